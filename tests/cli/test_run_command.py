@@ -421,3 +421,14 @@ def test_a_list_that_nobody_gives_is_asked_for_and_comes_with_resume(cli: Cli, p
     assert json.loads(resumed.stdout)["step"]["id"] == "look-at@1"
     for command in (["why", str(run["runId"])], ["run", "show", str(run["runId"])], ["stats"], ["runs"]):
         assert cli(*command).returncode == 0
+
+
+def test_a_run_whose_output_cannot_be_judged_is_to_be_cancelled_and_not_resumed(cli: Cli, project: Path) -> None:
+    criteria = [{"type": "regexp", "pattern": "a", "message": "m"}]
+    write(project, document(step(validationCriteria=criteria), identifier="broken"))
+
+    done = cli("run", "broken", stdin=b"an output")
+
+    assert done.returncode == 1
+    assert "correct the document, cancel this run, and start a new one" in done.stderr
+    assert re.search(r"\nCancel it with:  workflowlookup cancel \w+\n$", done.stdout)

@@ -406,7 +406,8 @@ def test_criteria_that_cannot_be_judged_by_are_named_with_run_and_step():
     with pytest.raises(InvalidCriteria) as refusal:
         story.submit("one")
 
-    assert refusal.value.data["runId"], refusal.value.data["stepId"] == ("r1", "one")
+    assert (refusal.value.data["runId"], refusal.value.data["stepId"]) == ("r1", "one")
+    assert refusal.value.remedy == f"{refusal.value.data['details']}. {advance.CORRECT_AND_START}"
 
 
 # ── loops ───────────────────────────────────────────────────────────────────────────────────────────────────────

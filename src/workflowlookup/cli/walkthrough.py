@@ -210,6 +210,9 @@ class Leading:
         now = self._runs.get(run.id)
         write()
         write(standing(now), " It is kept.", " So is what you have written." if self._has_draft(now) else "")
+        if self._is_stuck:
+            write("Cancel it with:  ", (command_line(self._settings, "cancel", run.id), "bold"), wrap=False)
+            return
         if now.waiting_for is Waiting.CONFIRMATION:
             confirm = command_line(self._settings, "confirm", run.id)
             write("Confirm it with: ", (confirm, "bold"), "   (or with --deny)", wrap=False)

@@ -62,6 +62,9 @@ MAX_REMOTE_TEXT: Final = 2_000
 MAX_ERROR: Final = 16_000
 """How many characters of the detail and of the output of a remote failure are kept, each."""
 START_AGAIN: Final = "Start a new run with workflow_start."
+CORRECT_AND_START: Final = (
+    "The run keeps the document that it started with: correct the document, cancel this run, and start a new one."
+)
 FIX_AND_START: Final = "Fix what the reason names, then start a new run with workflow_start."
 LOOK_THERE: Final = "Tell the user, who can look there: only that system can say what became of it."
 """Where a job may be running: to start another one then would do its work twice."""
@@ -330,8 +333,9 @@ def finish_call(run: Run, output: str, value: Json, at: Moment) -> Draft:
         if captured:
             _refuse_size({**run.context, **changes, **captured})
     except (InvalidParams, InvalidCriteria, InvalidWorkflow) as refusal:
-        what = "does not fit" if isinstance(refusal, InvalidParams) else "cannot be judged"
-        issue = Issue(message=f"its result {what}: {refusal.remedy}", suggestion="")
+        is_misfit = isinstance(refusal, InvalidParams)
+        why = f"does not fit: {refusal.remedy}" if is_misfit else f"cannot be judged: {refusal.data['details']}"
+        issue = Issue(message=f"its result {why}", suggestion="")
         _refuse(draft, output[:MAX_KEPT], {}, [issue], ())
         reason = f"The result of step '{run.current}', the call of {_called(run)}, was refused: {issue.message}"
         return draft.add(events.Failed(reason=reason[:MAX_REMOTE_TEXT], remedy=FIX_AND_START))
@@ -742,7 +746,8 @@ def _judge(
         return (*verdict.issues, *wrong), verdict.captured
     except (InvalidCriteria, InvalidWorkflow) as refusal:
         place = {"runId": run.id, "workflowId": run.workflow.id, "stepId": run.current}
-        raise type(refusal)(refusal.remedy, **place, **refusal.data) from refusal
+        remedy = f"{refusal.data['details']}. {CORRECT_AND_START}"
+        raise type(refusal)(remedy, **place, **refusal.data) from refusal
 
 
 def _refuse_unless_calling(run: Run, *, begun: bool | None = True) -> CallState:
