@@ -1,5 +1,6 @@
 """Fixtures: a library on disk, and the real server over pipes. What waits most is begun first."""
 
+import logging
 import os
 import signal
 import zlib
@@ -36,6 +37,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_xdist_auto_num_workers() -> int:
     """Two for each core: the tests wait for processes for half of their time."""
     return 2 * (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+
+
+@pytest.fixture(autouse=True)
+def restored_logger() -> Iterator[None]:
+    """What a test that runs the program in this process has done to its logger is undone."""
+    logger = logging.getLogger("workflowlookup")
+    level, propagate, handlers = logger.level, logger.propagate, logger.handlers[:]
+    yield
+    logger.setLevel(level)
+    logger.propagate, logger.handlers[:] = propagate, handlers
 
 
 @pytest.fixture
