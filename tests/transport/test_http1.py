@@ -158,7 +158,7 @@ def test_a_client_that_closes_its_side_is_answered_and_the_connection_closed():
 
 @pytest.mark.parametrize(("path", "answer"), [(b"/events", [200]), (b"/never", [])])
 def test_a_response_without_an_end_is_ended_when_the_client_may_have_left(path, answer, monkeypatch):
-    monkeypatch.setattr(http1, "LINGER_SECONDS", 0.1)
+    monkeypatch.setattr(http1, "HALF_CLOSED_SECONDS", 0.1)
     received = talk(GET % path, b"", half_closes=True)
 
     assert statuses(received) == answer

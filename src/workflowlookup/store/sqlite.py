@@ -491,7 +491,11 @@ class SqliteJournal(SqlJournal):
             return None
         with self._translated():
             self._identity = _identity(self.path)
-            return self._set_aside(damage)
+            self._connect_to_wait()
+            try:
+                return self._set_aside(damage)
+            finally:
+                self.close()
 
     def _refusal(self, problem: sqlite3.Error | UnicodeDecodeError | OSError) -> StorageError:
         """The error for the caller. The connection is given up, unless the obstacle passes by itself."""
@@ -527,6 +531,18 @@ class SqliteJournal(SqlJournal):
                 return None
             set_aside.begin(self.path, reason)
             return set_aside.finish(self.path, SqliteJournal, self._wait_for_writers)
+
+    def _connect_to_wait(self) -> None:
+        """Have a connection for `_wait_for_writers`, with its log open by the name that it has now."""
+        if self._connection is not None:
+            return
+        connection = sqlite3.connect(self.path, timeout=self._busy_seconds, isolation_level=None)
+        try:
+            connection.execute("SELECT 1 FROM sqlite_master").fetchone()
+        except sqlite3.Error:  # so damaged that nobody can write to it either
+            connection.close()
+        else:
+            self._connection = connection
 
     def _wait_for_writers(self) -> None:
         """Wait until those have committed who began before the file was moved; later ones see that it was."""

@@ -31,6 +31,8 @@ HEAD_SECONDS: Final = 15.0
 WHOLE_SECONDS: Final = BODY_SECONDS + 5.0
 """Time allowed for the body. Longer than `BODY_SECONDS`, so the 408 is sent before the connection is cut."""
 KEEP_ALIVE_SECONDS: Final = 75.0
+HALF_CLOSED_SECONDS: Final = 1.0
+"""How long a response may take whose client has closed its side of the connection."""
 STALL_SECONDS: Final = 30.0
 """A client that reads nothing of a response for this long is let go."""
 LINGER_SECONDS: Final = 5.0
@@ -143,12 +145,12 @@ class HttpProtocol(asyncio.Protocol):
     def eof_received(self) -> bool:
         """Whether the connection stays open, to answer a client that closed its side after a whole request.
 
-        A client that has left looks the same. So a response gets `LINGER_SECONDS`, and one without a length none.
+        A client that has left looks the same. So a response gets `HALF_CLOSED_SECONDS`, and one without a length none.
         """
         if not self._exchanges or self._incoming is not None or self._exchanges[0].is_endless:
             return False
         self.shutdown()
-        self.deadline = self.loop.time() + LINGER_SECONDS
+        self.deadline = self.loop.time() + HALF_CLOSED_SECONDS
         return True
 
     def pause_writing(self) -> None:
