@@ -220,6 +220,19 @@ def test_long_outputs_are_cut_and_say_where_the_rest_is(monkeypatch):
     assert "agent:\n\n… 30 more characters" in text
 
 
+def test_of_many_issues_the_first_are_shown_while_there_is_room(monkeypatch):
+    monkeypatch.setattr(reporting, "MAX_ISSUES", 2)
+    monkeypatch.setattr(reporting, "MAX_LENGTH", 50)
+    rules = [{"type": "contains", "value": word, "message": f"Say {word}"} for word in ("red", "green", "blue")]
+    driven = Told(step("one", maxAttempts=9, validationCriteria=rules))
+
+    text = driven.do("submit", "one", "none").do("submit", "one", "none").report()
+
+    assert "- Say red\n- Say green\n- … 1 more; `workflowlookup export r-1` has them all." in text
+    assert text.count("- Say red") == 1
+    assert "Output refused +0 s by agent:\n\n- … 3 more; `workflowlookup export r-1` has them all." in text
+
+
 def test_of_a_very_long_run_the_beginning_and_the_end_are_told(monkeypatch):
     monkeypatch.setattr(reporting, "MAX_EVENTS", 10)
     monkeypatch.setattr(reporting, "FIRST_EVENTS", 4)

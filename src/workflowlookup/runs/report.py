@@ -29,6 +29,8 @@ MAX_EVENTS: Final = 2_000
 FIRST_EVENTS: Final = 200
 MAX_OUTPUT: Final = 50_000
 MAX_REFUSED: Final = 1_000
+MAX_ISSUES: Final = 20
+"""Issues shown of one refused output."""
 MAX_LENGTH: Final = 1_000_000
 MAX_LINE: Final = 500
 MAX_ROWS: Final = 200
@@ -300,7 +302,7 @@ class _Story:
 
     def _refused(self, event: events.OutputRefused, when: str) -> Iterator[str]:
         yield f"Output refused {when}:"
-        yield "\n".join(map(item, event.issues)) or "- no reason is recorded"
+        yield self._issues(event.issues) or "- no reason is recorded"
         yield self._shown(event.output, MAX_REFUSED)
 
     def _context_asked(self, event: events.ContextAsked, when: str) -> Iterator[str]:
@@ -328,9 +330,18 @@ class _Story:
         total = f", {plural(event.total, 'time')}" if event.total is not None else ""
         yield f"Entered loop {code(event.loop_id)}{total}."
 
+    def _issues(self, issues: Sequence[str]) -> str:
+        """The first issues, one per line, and how many more there are."""
+        items = list(map(item, issues[:MAX_ISSUES])) if self._room > 0 else []
+        if len(items) < len(issues):
+            items.append(f"- … {len(issues) - len(items):,} more; {self._export} has them all.")
+        text = "\n".join(items)
+        self._room -= len(text)
+        return text
+
     def _shown(self, text: str, most: int, language: str = "text") -> str:
         """A text in full, or its beginning with what is missing."""
-        length, most = length_of(text), min(most, self._room, len(text))
+        length, most = length_of(text), min(most, max(self._room, 0), len(text))
         self._room -= most
         if length <= most:
             return fenced(text, language)
