@@ -8,8 +8,7 @@ from workflowlookup.language.contract import unmet
 from workflowlookup.language.document import check
 from workflowlookup.language.navigation import next_step
 from workflowlookup.language.patterns import Budget
-from workflowlookup.language.schemas import compile_schema
-from workflowlookup.language.value_schemas import example_of
+from workflowlookup.language.schemas import compile_schema, example_of
 from workflowlookup.tools.builtin.workflow_next import answer
 
 SCHEMA = {

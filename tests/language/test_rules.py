@@ -9,12 +9,10 @@ from workflowlookup.authoring.lint import lint
 from workflowlookup.errors import InvalidCriteria
 from workflowlookup.language import criteria
 from workflowlookup.language.building import build
-from workflowlookup.language.criteria import parse_criteria
 from workflowlookup.language.document import check
-from workflowlookup.language.model import Malformed
 from workflowlookup.language.navigation import next_step
 from workflowlookup.language.patterns import Budget
-from workflowlookup.language.rules import RULES
+from workflowlookup.language.rules import RULES, Malformed, parse_criteria
 from workflowlookup.language.schemas import workflow_schema
 from workflowlookup.language.validation import judge
 

@@ -26,12 +26,12 @@ from rich.progress import track
 from workflowlookup.errors import InvalidCriteria, InvalidWorkflow, WorkflowLookupError
 from workflowlookup.language.building import build
 from workflowlookup.language.conditions import OPERATORS, Condition, evaluate, walk
-from workflowlookup.language.criteria import parse_criteria, rules_in
 from workflowlookup.language.document import CONFIRMATION_FIELDS, Severity, check, walk_steps
 from workflowlookup.language.guidance import guide
 from workflowlookup.language.model import LoopStep, PromptStep, Workflow
 from workflowlookup.language.navigation import Next, next_step, split_instance
 from workflowlookup.language.patterns import Budget
+from workflowlookup.language.rules import parse_criteria, rules_in
 from workflowlookup.language.validation import judge
 from workflowlookup.language.values import as_number
 from workflowlookup.library.files import PARSERS, is_document_name, parse_document, read_bytes, summarise

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from workflowlookup.language.building import build
-from workflowlookup.language.criteria import parse_criteria
-from workflowlookup.language.rules import CriteriaCheck
+from workflowlookup.language.rules import CriteriaCheck, parse_criteria
 from workflowlookup.language.validation import compile_criteria
 from workflowlookup.runs import advance
 from workflowlookup.runs.events import Record

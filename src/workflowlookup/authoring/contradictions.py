@@ -13,10 +13,20 @@ from typing import Any, Final
 import msgspec
 
 from workflowlookup.language.conditions import Condition, describe
-from workflowlookup.language.criteria import each_rule, parse_criteria
-from workflowlookup.language.model import AllOf, AnyOf, Criterion, Not
 from workflowlookup.language.patterns import BadPattern, Budget
-from workflowlookup.language.rules import ContainsRule, LengthRule, RegexRule, Rule, SchemaRule
+from workflowlookup.language.rules import (
+    AllOf,
+    AnyOf,
+    ContainsRule,
+    Criterion,
+    LengthRule,
+    Not,
+    RegexRule,
+    Rule,
+    SchemaRule,
+    each_rule,
+    parse_criteria,
+)
 from workflowlookup.language.schemas import BadSchema, PathTo, compile_schema, show
 from workflowlookup.language.validation import has_templates
 from workflowlookup.language.values import Json, is_number

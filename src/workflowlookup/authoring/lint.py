@@ -28,13 +28,12 @@ from workflowlookup.authoring.lint_subject import (
     whole_number,
 )
 from workflowlookup.language.conditions import Compares, Condition, describe, walk
-from workflowlookup.language.criteria import flaws_in, misfits_in, rules_in
 from workflowlookup.language.document import Finding, Severity, answered_in, conditions_in, variables_set_by
 from workflowlookup.language.guidance import compose, filler, view_step
 from workflowlookup.language.model import PromptStep
 from workflowlookup.language.navigation import Next
 from workflowlookup.language.patterns import Budget, TooSlow
-from workflowlookup.language.rules import RULES
+from workflowlookup.language.rules import RULES, flaws_in, misfits_in, rules_in
 from workflowlookup.language.schemas import PathTo, nearest, show, suggest
 from workflowlookup.language.values import Json, is_number
 from workflowlookup.language.verdicts import Scope, constants_of, declaration, possible_values, verdict

@@ -8,10 +8,9 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from workflowlookup.language.criteria import each_rule
 from workflowlookup.language.model import PromptStep
 from workflowlookup.language.patterns import Budget
-from workflowlookup.language.rules import GIVEN_UP, NO_MATCH, ContainsRule, RegexRule, Rule
+from workflowlookup.language.rules import GIVEN_UP, NO_MATCH, ContainsRule, RegexRule, Rule, each_rule
 from workflowlookup.language.schemas import BadSchema
 from workflowlookup.language.text import joined
 from workflowlookup.runs.events import OutputRefused

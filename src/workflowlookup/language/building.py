@@ -8,7 +8,6 @@ import msgspec
 from workflowlookup.language.captures import describe_capture
 from workflowlookup.language.conditions import CompiledCondition, compiled, construct_from_json
 from workflowlookup.language.contract import contract_of
-from workflowlookup.language.criteria import parse_criteria
 from workflowlookup.language.document import (
     capture_schema,
     is_confirmation_object,
@@ -34,8 +33,9 @@ from workflowlookup.language.model import (
     Workflow,
     WorkflowCall,
 )
+from workflowlookup.language.rules import parse_criteria
+from workflowlookup.language.schemas import ValueSchema
 from workflowlookup.language.validation import compile_criteria
-from workflowlookup.language.value_schemas import ValueSchema
 from workflowlookup.language.values import DEFAULT_CATEGORY, DEFAULT_VERSION, Json, json_bytes
 
 

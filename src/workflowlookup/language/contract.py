@@ -13,8 +13,7 @@ import msgspec
 from workflowlookup.errors import InvalidParams
 from workflowlookup.language.model import Contract, LoopStep, PromptStep, Step, Workflow
 from workflowlookup.language.navigation import EXTENT_SCHEMAS, LoopNeed, find_step
-from workflowlookup.language.schemas import Misfit, dotted, show, with_description
-from workflowlookup.language.value_schemas import ValueSchema
+from workflowlookup.language.schemas import Misfit, ValueSchema, dotted, show, with_description
 from workflowlookup.language.values import Context, Json, lookup
 from workflowlookup.language.verdicts import Declared, declaration
 

@@ -14,8 +14,8 @@ from typing import Any, Final
 import msgspec
 
 from workflowlookup.language.conditions import COMPARE_OTHERWISE, Condition, operators_in, walk
-from workflowlookup.language.criteria import flaws_in, rules_in
 from workflowlookup.language.patterns import BadPattern, Budget, TooSlow, compile_pattern
+from workflowlookup.language.rules import flaws_in, rules_in
 from workflowlookup.language.schemas import (
     BadSchema,
     Misfit,

@@ -11,23 +11,10 @@ from typing import Any, Final
 import msgspec
 
 from workflowlookup.language.conditions import CompiledCondition, describe
-from workflowlookup.language.model import (
-    AllOf,
-    AnyOf,
-    Call,
-    Confirmation,
-    Criterion,
-    Function,
-    Malformed,
-    Not,
-    PromptStep,
-    Requirement,
-    Workflow,
-    WorkflowCall,
-)
+from workflowlookup.language.model import Call, Confirmation, Function, PromptStep, Requirement, Workflow, WorkflowCall
 from workflowlookup.language.navigation import MOST_WORDS, LoopPosition, Next
 from workflowlookup.language.patterns import Budget, TooSlow
-from workflowlookup.language.rules import Rule
+from workflowlookup.language.rules import AllOf, AnyOf, Criterion, Malformed, Not, Rule
 from workflowlookup.language.text import shorten
 from workflowlookup.language.values import Context, Json, as_text, is_set, lookup
 

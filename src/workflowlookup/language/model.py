@@ -11,36 +11,9 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from workflowlookup.language.conditions import CompiledCondition
-from workflowlookup.language.rules import CriteriaCheck, Issue, Rule
-from workflowlookup.language.value_schemas import ValueSchema
+from workflowlookup.language.rules import CriteriaCheck, Criterion, Issue
+from workflowlookup.language.schemas import ValueSchema
 from workflowlookup.language.values import Json
-
-
-class AllOf(msgspec.Struct, frozen=True, kw_only=True):
-    """Every part passes: the plain list, and `and`."""
-
-    parts: tuple["Criterion", ...]
-
-
-class AnyOf(msgspec.Struct, frozen=True, kw_only=True):
-    """One part passes: `or`."""
-
-    parts: tuple["Criterion", ...]
-
-
-class Not(msgspec.Struct, frozen=True, kw_only=True):
-    """The part does not pass."""
-
-    part: "Criterion"
-
-
-class Malformed(msgspec.Struct, frozen=True, kw_only=True):
-    """Criteria that are not well-formed: the document loads, judging the step is refused with this reason."""
-
-    reason: str
-
-
-Criterion: TypeAlias = Rule | AllOf | AnyOf | Not | Malformed
 
 
 class Requirement(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,22 +1,32 @@
-"""The rules that an output can be judged by: one struct each, and the table `RULES`.
+"""Validation criteria: the rules that an output can be judged by, and groups of rules.
 
-A struct says all that others need to know about its rule: how it judges, its words, what may be wrong with it, and
-which of its fields may hold templates. A new rule is a struct here, a line in `RULES` and its `type` in
-`workflow.schema.json`.
+A rule is one struct, which says all that others need to know about it: how it judges, its words, what may be wrong with
+it, and which of its fields may hold templates. A new rule is a struct here, a line in `RULES` and its `type` in
+`workflow.schema.json`. Malformed criteria become `Malformed`, a value: the document still loads and guides an agent,
+and only judging that step is refused. `validation` applies criteria to an output.
 """
 
+import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import ClassVar, Final, Self
+from typing import ClassVar, Final, Self, TypeAlias
 
 import msgspec
 
-from workflowlookup.language.conditions import CompiledCondition
+from workflowlookup.language.conditions import CompiledCondition, construct_from_json
 from workflowlookup.language.patterns import BadPattern, Budget, TooSlow, compile_pattern
-from workflowlookup.language.schemas import BadSchema, compile_schema_text
+from workflowlookup.language.schemas import (
+    BadSchema,
+    Misfit,
+    PathTo,
+    Validator,
+    compile_schema,
+    compile_schema_text,
+    workflow_schema,
+)
 from workflowlookup.language.syntax import SyntaxProblem, parse_json
-from workflowlookup.language.values import Context, Json
+from workflowlookup.language.values import Context, Json, extent
 
 _FENCE: Final = "```"
 _BLANKS: Final = " \t\r\n"
@@ -251,3 +261,118 @@ RULES: Final[Mapping[str, type[Rule]]] = MappingProxyType(
     {str(kind.__struct_config__.tag): kind for kind in (ContainsRule, RegexRule, LengthRule, SchemaRule)}
 )
 """By `type`, as the author writes it."""
+
+
+# ── criteria: rules and groups of rules ─────────────────────────────────────────────────────────────────────────
+
+
+class AllOf(msgspec.Struct, frozen=True, kw_only=True):
+    """Every part passes: the plain list, and `and`."""
+
+    parts: tuple["Criterion", ...]
+
+
+class AnyOf(msgspec.Struct, frozen=True, kw_only=True):
+    """One part passes: `or`."""
+
+    parts: tuple["Criterion", ...]
+
+
+class Not(msgspec.Struct, frozen=True, kw_only=True):
+    """The part does not pass."""
+
+    part: "Criterion"
+
+
+class Malformed(msgspec.Struct, frozen=True, kw_only=True):
+    """Criteria that are not well-formed: the document loads, judging the step is refused with this reason."""
+
+    reason: str
+
+
+Criterion: TypeAlias = Rule | AllOf | AnyOf | Not | Malformed
+
+
+MAX_PARTS: Final = 200
+_PLAIN_PATTERN_MESSAGE: Final = "Output must match the pattern {pattern}"
+
+
+def parse_criteria(data: Json) -> Criterion | None:
+    """The criteria of a step; None when there are none."""
+    if data is None or data == []:
+        return None
+    if not _criteria_validator().is_valid(data):
+        return Malformed(reason="; ".join(misfit.sentence() for misfit in misfits_in(data)))
+    try:
+        return _group(data)
+    except msgspec.ValidationError as problem:  # a rule that the schema admits, and its struct does not
+        return Malformed(reason=str(problem))
+
+
+def misfits_in(data: Json) -> Iterator[Misfit]:
+    """Where criteria are not well-formed; of very many the first, because the validator finds all at once."""
+    validator = _criteria_validator()
+    return validator.first_misfit(data) if extent(data)[0] > MAX_PARTS else validator.misfits(data)
+
+
+def _criteria_schema() -> dict[str, Json]:
+    schema = workflow_schema()
+    return {**schema["$defs"]["criteria"], "$defs": schema["$defs"]}
+
+
+@functools.cache
+def _criteria_validator() -> Validator:
+    return compile_schema(_criteria_schema(), is_ours=True)
+
+
+def _group(data: Json) -> Criterion:
+    if isinstance(data, list):
+        return AllOf(parts=tuple(map(_group, data)))
+    if isinstance(data, str):
+        return RegexRule(pattern=data, message=_PLAIN_PATTERN_MESSAGE.format(pattern=data))
+    if "and" in data:
+        return AllOf(parts=tuple(map(_group, data["and"])))
+    if "or" in data:
+        return AnyOf(parts=tuple(map(_group, data["or"])))
+    if "not" in data:
+        return Not(part=_group(data["not"]))
+    if data["type"] not in RULES:
+        raise msgspec.ValidationError(f"there is no rule of type '{data['type']}'")
+    return msgspec.convert(data, RULES[data["type"]], strict=False, dec_hook=construct_from_json)
+
+
+def each_rule(criterion: Criterion | None) -> Iterator[Rule]:
+    """The rules in a criterion, however deep."""
+    match criterion:
+        case AllOf(parts=parts) | AnyOf(parts=parts):
+            for part in parts:
+                yield from each_rule(part)
+        case Not(part=part):
+            yield from each_rule(part)
+        case Rule():
+            yield criterion
+
+
+def rules_in(criteria: Json, path: PathTo) -> Iterator[tuple[PathTo, Json]]:
+    """The rules of criteria, however deep, each with its place; none of criteria that are not well-formed."""
+    waiting = [] if isinstance(parse_criteria(criteria), Malformed | None) else [(path, criteria)]
+    while waiting:
+        at, part = waiting.pop()  # from the end: a list of rules may be as long as a document
+        group = next((key for key in ("and", "or", "not") if key in part), "") if isinstance(part, dict) else ""
+        if isinstance(part, list):
+            waiting += reversed([((*at, index), item) for index, item in enumerate(part)])
+        elif group:
+            waiting.append(((*at, group), part[group]))
+        else:
+            yield at, part
+
+
+def flaws_in(criteria: Json, path: PathTo, budget: Budget) -> Iterator[tuple[PathTo, str]]:
+    """Why well-formed rules still cannot be judged, each reason with its place."""
+    for at, data in rules_in(criteria, path):
+        rule = _group(data)
+        try:
+            for field, flaw in rule.flaws(budget) if isinstance(rule, Rule) else ():
+                yield (*at, field) if isinstance(data, Mapping) else at, flaw
+        except TooSlow:
+            yield at, "The pattern was not checked: those before it took too long to compile"

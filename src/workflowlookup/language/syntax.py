@@ -6,6 +6,7 @@ aliases may not blow up. Size is the caller's to check, before the text is in me
 
 import codecs
 import functools
+import itertools
 import math
 import re
 from typing import Any, Final
@@ -209,8 +210,6 @@ _NO_CONTENT: Final = re.compile(rb"#.*|^---|^\.\.\.|\xef\xbb\xbf", re.MULTILINE)
 
 
 def _yaml_problem(text: bytes, error: Any) -> SyntaxProblem:
-    from workflowlookup.language.yaml_hints import hint  # noqa: PLC0415 - most documents need none
-
     words, mark, opened = error.problem or error.context, error.problem_mark or error.context_mark, error.context_mark
     if "end of stream" in words and "quoted" in (error.context or ""):
         words, mark = "the quote is never closed", opened  # where the text ends tells nothing
@@ -219,13 +218,54 @@ def _yaml_problem(text: bytes, error: Any) -> SyntaxProblem:
     elif "expected ':'" in words:
         mark = opened
     row, column = (mark.line, mark.column) if mark else (0, 0)
+    start = (opened.line, opened.column) if opened else None
     return SyntaxProblem(
         f"YAML syntax error: {words}",
-        hint(words, text.decode(errors="replace"), (row, column), (opened.line, opened.column) if opened else None),
+        _yaml_hint(words, text.decode(errors="replace"), (row, column), start),
         where=f"line {row + 1}, column {column + 1}",
         line=row + 1,
         column=column + 1,
     )
+
+
+_Position = tuple[int, int]
+"""Line and column, from 0."""
+
+_BREAK: Final = "\r\n|[\n\r\x85\u2028\u2029]"
+_LINE: Final = r"\s*(?:-\s+)*(?:[^\s:#'\"{\[][^:]*:\s+)?(?P<value>.*)"
+_NEEDS_QUOTES: Final = frozenset("{[@`%*&!")
+
+
+def _yaml_hint(problem: str, text: str, stopped: _Position, opened: _Position | None) -> str:
+    """What to do; `opened` is where the parser says that it began what it could not finish."""
+    row, column = stopped
+    line = next(itertools.islice(re.split(_BREAK, text), row, None), "")
+    value = re.match(_LINE, line)["value"]  # type: ignore[index]  # matches any line
+    begin = f"line {opened[0] + 1}, column {opened[1] + 1}" if opened else "the place above"
+    if "tab" in problem or line[column : column + 1] == "\t":
+        return "Indent with spaces: YAML takes no tabs there"
+    if "twice" in problem:
+        return f"Remove one of the two, or rename it; the first stands at {begin}"
+    if "quote" in problem:
+        return f"Close the quote that opens at {begin}"
+    if "escape" in problem:
+        return "Use single quotes, in which a backslash is plain text, or write it twice"
+    if "line break" in problem:
+        return f"Begin the text on a line of its own below '{value[:1]}', or put it in quotes"
+    if "mapping values" in problem and ": " in line[:column]:
+        return "Put text that holds ': ' in quotes, as in title: \"Announce: the end\""
+    if value[:1] in ("'", '"'):
+        return f"The text ends at the second {value[0]}: write {value[0]} within it as {_ESCAPED[value[0]]}"
+    if "',' or" in problem:
+        return f"Close the bracket that opens at {begin}, or put a comma between its members"
+    if value[:1] in _NEEDS_QUOTES:
+        return f"Put text that begins with '{value[0]}' in quotes, as in title: \"{value[:20]}\""
+    if "another document" in problem:
+        return "Keep one document in a file: remove '---' and what follows it"
+    return "Check the indentation and the quotes around this place; long text goes after '|'"
+
+
+_ESCAPED: Final = {"'": "''", '"': '\\"'}
 
 
 def _refuse_large_yaml(text: bytes) -> None:

@@ -13,12 +13,22 @@ import msgspec
 from workflowlookup.errors import InvalidCriteria, InvalidWorkflow
 from workflowlookup.language.captures import capture
 from workflowlookup.language.conditions import describe
-from workflowlookup.language.criteria import each_rule
 from workflowlookup.language.guidance import as_words, describe_criterion, escaped, filler, has_template
-from workflowlookup.language.model import AllOf, AnyOf, Criterion, LoopStep, Malformed, Not, Step, Verdict
+from workflowlookup.language.model import LoopStep, Step, Verdict
 from workflowlookup.language.navigation import MOST_WORDS
 from workflowlookup.language.patterns import BadPattern, Budget, TooSlow
-from workflowlookup.language.rules import Contexts, CriteriaCheck, Issue, Rule
+from workflowlookup.language.rules import (
+    AllOf,
+    AnyOf,
+    Contexts,
+    CriteriaCheck,
+    Criterion,
+    Issue,
+    Malformed,
+    Not,
+    Rule,
+    each_rule,
+)
 from workflowlookup.language.schemas import BadSchema
 from workflowlookup.language.text import is_blank, shorten
 from workflowlookup.language.values import Context, Json, assign, lookup

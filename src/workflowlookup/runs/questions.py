@@ -17,9 +17,8 @@ from workflowlookup.language.guidance import as_words, filler, prompt_text, requ
 from workflowlookup.language.model import Confirmation
 from workflowlookup.language.navigation import scope_of
 from workflowlookup.language.patterns import Budget
-from workflowlookup.language.schemas import expected_by
+from workflowlookup.language.schemas import ValueSchema, expected_by
 from workflowlookup.language.text import INVISIBLE, joined, visible
-from workflowlookup.language.value_schemas import ValueSchema
 from workflowlookup.language.values import Context, Json, as_boolean, assign, brief, json_equal, json_or_text, lookup
 from workflowlookup.runs.call_arguments import call_arguments
 from workflowlookup.runs.events import OutputRefused

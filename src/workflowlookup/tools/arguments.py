@@ -14,8 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from workflowlookup.errors import InvalidParams
-from workflowlookup.language.schemas import Misfit, Validator, compile_schema
-from workflowlookup.language.value_schemas import ValueSchema
+from workflowlookup.language.schemas import Misfit, Validator, ValueSchema, compile_schema
 from workflowlookup.language.values import Json
 
 MAX_MISFITS: Final = 5
