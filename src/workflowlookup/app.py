@@ -438,7 +438,7 @@ def make_asgi(
     from workflowlookup.auth.callers import Proxies  # noqa: PLC0415
     from workflowlookup.auth.shared_surface import SharedSurface  # noqa: PLC0415
     from workflowlookup.auth.views import Views  # noqa: PLC0415
-    from workflowlookup.console.static import address  # noqa: PLC0415
+    from workflowlookup.console.rendering import static_url  # noqa: PLC0415
     from workflowlookup.console.streams import Streams  # noqa: PLC0415
     from workflowlookup.protocol.connection import Connection  # noqa: PLC0415
     from workflowlookup.store.console_sessions import ConsoleSessions  # noqa: PLC0415
@@ -489,7 +489,7 @@ def make_asgi(
     sessions = ConsoleSessions(journal)
     guard = make_guard(settings, host, sessions, proxies, journal)
     streams = Streams(mcp.listeners)
-    login = Login(guard, sessions, fair_use=fair_use, stylesheet=address("console.css"))
+    login = Login(guard, sessions, fair_use=fair_use, stylesheet=static_url("console.css"))
     pages = _make_pages(settings, views, login, streams, lambda: metrics.refuse("access"))
     mcp.on_close.append(streams.close)
 

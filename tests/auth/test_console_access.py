@@ -11,7 +11,7 @@ from house import House
 
 from support.web import WebServer
 from workflowlookup.console.app import ACTIONS, PAGES
-from workflowlookup.console.security import form_token
+from workflowlookup.console.request import form_token
 
 HTML = {"accept": "text/html"}
 

@@ -9,8 +9,7 @@ from starlette.applications import Starlette
 
 from workflowlookup.access import LOCAL, LOOPBACK
 from workflowlookup.console.app import ACTIONS, PAGES, make_routes
-from workflowlookup.console.request import Visit
-from workflowlookup.console.security import form_token
+from workflowlookup.console.request import Visit, form_token
 from workflowlookup.console.streams import Streams
 
 KINDS = [

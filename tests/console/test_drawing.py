@@ -12,7 +12,7 @@ from support.make import document, loop, step
 from workflowlookup.authoring.graph import draw
 from workflowlookup.authoring.svg import as_fragment
 from workflowlookup.console import plots
-from workflowlookup.console.text import ago, iso, one_line, plural, seen
+from workflowlookup.console.rendering import ago, iso, one_line, plural, seen
 from workflowlookup.console.timeline import entries
 from workflowlookup.language.building import build
 from workflowlookup.language.patterns import Budget

@@ -8,7 +8,7 @@ from starlette.testclient import TestClient
 
 from workflowlookup.app import make_services
 from workflowlookup.console.local import Local
-from workflowlookup.console.security import form_token
+from workflowlookup.console.request import form_token
 from workflowlookup.web import MOST_BYTES
 
 ALL = ["/", "/runs", "/library", "/library/release", "/statistics", "/tools", "/health", "/events", "/nowhere"]

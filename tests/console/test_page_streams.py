@@ -7,8 +7,8 @@ import pytest
 from sites import VIEWERS
 
 from support.make import document, step
+from workflowlookup.console.request import Refused
 from workflowlookup.console.run_pages import events
-from workflowlookup.console.security import Refused
 from workflowlookup.console.streams import BEAT, RETRY, Streams
 from workflowlookup.language.building import build
 from workflowlookup.shares import Shares

@@ -8,10 +8,10 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from workflowlookup.console import actions, library_pages, other_pages, run_pages, static, statistics_pages, trust_pages
-from workflowlookup.console.recent_figures import RecentFigures
-from workflowlookup.console.request import Visit, render
-from workflowlookup.console.security import HEADERS, NotThere, Refused, read_form
+from workflowlookup.console import library_pages, run_pages, server_pages, statistics_pages
+from workflowlookup.console.rendering import render, serve_static
+from workflowlookup.console.request import HEADERS, NotThere, Refused, Visit, read_form
+from workflowlookup.console.statistics_pages import RecentFigures
 from workflowlookup.errors import (
     Forbidden,
     RunNotFound,
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 Handler = Callable[[Visit], Awaitable[Response]]
 
 PAGES: Final[tuple[tuple[str, Handler], ...]] = (
-    ("/", other_pages.front),
+    ("/", server_pages.front),
     ("/library", library_pages.library),
     ("/library/{workflow}", library_pages.workflow),
     ("/library/{workflow}/changes", library_pages.changes),
@@ -40,17 +40,17 @@ PAGES: Final[tuple[tuple[str, Handler], ...]] = (
     ("/runs/{run}/report.md", run_pages.report),
     ("/statistics", statistics_pages.overview),
     ("/statistics/{workflow}", statistics_pages.workflow),
-    ("/tools", other_pages.tools),
-    ("/trust", trust_pages.trust),
-    ("/health", other_pages.health),
+    ("/tools", server_pages.tools),
+    ("/trust", server_pages.trust),
+    ("/health", server_pages.health),
     ("/events", run_pages.events),
 )
 ACTIONS: Final[tuple[tuple[str, Handler], ...]] = (
-    ("/runs/{run}/confirm", actions.confirm),
-    ("/runs/{run}/deny", actions.deny),
-    ("/runs/{run}/cancel", actions.cancel),
-    ("/runs/{run}/again", actions.again),
-    ("/trust", trust_pages.allow),
+    ("/runs/{run}/confirm", run_pages.confirm),
+    ("/runs/{run}/deny", run_pages.deny),
+    ("/runs/{run}/cancel", run_pages.cancel),
+    ("/runs/{run}/again", run_pages.again),
+    ("/trust", server_pages.allow),
 )
 TITLES: Final = {
     400: "That cannot be read",
@@ -92,7 +92,7 @@ def static_route() -> Route:
 
 
 async def _static(request: Request) -> Response:
-    return _guarded(static.serve(request))
+    return _guarded(serve_static(request))
 
 
 async def _nothing(_: Visit) -> Response:

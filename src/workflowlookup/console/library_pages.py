@@ -11,9 +11,8 @@ from workflowlookup.authoring.compare import compare
 from workflowlookup.authoring.graph import Node, draw
 from workflowlookup.authoring.svg import as_fragment
 from workflowlookup.console.queries import Version, document_of_version, find_workflow, page_of, versions_of
-from workflowlookup.console.request import Visit
-from workflowlookup.console.security import NotThere
-from workflowlookup.console.text import pretty
+from workflowlookup.console.rendering import pretty
+from workflowlookup.console.request import NotThere, Visit
 from workflowlookup.errors import WorkflowLookupError
 from workflowlookup.language.model import LoopStep, Workflow
 from workflowlookup.library.catalog import Entry

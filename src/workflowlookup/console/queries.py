@@ -5,8 +5,7 @@ from typing import Final
 
 import msgspec
 
-from workflowlookup.console.request import Visit
-from workflowlookup.console.security import NotThere, Refused
+from workflowlookup.console.request import NotThere, Refused, Visit
 from workflowlookup.errors import RunStateError, WorkflowLookupError, WorkflowNotFound
 from workflowlookup.language.model import Workflow
 from workflowlookup.runs.run import kept_document

@@ -1,32 +1,72 @@
-"""One request to the console: the services of its sender, what they sent, and the page that answers it."""
+"""One request to the console: the sender's services, the form they sent, the page that answers, and its headers."""
 
-import functools
+import base64
+import hashlib
+import hmac
 from collections.abc import Mapping
-from typing import Any, Final
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Any, Final
 
-import jinja2
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
-from workflowlookup import __version__
 from workflowlookup.access import Access
-from workflowlookup.console.recent_figures import RecentFigures
-from workflowlookup.console.security import NotThere, form_token
-from workflowlookup.console.static import address
+from workflowlookup.console.rendering import render
 from workflowlookup.console.streams import Streams
-from workflowlookup.console.text import FILTERS
 from workflowlookup.protocol.surface import Surface
+from workflowlookup.web import FormProblem, is_from_here, read_fields
 
-_ENVIRONMENT: Final = jinja2.Environment(
-    loader=jinja2.PackageLoader("workflowlookup.console"),
-    autoescape=True,
-    trim_blocks=True,
-    lstrip_blocks=True,
-    undefined=jinja2.StrictUndefined,
+if TYPE_CHECKING:
+    from workflowlookup.console.statistics_pages import RecentFigures
+
+POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 )
-_ENVIRONMENT.filters |= {**FILTERS, "quoted": functools.partial(quote, safe="")}
-_ENVIRONMENT.globals |= {"static": address, "package_version": __version__}
+HEADERS: Final[Mapping[str, str]] = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",  # no-referrer would make browsers send `Origin: null` with our own forms
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
+
+
+class Refused(Exception):
+    """The request is not answered with what it asked for."""
+
+    def __init__(self, status: int, told: str) -> None:
+        super().__init__(told)
+        self.status = status
+        self.told = told
+
+
+class NotThere(Refused):
+    """There is nothing at this address for this viewer."""
+
+    def __init__(self, what: str = "page") -> None:
+        super().__init__(404, f"There is no such {what}, or it is not for you to see.")
+
+
+def form_token(session: str, name: str) -> str:
+    """What a form of ours carries: only the session that it belongs to can make it."""
+    digest = hmac.digest(session.encode(), f"form\0{name}".encode(), hashlib.sha256)
+    return base64.urlsafe_b64encode(digest).decode().rstrip("=")
+
+
+async def read_form(request: Request, token: str) -> Mapping[str, str]:
+    """The fields of a form that one of our pages sent with this token. Raises `Refused` for any other."""
+    if not is_from_here(request):
+        raise Refused(403, "Forms are taken from pages of this console only.")
+    try:
+        fields = await read_fields(request)
+    except FormProblem as problem:
+        raise Refused(problem.status, problem.told) from None
+    if not hmac.compare_digest(fields.get("token", "").encode(), token.encode()):
+        raise Refused(403, "The form is not of this visit. Load the page again, then try once more.")
+    return fields
+
 
 MAX_WORD: Final = 200
 PLACES: Final[Mapping[str, tuple[str, str]]] = {
@@ -75,8 +115,8 @@ class Visit:
         self.name = self.access.name or client
         self.token = form_token(session, self.name)
         self.form: Mapping[str, str] = {}
-        self.recent = RecentFigures()
-        """The cached figures; those of the console, once it serves the request."""
+        self.recent: RecentFigures
+        """The cached statistics of the console, which sets them before a page is made."""
         self.places = _places_for(self.access)
 
     def asked(self, name: str) -> str:
@@ -95,7 +135,3 @@ class Visit:
     def page(self, template: str, **values: Any) -> HTMLResponse:
         """A template, filled."""
         return HTMLResponse(render(template, self, **values))
-
-
-def render(template: str, visit: Visit | None, **values: Any) -> str:
-    return _ENVIRONMENT.get_template(template).render({"place": "", **values, "visit": visit})

@@ -1,20 +1,55 @@
-"""Words for pages: texts of strangers made visible, times, numbers.
+"""Rendering of pages: Jinja, filters that show untrusted text safely, and the static files that pages load."""
 
-Outputs, notes, names and reasons were written by strangers. They are escaped like everything else; what would not be
-seen, or would make a reader see other text than there is, is shown by a mark.
-"""
-
+import functools
+import hashlib
+import os
 import re
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
+from urllib.parse import quote
 
+import jinja2
 import msgspec
 from markupsafe import Markup, escape
+from starlette.requests import Request
+from starlette.responses import Response
 
+from workflowlookup import __version__
 from workflowlookup.language.text import HIDDEN, joined, length_of, plural, shorten
 from workflowlookup.language.text import ago as time_ago
 from workflowlookup.runs.report import clock, duration
 from workflowlookup.store.journal import now
+
+FILES: Final = {
+    "console.css": "text/css; charset=utf-8",
+    "console.js": "text/javascript; charset=utf-8",
+    "htmx.min.js": "text/javascript; charset=utf-8",
+    "icon.svg": "image/svg+xml",
+}
+_FOLDER: Final = os.path.join(os.path.dirname(__file__), "static")
+
+
+@functools.cache
+def _content(name: str) -> tuple[bytes, str]:
+    with open(os.path.join(_FOLDER, name), "rb") as file:
+        data = file.read()
+    return data, hashlib.sha256(data).hexdigest()[:12]
+
+
+def static_url(name: str) -> str:
+    """Where a file is found; another address when it has changed, so that browsers may keep it."""
+    return f"/static/{name}?{_content(name)[1]}"
+
+
+def serve_static(request: Request) -> Response:
+    name = request.path_params["name"]
+    if name not in FILES:
+        return Response("There is no such file.", 404, media_type="text/plain")
+    data, digest = _content(name)
+    is_exact = request.url.query == digest
+    kept = "public, max-age=31536000, immutable" if is_exact else "no-cache"
+    return Response(data, headers={"Content-Type": FILES[name], "Cache-Control": kept, "ETag": f'"{digest}"'})
+
 
 _NAMES: Final = {
     "\u200b": "ZWSP",
@@ -87,3 +122,17 @@ FILTERS: Final = {
     "plural": plural,
     "pretty": pretty,
 }
+
+_ENVIRONMENT: Final = jinja2.Environment(
+    loader=jinja2.PackageLoader("workflowlookup.console"),
+    autoescape=True,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    undefined=jinja2.StrictUndefined,
+)
+_ENVIRONMENT.filters |= {**FILTERS, "quoted": functools.partial(quote, safe="")}
+_ENVIRONMENT.globals |= {"static": static_url, "package_version": __version__}
+
+
+def render(template: str, visit: object, **values: Any) -> str:
+    return _ENVIRONMENT.get_template(template).render({"place": "", **values, "visit": visit})

@@ -1,4 +1,4 @@
-"""The way in, the tools and where they come from, and how the server is."""
+"""Pages about the server: the front page, its tools and providers, what waits for trust, and its health."""
 
 import platform
 from collections.abc import Iterator, Mapping
@@ -9,12 +9,13 @@ from starlette.responses import RedirectResponse, Response
 from workflowlookup.console.library_pages import issues_of
 from workflowlookup.console.queries import scan
 from workflowlookup.console.request import Visit
-from workflowlookup.errors import StorageError
+from workflowlookup.errors import RunStateError, StorageError
 from workflowlookup.language.text import plural
 from workflowlookup.providers.config import LIBRARY
 from workflowlookup.store.journal import Query
-from workflowlookup.tools.contract import Services
+from workflowlookup.tools.contract import ONLY_A_PERSON, Services
 from workflowlookup.tools.dynamic import META
+from workflowlookup.trust import Entry, digest_of_all, digests_of, printed
 
 
 async def front(visit: Visit) -> Response:
@@ -107,3 +108,34 @@ def _provider_checks(services: Services) -> list[Check]:
         Check(name=f"Provider: {one.name}", is_well=one.state == "ready", told=one.detail or f"It is {one.state}.")
         for one in _providers(services)
     ]
+
+
+async def trust(visit: Visit) -> Response:
+    visit.need_place("trust")
+    entries = _untrusted(visit)
+    digests = digests_of(entries)
+    hopeless = [entry for entry in entries if all(entry is not other for other, _ in digests)]
+    return visit.page(
+        "trust.html",
+        place="trust",
+        entries=[(entry, printed(entry)) for entry, _ in digests],
+        hopeless=hopeless,
+        shown=digest_of_all(digests),
+        problem=visit.services.consent.store.fault(),
+        refusal="" if visit.access.may_trust else ONLY_A_PERSON,
+        is_said=visit.asked("said") == "trusted",
+    )
+
+
+async def allow(visit: Visit) -> Response:
+    """Trust exactly what was shown. Raises `RunStateError` when it is not the same any more."""
+    visit.need_place("trust")
+    digests = digests_of(_untrusted(visit))
+    if not digests or visit.form.get("shown") != digest_of_all(digests):
+        raise RunStateError("What would run has changed since you looked at it. Look again before you decide.")
+    visit.services.trust(digests, by=f"console: {visit.name}")
+    return RedirectResponse("/trust?said=trusted", 303)
+
+
+def _untrusted(visit: Visit) -> list[Entry]:
+    return visit.services.consent.untrusted_in(visit.services.catalog.workflows())
