@@ -3,7 +3,8 @@
 import pytest
 
 from workflowlookup.app import make_catalog
-from workflowlookup.providers.config import NotSet, ServerConfig, expanded
+from workflowlookup.providers.config import ServerConfig
+from workflowlookup.providers.secrets import NotSet, expanded
 from workflowlookup.settings import SETTINGS, Live, Settings, SettingsError, issuer_of, plan_of, read_settings
 
 

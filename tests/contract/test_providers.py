@@ -9,8 +9,7 @@ from upstream.upstreams import ONE, HttpUpstream, McpUpstream
 from workflowlookup.errors import NotSupported
 from workflowlookup.providers.config import ProviderConfig, ServerConfig
 from workflowlookup.providers.definition import read_definitions
-from workflowlookup.providers.kinds import make_provider
-from workflowlookup.providers.provider import ProviderError
+from workflowlookup.providers.provider import ProviderError, make_provider
 from workflowlookup.providers.upstream import Upstreams
 
 KINDS = ["mcp-stdio", "mcp-http", "http-plain", "http-simplified"]

@@ -148,7 +148,7 @@ def test_progress_that_is_no_number_is_not_told(sqlite_place, work):
 def test_libraries_never_print_even_through_loggers_that_nobody_knows():
     program = """
 import logging
-from workflowlookup.providers.foreign_logs import join_log
+from workflowlookup.logs import join_log
 join_log("mcp")
 logging.getLogger("client").error("here I am")
 """

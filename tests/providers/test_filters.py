@@ -2,9 +2,8 @@
 
 import pytest
 
-from workflowlookup.providers.config import Filters
+from workflowlookup.providers.config import Filters, Sieve
 from workflowlookup.providers.definition import Definition
-from workflowlookup.providers.filters import Sieve
 
 FLOWS = [
     Definition(id="deploy-web", name="Deploy the web", description="d", provider="ci", category="ops"),

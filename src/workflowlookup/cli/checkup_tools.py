@@ -12,9 +12,8 @@ from workflowlookup.language.model import PromptStep, ToolCall, WorkflowCall
 from workflowlookup.language.schemas import suggest
 from workflowlookup.language.text import first_few
 from workflowlookup.library.catalog import Catalog
-from workflowlookup.providers.config import LIBRARY, Filters, ProviderConfig, ServerConfig
+from workflowlookup.providers.config import LIBRARY, Filters, Pattern, ProviderConfig, ServerConfig
 from workflowlookup.providers.definition import Definition
-from workflowlookup.providers.filters import Pattern
 from workflowlookup.settings import Settings, plan_of
 
 MAX_SHOWN: Final = 20

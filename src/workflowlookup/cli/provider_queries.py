@@ -11,8 +11,7 @@ from workflowlookup.app import make_catalog
 from workflowlookup.errors import ProviderAway
 from workflowlookup.providers.config import Plan
 from workflowlookup.providers.discovery import Discovered, ask_provider, first_problems
-from workflowlookup.providers.kinds import make_provider
-from workflowlookup.providers.provider import Provider
+from workflowlookup.providers.provider import Provider, make_provider
 from workflowlookup.providers.upstream import Upstreams
 from workflowlookup.settings import Settings
 from workflowlookup.tools.builtin import BUILTIN_TOOLS

@@ -20,7 +20,7 @@ from workflowlookup.language.model import ToolCall, WorkflowCall
 from workflowlookup.language.text import shorten
 from workflowlookup.language.values import Json, Progress
 from workflowlookup.providers.provider import OnProgress, Provider, ProviderError, RemoteStatus
-from workflowlookup.providers.states import RemoteState
+from workflowlookup.providers.shapes import RemoteState
 from workflowlookup.providers.upstream import Stopped, Upstreams
 from workflowlookup.runs.advance import CallFailure
 from workflowlookup.runs.call_arguments import call_arguments

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, TypeVarTuple
 from workflowlookup.errors import StorageError
 from workflowlookup.execution.engine import Drive, Limits, Superseded
 from workflowlookup.execution.leases import FREE_CHECKS, Lease
-from workflowlookup.providers.foreign_logs import join_log
+from workflowlookup.logs import join_log
 
 if TYPE_CHECKING:
     import sqlalchemy

@@ -15,8 +15,7 @@ from workflowlookup.execution.engine import TAKE_OVER_SECONDS, Drive, Engine, Li
 from workflowlookup.language.values import Progress
 from workflowlookup.providers.config import Plan
 from workflowlookup.providers.discovery import Discovered, Discovery
-from workflowlookup.providers.kinds import make_provider
-from workflowlookup.providers.provider import Provider
+from workflowlookup.providers.provider import Provider, make_provider
 from workflowlookup.providers.upstream import Upstreams
 from workflowlookup.runs.run import Run, Waiting
 from workflowlookup.store.service import PAGE, Runs

@@ -28,7 +28,8 @@ from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
 from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter
 
-from workflowlookup.providers.config import ServerConfig, changed_files, hidden
+from workflowlookup.providers.config import ServerConfig, changed_files
+from workflowlookup.providers.secrets import hidden
 
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams

@@ -6,8 +6,8 @@ it is used, so that a variable that is not set costs the one system that needs i
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Literal, TypeVar, get_args, get_origin
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Literal, Protocol, TypeVar, get_args, get_origin
 
 import msgspec
 
@@ -18,11 +18,11 @@ from workflowlookup.providers.shapes import (
     METHODS,
     PLACEHOLDERS,
     PRESETS,
+    Meaning,
     Paging,
     unknown_in_body,
     unknown_in_path,
 )
-from workflowlookup.providers.states import Meaning
 from workflowlookup.repository import touches
 
 
@@ -50,7 +50,7 @@ class ProviderConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     kind: str
-    """A key of `kinds.KINDS` and of `OPTIONS`."""
+    """A key of `provider.KINDS` and of `OPTIONS`."""
     options: Mapping[str, Json] = {}
 
     def __repr__(self) -> str:
@@ -62,6 +62,69 @@ class Filters(msgspec.Struct, frozen=True):
 
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
+
+
+FILTER_FIELDS: Final = ("id", "name", "category", "provider")
+
+
+class Subject(Protocol):
+    """A workflow, as far as it matters for whether it becomes a tool, and how that tool is named."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def category(self) -> str: ...
+    @property
+    def provider(self) -> str: ...
+
+
+class Pattern:
+    """One pattern: `deploy-*`, `name:Deploy*`, `category:ops`, `provider:ci`. Case does not count.
+
+    `*` is any text, `?` any character, `[ab]` one of these. Raises `ValueError` when it cannot be meant.
+    """
+
+    def __init__(self, text: str) -> None:
+        import fnmatch  # noqa: PLC0415 - most settings filter nothing
+
+        self.text = text
+        prefix, colon, rest = text.partition(":")
+        if colon and re.fullmatch(r"[A-Za-z]+", prefix):
+            if prefix.lower() not in FILTER_FIELDS:
+                from workflowlookup.language.schemas import suggest  # noqa: PLC0415 - only mistakes need it
+
+                known = ", ".join(f"{field}:" for field in FILTER_FIELDS)
+                raise ValueError(
+                    f"patterns that begin with {known} or none of them; "
+                    f"found {suggest(prefix, FILTER_FIELDS)} in '{text}' "
+                    f"(write 'name:{text}' when the colon is part of a name)"
+                )
+            self.fields: tuple[str, ...] = (prefix.lower(),)
+        else:
+            self.fields, rest = ("id", "name"), text
+        if not rest.strip():
+            raise ValueError(f"patterns that say something; found '{text}'")
+        if rest.count("[") != rest.count("]"):
+            raise ValueError(f"patterns in which each [ has its ] (write [[] for the character itself); found '{text}'")
+        self._matches = re.compile(fnmatch.translate(rest.strip()), re.IGNORECASE).match
+
+    def admits(self, subject: Subject) -> bool:
+        return any(self._matches(getattr(subject, field)) for field in self.fields)
+
+
+class Sieve:
+    """The filters of the settings, ready for use."""
+
+    def __init__(self, filters: Filters) -> None:
+        self.include: Sequence[Pattern] = [Pattern(text) for text in filters.include]
+        self.exclude: Sequence[Pattern] = [Pattern(text) for text in filters.exclude]
+
+    def admits(self, subject: Subject) -> bool:
+        """Whether the workflow becomes a tool."""
+        included = not self.include or any(pattern.admits(subject) for pattern in self.include)
+        return included and not any(pattern.admits(subject) for pattern in self.exclude)
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -400,90 +463,6 @@ def _shown_url(url: str) -> str:
     return re.sub(r"://[^/@]*@", "://…@", url.partition("?")[0])
 
 
-# ── secrets from the environment ────────────────────────────────────────────────────────────────────────────────
-
-_VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
-
-
-class NotSet(ValueError):
-    """An environment variable that is needed is not there, or is not what it is needed for."""
-
-
-def filled(text: str, at: str, environment: Mapping[str, str] = os.environ) -> str:
-    """The text with `${NAME}` and `${NAME:-default}` filled in. Raises `NotSet` naming the variable."""
-
-    def value(found: re.Match[str]) -> str:
-        name, default = found.groups()
-        known = environment.get(name, default)
-        if known is None:
-            raise NotSet(f"{at} needs the environment variable {name}, which is not set")
-        return known
-
-    return _VARIABLE.sub(value, text)
-
-
-def filled_headers(headers: Mapping[str, str], at: str, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The headers filled in, as they can be sent: what comes from a file may end with a line break. Raises `NotSet`."""
-    whole = {name: filled(value, at, environment).strip() for name, value in headers.items()}
-    for name, value in whole.items():
-        if not value.isascii() or not value.replace("\t", " ").isprintable():
-            raise NotSet(f"{at} cannot send the header '{name}': there are characters in it that no header can have")
-    return whole
-
-
-_SHORTEST_SECRET: Final = 6
-_SCHEMES: Final = frozenset(("bearer", "digest", "api-key", "apikey"))
-_KNOWN_TO_ALL: Final = frozenset(("HOME", "LOGNAME", "PATH", "PWD", "SHELL", "TERM", "TMPDIR", "USER"))
-
-
-def secrets_of(
-    texts: Iterable[str], values: Iterable[str], environment: Mapping[str, str] = os.environ
-) -> frozenset[str]:
-    """What is never told: what the texts of a setting take from the environment, and the words of values that are
-    secret as they stand (headers, environments).
-    """
-
-    def words() -> Iterator[str]:
-        for text in texts:
-            for name, default in _VARIABLE.findall(text):
-                if name not in _KNOWN_TO_ALL:
-                    yield from environment.get(name, default).split()
-        for value in values:
-            yield from _VARIABLE.sub(" ", value).split()
-
-    return frozenset(word for word in words() if len(word) >= _SHORTEST_SECRET and word.lower() not in _SCHEMES)
-
-
-def hidden(text: str, secrets: Collection[str]) -> str:
-    """The text of another system without our secrets, which it may repeat."""
-    for secret in sorted(secrets, key=len, reverse=True):
-        text = text.replace(secret, "…")
-    return text
-
-
-def server_secrets(server: ServerConfig, environment: Mapping[str, str] = os.environ) -> frozenset[str]:
-    """What is never told of a server, as the settings have it."""
-    values = (*server.env.values(), *server.headers.values())
-    return secrets_of((server.command, *server.args, server.url, *values), values, environment)
-
-
-def expanded(server: ServerConfig, environment: Mapping[str, str] = os.environ) -> ServerConfig:
-    """The server with every `${NAME}` filled in, for the one who opens it. Raises `NotSet`."""
-    at = f"the MCP server '{server.name}'"
-
-    def fill(text: str) -> str:
-        return filled(text, at, environment)
-
-    return msgspec.structs.replace(
-        server,
-        command=fill(server.command),
-        args=tuple(map(fill, server.args)),
-        env={name: fill(value) for name, value in server.env.items()},
-        url=fill(server.url),
-        headers=filled_headers(server.headers, at, environment),
-    )
-
-
 # ── what a repository names ─────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -497,6 +476,8 @@ def process_files(entry: Mapping[str, Any], directory: str, root: str, environme
     Every word is looked at that could be a path, also in a line for a shell. `environment` fills in `${NAME}` where
     `expanded` does, and has the `PATH` to search.
     """
+
+    from workflowlookup.providers.secrets import NotSet, filled  # noqa: PLC0415 - only where a repository names files
 
     def fill(text: object) -> str:
         try:

@@ -16,15 +16,9 @@ import msgspec
 
 from workflowlookup.errors import NotSupported
 from workflowlookup.language.values import Json
-from workflowlookup.providers.acknowledging import acknowledge_at_once
 from workflowlookup.providers.config import (
     HttpOptions,
-    NotSet,
     ProviderConfig,
-    filled,
-    filled_headers,
-    hidden,
-    secrets_of,
 )
 from workflowlookup.providers.definition import LISTS, MAX_DEFINITIONS, sync_ids
 from workflowlookup.providers.provider import (
@@ -38,6 +32,8 @@ from workflowlookup.providers.provider import (
     read_json,
     read_progress,
 )
+from workflowlookup.providers.quickack import acknowledge_at_once
+from workflowlookup.providers.secrets import NotSet, filled, filled_headers, hidden, secrets_of
 from workflowlookup.providers.shapes import (
     INPUTS,
     KEY,
@@ -45,14 +41,16 @@ from workflowlookup.providers.shapes import (
     OF_WORKFLOW,
     PLACEHOLDERS,
     PRESETS,
+    RemoteState,
     fill_body,
     fill_path,
     is_null_at,
+    meaning_of,
     name_path,
     run_in,
+    state_of,
     value_at,
 )
-from workflowlookup.providers.states import RemoteState, meaning_of, state_of
 from workflowlookup.runs.events import RemoteError
 
 if TYPE_CHECKING:
@@ -369,7 +367,7 @@ class HttpProvider:
         if self._client is None:
             import httpx2  # noqa: PLC0415 - loaded when a service is first asked
 
-            from workflowlookup.providers.foreign_logs import join_log  # noqa: PLC0415
+            from workflowlookup.logs import join_log  # noqa: PLC0415
 
             join_log("httpx2", "httpcore2")
             headers = filled_headers(self.options.headers, f"the provider '{self.name}'")

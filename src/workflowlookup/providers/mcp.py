@@ -23,7 +23,7 @@ from workflowlookup.providers.provider import (
     read_json,
     read_progress,
 )
-from workflowlookup.providers.states import RemoteState, meaning_of, state_of
+from workflowlookup.providers.shapes import RemoteState, meaning_of, state_of
 
 if TYPE_CHECKING:
     from workflowlookup.providers.upstream import CallResult, Upstreams

@@ -7,14 +7,18 @@ do raises `NotSupported`. A start is never sent twice by a provider: only the ca
 import math
 import sys
 from collections.abc import Callable, Collection, Mapping
-from typing import Final, Protocol, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, TypeGuard
 
 import msgspec
 
 from workflowlookup.language.values import Json, Progress, text_or_json
-from workflowlookup.providers.config import Options, hidden
-from workflowlookup.providers.states import RemoteState
+from workflowlookup.providers.config import Options, ProviderConfig
+from workflowlookup.providers.secrets import hidden
+from workflowlookup.providers.shapes import RemoteState
 from workflowlookup.runs.events import RemoteError
+
+if TYPE_CHECKING:
+    from workflowlookup.providers.upstream import Upstreams
 
 OnProgress: TypeAlias = Callable[[Progress], None]
 
@@ -200,3 +204,27 @@ def hidden_error(error: RemoteError, secrets: Collection[str]) -> RemoteError:
         detail=clean(error.detail),
         output=clean(error.output),
     )
+
+
+# ── the kinds of providers ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def _mcp(config: ProviderConfig, upstreams: "Upstreams") -> Provider:
+    from workflowlookup.providers.mcp import McpProvider  # noqa: PLC0415 - loaded when there is one
+
+    return McpProvider(config, upstreams)
+
+
+def _http(config: ProviderConfig, _: "Upstreams") -> Provider:
+    from workflowlookup.providers.http import HttpProvider  # noqa: PLC0415
+
+    return HttpProvider(config)
+
+
+KINDS: Final[Mapping[str, Callable[[ProviderConfig, "Upstreams"], Provider]]] = {"mcp": _mcp, "http": _http}
+"""A new kind is a module, its options in `config.OPTIONS`, and one line here."""
+
+
+def make_provider(config: ProviderConfig, upstreams: "Upstreams") -> Provider:
+    """The provider that the settings describe; nothing is asked of it yet."""
+    return KINDS[config.kind](config, upstreams)

@@ -16,10 +16,11 @@ import msgspec
 
 from workflowlookup.errors import ProviderAway
 from workflowlookup.language.values import Json, Progress
-from workflowlookup.providers.acknowledging import acknowledge_at_once
-from workflowlookup.providers.config import NotSet, ServerConfig, expanded, hidden, server_secrets
-from workflowlookup.providers.foreign_logs import join_log
+from workflowlookup.logs import join_log
+from workflowlookup.providers.config import ServerConfig
 from workflowlookup.providers.provider import OnProgress, hidden_error, read_error
+from workflowlookup.providers.quickack import acknowledge_at_once
+from workflowlookup.providers.secrets import NotSet, expanded, hidden, server_secrets
 from workflowlookup.runs.events import RemoteError
 
 if TYPE_CHECKING:

@@ -16,9 +16,8 @@ from workflowlookup.errors import ProviderAway
 from workflowlookup.greenlets import Lock
 from workflowlookup.language.model import PromptStep, Workflow, WorkflowCall
 from workflowlookup.language.values import Json, Progress
-from workflowlookup.providers.config import LIBRARY, Plan
+from workflowlookup.providers.config import LIBRARY, Plan, Sieve
 from workflowlookup.providers.definition import Definition, as_document, usable_schema
-from workflowlookup.providers.filters import Sieve
 from workflowlookup.tools.arguments import SchemaArguments
 from workflowlookup.tools.builtin import BUILTIN_TOOLS, workflow_refresh, workflow_search
 from workflowlookup.tools.contract import (

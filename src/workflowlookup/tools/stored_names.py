@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from workflowlookup.errors import StorageError
-from workflowlookup.providers.filters import Subject
+from workflowlookup.providers.config import Subject
 from workflowlookup.tools.tool_names import Key, assign
 
 if TYPE_CHECKING:

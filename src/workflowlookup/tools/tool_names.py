@@ -9,7 +9,7 @@ import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final, TypeAlias
 
-from workflowlookup.providers.filters import Subject
+from workflowlookup.providers.config import Subject
 
 LONGEST: Final = 52
 _SOUND: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{LONGEST}}}")

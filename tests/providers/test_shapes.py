@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from workflowlookup.providers.states import WORDS, meaning_of, state_of
+from workflowlookup.providers.shapes import WORDS, meaning_of, state_of
 
 DOCS = Path(__file__).parents[2] / "docs" / "providers.md"
 SYSTEMS = {
