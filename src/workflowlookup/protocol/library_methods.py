@@ -8,9 +8,8 @@ from workflowlookup.language.values import Json
 from workflowlookup.protocol.replies import cacheable_in
 from workflowlookup.protocol.requests import Call, refuse_cursor
 from workflowlookup.protocol.surface import Surface
-from workflowlookup.tools.completion import complete
 from workflowlookup.tools.prompts import get_prompt, list_prompts
-from workflowlookup.tools.resources import list_resources, list_templates, read_resource
+from workflowlookup.tools.resources import complete, list_resources, list_templates, read_resource
 
 
 def _list_resources(surface: Surface, call: Call) -> Json:

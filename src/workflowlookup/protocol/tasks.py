@@ -33,8 +33,9 @@ from workflowlookup.runs.run import Run, State
 from workflowlookup.store.journal import Query
 from workflowlookup.tools.builtin.workflow_runs import decode_place, encode_place
 from workflowlookup.tools.contract import Caller, Elicitation, Outcome, Pending, Result
+from workflowlookup.tools.elicitation import ask_person, asked_before, may_ask, was_asked
 from workflowlookup.tools.pending_runs import await_end, failure_of, is_at_work, progress_of
-from workflowlookup.tools.run_answers import answer_with_result, ask_person, asked_before, iso, may_ask, was_asked
+from workflowlookup.tools.run_answers import answer_with_result, iso
 
 if TYPE_CHECKING:
     from workflowlookup.store.journal import Summary

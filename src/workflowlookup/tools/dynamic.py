@@ -7,12 +7,12 @@ nor a setting has changed. The work behind a call is a run like any other.
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
 from workflowlookup import extras
-from workflowlookup.errors import ProviderAway
+from workflowlookup.errors import ProviderAway, StorageError
 from workflowlookup.greenlets import Lock
 from workflowlookup.language.model import PromptStep, Workflow, WorkflowCall
 from workflowlookup.language.values import Json, Progress
@@ -32,17 +32,19 @@ from workflowlookup.tools.contract import (
     Tool,
 )
 from workflowlookup.tools.registry import Registry
-from workflowlookup.tools.stored_definitions import Remembered
-from workflowlookup.tools.stored_names import KeptNames
-from workflowlookup.tools.tool_names import Key
+from workflowlookup.tools.tool_names import KeptNames, Key
 
 if TYPE_CHECKING:
     from workflowlookup.library.catalog import Snapshot
     from workflowlookup.library.files import Details, Loaded, Summary
     from workflowlookup.providers.discovery import Discovered
     from workflowlookup.runs.run import Run
+    from workflowlookup.store.journal import Journal
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+_decode_definitions = msgspec.json.Decoder(tuple[Definition, ...]).decode
 
 PROVIDER_SECONDS: Final = 10.0
 """How long the call of a remembered tool waits for its provider."""
@@ -290,9 +292,9 @@ class DynamicTools:
 
     def _handler(self, definition: Definition) -> Handler:
         def make_run(services: Services, arguments: Mapping[str, Any], caller: Caller) -> Outcome:
-            from workflowlookup.tools.pending_runs import await_run  # noqa: PLC0415 - with the first run
+            from workflowlookup.tools.elicitation import start_trusted  # noqa: PLC0415 - with the first run
+            from workflowlookup.tools.pending_runs import await_run  # noqa: PLC0415
             from workflowlookup.tools.run_answers import answer_with_result  # noqa: PLC0415
-            from workflowlookup.tools.trust_question import start_trusted  # noqa: PLC0415
 
             workflow = self._workflow(definition)
             timeout = caller.timeout_seconds or self.default_timeout(workflow)
@@ -410,3 +412,59 @@ def _definition(summary: "Summary", details: "Details") -> Definition:
         execution_type=details.execution_type,
         metadata=msgspec.json.decode(details.metadata) if details.metadata else {},
     )
+
+
+# ── what providers had before ───────────────────────────────────────────────────────────────────────────────────
+
+
+class Remembered:
+    """For one server. Where the journal cannot be used, nothing is remembered."""
+
+    def __init__(self, open_journal: "Callable[[], Journal]") -> None:
+        """`open_journal` may raise `StorageError`."""
+        self._open_journal = open_journal
+        self._known: Mapping[str, tuple[str, str]] | None = None
+        """By provider: a digest of its settings, and its workflows as JSON."""
+
+    def definitions(self, plan: Plan) -> Mapping[str, tuple[Definition, ...]]:
+        """By provider: what it had, if its settings are still the same."""
+        found: dict[str, tuple[Definition, ...]] = {}
+        for name, (digest, body) in self._stored().items():
+            if name in plan.providers and digest == _digest(plan, name):
+                try:
+                    found[name] = _decode_definitions(body)
+                except msgspec.MsgspecError as problem:  # of another version: it is listed again soon
+                    log.debug("what is remembered of provider '%s' cannot be read: %s", name, problem)
+        return found
+
+    def keep(self, plan: Plan, discovered: "Mapping[str, Discovered]") -> None:
+        """Remember what providers have just listed."""
+        for name, found in discovered.items():
+            if not found.is_listed or found.is_away or name not in plan.providers:
+                continue
+            entry = (_digest(plan, name), msgspec.json.encode(found.definitions).decode())
+            if self._stored().get(name) != entry:
+                self._ask(lambda journal, name=name, entry=entry: journal.remember(name, *entry))  # type: ignore[misc]
+                self._known = {**self._stored(), name: entry}
+
+    def _stored(self) -> Mapping[str, tuple[str, str]]:
+        if self._known is None:
+            self._known = self._ask(lambda journal: journal.remembered()) or {}
+        return self._known
+
+    def _ask(self, question: "Callable[[Journal], T]") -> T | None:
+        try:
+            return question(self._open_journal())
+        except StorageError as problem:
+            log.debug("the workflows of providers are not remembered: %s", problem)
+            return None
+
+
+def _digest(plan: Plan, name: str) -> str:
+    """What the settings say of a provider and of its server, without saying it."""
+    import hashlib  # noqa: PLC0415 - where there are providers
+
+    config = plan.providers[name]
+    server = plan.servers.get(str(config.options.get("server") or name))
+    said = msgspec.json.encode([config.kind, config.options, server], order="deterministic")
+    return hashlib.sha256(said).hexdigest()

@@ -7,11 +7,11 @@ while somebody looks.
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from workflowlookup.errors import ResourceNotFound, RunNotFound, WorkflowLookupError, WorkflowNotFound
+from workflowlookup.errors import InvalidParams, ResourceNotFound, RunNotFound, WorkflowLookupError, WorkflowNotFound
 from workflowlookup.language.model import Workflow
 from workflowlookup.language.schemas import workflow_schema_text
 from workflowlookup.language.text import shorten
-from workflowlookup.language.values import Json
+from workflowlookup.language.values import Json, brief
 from workflowlookup.tools.builtin.workflow_get import first_step
 from workflowlookup.tools.contract import Services
 from workflowlookup.tools.paging import page
@@ -31,6 +31,9 @@ MOST_ADDRESS: Final = 300
 """Of an address that is subscribed to."""
 MAX_ADDRESS: Final = 2_000
 """Of an address that is read; a longer one is not even parsed."""
+MOST_VALUES: Final = 100
+MAX_VALUE: Final = 300
+"""How much of a value is compared; no id is that long."""
 
 _SCHEMA: Final[Mapping[str, Json]] = {
     "uri": SCHEMA_URI,
@@ -244,3 +247,34 @@ def as_markdown(workflow: Workflow) -> str:
         parts.append(f"## First step of {workflow.total_steps}: {step['title']}\n\n{step['prompt']}")
     parts.append(f"Call `workflow_start` with `workflowId` `{workflow.id}` to begin.")
     return "\n\n".join(parts) + "\n"
+
+
+# ── completion ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def complete(services: Services, params: Mapping[str, Any]) -> Mapping[str, Json]:
+    ref, argument = params["ref"], params["argument"]
+    match ref.get("type"):
+        case "ref/resource":
+            wanted = argument.get("name") in ("id", "uri", "workflowId")
+        case "ref/prompt":
+            wanted = argument.get("name") in ("id", "workflowId")
+        case other:
+            raise InvalidParams(f"ref.type must be ref/resource or ref/prompt; found {brief(other)}")
+    value = argument.get("value")
+    if not isinstance(value, str):
+        raise InvalidParams("argument.value is required, as text")
+    value = value[:MAX_VALUE]
+    if not wanted:
+        ids = []
+    elif str(ref.get("uri")).startswith(RUN_SCHEME):
+        ids = [run.id for run in services.runs.recent(MOST_VALUES)]
+        value = value.removeprefix(RUN_SCHEME)
+    else:
+        ids = [summary.id for summary in services.catalog.snapshot().summaries]
+        value = value.casefold().removeprefix("workflow://")
+    typed = value
+    found = [item for item in ids if item.startswith(typed)] + [
+        item for item in ids if typed in item and not item.startswith(typed)
+    ]
+    return {"completion": {"values": found[:MOST_VALUES], "total": len(found), "hasMore": len(found) > MOST_VALUES}}

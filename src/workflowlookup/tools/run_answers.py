@@ -18,12 +18,13 @@ from workflowlookup.language.patterns import Budget
 from workflowlookup.language.values import Json
 from workflowlookup.runs.advance import loops_to_end, remedy_of
 from workflowlookup.runs.events import EndUnknown, Failed, OutputAccepted, OutputRefused
-from workflowlookup.runs.questions import fields_of, question_of, title_of
+from workflowlookup.runs.questions import fields_of, title_of
 from workflowlookup.runs.results import address_of, part_of, result_of
 from workflowlookup.runs.run import Run, State, Waiting
 from workflowlookup.tools.builtin.workflow_next import tell, tell_need
 from workflowlookup.tools.builtin.workflow_validate import REVIEW
-from workflowlookup.tools.contract import Caller, Elicitation, Services
+from workflowlookup.tools.contract import Caller, Services
+from workflowlookup.tools.elicitation import may_ask, question
 
 CANCELLED: Final = "Start a new one with workflow_start if it is wanted again."
 ENOUGH_DISMISSALS: Final = 2
@@ -273,91 +274,3 @@ def iso(milliseconds: int) -> str:
     """`2026-11-16T09:30:00.000Z`; the first or last that can be written, for a time out of range in a journal."""
     moment = datetime.fromtimestamp(min(max(milliseconds, MIN_TIME), MAX_TIME) / 1000, UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-# ── a person's word ─────────────────────────────────────────────────────────────────────────────────────────────
-
-_NOTE: Final[Mapping[str, Json]] = {
-    "type": "string",
-    "title": "Note (optional)",
-    "description": "What the agent should know.",
-}
-
-
-def _key_of(run_id: str, question_id: str = "") -> str:
-    """The beginning of the keys of a question; of all questions of a run when none is named."""
-    return f"confirm-{run_id}-{question_id}-" if question_id else f"confirm-{run_id}-"
-
-
-def question_key(run: Run) -> str:
-    """The key of the form that is open now. Each time the form is shown it has another, so that the answer to one that
-    was closed, or to another question, does not count.
-    """
-    return f"{_key_of(run.id, run.question_id)}{run.dismissals}"
-
-
-def may_ask(services: Services, run: Run, caller: Caller) -> bool:
-    """Whether the person is asked through the client."""
-    whose = run.who_confirms(services.confirmation)
-    can_show = caller.can_be_asked and all(field.is_flat for field in fields_of(run, Budget()))
-    return whose != "agent" and can_show and services.access.may_confirm(whose)
-
-
-def was_asked(run: Run, caller: Caller) -> bool:
-    """Whether this call has put the open question to the person already."""
-    return any(key.startswith(_key_of(run.id, run.question_id)) for key in caller.answers)
-
-
-def asked_before(services: Services, run_id: str, caller: Caller) -> Run | None:
-    """The run as it is now, when this call led to a question that is answered now; None when it did not."""
-    is_asked = any(key.startswith(_key_of(run_id)) for key in caller.answers)
-    return services.runs.get(run_id) if is_asked else None
-
-
-def ask_person(services: Services, run: Run, caller: Caller) -> Run | Elicitation:
-    """The run after the person's answer to what it waits for; the question, as long as there is no answer.
-
-    The run as it is now, when the question was answered elsewhere meanwhile.
-    """
-    now = services.runs.get(run.id)
-    if now.question_id != run.question_id or now.asked is None:
-        return now
-    key = question_key(now)
-    said: Mapping[str, Any] | None = caller.answers.get(key)
-    if said is None:
-        return now if was_asked(now, caller) else Elicitation(key=key, message=form_message(now), schema=_form(now))
-    pinned: dict[str, Any] = {"question": now.question_id, "by": caller.name}
-    if said["action"] == "cancel":
-        return services.runs.dismiss(now.id, now.current, **pinned)
-    if said["action"] == "decline":
-        return services.runs.deny(now.id, now.current, how="form", **pinned)
-    content: Mapping[str, Json] = said.get("content") or {}
-    names = {field.name for field in fields_of(now, Budget())}
-    answers = {name: value for name, value in content.items() if name in names}
-    note = str(content.get("note") or "") if "note" not in names else ""
-    return services.runs.confirm(now.id, now.current, how="form", note=note, answers=answers, **pinned)
-
-
-def _form(run: Run) -> Mapping[str, Json]:
-    """What a client shows: accepting it is a yes, so that it holds only what the person may add."""
-    fields = tuple(fields_of(run, Budget()))
-    required = [field.name for field in fields if field.required]
-    properties = {field.name: {"type": "string", **field.schema} if field.choices else field.schema for field in fields}
-    return {
-        "type": "object",
-        "properties": {"note": _NOTE, **properties},
-        **({"required": required} if required else {}),
-    }
-
-
-def form_message(run: Run) -> str:
-    """The question for a form, with what its buttons mean."""
-    budget = Budget()
-    asked = question_of(run, budget)
-    buttons = f"Accept: yes. Decline: no, {asked.if_not}. Close the form to decide later."
-    return f"{buttons}\n\n{question(run, budget)}"
-
-
-def question(run: Run, budget: Budget) -> str:
-    """What a person is asked, with what it is about, quoted."""
-    return question_of(run, budget).message(rest=f"run://{run.id}")

@@ -19,7 +19,7 @@ class RefreshArguments(msgspec.Struct):
 
 
 def handle(services: Services, _: RefreshArguments, caller: Caller) -> Outcome:
-    from workflowlookup.tools.trust_question import ask_for_trust  # noqa: PLC0415 - with the first question
+    from workflowlookup.tools.elicitation import ask_for_trust  # noqa: PLC0415 - with the first question
 
     if (question := ask_for_trust(services, services.consent.ignored(), caller)) is not None:
         return question

@@ -48,9 +48,9 @@ class StartArguments(msgspec.Struct, rename="camel"):
 
 
 def handle(services: Services, arguments: StartArguments, caller: Caller) -> Outcome:
-    from workflowlookup.tools.pending_runs import await_run, is_at_work  # noqa: PLC0415 - with the first run
+    from workflowlookup.tools.elicitation import start_trusted  # noqa: PLC0415 - with the first run
+    from workflowlookup.tools.pending_runs import await_run, is_at_work  # noqa: PLC0415
     from workflowlookup.tools.run_answers import answer  # noqa: PLC0415
-    from workflowlookup.tools.trust_question import start_trusted  # noqa: PLC0415
 
     def tell(run: "Run") -> Result:
         return {**answer(services, run, caller), "workflow": _view(run.workflow)}

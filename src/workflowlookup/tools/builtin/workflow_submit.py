@@ -39,8 +39,8 @@ class SubmitArguments(msgspec.Struct, rename="camel"):
 
 
 def handle(services: Services, arguments: SubmitArguments, caller: Caller) -> Outcome:
-    from workflowlookup.tools.pending_runs import await_run, is_at_work  # noqa: PLC0415 - with the first run
-    from workflowlookup.tools.run_answers import ask_person, asked_before  # noqa: PLC0415
+    from workflowlookup.tools.elicitation import ask_person, asked_before  # noqa: PLC0415 - with the first run
+    from workflowlookup.tools.pending_runs import await_run, is_at_work  # noqa: PLC0415
 
     earlier = None
     if (run := asked_before(services, arguments.run_id, caller)) is not None:
@@ -60,7 +60,8 @@ def handle(services: Services, arguments: SubmitArguments, caller: Caller) -> Ou
 
 def _answer_or_ask(services: Services, run: "Run", caller: Caller, earlier: "Verdict | None") -> Result | Elicitation:
     """Where the run stands now, with the earlier verdict; the question, when a person is needed and can be asked."""
-    from workflowlookup.tools.run_answers import answer, ask_person, may_ask, was_asked  # noqa: PLC0415
+    from workflowlookup.tools.elicitation import ask_person, may_ask, was_asked  # noqa: PLC0415
+    from workflowlookup.tools.run_answers import answer  # noqa: PLC0415
 
     if run.asked is not None:  # a repeated call finds the run at its first question, which may be answered by now
         run = services.runs.get(run.id)
@@ -83,7 +84,8 @@ def _submit(services: Services, arguments: SubmitArguments, caller: Caller) -> "
 
 def _relay(services: Services, arguments: SubmitArguments, caller: Caller) -> "Run | Elicitation":
     """What a person said, by the agent's word; a person who can be asked is asked instead."""
-    from workflowlookup.tools.run_answers import ask_person, may_ask, only_a_person  # noqa: PLC0415
+    from workflowlookup.tools.elicitation import ask_person, may_ask  # noqa: PLC0415
+    from workflowlookup.tools.run_answers import only_a_person  # noqa: PLC0415
 
     runs, run_id, step = services.runs, arguments.run_id, arguments.step_id
     run = runs.get(run_id)
