@@ -22,7 +22,7 @@ from workflowlookup.language.navigation import join_instance, next_step, scope_o
 from workflowlookup.language.patterns import Budget
 from workflowlookup.language.syntax import parse_json, parse_yaml
 from workflowlookup.runs import advance
-from workflowlookup.runs.advance import Moment
+from workflowlookup.runs.draft import Moment
 from workflowlookup.runs.run import State, Waiting, fold
 
 EXAMPLES = 2_000 if os.environ.get("HYPOTHESIS_PROFILE") == "soak" else 150

@@ -7,7 +7,7 @@ from sites import token
 
 from support.make import document, step, write
 from workflowlookup.language.building import build
-from workflowlookup.runs.advance import CallFailure
+from workflowlookup.runs.server_calls import CallFailure
 
 CALL = {"server": "github", "tool": "create_issue", "arguments": {"title": "{{title}}"}, "saveAs": "issue"}
 FLOW = document(

@@ -17,7 +17,7 @@ from workflowlookup.console.timeline import entries
 from workflowlookup.language.building import build
 from workflowlookup.language.patterns import Budget
 from workflowlookup.runs import advance
-from workflowlookup.runs.advance import Moment
+from workflowlookup.runs.draft import Moment
 from workflowlookup.store.journal import now
 
 

@@ -7,7 +7,7 @@ from support.make import document, step
 from workflowlookup.errors import StorageError
 from workflowlookup.language.building import build
 from workflowlookup.runs import advance
-from workflowlookup.runs.advance import Moment
+from workflowlookup.runs.draft import Moment
 from workflowlookup.store.journal import summarise
 
 WORKFLOW = build(document(step("one"), step("two"), step("three"), deadlineSeconds=60))

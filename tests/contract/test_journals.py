@@ -10,9 +10,10 @@ from journaling import URLS, WORKFLOW, Store, at_once, begin, call, submit
 from support.make import document, step
 from workflowlookup.errors import RunStateError, StorageError
 from workflowlookup.language.building import build
-from workflowlookup.runs import advance
-from workflowlookup.runs.advance import CallFailure, Moment
+from workflowlookup.runs import advance, server_calls
+from workflowlookup.runs.draft import Moment
 from workflowlookup.runs.run import State
+from workflowlookup.runs.server_calls import CallFailure
 from workflowlookup.store.journal import READ_BYTES, Announcement, Conflict, Mark, Query, Token, summarise
 from workflowlookup.store.journals import JournalUrl
 from workflowlookup.store.postgres import PostgresJournal
@@ -241,7 +242,7 @@ def test_runs_at_work_are_known_the_one_that_waits_longest_first(journal):
     begin(journal, "prompt")
     second, first = call(journal, "b", time=2_000), call(journal, "c", time=1_000)
     call(journal, "a", time=2_000)
-    store_draft(journal, first, advance.begin_call(first, Moment(time=3_000)))
+    store_draft(journal, first, server_calls.begin_call(first, Moment(time=3_000)))
 
     assert [(one.id, one.state, one.waiting_for) for one in journal.at_work(10)] == [
         ("a", "queued", "call"),
@@ -258,11 +259,11 @@ def test_runs_at_work_are_known_the_one_that_waits_longest_first(journal):
 
 def test_a_call_that_was_left_running_is_known_until_it_is_said_what_became_of_it(store, journal):
     run = call(journal, "a")
-    run = store_draft(journal, run, advance.begin_call(run, Moment(time=2_000)))
+    run = store_draft(journal, run, server_calls.begin_call(run, Moment(time=2_000)))
     assert journal.left_running() == []
     run = store_draft(journal, run, advance.cancel(run, Moment(time=3_000)))
     assert store.open().left_running() == ["a"]
-    store_draft(journal, run, advance.stop_call(run, False, "It may still be running.", Moment(time=4_000)))
+    store_draft(journal, run, server_calls.stop_call(run, False, "It may still be running.", Moment(time=4_000)))
     assert journal.left_running() == []
 
 
@@ -270,12 +271,12 @@ def test_events_of_calls_are_read_as_they_were_stored(journal):
     run, records = call(journal, "a"), journal.read("a")
     at = Moment(time=2_000)
     for move in (
-        lambda run: advance.begin_call(run, at),
-        lambda run: advance.acknowledge_call(run, "7 \0 é", at),
-        lambda run: advance.report_call(run, 1, 2.5, "half", at),
-        lambda run: advance.fail_call(run, CallFailure(reason="no route"), at),
-        lambda run: advance.begin_call(run, at),
-        lambda run: advance.finish_call(run, "ok", {"a": [1, None]}, at),
+        lambda run: server_calls.begin_call(run, at),
+        lambda run: server_calls.acknowledge_call(run, "7 \0 é", at),
+        lambda run: server_calls.report_call(run, 1, 2.5, "half", at),
+        lambda run: server_calls.fail_call(run, CallFailure(reason="no route"), at),
+        lambda run: server_calls.begin_call(run, at),
+        lambda run: server_calls.finish_call(run, "ok", {"a": [1, None]}, at),
     ):
         draft = move(run)
         records += draft.records

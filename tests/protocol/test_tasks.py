@@ -10,7 +10,7 @@ from support.make import document, step
 from workflowlookup.language.building import build
 from workflowlookup.protocol.connection import Connection
 from workflowlookup.protocol.surface import Surface
-from workflowlookup.runs.advance import CallFailure
+from workflowlookup.runs.server_calls import CallFailure
 from workflowlookup.store.service import Runs
 from workflowlookup.store.sqlite import SqliteJournal
 from workflowlookup.tools.contract import Services

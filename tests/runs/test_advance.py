@@ -8,7 +8,7 @@ from support.make import document, loop, step
 from workflowlookup.errors import InvalidCriteria, InvalidParams, InvalidWorkflow, RunStateError, StepNotFound
 from workflowlookup.language.building import build
 from workflowlookup.runs import advance
-from workflowlookup.runs.advance import Moment
+from workflowlookup.runs.draft import CORRECT_AND_START, Moment
 from workflowlookup.runs.events import kind_of
 from workflowlookup.runs.run import State, Waiting, fold
 
@@ -407,7 +407,7 @@ def test_criteria_that_cannot_be_judged_by_are_named_with_run_and_step():
         story.submit("one")
 
     assert (refusal.value.data["runId"], refusal.value.data["stepId"]) == ("r1", "one")
-    assert refusal.value.remedy == f"{refusal.value.data['details']}. {advance.CORRECT_AND_START}"
+    assert refusal.value.remedy == f"{refusal.value.data['details']}. {CORRECT_AND_START}"
 
 
 # ── loops ───────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -8,12 +8,12 @@ from workflowlookup.errors import RunStateError
 from workflowlookup.language.building import build
 from workflowlookup.language.model import ToolCall, WorkflowCall
 from workflowlookup.language.patterns import Budget
-from workflowlookup.runs import advance
-from workflowlookup.runs.advance import CallFailure
-from workflowlookup.runs.call_arguments import call_arguments
+from workflowlookup.runs import advance, server_calls
+from workflowlookup.runs.draft import LOOK_THERE, START_AGAIN, remedy_of
 from workflowlookup.runs.events import RemoteError
 from workflowlookup.runs.results import part_of, result_of
 from workflowlookup.runs.run import State, Waiting
+from workflowlookup.runs.server_calls import CallFailure
 from workflowlookup.runs.why import explain_run
 
 LONG = [{"type": "length", "min": 5, "message": "Too short."}]
@@ -32,22 +32,22 @@ class Calling(Story):
     """A run whose calls the test makes."""
 
     def begin(self):
-        return self._take(advance.begin_call(self.run, self.at), self.records)
+        return self._take(server_calls.begin_call(self.run, self.at), self.records)
 
     def acknowledge(self, remote_id):
-        return self._take(advance.acknowledge_call(self.run, remote_id, self.at), self.records)
+        return self._take(server_calls.acknowledge_call(self.run, remote_id, self.at), self.records)
 
     def report(self, done, total=None, message=""):
-        return self._take(advance.report_call(self.run, done, total, message, self.at), self.records)
+        return self._take(server_calls.report_call(self.run, done, total, message, self.at), self.records)
 
     def finish(self, output="done", value=None):
-        return self._take(advance.finish_call(self.run, output, value, self.at), self.records)
+        return self._take(server_calls.finish_call(self.run, output, value, self.at), self.records)
 
     def fail(self, reason="it broke", **how):
-        return self._take(advance.fail_call(self.run, CallFailure(reason=reason, **how), self.at), self.records)
+        return self._take(server_calls.fail_call(self.run, CallFailure(reason=reason, **how), self.at), self.records)
 
     def stop(self, stopped, told):
-        return self._take(advance.stop_call(self.run, stopped, told, self.at), self.records)
+        return self._take(server_calls.stop_call(self.run, stopped, told, self.at), self.records)
 
     @property
     def place(self):
@@ -109,7 +109,7 @@ def test_a_text_that_is_nothing_but_a_template_becomes_the_value_itself():
     given = {"count": 3, "labels": ["x", "y"], "nothing": None, "a": {"flag": False}}
     story = Calling(document(call(arguments=arguments)), given)
 
-    assert call_arguments(story.run) == {
+    assert story.run.call_arguments == {
         "count": 3,
         "labels": [["x", "y"], "x"],
         "nothing": None,
@@ -132,7 +132,7 @@ def test_the_arguments_of_a_workflow_elsewhere_are_the_input():
     far = {"id": "remote", "title": "Far", "call": {"provider": "ci", "workflow": "Build", "saveAs": "result"}}
     story = Calling(document(far), {"branch": "main"}, {"other": 1})
 
-    assert call_arguments(story.run) == {"branch": "main"}
+    assert story.run.call_arguments == {"branch": "main"}
     story.begin().acknowledge("77")
     assert (story.run.calling.remote_id, story.run.remotes, story.place) == ("77", {"remote": "77"}, CALLING)
     assert story.finish("ok", {"a": 1}).run.remotes == {"remote": "77"}
@@ -143,7 +143,7 @@ def test_a_workflow_elsewhere_gets_its_arguments_filled_where_it_has_some():
     far = {"id": "remote", "title": "Far", "call": {"provider": "ci", "workflow": "Build", "arguments": arguments}}
     story = Calling(document(call(saveAs="found"), far), {"branch": "main"}).begin().finish("", {"total": 3})
 
-    assert call_arguments(story.run) == {"count": 3, "title": "3 left", "fixed": [True]}
+    assert story.run.call_arguments == {"count": 3, "title": "3 left", "fixed": [True]}
 
 
 def test_a_workflow_elsewhere_is_not_started_with_a_variable_that_nobody_set():
@@ -226,7 +226,7 @@ def test_a_result_that_is_too_long_for_the_context_is_kept_and_its_variable_refe
 
 
 def test_a_result_that_is_too_long_to_be_kept_is_kept_cut_and_completes(monkeypatch):
-    monkeypatch.setattr(advance, "MAX_KEPT", 1_000)
+    monkeypatch.setattr(server_calls, "MAX_KEPT", 1_000)
     story = Calling(document(call())).begin().finish("x" * 5_000)
 
     assert story.run.state is State.COMPLETED
@@ -283,7 +283,7 @@ def test_calls_in_a_loop_have_keys_of_their_own():
 
     seen = []
     while not story.run.is_over:
-        seen.append((story.run.current, story.run.loop.item, dict(call_arguments(story.run))))
+        seen.append((story.run.current, story.run.loop.item, dict(story.run.call_arguments)))
         story.begin()
         seen.append(story.run.calling.key)
         story.finish("ok", 1)
@@ -367,24 +367,24 @@ def test_of_a_long_detail_the_beginning_is_kept_as_text():
 
 def test_a_call_whose_end_cannot_be_known_ends_the_run_as_unknown_and_needs_no_stop():
     story = Calling(document(call())).begin().acknowledge("far-1")
-    story._take(advance.lose_call(story.run, "nobody can be asked", story.at), story.records)
+    story._take(server_calls.lose_call(story.run, "nobody can be asked", story.at), story.records)
 
     assert story.place == (State.UNKNOWN, None)
     assert not story.run.needs_stop
     assert "there as run far-1, and its end cannot be known: nobody can be asked." in story.run.end.reason
-    assert advance.remedy_of(story.run) == advance.LOOK_THERE
+    assert remedy_of(story.run) == LOOK_THERE
 
 
 def test_a_stop_that_is_not_known_yet_can_be_told_again_until_it_is():
     story = Calling(document(call())).begin()
     story._take(advance.cancel(story.run, story.at), story.records)
-    story._take(advance.stop_call(story.run, False, "HTTP status 503", story.at, is_pending=True), story.records)
+    story._take(server_calls.stop_call(story.run, False, "HTTP status 503", story.at, is_pending=True), story.records)
 
     assert story.run.needs_stop
-    assert advance.remedy_of(story.run) == advance.LOOK_THERE
+    assert remedy_of(story.run) == LOOK_THERE
     story.stop(True, "cancelled there")
     assert not story.run.needs_stop
-    assert advance.remedy_of(story.run) == advance.START_AGAIN
+    assert remedy_of(story.run) == START_AGAIN
 
 
 def test_a_long_result_that_a_person_takes_as_it_is_can_be_read():

@@ -7,7 +7,7 @@ from workflowlookup.language.building import build
 from workflowlookup.language.patterns import Budget
 from workflowlookup.language.values import Json
 from workflowlookup.runs import advance
-from workflowlookup.runs.advance import Draft, Moment
+from workflowlookup.runs.draft import Draft, Moment
 from workflowlookup.runs.why import Explanation, decided_by, explain_context, explain_run
 
 SMALL = {"var": "size", "equals": "small"}

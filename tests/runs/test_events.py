@@ -12,7 +12,7 @@ import pytest
 
 import workflowlookup
 from workflowlookup.console import timeline
-from workflowlookup.runs import events, replay, report, run
+from workflowlookup.runs import events, exchange, report, run
 from workflowlookup.runs.events import Event, StepSkipped, kind_of
 from workflowlookup.runs.run import TRANSITIONS
 from workflowlookup.store import service
@@ -60,10 +60,12 @@ ASKING = {"ConfirmationAsked", "ConfirmationGiven", "ConfirmationDenied"}
 CONSUMERS: dict[str, set[str]] = {
     "TRANSITIONS in runs/run.py": names(*{kind for allowed in TRANSITIONS.values() for kind in allowed}),
     "_EFFECTS in runs/run.py": names(*run._EFFECTS) | FIRST,
-    "_DECISIONS in runs/replay.py (or FOLLOWING here)": names(*replay._DECISIONS) | FIRST | FOLLOWING,
+    "_DECISIONS in runs/exchange.py (or FOLLOWING here)": names(*exchange._DECISIONS) | FIRST | FOLLOWING,
     "_WORDS in runs/report.py": names(*report._Story._WORDS),
     "_WORDS in console/timeline.py": names(*timeline._WORDS, StepSkipped),
-    "runs/advance.py, which brings it about": mentioned("runs/advance.py"),
+    "runs/advance.py, draft.py or server_calls.py, which bring it about": mentioned("runs/advance.py")
+    | mentioned("runs/draft.py")
+    | mentioned("runs/server_calls.py"),
     # These take an interest in some events; the others are named here, so that nobody forgets to think of them.
     "_from_journal in runs/why.py (or ONLY_TOLD here)": mentioned("runs/why.py") | ONLY_TOLD | {"LoopIterated"},
     "_go_through in runs/statistics.py (or ONLY_TOLD here)": mentioned("runs/statistics.py")
@@ -133,4 +135,4 @@ def goes_through_journals(path: Path) -> bool:
 def test_no_word_that_may_differ_is_one_that_no_event_has() -> None:
     fields = {field for kind in EVENTS for field in kind.__struct_fields__}
 
-    assert fields >= replay._MAY_DIFFER
+    assert fields >= exchange._MAY_DIFFER

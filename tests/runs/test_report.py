@@ -11,7 +11,7 @@ from workflowlookup.errors import RunStateError
 from workflowlookup.language.building import build
 from workflowlookup.runs import advance
 from workflowlookup.runs import report as reporting
-from workflowlookup.runs.advance import Moment
+from workflowlookup.runs.draft import Moment
 from workflowlookup.runs.report import clock, code, duration, fenced, inline, item, report
 
 MARKDOWN = MarkdownIt("commonmark").enable(["table", "strikethrough"])

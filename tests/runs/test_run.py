@@ -7,7 +7,7 @@ from support.make import document, step
 from workflowlookup.errors import RunStateError
 from workflowlookup.language.building import build
 from workflowlookup.runs import advance
-from workflowlookup.runs.advance import Moment
+from workflowlookup.runs.draft import Moment
 from workflowlookup.runs.events import Completed, Event, Record, StepOffered
 from workflowlookup.runs.run import (
     OVER,

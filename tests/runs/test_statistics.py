@@ -3,7 +3,7 @@
 from support.make import document, step
 from workflowlookup.language.building import build
 from workflowlookup.runs import advance
-from workflowlookup.runs.advance import Moment
+from workflowlookup.runs.draft import Moment
 from workflowlookup.runs.statistics import StepFigures, Tally
 
 RULES = [{"type": "contains", "value": "done", "message": "Say that it is done."}]

@@ -11,7 +11,7 @@ from workflowlookup.errors import ProviderAway, StorageError, WorkflowNotFound
 from workflowlookup.language.building import build
 from workflowlookup.protocol.connection import Connection
 from workflowlookup.protocol.surface import Surface
-from workflowlookup.runs.advance import CallFailure
+from workflowlookup.runs.server_calls import CallFailure
 from workflowlookup.tools import pending_runs
 from workflowlookup.tools.contract import Services
 

@@ -16,10 +16,10 @@ from workflowlookup.errors import RunStateError, StepNotFound, WorkflowLookupErr
 from workflowlookup.language.building import build
 from workflowlookup.library.catalog import Catalog
 from workflowlookup.library.directory import DirectorySource
-from workflowlookup.runs.advance import CallFailure
 from workflowlookup.runs.events import Completed
-from workflowlookup.runs.replay import replay
+from workflowlookup.runs.exchange import replay
 from workflowlookup.runs.run import TRANSITIONS, State, Waiting, apply, fold
+from workflowlookup.runs.server_calls import CallFailure
 from workflowlookup.store.journal import Query, summarise
 from workflowlookup.store.service import Runs
 from workflowlookup.store.sqlite import SqliteJournal

@@ -6,8 +6,8 @@ from test_service import kinds
 from support.make import document, step
 from workflowlookup.errors import InvalidParams, RunStateError
 from workflowlookup.language.building import build
-from workflowlookup.runs.advance import CallFailure
 from workflowlookup.runs.run import State, Waiting
+from workflowlookup.runs.server_calls import CallFailure
 
 CALL = {"id": "call-it", "title": "Call it", "call": {"server": "tracker", "tool": "create", "saveAs": "issue"}}
 ONE = build(document(CALL, step("last")))

@@ -8,6 +8,7 @@ from workflowlookup.language.building import build
 from workflowlookup.language.rules import CriteriaCheck, parse_criteria
 from workflowlookup.language.validation import compile_criteria
 from workflowlookup.runs import advance
+from workflowlookup.runs.draft import Moment
 from workflowlookup.runs.events import Record
 from workflowlookup.runs.run import Run
 
@@ -72,9 +73,9 @@ def long_run(events: int, run_id: str = "long-run") -> tuple[list[Record], Run]:
     """A run through loops with about so many events, and what they come to."""
     inner = loop("inner", [step("work")], type="for", count=1000, maxIterations=1000)
     outer = loop("outer", [inner], type="for", count=1000, maxIterations=1000)
-    draft = advance.begin(run_id, build(document(outer)), {}, {}, advance.Moment(time=1))
+    draft = advance.begin(run_id, build(document(outer)), {}, {}, Moment(time=1))
     records = list(draft.records)
     while len(records) < events:
-        draft = advance.submit(draft.run, draft.run.current, "done", {"last": len(records)}, advance.Moment(time=2))
+        draft = advance.submit(draft.run, draft.run.current, "done", {"last": len(records)}, Moment(time=2))
         records += draft.records
     return records, draft.run

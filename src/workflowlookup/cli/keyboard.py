@@ -33,7 +33,7 @@ from workflowlookup.cli.run_display import write_step, write_verdict
 from workflowlookup.language.contract import misfitting
 from workflowlookup.language.text import plural
 from workflowlookup.language.values import Json
-from workflowlookup.runs.advance import loops_to_end
+from workflowlookup.runs.draft import loops_to_end
 from workflowlookup.runs.run import Run
 
 PROMPT: Final = ">"

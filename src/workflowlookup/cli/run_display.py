@@ -25,7 +25,7 @@ from workflowlookup.language.contract import how_to_send, unmet
 from workflowlookup.language.guidance import Guidance, filler, guide
 from workflowlookup.language.patterns import Budget
 from workflowlookup.language.text import how_often
-from workflowlookup.runs.advance import loops_to_end, remedy_of
+from workflowlookup.runs.draft import loops_to_end, remedy_of
 from workflowlookup.runs.events import ConfirmationDenied, EndUnknown, Failed, OutputAccepted, OutputRefused
 from workflowlookup.runs.questions import question_of
 from workflowlookup.runs.run import Run, State, Waiting

@@ -24,7 +24,6 @@ from workflowlookup.language.text import how_often
 from workflowlookup.language.values import Json
 from workflowlookup.logs import audit
 from workflowlookup.runs import report as reports
-from workflowlookup.runs.call_arguments import call_arguments
 from workflowlookup.runs.events import (
     CallDue,
     ConfirmationDenied,
@@ -201,7 +200,7 @@ def _call(found: Run) -> dict[str, Any] | None:
     doing = found.calling
     return {
         "name": found.step.call.described,
-        "arguments": call_arguments(found),
+        "arguments": found.call_arguments,
         "attempt": doing.attempt if doing else 0,
         "progress": doing.progress if doing else None,
         "failure": doing.failure if doing else "",

@@ -22,10 +22,9 @@ from workflowlookup.language.values import Json, Progress
 from workflowlookup.providers.provider import OnProgress, Provider, ProviderError, RemoteStatus
 from workflowlookup.providers.shapes import RemoteState
 from workflowlookup.providers.upstream import Stopped, Upstreams
-from workflowlookup.runs.advance import CallFailure
-from workflowlookup.runs.call_arguments import call_arguments
 from workflowlookup.runs.events import RemoteError
 from workflowlookup.runs.run import Run
+from workflowlookup.runs.server_calls import CallFailure
 from workflowlookup.trust import NO_CONSENT, Consent
 
 log = logging.getLogger(__name__)
@@ -100,7 +99,7 @@ class Calls:
         if refusal := self._refusal(run):
             raise Failure(refusal, is_final=True)
         call = run.step.call
-        arguments = call_arguments(run)
+        arguments = run.call_arguments
         key = run.calling.key if run.calling else ""
         if isinstance(call, ToolCall):
             return await self._tool(call, arguments, key, on_progress)

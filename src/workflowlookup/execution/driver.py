@@ -22,9 +22,10 @@ from workflowlookup.execution.slots import Slots
 from workflowlookup.language.model import ToolCall
 from workflowlookup.language.values import Progress
 from workflowlookup.providers.upstream import Stopped
-from workflowlookup.runs.advance import MAX_REMOTE_TEXT, CallFailure
+from workflowlookup.runs.draft import MAX_REMOTE_TEXT
 from workflowlookup.runs.events import Failed
 from workflowlookup.runs.run import Run, Waiting
+from workflowlookup.runs.server_calls import CallFailure
 from workflowlookup.store.service import Runs
 
 log = logging.getLogger(__name__)

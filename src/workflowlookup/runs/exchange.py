@@ -1,8 +1,27 @@
-"""A run as it is exchanged: JSON lines, a record each, as `export` writes them and `import` reads them."""
+"""Runs as files: JSON lines, one record each, as `export` writes them and `import` reads them.
+
+An imported run is checked: each of its calls is decided again, as a live run decides it.
+
+A journal is a list of batches, one for each call that moved the run. The first event of a batch says what was asked of
+the run; `advance` says which events follow from that, and the batch must have just these. Words may differ, since an
+older version may have written them; what decides over the run may not. The verdict on a result of a call that was too
+long to be kept whole is taken as it is.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import zip_longest
+from types import MappingProxyType
+from typing import Any, Final
 
 import msgspec
 
-from workflowlookup.runs.events import Event, Record
+from workflowlookup.errors import InvalidParams, WorkflowLookupError
+from workflowlookup.language.values import Json, json_equal
+from workflowlookup.runs import advance, events, server_calls
+from workflowlookup.runs.draft import Draft, Moment
+from workflowlookup.runs.events import Event, Record, kind_of
+from workflowlookup.runs.run import Run, Waiting, apply, fold, workflow_of
+from workflowlookup.runs.server_calls import CallFailure
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -18,3 +37,188 @@ class Line(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 def as_line(run_id: str, record: Record) -> str:
     line = Line(run_id=run_id, sequence=record.sequence, time=record.time, by=record.by, event=record.event)
     return msgspec.json.encode(line).decode() + "\n"
+
+
+# ── checking an imported run ────────────────────────────────────────────────────────────────────────────────────
+
+_MAY_DIFFER: Final = frozenset(
+    {
+        *("reason", "remedy", "why", "issues", "suggestions", "missing", "warnings", "message", "told", "error"),
+        *("hash", "document", "origin", "imported_from", "key", "nonce", "question", "how", "relayed"),
+        *("characters", "is_reference", "value", "is_json", "done", "may_run", "is_pending"),
+    }
+)
+"""Fields of events that are words, or that a run does not decide: all others must be as a live run would have them."""
+
+_OLD_EXPORT: Final = (
+    "If an older version exported it, that may have allowed what is refused now, such as a loop that was skipped for "
+    "lack of data, or a value of the input that was changed. The file stays as it is, and can be read as JSON lines"
+)
+
+
+def replay(run_id: str, records: Sequence[Record]) -> Run:
+    """The run that the records come to. Raises `InvalidParams` for the first event that no run can have there."""
+    run: Run | None = None
+    position = 0
+    while position < len(records):
+        batch = _batch(run_id, run, records, position)
+        for record in batch:
+            run = fold(run_id, [record]) if run is None else apply(run, record)
+        position += len(batch)
+    if run is None:
+        raise InvalidParams(f"run '{run_id}' has no events")
+    return run
+
+
+def _batch(run_id: str, run: Run | None, records: Sequence[Record], position: int) -> Sequence[Record]:
+    """The records from a position on that one call brought about."""
+    first = records[position]
+    place = f"event {first.sequence} of run '{run_id}', '{kind_of(first.event)}',"
+    following = records[position + 1].event if position + 1 < len(records) else None
+    try:
+        wanted = _decide(run_id, run, first, following).records
+        found = records[position : position + len(wanted)]
+        different = next((pair for pair in zip_longest(wanted, found) if not _is_same(first, *pair)), None)
+        if different is None:
+            return found
+        problem = _difference(*different)
+    except WorkflowLookupError as refusal:
+        problem = refusal.remedy or str(refusal)
+    raise InvalidParams(f"{place} is nothing that a run can have: {problem.rstrip('.')}. {_OLD_EXPORT}")
+
+
+def _is_same(first: Record, wanted: Record | None, found: Record | None) -> bool:
+    """Whether a record is the one that was decided: the same event, at the same time, by the same caller."""
+    if wanted is None or found is None or type(wanted.event) is not type(found.event):
+        return False
+    if (found.sequence, found.time, found.by) != (wanted.sequence, first.time, first.by):
+        return False
+    ours: Any = wanted.event
+    theirs: Any = found.event
+    if isinstance(ours, events.ConfirmationAsked) and ours.reason != theirs.reason:
+        return False
+    if isinstance(ours, events.ContextAsked) and _variables(ours) != _variables(theirs):
+        return False
+    fields = [name for name in ours.__struct_fields__ if name not in _MAY_DIFFER]
+    return all(json_equal(_plain(ours, name), _plain(theirs, name)) for name in fields)
+
+
+def _plain(event: Event, name: str) -> Json:
+    return msgspec.to_builtins(getattr(event, name))
+
+
+def _variables(event: events.ContextAsked) -> list[str]:
+    return [need.variable for need in event.missing]
+
+
+def _difference(wanted: Record | None, found: Record | None) -> str:
+    expected = f"'{kind_of(wanted.event)}' follows" if wanted else "nothing follows"
+    about = getattr(wanted.event, "step_id", "") or getattr(wanted.event, "loop_id", "") if wanted else ""
+    got = f"event {found.sequence} is '{kind_of(found.event)}'" if found else "the file ends in the middle of a call"
+    return f"{expected}{f' for {about!r}' if about else ''}, and {got}"
+
+
+# ── what was asked of the run ───────────────────────────────────────────────────────────────────────────────────
+
+
+def _decide(run_id: str, run: Run | None, first: Record, following: Event | None) -> Draft:
+    """Decide again the call that led to an event, as that event tells it, at times with the one that follows.
+
+    Raises `InvalidParams` where a run cannot go on with such an event, and what `advance` raises.
+    """
+    at = Moment(time=first.time, by=first.by)
+    if run is None:
+        if not isinstance(first.event, events.Started):
+            raise InvalidParams("a run begins with 'started'")
+        return _begin(run_id, first.event, at)
+    expired = advance.expire(run, Moment(time=at.time))
+    if expired is not None:
+        return expired
+    decide = _DECISIONS.get(type(first.event))
+    if decide is None:
+        raise InvalidParams("a live run would not have it there")
+    return decide(run, first.event, following, at)
+
+
+def _begin(run_id: str, event: events.Started, at: Moment) -> Draft:
+    added = {name: value for name, value in event.context.items() if name not in event.input}
+    changed = {name: value for name, value in event.context.items() if event.input.get(name, value) != value}
+    workflow = workflow_of(bytes(event.document))
+    return advance.begin(run_id, workflow, event.input, {**added, **changed}, at, timeout=event.timeout)
+
+
+def _accepted(run: Run, event: events.OutputAccepted, following: Event | None, at: Moment) -> Draft:
+    changes = following.changes if isinstance(following, events.ContextChanged) else {}
+    sent = {name: value for name, value in changes.items() if name not in event.captured}
+    if run.waiting_for is not Waiting.CALL:
+        return advance.submit(run, event.step_id, event.output, sent, at)
+    if event.characters or event.is_reference:
+        return server_calls.accept_result(run, event, changes, at)
+    save_as = run.step.call.save_as if run.step.call else ""
+    return server_calls.finish_call(run, event.output, changes.get(save_as), at)
+
+
+def _refused(run: Run, event: events.OutputRefused, following: Event | None, at: Moment) -> Draft:
+    if run.waiting_for is Waiting.CALL:  # the value of a result that was refused may not be kept
+        return server_calls.refuse_result(run, event, at, is_final=isinstance(following, events.Failed))
+    return advance.submit(run, event.step_id, event.output, event.context, at)
+
+
+def _given(run: Run, event: events.ConfirmationGiven, _: Event | None, at: Moment) -> Draft:
+    how = event.how or "console"
+    return advance.confirm(
+        run, event.step_id, at, how=how, question=event.question, note=event.note, answers=event.answers
+    )
+
+
+def _denied(run: Run, event: events.ConfirmationDenied, following: Event | None, at: Moment) -> Draft:
+    how = event.how or "console"
+    restores = isinstance(following, events.ContextRestored)  # older versions left what came with a denied output
+    return advance.deny(run, event.step_id, at, how=how, question=event.question, note=event.note, restores=restores)
+
+
+def _call_failed(run: Run, event: events.CallFailed, following: Event | None, at: Moment) -> Draft:
+    failed = following if isinstance(following, events.Failed) else None
+    failure = CallFailure(
+        reason=event.reason,
+        error=event.error,
+        may_run=event.may_run,
+        is_final=failed is not None,
+        timed_out=failed is not None and failed.timed_out,
+    )
+    return server_calls.fail_call(run, failure, at)
+
+
+def _failed(run: Run, event: events.Failed, _: Event | None, at: Moment) -> Draft:
+    is_running = run.calling is not None and run.calling.begun
+    failure = CallFailure(reason=event.reason, is_final=True, timed_out=event.timed_out, is_running=is_running)
+    return server_calls.fail_call(run, failure, at)
+
+
+def _stopped(run: Run, event: events.CallStopped, _: Event | None, at: Moment) -> Draft:
+    return server_calls.stop_call(run, event.stopped, event.told, at, is_pending=event.is_pending)
+
+
+_Decision = Callable[[Run, Any, Event | None, Moment], Draft]
+
+_DECISIONS: Final[Mapping[type[Event], _Decision]] = MappingProxyType(
+    {
+        events.OutputAccepted: _accepted,
+        events.OutputRefused: _refused,
+        events.ContextChanged: lambda run, event, _, at: advance.supply(run, run.current, event.changes, at),
+        events.ConfirmationGiven: _given,
+        events.ConfirmationDenied: _denied,
+        events.ConfirmationDismissed: lambda run, event, _, at: advance.dismiss(run, event.step_id, at),
+        events.CallBegun: lambda run, _, __, at: server_calls.begin_call(run, at),
+        events.CallAcknowledged: lambda run, event, _, at: server_calls.acknowledge_call(run, event.remote_id, at),
+        events.CallProgressed: lambda run, event, _, at: server_calls.report_call(
+            run, event.done, event.total, event.message, at
+        ),
+        events.CallFailed: _call_failed,
+        events.CallStopped: _stopped,
+        events.Failed: _failed,
+        events.EndUnknown: lambda run, event, _, at: server_calls.lose_call(run, event.reason, at),
+        events.Cancelled: lambda run, event, _, at: advance.cancel(run, at, event.reason),
+    }
+)
+"""By the event that a batch begins with: what was asked of the run."""

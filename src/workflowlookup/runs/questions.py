@@ -20,7 +20,6 @@ from workflowlookup.language.patterns import Budget
 from workflowlookup.language.schemas import ValueSchema, expected_by
 from workflowlookup.language.text import INVISIBLE, joined, visible
 from workflowlookup.language.values import Context, Json, as_boolean, assign, brief, json_equal, json_or_text, lookup
-from workflowlookup.runs.call_arguments import call_arguments
 from workflowlookup.runs.events import OutputRefused
 from workflowlookup.runs.run import Run
 
@@ -130,7 +129,7 @@ def question_of(run: Run, budget: Budget) -> Question:
         prompt = prompt_text(run.step, run.scope, filler(run.scope, {}), budget)
         return Question(text=text, if_not=fails, about="What is to be done", subject=prompt, fields=fields)
     if reason == "call" and run.step.call is not None:
-        arguments = msgspec.json.format(msgspec.json.encode(call_arguments(run))).decode()
+        arguments = msgspec.json.format(msgspec.json.encode(run.call_arguments)).decode()
         called = f"{name} will call {one_line(run.step.call.described)}."
         text = f"{called} {own or 'Do you agree?'}"
         return Question(text=text, if_not=fails, about="Its arguments", subject=arguments, fields=fields)

@@ -20,7 +20,7 @@ from workflowlookup.language.navigation import find_step, scope_of
 from workflowlookup.language.text import joined, length_of, plural, printable, shorten
 from workflowlookup.language.values import Context, brief, lookup
 from workflowlookup.runs import events
-from workflowlookup.runs.advance import remedy_of
+from workflowlookup.runs.draft import remedy_of
 from workflowlookup.runs.events import Event, Record, describe_how
 from workflowlookup.runs.run import Run, Waiting, fold
 from workflowlookup.runs.why import asked_because, taken_back, with_context

@@ -21,6 +21,7 @@ from workflowlookup.errors import RunStateError
 from workflowlookup.language.building import build
 from workflowlookup.language.conditions import Condition
 from workflowlookup.language.contract import Need
+from workflowlookup.language.guidance import fill_values, filler
 from workflowlookup.language.model import PromptStep, Workflow
 from workflowlookup.language.navigation import Iterating, LoopPosition, Next, find_step, is_inside, scope_of
 from workflowlookup.language.values import Context, Json, json_bytes
@@ -259,6 +260,15 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     def scope(self) -> Context:
         """The context with the variables of the loops around the current step."""
         return scope_of(self.workflow, self.current, self.context, self.extents)
+
+    @property
+    def call_arguments(self) -> Mapping[str, Json]:
+        """The arguments of the current call, filled in; the input of the run where a workflow has none."""
+        call = self.step.call
+        if call is None or call.arguments is None:
+            return self.input
+        arguments: Mapping[str, Json] = fill_values(call.arguments, self.scope, filler(self.scope, {}))
+        return arguments
 
     @property
     def offered(self) -> Next:

@@ -12,7 +12,7 @@ import msgspec
 from workflowlookup.errors import InvalidParams
 from workflowlookup.language.document import is_sound
 from workflowlookup.runs.events import Record, Started
-from workflowlookup.runs.replay import replay
+from workflowlookup.runs.exchange import replay
 from workflowlookup.runs.run import Run, hash_of
 
 RUN_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")

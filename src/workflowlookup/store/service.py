@@ -27,8 +27,8 @@ from workflowlookup.errors import (
 from workflowlookup.language.model import Workflow
 from workflowlookup.language.values import Context, Json
 from workflowlookup.logs import audit
-from workflowlookup.runs import advance, events
-from workflowlookup.runs.advance import CallFailure, Draft, Moment
+from workflowlookup.runs import advance, events, server_calls
+from workflowlookup.runs.draft import Draft, Moment
 from workflowlookup.runs.events import (
     ConfirmationDenied,
     ConfirmationGiven,
@@ -40,6 +40,7 @@ from workflowlookup.runs.events import (
     Started,
 )
 from workflowlookup.runs.run import Run, State, Waiting, apply, fold, submission_key
+from workflowlookup.runs.server_calls import CallFailure
 from workflowlookup.store.imported_runs import read_foreign
 from workflowlookup.store.journal import (
     Conflict,
@@ -298,13 +299,13 @@ class Runs:
         def decide(run: Run, at: Moment) -> Draft | Run:
             self._refuse_elsewhere(run, step_id)
             is_begun = run.calling is not None and run.calling.begun and not run.is_over
-            return run if is_begun else advance.begin_call(run, at)
+            return run if is_begun else server_calls.begin_call(run, at)
 
         return self._move(run_id, by, decide)
 
     def acknowledge_call(self, run_id: str, step_id: str, remote_id: str, *, by: str = "") -> Run:
         """The run when the other system has begun one of its own; also one that was ended meanwhile."""
-        return self._call(run_id, step_id, by, lambda run, at: advance.acknowledge_call(run, remote_id, at))
+        return self._call(run_id, step_id, by, lambda run, at: server_calls.acknowledge_call(run, remote_id, at))
 
     def report_call(  # noqa: PLR0913 - all that a call tells
         self, run_id: str, step_id: str, done: float, total: float | None = None, message: str = "", *, by: str = ""
@@ -321,7 +322,7 @@ class Runs:
                     or (done, total, message) == (before.done, before.total, before.message)
                 ):
                     return run
-            return advance.report_call(run, done, total, message, at)
+            return server_calls.report_call(run, done, total, message, at)
 
         return self._call(run_id, step_id, by, decide)
 
@@ -341,11 +342,11 @@ class Runs:
         """
 
         def decide(run: Run, at: Moment) -> Draft:
-            draft = advance.finish_call(run, output, value, at)
+            draft = server_calls.finish_call(run, output, value, at)
             after = draft.run
             is_new = after.waiting_for is Waiting.CALL and after.calling is not None and not after.calling.attempt
             if is_new and begins_next(after):
-                begun = advance.begin_call(after, at)
+                begun = server_calls.begin_call(after, at)
                 draft.run, draft.records = begun.run, [*draft.records, *begun.records]
             return draft
 
@@ -353,11 +354,11 @@ class Runs:
 
     def fail_call(self, run_id: str, step_id: str, failure: CallFailure, *, by: str = "") -> Run:
         """The run after its call came to nothing: the call is due again, or the run has failed."""
-        return self._call(run_id, step_id, by, lambda run, at: advance.fail_call(run, failure, at))
+        return self._call(run_id, step_id, by, lambda run, at: server_calls.fail_call(run, failure, at))
 
     def lose_call(self, run_id: str, step_id: str, reason: str, *, by: str = "") -> Run:
         """The run after its call was started and nobody can be asked how it ended."""
-        return self._call(run_id, step_id, by, lambda run, at: advance.lose_call(run, reason, at))
+        return self._call(run_id, step_id, by, lambda run, at: server_calls.lose_call(run, reason, at))
 
     def stop_call(  # noqa: PLR0913 - what became of it
         self,
@@ -374,7 +375,7 @@ class Runs:
         def decide(run: Run, at: Moment) -> Draft | Run:
             before = run.calling.stopped if run.calling is not None else None
             is_known = before is not None and (not before.is_pending or (is_pending and before.told == message))
-            return run if is_known else advance.stop_call(run, stopped, message, at, is_pending=is_pending)
+            return run if is_known else server_calls.stop_call(run, stopped, message, at, is_pending=is_pending)
 
         return self._call(run_id, step_id, by, decide)
 

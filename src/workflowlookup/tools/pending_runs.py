@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from workflowlookup.errors import ExecutionFailed, StorageError, WorkflowLookupError
 from workflowlookup.language.values import Progress, brief
-from workflowlookup.runs.advance import MAX_REMOTE_TEXT, remedy_of
+from workflowlookup.runs.draft import MAX_REMOTE_TEXT, remedy_of
 from workflowlookup.runs.events import Failed
 from workflowlookup.runs.questions import title_of
 from workflowlookup.runs.run import Run, State, Waiting

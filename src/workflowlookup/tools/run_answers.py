@@ -16,7 +16,7 @@ from workflowlookup.language.model import PromptStep
 from workflowlookup.language.navigation import MAX_SKIPPED, Skipped, explain_skip
 from workflowlookup.language.patterns import Budget
 from workflowlookup.language.values import Json
-from workflowlookup.runs.advance import loops_to_end, remedy_of
+from workflowlookup.runs.draft import loops_to_end, remedy_of
 from workflowlookup.runs.events import EndUnknown, Failed, OutputAccepted, OutputRefused
 from workflowlookup.runs.questions import fields_of, title_of
 from workflowlookup.runs.results import address_of, part_of, result_of

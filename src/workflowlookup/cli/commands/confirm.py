@@ -7,7 +7,7 @@ from workflowlookup.cli.journal_access import add_run_argument, find_run, open_s
 from workflowlookup.cli.output import write, write_hint
 from workflowlookup.cli.run_display import standing
 from workflowlookup.cli.tool_answers import write_run
-from workflowlookup.runs.advance import refuse_unless_asked
+from workflowlookup.runs.checks import refuse_unless_asked
 from workflowlookup.settings import Settings, command_line
 
 
