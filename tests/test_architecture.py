@@ -186,7 +186,7 @@ def test_the_lookup_tools_load_nothing_of_runs():
     )
 
     ours = {name for name in loaded if name.startswith(("workflowlookup.runs.", "workflowlookup.store."))}
-    ours -= {"workflowlookup.store.journals"}  # the table of URLs, which the settings read
+    ours -= {"workflowlookup.store.journal_url"}  # the table of URLs, which the settings read
     assert ours | loaded & {"sqlite3", "psycopg", "secrets", "hashlib"} == set()
     assert not {name for name in loaded if name.startswith("workflowlookup.tools.run_answers")}
 

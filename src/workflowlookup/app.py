@@ -13,7 +13,7 @@ import msgspec
 
 from workflowlookup.logs import announce
 from workflowlookup.settings import Live, Settings, command_line, issuer_of, plan_of
-from workflowlookup.store.journals import JournalUrl
+from workflowlookup.store.journal_url import JournalUrl
 
 if TYPE_CHECKING:
     import socket

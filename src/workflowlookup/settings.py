@@ -21,7 +21,7 @@ from workflowlookup import extras
 from workflowlookup.errors import JOURNAL_SECONDS
 from workflowlookup.language.text import shorten
 from workflowlookup.repository import Project, configuration_directory, find_project
-from workflowlookup.store.journals import JournalUrl, without_password
+from workflowlookup.store.journal_url import JournalUrl, without_password
 
 if TYPE_CHECKING:
     from workflowlookup.providers.config import Plan, ProviderConfig, ServerConfig

@@ -9,7 +9,7 @@ import pytest
 
 from workflowlookup.errors import JournalAway
 from workflowlookup.store.journal import Token
-from workflowlookup.store.journals import JournalUrl
+from workflowlookup.store.journal_url import JournalUrl
 from workflowlookup.store.postgres import PostgresJournal
 from workflowlookup.store.tokens import OUTAGE_SECONDS, TokenProblem, Tokens
 

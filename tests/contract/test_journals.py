@@ -15,7 +15,7 @@ from workflowlookup.runs.draft import Moment
 from workflowlookup.runs.run import State
 from workflowlookup.runs.server_calls import CallFailure
 from workflowlookup.store.journal import READ_BYTES, Announcement, Conflict, Mark, Query, Token, summarise
-from workflowlookup.store.journals import JournalUrl
+from workflowlookup.store.journal_url import JournalUrl
 from workflowlookup.store.postgres import PostgresJournal
 from workflowlookup.store.service import Runs
 from workflowlookup.store.sqlite import SqliteJournal

@@ -9,7 +9,7 @@ from upstream.upstreams import McpUpstream
 from workflowlookup.execution.service import Execution
 from workflowlookup.language.building import build
 from workflowlookup.providers.config import Plan, ServerConfig
-from workflowlookup.store.journals import JournalUrl
+from workflowlookup.store.journal_url import JournalUrl
 from workflowlookup.store.service import Runs
 
 PATIENCE = 30.0

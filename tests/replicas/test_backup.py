@@ -12,7 +12,7 @@ import pytest
 from support.make import document, step, write
 from support.web import WebClient, WebServer
 from workflowlookup.store.journal import Query
-from workflowlookup.store.journals import JournalUrl
+from workflowlookup.store.journal_url import JournalUrl
 
 GUIDE = Path(__file__).parents[2] / "docs" / "operations.md"
 

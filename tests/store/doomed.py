@@ -12,7 +12,7 @@ import sys
 import msgspec
 
 from workflowlookup.cli.main import main
-from workflowlookup.store import journals
+from workflowlookup.store import journal_url
 
 touches_left = int(sys.argv.pop(1))
 
@@ -65,7 +65,7 @@ def doomed(open_journal):
     return open_doomed
 
 
-journals.JOURNALS = {
-    scheme: msgspec.structs.replace(kind, open=doomed(kind.open)) for scheme, kind in journals.JOURNALS.items()
+journal_url.JOURNALS = {
+    scheme: msgspec.structs.replace(kind, open=doomed(kind.open)) for scheme, kind in journal_url.JOURNALS.items()
 }
 sys.exit(main(sys.argv[1:]))

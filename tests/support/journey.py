@@ -14,7 +14,7 @@ from support.make import document, loop, step
 from workflowlookup.runs.events import ConfirmationAsked, ConfirmationDenied, ConfirmationGiven, Event, Record
 from workflowlookup.runs.run import Run, fold
 from workflowlookup.store.journal import Journal, Query, Summary, summarise
-from workflowlookup.store.journals import JournalUrl
+from workflowlookup.store.journal_url import JournalUrl
 
 IS_SOAK = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
 

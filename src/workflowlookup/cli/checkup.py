@@ -29,7 +29,7 @@ from workflowlookup.language.text import first_few, joined
 from workflowlookup.library.catalog import Catalog
 from workflowlookup.settings import SETTINGS, Settings, needed_extras
 from workflowlookup.store.journal import Journal, SetAside
-from workflowlookup.store.journals import without_password
+from workflowlookup.store.journal_url import without_password
 from workflowlookup.trust import how_to_trust
 
 PATIENCE: Final = 30.0

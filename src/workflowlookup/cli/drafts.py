@@ -16,7 +16,7 @@ import msgspec
 from workflowlookup.atomic import replace_file
 from workflowlookup.errors import StorageError
 from workflowlookup.language.values import Json
-from workflowlookup.store.journals import JournalUrl
+from workflowlookup.store.journal_url import JournalUrl
 
 SCISSORS: Final = "# ------------------------ >8 ------------------------"
 BELOW: Final = "# This line and all below it are left out. Save an empty file to leave the run as it is."

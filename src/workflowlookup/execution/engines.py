@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from workflowlookup.execution.engine import Drive, Engine, Limits
-from workflowlookup.store.journals import POSTGRES, SQLITE, JournalKind, JournalUrl
+from workflowlookup.store.journal_url import POSTGRES, SQLITE, JournalKind, JournalUrl
 
 
 class EngineKind(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ from workflowlookup.cache import BoundedCache
 from workflowlookup.errors import StorageError
 from workflowlookup.execution.worker import Worker
 from workflowlookup.providers.config import Plan
-from workflowlookup.store.journals import JournalUrl
+from workflowlookup.store.journal_url import JournalUrl
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

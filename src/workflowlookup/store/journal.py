@@ -3,7 +3,7 @@ journal share: names of tools, tokens, sessions, secrets, and announcements to e
 
 An append is stored whole or not at all, and is durable when it returns. Each (run, sequence) is stored once: of two
 appends that build on the same record one raises `Conflict`. What a journal cannot do raises `StorageError`.
-Which kinds of journal there are is in `journals.JOURNALS`.
+Which kinds of journal there are is in `journal_url.JOURNALS`.
 """
 
 import os
@@ -18,7 +18,7 @@ from workflowlookup.access import Access
 from workflowlookup.errors import RunDamaged, StorageError
 from workflowlookup.runs.events import Record
 from workflowlookup.runs.run import Run
-from workflowlookup.store.schema_version import Level
+from workflowlookup.store.migrations import Level
 
 READ_BYTES: Final = 8 << 20
 """How much of a run is read at once, apart from the last record of it, which may be long."""

@@ -21,7 +21,7 @@ from psycopg.conninfo import conninfo_to_dict
 from workflowlookup.errors import JOURNAL_SECONDS, JournalAway, JournalBusy, StorageError
 from workflowlookup.runs.events import Record
 from workflowlookup.store.journal import READ_BYTES, Announcement, Conflict, SetAside, Summary
-from workflowlookup.store.schema_version import Level
+from workflowlookup.store.migrations import Level
 from workflowlookup.store.sql import (
     MIGRATIONS,
     MOVING,

@@ -41,7 +41,7 @@ from workflowlookup.runs.events import (
 )
 from workflowlookup.runs.run import Run, State, Waiting, apply, fold, submission_key
 from workflowlookup.runs.server_calls import CallFailure
-from workflowlookup.store.imported_runs import read_foreign
+from workflowlookup.store.imports import read_foreign
 from workflowlookup.store.journal import (
     Conflict,
     Journal,

@@ -24,8 +24,8 @@ from workflowlookup.errors import JOURNAL_SECONDS, JournalBusy, StorageError
 from workflowlookup.language.text import joined
 from workflowlookup.store import set_aside
 from workflowlookup.store.journal import READ_BYTES, NoRoom, ReadOnly, SetAside
+from workflowlookup.store.migrations import Level
 from workflowlookup.store.salvage import SHAPES, has_rows_of_ours
-from workflowlookup.store.schema_version import Level
 from workflowlookup.store.sql import MIGRATIONS, OLD, READ, SqlJournal
 from workflowlookup.store.sqlite_pages import MAGIC, WriteAheadLog, count_frames
 

@@ -10,8 +10,8 @@ from workflowlookup.errors import StorageError
 from workflowlookup.execution.engines import engine_of
 from workflowlookup.language.text import plural
 from workflowlookup.settings import Settings
-from workflowlookup.store.journals import JournalUrl
-from workflowlookup.store.schema_version import Level
+from workflowlookup.store.journal_url import JournalUrl
+from workflowlookup.store.migrations import Level
 
 NEEDS_NO_TABLES: Final = "needs no tables"
 NO_TABLES_YET: Final = "no tables yet: a server makes them when it has calls to make"
