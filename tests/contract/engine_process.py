@@ -14,8 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from workflowlookup.execution.engine import Limits
-from workflowlookup.execution.engines import engine_of
+from workflowlookup.execution.engine import Limits, engine_of
 
 
 class Process:

@@ -13,8 +13,7 @@ from journaling import URLS
 
 from support.warm import Popen
 from workflowlookup.errors import StorageError
-from workflowlookup.execution.engine import Limits
-from workflowlookup.execution.engines import engine_of
+from workflowlookup.execution.engine import Limits, engine_of
 
 SCRIPT = Path(__file__).with_name("engine_process.py")
 PATIENCE = 60.0

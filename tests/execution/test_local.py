@@ -16,7 +16,7 @@ from workflowlookup.execution.local import LocalEngine, RunLocks
 DRIVE = """
 import asyncio, sys
 from workflowlookup.execution.engine import Limits
-from workflowlookup.execution.engines import engine_of
+from workflowlookup.execution.engine import engine_of
 
 async def main():
     is_driven = asyncio.Event()

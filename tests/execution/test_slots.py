@@ -2,7 +2,7 @@
 
 import asyncio
 
-from workflowlookup.execution.slots import Slots
+from workflowlookup.execution.engine import Slots
 
 
 def conversation(limit):

@@ -9,8 +9,7 @@ from execution.working import call, flow, open_runs
 from workflowlookup.execution.async_runs import AsyncRuns
 from workflowlookup.execution.call_runner import Outcome
 from workflowlookup.execution.driver import Driver
-from workflowlookup.execution.engine import Superseded
-from workflowlookup.execution.slots import Slots
+from workflowlookup.execution.engine import Slots, Superseded
 from workflowlookup.runs.run import State
 
 SECONDS = 20

@@ -15,7 +15,7 @@ import msgspec
 
 from workflowlookup import extras
 from workflowlookup.errors import MissingExtra, NotSupported, ProviderAway, Untrusted
-from workflowlookup.execution.slots import Slots
+from workflowlookup.execution.engine import Slots
 from workflowlookup.language.model import ToolCall, WorkflowCall
 from workflowlookup.language.text import shorten
 from workflowlookup.language.values import Json, Progress

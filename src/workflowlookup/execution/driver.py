@@ -17,8 +17,7 @@ from typing import Any, Final
 from workflowlookup.errors import RunDamaged, RunNotFound, RunStateError, WorkflowLookupError
 from workflowlookup.execution.async_runs import AsyncRuns
 from workflowlookup.execution.call_runner import Calls, Failure, Outcome, OutcomeUnknown
-from workflowlookup.execution.engine import Slot, Superseded
-from workflowlookup.execution.slots import Slots
+from workflowlookup.execution.engine import Slot, Slots, Superseded
 from workflowlookup.language.model import ToolCall
 from workflowlookup.language.values import Progress
 from workflowlookup.providers.upstream import Stopped

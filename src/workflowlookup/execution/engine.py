@@ -2,14 +2,19 @@
 
 An engine knows only which process drives which run. How far a run has come is in the journal alone, so a driver can be
 started again anywhere; of two drivers of one run, the journal refuses what the slower one would store.
-`engines.ENGINES` has the implementations.
+`ENGINES` has the implementations, by the kind of the journal.
 """
 
-from collections.abc import Callable, Collection, Coroutine
+import asyncio
+import collections
+import contextlib
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, Protocol
 
 import msgspec
+
+from workflowlookup.store.journal_url import POSTGRES, SQLITE, JournalKind, JournalUrl
 
 TAKE_OVER_SECONDS: Final = 2.0
 """How often a server polls for runs that nobody drives any more."""
@@ -68,3 +73,108 @@ class Engine(Protocol):
 
     async def close(self, grace_seconds: float = 0.0) -> None:
         """Wait so long for the drivers, cancel those that are left, and let others take their runs over."""
+
+
+# ── slots ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Slots:
+    """A semaphore that is first come, first served, and whose limit can change. For one event loop."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._taken = 0
+        self._queue: collections.deque[asyncio.Future[None]] = collections.deque()
+
+    def set_limit(self, limit: int) -> None:
+        """Change the limit; slots that are taken stay taken."""
+        self._limit = limit
+        self._wake()
+
+    @property
+    def is_full(self) -> bool:
+        return self._taken >= self._limit or bool(self._queue)
+
+    async def acquire(self) -> None:
+        if not self.is_full:
+            self._taken += 1
+            return
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue.append(waiter)
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if not waiter.cancelled():  # it was given a slot in the same moment
+                self.release()
+            raise  # `_wake` passes over a cancelled waiter
+
+    def release(self) -> None:
+        self._taken -= 1
+        self._wake()
+
+    @contextlib.asynccontextmanager
+    async def slot(self) -> AsyncIterator[None]:
+        await self.acquire()
+        try:
+            yield
+        finally:
+            self.release()
+
+    @contextlib.asynccontextmanager
+    async def lent(self) -> AsyncIterator[None]:
+        """Release the slot while this context is entered, and queue for another one afterwards."""
+        self.release()
+        try:
+            yield
+            await self.acquire()
+        except BaseException:
+            self._taken += 1  # the caller still holds a slot, and releases it
+            raise
+
+    def _wake(self) -> None:
+        while self._queue and self._taken < self._limit:
+            waiter = self._queue.popleft()
+            if not waiter.done():
+                self._taken += 1
+                waiter.set_result(None)
+
+
+# ── which engine ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class EngineKind(msgspec.Struct, frozen=True, kw_only=True):
+    """How to make engines of one kind, and to read the version of their tables without making one."""
+
+    make: Callable[[str, Drive, Limits, bool], Engine]
+    """Called with the journal's URL, what drives a run, the limits, and whether it is a guest (see `DbosEngine`)."""
+    version: Callable[[str], int | None] | None = None
+    """The version of its tables at a journal's URL, or None before they are made; for an engine that has tables."""
+
+
+def _make_local(path: str, drive: Drive, limits: Limits, is_guest: bool) -> Engine:  # noqa: ARG001, FBT001 - guests need nothing special
+    from workflowlookup.execution.local import LocalEngine  # noqa: PLC0415 - only for a journal of this kind
+
+    return LocalEngine(path, drive, limits)
+
+
+def _make_dbos(url: str, drive: Drive, limits: Limits, is_guest: bool) -> Engine:  # noqa: FBT001
+    from workflowlookup.execution.dbos import DbosEngine  # noqa: PLC0415 - as above
+
+    return DbosEngine(url, drive, limits, is_guest=is_guest)
+
+
+def _dbos_version(url: str) -> int | None:
+    from workflowlookup.execution.dbos import tables_version  # noqa: PLC0415 - as above
+
+    return tables_version(url)
+
+
+LOCAL: Final = EngineKind(make=_make_local)
+DBOS: Final = EngineKind(make=_make_dbos, version=_dbos_version)
+
+ENGINES: Final[Mapping[JournalKind, EngineKind]] = {SQLITE: LOCAL, POSTGRES: DBOS}
+
+
+def engine_of(url: str) -> EngineKind:
+    """The engine for the journal at a URL."""
+    return ENGINES[JournalUrl(url).kind]

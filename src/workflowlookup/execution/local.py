@@ -14,8 +14,7 @@ from collections.abc import Collection
 from typing import Final
 
 from workflowlookup.errors import StorageError
-from workflowlookup.execution.engine import Drive, Limits, Superseded
-from workflowlookup.execution.slots import Slots
+from workflowlookup.execution.engine import Drive, Limits, Slots, Superseded
 
 log = logging.getLogger(__name__)
 

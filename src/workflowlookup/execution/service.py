@@ -104,7 +104,7 @@ class Execution:
         return services
 
     def _make_engine(self, drive: "Drive", limits: "Limits") -> "Engine":
-        from workflowlookup.execution.engines import engine_of  # noqa: PLC0415 - on the worker's thread
+        from workflowlookup.execution.engine import engine_of  # noqa: PLC0415 - on the worker's thread
 
         return engine_of(self._journal).make(self._journal, drive, limits, self._is_guest)
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 from workflowlookup.app import make_journal
 from workflowlookup.cli.output import complain, write, write_json
 from workflowlookup.errors import StorageError
-from workflowlookup.execution.engines import engine_of
+from workflowlookup.execution.engine import engine_of
 from workflowlookup.language.text import plural
 from workflowlookup.settings import Settings
 from workflowlookup.store.journal_url import JournalUrl
