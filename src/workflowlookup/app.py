@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from workflowlookup.protocol.connection import Connection
     from workflowlookup.protocol.surface import Surface
     from workflowlookup.runs.run import Run
-    from workflowlookup.store.console_sessions import ConsoleSessions
     from workflowlookup.store.journal import Journal
     from workflowlookup.store.pool import JournalPool
     from workflowlookup.store.replica_bus import Neighbours
     from workflowlookup.store.service import Runs
+    from workflowlookup.store.sessions import ConsoleSessions
     from workflowlookup.store.tokens import Tokens
     from workflowlookup.tools.contract import ServerServices
     from workflowlookup.tools.dynamic import DynamicTools
@@ -152,11 +152,10 @@ def make_consent(current: Callable[[], Settings]) -> "Consent":
 
 def make_tokens(settings: Settings, journal: "Journal | None" = None) -> "Tokens":
     """The tokens, which are kept beside the runs."""
-    from workflowlookup.store.required_tokens import FILE_NAME, RequiredTokens  # noqa: PLC0415
-    from workflowlookup.store.tokens import Tokens  # noqa: PLC0415
+    from workflowlookup.store.tokens import TOKENS_REQUIRED_FILE, RequiredTokens, Tokens  # noqa: PLC0415
 
     own = settings.own_directory
-    required = RequiredTokens(os.path.join(own, FILE_NAME) if own else "")
+    required = RequiredTokens(os.path.join(own, TOKENS_REQUIRED_FILE) if own else "")
     return Tokens(journal or make_journal(settings), required=required)
 
 
@@ -441,7 +440,7 @@ def make_asgi(
     from workflowlookup.console.rendering import static_url  # noqa: PLC0415
     from workflowlookup.console.streams import Streams  # noqa: PLC0415
     from workflowlookup.protocol.connection import Connection  # noqa: PLC0415
-    from workflowlookup.store.console_sessions import ConsoleSessions  # noqa: PLC0415
+    from workflowlookup.store.sessions import ConsoleSessions  # noqa: PLC0415
     from workflowlookup.transport.http.endpoint import Endpoint  # noqa: PLC0415
     from workflowlookup.transport.http.fair_use import FairUse  # noqa: PLC0415
     from workflowlookup.transport.http.figures import Figures  # noqa: PLC0415

@@ -3,7 +3,7 @@
 import pytest
 from house import House
 
-from workflowlookup.store.console_sessions import ConsoleSessions
+from workflowlookup.store.sessions import ConsoleSessions
 from workflowlookup.store.sqlite import SqliteJournal
 from workflowlookup.store.tokens import Tokens
 

@@ -9,8 +9,8 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
 
 from workflowlookup.auth.authentication import Guard
-from workflowlookup.store.console_sessions import SECONDS, ConsoleSessions
 from workflowlookup.store.journal import now
+from workflowlookup.store.sessions import CONSOLE_SESSION_SECONDS, ConsoleSessions
 from workflowlookup.transport.http.login import Login, access_of, session_of
 
 BASE = "http://127.0.0.1:8787"
@@ -203,7 +203,7 @@ def test_logging_in_again_ends_the_session_before(browser, secret):
 
 def test_a_session_expires(tokens, secret, sessions, monkeypatch):
     session = sessions.open(secret, "127.0.0.1:8787")
-    later = ConsoleSessions(sessions._journal, clock=lambda: now() + SECONDS * 1000)
+    later = ConsoleSessions(sessions._journal, clock=lambda: now() + CONSOLE_SESSION_SECONDS * 1000)
 
     assert sessions.token_of(session, "127.0.0.1:8787") == secret
     assert later.token_of(session, "127.0.0.1:8787") is None

@@ -24,8 +24,8 @@ from workflowlookup.providers.definition import Definition
 from workflowlookup.providers.discovery import Discovered
 from workflowlookup.store import runs_view as views
 from workflowlookup.store.journal import SetAside
-from workflowlookup.store.runs_view import RunsView
-from workflowlookup.store.service import Runs, Watch
+from workflowlookup.store.runs_view import JournalWatch, RunsView
+from workflowlookup.store.service import Runs
 from workflowlookup.tools.builtin import BUILTIN_TOOLS, workflow_refresh, workflow_search
 from workflowlookup.tools.contract import ExecutionView, WorkflowTools
 from workflowlookup.tools.dynamic import DynamicTools
@@ -308,7 +308,7 @@ SERVER_ONLY = {
             "do_all",
         ),
     },
-    Watch: set(),
+    JournalWatch: set(),
     DynamicTools: {"apply", "forget_names"},
     Execution: {"discovered", "await_discovered", "follow", "drive", "stop", "recover", "apply", "close"},
 }
@@ -324,7 +324,7 @@ def public(kind):
     [
         (Catalog, CatalogView, ScopedCatalog),
         (Runs, RunsView, ScopedRuns),
-        (Watch, views.Watch, ScopedWatch),
+        (JournalWatch, views.RunWatch, ScopedWatch),
         (DynamicTools, WorkflowTools, ScopedWorkflows),
         (Execution, ExecutionView, ScopedExecution),
     ],

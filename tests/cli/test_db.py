@@ -8,7 +8,7 @@ import sqlite3
 import psycopg
 import pytest
 
-from workflowlookup.store.sql import MIGRATIONS
+from workflowlookup.store.migrations import MIGRATIONS
 
 NOW = len(MIGRATIONS)
 

@@ -11,7 +11,7 @@ from journaling import Store, at_once, begin, call, submit
 
 from workflowlookup.errors import StorageError
 from workflowlookup.store.journal import Query
-from workflowlookup.store.sql import MIGRATIONS
+from workflowlookup.store.migrations import MIGRATIONS
 from workflowlookup.store.sqlite import SqliteJournal
 
 

@@ -24,8 +24,8 @@ from support.make import document, step
 from support.warm import Popen
 from workflowlookup.language.building import build
 from workflowlookup.runs.events import Record
+from workflowlookup.store.migrations import MIGRATIONS
 from workflowlookup.store.service import Runs
-from workflowlookup.store.sql import MIGRATIONS
 from workflowlookup.store.sqlite import SqliteJournal
 
 RUNS: Final = 400 if IS_SOAK else 60

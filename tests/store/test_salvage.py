@@ -18,7 +18,7 @@ from support.journey import RUN, calls, folded, read
 from support.make import document, step
 from workflowlookup.errors import RunDamaged, StorageError
 from workflowlookup.language.building import build
-from workflowlookup.store import set_aside
+from workflowlookup.store import salvage
 from workflowlookup.store.journal import Query
 from workflowlookup.store.salvage import NOT_SAVED, SHAPES
 from workflowlookup.store.service import Runs
@@ -339,7 +339,7 @@ def test_a_salvage_that_is_killed_is_done_again(stored, seconds):
     spoil(stored, 1)
     script = f"from workflowlookup.store.sqlite import SqliteJournal; SqliteJournal({str(stored)!r}).head('x')"
     process = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.DEVNULL)
-    while not set_aside.is_begun(str(stored)) and process.poll() is None:
+    while not salvage.is_begun(str(stored)) and process.poll() is None:
         time.sleep(0.001)
     time.sleep(seconds)
     process.send_signal(signal.SIGKILL)
@@ -353,7 +353,7 @@ def test_a_salvage_that_is_killed_is_done_again(stored, seconds):
     assert left == set()
 
 
-@pytest.mark.parametrize("step", ["rename", "sync_directory", "salvage", "_write"])
+@pytest.mark.parametrize("step", ["rename", "sync_directory", "copy_readable", "_write"])
 def test_a_salvage_that_fails_anywhere_is_done_again(stored, monkeypatch, step):
     spoil(stored, 1)
 
@@ -361,7 +361,7 @@ def test_a_salvage_that_fails_anywhere_is_done_again(stored, monkeypatch, step):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(*(("os.rename", fail) if step == "rename" else (f"workflowlookup.store.set_aside.{step}", fail)))
+        patch.setattr(*(("os.rename", fail) if step == "rename" else (f"workflowlookup.store.salvage.{step}", fail)))
         journal = SqliteJournal(str(stored))
         for _ in range(2):
             with pytest.raises(StorageError, match="No space left on device"):

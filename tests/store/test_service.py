@@ -11,7 +11,8 @@ from workflowlookup.language.building import build
 from workflowlookup.runs.events import kind_of
 from workflowlookup.runs.run import State, Waiting, fold
 from workflowlookup.store.journal import Query, summarise
-from workflowlookup.store.service import MAX_FOLDED, SLICE, Runs
+from workflowlookup.store.run_cache import MAX_FOLDED, SLICE
+from workflowlookup.store.service import Runs
 from workflowlookup.store.sqlite import SqliteJournal
 
 LONG = [{"type": "length", "min": 5, "message": "Too short."}]

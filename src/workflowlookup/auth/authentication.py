@@ -26,8 +26,8 @@ from workflowlookup.auth.oauth import KeysAway, Oauth
 from workflowlookup.cache import BoundedCache
 from workflowlookup.errors import StorageError
 from workflowlookup.logs import audit
-from workflowlookup.store.console_sessions import ConsoleSessions
 from workflowlookup.store.journal import Token, now
+from workflowlookup.store.sessions import ConsoleSessions
 from workflowlookup.store.tokens import PREFIX, Store
 from workflowlookup.web import is_loopback_name
 

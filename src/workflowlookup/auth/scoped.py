@@ -24,9 +24,9 @@ from workflowlookup.providers.config import Plan
 from workflowlookup.runs.events import OutputAccepted, OutputRefused, Record
 from workflowlookup.runs.run import Run
 from workflowlookup.store.journal import Query, SetAside, Summary
-from workflowlookup.store.runs_view import Watch
+from workflowlookup.store.run_cache import not_found as run_not_found
+from workflowlookup.store.runs_view import RunWatch
 from workflowlookup.store.service import Runs
-from workflowlookup.store.service import not_found as run_not_found
 from workflowlookup.tools.builtin import workflow_refresh, workflow_search
 from workflowlookup.tools.contract import ExecutionView, ServerServices, Services, Tool, WorkflowTools, without_consent
 from workflowlookup.tools.dynamic import Offer, find_offer
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 MAX_REMEMBERED: Final = 10_000
 """How many visible runs a watch remembers, to report when one of them is deleted."""
 
-BeginWatch = Callable[[Callable[[str], None]], Watch]
+BeginWatch = Callable[[Callable[[str], None]], RunWatch]
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -285,7 +285,7 @@ class ScopedRuns:
             return query
         return msgspec.structs.replace(query, workflows=self._access.workflows)
 
-    def watch(self, listener: Callable[[str], None]) -> Watch:
+    def watch(self, listener: Callable[[str], None]) -> RunWatch:
         if self._access.sees_all:
             return self._begin_watch(listener)
         return ScopedWatch(self, listener, self._begin_watch)

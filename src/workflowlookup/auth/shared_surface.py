@@ -7,7 +7,7 @@ from workflowlookup.protocol.surface import ServerSurface
 
 if TYPE_CHECKING:
     from workflowlookup.protocol.subscriptions import Listener
-    from workflowlookup.store.runs_view import Watch
+    from workflowlookup.store.runs_view import RunWatch
     from workflowlookup.tools.contract import ServerServices
 
 
@@ -33,10 +33,10 @@ class SharedSurface(ServerSurface):
         """The server stops."""
         super().close()
 
-    def watch(self, listener: "Listener") -> "Watch":
+    def watch(self, listener: "Listener") -> "RunWatch":
         return self._following.add(listener)
 
-    def begin_watch(self, listener: "Listener") -> "Watch":
+    def begin_watch(self, listener: "Listener") -> "RunWatch":
         """Follow the runs themselves."""
         return super().watch(listener)
 
@@ -46,7 +46,7 @@ class _Following:
 
     def __init__(self, surface: SharedSurface) -> None:
         self._surface = surface
-        self._watch: Watch | None = None
+        self._watch: RunWatch | None = None
         self._shares: list[_Share] = []
 
     def add(self, listener: "Listener") -> "_Share":

@@ -18,7 +18,7 @@ from workflowlookup.language.text import first_few
 from workflowlookup.settings import Settings
 from workflowlookup.store.journal import now
 from workflowlookup.store.journal_url import JournalUrl
-from workflowlookup.store.set_aside import files_set_aside, is_begun
+from workflowlookup.store.salvage import files_set_aside, is_begun
 
 if TYPE_CHECKING:
     from workflowlookup.store.service import Runs

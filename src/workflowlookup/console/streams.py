@@ -19,7 +19,7 @@ from workflowlookup.shares import Holding, Shares
 from workflowlookup.store.journal import Query
 
 if TYPE_CHECKING:
-    from workflowlookup.store.runs_view import Watch
+    from workflowlookup.store.runs_view import RunWatch
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class _Page:
         self.news = asyncio.Event()
         self._surface = surface
         self._run_id = run_id
-        self._watch: Watch | None = None
+        self._watch: RunWatch | None = None
 
     def poll(self, *, expires: bool = False) -> None:
         """Collect what other processes changed; with `expires`, also end the runs that are out of time."""

@@ -15,7 +15,7 @@ from workflowlookup.errors import InvalidParams
 from workflowlookup.language.values import Json
 from workflowlookup.protocol import jsonrpc
 from workflowlookup.protocol.versions import META_SUBSCRIPTION
-from workflowlookup.store.runs_view import Watch
+from workflowlookup.store.runs_view import RunWatch
 
 log = logging.getLogger(__name__)
 
@@ -39,10 +39,10 @@ class _Stream(msgspec.Struct, frozen=True):
 class Subscriptions:
     """The subscriptions of one connection."""
 
-    def __init__(self, outbox: list[bytes], begin_watch: Callable[[Listener], Watch]) -> None:
+    def __init__(self, outbox: list[bytes], begin_watch: Callable[[Listener], RunWatch]) -> None:
         self._outbox = outbox
         self._begin_watch = begin_watch
-        self._watch: Watch | None = None
+        self._watch: RunWatch | None = None
         self._addresses: set[str] = set()
         self._streams: dict[bytes, _Stream] = {}
         self._is_blind = False

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from workflowlookup.protocol.subscriptions import Listener
-    from workflowlookup.store.runs_view import Watch
+    from workflowlookup.store.runs_view import RunWatch
     from workflowlookup.tools.contract import ServerServices, Services
     from workflowlookup.tools.registry import Registry
 
@@ -37,7 +37,7 @@ class Surface:
         access = self.services.access
         return access.sign(client) if access.is_unbound else client
 
-    def watch(self, listener: "Listener") -> "Watch":
+    def watch(self, listener: "Listener") -> "RunWatch":
         """Follow the runs until the watch is closed."""
         return self.services.runs.watch(listener)
 

@@ -14,10 +14,13 @@ from workflowlookup.language.document import is_sound
 from workflowlookup.runs.events import Record, Started
 from workflowlookup.runs.exchange import replay
 from workflowlookup.runs.run import Run, hash_of
+from workflowlookup.trust import IMPORTED
 
 RUN_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 LATEST: Final = 253_402_300_799_000
 """The last second of the year 9999, in milliseconds."""
+MAX_AHEAD: Final = 86_400_000
+"""How many milliseconds the clock of a machine that runs are imported from may be ahead."""
 
 
 def read_foreign(run_id: str, records: Sequence[Record]) -> Run:
@@ -36,3 +39,23 @@ def read_foreign(run_id: str, records: Sequence[Record]) -> Run:
             raise InvalidParams(f"event {record.sequence} of run '{run_id}' has a time that cannot be")
         time = record.time
     return replay(run_id, records)
+
+
+def refuse_future(run_id: str, records: Sequence[Record], now: int) -> None:
+    """Raises `InvalidParams` for a run with an event in the future."""
+    late = next((record for record in records if record.time > now + MAX_AHEAD), None)
+    if late is not None:
+        raise InvalidParams(
+            f"event {late.sequence} of run '{run_id}' has a time that cannot be: it is in the future. If the clock "
+            "of the machine that it comes from was wrong, import it when that time has come"
+        )
+
+
+def as_imported(records: Sequence[Record], source: str) -> list[Record]:
+    """Records from elsewhere. Whatever they say of where their document is from and of what a person confirmed, nobody
+    here has seen it: so no file that is trusted here counts for them.
+    """
+    if not records or not isinstance(started := records[0].event, Started):
+        return list(records)
+    event = msgspec.structs.replace(started, origin=IMPORTED, imported_from=source)
+    return [msgspec.structs.replace(records[0], event=event), *records[1:]]

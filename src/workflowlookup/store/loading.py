@@ -19,8 +19,8 @@ from workflowlookup.language.text import Excerpt
 from workflowlookup.runs.events import OutputAccepted, OutputRefused, Record
 from workflowlookup.runs.report import MAX_OUTPUT
 from workflowlookup.runs.run import Run
+from workflowlookup.store.run_cache import SLICE
 from workflowlookup.store.runs_view import RunsView
-from workflowlookup.store.service import SLICE
 
 LONG_BYTES: Final = 8 << 20
 """How much the outputs of a run may take as `MAX_OUTPUT` characters of each; of the later ones `BRIEF` are read."""

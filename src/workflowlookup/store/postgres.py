@@ -21,9 +21,8 @@ from psycopg.conninfo import conninfo_to_dict
 from workflowlookup.errors import JOURNAL_SECONDS, JournalAway, JournalBusy, StorageError
 from workflowlookup.runs.events import Record
 from workflowlookup.store.journal import READ_BYTES, Announcement, Conflict, SetAside, Summary
-from workflowlookup.store.migrations import Level
+from workflowlookup.store.migrations import MIGRATIONS, Level
 from workflowlookup.store.sql import (
-    MIGRATIONS,
     MOVING,
     READ,
     THIS_RUN,

@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from workflowlookup.runs.events import How, OutputAccepted, OutputRefused, Record
     from workflowlookup.runs.run import Run
     from workflowlookup.store.journal import Query, SetAside, Summary
+    from workflowlookup.store.service import Runs
 
 
-class Watch(Protocol):
+class RunWatch(Protocol):
     """Follows runs until it is closed; its listener is called for each change by this process."""
 
     def changed(self) -> Collection[str]:
@@ -74,4 +75,37 @@ class RunsView(Protocol):
     def recent(self, limit: int, /) -> "list[Summary]": ...
     def counts(self) -> dict[str, int]: ...
     def set_aside(self) -> "Sequence[SetAside]": ...
-    def watch(self, listener: Callable[[str], None], /) -> Watch: ...
+    def watch(self, listener: Callable[[str], None], /) -> RunWatch: ...
+
+
+class JournalWatch:
+    """Follows a journal from when it is made until it is closed."""
+
+    def __init__(self, runs: "Runs", listener: Callable[[str], None]) -> None:
+        self._runs = runs
+        self._listener = listener
+        self._heads: dict[str, int] = {}
+        runs.listeners.append(self._note)  # first: what is changed here while the journal is read is not missed
+        try:
+            self._version = runs.journal.version()
+            self._heads = {**runs.heads(), **self._heads}
+        except BaseException:
+            self.close()
+            raise
+
+    def _note(self, run_id: str, run: "Run | None") -> None:
+        self._heads[run_id] = run.sequence if run else 0
+        self._listener(run_id)
+
+    def changed(self) -> Collection[str]:
+        """The runs that other processes changed since the last time."""
+        version = self._runs.journal.version()
+        if version == self._version:
+            return ()
+        before, self._heads = self._heads, self._runs.heads()
+        self._version = version
+        return [run_id for run_id, sequence in self._heads.items() if before.get(run_id) != sequence]
+
+    def close(self) -> None:
+        """Follow no more."""
+        self._runs.listeners.remove(self._note)

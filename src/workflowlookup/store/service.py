@@ -5,10 +5,9 @@ somebody was faster, and the call is decided anew. An answer is given only after
 """
 
 import contextlib
-import functools
 import logging
 import secrets
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, TypeVar
 
 import msgspec
@@ -16,7 +15,6 @@ import msgspec
 from workflowlookup import extras
 from workflowlookup.cache import BoundedCache
 from workflowlookup.errors import (
-    InvalidParams,
     JournalAway,
     RunDamaged,
     RunNotFound,
@@ -41,30 +39,26 @@ from workflowlookup.runs.events import (
 )
 from workflowlookup.runs.run import Run, State, Waiting, apply, fold, submission_key
 from workflowlookup.runs.server_calls import CallFailure
-from workflowlookup.store.imports import read_foreign
+from workflowlookup.store.imports import as_imported, read_foreign, refuse_future
 from workflowlookup.store.journal import (
     Conflict,
     Journal,
-    Mark,
     NoRoom,
     Query,
     ReadOnly,
     SetAside,
     Summary,
-    damaged,
     now,
     summarise,
 )
-from workflowlookup.trust import IMPORTED, NO_CONSENT, Consent
+from workflowlookup.store.run_cache import SLICE, RunCache, mark_of
+from workflowlookup.store.runs_view import JournalWatch
+from workflowlookup.trust import NO_CONSENT, Consent
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-MAX_FOLDED: Final = 256
-"""How many folded runs are cached; the others are folded when they are needed."""
-MAX_FOLDED_BYTES: Final = 16 << 20
-"""How large they may be together, in estimated bytes."""
 MAX_CHARACTERS: Final = 64 << 20
 """How many characters the outputs of a run may have that are submitted: a run is in memory whole while it is used."""
 MAX_TRIES: Final = 5
@@ -75,12 +69,6 @@ PAGE: Final = 1_000
 """How many runs are read at once where all are wanted."""
 MAX_REFUSALS: Final = 10_000
 """How many runs a process remembers the last refusal of."""
-SLICE: Final = 1_000
-"""How many events are folded before others get their turn: some milliseconds."""
-MAX_LOADING: Final = 16
-"""How many runs may be partly folded at a time."""
-MAX_AHEAD: Final = 86_400_000
-"""How many milliseconds the clock of a machine that runs are imported from may be ahead."""
 CLOCK_SKEW: Final = 60_000
 """By how many milliseconds the clocks of those who share a journal may differ."""
 
@@ -116,13 +104,9 @@ class Runs:
         self.consent = consent
         self._clock = clock
         self._new_id = new_id
-        self._folded: BoundedCache[str, Run] = BoundedCache(
-            MAX_FOLDED, max_weight=MAX_FOLDED_BYTES, weigh=lambda run: run.weight
-        )
+        self._cache = RunCache(journal)
         self._refusals: BoundedCache[str, int] = BoundedCache(MAX_REFUSALS)
         """By run: the sequence of the last refusal that this process has answered."""
-        self._loading: BoundedCache[str, Run] = BoundedCache(MAX_LOADING)
-        """Runs of which `load` has folded the beginning."""
         self.listeners: list[Callable[[str, Run | None], None]] = []
         """Hear of each run that is changed here, as it is then; None when it is gone."""
         self._uncommitted: list[tuple[str, Run | None]] | None = None
@@ -278,7 +262,7 @@ class Runs:
         is_same = isinstance(answer, kind) and answer.note == note and question in ("", answer.question)
         if not is_same or (is_open and not question):
             return None
-        return fold(run.id, self._records(run.id), until=sequence)
+        return fold(run.id, self._cache.records(run.id), until=sequence)
 
     def cancel(self, run_id: str, reason: str = "", *, by: str = "") -> Run:
         """The run, ended; as it is when it was cancelled before."""
@@ -411,52 +395,26 @@ class Runs:
 
     def get(self, run_id: str) -> Run:
         """The run as it is now. Raises `RunNotFound`."""
-        cached = self._folded.get(run_id)
-        run = cached if cached and self.journal.mark(run_id) == _mark(cached) else self._load(run_id)
+        run = self._cache.get(run_id)
         if advance.expire(run, Moment(time=max(self._clock(), run.updated))) is None:
             return run
         try:
             with _repeatable():
                 return self._move(run_id, "", lambda run, _: run)
         except (ReadOnly, NoRoom):  # that its time is over cannot be stored
-            return self._load(run_id)
+            return self._cache.read(run_id)
 
     def offer(self, run: Run) -> None:
-        """Cache a run that was folded, unless the cache has it as it was later; whether it has changed since is checked
-        when it is used.
-
-        While one request waits for the journal another may store or fold the same run.
-        """
-        cached = self._folded.get(run.id)
-        is_same = cached is not None and (cached.started, cached.hash) == (run.started, run.hash)
-        if cached is None or not is_same or cached.sequence < run.sequence:
-            self._folded[run.id] = run
+        """Cache a run that was folded elsewhere in this process."""
+        self._cache.offer(run)
 
     def load(self, run_id: str) -> bool:
-        """Fold a slice of a long run; True when `get` will be quick, because little is left to fold.
-
-        For those who serve several clients on one thread: they answer the others between two slices.
-        """
-        try:
-            mark = self.journal.mark(run_id)
-            part = self._folded.get(run_id) or self._loading.get(run_id)
-            if part is not None and (mark is None or not _is_of(part, mark)):
-                part = None
-            if mark is None or mark.sequence - (part.sequence if part else 0) <= SLICE:
-                return True
-            before, part = part, self._with_next_slice(run_id, part)
-        except WorkflowLookupError:  # as `get` will say
-            return True
-        if part is None or part is before:  # records are missing, as `get` will say
-            return True
-        loading = self._loading.get(run_id)
-        if loading is None or not _is_of(loading, mark) or loading.sequence < part.sequence:
-            self._loading[run_id] = part
-        return False
+        """Fold a slice of a long run; True when `get` will be quick, because little is left to fold."""
+        return self._cache.load_slice(run_id)
 
     def after(self, run: Run) -> Run:
         """The run as it was when it rested next after this; the same when it still rests there."""
-        for record in self._records(run.id, after=run.sequence):
+        for record in self._cache.records(run.id, after=run.sequence):
             run = apply(run, record)
             if run.rests:
                 break
@@ -478,12 +436,6 @@ class Runs:
     def records(self, run_id: str, after: int = 0, limit: int = SLICE) -> list[Record]:
         """The next records of a run as they are, for those who read many; none when there is no such run."""
         return self.journal.read(run_id, after, limit)
-
-    def _records(self, run_id: str, after: int = 0) -> Iterator[Record]:
-        """The records of a run one after the other; at no time are all of them in memory."""
-        while records := self.journal.read(run_id, after, SLICE):
-            yield from records
-            after = records[-1].sequence
 
     def summaries(self, query: Query) -> list[Summary]:
         """A page of runs, the last started first."""
@@ -509,9 +461,9 @@ class Runs:
         """The last sequence of each run that changed lately, whoever changed it."""
         return self.journal.heads(self._clock() - CLOCK_SKEW)
 
-    def watch(self, listener: Callable[[str], None]) -> "Watch":
+    def watch(self, listener: Callable[[str], None]) -> JournalWatch:
         """Follow the journal: the listener hears of what this process changes, the watch knows what others do."""
-        return Watch(self, listener)
+        return JournalWatch(self, listener)
 
     # ── whole journals ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -521,22 +473,14 @@ class Runs:
         Raises `InvalidParams` and `RunStateError` when it is no run, or when there is another of its id.
         """
         if self.journal.head(run_id) is None:
-            self._refuse_future(run_id, records)
-            self.adopt(run_id, _as_imported(records, source))
+            refuse_future(run_id, records, self._clock())
+            self.adopt(run_id, as_imported(records, source))
             return True
         known = self.journal.read(run_id)
-        if _as_imported(records, "") == _as_imported(known, "") or list(records) == known:
+        if as_imported(records, "") == as_imported(known, "") or list(records) == known:
             return False
         message = f"There is a run '{run_id}' already, with other events. Take this one into another journal."
         raise RunStateError(message, runId=run_id)
-
-    def _refuse_future(self, run_id: str, records: Sequence[Record]) -> None:
-        late = next((record for record in records if record.time > self._clock() + MAX_AHEAD), None)
-        if late is not None:
-            raise InvalidParams(
-                f"event {late.sequence} of run '{run_id}' has a time that cannot be: it is in the future. If the clock "
-                "of the machine that it comes from was wrong, import it when that time has come"
-            )
 
     def adopt(self, run_id: str, records: Sequence[Record]) -> Run:
         """Take in a run from elsewhere. Raises `InvalidParams` or `RunStateError` when that cannot be."""
@@ -550,14 +494,14 @@ class Runs:
 
     def delete(self, run_id: str) -> None:
         """Forget a run. Raises `RunNotFound`."""
-        self._folded.pop(run_id)
+        self._cache.forget(run_id)
         if not self.journal.delete(run_id):
             raise self.not_found(run_id)
         self._tell(run_id, None)
 
     def purge(self, before: int) -> int:
         """Forget the runs that are over and were last touched before a time; how many they were."""
-        self._folded.clear()
+        self._cache.clear()
         return self.journal.purge(before)
 
     def damaged(self) -> list[Summary]:
@@ -566,7 +510,7 @@ class Runs:
 
     def _is_readable(self, run_id: str) -> bool:
         try:
-            self._load(run_id)
+            self._cache.read(run_id)
         except (RunDamaged, RunStateError):
             return False
         except RunNotFound:
@@ -579,7 +523,7 @@ class Runs:
 
     def not_found(self, run_id: str) -> RunNotFound:
         """The refusal of an id that no run has."""
-        return not_found(run_id, self.set_aside())
+        return self._cache.not_found(run_id)
 
     def close(self) -> None:
         self.journal.close()
@@ -608,7 +552,7 @@ class Runs:
         except Exception as problem:  # noqa: BLE001 - it is raised again where a piece is done by itself
             log.debug("%d pieces of work could not be stored in one commit: %r", len(pieces), problem)
             for run_id, _ in changes:
-                self._folded.pop(run_id)
+                self._cache.forget(run_id)
             return None
         finally:
             self._uncommitted = None
@@ -624,9 +568,9 @@ class Runs:
         A run in the cache is taken as it is at first: the journal refuses what builds on an old one, and what is not
         stored counts only when the run is still the same.
         """
-        folded = self._folded.get(run_id)
+        folded = self._cache.peek(run_id)
         for _ in range(MAX_TRIES):
-            run, is_cached = folded or self._load(run_id), folded is not None
+            run, is_cached = folded or self._cache.read(run_id), folded is not None
             folded = None
             at = _moment(max(self._clock(), run.updated), by)
             expired = advance.expire(run, Moment(time=at.time))
@@ -637,66 +581,18 @@ class Runs:
             try:
                 decided = decide(run, at)
             except WorkflowLookupError:
-                if is_cached and self.journal.mark(run_id) != _mark(run):
+                if is_cached and self.journal.mark(run_id) != mark_of(run):
                     continue
                 raise
             if isinstance(decided, Run):
-                if is_cached and self.journal.mark(run_id) != _mark(run):
+                if is_cached and self.journal.mark(run_id) != mark_of(run):
                     continue
                 return decided
             if self._store(run.sequence, decided):
                 return decided.run
-        self._refuse_contradictions(run_id)
+        self._cache.refuse_contradictions(run_id)
         message = "Others kept moving the run at the same time. Look at it with workflow_status, and try again."
         raise RunStateError(message, runId=run_id)
-
-    def _load(self, run_id: str) -> Run:
-        """The run as the journal has it now."""
-        mark = self.journal.mark(run_id)
-        beginning = self._loading.pop(run_id)
-        folded = self._folded.get(run_id) or beginning
-        if mark is None:
-            self._folded.pop(run_id)
-            raise self.not_found(run_id)
-        run = folded if folded is not None and _is_of(folded, mark) else None
-        try:
-            while run is None or run.sequence < mark.sequence or not run.rests:
-                before, run = run, self._with_next_slice(run_id, run)
-                if run is before:
-                    break
-        except RunStateError:
-            self._refuse_gaps(run_id, mark)
-            raise
-        if run is None or run.sequence < mark.sequence:
-            self._refuse_gaps(run_id, mark)
-        if run is None:
-            raise self.not_found(run_id)  # it went while it was read
-        if not run.rests:  # what belongs together is stored together: the rest is lost
-            message = f"The records of run '{run_id}' end in the middle of a call."
-            raise damaged(run_id, message, self.set_aside())
-        self.offer(run)
-        return run
-
-    def _refuse_gaps(self, run_id: str, mark: Mark) -> None:
-        """Raises `RunDamaged` when records are missing of a run that nobody changes."""
-        left = sum(1 for _ in self._records(run_id))
-        if left < mark.sequence and self.journal.mark(run_id) == mark:
-            message = f"Of the {mark.sequence} events of run '{run_id}' only {left} are left."
-            raise damaged(run_id, message, self.set_aside())
-
-    def _refuse_contradictions(self, run_id: str) -> None:
-        """Raises `RunDamaged` when the run is not the one, or not as far, as the journal says of it as a whole."""
-        run, mark = self._load(run_id), self.journal.mark(run_id)
-        if mark is not None and ((mark.started, mark.hash) != (run.started, run.hash) or mark.sequence < run.sequence):
-            message = f"What the journal says of run '{run_id}' as a whole does not fit its events."
-            raise damaged(run_id, message, self.set_aside())
-
-    def _with_next_slice(self, run_id: str, run: Run | None) -> Run | None:
-        """A run of which the beginning is folded, with the records that follow; the same when there are none."""
-        records = self.journal.read(run_id, run.sequence if run else 0, SLICE)
-        if not records:
-            return run
-        return fold(run_id, records) if run is None else functools.reduce(apply, records, run)
 
     def _store(self, expected: int, draft: Draft) -> bool:
         """Whether the records could be appended; False when somebody was faster."""
@@ -704,7 +600,7 @@ class Runs:
             self.journal.append(draft.run.id, expected, draft.records, summarise(draft.run))
         except Conflict:
             return False
-        self.offer(draft.run)
+        self._cache.offer(draft.run)
         _audit_action(draft)
         self._tell(draft.run.id, draft.run)
         return True
@@ -740,45 +636,6 @@ def _audit_action(draft: Draft) -> None:
             return
 
 
-def not_found(run_id: str, asides: Sequence[SetAside]) -> RunNotFound:
-    """The refusal of an id that no run has; it names the damaged journals that the caller may know of."""
-    damaged = "".join(f" {aside}" for aside in asides)
-    return RunNotFound(f"There is no run '{run_id}'. Call workflow_runs to see them.{damaged}", runId=run_id)
-
-
-class Watch:
-    """Follows a journal from when it is made until it is closed."""
-
-    def __init__(self, runs: Runs, listener: Callable[[str], None]) -> None:
-        self._runs = runs
-        self._listener = listener
-        self._heads: dict[str, int] = {}
-        runs.listeners.append(self._note)  # first: what is changed here while the journal is read is not missed
-        try:
-            self._version = runs.journal.version()
-            self._heads = {**runs.heads(), **self._heads}
-        except BaseException:
-            self.close()
-            raise
-
-    def _note(self, run_id: str, run: Run | None) -> None:
-        self._heads[run_id] = run.sequence if run else 0
-        self._listener(run_id)
-
-    def changed(self) -> Collection[str]:
-        """The runs that other processes changed since the last time."""
-        version = self._runs.journal.version()
-        if version == self._version:
-            return ()
-        before, self._heads = self._heads, self._runs.heads()
-        self._version = version
-        return [run_id for run_id, sequence in self._heads.items() if before.get(run_id) != sequence]
-
-    def close(self) -> None:
-        """Follow no more."""
-        self._runs.listeners.remove(self._note)
-
-
 def _outcome(piece: Callable[[Runs], T], runs: Runs) -> T | Exception:
     try:
         return piece(runs)
@@ -796,25 +653,6 @@ def _decision(piece: Callable[[Runs], T], runs: Runs) -> T | Exception:
         return refusal
 
 
-def _as_imported(records: Sequence[Record], source: str) -> list[Record]:
-    """Records from elsewhere. Whatever they say of where their document is from and of what a person confirmed, nobody
-    here has seen it: so no file that is trusted here counts for them.
-    """
-    if not records or not isinstance(started := records[0].event, Started):
-        return list(records)
-    event = msgspec.structs.replace(started, origin=IMPORTED, imported_from=source)
-    return [msgspec.structs.replace(records[0], event=event), *records[1:]]
-
-
 def _moment(time: int, by: str) -> Moment:
     by = by.replace("\0", "")  # which no text in PostgreSQL may hold
     return Moment(time=time, by=by, nonce=secrets.token_hex(8))
-
-
-def _is_of(run: Run, mark: Mark) -> bool:
-    """Whether a run is the beginning of what the journal has, and not of another run with its id."""
-    return run.sequence <= mark.sequence and (run.started, run.hash) == (mark.started, mark.hash)
-
-
-def _mark(run: Run) -> Mark:
-    return Mark(run.sequence, run.started, run.hash)

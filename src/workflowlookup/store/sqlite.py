@@ -7,34 +7,39 @@ not a journal is refused and not touched. Needs a local disk: SQLite's shared me
 """
 
 import contextlib
-import errno
 import fcntl
 import logging
 import os
-import re
 import sqlite3
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from workflowlookup.errors import JOURNAL_SECONDS, JournalBusy, StorageError
 from workflowlookup.language.text import joined
-from workflowlookup.store import set_aside
+from workflowlookup.store import salvage
 from workflowlookup.store.journal import READ_BYTES, NoRoom, ReadOnly, SetAside
-from workflowlookup.store.migrations import Level
-from workflowlookup.store.salvage import SHAPES, has_rows_of_ours
-from workflowlookup.store.sql import MIGRATIONS, OLD, READ, SqlJournal
+from workflowlookup.store.migrations import MIGRATIONS, Level
+from workflowlookup.store.salvage import has_rows_of_ours
+from workflowlookup.store.sql import OLD, READ, SqlJournal
+from workflowlookup.store.sqlite_file import (
+    APPLICATION_ID,
+    BUSY_SHARE,
+    Damage,
+    can_create_in,
+    connect_to_read,
+    file_size,
+    identity_of,
+    level_of,
+    reason_of,
+    result_code,
+)
 from workflowlookup.store.sqlite_pages import MAGIC, WriteAheadLog, count_frames
 
 log = logging.getLogger(__name__)
 
-APPLICATION_ID: Final = 0x776C6B75
-"""Identifies our files in their header; those of older versions have 0 there, as have most files of others."""
-BUSY_SHARE: Final = 0.8
-"""Of the time that a use may take: how long it waits for those of other processes."""
 CHECK_SECONDS: Final = 10.0
 """How long `faults` reads a large file."""
 RESERVE_BYTES: Final = 1_000 * 4_096 + 256 * 1024
@@ -67,21 +72,13 @@ _ERRORS: Final = {
 """By result code: errors that prevent writing but not reading. CANTOPEN: one that is there can be read."""
 _BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _HELD: Final = "Another process holds it for too long"
-_AS_SQLITE: Final = {errno.ENOSPC: sqlite3.SQLITE_FULL, errno.EROFS: sqlite3.SQLITE_READONLY}
 _PASSING: Final = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_IOERR_WRITE})
 """What does a connection no harm: runs can still be read on it, where a new one would need room to be opened."""
 _CORRUPT: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
-_TABLES: Final[Mapping[str, frozenset[str]]] = {
-    table: frozenset(SHAPES[table].columns) for table in ("documents", "runs", "events")
-}
-"""By these, with their columns, a file is known to be ours that has no application id, or a wrong one."""
 _TRACES: Final = (".lock", "-wal", ".reserve", ".salvaging", ".tokens-required")
 """Suffixes of the files beside a journal, also beside one of which nothing can be read any more. The lock is there
 before the journal is, so no journal is taken for another file while it is being made.
 """
-_CREATED: Final = re.compile(r"CREATE TABLE (\w+)")
-_UNSUPPORTED: Final = "unsupported file format"
-"""What SQLite says of a header that no version of it writes; it has no result code of its own."""
 _TOKENS_REQUIRED: Final = """\
 Tokens were made for this journal: over HTTP nobody is served without one, also when the journal is lost.
 To serve without tokens again, begin with another journal; or stop the servers and delete this file, the journal,
@@ -160,7 +157,7 @@ class SqliteJournal(SqlJournal):
             if self._why_not_written is not None:
                 raise self._why_not_written
             connection.execute("BEGIN IMMEDIATE")
-            if _identity(self.path) == self._identity:
+            if identity_of(self.path) == self._identity:
                 return connection
             connection.execute("ROLLBACK")
 
@@ -224,11 +221,11 @@ class SqliteJournal(SqlJournal):
         except sqlite3.OperationalError as problem:
             reason = "its disk is full, and another process has it open"
             advice = "Make room on its disk; or stop the servers that use it, and purge again."
-            raise self._storage_error(reason, _code(problem), advice=advice) from problem
+            raise self._storage_error(reason, result_code(problem), advice=advice) from problem
         try:
             connection.execute("PRAGMA journal_mode = MEMORY")
         except sqlite3.OperationalError as problem:
-            kib = -(-_size(f"{self.path}-wal") // 1024)
+            kib = -(-file_size(f"{self.path}-wal") // 1024)
             reason = f"its disk is full, and its write-ahead log ({kib:,} KiB) must be written into it before any purge"
             advice = "Make that much room on its disk, and purge again; no run is lost."
             raise self._storage_error(reason, sqlite3.SQLITE_FULL, advice=advice) from problem
@@ -241,7 +238,7 @@ class SqliteJournal(SqlJournal):
     # ── beside the file ─────────────────────────────────────────────────────────────────────────────────────────
 
     def set_aside(self) -> Sequence[SetAside]:
-        return set_aside.files_set_aside(self.path)
+        return salvage.files_set_aside(self.path)
 
     @property
     def names(self) -> frozenset[str]:
@@ -256,7 +253,7 @@ class SqliteJournal(SqlJournal):
                     record.write(_TOKENS_REQUIRED)
                     record.flush()
                     os.fsync(record.fileno())
-                set_aside.sync_directory(path)
+                salvage.sync_directory(path)
 
     def requires_tokens(self) -> bool:
         return any(map(_may_exist, self._token_records))
@@ -285,7 +282,7 @@ class SqliteJournal(SqlJournal):
 
     def _opened(self) -> sqlite3.Connection:
         """The connection to the file that has the path now."""
-        if self._connection is None or self._why_not_written is not None or _identity(self.path) != self._identity:
+        if self._connection is None or self._why_not_written is not None or identity_of(self.path) != self._identity:
             self.close()
             self._open()
         assert self._connection is not None
@@ -314,19 +311,21 @@ class SqliteJournal(SqlJournal):
             with self._alone():
                 self._open_to_write()
         except (sqlite3.OperationalError, OSError) as problem:
-            if _code(problem) & 0xFF not in _ERRORS or not _size(self.path):
+            if result_code(problem) & 0xFF not in _ERRORS or not file_size(self.path):
                 raise
             self.close()
-            self._open_to_read(self._storage_error(_reason(problem), _code(problem)))
+            self._open_to_read(self._storage_error(reason_of(problem), result_code(problem)))
 
     def _open_to_write(self) -> None:
-        if set_aside.is_begun(self.path):
-            set_aside.finish(self.path, SqliteJournal, self._wait_for_writers)
+        if salvage.is_begun(self.path):
+            salvage.finish(self.path, SqliteJournal, self._wait_for_writers)
         with contextlib.suppress(FileExistsError):  # to open and close one would give up SQLite's locks on it
             os.close(os.open(self.path, os.O_CREAT | os.O_EXCL, 0o600))
-        self._identity = _identity(self.path)
-        if _size(self.path) <= 1 and _size(f"{self.path}-wal"):  # SQLite takes one byte for none, and deletes the log
-            raise _Damage("the file is empty, and its write-ahead log is not")
+        self._identity = identity_of(self.path)
+        if file_size(self.path) <= 1 and file_size(
+            f"{self.path}-wal"
+        ):  # SQLite takes one byte for none, and deletes the log
+            raise Damage("the file is empty, and its write-ahead log is not")
         self._refuse_foreign()
         logged = count_frames(self.path)
         self._connection = sqlite3.connect(self.path, timeout=self._busy_seconds, isolation_level=None)
@@ -339,13 +338,13 @@ class SqliteJournal(SqlJournal):
     def _open_to_read(self, why: StorageError) -> None:
         """Have the file open for questions only; `why` it cannot be written."""
         self._why_not_written = why
-        self._identity = _identity(self.path)
+        self._identity = identity_of(self.path)
         self._refuse_foreign()
-        self._connection = _connect_to_read(self.path)
+        self._connection = connect_to_read(self.path)
 
     def _refuse_unrelated(self) -> None:
         """Raises `StorageError` for a file that is no SQLite file and never was a journal, without touching it."""
-        if not _size(self.path) or any(os.path.lexists(self.path + suffix) for suffix in _TRACES):
+        if not file_size(self.path) or any(os.path.lexists(self.path + suffix) for suffix in _TRACES):
             return
         with open(self.path, "rb") as file:
             is_sqlite = file.read(len(MAGIC)) == MAGIC
@@ -355,23 +354,23 @@ class SqliteJournal(SqlJournal):
 
     def _refuse_foreign(self) -> None:
         """Raises `StorageError` for a file of another program or of a newer version, without touching it."""
-        if not _size(self.path):
+        if not file_size(self.path):
             return
-        with contextlib.closing(_connect_to_read(self.path)) as connection:
-            level = _level(connection)
+        with contextlib.closing(connect_to_read(self.path)) as connection:
+            level = level_of(connection)
         if level.problem:
             raise self._storage_error(level.problem)
 
     def _check_log(self, connection: sqlite3.Connection, logged: int) -> None:
-        """Raises `_Damage` where the log is bad in the middle: SQLite would drop the rest of it without a word."""
+        """Raises `Damage` where the log is bad in the middle: SQLite would drop the rest of it without a word."""
         _, taken, _ = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         if taken < logged:  # or another process is just writing
             with contextlib.closing(WriteAheadLog(self.path)) as written:
                 if written.is_damaged:
-                    raise _Damage("its write-ahead log is not what was written")
+                    raise Damage("its write-ahead log is not what was written")
 
     def _migrate(self, connection: sqlite3.Connection) -> None:
-        level = _level(connection)
+        level = level_of(connection)
         if connection.execute("PRAGMA application_id").fetchone() != (APPLICATION_ID,):
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute("PRAGMA journal_mode = WAL")
@@ -387,14 +386,14 @@ class SqliteJournal(SqlJournal):
         """Where the tables are; nothing is made or changed. Raises `StorageError` when they cannot be read."""
         try:
             self._refuse_unrelated()
-            if not _size(self.path):
-                if not os.path.exists(self.path) and not _has_room(os.path.dirname(self.path)):
+            if not file_size(self.path):
+                if not os.path.exists(self.path) and not can_create_in(os.path.dirname(self.path)):
                     raise self._storage_error("it cannot be made there", sqlite3.SQLITE_CANTOPEN)
                 return Level(version=0, known=len(MIGRATIONS))
-            with contextlib.closing(_connect_to_read(self.path)) as connection:
-                return _level(connection)
+            with contextlib.closing(connect_to_read(self.path)) as connection:
+                return level_of(connection)
         except (sqlite3.Error, UnicodeDecodeError, OSError) as problem:
-            raise self._storage_error(_reason(problem), _code(problem)) from problem
+            raise self._storage_error(reason_of(problem), result_code(problem)) from problem
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
@@ -435,7 +434,7 @@ class SqliteJournal(SqlJournal):
         if damage:
             problem = f"The journal of runs, {self.path}, is damaged: {damage}."
             yield problem, "`workflowlookup db salvage` sets it aside and saves what can be read."
-        elif _size(self.path):
+        elif file_size(self.path):
             yield from self._try_to_write()
         for aside in self.set_aside():
             remedy = "Move or delete the file and those beside it when you need nothing more of it."
@@ -445,22 +444,22 @@ class SqliteJournal(SqlJournal):
 
     def _check(self) -> str:
         """What SQLite finds wrong with the file, as far as it gets in `CHECK_SECONDS`."""
-        if not _size(self.path):
-            return "the file is empty, and its write-ahead log is not" if _size(f"{self.path}-wal") else ""
+        if not file_size(self.path):
+            return "the file is empty, and its write-ahead log is not" if file_size(f"{self.path}-wal") else ""
         end = time.monotonic() + CHECK_SECONDS
         try:
-            with contextlib.closing(_connect_to_read(self.path)) as connection:
-                _level(connection)
+            with contextlib.closing(connect_to_read(self.path)) as connection:
+                level_of(connection)
                 connection.set_progress_handler(lambda: time.monotonic() > end, 10_000)
                 rows = connection.execute("PRAGMA quick_check(5)").fetchall()
         except (sqlite3.Error, UnicodeDecodeError) as problem:
-            return "" if _code(problem) & 0xFF == sqlite3.SQLITE_INTERRUPT else _reason(problem)
+            return "" if result_code(problem) & 0xFF == sqlite3.SQLITE_INTERRUPT else reason_of(problem)
         found = [joined(str(row[0])) for row in rows]
         return "" if found == ["ok"] else "; ".join(found)
 
     @staticmethod
     def _is_corrupt(refusal: StorageError) -> bool:
-        return isinstance(refusal.__cause__, Exception) and _code(refusal.__cause__) & 0xFF in _CORRUPT
+        return isinstance(refusal.__cause__, Exception) and result_code(refusal.__cause__) & 0xFF in _CORRUPT
 
     def _try_to_write(self, *, is_again: bool = False) -> Iterator[tuple[str, str]]:
         known = self.set_aside()
@@ -490,7 +489,7 @@ class SqliteJournal(SqlJournal):
         if not damage:
             return None
         with self._translated():
-            self._identity = _identity(self.path)
+            self._identity = identity_of(self.path)
             self._connect_to_wait()
             try:
                 return self._set_aside(damage)
@@ -499,11 +498,11 @@ class SqliteJournal(SqlJournal):
 
     def _refusal(self, problem: sqlite3.Error | UnicodeDecodeError | OSError) -> StorageError:
         """The error for the caller. The connection is given up, unless the obstacle passes by itself."""
-        code = _code(problem)
+        code = result_code(problem)
         if code & 0xFF in _CORRUPT:
             refusal = self._replace_damaged(problem)
         else:
-            refusal = self._storage_error(_reason(problem), code)
+            refusal = self._storage_error(reason_of(problem), code)
             if self._is_ready and code in _PASSING:
                 return refusal
         with contextlib.suppress(sqlite3.Error):
@@ -512,14 +511,14 @@ class SqliteJournal(SqlJournal):
 
     def _replace_damaged(self, problem: Exception) -> StorageError:
         if self._why_not_written is not None:
-            message = f"it is damaged ({_reason(problem)}), and cannot be replaced"
+            message = f"it is damaged ({reason_of(problem)}), and cannot be replaced"
             return self._storage_error(message, sqlite3.SQLITE_READONLY)
-        reason = f"it was damaged ({_reason(problem)})"
+        reason = f"it was damaged ({reason_of(problem)})"
         try:
-            kept = self._set_aside(_reason(problem))
+            kept = self._set_aside(reason_of(problem))
         except OSError as obstacle:
-            reason += f", and what can be read of it could not be saved: {_reason(obstacle)}"
-            return self._storage_error(reason, _code(obstacle))
+            reason += f", and what can be read of it could not be saved: {reason_of(obstacle)}"
+            return self._storage_error(reason, result_code(obstacle))
         if kept is not None:
             reason += f" and is kept as {kept.file}. {kept.outcome}"
         return self._storage_error(reason, advice="Try again.")
@@ -527,10 +526,10 @@ class SqliteJournal(SqlJournal):
     def _set_aside(self, reason: str) -> SetAside | None:
         """What is kept of the file; None when another process was faster."""
         with self._alone():
-            if _identity(self.path) != self._identity:
+            if identity_of(self.path) != self._identity:
                 return None
-            set_aside.begin(self.path, reason)
-            return set_aside.finish(self.path, SqliteJournal, self._wait_for_writers)
+            salvage.begin(self.path, reason)
+            return salvage.finish(self.path, SqliteJournal, self._wait_for_writers)
 
     def _connect_to_wait(self) -> None:
         """Have a connection for `_wait_for_writers`, with its log open by the name that it has now."""
@@ -560,70 +559,8 @@ class SqliteJournal(SqlJournal):
         return _ERRORS.get(code & 0xFF, StorageError)(message, path=self.path, details=message)
 
 
-class _Damage(sqlite3.DatabaseError):
-    """Damage that SQLite itself would not see."""
-
-    sqlite_errorcode = sqlite3.SQLITE_CORRUPT
-
-
 class _Undone(Exception):
     """Rolls back a write that was only a test."""
-
-
-def _connect_to_read(path: str) -> sqlite3.Connection:
-    """A connection that changes nothing and leaves no files behind.
-
-    A file without a log is read as it is: SQLite would make files beside it, which stay when it is closed.
-    """
-    how = "mode=ro" if _size(f"{path}-wal") else "immutable=1"
-    uri = f"{Path(path).as_uri()}?{how}"
-    return sqlite3.connect(uri, uri=True, timeout=JOURNAL_SECONDS * BUSY_SHARE, isolation_level=None)
-
-
-def _level(connection: sqlite3.Connection) -> Level:
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    (application,) = connection.execute("PRAGMA application_id").fetchone()
-    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
-    is_ours = application == APPLICATION_ID or (application == 0 and not tables) or _has_our_tables(connection)
-    if not is_ours:
-        return Level(version=0, known=len(MIGRATIONS), is_foreign=True)
-    if version < 0 or not tables.isdisjoint(_tables_after(version)):
-        raise _Damage(f"its version {version} is not that of its tables")
-    least = connection.execute("SELECT MAX(least) FROM levels").fetchone()[0] if "levels" in tables else None
-    return Level(version=version, known=len(MIGRATIONS), least=least)
-
-
-def _tables_after(version: int) -> set[str]:
-    """The tables that a journal at this version does not have yet."""
-    return set(_CREATED.findall(" ".join(MIGRATIONS[version:])))
-
-
-def _has_our_tables(connection: sqlite3.Connection) -> bool:
-    for table, columns in _TABLES.items():
-        if not columns <= {name for (name,) in connection.execute("SELECT name FROM pragma_table_info(?)", (table,))}:
-            return False
-    return True
-
-
-def _code(problem: Exception) -> int:
-    """The result code of SQLite that a problem has, or is like."""
-    if isinstance(problem, OSError):
-        return _AS_SQLITE.get(problem.errno or 0, sqlite3.SQLITE_CANTOPEN)
-    # Text that is not UTF-8, in the name of a table or in a value, is found by Python and not by SQLite.
-    if isinstance(problem, UnicodeDecodeError) or str(problem).startswith(("Could not decode to UTF-8", _UNSUPPORTED)):
-        return sqlite3.SQLITE_CORRUPT
-    return int(getattr(problem, "sqlite_errorcode", 0))
-
-
-def _reason(problem: Exception) -> str:
-    return str(problem.strerror) if isinstance(problem, OSError) else str(problem).partition(" with text ")[0]
-
-
-def _size(path: str) -> int:
-    try:
-        return os.stat(path).st_size
-    except (FileNotFoundError, NotADirectoryError):
-        return 0
 
 
 def _may_exist(record: str) -> bool:
@@ -634,19 +571,3 @@ def _may_exist(record: str) -> bool:
     except OSError:
         log.warning("%s cannot be looked at: tokens are required", record)
     return True
-
-
-def _has_room(directory: str) -> bool:
-    """Whether a file could be made in this directory, which is made with it where it is missing."""
-    while not os.path.lexists(directory):
-        directory = os.path.dirname(directory)
-    return os.path.isdir(directory) and os.access(directory, os.W_OK | os.X_OK)
-
-
-def _identity(path: str) -> object:
-    """What tells a file from another one that takes its place."""
-    try:
-        status = os.stat(path)
-    except FileNotFoundError:
-        return None
-    return status.st_dev, status.st_ino

@@ -1,4 +1,4 @@
-"""How a browser logs in: a form for a token, and a session of the console from then on (`runs.console_sessions`)."""
+"""How a browser logs in: a form for a token, and a session of the console from then on (`store.sessions`)."""
 
 import hashlib
 import html
@@ -20,7 +20,7 @@ from workflowlookup.auth.callers import CALLER
 from workflowlookup.auth.views import ACCESS
 from workflowlookup.errors import StorageError
 from workflowlookup.logs import audit
-from workflowlookup.store.console_sessions import SECONDS, ConsoleSessions
+from workflowlookup.store.sessions import CONSOLE_SESSION_SECONDS, ConsoleSessions
 from workflowlookup.transport.http.fair_use import FairUse
 from workflowlookup.transport.http.gate import Guarded
 from workflowlookup.web import FormProblem, is_from_here, read_fields
@@ -161,7 +161,7 @@ class Login:
             log.warning("a session of the console could not be stored: %s", problem)
             return self._page(following, "Your session cannot be stored now. Try again in a moment.", 503)
         response = RedirectResponse(following, 303, {"Cache-Control": "no-store"})
-        cookies.set_session(request, response, session_id, SECONDS)
+        cookies.set_session(request, response, session_id, CONSOLE_SESSION_SECONDS)
         return response
 
     async def _forget(self, request: Request) -> Response:

@@ -1,0 +1,104 @@
+"""What can be told of a SQLite file before it is used as a journal: whose it is, its schema version, what is wrong."""
+
+import errno
+import os
+import re
+import sqlite3
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from workflowlookup.errors import JOURNAL_SECONDS
+from workflowlookup.store.migrations import MIGRATIONS, Level
+from workflowlookup.store.salvage import SHAPES
+
+APPLICATION_ID: Final = 0x776C6B75
+"""Identifies our files in their header; those of older versions have 0 there, as have most files of others."""
+BUSY_SHARE: Final = 0.8
+"""Of the time that a use may take: how long it waits for those of other processes."""
+_AS_SQLITE: Final = {errno.ENOSPC: sqlite3.SQLITE_FULL, errno.EROFS: sqlite3.SQLITE_READONLY}
+_TABLES: Final[Mapping[str, frozenset[str]]] = {
+    table: frozenset(SHAPES[table].columns) for table in ("documents", "runs", "events")
+}
+"""By these, with their columns, a file is known to be ours that has no application id, or a wrong one."""
+_CREATED: Final = re.compile(r"CREATE TABLE (\w+)")
+_UNSUPPORTED: Final = "unsupported file format"
+"""What SQLite says of a header that no version of it writes; it has no result code of its own."""
+
+
+class Damage(sqlite3.DatabaseError):
+    """Damage that SQLite itself would not see."""
+
+    sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+
+
+def connect_to_read(path: str) -> sqlite3.Connection:
+    """A connection that changes nothing and leaves no files behind.
+
+    A file without a log is read as it is: SQLite would make files beside it, which stay when it is closed.
+    """
+    how = "mode=ro" if file_size(f"{path}-wal") else "immutable=1"
+    uri = f"{Path(path).as_uri()}?{how}"
+    return sqlite3.connect(uri, uri=True, timeout=JOURNAL_SECONDS * BUSY_SHARE, isolation_level=None)
+
+
+def level_of(connection: sqlite3.Connection) -> Level:
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+    is_ours = application == APPLICATION_ID or (application == 0 and not tables) or _has_our_tables(connection)
+    if not is_ours:
+        return Level(version=0, known=len(MIGRATIONS), is_foreign=True)
+    if version < 0 or not tables.isdisjoint(_tables_after(version)):
+        raise Damage(f"its version {version} is not that of its tables")
+    least = connection.execute("SELECT MAX(least) FROM levels").fetchone()[0] if "levels" in tables else None
+    return Level(version=version, known=len(MIGRATIONS), least=least)
+
+
+def _tables_after(version: int) -> set[str]:
+    """The tables that a journal at this version does not have yet."""
+    return set(_CREATED.findall(" ".join(MIGRATIONS[version:])))
+
+
+def _has_our_tables(connection: sqlite3.Connection) -> bool:
+    for table, columns in _TABLES.items():
+        if not columns <= {name for (name,) in connection.execute("SELECT name FROM pragma_table_info(?)", (table,))}:
+            return False
+    return True
+
+
+def result_code(problem: Exception) -> int:
+    """The result code of SQLite that a problem has, or is like."""
+    if isinstance(problem, OSError):
+        return _AS_SQLITE.get(problem.errno or 0, sqlite3.SQLITE_CANTOPEN)
+    # Text that is not UTF-8, in the name of a table or in a value, is found by Python and not by SQLite.
+    if isinstance(problem, UnicodeDecodeError) or str(problem).startswith(("Could not decode to UTF-8", _UNSUPPORTED)):
+        return sqlite3.SQLITE_CORRUPT
+    return int(getattr(problem, "sqlite_errorcode", 0))
+
+
+def reason_of(problem: Exception) -> str:
+    return str(problem.strerror) if isinstance(problem, OSError) else str(problem).partition(" with text ")[0]
+
+
+def file_size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except (FileNotFoundError, NotADirectoryError):
+        return 0
+
+
+def can_create_in(directory: str) -> bool:
+    """Whether a file could be made in this directory, which is made with it where it is missing."""
+    while not os.path.lexists(directory):
+        directory = os.path.dirname(directory)
+    return os.path.isdir(directory) and os.access(directory, os.W_OK | os.X_OK)
+
+
+def identity_of(path: str) -> object:
+    """What tells a file from another one that takes its place."""
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino
