@@ -217,7 +217,7 @@ def make_services(
         reload=parts.reload,
         question_secret=parts.question_secret,
         refresh=parts.refresh,
-        settle=parts.settle,
+        start_background=parts.settle,
         close=parts.close,
     )
     return parts.services
@@ -271,8 +271,8 @@ class _Parts:
         return DynamicTools(
             self.services,
             plan_of(self._live.settings),
-            look_at_settings=self._look_at_settings,
-            tell_named=functools.partial(self._announce, NAMED),
+            poll_settings=self._look_at_settings,
+            on_names_stored=functools.partial(self._announce, NAMED),
         )
 
     def question_secret(self) -> str:
@@ -380,7 +380,7 @@ def serve_console(console: "Local", listener: "socket.socket") -> None:
     """Serve a console until the process is told to end; what runs need the server for is done meanwhile."""
     from workflowlookup.transport.http.server import run_pages  # noqa: PLC0415
 
-    console.services.settle()
+    console.services.start_background()
     try:
         run_pages(console.app, listener, end_streams=console.streams.close)
     finally:

@@ -349,7 +349,7 @@ def test_a_view_has_no_way_to_the_journal(make_world):
 def test_a_caller_has_no_way_to_end_or_restart_what_others_use(make_world):
     services = make_world().views.of(caller("admin", workflows=("*",))).services
 
-    assert [name for name in ("refresh", "settle", "close") if hasattr(services, name)] == []
+    assert [name for name in ("refresh", "start_background", "close") if hasattr(services, name)] == []
 
 
 # ── workflows of other systems ──────────────────────────────────────────────────────────────────────────────────

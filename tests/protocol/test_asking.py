@@ -32,7 +32,7 @@ def question(key, what="it", **_):
 
 def ask_person(services, arguments, caller):
     """Asks `times` questions if it can, and gives back every answer."""
-    if not caller.can_be_asked and not arguments.get("anyway"):
+    if not caller.supports_elicitation and not arguments.get("anyway"):
         return {"answers": "nobody can be asked"}
     for number in range(arguments.get("times", 1)):
         key = "again" if arguments.get("again") else f"question {number}"

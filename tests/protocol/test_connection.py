@@ -184,7 +184,7 @@ def test_a_handler_is_told_who_calls_in_both_eras():
     ],
 )
 def test_a_client_can_be_asked_when_it_shows_forms(capabilities, can):
-    assert Caller(capabilities=capabilities).can_be_asked is can
+    assert Caller(capabilities=capabilities).supports_elicitation is can
 
 
 def test_a_subscription_is_acknowledged_first_waits_and_ends_with_the_connection(connection):

@@ -42,7 +42,7 @@ class Work:
 
         return Pending(
             run_id=name,
-            look=look,
+            poll=look,
             progress=lambda: self.progress,
             abandon=lambda reason: self.given_up.append((name, reason)),
         )

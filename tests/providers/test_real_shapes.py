@@ -133,7 +133,7 @@ def test_a_workflow_that_is_described_as_sync_is_answered_with_its_result(
     stage: Stage, responds: str, result: object
 ) -> None:
     service = stage.upstream("http", runs={"*": {"responds": responds}})
-    stage.settle(service, options={**WEBHOOK, "workflows": INVOICE})
+    stage.configure(service, options={**WEBHOOK, "workflows": INVOICE})
     server = stage.serve()
     server.tools_when("make_an_invoice")
 
@@ -145,7 +145,7 @@ def test_a_workflow_that_is_described_as_sync_is_answered_with_its_result(
 
 def test_a_synchronous_answer_may_take_longer_than_other_answers(stage: Stage) -> None:
     service = stage.upstream("http", delay=1.0)
-    stage.settle(service, options={**WEBHOOK, "workflows": INVOICE, "timeout": 0.3})
+    stage.configure(service, options={**WEBHOOK, "workflows": INVOICE, "timeout": 0.3})
     server = stage.serve()
     server.tools_when("make_an_invoice")
 
@@ -156,7 +156,7 @@ def test_a_synchronous_answer_may_take_longer_than_other_answers(stage: Stage) -
 
 def test_a_workflow_that_the_service_lists_as_sync_is_answered_with_its_result(stage: Stage) -> None:
     service = stage.upstream("http", workflows=[{"id": "invoice", "name": "Invoice", "executionType": "sync"}])
-    stage.settle(service, options={"start": "POST /n8n/webhook/{id}", "start_body": "$input"})
+    stage.configure(service, options={"start": "POST /n8n/webhook/{id}", "start_body": "$input"})
     server = stage.serve()
 
     tool = server.tools_when("invoice")["invoice"]
@@ -168,7 +168,9 @@ def test_a_workflow_that_the_service_lists_as_sync_is_answered_with_its_result(s
 
 def test_the_state_of_a_synchronous_answer_counts_where_the_settings_say_where_it_is(stage: Stage) -> None:
     service = stage.upstream("http")
-    stage.settle(service, options={**WEBHOOK, "workflows": INVOICE, "fields": {"state": "status", "error": "for.why"}})
+    stage.configure(
+        service, options={**WEBHOOK, "workflows": INVOICE, "fields": {"state": "status", "error": "for.why"}}
+    )
     server = stage.serve()
     server.tools_when("make_an_invoice")
 
@@ -183,7 +185,7 @@ JOBS = {"start": "POST /jobs/{id}", "start_body": "$input", "workflows": [{"id":
 def test_a_run_whose_location_fits_the_status_endpoint_has_an_id_and_can_be_cancelled(stage: Stage) -> None:
     place = "/workflows/report/runs/{run}"
     service = stage.upstream("http", runs={"*": {"seconds": 60, "location": place}})
-    stage.settle(service, options=JOBS)
+    stage.configure(service, options=JOBS)
     server = stage.serve()
     server.tools_when("report")
     call = server.begin_call("report")
@@ -198,7 +200,7 @@ def test_a_run_whose_location_fits_the_status_endpoint_has_an_id_and_can_be_canc
 
 def test_a_run_at_a_location_that_is_done_without_content_has_no_result(stage: Stage) -> None:
     service = stage.upstream("http", runs={"*": {"seconds": 0.2, "output": None}})
-    stage.settle(service, options=JOBS)
+    stage.configure(service, options=JOBS)
     server = stage.serve()
     server.tools_when("report")
 
@@ -210,7 +212,7 @@ def test_a_run_at_a_location_that_is_done_without_content_has_no_result(stage: S
 
 def test_a_result_that_is_elsewhere_is_read_there(stage: Stage) -> None:
     service = stage.upstream("http", runs={"*": {"output": {"sold": 3}, "elsewhere": "/jobs/results/{run}"}})
-    stage.settle(service, options=JOBS)
+    stage.configure(service, options=JOBS)
     server = stage.serve()
     server.tools_when("report")
 
@@ -221,7 +223,7 @@ def test_a_result_that_is_elsewhere_is_read_there(stage: Stage) -> None:
 
 def test_a_result_on_another_host_is_not_read(stage: Stage) -> None:
     service = stage.upstream("http", runs={"*": {"elsewhere": "http://127.0.0.1:9/jobs/results/{run}"}})
-    stage.settle(service, options={**JOBS, "timeout_seconds": 3})
+    stage.configure(service, options={**JOBS, "timeout_seconds": 3})
     server = stage.serve()
     server.tools_when("report")
 
@@ -233,7 +235,7 @@ def test_a_result_on_another_host_is_not_read(stage: Stage) -> None:
 
 def test_a_location_on_another_host_is_not_asked(stage: Stage) -> None:
     service = stage.upstream("http", runs={"*": {"location": "http://127.0.0.1:9/jobs/{run}"}})
-    stage.settle(service, options=JOBS)
+    stage.configure(service, options=JOBS)
     server = stage.serve()
     server.tools_when("report")
 
@@ -248,7 +250,7 @@ def test_a_start_that_is_answered_with_204_was_started_and_its_end_is_not_known(
     service = stage.upstream("http")
     dispatch = {"start": "POST /repos/acme/shop/actions/workflows/{id}/dispatches", "status": status, "cancel": ""}
     body = {"ref": "main", "inputs": "$input"}
-    stage.settle(service, options={**dispatch, "start_body": body})
+    stage.configure(service, options={**dispatch, "start_body": body})
     server = stage.serve()
     server.tools_when(DEPLOY)
 
@@ -261,7 +263,7 @@ def test_a_start_that_is_answered_with_204_was_started_and_its_end_is_not_known(
 
 def test_a_webhook_that_answers_before_its_end_was_started_and_its_end_is_not_known(stage: Stage) -> None:
     service = stage.upstream("http", runs={"*": {"responds": "immediately"}})
-    stage.settle(service, options={**WEBHOOK, "workflows": [{"id": "invoice"}]})
+    stage.configure(service, options={**WEBHOOK, "workflows": [{"id": "invoice"}]})
     server = stage.serve()
     server.tools_when("invoice")
 
@@ -277,7 +279,7 @@ def test_workflows_of_an_mcp_server_can_be_described_in_the_settings(stage: Stag
     upstream = stage.upstream("stdio", without=["workflows-list-tool"], runs={"*": {"seconds": 0, "output": 7}})
     schema = {"type": "object", "properties": {"service": {"type": "string"}}, "required": ["service"]}
     described = {"id": "deploy", "name": "Deploy it", "category": "ops", "inputSchema": schema}
-    stage.settle(upstream, options={"workflows": [described]})
+    stage.configure(upstream, options={"workflows": [described]})
     server = stage.serve()
 
     tool = server.tools_when("deploy_it")["deploy_it"]
@@ -292,7 +294,7 @@ def test_workflows_of_an_mcp_server_can_be_described_in_the_settings(stage: Stag
 
 def test_the_simplified_service_is_asked_about_the_instance_that_it_started(stage: Stage) -> None:
     service = stage.upstream("http", runs={"*": {"seconds": 0.2, "output": {"url": "https://shop"}}})
-    stage.settle(service, options={"preset": "simplified"})
+    stage.configure(service, options={"preset": "simplified"})
     server = stage.serve()
     server.tools_when(DEPLOY)
 
@@ -309,7 +311,7 @@ def test_the_simplified_service_is_asked_about_the_instance_that_it_started(stag
 def test_why_the_simplified_service_failed_is_read_from_its_output(stage: Stage) -> None:
     failing = {"seconds": 0, "outcome": "failed", "error": "Domain analysis failed"}
     service = stage.upstream("http", runs={"*": failing})
-    stage.settle(service, options={"preset": "simplified"})
+    stage.configure(service, options={"preset": "simplified"})
     server = stage.serve()
     server.tools_when(DEPLOY)
 
@@ -324,7 +326,7 @@ def test_why_the_simplified_service_failed_is_read_from_its_output(stage: Stage)
 def test_the_result_of_one_call_feeds_the_next_and_keeps_its_type(stage: Stage) -> None:
     image = {"digest": "sha256:1f", "replicas": 3, "ports": [80, 443], "public": False}
     service = stage.upstream("http", runs={"build": {"seconds": 0, "output": image}, "deploy": {"seconds": 0}})
-    stage.settle(service)
+    stage.configure(service)
     arguments = {
         "name": "{{name}}-{{image.digest}}",
         "replicas": "{{image.replicas}}",
@@ -363,7 +365,7 @@ BROKEN = '[providers.broken]\nkind = "http"\nbase_url = "https://x.example"\nstr
 
 def test_a_provider_that_cannot_be_read_does_not_stop_the_server(stage: Stage) -> None:
     service = stage.upstream("http")
-    stage.settle(service)
+    stage.configure(service)
     config = settings_file(stage.home)
     config.write_text(config.read_text() + BROKEN)
     server = stage.serve()
@@ -377,7 +379,7 @@ def test_a_provider_that_cannot_be_read_does_not_stop_the_server(stage: Stage) -
 
 def test_a_provider_that_breaks_while_the_server_runs_takes_nothing_else_with_it(stage: Stage) -> None:
     service = stage.upstream("http")
-    stage.settle(service)
+    stage.configure(service)
     config = settings_file(stage.home)
     server = stage.serve()
     server.tools_when(DEPLOY)
@@ -392,7 +394,7 @@ def test_a_provider_that_breaks_while_the_server_runs_takes_nothing_else_with_it
 
 def test_a_job_is_followed_again_when_the_entry_of_its_provider_is_fixed(stage: Stage) -> None:
     service = stage.upstream("http", runs={"*": {"seconds": 2, "output": 7}})
-    stage.settle(service)
+    stage.configure(service)
     server = stage.serve()
     server.tools_when(DEPLOY)
     server.begin_call(DEPLOY, {"service": "shop"})

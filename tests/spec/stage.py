@@ -106,7 +106,7 @@ class Stage:
             made.control(**control)
         return self._stack.enter_context(made)
 
-    def settle(self, *upstreams: Upstream, options: dict[str, Any] | None = None, **settings: Any) -> None:
+    def configure(self, *upstreams: Upstream, options: dict[str, Any] | None = None, **settings: Any) -> None:
         """Writes the settings file."""
         lines = [f"{name} = {json.dumps(value)}\n" for name, value in settings.items()]
         for one in upstreams:

@@ -30,14 +30,14 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
 @pytest.fixture(params=KINDS)
 def upstream(request: pytest.FixtureRequest, stage: Stage) -> Upstream:
     upstream = stage.upstream(request.param)
-    stage.settle(upstream)
+    stage.configure(upstream)
     return upstream
 
 
 @pytest.fixture
 def service(stage: Stage) -> Upstream:
     service = stage.upstream("http")
-    stage.settle(service)
+    stage.configure(service)
     return service
 
 
@@ -76,7 +76,7 @@ def test_a_call_starts_the_workflow_waits_for_its_end_and_has_its_results(stage:
 @pytest.mark.spec("002/7.1/wait")
 def test_other_messages_are_answered_while_a_call_waits(stage: Stage) -> None:
     upstream = stage.upstream("http", runs={"deploy": {"seconds": 1.5}})
-    stage.settle(upstream)
+    stage.configure(upstream)
     server = ready(stage)
 
     waiting = server.begin_call(DEPLOY, API)
@@ -155,7 +155,7 @@ def test_a_call_that_the_client_cancels_is_stopped_there_and_never_answered(stag
 @pytest.mark.spec("002/7.5/clean-up", "002/8.2/information")
 def test_a_system_that_cannot_cancel_is_told_apart(stage: Stage) -> None:
     upstream = stage.upstream("http")
-    stage.settle(upstream, options={"cancel": ""})
+    stage.configure(upstream, options={"cancel": ""})
     server = at_work(stage, upstream)
 
     told = refusal(server.end(server.begin_call(DEPLOY, API, **{"workflowlookup/timeoutSeconds": 2})))
@@ -204,7 +204,7 @@ def test_any_connection_can_ask_how_an_execution_is_going_and_what_came_of_it(st
 @pytest.mark.spec("002/8.5/not-supported", "002/8.5/end-unknown")
 def test_of_a_job_that_nobody_can_ask_about_it_is_said_that_its_end_is_unknown(stage: Stage) -> None:
     upstream = stage.upstream("mcp", without=["workflows-status-tool", "workflows-cancel-tool"])
-    stage.settle(upstream)
+    stage.configure(upstream)
     server = ready(stage)
 
     done = state(server.end(server.begin_call(DEPLOY, API)))
@@ -380,7 +380,7 @@ def test_a_job_whose_result_is_not_quite_json_is_completed(stage: Stage, service
 @pytest.mark.parametrize("how", ["fail", "hang", "lost", {"codes": [303]}, {"codes": [408]}], ids=str)
 def test_what_may_have_been_started_is_not_followed_by_the_advice_to_start_another(stage: Stage, how: object) -> None:
     service = stage.upstream("http", start=how)
-    stage.settle(service, options={"timeout": 3})
+    stage.configure(service, options={"timeout": 3})
     server = ready(stage)
 
     reply = server.end(server.begin_call(DEPLOY, API))
@@ -396,7 +396,7 @@ def test_what_may_have_been_started_is_not_followed_by_the_advice_to_start_anoth
 @pytest.mark.spec("002/2.2/tools-call")
 def test_with_idempotent_a_start_that_is_refused_for_now_is_sent_again_with_the_same_key(stage: Stage) -> None:
     service = stage.upstream("http", start={"code": 503, "times": 2})
-    stage.settle(service, options={"idempotent": True})
+    stage.configure(service, options={"idempotent": True})
     server = ready(stage)
 
     assert state(server.end(server.begin_call(DEPLOY, API)))["state"] == "completed"
@@ -409,7 +409,7 @@ def test_with_idempotent_a_start_that_is_refused_for_now_is_sent_again_with_the_
 @pytest.mark.spec("002/2.3/results", "002/2.4/failure")
 @pytest.mark.parametrize("how", [{"answer": "queued"}, {"answer": {}}, {"answer": {"status": "queued"}}], ids=str)
 def test_a_tool_that_does_not_say_which_job_it_started_has_not_completed_it(stage: Stage, how: object) -> None:
-    stage.settle(stage.upstream("mcp", start=how))
+    stage.configure(stage.upstream("mcp", start=how))
     server = ready(stage)
 
     told = refusal(server.end(server.begin_call(DEPLOY, API)))["data"]
@@ -420,7 +420,7 @@ def test_a_tool_that_does_not_say_which_job_it_started_has_not_completed_it(stag
 
 @pytest.mark.spec("002/2.4/failure")
 def test_a_tool_whose_answer_cannot_be_read_may_have_started_the_job(stage: Stage) -> None:
-    stage.settle(stage.upstream("stdio", start={"unreadable": [{"type": "text"}]}))
+    stage.configure(stage.upstream("stdio", start={"unreadable": [{"type": "text"}]}))
     server = ready(stage)
 
     told = refusal(server.end(server.begin_call(DEPLOY, API)))["data"]
@@ -433,7 +433,7 @@ def test_a_tool_whose_answer_cannot_be_read_may_have_started_the_job(stage: Stag
 def test_a_tool_that_starts_a_sync_workflow_answers_with_its_result(stage: Stage) -> None:
     upstream = stage.upstream("mcp", start={"answer": {"url": "http://api"}})
     upstream.control(workflows=[ONE | {"executionType": "sync"}])
-    stage.settle(upstream)
+    stage.configure(upstream)
     server = ready(stage)
 
     assert state(server.end(server.begin_call(DEPLOY, API)))["result"] == {"url": "http://api"}
@@ -457,7 +457,7 @@ def test_a_job_whose_id_comes_after_the_cancel_is_cancelled_until_that_is_known(
 @pytest.mark.spec("002/2.4/failure")
 def test_a_refusal_does_not_settle_whether_an_earlier_start_began_the_job(stage: Stage) -> None:
     service = stage.upstream("http", start={"codes": [503, *[401] * 4]})
-    stage.settle(service, options={"idempotent": True})
+    stage.configure(service, options={"idempotent": True})
     server = ready(stage)
 
     told = refusal(server.end(server.begin_call(DEPLOY, API)))["data"]
@@ -470,7 +470,7 @@ def test_a_refusal_does_not_settle_whether_an_earlier_start_began_the_job(stage:
 @pytest.mark.spec("002/2.2/tools-call")
 def test_a_key_that_is_still_being_worked_on_is_sent_again(stage: Stage) -> None:
     service = stage.upstream("http", start={"codes": [503, 409]})
-    stage.settle(service, options={"idempotent": True})
+    stage.configure(service, options={"idempotent": True})
     server = ready(stage)
 
     assert state(server.end(server.begin_call(DEPLOY, API)))["state"] == "completed"
@@ -479,7 +479,7 @@ def test_a_key_that_is_still_being_worked_on_is_sent_again(stage: Stage) -> None
 @pytest.mark.spec("002/7.2/timeout")
 def test_a_provider_has_a_limit_and_a_timeout_of_its_own(stage: Stage) -> None:
     service = stage.upstream("http", runs={"deploy": {"seconds": 600}})
-    stage.settle(service, options={"max_concurrent": 1, "timeout_seconds": 4})
+    stage.configure(service, options={"max_concurrent": 1, "timeout_seconds": 4})
     server = ready(stage)
 
     calls = [server.begin_call(DEPLOY, API) for _ in range(2)]

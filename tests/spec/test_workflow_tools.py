@@ -36,7 +36,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
 @pytest.mark.parametrize("kind", ["http", "mcp", "stdio"])
 def test_the_workflows_that_another_system_lists_become_tools(stage: Stage, kind: str) -> None:
     upstream = stage.upstream(kind)
-    stage.settle(upstream)
+    stage.configure(upstream)
     server = stage.serve()
 
     tools = server.tools_when(DEPLOY)
@@ -55,7 +55,7 @@ def test_the_documents_of_the_library_become_tools(stage: Stage) -> None:
 @pytest.mark.spec("002/1.3/remove", "002/4.3/refresh")
 def test_the_tool_of_a_workflow_that_is_gone_is_gone_and_clients_are_told_once(stage: Stage) -> None:
     upstream = stage.upstream("http", workflows=[ONE, PLAIN])
-    stage.settle(upstream)
+    stage.configure(upstream)
     server = stage.serve()
     server.tools_when(DEPLOY, "plain")
     server.noticed.clear()
@@ -72,7 +72,7 @@ def test_the_tool_of_a_workflow_that_is_gone_is_gone_and_clients_are_told_once(s
 def test_a_provider_that_is_down_delays_nothing_and_its_tools_appear_when_it_is_up(stage: Stage) -> None:
     upstream = stage.upstream("http")
     upstream.stop()
-    stage.settle(upstream)
+    stage.configure(upstream)
     began = time.monotonic()
     server = stage.serve()
     assert "workflow_list" in server.tools()
@@ -89,7 +89,7 @@ def test_a_provider_that_is_down_delays_nothing_and_its_tools_appear_when_it_is_
 @pytest.mark.parametrize("how", ["fail", "garbage"])
 def test_a_list_that_cannot_be_read_is_logged_with_its_cause_and_asked_for_again(stage: Stage, how: str) -> None:
     upstream = stage.upstream("http", list=how)
-    stage.settle(upstream)
+    stage.configure(upstream)
     server = stage.serve()
     upstream.wait_for("list", 2)
 
@@ -104,7 +104,7 @@ def test_a_list_that_cannot_be_read_is_logged_with_its_cause_and_asked_for_again
 @pytest.mark.spec("002/5.4/retry")
 def test_what_was_known_stays_listed_while_its_provider_is_away_and_says_so_when_called(stage: Stage) -> None:
     upstream = stage.upstream("http")
-    stage.settle(upstream)
+    stage.configure(upstream)
     server = stage.serve()
     server.tools_when(DEPLOY)
     upstream.stop()
@@ -129,7 +129,7 @@ def test_what_a_provider_had_is_in_the_first_list_and_a_call_of_it_waits_for_the
     stage: Stage, kind: str
 ) -> None:
     upstream = stage.upstream(kind)
-    stage.settle(upstream)
+    stage.configure(upstream)
     first = stage.serve()
     first.tools_when(DEPLOY)
     first.leave()
@@ -148,13 +148,13 @@ def test_what_a_provider_had_is_in_the_first_list_and_a_call_of_it_waits_for_the
 @pytest.mark.spec("002/1.1/remembered")
 def test_what_is_remembered_counts_only_for_the_settings_that_it_was_listed_under(stage: Stage) -> None:
     upstream = stage.upstream("http")
-    stage.settle(upstream)
+    stage.configure(upstream)
     first = stage.serve()
     first.tools_when(DEPLOY)
     first.leave()
     upstream.stop()
 
-    stage.settle(upstream, options={"list": "GET /others"})
+    stage.configure(upstream, options={"list": "GET /others"})
 
     assert DEPLOY not in stage.serve().tools()
 
@@ -162,7 +162,7 @@ def test_what_is_remembered_counts_only_for_the_settings_that_it_was_listed_unde
 @pytest.mark.spec("002/1.1/remembered", "002/5.4/retry")
 def test_a_remembered_tool_whose_provider_does_not_come_is_refused_with_the_cause(stage: Stage) -> None:
     upstream = stage.upstream("http")
-    stage.settle(upstream)
+    stage.configure(upstream)
     first = stage.serve()
     first.tools_when(DEPLOY)
     first.leave()
@@ -178,7 +178,7 @@ def test_a_remembered_tool_whose_provider_does_not_come_is_refused_with_the_caus
 @pytest.mark.spec("002/1.1/query-at-start", "002/2.1/tools-list")
 def test_without_memory_the_first_list_waits_as_long_as_the_settings_say(stage: Stage) -> None:
     upstream = stage.upstream("http")
-    stage.settle(upstream, discovery_wait_seconds=60)
+    stage.configure(upstream, discovery_wait_seconds=60)
 
     assert DEPLOY in stage.serve().tools()
 
@@ -186,7 +186,7 @@ def test_without_memory_the_first_list_waits_as_long_as_the_settings_say(stage: 
 @pytest.mark.spec("002/6.4/same-name")
 def test_a_freed_name_is_not_given_to_another_workflow_and_its_own_gets_it_back(stage: Stage) -> None:
     upstream = stage.upstream("http")
-    stage.settle(upstream)
+    stage.configure(upstream)
     server = stage.serve()
     server.tools_when(DEPLOY)
     upstream.control(workflows=[ONE | {"id": "other"}])
@@ -209,7 +209,7 @@ def test_a_freed_name_is_not_given_to_another_workflow_and_its_own_gets_it_back(
 @pytest.mark.spec("002/3.1/extract", "002/3.2/required-fields", "002/6.1/form")
 def test_name_description_and_parameters_come_from_the_definition(stage: Stage) -> None:
     upstream = stage.upstream("http")
-    stage.settle(upstream)
+    stage.configure(upstream)
 
     tool = stage.serve().tools_when(DEPLOY)[DEPLOY]
 
@@ -222,7 +222,7 @@ def test_name_description_and_parameters_come_from_the_definition(stage: Stage) 
 @pytest.mark.spec("002/3.3/defaults", "002/3.5/generic-schema", "002/6.1/form")
 def test_a_definition_with_nothing_but_what_is_required_takes_any_object(stage: Stage) -> None:
     upstream = stage.upstream("http", workflows=[PLAIN])
-    stage.settle(upstream)
+    stage.configure(upstream)
     server = stage.serve()
 
     assert server.tools_when("plain")["plain"]["inputSchema"] == ANY_OBJECT
@@ -230,14 +230,14 @@ def test_a_definition_with_nothing_but_what_is_required_takes_any_object(stage: 
     assert done["result"] == {"echo": {"anything": [1, {"at": "all"}]}}
     status = state(server.end(server.begin_call("workflow_status", {"runId": done["runId"]})))
     assert status["workflow"]["version"] == "1.0.0"
-    stage.settle(upstream, exclude=["category:workflow"])
+    stage.configure(upstream, exclude=["category:workflow"])
     server.tools_when(gone=("plain",))
 
 
 @pytest.mark.spec("002/3.4/schema-validation", "002/2.5/invalid-arguments")
 def test_arguments_are_checked_against_the_schema_and_nothing_is_started(stage: Stage) -> None:
     upstream = stage.upstream("http")
-    stage.settle(upstream)
+    stage.configure(upstream)
     server = stage.serve("2025-06-18")
     server.tools_when(DEPLOY)
 
@@ -251,7 +251,7 @@ def test_arguments_are_checked_against_the_schema_and_nothing_is_started(stage: 
 @pytest.mark.spec("002/2.5/invalid-arguments")
 def test_arguments_that_do_not_fit_are_a_result_since_2025_11_25(stage: Stage) -> None:
     upstream = stage.upstream("http")
-    stage.settle(upstream)
+    stage.configure(upstream)
     server = stage.serve("2025-11-25")
     server.tools_when(DEPLOY)
 
@@ -262,7 +262,7 @@ def test_arguments_that_do_not_fit_are_a_result_since_2025_11_25(stage: Stage) -
 def test_a_definition_that_lacks_something_is_named_in_the_log_and_passed_over(stage: Stage) -> None:
     bad = [{"id": "no-name", "description": "x"}, {"name": "No id", "description": "x"}, 17, {"id": "d", "name": "D"}]
     upstream = stage.upstream("stdio", workflows=[*bad, ONE])
-    stage.settle(upstream)
+    stage.configure(upstream)
     server = stage.serve()
 
     tools = server.tools_when(DEPLOY)
@@ -278,7 +278,7 @@ def test_an_invalid_schema_is_replaced_by_one_that_takes_any_object(stage: Stage
     bad = [{"type": "nonsense"}, "text", [], {"type": "array"}, {"properties": 7}]
     numbered = [{**PLAIN, "id": f"w{n}", "name": f"W{n}", "inputSchema": schema} for n, schema in enumerate(bad)]
     upstream = stage.upstream("http", workflows=numbered)
-    stage.settle(upstream)
+    stage.configure(upstream)
     server = stage.serve()
 
     tools = server.tools_when("w0")
@@ -291,7 +291,7 @@ def test_an_invalid_schema_is_replaced_by_one_that_takes_any_object(stage: Stage
 def test_workflows_of_the_same_name_get_names_by_their_ids_and_keep_them(stage: Stage) -> None:
     twins = [{**PLAIN, "id": f"r{number}", "name": "Report"} for number in (1, 2, 3)]
     upstream = stage.upstream("http", workflows=twins)
-    stage.settle(upstream)
+    stage.configure(upstream)
     server = stage.serve()
     names = {name for name in server.tools_when("report") if name.startswith("report")}
     assert len(names) == 3
@@ -311,31 +311,31 @@ def test_workflows_of_the_same_name_get_names_by_their_ids_and_keep_them(stage: 
 @pytest.mark.spec("002/4.1/switch", "002/4.4/live-settings")
 def test_workflow_tools_are_switched_off_and_on_while_the_server_runs(stage: Stage) -> None:
     upstream = stage.upstream("http")
-    stage.settle(upstream, workflow_tools=False)
+    stage.configure(upstream, workflow_tools=False)
     server = stage.serve()
     assert DEPLOY not in server.tools()
 
-    stage.settle(upstream, workflow_tools=True)
+    stage.configure(upstream, workflow_tools=True)
     server.tools_when(DEPLOY)
-    stage.settle(upstream, workflow_tools=False)
+    stage.configure(upstream, workflow_tools=False)
     server.tools_when(gone=(DEPLOY,))
 
 
 @pytest.mark.spec("002/4.2/filters", "002/4.4/live-settings")
 def test_only_what_the_filters_admit_becomes_a_tool_and_they_change_while_the_server_runs(stage: Stage) -> None:
     upstream = stage.upstream("http", workflows=[ONE, PLAIN, {**PLAIN, "id": "other", "name": "Other"}])
-    stage.settle(upstream, include=["category:operations", "pl*"])
+    stage.configure(upstream, include=["category:operations", "pl*"])
     server = stage.serve()
     assert "other" not in server.tools_when(DEPLOY, "plain")
 
-    stage.settle(upstream, include=["provider:svc"], exclude=["deploy"])
+    stage.configure(upstream, include=["provider:svc"], exclude=["deploy"])
     server.tools_when("plain", "other", gone=(DEPLOY,))
 
 
 @pytest.mark.spec("002/4.4/live-settings", "002/5.1/discovery-fails")
 def test_a_broken_settings_file_keeps_the_old_settings_and_says_why(stage: Stage) -> None:
     upstream = stage.upstream("http")
-    stage.settle(upstream)
+    stage.configure(upstream)
     server = stage.serve()
     server.tools_when(DEPLOY)
 
@@ -349,7 +349,7 @@ def test_a_broken_settings_file_keeps_the_old_settings_and_says_why(stage: Stage
 @pytest.mark.spec("002/4.3/refresh")
 def test_sighup_has_every_provider_asked_again(stage: Stage) -> None:
     service = stage.upstream("http")
-    stage.settle(service)
+    stage.configure(service)
     server = stage.serve()
     server.tools_when(DEPLOY)
     service.control(workflows=[PLAIN])
@@ -363,11 +363,11 @@ def test_sighup_has_every_provider_asked_again(stage: Stage) -> None:
 def test_another_command_for_a_server_is_another_provider_at_once(stage: Stage) -> None:
     before, after = McpUpstream(stage.home / "before"), McpUpstream(stage.home / "after")
     after.control(workflows=[PLAIN])
-    stage.settle(before)
+    stage.configure(before)
     server = stage.serve()
     server.tools_when(DEPLOY)
 
-    stage.settle(after)
+    stage.configure(after)
 
     server.tools_when("plain", gone=(DEPLOY,))
 
@@ -375,12 +375,12 @@ def test_another_command_for_a_server_is_another_provider_at_once(stage: Stage) 
 @pytest.mark.spec("002/4.1/switch", "002/4.4/live-settings")
 def test_a_tool_that_is_switched_off_is_gone_for_those_too_who_never_listed(stage: Stage) -> None:
     service = stage.upstream("http")
-    stage.settle(service)
+    stage.configure(service)
     server = stage.serve()
     server.end(server.begin_call("workflow_refresh"))
     assert state(server.end(server.begin_call(DEPLOY, {"service": "api"})))["state"] == "completed"
 
-    stage.settle(service, workflow_tools=False)
+    stage.configure(service, workflow_tools=False)
     time.sleep(1.1)  # the file is looked at once a second
 
     assert "Unknown tool" in str(server.end(server.begin_call(DEPLOY, {"service": "api"}))["error"])

@@ -386,9 +386,9 @@ class ScopedWorkflows:
         size = len(msgspec.json.encode([tool.describe() for tool in (*registry.built_in.values(), *tools)]))
         return [workflow_refresh.TOOL, *([workflow_search.TOOL] if size > self.plan.budget_bytes else tools)]
 
-    def resolve(self, wanted: str) -> Workflow | None:
+    def resolve(self, name: str) -> Workflow | None:
         self._refresh_tools()
-        offer = find_offer(self.offers, wanted)
+        offer = find_offer(self.offers, name)
         return self._whole.resolve(offer.tool.name) if offer is not None else None
 
     def default_timeout(self, workflow: Workflow) -> float | None:

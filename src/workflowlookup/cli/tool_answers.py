@@ -8,13 +8,13 @@ from workflowlookup.app import make_services
 from workflowlookup.cli.output import write_json
 from workflowlookup.runs.run import Run
 from workflowlookup.settings import Settings
-from workflowlookup.tools.contract import NOBODY, Handler, ServerServices
+from workflowlookup.tools.contract import NO_CLIENT, Handler, ServerServices
 from workflowlookup.tools.run_answers import answer
 
 
 def ask(handler: Handler, settings: Settings, arguments: msgspec.Struct) -> dict[str, Any]:
     """A tool's answer as plain JSON values. Raises what the tool raises."""
-    return plain(handler(make_services(settings), arguments, NOBODY))
+    return plain(handler(make_services(settings), arguments, NO_CLIENT))
 
 
 def plain(value: object) -> dict[str, Any]:
@@ -25,4 +25,4 @@ def plain(value: object) -> dict[str, Any]:
 
 def write_run(services: ServerServices, run: Run) -> None:
     """The state of a run as JSON."""
-    write_json(plain(answer(services, run, NOBODY)))
+    write_json(plain(answer(services, run, NO_CLIENT)))

@@ -356,7 +356,7 @@ class Connection:
         name = call.text("name")
         tool = registry.find(name)
         if tool is None:
-            raise registry.unknown(name)
+            raise registry.unknown_tool(name)
         arguments = call.optional("arguments", dict, "an object")
         is_task = call.rules.tasks and call.wants_task()
         if is_task and not tool.can_be_task:
@@ -433,7 +433,7 @@ class Connection:
     def _answer_waiting(self, call: Call, later: Pending) -> bytes | None:
         """The reply to a call that waits; None while there is none, or when it waits for a person from now on."""
         try:
-            result = later.look()
+            result = later.poll()
             if result is None:
                 return None
             self._stop_waiting(call)
@@ -457,7 +457,7 @@ class Connection:
 
         if ask.key in call.answers:
             raise RuntimeError(f"'{ask.key}' was asked again after it was answered")
-        if not self._caller_of(call).can_be_asked:
+        if not self._caller_of(call).supports_elicitation:
             raise MissingClientCapability(
                 "This call needs a client that shows its user forms (elicitation).",
                 requiredCapabilities={"elicitation": {}},

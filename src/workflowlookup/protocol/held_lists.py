@@ -42,7 +42,7 @@ class Lists:
         if not self._is_listening and self._surface.services.workflows is not None:
             self._is_listening = self.is_watching = True
             registry.listeners.append(self._tools_changed)
-        return registry.listed()
+        return registry.tools_json()
 
     def lists_resources(self) -> None:
         """The client gets the list of resources now."""

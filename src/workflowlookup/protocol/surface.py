@@ -62,7 +62,7 @@ class ServerSurface(Surface):
         return self._make_services()
 
     def settle(self) -> None:
-        self.services.settle()
+        self.services.start_background()
 
     def refresh(self) -> None:
         self.services.refresh()

@@ -31,9 +31,9 @@ from workflowlookup.protocol.versions import META_CAPABILITIES, META_CLIENT_INFO
 from workflowlookup.runs.questions import title_of
 from workflowlookup.runs.run import Run, State
 from workflowlookup.store.journal import Query
-from workflowlookup.tools.builtin.workflow_runs import decode_place, encode_place
+from workflowlookup.tools.builtin.workflow_runs import decode_run_cursor, encode_run_cursor
 from workflowlookup.tools.contract import Caller, Elicitation, Outcome, Pending, Result
-from workflowlookup.tools.elicitation import ask_person, asked_before, may_ask, was_asked
+from workflowlookup.tools.elicitation import answered_run, elicit_confirmation, has_answer, may_elicit
 from workflowlookup.tools.pending_runs import await_end, failure_of, is_at_work, progress_of
 from workflowlookup.tools.run_answers import answer_with_result, iso
 
@@ -96,16 +96,16 @@ class Tasks:
     def result(self, call: Call, caller: Caller) -> Outcome:
         """What the call would have been answered; waits for it. A person who is needed is asked on the way."""
         run = self._run(call)
-        moved = asked_before(self._services, run.id, caller)
+        moved = answered_run(self._services, run.id, caller)
         if moved is not None and moved.asked is not None:
-            answered = ask_person(self._services, moved, caller)
+            answered = elicit_confirmation(self._services, moved, caller)
             if isinstance(answered, Elicitation):
                 return answered
             run = answered
 
         def tell(run: Run) -> Result | Elicitation:
-            if self._needs_person(run, caller) and not was_asked(run, caller):
-                question = ask_person(self._services, run, caller)
+            if self._needs_person(run, caller) and not has_answer(run, caller):
+                question = elicit_confirmation(self._services, run, caller)
                 if isinstance(question, Elicitation):
                     return msgspec.structs.replace(question, meta={RELATED: {"taskId": run.id}})
             return {**self._payload(run, caller), "_meta": {RELATED: {"taskId": run.id}}}
@@ -121,10 +121,10 @@ class Tasks:
 
     def list(self, call: Call, caller: Caller) -> Json:
         """Every run as a task, the last started first."""
-        place = decode_place(call.optional("cursor", str, "text"))
+        place = decode_run_cursor(call.optional("cursor", str, "text"))
         found = self._services.runs.summaries(Query(after=place, limit=PAGE_SIZE + 1))
         shown = found[:PAGE_SIZE]
-        following = {"nextCursor": encode_place(shown[-1])} if len(found) > PAGE_SIZE else {}
+        following = {"nextCursor": encode_run_cursor(shown[-1])} if len(found) > PAGE_SIZE else {}
         return {"tasks": [self._line(summary, caller) for summary in shown], **following}
 
     def _line(self, summary: "Summary", caller: Caller) -> dict[str, Json]:
@@ -176,7 +176,7 @@ class Tasks:
 
     def _needs_person(self, run: Run, caller: Caller) -> bool:
         """Whether the person at this client is to be asked now."""
-        return run.asked is not None and not run.is_over and may_ask(self._services, run, caller)
+        return run.asked is not None and not run.is_over and may_elicit(self._services, run, caller)
 
     # ── since 2026-07-28: the extension ─────────────────────────────────────────────────────────────────────────
 
@@ -192,7 +192,7 @@ class Tasks:
         status = self._status(run, caller)
         reply = {**_common(run, "completed" if status == "failed" else status), **_UNLIMITED}
         if status == "input_required":
-            question = ask_person(self._services, run, caller)
+            question = elicit_confirmation(self._services, run, caller)
             if isinstance(question, Elicitation):
                 reply["inputRequests"] = {signed_key(question, self._services): elicitation(question)}
         elif status in ("completed", "failed"):
@@ -206,11 +206,13 @@ class Tasks:
         if responses is None:
             raise InvalidParams("inputResponses is required")
         run = self._run(call)
-        question = ask_person(self._services, run, caller) if self._needs_person(run, caller) else None
+        question = elicit_confirmation(self._services, run, caller) if self._needs_person(run, caller) else None
         if isinstance(question, Elicitation):
             answer = given(responses, question, signed_key(question, self._services))
             if answer is not None:
-                ask_person(self._services, run, msgspec.structs.replace(caller, answers={question.key: answer}))
+                elicit_confirmation(
+                    self._services, run, msgspec.structs.replace(caller, answers={question.key: answer})
+                )
         return {}
 
     def cancel_quietly(self, call: Call) -> Json:

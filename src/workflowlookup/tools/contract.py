@@ -1,7 +1,6 @@
 """What tools and protocol share: a tool, its caller, the services that it may use, and what it can return.
 
-Few imports on purpose: a connection imports this before it answers `initialize`. How a tool is looked up and called is
-in `registry`.
+Has few imports, because a connection imports it before it answers `initialize`. `registry` finds and calls tools.
 """
 
 import os
@@ -60,17 +59,17 @@ def _command_line(*words: str) -> str:
 
 
 class ExecutionView(Protocol):
-    """What handlers may ask of the server's own work. `execution.service.Execution` says what each method does."""
+    """The part of the server's own work that handlers may use; `execution.service.Execution` documents the methods."""
 
     def progress(self, run_id: str, /) -> "Progress | None": ...
     def settled(self, run_id: str, /) -> "Run | None": ...
     def is_at_work(self, run_id: str, /) -> bool: ...
     def refresh(self, providers: Collection[str] | None = None) -> "Future[None]":
-        """Ask these providers now what they have, or all of them."""
+        """Poll these providers now, or all of them."""
 
 
 class WorkflowTools(Protocol):
-    """Makes tools of workflows; implemented in `tools.dynamic`."""
+    """Makes tools of workflows; `tools.dynamic` implements it."""
 
     @property
     def plan(self) -> "Plan":
@@ -78,13 +77,13 @@ class WorkflowTools(Protocol):
 
     @property
     def offers(self) -> "Mapping[str, Offer]":
-        """The workflows that are tools, or would be if the list were not too long, by the name of the tool."""
+        """By tool name: the workflows that are tools, or would be if the list were not too long."""
 
     def discovered(self) -> "Mapping[str, Discovered]":
-        """What the providers last listed, by name of the provider."""
+        """By provider: what it last listed."""
 
     def attach(self, registry: "Registry") -> None:
-        """Keep this registry up to date from now on, by `Registry.replace`."""
+        """From now on, keep this registry up to date by `Registry.replace`."""
 
     def refresh_if_changed(self) -> bool:
         """Bring the registry up to date with the library, the providers and the settings; whether its list changed.
@@ -92,17 +91,17 @@ class WorkflowTools(Protocol):
         Called often, so it must be cheap when nothing changed.
         """
 
-    def resolve(self, wanted: str) -> "Workflow | None":
-        """The workflow of the library or a provider with this tool name or id, ready to run; None when there is none.
+    def resolve(self, name: str) -> "Workflow | None":
+        """The workflow of the library or a provider with this tool name or id, ready to run; None if there is none.
 
         Raises `ProviderAway` when its provider cannot be reached.
         """
 
     def default_timeout(self, workflow: "Workflow") -> float | None:
-        """How many seconds a run may take by default; None for a workflow that needs the agent or a person."""
+        """The default time limit of a run in seconds; None for a workflow that needs the agent or a person."""
 
     def abilities(self, provider: str) -> frozenset[str] | None:
-        """Which of "start", "status" and "cancel" a provider supports; None when that is unknown."""
+        """Which of "start", "status" and "cancel" a provider supports; None if that is unknown."""
 
 
 PROCESS_SECRET: Final = os.urandom(32).hex()
@@ -114,23 +113,23 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
 
     catalog: "CatalogView"
     open_runs: Callable[[], "RunsView"] = _without_journal
-    """Called for every use, so that runs are loaded with the first use only."""
+    """Called for every use, so that the code of runs is not loaded before the first."""
     confirmation: str = "auto"
-    """Who may confirm a step that needs a person: the setting of this name."""
+    """The setting of this name: who may confirm a step that needs a person."""
     command_line: Callable[..., str] = _command_line
-    """A command line of ours, with the journal of this server, that a person can paste into a terminal."""
+    """Builds a command line, with this server's journal, for a person to paste into a terminal."""
     open_consent: Callable[[], "Consent"] = without_consent
-    """As `open_runs`: what of the files in a repository the user trusts."""
+    """As `open_runs`: which files of a repository the user trusts."""
     access: Access = LOCAL
     """The caller."""
     open_execution: Callable[[], ExecutionView] = _without_execution
-    """As `open_runs`: the worker is started with the first use only."""
+    """As `open_runs`: the worker starts with the first use."""
     open_workflows: Callable[[], WorkflowTools | None] = _nothing
     """None when this server makes no tools of workflows."""
     reload: Callable[[], None] = _nothing
     """Read the settings again, now."""
     question_secret: Callable[[], str] = lambda: PROCESS_SECRET
-    """What the keys of questions are signed with; the same at all replicas."""
+    """The secret that signs the keys of questions; all replicas share it."""
 
     @property
     def runs(self) -> "RunsView":
@@ -149,7 +148,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
         return self.open_workflows()
 
     def trust(self, digests: "Sequence[tuple[Entry, str]]", *, by: str) -> None:
-        """Trust what a person was shown, and read the settings again. Raises `Forbidden`, see `Access.may_trust`."""
+        """Trust entries that a person has seen, and read the settings again. Raises `Forbidden`."""
         if not self.access.may_trust:
             raise Forbidden(ONLY_A_PERSON)
         self.consent.trust(digests, by=by)
@@ -158,13 +157,13 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServerServices(Services, frozen=True, kw_only=True):
-    """The services of the whole server, for itself and for commands; `tools.scoped` makes those of other callers."""
+    """The services of the whole server, for itself and for commands; `auth.scoped` makes those of one caller."""
 
     open_runs: Callable[[], "Runs"] = _without_journal
     open_execution: Callable[[], "Execution"] = _without_execution
     refresh: Callable[[], None] = _nothing
     """Read the settings again and poll every provider now; called on SIGHUP."""
-    settle: Callable[[], None] = _nothing
+    start_background: Callable[[], None] = _nothing
     """Starts background work; called once, after the first reply. Must return quickly."""
     close: Callable[[], None] = _nothing
     """Ends background work; called once, last."""
@@ -183,29 +182,29 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
 
     capabilities: Mapping[str, Json] = {}
     name: str = ""
-    """As the client introduced itself; empty when it did not."""
+    """The name that the client gave; empty if it gave none."""
     answers: Mapping[str, Mapping[str, Json]] = {}
     """By the key of the question: `action` ("accept", "decline", "cancel") and, with "accept", `content`."""
     timeout_seconds: float | None = None
-    """The client's limit for a run that this call starts; None when it sets none."""
+    """The client's time limit for a run that this call starts; None if it sets none."""
 
     @property
-    def can_be_asked(self) -> bool:
+    def supports_elicitation(self) -> bool:
         """Whether the client can show a form: it names the mode `form`, or no mode at all."""
-        offered = self.capabilities.get("elicitation")
-        return isinstance(offered, dict) and (not offered or "form" in offered)
+        modes = self.capabilities.get("elicitation")
+        return isinstance(modes, dict) and (not modes or "form" in modes)
 
 
-NOBODY: Final = Caller()
-"""The caller where there is no client: commands."""
+NO_CLIENT: Final = Caller()
+"""The caller when a command calls a tool."""
 
 
 class Elicitation(msgspec.Struct, frozen=True, kw_only=True):
-    """A question to the person, which a handler returns in place of a result when it cannot go on without an answer.
+    """A question to the person at the client. A handler returns it instead of a result.
 
     The handler is called again with the same arguments and `caller.answers[key]`, so what it does before it asks must
-    be idempotent. Ask only a caller that `can_be_asked`. A handler with several questions must store what each answer
-    decided: since 2026-07-28 only the answer to the latest question comes with the call.
+    be idempotent. Ask only a caller that `supports_elicitation`. A handler with several questions must store the effect
+    of each answer: since 2026-07-28 the call brings only the answer to the latest question.
     """
 
     key: str
@@ -217,41 +216,41 @@ class Elicitation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Result: TypeAlias = Mapping[str, Json] | msgspec.Raw
-"""A JSON object, or one that is encoded already because it is needed often and rarely changes."""
+"""A JSON object; already encoded if it is needed often and rarely changes."""
 
 
 class Pending(msgspec.Struct, frozen=True, kw_only=True):
-    """A result that comes later, which a handler returns in its place while the server works on it.
+    """A result that comes later. A handler returns it while the server works on a run.
 
-    The connection polls `look` when the bell rings, and every now and then; other messages are answered meanwhile.
+    The connection calls `poll` when the bell rings, and from time to time; it answers other messages meanwhile.
     """
 
     run_id: str
-    """The run that it is about; empty when there is none, and then the call cannot become a task."""
-    look: Callable[[], "Result | Elicitation | None"]
-    """The result, or a question; None while there is neither. Cheap; raises what the handler would raise."""
+    """The run that the call waits for; empty if there is none, and then the call cannot become a task."""
+    poll: Callable[[], "Result | Elicitation | None"]
+    """The result or a question; None while there is neither. Must be cheap. Raises what the handler would raise."""
     progress: "Callable[[], Progress | None]"
-    """Its progress, which never decreases; None when that is unknown."""
+    """Its progress, which never decreases; None if it is unknown."""
     abandon: Callable[[str], None]
-    """Called with the reason when nobody waits any more: the client cancelled the call, or disconnected."""
+    """Called with the reason when the client cancels the call or disconnects."""
 
 
 Outcome: TypeAlias = Result | Elicitation | Pending
-"""What a handler returns: its result, or what has to come first."""
+"""What a handler returns: a result, a question, or a result that comes later."""
 
 Handler = Callable[[Services, Any, Caller], Outcome]
 """The second argument is what `Arguments.decode` returns."""
 
 
 class Arguments(Protocol):
-    """The arguments that a tool takes; `tools.arguments` has two implementations."""
+    """The arguments of a tool; `tools.arguments` has two implementations."""
 
     @property
     def schema(self) -> Mapping[str, Json]:
         """The JSON Schema that clients see."""
 
     def decode(self, value: Json) -> Any:
-        """The arguments as the handler gets them. Raises `InvalidParams` naming each one that does not fit."""
+        """The arguments as the handler gets them. Raises `InvalidParams` naming each invalid one."""
 
 
 class Tool(msgspec.Struct, frozen=True, kw_only=True):
@@ -263,7 +262,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     arguments: Arguments
     handler: Handler
     output_schema: Mapping[str, Json] | None = None
-    """The JSON Schema of results; None when nothing is promised."""
+    """The JSON Schema of results, if the tool has one."""
     example: tuple[Mapping[str, Json], Mapping[str, Json]] | None = None
     """Arguments and result."""
     read_only: bool = True
@@ -285,7 +284,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
             "inputSchema": self.arguments.schema,
         }
         if self.output_schema is not None:
-            described["outputSchema"] = _or_refusal(self.output_schema)
+            described["outputSchema"] = _with_error_fields(self.output_schema)
         described["annotations"] = {
             "title": self.title,
             "readOnlyHint": self.read_only,
@@ -303,13 +302,13 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
         return described
 
 
-def _or_refusal(schema: Mapping[str, Json]) -> dict[str, Json]:
-    """The schema of results and of refusals: some clients check the content of a result with `isError`, too."""
+def _with_error_fields(schema: Mapping[str, Json]) -> dict[str, Json]:
+    """The schema, extended by the fields of an error: some clients also validate results that have `isError`."""
     properties = {
         **schema.get("properties", {}),
-        "code": {"type": "integer", "description": "With isError: the code of the refusal."},
-        "message": {"type": "string", "description": "With isError: what was refused."},
-        "data": {"type": "object", "description": "With isError: the particulars."},
+        "code": {"type": "integer", "description": "With isError: the error code."},
+        "message": {"type": "string", "description": "With isError: what failed."},
+        "data": {"type": "object", "description": "With isError: details."},
     }
     either = [{"required": schema.get("required", [])}, {"required": ["code", "message"]}]
     return {"type": "object", "properties": properties, "anyOf": either}

@@ -87,9 +87,9 @@ class DynamicTools:
         services: ServerServices,
         plan: Plan,
         *,
-        look_at_settings: Callable[[], None] = lambda: None,
+        poll_settings: Callable[[], None] = lambda: None,
         discovered: "Callable[[], Mapping[str, Discovered]] | None" = None,
-        tell_named: Callable[[], None] = lambda: None,
+        on_names_stored: Callable[[], None] = lambda: None,
     ) -> None:
         """`look_at_settings` is called before each refresh, and calls `apply` when there are others. `discovered` tells
         what is known of the providers; without it the server's own work does. `tell_named` is called when
@@ -100,7 +100,7 @@ class DynamicTools:
         """By the name of the tool, in its order."""
         self.is_folded = False
         """Whether there are too many of them to be listed."""
-        self._look_at_settings = look_at_settings
+        self._poll_settings = poll_settings
         self._discovered = discovered
         self._services = services
         self._registry: Registry | None = None
@@ -114,7 +114,7 @@ class DynamicTools:
         self._merged: Mapping[str, Discovered] = {}
         self._merged_from: tuple[object, object] | None = None
         """What is known of the providers with what is remembered, and what that was made from."""
-        self._names = KeptNames(lambda: services.runs.journal, tell_named)
+        self._names = KeptNames(lambda: services.runs.journal, on_names_stored)
         self._read: dict[str, tuple[Loaded, Definition]] = {}
         """By workflow of the library: its definition, and the file that says so."""
         self._built: dict[str, tuple[Definition, Workflow]] = {}
@@ -177,7 +177,7 @@ class DynamicTools:
             return self._refresh_if_changed()
 
     def _refresh_if_changed(self) -> bool:
-        self._look_at_settings()
+        self._poll_settings()
         if not self._has_waited and self.plan.providers:
             self._await_first()
         plan, discovered = self.plan, self.discovered()
@@ -316,7 +316,7 @@ class DynamicTools:
                 return make_run(services, arguments, caller)
 
             waiter = _ProviderWaiter(lambda: not self._is_remembered(definition), make_listed)
-            return Pending(run_id="", look=waiter.look, progress=waiter.progress, abandon=waiter.abandon)
+            return Pending(run_id="", poll=waiter.poll, progress=waiter.progress, abandon=waiter.abandon)
 
         return handle
 
@@ -378,7 +378,7 @@ class _ProviderWaiter:
         self._deadline = time.monotonic() + PROVIDER_SECONDS
         self._later: Pending | None = None
 
-    def look(self) -> Result | Elicitation | None:
+    def poll(self) -> Result | Elicitation | None:
         if self._later is None:
             if not self._is_known() and time.monotonic() < self._deadline:
                 return None
@@ -386,7 +386,7 @@ class _ProviderWaiter:
             if not isinstance(made, Pending):
                 return made
             self._later = made
-        return self._later.look()
+        return self._later.poll()
 
     def progress(self) -> Progress | None:
         return self._later.progress() if self._later is not None else None

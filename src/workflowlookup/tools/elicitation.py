@@ -37,16 +37,16 @@ def start_trusted(
     services: Services, workflow: Workflow, caller: Caller, start: Callable[[], Run]
 ) -> Run | Elicitation:
     """A run, or the question whether what it would do may be done. Raises `Untrusted` when the answer is no."""
-    if _may_ask(services, caller):
-        question = ask_for_trust(services, services.consent.untrusted(workflow.origin, workflow.document), caller)
+    if _may_elicit_trust(services, caller):
+        question = elicit_trust(services, services.consent.untrusted(workflow.origin, workflow.document), caller)
         if question is not None:
             return question
     return start()
 
 
-def ask_for_trust(services: Services, entries: "Sequence[Entry]", caller: Caller) -> Elicitation | None:
+def elicit_trust(services: Services, entries: "Sequence[Entry]", caller: Caller) -> Elicitation | None:
     """The question about entries; None when there is none, because it was answered or cannot be put."""
-    if not entries or not _may_ask(services, caller):
+    if not entries or not _may_elicit_trust(services, caller):
         return None
     from workflowlookup.trust import digests_of  # noqa: PLC0415 - only where something is not trusted
 
@@ -65,9 +65,9 @@ def ask_for_trust(services: Services, entries: "Sequence[Entry]", caller: Caller
     return None
 
 
-def _may_ask(services: Services, caller: Caller) -> bool:
+def _may_elicit_trust(services: Services, caller: Caller) -> bool:
     """Whether there is a person at the client who may decide this. Over HTTP without tokens, it could be anybody."""
-    return caller.can_be_asked and services.confirmation != "agent" and services.access.may_trust
+    return caller.supports_elicitation and services.confirmation != "agent" and services.access.may_trust
 
 
 def _message(entries: "Sequence[Entry]") -> str:
@@ -101,25 +101,25 @@ def question_key(run: Run) -> str:
     return f"{_key_of(run.id, run.question_id)}{run.dismissals}"
 
 
-def may_ask(services: Services, run: Run, caller: Caller) -> bool:
+def may_elicit(services: Services, run: Run, caller: Caller) -> bool:
     """Whether the person is asked through the client."""
     whose = run.who_confirms(services.confirmation)
-    can_show = caller.can_be_asked and all(field.is_flat for field in fields_of(run, Budget()))
+    can_show = caller.supports_elicitation and all(field.is_flat for field in fields_of(run, Budget()))
     return whose != "agent" and can_show and services.access.may_confirm(whose)
 
 
-def was_asked(run: Run, caller: Caller) -> bool:
+def has_answer(run: Run, caller: Caller) -> bool:
     """Whether this call has put the open question to the person already."""
     return any(key.startswith(_key_of(run.id, run.question_id)) for key in caller.answers)
 
 
-def asked_before(services: Services, run_id: str, caller: Caller) -> Run | None:
+def answered_run(services: Services, run_id: str, caller: Caller) -> Run | None:
     """The run as it is now, when this call led to a question that is answered now; None when it did not."""
     is_asked = any(key.startswith(_key_of(run_id)) for key in caller.answers)
     return services.runs.get(run_id) if is_asked else None
 
 
-def ask_person(services: Services, run: Run, caller: Caller) -> Run | Elicitation:
+def elicit_confirmation(services: Services, run: Run, caller: Caller) -> Run | Elicitation:
     """The run after the person's answer to what it waits for; the question, as long as there is no answer.
 
     The run as it is now, when the question was answered elsewhere meanwhile.
@@ -130,7 +130,7 @@ def ask_person(services: Services, run: Run, caller: Caller) -> Run | Elicitatio
     key = question_key(now)
     said: Mapping[str, Any] | None = caller.answers.get(key)
     if said is None:
-        return now if was_asked(now, caller) else Elicitation(key=key, message=form_message(now), schema=_form(now))
+        return now if has_answer(now, caller) else Elicitation(key=key, message=form_message(now), schema=_form(now))
     pinned: dict[str, Any] = {"question": now.question_id, "by": caller.name}
     if said["action"] == "cancel":
         return services.runs.dismiss(now.id, now.current, **pinned)

@@ -45,14 +45,14 @@ def await_run(services: Services, run: Run, caller: Caller, tell: Tell) -> Outco
     """
     waiter = _Waiter(services, run.id, tell, by=caller.name)
     return waiter.answer(run) or Pending(
-        run_id=run.id, look=waiter.look, progress=waiter.progress, abandon=waiter.cancel
+        run_id=run.id, poll=waiter.poll, progress=waiter.progress, abandon=waiter.cancel
     )
 
 
 def await_end(services: Services, run: Run, tell: Tell) -> Outcome:
     """As `await_run`, but the answer tells of every end, and one who gives up leaves the run as it is."""
     waiter = _Waiter(services, run.id, tell, fails=False)
-    return waiter.answer(run) or Pending(run_id=run.id, look=waiter.look, progress=lambda: None, abandon=lambda _: None)
+    return waiter.answer(run) or Pending(run_id=run.id, poll=waiter.poll, progress=lambda: None, abandon=lambda _: None)
 
 
 class _Waiter:
@@ -68,7 +68,7 @@ class _Waiter:
         self._away_since = 0.0
         self._next_read = 0.0
 
-    def look(self) -> Result | Elicitation | None:
+    def poll(self) -> Result | Elicitation | None:
         try:
             run = self._settled() or self._polled()
         except StorageError:  # a database that is started anew; the work beneath waits for it, too

@@ -1,7 +1,7 @@
-"""The tools that can be called, and the one path by which they are.
+"""The tools that can be called now, and the one path of a call.
 
-A tool called by its own name and the same tool through `tools/call` meet in `Registry.call`, which has the arguments
-decoded and calls the handler.
+`Registry.call` serves both forms of a call, by the tool's own name as method and through `tools/call`: it decodes the
+arguments and calls the handler.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,36 +18,36 @@ if TYPE_CHECKING:
     from workflowlookup.language.model import Workflow
 
 LONG_MESSAGE: Final = MAX_CONTEXT_BYTES // 8
-"""No context in a shorter message can be too large, however its numbers are written."""
+"""A context in a shorter message cannot exceed `MAX_CONTEXT_BYTES`, however its numbers are written."""
 
 
 class Registry:
-    """The tools that can be called now: those that are built in, and those that come and go."""
+    """The built-in tools, and the tools of workflows, which come and go."""
 
     def __init__(self, tools: Mapping[str, Tool], services: Services) -> None:
         self.built_in = tools
         self.tools = tools
         self.listeners: list[Callable[[], None]] = []
-        """Hear of each change of what `tools/list` says."""
+        """Called after each change of the list of tools."""
         self.services = services
-        self._listed: msgspec.Raw | None = None
-        self._described = b"[]"
+        self._tools_json: msgspec.Raw | None = None
+        self._dynamic_json = b"[]"
         self._is_attached = False
 
     def replace(self, dynamic: Sequence[Tool]) -> bool:
-        """Have these beside the built-in tools, in place of those before; whether what `tools/list` says changed."""
+        """Replace the tools of workflows; whether the list of tools changed."""
         ordered = sorted(dynamic, key=lambda tool: tool.name)
         self.tools = {**self.built_in, **{tool.name: tool for tool in ordered if tool.name not in self.built_in}}
-        described = msgspec.json.encode([tool.describe() for tool in ordered])
-        if described == self._described:
+        dynamic_json = msgspec.json.encode([tool.describe() for tool in ordered])
+        if dynamic_json == self._dynamic_json:
             return False
-        self._described, self._listed = described, None
+        self._dynamic_json, self._tools_json = dynamic_json, None
         for listener in tuple(self.listeners):
             listener()
         return True
 
     def refresh(self) -> None:
-        """Bring the tools that are workflows up to date."""
+        """Bring the tools of workflows up to date."""
         workflows = self.services.workflows
         if workflows is None:
             return
@@ -57,44 +57,44 @@ class Registry:
         workflows.refresh_if_changed()
 
     def find(self, name: str) -> Tool | None:
-        """The tool of this name, as of now: a workflow may have come, changed or gone since anybody looked."""
+        """The tool of this name; the tools of workflows are brought up to date first."""
         tool = self.built_in.get(name)
         if tool is None:
             self.refresh()
             workflows = self.services.workflows
             tool = self.tools.get(name)
             if tool is None and workflows is not None and name in workflows.offers:
-                tool = workflows.offers[name].tool  # not listed because there are too many
+                tool = workflows.offers[name].tool  # not in the list, which would be too long
         return tool
 
-    def listed(self) -> msgspec.Raw:
-        """All tools as JSON, in a fixed order: the built-in ones, then the others by name."""
-        if self._listed is None:
-            self._listed = msgspec.Raw(msgspec.json.encode([tool.describe() for tool in self.tools.values()]))
-        return self._listed
+    def tools_json(self) -> msgspec.Raw:
+        """The list of tools as JSON, in a fixed order: the built-in tools, then the tools of workflows by name."""
+        if self._tools_json is None:
+            self._tools_json = msgspec.Raw(msgspec.json.encode([tool.describe() for tool in self.tools.values()]))
+        return self._tools_json
 
-    def unknown(self, name: str) -> InvalidParams:
-        """The refusal of a tool that is not there."""
+    def unknown_tool(self, name: str) -> InvalidParams:
+        """The error for the name of a tool that does not exist."""
         return InvalidParams(
             f"Unknown tool {suggest(name, list(self.tools))}. Call tools/list to see every tool.", name=name
         )
 
     def call(self, tool: Tool, params: Json, caller: Caller, size: int) -> Outcome:
-        """The tool's answer to a message of so many bytes.
+        """Call a tool; `size` is the length of the message in bytes.
 
-        Raises `InvalidParams` naming each argument that does not fit, or what the tool raises.
+        Raises `InvalidParams` naming each argument that is invalid, or what the tool raises.
         """
-        given = {} if params is None else _by_position(tool, params) if isinstance(params, list) else params
-        arguments = tool.arguments.decode(given)
+        values = {} if params is None else _by_position(tool, params) if isinstance(params, list) else params
+        arguments = tool.arguments.decode(values)
         if size > LONG_MESSAGE:
-            _check_sizes(given)
+            _check_sizes(values)
         return tool.handler(self.services, arguments, caller)
 
 
-def find_workflow(services: Services, wanted: str) -> "Workflow":
-    """The workflow of this id; a caller that asked for one that is not there is told how to see them all."""
+def find_workflow(services: Services, workflow_id: str) -> "Workflow":
+    """The workflow of this id. The `WorkflowNotFound` that it raises names the tool that lists all ids."""
     try:
-        return services.catalog.get(wanted)
+        return services.catalog.get(workflow_id)
     except WorkflowNotFound as problem:
         raise WorkflowNotFound(f"{problem.remedy} Call workflow_list to see every id.", **problem.data) from problem
 

@@ -24,7 +24,7 @@ from workflowlookup.runs.run import Run, State, Waiting
 from workflowlookup.tools.builtin.workflow_next import tell, tell_need
 from workflowlookup.tools.builtin.workflow_validate import REVIEW
 from workflowlookup.tools.contract import Caller, Services
-from workflowlookup.tools.elicitation import may_ask, question
+from workflowlookup.tools.elicitation import may_elicit, question
 
 CANCELLED: Final = "Start a new one with workflow_start if it is wanted again."
 ENOUGH_DISMISSALS: Final = 2
@@ -174,7 +174,7 @@ def _next_for_confirmation(services: Services, run: Run, caller: Caller, budget:
     status = f"call workflow_status with runId '{run.id}'"
     if not services.access.may_confirm(run.who_confirms(services.confirmation)):
         return f"Your token may not answer this. {_tell_user(services, run)} Then {status}."
-    if may_ask(services, run, caller):
+    if may_elicit(services, run, caller):
         again = f"call workflow_submit with runId '{run.id}', stepId '{run.current}' and confirmed true"
         if run.dismissals >= ENOUGH_DISMISSALS:
             return (

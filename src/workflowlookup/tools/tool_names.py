@@ -101,7 +101,7 @@ class KeptNames:
     def __init__(
         self,
         open_journal: "Callable[[], Journal]",
-        tell_others: Callable[[], None] = lambda: None,
+        on_stored: Callable[[], None] = lambda: None,
         *,
         clock: Callable[[], int] = lambda: int(time.time() * 1000),
     ) -> None:
@@ -109,7 +109,7 @@ class KeptNames:
         other servers do not know were kept.
         """
         self._open_journal = open_journal
-        self._tell_others = tell_others
+        self._on_stored = on_stored
         self._clock = clock
         self._names: dict[Key, str] = {}
         self._freed: dict[str, tuple[Key, int]] = {}
@@ -155,7 +155,7 @@ class KeptNames:
     def _store(self, added: Mapping[Key, str], removed: Iterable[Key], at: int) -> bool:
         self._ask(lambda journal: journal.keep_tool_names(added, removed, at))
         if self._has_journal:
-            self._tell_others()
+            self._on_stored()
         return self._has_journal
 
     def forget(self) -> None:

@@ -24,7 +24,7 @@ from workflowlookup.runs.report import report
 from workflowlookup.runs.run import Run
 from workflowlookup.settings import Settings, command_line
 from workflowlookup.tools.builtin import workflow_status
-from workflowlookup.tools.contract import NOBODY, ServerServices
+from workflowlookup.tools.contract import NO_CLIENT, ServerServices
 
 SHOW: Final = "show"
 
@@ -121,7 +121,7 @@ def _show(options: argparse.Namespace, settings: Settings) -> int:
     services = open_services(settings)
     run_id = find_run(services.runs, options.run)
     if options.json:
-        write_json(plain(workflow_status.handle(services, workflow_status.StatusArguments(run_id), NOBODY)))
+        write_json(plain(workflow_status.handle(services, workflow_status.StatusArguments(run_id), NO_CLIENT)))
         return 0
     write_markdown(report(run_id, services.runs.history(run_id)).rstrip())
     if not services.runs.get(run_id).is_over:

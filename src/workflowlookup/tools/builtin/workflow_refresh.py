@@ -19,9 +19,9 @@ class RefreshArguments(msgspec.Struct):
 
 
 def handle(services: Services, _: RefreshArguments, caller: Caller) -> Outcome:
-    from workflowlookup.tools.elicitation import ask_for_trust  # noqa: PLC0415 - with the first question
+    from workflowlookup.tools.elicitation import elicit_trust  # noqa: PLC0415 - with the first question
 
-    if (question := ask_for_trust(services, services.consent.ignored(), caller)) is not None:
+    if (question := elicit_trust(services, services.consent.ignored(), caller)) is not None:
         return question
     workflows = services.workflows
     assert workflows is not None  # who calls this has found it among the tools that it makes
@@ -32,13 +32,13 @@ def handle(services: Services, _: RefreshArguments, caller: Caller) -> Outcome:
         return _answer(before, workflows)
     asked = services.execution.refresh()
 
-    def look() -> Result | None:
+    def poll() -> Result | None:
         if not asked.done():
             return None
         workflows.refresh_if_changed()
         return _answer(before, workflows)
 
-    return Pending(run_id="", look=look, progress=lambda: None, abandon=lambda _: None)
+    return Pending(run_id="", poll=poll, progress=lambda: None, abandon=lambda _: None)
 
 
 def _seen(offers: Mapping[str, "Offer"]) -> dict[str, bytes]:

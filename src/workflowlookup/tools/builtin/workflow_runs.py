@@ -51,12 +51,12 @@ def handle(services: Services, arguments: RunsArguments, _: Caller) -> Mapping[s
         workflow_id=arguments.workflow_id,
         since=_moment("since", arguments.since),
         until=_moment("until", arguments.until),
-        after=decode_place(arguments.cursor),
+        after=decode_run_cursor(arguments.cursor),
         limit=limit + 1,
     )
     found = services.runs.summaries(query)
     shown = found[:limit]
-    following = {"nextCursor": encode_place(shown[-1])} if len(found) > limit else {}
+    following = {"nextCursor": encode_run_cursor(shown[-1])} if len(found) > limit else {}
     guidance = " ".join((_next(arguments, shown, following), *map(str, services.runs.set_aside())))
     sources = services.runs.imported([summary.id for summary in shown])
     lines = [_line(summary) | _source(sources.get(summary.id)) for summary in shown]
@@ -106,12 +106,12 @@ def _moment(name: str, text: str | None) -> int | None:
         raise InvalidParams(f"{name} must be a time as in 2026-11-16T09:30:00Z, or a date; found '{text}'") from None
 
 
-def encode_place(summary: "Summary") -> str:
+def encode_run_cursor(summary: "Summary") -> str:
     """A cursor that leads on after this run."""
     return encode_cursor(f"{summary.started} {summary.id}")
 
 
-def decode_place(cursor: str | None) -> tuple[int, str] | None:
+def decode_run_cursor(cursor: str | None) -> tuple[int, str] | None:
     """The run after which a cursor leads on."""
     if not cursor:
         return None

@@ -39,14 +39,14 @@ class SubmitArguments(msgspec.Struct, rename="camel"):
 
 
 def handle(services: Services, arguments: SubmitArguments, caller: Caller) -> Outcome:
-    from workflowlookup.tools.elicitation import ask_person, asked_before  # noqa: PLC0415 - with the first run
+    from workflowlookup.tools.elicitation import answered_run, elicit_confirmation  # noqa: PLC0415 - with the first run
     from workflowlookup.tools.pending_runs import await_run, is_at_work  # noqa: PLC0415
 
     earlier = None
-    if (run := asked_before(services, arguments.run_id, caller)) is not None:
+    if (run := answered_run(services, arguments.run_id, caller)) is not None:
         moved: Run | Elicitation = run  # what the call brought is stored: it is not sent a second time
         if run.asked is not None:
-            moved = ask_person(services, run, caller)
+            moved = elicit_confirmation(services, run, caller)
     elif arguments.confirmed is not None:
         moved = _relay(services, arguments, caller)
     else:
@@ -60,14 +60,14 @@ def handle(services: Services, arguments: SubmitArguments, caller: Caller) -> Ou
 
 def _answer_or_ask(services: Services, run: "Run", caller: Caller, earlier: "Verdict | None") -> Result | Elicitation:
     """Where the run stands now, with the earlier verdict; the question, when a person is needed and can be asked."""
-    from workflowlookup.tools.elicitation import ask_person, may_ask, was_asked  # noqa: PLC0415
+    from workflowlookup.tools.elicitation import elicit_confirmation, has_answer, may_elicit  # noqa: PLC0415
     from workflowlookup.tools.run_answers import answer  # noqa: PLC0415
 
     if run.asked is not None:  # a repeated call finds the run at its first question, which may be answered by now
         run = services.runs.get(run.id)
-    if run.asked is None or not may_ask(services, run, caller) or was_asked(run, caller):
+    if run.asked is None or not may_elicit(services, run, caller) or has_answer(run, caller):
         return answer(services, run, caller, earlier)
-    moved = ask_person(services, run, caller)
+    moved = elicit_confirmation(services, run, caller)
     return moved if isinstance(moved, Elicitation) else answer(services, moved, caller, earlier)
 
 
@@ -84,14 +84,14 @@ def _submit(services: Services, arguments: SubmitArguments, caller: Caller) -> "
 
 def _relay(services: Services, arguments: SubmitArguments, caller: Caller) -> "Run | Elicitation":
     """What a person said, by the agent's word; a person who can be asked is asked instead."""
-    from workflowlookup.tools.elicitation import ask_person, may_ask  # noqa: PLC0415
+    from workflowlookup.tools.elicitation import elicit_confirmation, may_elicit  # noqa: PLC0415
     from workflowlookup.tools.run_answers import only_a_person  # noqa: PLC0415
 
     runs, run_id, step = services.runs, arguments.run_id, arguments.step_id
     run = runs.get(run_id)
     is_open = run.asked is not None and run.current == step
-    if is_open and may_ask(services, run, caller):
-        return ask_person(services, run, caller)
+    if is_open and may_elicit(services, run, caller):
+        return elicit_confirmation(services, run, caller)
     if run.who_confirms(services.confirmation) == "person":
         reason = only_a_person(services, run) if is_open else "Only a person may confirm here, not an agent."
         raise RunStateError(reason, runId=run_id, state=run.state, stepId=step)
