@@ -22,15 +22,14 @@ if TYPE_CHECKING:
     from starlette.routing import BaseRoute
 
     from workflowlookup.auth.authentication import Guard
+    from workflowlookup.auth.backends import SharedSurface, Views
     from workflowlookup.auth.callers import Proxies
-    from workflowlookup.auth.shared_surface import SharedSurface
-    from workflowlookup.auth.views import Views
     from workflowlookup.console.local import Local
     from workflowlookup.console.streams import Streams
     from workflowlookup.execution.service import Execution
     from workflowlookup.library.catalog import Catalog, Source
+    from workflowlookup.protocol.backend import Surface
     from workflowlookup.protocol.connection import Connection
-    from workflowlookup.protocol.surface import Surface
     from workflowlookup.runs.run import Run
     from workflowlookup.store.journal import Journal
     from workflowlookup.store.pool import JournalPool
@@ -40,11 +39,11 @@ if TYPE_CHECKING:
     from workflowlookup.store.tokens import Tokens
     from workflowlookup.tools.contract import ServerServices
     from workflowlookup.tools.dynamic import DynamicTools
-    from workflowlookup.transport.bell import Bell
     from workflowlookup.transport.http.endpoint import Endpoint
     from workflowlookup.transport.http.login import Login
     from workflowlookup.transport.http.replicas import ReplicaSessions
     from workflowlookup.transport.http.site import Site
+    from workflowlookup.transport.signals import Bell
     from workflowlookup.trust import Consent
 
 USER_DIRECTORY: Final = "~/.workflowlookup/workflows"
@@ -354,8 +353,8 @@ class _Parts:
 
 def make_connection(settings: Settings, ring: Callable[[], None] = _nobody_waits) -> "Connection":
     """A server for one client; the library is opened with the first request that needs it."""
+    from workflowlookup.protocol.backend import ServerSurface  # noqa: PLC0415
     from workflowlookup.protocol.connection import Connection  # noqa: PLC0415
-    from workflowlookup.protocol.surface import ServerSurface  # noqa: PLC0415
 
     live = Live(settings)
     return Connection(
@@ -389,8 +388,7 @@ def serve_console(console: "Local", listener: "socket.socket") -> None:
 
 def serve_stdio(settings: Settings) -> int:
     """Serve standard input and output until the client is done; the exit code."""
-    from workflowlookup.transport.bell import Bell  # noqa: PLC0415
-    from workflowlookup.transport.signals import END_SECONDS, Watchdog  # noqa: PLC0415
+    from workflowlookup.transport.signals import END_SECONDS, Bell, Watchdog  # noqa: PLC0415
     from workflowlookup.transport.stdio import NUDGE, Stdio, divert  # noqa: PLC0415
 
     wire = divert()  # first: what is opened before may take the place of a standard descriptor that is closed
@@ -434,19 +432,16 @@ def make_asgi(
 ) -> Web:
     """The web site of a server that listens at this address. `connect` makes the connection of a client."""
     from workflowlookup.access import LOOPBACK  # noqa: PLC0415
+    from workflowlookup.auth.backends import SharedSurface, Views  # noqa: PLC0415
     from workflowlookup.auth.callers import Proxies  # noqa: PLC0415
-    from workflowlookup.auth.shared_surface import SharedSurface  # noqa: PLC0415
-    from workflowlookup.auth.views import Views  # noqa: PLC0415
     from workflowlookup.console.rendering import static_url  # noqa: PLC0415
     from workflowlookup.console.streams import Streams  # noqa: PLC0415
     from workflowlookup.protocol.connection import Connection  # noqa: PLC0415
     from workflowlookup.store.sessions import ConsoleSessions  # noqa: PLC0415
     from workflowlookup.transport.http.endpoint import Endpoint  # noqa: PLC0415
-    from workflowlookup.transport.http.fair_use import FairUse  # noqa: PLC0415
-    from workflowlookup.transport.http.figures import Figures  # noqa: PLC0415
-    from workflowlookup.transport.http.limits import Limits, names_of  # noqa: PLC0415
     from workflowlookup.transport.http.login import Login  # noqa: PLC0415
-    from workflowlookup.transport.http.metrics import Metrics  # noqa: PLC0415
+    from workflowlookup.transport.http.metrics import Figures, Metrics  # noqa: PLC0415
+    from workflowlookup.transport.http.rate_limits import FairUse, Limits, names_of  # noqa: PLC0415
     from workflowlookup.transport.http.site import make_site  # noqa: PLC0415
 
     live = Live(settings)
@@ -570,11 +565,10 @@ def serve_http(settings: Settings, connect: "Callable[[Surface], Connection] | N
     """Serve HTTP until told to stop; the exit code. `connect`: as for `make_asgi`."""
     from workflowlookup.auth.authentication import why_not_listen  # noqa: PLC0415
     from workflowlookup.auth.callers import Proxies  # noqa: PLC0415
-    from workflowlookup.transport.bell import Bell  # noqa: PLC0415
     from workflowlookup.transport.http.connections import Connections, connection_limit  # noqa: PLC0415
     from workflowlookup.transport.http.server import END_SECONDS, listen, run  # noqa: PLC0415
     from workflowlookup.transport.http.traces import start_traces  # noqa: PLC0415
-    from workflowlookup.transport.signals import Watchdog  # noqa: PLC0415
+    from workflowlookup.transport.signals import Bell, Watchdog  # noqa: PLC0415
     from workflowlookup.web import split_address  # noqa: PLC0415
 
     host, port = split_address(settings.http)

@@ -5,8 +5,7 @@ import os
 
 from support.make import document, step, write
 from workflowlookup.access import Access
-from workflowlookup.auth.shared_surface import SharedSurface
-from workflowlookup.auth.views import Views
+from workflowlookup.auth.backends import SharedSurface, Views
 from workflowlookup.library.catalog import Catalog
 from workflowlookup.library.directory import DirectorySource
 from workflowlookup.protocol.connection import Connection

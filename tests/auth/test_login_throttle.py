@@ -11,10 +11,9 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
 
 from workflowlookup import shares
-from workflowlookup.auth import login_throttle
-from workflowlookup.auth.authentication import Guard
+from workflowlookup.auth import authentication
+from workflowlookup.auth.authentication import FAILURES_PER_MINUTE, Guard, LoginThrottle
 from workflowlookup.auth.callers import Proxies
-from workflowlookup.auth.login_throttle import FAILURES_PER_MINUTE, LoginThrottle
 from workflowlookup.transport.http.login import Login
 
 BASE = "http://127.0.0.1:8787"
@@ -165,7 +164,7 @@ def test_it_is_logged_once_and_without_tokens(ask, caplog):
 
 
 def test_what_is_remembered_is_bounded(monkeypatch):
-    monkeypatch.setattr(login_throttle, "MAX_REMEMBERED", 10)
+    monkeypatch.setattr(authentication, "MAX_FAILURES", 10)
     monkeypatch.setattr(shares, "MAX_CLIENTS", 10)
     throttle = LoginThrottle()
     for address in range(100):

@@ -22,10 +22,10 @@ from fixtures import ANSWERS, NEEDS, PROMPTS, QUESTIONS, RESOURCES, ROUNDS, SCHE
 from workflowlookup.app import serve_http
 from workflowlookup.errors import InvalidParams, MissingClientCapability, ResourceNotFound
 from workflowlookup.protocol import jsonrpc
+from workflowlookup.protocol.backend import Surface
 from workflowlookup.protocol.connection import Connection
 from workflowlookup.protocol.replies import PENDING, cacheable_in
 from workflowlookup.protocol.requests import Call
-from workflowlookup.protocol.surface import Surface
 from workflowlookup.settings import read_settings
 
 SECRET = b"only for tests"

@@ -13,8 +13,7 @@ from story import furnish_journal, furnish_library
 
 from workflowlookup.access import Access
 from workflowlookup.app import make_catalog, make_runs, make_services
-from workflowlookup.auth.shared_surface import SharedSurface
-from workflowlookup.auth.views import Views
+from workflowlookup.auth.backends import SharedSurface, Views
 from workflowlookup.console.app import make_routes
 from workflowlookup.console.request import Visit
 from workflowlookup.console.streams import Streams

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from support.client import ENVELOPE
 from workflowlookup.access import Access
+from workflowlookup.protocol.backend import Surface
 from workflowlookup.protocol.connection import Connection
 from workflowlookup.protocol.questions import signed_key
-from workflowlookup.protocol.surface import Surface
 from workflowlookup.tools.arguments import SchemaArguments
 from workflowlookup.tools.contract import Elicitation, Services, Tool
 from workflowlookup.tools.registry import Registry

@@ -10,8 +10,8 @@ from workflowlookup import __version__
 from workflowlookup.app import make_connection
 from workflowlookup.protocol import connection as connections
 from workflowlookup.protocol import memory
+from workflowlookup.protocol.backend import Surface
 from workflowlookup.protocol.connection import Connection
-from workflowlookup.protocol.surface import Surface
 from workflowlookup.protocol.versions import HANDSHAKE_VERSIONS
 from workflowlookup.settings import read_settings
 from workflowlookup.tools.arguments import SchemaArguments

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from support.client import ENVELOPE
+from workflowlookup.protocol.backend import Surface
 from workflowlookup.protocol.connection import LIST_SECONDS, LOOK_SECONDS, Connection
-from workflowlookup.protocol.surface import Surface
 from workflowlookup.tools.arguments import SchemaArguments
 from workflowlookup.tools.contract import Services, Tool
 from workflowlookup.tools.registry import Registry

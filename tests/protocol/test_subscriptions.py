@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.client import ENVELOPE
+from workflowlookup.protocol.backend import Surface
 from workflowlookup.protocol.connection import Connection
-from workflowlookup.protocol.surface import Surface
 from workflowlookup.tools.contract import Services
 
 RUN = "run://one"

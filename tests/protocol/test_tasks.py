@@ -8,8 +8,8 @@ import pytest
 from support.client import ENVELOPE
 from support.make import document, step
 from workflowlookup.language.building import build
+from workflowlookup.protocol.backend import Surface
 from workflowlookup.protocol.connection import Connection
-from workflowlookup.protocol.surface import Surface
 from workflowlookup.runs.server_calls import CallFailure
 from workflowlookup.store.service import Runs
 from workflowlookup.store.sqlite import SqliteJournal

@@ -7,9 +7,9 @@ import pytest
 from support.client import ENVELOPE
 from workflowlookup.errors import ExecutionFailed
 from workflowlookup.language.values import Progress
+from workflowlookup.protocol.backend import ServerSurface
 from workflowlookup.protocol.connection import Connection
 from workflowlookup.protocol.pending_calls import MAX_WAITING
-from workflowlookup.protocol.surface import ServerSurface
 from workflowlookup.tools.arguments import SchemaArguments
 from workflowlookup.tools.contract import Elicitation, Pending, ServerServices, Tool
 from workflowlookup.tools.registry import Registry

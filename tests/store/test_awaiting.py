@@ -9,8 +9,8 @@ from support.client import ENVELOPE
 from support.make import document, step
 from workflowlookup.errors import ProviderAway, StorageError, WorkflowNotFound
 from workflowlookup.language.building import build
+from workflowlookup.protocol.backend import Surface
 from workflowlookup.protocol.connection import Connection
-from workflowlookup.protocol.surface import Surface
 from workflowlookup.runs.server_calls import CallFailure
 from workflowlookup.tools import pending_runs
 from workflowlookup.tools.contract import Services

@@ -10,7 +10,7 @@ import pytest
 from workflowlookup.app import make_connection
 from workflowlookup.settings import read_settings
 from workflowlookup.transport import stdio
-from workflowlookup.transport.bell import Bell
+from workflowlookup.transport.signals import Bell
 from workflowlookup.transport.stdio import Stdio
 
 

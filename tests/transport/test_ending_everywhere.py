@@ -128,7 +128,7 @@ sys.exit(main())
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize(
-    "module", ["msgspec", "workflowlookup.logs", "workflowlookup.app", "workflowlookup.transport.bell"]
+    "module", ["msgspec", "workflowlookup.logs", "workflowlookup.app", "workflowlookup.protocol.connection"]
 )
 @pytest.mark.parametrize("flags", [(), ("--http", "127.0.0.1:0")], ids=["stdio", "http"])
 def test_a_signal_while_a_server_is_starting_ends_it_silently(

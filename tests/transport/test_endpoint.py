@@ -15,11 +15,11 @@ from workflowlookup.settings import read_settings
 from workflowlookup.store.replica_bus import Neighbours
 from workflowlookup.store.sessions import Sessions
 from workflowlookup.store.sqlite import SqliteJournal
-from workflowlookup.transport.bell import Bell
 from workflowlookup.transport.http.endpoint import Endpoint, Exchange
-from workflowlookup.transport.http.limits import Limits
 from workflowlookup.transport.http.metrics import Outcome, outcome_of
+from workflowlookup.transport.http.rate_limits import Limits
 from workflowlookup.transport.http.replicas import ReplicaSessions
+from workflowlookup.transport.signals import Bell
 
 LIMITS = Limits(
     max_message_bytes=1 << 20,

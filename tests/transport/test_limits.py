@@ -4,7 +4,7 @@ import pytest
 
 from workflowlookup import shares
 from workflowlookup.shares import Rate
-from workflowlookup.transport.http.limits import names_of
+from workflowlookup.transport.http.rate_limits import names_of
 from workflowlookup.web import is_allowed_host, is_allowed_origin, split_address
 
 LOCAL = names_of("127.0.0.1")

@@ -3,7 +3,7 @@
 import pytest
 
 from support.make import document, step
-from workflowlookup.auth.shared_surface import SharedSurface
+from workflowlookup.auth.backends import SharedSurface
 from workflowlookup.language.building import build
 from workflowlookup.store.service import Runs
 from workflowlookup.store.sqlite import SqliteJournal

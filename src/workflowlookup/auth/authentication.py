@@ -21,11 +21,11 @@ from starlette.routing import Route
 from workflowlookup.access import LOOPBACK, SCOPES, Access
 from workflowlookup.auth import cookies
 from workflowlookup.auth.callers import Proxies
-from workflowlookup.auth.login_throttle import LoginThrottle
 from workflowlookup.auth.oauth import KeysAway, Oauth
 from workflowlookup.cache import BoundedCache
 from workflowlookup.errors import StorageError
 from workflowlookup.logs import audit
+from workflowlookup.shares import Rate
 from workflowlookup.store.journal import Token, now
 from workflowlookup.store.sessions import ConsoleSessions
 from workflowlookup.store.tokens import PREFIX, Store
@@ -39,6 +39,11 @@ AGAIN_SECONDS: Final = 0.25
 for all requests that take long. A first token that is made with the same home directory counts at once.
 """
 MAX_TOKENS: Final = 10_000
+FAILURES_PER_MINUTE: Final = 20
+MAX_FAILURES: Final = 20_000
+"""How many wrong tokens (as hashes, with their address) are remembered, and how many logged addresses."""
+LOG_SECONDS: Final = 600.0
+"""An address that guesses is logged at most this often."""
 FORWARDED: Final = frozenset(
     {b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"x-real-ip"}
 )
@@ -245,6 +250,49 @@ class Guard:
             Route(METADATA + "/{path:path}", metadata),
             Route("/.well-known/{path:path}", nothing),
         ]
+
+
+class LoginThrottle:
+    """Failed authentications by address: too many wrong tokens are answered with 429; valid ones are always served.
+
+    Because a valid token is served even while its address is throttled, every guess is checked. That is safe: a token
+    has 256 random bits, so guessing one is hopeless at any rate. The throttle limits what guesses write to the log, and
+    the 429 tells a client why it is refused.
+    """
+
+    def __init__(self) -> None:
+        self._rate = Rate(FAILURES_PER_MINUTE)
+        self._failed: BoundedCache[tuple[str, bytes], None] = BoundedCache(MAX_FAILURES)
+        self._logged_at: BoundedCache[str, float] = BoundedCache(MAX_FAILURES)
+
+    def fail(self, address: str, secret: str) -> int:
+        """Count a wrong token. Returns the `Retry-After` of the 429, or 0 while there are few.
+
+        The same token again does not count: a client that does not notice that its token has expired is not throttled.
+        """
+        if self.has_failed(address, secret):
+            return 0
+        _, wait = self._rate.take(address)
+        if wait:
+            self._log(address)
+        else:
+            self._failed[_failure_key(address, secret)] = None
+        return wait
+
+    def has_failed(self, address: str, secret: str) -> bool:
+        """Whether this wrong token was counted for this address before."""
+        return _failure_key(address, secret) in self._failed
+
+    def _log(self, address: str) -> None:
+        now = time.monotonic()
+        logged_at = self._logged_at.get(address)
+        if logged_at is None or logged_at < now - LOG_SECONDS:
+            self._logged_at[address] = now
+            log.warning("too many wrong tokens came from %s: further ones are answered with 429 for now", address)
+
+
+def _failure_key(address: str, secret: str) -> tuple[str, bytes]:
+    return address, hashlib.sha256(secret.encode(errors="replace")).digest()
 
 
 @functools.lru_cache(1024)

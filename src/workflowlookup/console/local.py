@@ -17,7 +17,7 @@ from workflowlookup.auth.scoped import scoped
 from workflowlookup.console.app import make_routes
 from workflowlookup.console.request import Visit
 from workflowlookup.console.streams import Streams
-from workflowlookup.protocol.surface import Surface
+from workflowlookup.protocol.backend import Surface
 from workflowlookup.tools.contract import ServerServices
 from workflowlookup.web import LOOPBACK, is_allowed_host
 

@@ -12,7 +12,7 @@ from starlette.responses import HTMLResponse
 from workflowlookup.access import Access
 from workflowlookup.console.rendering import render
 from workflowlookup.console.streams import Streams
-from workflowlookup.protocol.surface import Surface
+from workflowlookup.protocol.backend import Surface
 from workflowlookup.web import FormProblem, is_from_here, read_fields
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import msgspec
 
 from workflowlookup import greenlets
 from workflowlookup.errors import WorkflowLookupError
-from workflowlookup.protocol.surface import Surface
+from workflowlookup.protocol.backend import Surface
 from workflowlookup.shares import Holding, Shares
 from workflowlookup.store.journal import Query
 

@@ -26,6 +26,7 @@ from workflowlookup.errors import (
 )
 from workflowlookup.language.values import Json
 from workflowlookup.protocol import jsonrpc
+from workflowlookup.protocol.backend import Surface
 from workflowlookup.protocol.jsonrpc import Batch, Malformed, Message, Notification, Request, Response
 from workflowlookup.protocol.memory import MemoryMeter
 from workflowlookup.protocol.notifications import News
@@ -51,7 +52,6 @@ from workflowlookup.protocol.requests import (
     run_named_in,
     without_questions,
 )
-from workflowlookup.protocol.surface import Surface
 from workflowlookup.protocol.versions import (
     EARLIEST,
     ENVELOPE_VERSIONS,

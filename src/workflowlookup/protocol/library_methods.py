@@ -5,9 +5,9 @@ from typing import Final
 
 from workflowlookup.errors import InvalidParams
 from workflowlookup.language.values import Json
+from workflowlookup.protocol.backend import Surface
 from workflowlookup.protocol.replies import cacheable_in
 from workflowlookup.protocol.requests import Call, refuse_cursor
-from workflowlookup.protocol.surface import Surface
 from workflowlookup.tools.prompts import get_prompt, list_prompts
 from workflowlookup.tools.resources import complete, list_resources, list_templates, read_resource
 

@@ -22,11 +22,11 @@ from workflowlookup.errors import (
 )
 from workflowlookup.language.values import Json
 from workflowlookup.protocol import jsonrpc
-from workflowlookup.protocol.progress import Told, token_of
+from workflowlookup.protocol.backend import Surface
+from workflowlookup.protocol.pending_calls import Told, token_of
 from workflowlookup.protocol.questions import elicitation, given, signed_key
 from workflowlookup.protocol.replies import refusal, tool_result
 from workflowlookup.protocol.requests import Call, name_of
-from workflowlookup.protocol.surface import Surface
 from workflowlookup.protocol.versions import META_CAPABILITIES, META_CLIENT_INFO, TASKS_EXTENSION
 from workflowlookup.runs.questions import title_of
 from workflowlookup.runs.run import Run, State

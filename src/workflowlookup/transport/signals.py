@@ -27,6 +27,7 @@ STALL_SECONDS: Final = 5.0
 """After the end of input, a server that makes no progress may take this long, plus the time that a signal allows."""
 _REPEAT_SECONDS: Final = 0.05
 _CHECK_SECONDS: Final = 0.5
+READ_BYTES: Final = 64
 _END_OF_INPUT: Final = 0
 """Written to the signal pipe at the end of input; no signal has this number."""
 
@@ -183,3 +184,33 @@ class Watchdog:
         log.warning("the end took too long and was cut short; runs go on with the next server")
         _end_children()
         os._exit(128 + self._signals[0] if self._signals else 0)
+
+
+class Bell:
+    """A pipe to oneself. Ringing twice before anybody hears it is ringing once."""
+
+    def __init__(self) -> None:
+        self.descriptor, self._rope = os.pipe()
+        os.set_blocking(self.descriptor, False)
+        os.set_blocking(self._rope, False)
+        self._is_rung = False
+
+    def ring(self) -> None:
+        """Wake the one who waits; from any thread, never waits itself."""
+        if not self._is_rung:
+            self._is_rung = True
+            with contextlib.suppress(OSError):  # full: it is ringing; closed: nobody waits any more
+                os.write(self._rope, b"!")
+
+    def silence(self) -> None:
+        """Hear it. Look for what changed after this, not before: what is rung from now on rings again."""
+        with contextlib.suppress(BlockingIOError):
+            while len(os.read(self.descriptor, READ_BYTES)) == READ_BYTES:
+                pass
+        self._is_rung = False
+
+    def close(self) -> None:
+        """Nobody waits any more."""
+        rope, self._rope = self._rope, -1
+        os.close(rope)
+        os.close(self.descriptor)

@@ -26,7 +26,7 @@ from workflowlookup.logs import announce
 from workflowlookup.protocol import jsonrpc
 from workflowlookup.protocol.connection import Connection
 from workflowlookup.protocol.jsonrpc import Malformed
-from workflowlookup.transport.bell import Bell
+from workflowlookup.transport.signals import Bell
 
 log = logging.getLogger(__name__)
 

@@ -9,9 +9,9 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import Receive, Scope
 
+from workflowlookup.errors import InvalidRequest, Overloaded, StorageError, WorkflowLookupError
 from workflowlookup.protocol import jsonrpc
 from workflowlookup.transport.http.metrics import Metrics
-from workflowlookup.transport.http.refusals import busy, in_json, invalid
 
 BODY_SECONDS: Final = 20.0
 """How long a client may take to send a message, once its headers are there."""
@@ -29,6 +29,8 @@ longest message, so that any message fits into a caller's share of memory.
 """
 MAX_DRAIN_BYTES: Final = 64 << 20
 """Of a message that is longer, nothing is dropped that way."""
+RETRY_SECONDS: Final = 1
+"""When somebody should ask again who is turned away for what soon passes."""
 
 
 async def read_body(
@@ -123,3 +125,36 @@ def _refuse_long(most_bytes: int, beginning: bytes, metrics: Metrics) -> Respons
     metrics.refuse("size")
     too_long = jsonrpc.too_long(most_bytes, beginning)
     return in_json(413, jsonrpc.failure(too_long.reply_id, too_long.problem))
+
+
+# ── responses ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def in_json(status: int, body: bytes) -> Response:
+    return Response(body, status_code=status, media_type="application/json")
+
+
+def refuse(
+    status: int, error: WorkflowLookupError, *, request_id: bytes = jsonrpc.NULL_ID, retry: int | None = None
+) -> Response:
+    response = in_json(status, jsonrpc.failure(request_id, error))
+    if retry is not None:
+        response.headers["Retry-After"] = str(retry)
+    return response
+
+
+def invalid(status: int, problem: str, request_id: bytes = jsonrpc.NULL_ID) -> Response:
+    """For what should not have been sent."""
+    return refuse(status, InvalidRequest(problem, details=problem), request_id=request_id)
+
+
+def busy(status: int, problem: str, seconds: int = RETRY_SECONDS, *, request_id: bytes = jsonrpc.NULL_ID) -> Response:
+    """For what may be sent again, after so many seconds."""
+    error = Overloaded(problem, details=problem, retryAfterSeconds=seconds)
+    return refuse(status, error, request_id=request_id, retry=seconds)
+
+
+def unavailable(problem: StorageError, request_id: bytes = jsonrpc.NULL_ID) -> Response:
+    """For what needs the journal while that cannot be used."""
+    seconds = problem.data.get("retryAfterSeconds", RETRY_SECONDS)
+    return refuse(503, problem, request_id=request_id, retry=seconds)

@@ -20,8 +20,7 @@ from starlette.responses import Response as HttpResponse
 from starlette.types import Receive, Scope, Send
 
 from workflowlookup import greenlets
-from workflowlookup.auth.callers import CALLER
-from workflowlookup.auth.views import ACCESS
+from workflowlookup.auth.callers import ACCESS, CALLER
 from workflowlookup.errors import HeaderMismatch, InvalidParams, JournalBusy, StorageError, UnsupportedEnvelopeVersion
 from workflowlookup.greenlets import Busy
 from workflowlookup.protocol import jsonrpc
@@ -30,9 +29,7 @@ from workflowlookup.protocol.jsonrpc import Batch, Malformed, Message, Notificat
 from workflowlookup.protocol.versions import ENVELOPE_VERSIONS, HANDSHAKE_VERSIONS
 from workflowlookup.shares import Holding, Shares
 from workflowlookup.store import pool
-from workflowlookup.transport.bell import Bell
-from workflowlookup.transport.http.bodies import read_body
-from workflowlookup.transport.http.fair_use import FairUse
+from workflowlookup.transport.http.bodies import busy, in_json, invalid, read_body, refuse, unavailable
 from workflowlookup.transport.http.headers import (
     LAST_EVENT,
     SESSION,
@@ -42,13 +39,13 @@ from workflowlookup.transport.http.headers import (
     has_envelope,
     is_json,
 )
-from workflowlookup.transport.http.limits import Limits
 from workflowlookup.transport.http.metrics import Family, Metrics, outcome_of
-from workflowlookup.transport.http.refusals import busy, in_json, invalid, refuse, unavailable
+from workflowlookup.transport.http.rate_limits import FairUse, Limits
 from workflowlookup.transport.http.replicas import MAX_PASSED_BYTES, ReplicaSessions
 from workflowlookup.transport.http.sessions import Session, SessionTable
 from workflowlookup.transport.http.streams import REPLAY_BYTES, Stream
 from workflowlookup.transport.http.traces import RequestSpan
+from workflowlookup.transport.signals import Bell
 
 log = logging.getLogger(__name__)
 

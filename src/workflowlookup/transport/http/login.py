@@ -16,13 +16,12 @@ from starlette.types import ASGIApp
 from workflowlookup.access import Access
 from workflowlookup.auth import cookies
 from workflowlookup.auth.authentication import Guard
-from workflowlookup.auth.callers import CALLER
-from workflowlookup.auth.views import ACCESS
+from workflowlookup.auth.callers import ACCESS, CALLER
 from workflowlookup.errors import StorageError
 from workflowlookup.logs import audit
 from workflowlookup.store.sessions import CONSOLE_SESSION_SECONDS, ConsoleSessions
-from workflowlookup.transport.http.fair_use import FairUse
-from workflowlookup.transport.http.gate import Guarded
+from workflowlookup.transport.http.auth_middleware import Guarded
+from workflowlookup.transport.http.rate_limits import FairUse
 from workflowlookup.web import FormProblem, is_from_here, read_fields
 
 log = logging.getLogger(__name__)

@@ -21,8 +21,8 @@ from workflowlookup.protocol.jsonrpc import Message, Notification, Request, Resp
 from workflowlookup.protocol.versions import META_SUBSCRIPTION
 from workflowlookup.shares import Shares
 from workflowlookup.transport.http.headers import SESSION
-from workflowlookup.transport.http.limits import Limits
 from workflowlookup.transport.http.metrics import CANCELLED, Metrics, outcome_of
+from workflowlookup.transport.http.rate_limits import Limits
 from workflowlookup.transport.http.streams import Replay, Stream, StreamId
 
 log = logging.getLogger(__name__)

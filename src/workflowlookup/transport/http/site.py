@@ -2,11 +2,13 @@
 
 import contextlib
 import logging
+import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final
 
 import msgspec
 from starlette.applications import Starlette
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
@@ -15,19 +17,35 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from workflowlookup import greenlets
 from workflowlookup.auth.authentication import METADATA, Guard
 from workflowlookup.errors import Forbidden
-from workflowlookup.transport.http import cors
+from workflowlookup.transport.http.auth_middleware import Guarded, needs_everything
+from workflowlookup.transport.http.bodies import busy, refuse
 from workflowlookup.transport.http.endpoint import Endpoint
-from workflowlookup.transport.http.fair_use import MCP, FairUse
-from workflowlookup.transport.http.gate import Guarded, needs_everything
-from workflowlookup.transport.http.limits import Limits
 from workflowlookup.transport.http.metrics import CONTENT_TYPE, Metrics
-from workflowlookup.transport.http.refusals import busy, refuse
+from workflowlookup.transport.http.rate_limits import MCP, FairUse, Limits
 from workflowlookup.web import is_allowed_host, is_allowed_origin
 
 log = logging.getLogger(__name__)
 
 PROBES: Final = ("/healthz", "/readyz")
 """What is asked by machines that call this one by its number; they are told yes or no and nothing else."""
+CORS_METHODS: Final = "GET, POST, DELETE"
+CORS_REQUEST_HEADERS: Final = (
+    "Accept",
+    "Authorization",
+    "Content-Type",
+    "Last-Event-ID",
+    "Mcp-Session-Id",
+    "MCP-Protocol-Version",
+    "Mcp-Method",
+    "Mcp-Name",
+    "traceparent",
+    "tracestate",
+)
+CORS_RESPONSE_HEADERS: Final = "Mcp-Session-Id, Retry-After, WWW-Authenticate"
+CORS_MAX_AGE_SECONDS: Final = 600
+
+_ARGUMENT_HEADER: Final = re.compile(r"mcp-param-[a-z0-9_.-]{1,100}")
+"""Headers that repeat an argument of a tool; their names depend on the tools."""
 
 
 class Site:
@@ -90,9 +108,9 @@ class Site:
             self._metrics.refuse("origin")
             app = PlainTextResponse("Pages from elsewhere may not ask: see the setting allowed_origins.\n", 403)
         elif self._limits.allowed_origins and (scope["path"] == MCP or scope["path"].startswith(METADATA)):
-            send = cors.allowing(origins, send)
-            if cors.is_preflight(scope):
-                app = cors.answer_preflight(scope)
+            send = _allow_origin(origins, send)
+            if _is_preflight(scope):
+                app = _answer_preflight(scope)
         await app(scope, receive, send)
 
 
@@ -164,3 +182,41 @@ def _in_jsonrpc(_: Request, refusal: Response) -> Response:
         if name in refusal.headers:
             response.headers[name] = refusal.headers[name]
     return response
+
+
+# ── CORS ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+#
+# Pages of the origins in the setting `allowed_origins` use MCP from a browser. A page sends its token itself, as any
+# client does: credentials of the browser (cookies) are never allowed, and the console has no CORS at all.
+
+
+def _is_preflight(scope: Scope) -> bool:
+    """Whether a browser asks what a page may send."""
+    return scope["method"] == "OPTIONS" and "access-control-request-method" in Headers(scope=scope)
+
+
+def _answer_preflight(scope: Scope) -> Response:
+    """What a page may send; `_allow_origin` adds the origin."""
+    wanted = Headers(scope=scope).get("access-control-request-headers", "").lower().split(",")
+    arguments = [name for one in wanted if _ARGUMENT_HEADER.fullmatch(name := one.strip())]
+    headers = {
+        "Access-Control-Allow-Methods": CORS_METHODS,
+        "Access-Control-Allow-Headers": ", ".join((*CORS_REQUEST_HEADERS, *arguments)),
+        "Access-Control-Max-Age": str(CORS_MAX_AGE_SECONDS),
+    }
+    return Response(status_code=204, headers=headers)
+
+
+def _allow_origin(origins: Sequence[str], send: Send) -> Send:
+    """Wrap `send` so that a page of this origin may read the response. `Vary` keeps caches from mixing up origins."""
+
+    async def send_allowing(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            headers.add_vary_header("Origin")
+            if len(origins) == 1:
+                headers["Access-Control-Allow-Origin"] = origins[0]
+                headers["Access-Control-Expose-Headers"] = CORS_RESPONSE_HEADERS
+        await send(message)
+
+    return send_allowing

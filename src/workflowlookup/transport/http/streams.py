@@ -21,7 +21,7 @@ import msgspec
 from starlette.types import Receive, Send
 
 from workflowlookup.shares import Shares
-from workflowlookup.transport.http.refusals import RETRY_SECONDS
+from workflowlookup.transport.http.bodies import RETRY_SECONDS
 
 if TYPE_CHECKING:
     from workflowlookup.protocol.jsonrpc import Request

@@ -1,14 +1,20 @@
 """The tools and what is behind them, shared by all clients of one server."""
 
+import functools
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from workflowlookup.protocol.surface import ServerSurface
+from workflowlookup.access import Access
+from workflowlookup.cache import BoundedCache
+from workflowlookup.protocol.backend import ServerSurface, Surface
 
 if TYPE_CHECKING:
     from workflowlookup.protocol.subscriptions import Listener
     from workflowlookup.store.runs_view import RunWatch
-    from workflowlookup.tools.contract import ServerServices
+    from workflowlookup.tools.contract import ServerServices, Services
+
+MAX_SURFACES: Final = 256
+"""How many callers' surfaces are kept ready."""
 
 
 class SharedSurface(ServerSurface):
@@ -99,3 +105,27 @@ class _Share:
 
     def close(self) -> None:
         self._following.remove(self)
+
+
+class Views:
+    """The surfaces of callers, made when they first come."""
+
+    def __init__(self, whole: SharedSurface) -> None:
+        self._whole = whole
+        self._surfaces: BoundedCache[Access, Surface] = BoundedCache(MAX_SURFACES)
+
+    def of(self, access: object) -> Surface:
+        """The surface of this caller. Raises `TypeError` for a request that was not authenticated."""
+        if not isinstance(access, Access):
+            raise TypeError("the request was not authenticated")
+        surface = self._surfaces.get(access)
+        if surface is None:
+            see = functools.partial(self._see, access)
+            own = None if access.is_unbound else Surface(see, tells_changes=self._whole.tells_changes)
+            surface = self._surfaces[access] = own or self._whole
+        return surface
+
+    def _see(self, access: Access) -> "Services":
+        from workflowlookup.auth.scoped import scoped  # noqa: PLC0415 - with the tools, when first asked for
+
+        return scoped(self._whole.services, access, self._whole.registry.refresh, self._whole.watch)

@@ -18,7 +18,7 @@ from support.web import HEADERS, modern, opening, routing
 from workflowlookup.shares import Shares
 from workflowlookup.transport.http import fair_use
 from workflowlookup.transport.http.bodies import has_many_values
-from workflowlookup.transport.http.fair_use import PROCESSOR_SHARE, FairUse, ProcessorTime
+from workflowlookup.transport.http.rate_limits import PROCESSOR_SHARE, FairUse, ProcessorTime
 
 PING = {"jsonrpc": "2.0", "id": 9, "method": "ping"}
 BUSY = -32012

@@ -14,10 +14,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from workflowlookup import greenlets
 from workflowlookup.access import Access
 from workflowlookup.auth.authentication import Guard
-from workflowlookup.auth.callers import CALLER
-from workflowlookup.auth.views import ACCESS
+from workflowlookup.auth.callers import ACCESS, CALLER
 from workflowlookup.store import pool
-from workflowlookup.transport.http.fair_use import FairUse
+from workflowlookup.transport.http.rate_limits import FairUse
 
 log = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ import asyncio
 
 from workflowlookup.auth.authentication import Guard
 from workflowlookup.transport.http import gate
-from workflowlookup.transport.http.gate import Guarded
+from workflowlookup.transport.http.auth_middleware import Guarded
 
 SCOPE = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": [], "client": ("127.0.0.1", 5)}
 

@@ -11,16 +11,18 @@ import types
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Final
 
+import msgspec
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from workflowlookup.auth.callers import CALLER, Proxies
 from workflowlookup.cache import BoundedCache
-from workflowlookup.errors import Overloaded
+from workflowlookup.errors import JOURNAL_SECONDS, Overloaded
 from workflowlookup.protocol.memory import MemoryMeter
 from workflowlookup.shares import MAX_CLIENTS, Holding, Rate, Shares
-from workflowlookup.transport.http.refusals import busy, refuse
+from workflowlookup.transport.http.bodies import busy, refuse
+from workflowlookup.web import LOOPBACK
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +46,26 @@ RELEASE_SECONDS: Final = 5.0
 """After costly requests, memory is returned to the system at most this often: the event loop stands still meanwhile."""
 ACTIVE_SECONDS: Final = 5.0
 """A caller that sent a request within this time counts as active."""
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings of this name."""
+
+    max_message_bytes: int
+    max_sessions: int
+    idle_seconds: float
+    requests_per_minute: int
+    allowed_hosts: tuple[str, ...]
+    allowed_origins: tuple[str, ...]
+    journal_seconds: float = JOURNAL_SECONDS
+    """How long a request waits for the journal, or for an earlier request of its session that waits for it."""
+
+
+def names_of(host: str) -> tuple[str, ...]:
+    """What a server that listens here may be called, unless the settings say otherwise."""
+    plain = host.lower().strip("[]")
+    name = f"[{plain}]" if ":" in plain else plain
+    return LOOPBACK if name in LOOPBACK else (*LOOPBACK, name)
 
 
 class NoRoomForAnswer(Exception):
