@@ -4,15 +4,13 @@ import logging
 import os
 import signal
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from support.client import Server
+from support.client import Server, Start
 from support.postgres import Postgres
-
-Start = Callable[..., Server]
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background: so would be all that tests start
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -7,17 +7,15 @@ is resident once ordinary requests have been answered again.
 import json
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.bombs import BOMBS, bombs
-from support.client import Server
+from support.client import Server, Start
 from support.make import document, step, write
-
-Start = Callable[..., Server]
 
 MAX_SECONDS = 1.0
 """Half a second for what authors and callers wrote, and half of one for reading a long message and writing the answer."""

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from support.types import JsonObject
 from workflowlookup.authoring.fixtures import Fixture, Refused, parse_fixture
 from workflowlookup.authoring.rehearsal import Coverage, rehearse
 from workflowlookup.language.building import build
@@ -21,10 +22,8 @@ from workflowlookup.language.patterns import Budget
 from workflowlookup.language.syntax import parse_yaml
 from workflowlookup.language.validation import judge as judge_by
 
-Object = dict[str, Any]
-
 BUNDLED = Path(str(files("workflowlookup"))) / "bundled"
-WORKFLOWS: dict[str, Object] = {
+WORKFLOWS: dict[str, JsonObject] = {
     file.stem: json.loads(file.read_text("utf-8")) for file in sorted(BUNDLED.glob("*.json"))
 }
 FIXTURES: dict[str, Fixture] = {
@@ -64,7 +63,7 @@ HALF_TRIED = {
 """Alternatives that no output takes, rules inside a `not`, and rules for a context in which no output is judged."""
 
 
-def judge(workflow: Object, step_id: str, output: str) -> list[str]:
+def judge(workflow: JsonObject, step_id: str, output: str) -> list[str]:
     """The messages with which an output is refused; none when it is accepted."""
     step = build(workflow).steps[step_id]
     assert isinstance(step, PromptStep)
@@ -89,7 +88,7 @@ def test_a_bundled_workflow_is_named_after_its_file_and_nothing_is_wrong_with_it
 
 
 @pytest.mark.parametrize(("workflow", "case"), CASES)
-def test_a_case_leads_where_it_says_and_its_outputs_get_their_verdicts(workflow: Object, case: Any) -> None:
+def test_a_case_leads_where_it_says_and_its_outputs_get_their_verdicts(workflow: JsonObject, case: Any) -> None:
     built = build(workflow)
 
     assert case.steps is not None
@@ -128,7 +127,7 @@ def test_every_step_has_an_honest_output_and_a_lazy_one_that_gets_a_message_of_t
 
 @pytest.mark.parametrize("filler", FILLER.values(), ids=FILLER)
 @pytest.mark.parametrize(("workflow", "step_id"), STEPS)
-def test_filler_is_refused_by_every_step(workflow: Object, step_id: str, filler: str) -> None:
+def test_filler_is_refused_by_every_step(workflow: JsonObject, step_id: str, filler: str) -> None:
     assert judge(workflow, step_id, filler) != []
 
 

@@ -7,16 +7,13 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.client import Server
+from support.client import Server, Start
 from support.make import document, loop, step, write
-
-Start = Callable[..., Server]
 
 MERGED = """\
 id: merged

@@ -1,8 +1,8 @@
 """Fixtures: houses, and tokens."""
 
 import pytest
-from house import House
 
+from auth.house import House
 from workflowlookup.store.sessions import ConsoleSessions
 from workflowlookup.store.sqlite import SqliteJournal
 from workflowlookup.store.tokens import Tokens

@@ -2,8 +2,7 @@
 
 import time
 
-from secretive import World
-
+from auth.secretive import World
 from support.web import WebClient, WebServer
 from workflowlookup.store.sqlite import SqliteJournal
 from workflowlookup.store.tokens import Tokens

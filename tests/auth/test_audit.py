@@ -6,8 +6,8 @@ import sys
 
 import httpx2
 import pytest
-from house import House
 
+from auth.house import House
 from support.web import WebServer, modern
 
 FAULTY = """

@@ -7,8 +7,8 @@ import time
 
 import httpx2
 import pytest
-from house import House
 
+from auth.house import House
 from support.web import WebServer
 from workflowlookup.console.app import ACTIONS, PAGES
 from workflowlookup.console.request import form_token

@@ -4,9 +4,9 @@ import asyncio
 import re
 
 import pytest
-from secretive import HIDDEN, OPEN, World, caller
 from starlette.applications import Starlette
 
+from auth.secretive import HIDDEN, OPEN, World, caller
 from workflowlookup.access import LOCAL, LOOPBACK
 from workflowlookup.console.app import ACTIONS, PAGES, make_routes
 from workflowlookup.console.request import Visit, form_token

@@ -8,12 +8,12 @@ import logging
 import httpx2
 import jwt
 import pytest
-from house import House
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from issuer import AUDIENCE, Issuer, part
 from starlette.requests import Request
 
+from auth.house import House
+from auth.issuer import AUDIENCE, Issuer, part
 from workflowlookup.access import Access
 from workflowlookup.auth import oauth
 from workflowlookup.auth.authentication import Guard

@@ -9,8 +9,8 @@ from pathlib import Path
 import httpx2
 import pytest
 import yaml
-from house import House
 
+from auth.house import House
 from support.client import ENVELOPE
 from support.make import document, step, write
 from support.web import modern, opening

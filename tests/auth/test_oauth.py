@@ -10,9 +10,9 @@ import warnings
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
-from issuer import AUDIENCE, Issuer, part
 from jwt.algorithms import RSAAlgorithm
 
+from auth.issuer import AUDIENCE, Issuer, part
 from workflowlookup.auth import oauth as module
 from workflowlookup.auth.oauth import KeysAway, Oauth
 

@@ -5,9 +5,9 @@ import time
 
 import httpx2
 import pytest
-from house import House
-from issuer import AUDIENCE, Issuer
 
+from auth.house import House
+from auth.issuer import AUDIENCE, Issuer
 from support.client import ENVELOPE
 from support.web import routing
 

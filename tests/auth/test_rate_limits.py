@@ -11,8 +11,8 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from house import House
 
+from auth.house import House
 from support.make import document, step, write
 from support.web import HEADERS, modern, opening, routing
 from workflowlookup.shares import Shares

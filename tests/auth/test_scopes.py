@@ -2,8 +2,8 @@
 
 import msgspec
 import pytest
-from secretive import ASKING, World, caller
 
+from auth.secretive import ASKING, World, caller
 from workflowlookup.access import LOCAL, LOOPBACK
 from workflowlookup.auth.scoped import ScopedRuns, scoped
 from workflowlookup.errors import Forbidden, SecurityError

@@ -10,8 +10,8 @@ import json
 
 import msgspec
 import pytest
-from secretive import ASKING, HIDDEN, OPEN, World, caller
 
+from auth.secretive import ASKING, HIDDEN, OPEN, World, caller
 from support.make import document, write
 from workflowlookup.access import LOCAL
 from workflowlookup.auth.scoped import ScopedCatalog, ScopedExecution, ScopedRuns, ScopedWatch, ScopedWorkflows

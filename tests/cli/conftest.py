@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-from commands import Cli
+
+from cli.commands import Cli
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from commands import Cli
 
+from cli.commands import Cli
 from support.make import document, step, write
 
 

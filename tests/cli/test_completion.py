@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from commands import Cli
+
+from cli.commands import Cli
 
 ASKING = {
     "bash": 'source "$SCRIPT"; COMP_WORDS=(workflowlookup li); COMP_CWORD=1; _workflowlookup; echo "${COMPREPLY[@]}"',

@@ -5,8 +5,8 @@ import shlex
 from pathlib import Path
 
 import pytest
-from commands import Cli
 
+from cli.commands import Cli
 from support.make import FORM, document, step, write
 from workflowlookup.settings import command_line, read_settings
 

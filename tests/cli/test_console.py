@@ -11,8 +11,8 @@ import subprocess
 import sys
 
 import pytest
-from commands import Cli
 
+from cli.commands import Cli
 from support.make import document, step, write
 from support.warm import Popen
 from workflowlookup.cli.person import AGENT_VARIABLES

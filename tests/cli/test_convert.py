@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 import yaml
-from commands import Cli
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cli.commands import Cli
 from support.make import document, loop, step, write
 from workflowlookup.cli.commands.convert import written
 from workflowlookup.language.document import is_sound

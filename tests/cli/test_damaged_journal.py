@@ -7,8 +7,8 @@ import shutil
 import sqlite3
 
 import pytest
-from commands import BOUND
 
+from cli.commands import BOUND
 from support.make import document, step
 from workflowlookup.language.building import build
 from workflowlookup.store.service import Runs

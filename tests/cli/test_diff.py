@@ -5,8 +5,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from commands import Cli
 
+from cli.commands import Cli
 from support.make import document, step, write
 
 BEFORE = document(step("one", prompt="Look.\nThen tell."), step("two", runCondition={"var": "size", "gt": 2}))

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import Cli
 
+from cli.commands import Cli
 from support.make import document, write
 from workflowlookup import __version__
 from workflowlookup.cli.checkup import examine

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import Cli
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_convert import documents
 
+from cli.commands import Cli
+from cli.test_convert import documents
 from support.make import document, write
 from workflowlookup.authoring.layout import ordered
 from workflowlookup.authoring.yaml_layout import Node, comments_of, tree_of, yaml_text

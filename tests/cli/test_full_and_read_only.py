@@ -11,8 +11,8 @@ import sys
 import time
 
 import pytest
-from commands import BOUND
 
+from cli.commands import BOUND
 from support.make import document, step
 from workflowlookup.language.building import build
 from workflowlookup.store.service import Runs

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from commands import Cli
+
+from cli.commands import Cli
 
 Shell = Callable[[str], subprocess.CompletedProcess[str]]
 DOCS = Path(__file__).parents[2] / "docs"

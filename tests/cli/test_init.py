@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from commands import Cli
 
+from cli.commands import Cli
 from workflowlookup.language.schemas import workflow_schema
 
 HERE = ".workflowlookup/workflows"

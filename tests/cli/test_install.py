@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from commands import Cli
 
+from cli.commands import Cli
 from workflowlookup import extras
 from workflowlookup.cli.clients import server_command
 

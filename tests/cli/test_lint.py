@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
-from commands import Cli
 
 import workflowlookup
+from cli.commands import Cli
 from support.make import document, step, write
 from workflowlookup.authoring.lint import CHECKS
 

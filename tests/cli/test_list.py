@@ -4,8 +4,7 @@ import json
 import re
 from pathlib import Path
 
-from commands import Cli
-
+from cli.commands import Cli
 from support.make import document, write
 
 

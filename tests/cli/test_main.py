@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from commands import Cli
 
+from cli.commands import Cli
 from support.make import document, step, write
 from workflowlookup.cli.main import COMMANDS, main
 

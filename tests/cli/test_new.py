@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from commands import Cli
+
+from cli.commands import Cli
 
 
 def walk(cli: Cli, identifier: str, *context: str) -> list[str]:

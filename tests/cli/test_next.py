@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from commands import Cli, plain
 
+from cli.commands import Cli, plain
 from support.make import document, loop, step, write
 
 RULES = [{"type": "regex", "pattern": r"^\$ \S", "message": "Show the command."}]

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from commands import Cli
 
+from cli.commands import Cli
 from support.make import document, step, write
 from workflowlookup.cli.document_paths import documents_in
 from workflowlookup.library import directory

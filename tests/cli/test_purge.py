@@ -5,8 +5,8 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from commands import Cli
 
+from cli.commands import Cli
 from support.make import document, step, write
 
 DAY = 86_400_000

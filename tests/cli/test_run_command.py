@@ -6,8 +6,8 @@ import stat
 from pathlib import Path
 
 import pytest
-from commands import Cli, plain
 
+from cli.commands import Cli, plain
 from support.make import document, loop, step, write
 
 RULES = [{"type": "contains", "value": "done", "message": "Say that it is done."}]

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import Cli, Sitting, plain
 
+from cli.commands import Cli, Sitting, plain
 from support.make import document, loop, step, write
 
 DONE = {"type": "contains", "value": "done", "message": "Say that it is done."}

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from commands import Cli, plain
 
+from cli.commands import Cli, plain
 from support.make import document, step, write
 
 

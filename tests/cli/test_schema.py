@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from commands import Cli
-
+from cli.commands import Cli
 from workflowlookup.language.schemas import WORKFLOW_SCHEMA_FILE
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import Cli
 
+from cli.commands import Cli
 from support.make import document, step, write
 from workflowlookup.authoring.fixture_text import with_edits
 from workflowlookup.authoring.yaml_layout import text_of

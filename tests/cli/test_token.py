@@ -4,7 +4,8 @@ import json
 import re
 
 import pytest
-from commands import Cli
+
+from cli.commands import Cli
 
 TOKEN = re.compile(r"wl_[A-Za-z0-9_-]{43}")
 

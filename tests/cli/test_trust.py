@@ -12,8 +12,8 @@ from typing import Any
 
 import httpx2
 import pytest
-from commands import Cli
 
+from cli.commands import Cli
 from execution.working import call, effects
 from support.client import ENVELOPE, Server
 from support.make import document, step, write

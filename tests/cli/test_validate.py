@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from commands import BOUND, Cli
 
+from cli.commands import BOUND, Cli
 from support.make import document, loop, step, write
 
 BAD_JSON = """\

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from commands import TIMEOUT, Cli
 
+from cli.commands import TIMEOUT, Cli
 from support.make import document, step, write
 from support.warm import Popen
 from workflowlookup.cli.commands.validate import Checked

@@ -13,11 +13,10 @@ from typing import Any
 
 from support.client import Server
 from support.make import document, step, write
-
-Object = dict[str, Any]
+from support.types import JsonObject
 
 WORKFLOW = "needs-a-word"
-SAID: dict[str, Object | None] = {
+SAID: dict[str, JsonObject | None] = {
     "accepted": {"action": "accept", "content": {"note": "Fine."}},
     "declined": {"action": "decline"},
     "dismissed": {"action": "cancel"},
@@ -80,13 +79,13 @@ def _is_inhabited(home: Path) -> bool:
 class RunPromises:
     """Tests over `acted`, for each `outcome` of `SAID`; a client's module makes a subclass whose name starts with Test."""
 
-    def test_each_run_asks_its_own_question_where_that_is_possible(self, acted: Object, outcome: str) -> None:
+    def test_each_run_asks_its_own_question_where_that_is_possible(self, acted: JsonObject, outcome: str) -> None:
         assert len(acted["asked"]) == (0 if SAID[outcome] is None else 2)
         for question in acted["asked"]:
             assert "one" in question["message"]
             assert question["requestedSchema"]["properties"].keys() == {"note"}
 
-    def test_the_runs_go_where_the_person_says(self, acted: Object, outcome: str) -> None:
+    def test_the_runs_go_where_the_person_says(self, acted: JsonObject, outcome: str) -> None:
         for state in acted["states"]:
             step_id = state["confirmation"]["stepId"] if "confirmation" in state else state["step"]["id"]
             assert (state["waitingFor"], step_id) == THEN[outcome]
@@ -94,15 +93,15 @@ class RunPromises:
             assert (told["runId"], told["state"], told["waitingFor"]) == (run_id, "waiting", THEN[outcome][0])
             assert told["next"]
 
-    def test_the_report_tells_it(self, acted: Object, outcome: str) -> None:
+    def test_the_report_tells_it(self, acted: JsonObject, outcome: str) -> None:
         (content,) = acted["report"]["contents"]
 
         assert (content["uri"], content["mimeType"]) == (f"run://{acted['ids'][0]}", "text/markdown")
         said = {"accepted": "Confirmed", "declined": "Not confirmed"}.get(outcome, "A person was asked")
         assert said in content["text"]
 
-    def test_who_follows_a_run_heard_of_its_changes_and_of_no_other(self, acted: Object) -> None:
+    def test_who_follows_a_run_heard_of_its_changes_and_of_no_other(self, acted: JsonObject) -> None:
         assert set(acted["heard"]) == {f"run://{acted['ids'][0]}"}
 
-    def test_nothing_on_the_wire_troubled_the_client(self, acted: Object) -> None:
+    def test_nothing_on_the_wire_troubled_the_client(self, acted: JsonObject) -> None:
         assert acted["troubles"] == []

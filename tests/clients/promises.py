@@ -9,13 +9,11 @@ out, so that what a library drops, renames or refuses shows.
 import json
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
+from support.types import JsonObject
 from workflowlookup import __version__
 from workflowlookup.language.syntax import parse_yaml
 from workflowlookup.tools.builtin import BUILTIN_TOOLS
-
-Object = dict[str, Any]
 
 MODERN = "2026-07-28"
 LATEST_HANDSHAKE = "2025-11-25"
@@ -29,7 +27,7 @@ GOOD_OUTPUT = FIXTURE["cases"][0]["outputs"]["reproduce"]["accept"][0]
 ANSWERED = "what_happens_what_did_you_expect_instead"
 """The prompt argument that stands for the first clarification prompt."""
 
-CONVERSATION: dict[str, Object] = {
+CONVERSATION: dict[str, JsonObject] = {
     "tools": {"do": "listTools"},
     "workflow_list": {"do": "callTool", "name": "workflow_list", "arguments": {}},
     "workflow_get": {"do": "callTool", "name": "workflow_get", "arguments": {"id": BUG["id"]}},
@@ -76,12 +74,12 @@ An answer is the library's result object, or `{"failure": {"code": …, "data": 
 """
 
 
-def shown(step: Object) -> Object:
+def shown(step: JsonObject) -> JsonObject:
     """A step as callers see it: its criteria are told in words, elsewhere."""
     return {name: value for name, value in step.items() if name not in ("validationCriteria", "produces")}
 
 
-def structured(result: Object) -> Object:
+def structured(result: JsonObject) -> JsonObject:
     """The structured content of a good tool result, whose text says the same."""
     assert "failure" not in result, result
     assert not result.get("isError"), result
@@ -98,18 +96,18 @@ def paragraphs(text: str) -> list[str]:
 class Promises:
     """Tests over `seen`; a client's module makes a subclass whose name starts with Test."""
 
-    def test_the_connection_has_the_version_that_the_client_should_reach(self, seen: Object, version: str) -> None:
+    def test_the_connection_has_the_version_that_the_client_should_reach(self, seen: JsonObject, version: str) -> None:
         assert seen["version"] == version
 
-    def test_the_client_knows_whom_it_talks_to(self, seen: Object) -> None:
+    def test_the_client_knows_whom_it_talks_to(self, seen: JsonObject) -> None:
         assert (seen["server"]["name"], seen["server"]["version"]) == ("workflowlookup", __version__)
         assert {"tools", "resources", "prompts", "completions"} <= seen["capabilities"].keys()
         assert seen["instructions"].startswith("Workflows lead you through a task one step at a time.")
 
-    def test_nothing_on_the_wire_troubled_the_client(self, seen: Object) -> None:
+    def test_nothing_on_the_wire_troubled_the_client(self, seen: JsonObject) -> None:
         assert seen["troubles"] == []
 
-    def test_all_tools_are_listed_with_their_schemas(self, seen: Object) -> None:
+    def test_all_tools_are_listed_with_their_schemas(self, seen: JsonObject) -> None:
         tools = seen["tools"]["tools"]
 
         names = [tool["name"] for tool in tools]
@@ -130,7 +128,7 @@ class Promises:
         for name in ("title", "description", "inputSchema", "outputSchema", "annotations"):
             assert [tool[name] for tool in tools[:10]] == [tool[name] for tool in described]
 
-    def test_workflow_list_has_every_bundled_workflow(self, seen: Object) -> None:
+    def test_workflow_list_has_every_bundled_workflow(self, seen: JsonObject) -> None:
         assert structured(seen["workflow_list"]) == {
             "workflows": [
                 {name: workflow[name] for name in ("id", "name", "description", "category", "version")}
@@ -138,14 +136,14 @@ class Promises:
             ]
         }
 
-    def test_workflow_get_shows_the_workflow_and_its_first_step(self, seen: Object) -> None:
+    def test_workflow_get_shows_the_workflow_and_its_first_step(self, seen: JsonObject) -> None:
         assert structured(seen["workflow_get"]) == {
             **{name: value for name, value in BUG.items() if name != "steps"},
             "totalSteps": len(BUG["steps"]),
             "firstStep": shown(BUG["steps"][0]),
         }
 
-    def test_workflow_next_gives_the_step_after_the_completed_one(self, seen: Object) -> None:
+    def test_workflow_next_gives_the_step_after_the_completed_one(self, seen: JsonObject) -> None:
         answer = structured(seen["workflow_next"])
 
         assert answer["step"] == shown(BUG["steps"][1])
@@ -156,15 +154,15 @@ class Promises:
         assert answer["isComplete"] is False
         assert answer["progress"] == {"completed": 1, "total": len(BUG["steps"])}
 
-    def test_a_step_that_is_null_passes_the_clients_schema_check(self, seen: Object) -> None:
+    def test_a_step_that_is_null_passes_the_clients_schema_check(self, seen: JsonObject) -> None:
         answer = structured(seen["workflow_next at the end"])
 
         assert (answer["step"], answer["isComplete"]) == (None, True)
 
-    def test_workflow_validate_accepts_a_good_output(self, seen: Object) -> None:
+    def test_workflow_validate_accepts_a_good_output(self, seen: JsonObject) -> None:
         assert structured(seen["workflow_validate good"]) == {"valid": True, "issues": [], "suggestions": []}
 
-    def test_workflow_validate_says_what_a_bad_output_lacks(self, seen: Object) -> None:
+    def test_workflow_validate_says_what_a_bad_output_lacks(self, seen: JsonObject) -> None:
         verdict = structured(seen["workflow_validate bad"])
 
         too_short, no_symptom, *_ = BUG["steps"][0]["validationCriteria"]["and"]
@@ -172,12 +170,12 @@ class Promises:
         assert verdict["issues"][:2] == [too_short["message"], no_symptom["message"]]
         assert "Add at least 139 more characters (now 11, at least 150 are needed)." in verdict["suggestions"]
 
-    def test_workflow_validate_json_accepts_a_bundled_document(self, seen: Object) -> None:
+    def test_workflow_validate_json_accepts_a_bundled_document(self, seen: JsonObject) -> None:
         verdict = structured(seen["workflow_validate_json"])
 
         assert (verdict["valid"], verdict["issues"]) == (True, [])
 
-    def test_an_unknown_workflow_is_a_tool_error_that_says_what_to_do(self, seen: Object) -> None:
+    def test_an_unknown_workflow_is_a_tool_error_that_says_what_to_do(self, seen: JsonObject) -> None:
         result = seen["unknown workflow"]
 
         assert result.get("isError") is True, result
@@ -187,14 +185,14 @@ class Promises:
             "Call workflow_list to see every id."
         )
 
-    def test_arguments_that_do_not_fit_are_a_tool_error_that_names_them(self, seen: Object) -> None:
+    def test_arguments_that_do_not_fit_are_a_tool_error_that_names_them(self, seen: JsonObject) -> None:
         result = seen["unfit arguments"]
 
         assert result.get("isError") is True, result
         (block,) = result["content"]
         assert block["text"] == "Invalid params. unknown field 'workflow'; id is required"
 
-    def test_an_unknown_tool_is_a_protocol_error(self, seen: Object) -> None:
+    def test_an_unknown_tool_is_a_protocol_error(self, seen: JsonObject) -> None:
         assert seen["unknown tool"]["failure"] == {
             "code": -32602,
             "data": {
@@ -204,7 +202,7 @@ class Promises:
             },
         }
 
-    def test_the_schema_the_recent_runs_and_every_workflow_are_resources(self, seen: Object) -> None:
+    def test_the_schema_the_recent_runs_and_every_workflow_are_resources(self, seen: JsonObject) -> None:
         resources = seen["resources"]["resources"]
 
         assert [(resource["uri"], resource["title"], resource["mimeType"]) for resource in resources] == [
@@ -213,7 +211,7 @@ class Promises:
             *((f"workflow://{workflow['id']}", workflow["name"], "text/markdown") for workflow in WORKFLOWS),
         ]
 
-    def test_a_workflow_is_read_as_markdown(self, seen: Object) -> None:
+    def test_a_workflow_is_read_as_markdown(self, seen: JsonObject) -> None:
         (content,) = seen["workflow resource"]["contents"]
 
         assert (content["uri"], content["mimeType"]) == ("workflow://bug-investigation", "text/markdown")
@@ -224,20 +222,20 @@ class Promises:
         ]
         assert BUG["steps"][0]["prompt"] in content["text"]
 
-    def test_the_schema_is_read_whole(self, seen: Object) -> None:
+    def test_the_schema_is_read_whole(self, seen: JsonObject) -> None:
         (content,) = seen["schema resource"]["contents"]
 
         assert (content["uri"], content["mimeType"]) == ("workflow-schema://current", "application/schema+json")
         schema = (PACKAGE / "language" / "workflow.schema.json").read_text("utf-8")
         assert json.loads(content["text"]) == json.loads(schema)
 
-    def test_an_unknown_resource_is_refused_by_its_address(self, seen: Object, missing_resource: int) -> None:
+    def test_an_unknown_resource_is_refused_by_its_address(self, seen: JsonObject, missing_resource: int) -> None:
         assert seen["unknown resource"]["failure"] == {
             "code": missing_resource,
             "data": {"uri": "workflow://bug-investigatoin"},
         }
 
-    def test_templates_lead_to_every_workflow_and_every_run(self, seen: Object) -> None:
+    def test_templates_lead_to_every_workflow_and_every_run(self, seen: JsonObject) -> None:
         templates = seen["templates"]["resourceTemplates"]
 
         assert [(template["uriTemplate"], template["name"], template["mimeType"]) for template in templates] == [
@@ -246,7 +244,7 @@ class Promises:
             ("run://{id}/result{?from,length,step}", "run-result", "application/json"),
         ]
 
-    def test_every_workflow_is_a_prompt_with_its_questions_as_arguments(self, seen: Object) -> None:
+    def test_every_workflow_is_a_prompt_with_its_questions_as_arguments(self, seen: JsonObject) -> None:
         prompts = {prompt["name"]: prompt for prompt in seen["prompts"]["prompts"]}
 
         assert list(prompts) == [workflow["id"] for workflow in WORKFLOWS]
@@ -255,7 +253,7 @@ class Promises:
         assert arguments[0]["name"] == ANSWERED
         assert not any(argument["required"] for argument in arguments)
 
-    def test_a_prompt_carries_the_answer_given_as_its_argument(self, seen: Object) -> None:
+    def test_a_prompt_carries_the_answer_given_as_its_argument(self, seen: JsonObject) -> None:
         (message,) = seen["prompt"]["messages"]
 
         assert seen["prompt"]["description"] == BUG["description"]
@@ -267,7 +265,7 @@ class Promises:
             "Ask me these first, if the answers matter:\n" + "\n".join(f"- {question}" for question in asked),
         ]
 
-    def test_a_workflow_id_is_completed_beginnings_first(self, seen: Object) -> None:
+    def test_a_workflow_id_is_completed_beginnings_first(self, seen: JsonObject) -> None:
         ids = [workflow["id"] for workflow in WORKFLOWS if "in" in workflow["id"]]
         wanted = sorted(ids, key=lambda name: not name.startswith("in"))
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from mcp import Client, StdioServerParameters
 from mcp_types import ToolListChangedNotification
-from test_typescript_sdk import FOLDER, node, packages
 
+from clients.test_typescript_sdk import FOLDER, node, packages
 from support.make import document, settings_file, step, write
 from upstream.upstreams import McpUpstream
 

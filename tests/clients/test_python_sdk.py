@@ -12,14 +12,15 @@ from mcp import Client, MCPError, StdioServerParameters
 from mcp_types import ElicitResult, ResourceTemplateReference, ResourceUpdatedNotification
 from pydantic import BaseModel
 
-pytest.register_assert_rewrite("promises", "confirming")  # so that their asserts explain themselves
+pytest.register_assert_rewrite("clients.promises", "clients.confirming")  # so that their asserts explain themselves
 
-from confirming import NEVER, SAID, WORKFLOW, RunPromises, places_after_a_kill, settle  # noqa: E402 - see above
-from promises import CONVERSATION, LATEST_HANDSHAKE, MODERN, Object, Promises  # noqa: E402 - see above
+from clients.confirming import NEVER, SAID, WORKFLOW, RunPromises, places_after_a_kill, settle  # noqa: E402 - see above
+from clients.promises import CONVERSATION, LATEST_HANDSHAKE, MODERN, Promises  # noqa: E402 - see above
+from support.types import JsonObject  # noqa: E402 - see above
 
 TIMEOUT = 30.0
 
-Ask = Callable[[Client, Object], Awaitable[BaseModel]]
+Ask = Callable[[Client, JsonObject], Awaitable[BaseModel]]
 
 ASK: dict[str, Ask] = {
     "listTools": lambda client, _: client.list_tools(),
@@ -46,14 +47,14 @@ def plain(model: BaseModel) -> Any:
     return model.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
 
-async def answer(client: Client, question: Object) -> Object:
+async def answer(client: Client, question: JsonObject) -> JsonObject:
     try:
         return plain(await ASK[question["do"]](client, question))
     except MCPError as error:
         return {"failure": {"code": error.error.code, "data": error.error.data}}
 
 
-async def converse(home: Path, mode: str) -> Object:
+async def converse(home: Path, mode: str) -> JsonObject:
     troubles: list[str] = []
 
     async def notice(message: object) -> None:
@@ -92,7 +93,7 @@ def missing_resource(mode: str) -> int:
 
 
 @pytest.fixture(scope="module")
-def seen(mode: str, tmp_path_factory: pytest.TempPathFactory) -> Object:
+def seen(mode: str, tmp_path_factory: pytest.TempPathFactory) -> JsonObject:
     return asyncio.run(converse(tmp_path_factory.mktemp(mode), mode))
 
 
@@ -101,7 +102,7 @@ class TestPythonSdk(Promises):
 
 
 def test_a_subscription_is_acknowledged_and_can_be_left(tmp_path: Path) -> None:
-    async def listen() -> tuple[Object, list[str]]:
+    async def listen() -> tuple[JsonObject, list[str]]:
         async with asyncio.timeout(TIMEOUT), Client(server(tmp_path)) as client:
             async with client.listen(tools_list_changed=True) as subscription:
                 honored = plain(subscription.honored)
@@ -122,9 +123,9 @@ def test_calls_in_flight_together_get_each_its_own_answer(tmp_path: Path) -> Non
     assert asyncio.run(call()) == wanted
 
 
-async def advance(home: Path, mode: str, said: Object | None) -> Object:
+async def advance(home: Path, mode: str, said: JsonObject | None) -> JsonObject:
     """Two runs at once, as `confirming` tells it."""
-    asked: list[Object] = []
+    asked: list[JsonObject] = []
     heard: list[str] = []
     both_are_open = asyncio.Event()
 
@@ -142,7 +143,7 @@ async def advance(home: Path, mode: str, said: Object | None) -> Object:
         if isinstance(message, ResourceUpdatedNotification):
             heard.append(str(message.params.uri))
 
-    async def call(client: Client, tool: str, **arguments: Any) -> Object:
+    async def call(client: Client, tool: str, **arguments: Any) -> JsonObject:
         return (await client.call_tool(tool, arguments)).structured_content
 
     async def follow(client: Client, uri: str, followed: asyncio.Event) -> None:
@@ -190,7 +191,7 @@ def outcome(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def acted(mode: str, outcome: str, tmp_path_factory: pytest.TempPathFactory) -> Object:
+def acted(mode: str, outcome: str, tmp_path_factory: pytest.TempPathFactory) -> JsonObject:
     return asyncio.run(advance(tmp_path_factory.mktemp("runs"), mode, SAID[outcome]))
 
 

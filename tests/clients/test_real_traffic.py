@@ -6,16 +6,13 @@ oldest after the specification.
 """
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from support.client import Server
+from support.client import Server, Start
+from support.types import JsonObject
 from workflowlookup import __version__
-
-Object = dict[str, Any]
-Start = Callable[..., Server]
 
 TOOLS = ["workflow_list", "workflow_get", "workflow_next", "workflow_validate", "workflow_validate_json"]
 TOOLS += ["workflow_start", "workflow_submit", "workflow_status", "workflow_runs", "workflow_cancel"]
@@ -113,7 +110,7 @@ HANDSHAKES = {
 }
 
 
-def exchange(server: Server, message: Object) -> Object:
+def exchange(server: Server, message: JsonObject) -> JsonObject:
     """The result of a message that is sent as it stands."""
     server.send(message)
     reply = server.receive()
@@ -122,18 +119,18 @@ def exchange(server: Server, message: Object) -> Object:
     return reply["result"]
 
 
-def shake_hands(server: Server, params: Object) -> Object:
+def shake_hands(server: Server, params: JsonObject) -> JsonObject:
     """As the TypeScript SDK does it: the first id is 0, and what comes after has no `params`."""
     result = exchange(server, {"method": "initialize", "params": params, "jsonrpc": "2.0", "id": 0})
     server.send({"method": "notifications/initialized", "jsonrpc": "2.0"})
     return result
 
 
-def names(result: Object) -> list[str]:
+def names(result: JsonObject) -> list[str]:
     return [tool["name"] for tool in result["tools"]]
 
 
-def modern(method: str, identifier: int | str, **params: Any) -> Object:
+def modern(method: str, identifier: int | str, **params: Any) -> JsonObject:
     """A request as Claude Code makes it in the envelope era."""
     meta = {**CLAUDE_CODE_ENVELOPE, "progressToken": identifier}
     return {"method": method, "params": {**params, "_meta": meta}, "jsonrpc": "2.0", "id": identifier}

@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 
 from support.npm import install
+from support.types import JsonObject
 
-pytest.register_assert_rewrite("promises", "confirming")  # so that their asserts explain themselves
+pytest.register_assert_rewrite("clients.promises", "clients.confirming")  # so that their asserts explain themselves
 
-from confirming import NEVER, SAID, WORKFLOW, RunPromises, places_after_a_kill, settle  # noqa: E402 - see above
-from promises import CONVERSATION, LATEST_HANDSHAKE, MODERN, Object, Promises  # noqa: E402 - see above
+from clients.confirming import NEVER, SAID, WORKFLOW, RunPromises, places_after_a_kill, settle  # noqa: E402 - see above
+from clients.promises import CONVERSATION, LATEST_HANDSHAKE, MODERN, Promises  # noqa: E402 - see above
 
 FOLDER = Path(__file__).parent / "typescript"
 OLDEST_NODE = {"v1": 18, "v2-legacy": 20, "v2-auto": 20, "v2-pinned": 20}
@@ -61,18 +62,20 @@ def missing_resource(client: str) -> int:
 
 
 @pytest.fixture(scope="module")
-def seen(client: str, node: tuple[str, int], packages: None, tmp_path_factory: pytest.TempPathFactory) -> Object:
+def seen(client: str, node: tuple[str, int], packages: None, tmp_path_factory: pytest.TempPathFactory) -> JsonObject:
     home = tmp_path_factory.mktemp(client)
     return hold(node, client, home, {"HOME": str(home)}, {"conversation": CONVERSATION})
 
 
-def told(home: Path, environment: dict[str, str], request: Object) -> str:
+def told(home: Path, environment: dict[str, str], request: JsonObject) -> str:
     """What `scenario.mjs` reads; the environment is added to the few variables that the libraries hand on."""
     command = {"command": sys.executable, "args": ["-m", "workflowlookup", "serve"]}
     return json.dumps({"server": {**command, "cwd": str(home), "env": environment}, **request})
 
 
-def hold(node: tuple[str, int], client: str, home: Path, environment: dict[str, str], request: Object) -> Object:
+def hold(
+    node: tuple[str, int], client: str, home: Path, environment: dict[str, str], request: JsonObject
+) -> JsonObject:
     """What the client saw in one scenario."""
     done = subprocess.run(
         [node[0], "scenario.mjs", client],
@@ -99,7 +102,7 @@ def outcome(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="module")
 def acted(
     client: str, outcome: str, node: tuple[str, int], packages: None, tmp_path_factory: pytest.TempPathFactory
-) -> Object:
+) -> JsonObject:
     home = tmp_path_factory.mktemp(client)
     return hold(node, client, home, settle(home), {"runs": {"workflow": WORKFLOW, "said": SAID[outcome]}})
 

@@ -13,12 +13,15 @@ import json
 import os
 import re
 import sys
+from pathlib import Path
 from typing import Any, ClassVar
 
 import msgspec
-import tasks
-from fixtures import ANSWERS, NEEDS, PROMPTS, QUESTIONS, RESOURCES, ROUNDS, SCHEMAS, TEMPLATE, TOOLS, text
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from conformance import tasks
+from conformance.fixtures import ANSWERS, NEEDS, PROMPTS, QUESTIONS, RESOURCES, ROUNDS, SCHEMAS, TEMPLATE, TOOLS, text
 from workflowlookup.app import serve_http
 from workflowlookup.errors import InvalidParams, MissingClientCapability, ResourceNotFound
 from workflowlookup.protocol import jsonrpc

@@ -7,7 +7,7 @@ import datetime as dt
 import itertools
 from typing import Any
 
-from fixtures import NAME, WORD, ask, form, text
+from conformance.fixtures import NAME, WORD, ask, form, text
 
 EXTENSION = "io.modelcontextprotocol/tasks"
 REQUIRED = ("failing_job", "test_tool_with_task")

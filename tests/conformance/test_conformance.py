@@ -9,8 +9,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tasks import documents
 
+from conformance.tasks import documents
 from support.make import settings_file, write
 from support.npm import LOOSELY, install, node_for
 from support.web import WebServer

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from sites import Served, Site, Window
 from starlette.testclient import TestClient
 
+from console.sites import Served, Site, Window
 from support.npm import install
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 import uvicorn
 from starlette.applications import Starlette
-from story import furnish_journal, furnish_library
 
+from console.story import furnish_journal, furnish_library
 from workflowlookup.access import Access
 from workflowlookup.app import make_catalog, make_runs, make_services
 from workflowlookup.auth.backends import SharedSurface, Views

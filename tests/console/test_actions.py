@@ -3,7 +3,8 @@
 import re
 
 import pytest
-from sites import token
+
+from console.sites import token
 
 
 def form(client, run_id, **fields):

@@ -3,8 +3,8 @@
 import re
 
 import pytest
-from sites import token
 
+from console.sites import token
 from support.make import document, step, write
 from workflowlookup.language.building import build
 from workflowlookup.runs.server_calls import CallFailure

@@ -3,9 +3,9 @@
 import re
 
 import pytest
-from sites import session_of, token
 from starlette.testclient import TestClient
 
+from console.sites import session_of, token
 from workflowlookup.app import make_services
 from workflowlookup.console.local import Local
 from workflowlookup.console.request import form_token

@@ -4,8 +4,8 @@ import asyncio
 import json
 
 import pytest
-from sites import VIEWERS
 
+from console.sites import VIEWERS
 from support.make import document, step
 from workflowlookup.console.request import Refused
 from workflowlookup.console.run_pages import events

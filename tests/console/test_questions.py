@@ -3,8 +3,8 @@
 import re
 
 import pytest
-from sites import token
 
+from console.sites import token
 from support.make import FORM, document, step
 from workflowlookup.language.building import build
 

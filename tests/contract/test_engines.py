@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
-from journaling import URLS
 
+from contract.journaling import URLS
 from support.warm import Popen
 from workflowlookup.errors import StorageError
 from workflowlookup.execution.engine import Limits, engine_of

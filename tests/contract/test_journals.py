@@ -5,8 +5,8 @@ import threading
 
 import msgspec
 import pytest
-from journaling import URLS, WORKFLOW, Store, at_once, begin, call, submit
 
+from contract.journaling import URLS, WORKFLOW, Store, at_once, begin, call, submit
 from support.make import document, step
 from workflowlookup.errors import RunStateError, StorageError
 from workflowlookup.language.building import build

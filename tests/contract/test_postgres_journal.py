@@ -2,8 +2,8 @@
 
 import psycopg
 import pytest
-from journaling import Store, begin, submit
 
+from contract.journaling import Store, begin, submit
 from workflowlookup.errors import StorageError
 from workflowlookup.store.postgres import PostgresJournal
 

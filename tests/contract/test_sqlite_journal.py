@@ -7,8 +7,8 @@ import sqlite3
 import stat
 
 import pytest
-from journaling import Store, at_once, begin, call, submit
 
+from contract.journaling import Store, at_once, begin, call, submit
 from workflowlookup.errors import StorageError
 from workflowlookup.store.journal import Query
 from workflowlookup.store.migrations import MIGRATIONS

@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import Any
 
 from support import make
+from support.types import JsonObject
 from workflowlookup.language.syntax import parse_yaml
 
 FOLDER = Path(__file__).parent
 KINDS = ("holds", "fails", "passes", "issues", "refused", "fills", "leads", "walks", "judges", "finds", "forms")
-Object = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,7 @@ class Row:
         """What follows the name, for the kinds that are lists."""
         return self.content[1:]
 
-    def document(self) -> Object:
+    def document(self) -> JsonObject:
         """The document that the row is about, under the row's own id."""
         match self.kind:
             case "holds" | "fails":
@@ -60,7 +60,7 @@ class Row:
                 return make.document(*steps, **{"identifier": self.identifier, **self.content.get("workflow", {})})
 
 
-def everywhere(condition: Any) -> list[Object]:
+def everywhere(condition: Any) -> list[JsonObject]:
     """The condition in each place that has conditions."""
     return [
         make.step("guarded", runCondition=condition),
@@ -74,12 +74,12 @@ def everywhere(condition: Any) -> list[Object]:
     ]
 
 
-def filled_everywhere(text: str) -> Object:
+def filled_everywhere(text: str) -> JsonObject:
     """The text in each place that has templates, but for calls."""
     return {"id": "told", "title": text, "prompt": text, "agentRole": f"You know: {text}", "guidance": [text]}
 
 
-def short_step(step: Any) -> Object:
+def short_step(step: Any) -> JsonObject:
     """A step with what the row left out."""
     if isinstance(step, str):
         return make.step(step)

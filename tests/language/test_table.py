@@ -9,9 +9,10 @@ import json
 import msgspec
 import pytest
 
-from language.tables import FOLDER, KINDS, ROWS, Object, Row
+from language.tables import FOLDER, KINDS, ROWS, Row
 from support.client import Server
 from support.make import check_of, write
+from support.types import JsonObject
 from workflowlookup.errors import WorkflowLookupError
 from workflowlookup.language.building import build
 from workflowlookup.language.conditions import OPERATORS, evaluate
@@ -286,23 +287,23 @@ def test_process_forms(server: Server, row: Row):
 # ── what a row expects, and what came ───────────────────────────────────────────────────────────────────────────
 
 
-def judged(row: Row) -> tuple[object, str, list[str], Object]:
+def judged(row: Row) -> tuple[object, str, list[str], JsonObject]:
     criteria, output, *more = row.cells
     issues = more.pop(0) if row.kind == "issues" else []
     return criteria, output, issues, more[0] if more else {}
 
 
-def judging(row: Row, output: str, context: Object) -> Object:
+def judging(row: Row, output: str, context: JsonObject) -> JsonObject:
     return {"workflowId": row.identifier, "stepId": "judged", "output": output, "context": context}
 
 
-def ask_next(server: Server, row: Row, completed: list[str], context: Object) -> Object:
+def ask_next(server: Server, row: Row, completed: list[str], context: JsonObject) -> JsonObject:
     return server.result(
         "workflow_next", {"workflowId": row.identifier, "completedSteps": completed, "context": context}
     )
 
 
-def expected_answer(row: Row) -> Object:
+def expected_answer(row: Row) -> JsonObject:
     """`next` (null: complete, or `missing` has by variable what was found), and of `step`, `prompt`, `hint`, `confirm`,
     `criteria`, `progress`, `skipped` what the row has.
 
@@ -314,7 +315,7 @@ def expected_answer(row: Row) -> Object:
 _QUESTION = ("name", "steps", "workflow", "completed", "context")
 
 
-def shown(row: Row, answer: Object) -> Object:
+def shown(row: Row, answer: JsonObject) -> JsonObject:
     """The parts of an answer that the row speaks of."""
     step, guidance = answer["step"] or {}, answer["guidance"]
     found = {
@@ -340,7 +341,7 @@ def shown(row: Row, answer: Object) -> Object:
     return {key: value for key, value in found.items() if key in expected_answer(row)}
 
 
-def core_answer(row: Row, completed: list[str]) -> Object:
+def core_answer(row: Row, completed: list[str]) -> JsonObject:
     """What the core says, in the form of the tool's answer."""
     workflow = build(row.document())
     found = next_step(workflow, completed, row.content.get("context", {}), Budget())

@@ -1,8 +1,8 @@
 """Steps that the server does by itself: what a call leads to, how often it is tried, and what is left when it ends."""
 
 import pytest
-from test_advance import Story
 
+from runs.test_advance import Story
 from support.make import document, loop, step
 from workflowlookup.errors import RunStateError
 from workflowlookup.language.building import build

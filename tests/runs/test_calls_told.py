@@ -1,8 +1,8 @@
 """What is said of steps with a call: to agents without a run, in pictures, reports, reasons, figures and comparisons."""
 
 import pytest
-from test_calls import Calling, call
 
+from runs.test_calls import Calling, call
 from support.make import document, loop, step
 from workflowlookup.authoring.compare import compare
 from workflowlookup.authoring.fixtures import parse_fixture

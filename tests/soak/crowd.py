@@ -14,6 +14,7 @@ import httpx2
 from replicas.fleet import Sender, reply_of
 from support.client import ENVELOPE
 from support.make import document, step, write
+from support.types import JsonObject
 from support.web import HEADERS, routing
 from workflowlookup.runs.events import CallBegun, OutputAccepted
 from workflowlookup.runs.run import State, fold
@@ -25,7 +26,6 @@ READ_PAUSE_SECONDS = 0.05
 REFUSED = "503 with Retry-After"
 UNKNOWN = "outcome unknown"
 """Two of the reasons for which a request is sent again: nothing was changed, or nobody knows whether it was."""
-Object = dict[str, Any]
 
 
 def write_library(directory: Path) -> None:
@@ -110,7 +110,7 @@ class Member:
             outputs[step_id] = output
         await self._tool("workflow_status", runId=run)
 
-    async def _tool(self, name: str, **arguments: Any) -> Object:
+    async def _tool(self, name: str, **arguments: Any) -> JsonObject:
         begun = time.monotonic()
         while True:
             problem = await self._try(name, arguments)
@@ -120,12 +120,12 @@ class Member:
             self._ledger.troubles.append((time.monotonic(), problem))
             await asyncio.sleep(random.uniform(0.1, 0.5))
 
-    async def _try(self, name: str, arguments: Object) -> Object | str:
+    async def _try(self, name: str, arguments: JsonObject) -> JsonObject | str:
         """What a tool gave; or in a word why it gave nothing, this time."""
         try:
             if not self._is_modern and not self._session:
                 await self._initialize()
-            params: Object = {"name": name, "arguments": arguments}
+            params: JsonObject = {"name": name, "arguments": arguments}
             if self._is_modern:
                 params["_meta"] = ENVELOPE
             response, reply = await self._request("tools/call", params)
@@ -144,11 +144,11 @@ class Member:
             return "cut off"
         result = reply.get("result")
         if result is not None and not result.get("isError"):
-            told: Object = result["structuredContent"]
+            told: JsonObject = result["structuredContent"]
             return told
         return self._judge(name, arguments, json.dumps(reply))
 
-    def _judge(self, name: str, arguments: Object, told: str) -> str:
+    def _judge(self, name: str, arguments: JsonObject, told: str) -> str:
         """A refusal is honest when it says that the journal is away, or that the server is stopping."""
         if "Nobody can say whether it was stored" in told:
             return UNKNOWN
@@ -172,7 +172,7 @@ class Member:
         else:
             raise httpx2.ReadError(f"no session: {response.status_code}")
 
-    async def _request(self, method: str, params: Object) -> tuple[httpx2.Response, Object]:
+    async def _request(self, method: str, params: JsonObject) -> tuple[httpx2.Response, JsonObject]:
         message = {"jsonrpc": "2.0", "id": next(self._ids), "method": method, "params": params}
         headers = self._session | routing(message)
         response = await self._sender.post(json.dumps(message).encode(), headers)

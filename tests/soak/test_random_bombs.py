@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from support.client import Server
+from support.client import Server, Start
 from support.journey import IS_SOAK
 from support.make import document, loop, step
-from test_bombs import MAX_SECONDS, SLOW, Start, processor_seconds
+from test_bombs import MAX_SECONDS, SLOW, processor_seconds
 
 SEEDS = range(300 if IS_SOAK else 10)
 MAX_BYTES = 1 << 20

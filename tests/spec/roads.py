@@ -9,10 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 from support.client import Server
+from support.types import JsonObject
 from workflowlookup import __version__
 
-Object = dict[str, Any]
-Start = Callable[..., Server]
 """The fixture `start` of `tests/conftest.py`."""
 Publish = Callable[..., str]
 """The fixture `publish` of `conftest.py`."""
@@ -27,31 +26,31 @@ SERVER_INFO = {
 TOOLS = ["workflow_list", "workflow_get", "workflow_next", "workflow_validate", "workflow_validate_json"]
 
 
-def success(result: Any) -> Object:
+def success(result: Any) -> JsonObject:
     return {"result": result}
 
 
-def failure(code: int, message: str, data: Any) -> Object:
+def failure(code: int, message: str, data: Any) -> JsonObject:
     return {"error": {"code": code, "message": message, "data": data}}
 
 
-def invalid_params(details: str) -> Object:
+def invalid_params(details: str) -> JsonObject:
     return failure(-32602, "Invalid params", {"details": details})
 
 
-def by_name(server: Server, tool: str, arguments: Any) -> Object:
+def by_name(server: Server, tool: str, arguments: Any) -> JsonObject:
     """The tool's name as the method, as in the spec."""
     return server.request(tool, arguments)
 
 
-def through_tools_call(server: Server, tool: str, arguments: Any) -> Object:
+def through_tools_call(server: Server, tool: str, arguments: Any) -> JsonObject:
     """`tools/call` after a handshake: refusals are results too."""
     reply = server.request("tools/call", {"name": tool, "arguments": arguments})
     assert reply.keys() == {"result"}, reply
     return unwrap(reply["result"])
 
 
-def in_the_envelope(server: Server, tool: str, arguments: Any) -> Object:
+def in_the_envelope(server: Server, tool: str, arguments: Any) -> JsonObject:
     """`tools/call` without a handshake, in the envelope of 2026-07-28."""
     reply = server.modern("tools/call", {"name": tool, "arguments": arguments})
     assert reply.keys() == {"result"}, reply
@@ -61,7 +60,7 @@ def in_the_envelope(server: Server, tool: str, arguments: Any) -> Object:
     return unwrap(result)
 
 
-def unwrap(result: Object) -> Object:
+def unwrap(result: JsonObject) -> JsonObject:
     """The answer inside a result of `tools/call`: the text is the JSON of the structured content, or says what is wrong."""
     structured, (content,) = result["structuredContent"], result["content"]
     assert content == {"type": "text", "text": content["text"]}
@@ -91,7 +90,7 @@ class Ask:
         if version:
             server.initialize(version)
 
-    def __call__(self, tool: str, arguments: Any = None) -> Object:
+    def __call__(self, tool: str, arguments: Any = None) -> JsonObject:
         """The whole reply."""
         return self._road(self._server, tool, arguments)
 
@@ -100,7 +99,7 @@ class Ask:
         assert "error" not in reply, reply
         return reply["result"]
 
-    def error(self, tool: str, arguments: Any = None) -> Object:
+    def error(self, tool: str, arguments: Any = None) -> JsonObject:
         reply = self(tool, arguments)
         assert "error" in reply, reply
         return reply["error"]

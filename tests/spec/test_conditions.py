@@ -7,21 +7,21 @@ import pytest
 
 from spec.roads import Ask, Publish
 from support.make import step
+from support.types import JsonObject
 
-Object = dict[str, Any]
-Holds = Callable[[Object, Object], bool]
+Holds = Callable[[JsonObject, JsonObject], bool]
 
 
 @pytest.fixture(params=["runCondition", "rule"])
 def holds(request: pytest.FixtureRequest, ask: Ask, publish: Publish) -> Holds:
     """Whether a condition holds in a context: the step is handed out, or the rule that always fails applies."""
 
-    def is_handed_out(condition: Object, context: Object) -> bool:
+    def is_handed_out(condition: JsonObject, context: JsonObject) -> bool:
         workflow = publish(step("conditional", runCondition=condition), step("always"))
         told = ask.result("workflow_next", {"workflowId": workflow, "completedSteps": [], "context": context})
         return bool(told["step"]["id"] == "conditional")
 
-    def applies(condition: Object, context: Object) -> bool:
+    def applies(condition: JsonObject, context: JsonObject) -> bool:
         rule = {"type": "contains", "value": "not in the output", "message": "Fails.", "condition": condition}
         workflow = publish(step("only-step", validationCriteria=[rule]))
         verdict = ask.result(
@@ -33,7 +33,7 @@ def holds(request: pytest.FixtureRequest, ask: Ask, publish: Publish) -> Holds:
     return is_handed_out if request.param == "runCondition" else applies
 
 
-def on(**operators: Any) -> Object:
+def on(**operators: Any) -> JsonObject:
     return {"var": "x", **operators}
 
 
@@ -63,7 +63,7 @@ def on(**operators: Any) -> Object:
         ([1, 2], {"x": [2, 1]}, False),
     ],
 )
-def test_equals_compares_as_a_person_means_it(holds: Holds, value: Any, context: Object, expected: bool) -> None:
+def test_equals_compares_as_a_person_means_it(holds: Holds, value: Any, context: JsonObject, expected: bool) -> None:
     assert holds(on(equals=value), context) is expected
 
 
@@ -81,7 +81,7 @@ def test_equals_compares_as_a_person_means_it(holds: Holds, value: Any, context:
     ],
 )
 def test_not_equals_is_the_opposite_and_holds_for_what_is_missing(
-    holds: Holds, value: Any, context: Object, expected: bool
+    holds: Holds, value: Any, context: JsonObject, expected: bool
 ) -> None:
     assert holds(on(not_equals=value), context) is expected
 
@@ -126,7 +126,7 @@ def test_numbers_are_compared_below_at_and_above(
 )
 @pytest.mark.parametrize("operator", ["gt", "gte", "lt", "lte"])
 @pytest.mark.parametrize("context", [{}, {"x": None}, {"x": True}, {"x": "many"}, {"x": ""}, {"x": [5]}, {"x": {}}])
-def test_what_is_no_number_is_in_no_order(holds: Holds, operator: str, context: Object) -> None:
+def test_what_is_no_number_is_in_no_order(holds: Holds, operator: str, context: JsonObject) -> None:
     assert holds(on(**{operator: 0}), context) is False
 
 
@@ -149,7 +149,7 @@ CONTEXTS = [
         ({"and": [IS_LARGE, {"and": [IS_EXPERT]}]}, [False, False, False, True]),
     ],
 )
-def test_and_holds_when_all_conditions_do(holds: Holds, condition: Object, expected: list[bool]) -> None:
+def test_and_holds_when_all_conditions_do(holds: Holds, condition: JsonObject, expected: list[bool]) -> None:
     assert [holds(condition, context) for context in CONTEXTS] == expected
 
 
@@ -163,7 +163,7 @@ def test_and_holds_when_all_conditions_do(holds: Holds, condition: Object, expec
         ({"or": [{"and": [IS_LARGE, IS_EXPERT]}, {"not": IS_LARGE}]}, [True, True, False, True]),
     ],
 )
-def test_or_holds_when_one_condition_does(holds: Holds, condition: Object, expected: list[bool]) -> None:
+def test_or_holds_when_one_condition_does(holds: Holds, condition: JsonObject, expected: list[bool]) -> None:
     assert [holds(condition, context) for context in CONTEXTS] == expected
 
 
@@ -177,7 +177,7 @@ def test_or_holds_when_one_condition_does(holds: Holds, condition: Object, expec
         ({"not": {"var": "missing", "equals": 1}}, [True, True, True, True]),
     ],
 )
-def test_not_holds_when_the_condition_does_not(holds: Holds, condition: Object, expected: list[bool]) -> None:
+def test_not_holds_when_the_condition_does_not(holds: Holds, condition: JsonObject, expected: list[bool]) -> None:
     assert [holds(condition, context) for context in CONTEXTS] == expected
 
 
@@ -212,6 +212,6 @@ def test_not_holds_when_the_condition_does_not(holds: Holds, condition: Object, 
     ],
 )
 def test_what_the_specs_leave_open_about_conditions_is_decided(
-    holds: Holds, condition: Object, context: Object, expected: bool
+    holds: Holds, condition: JsonObject, context: JsonObject, expected: bool
 ) -> None:
     assert holds(condition, context) is expected

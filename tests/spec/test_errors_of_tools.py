@@ -8,8 +8,7 @@ import pytest
 from spec.roads import HANDSHAKE_VERSIONS, SERVER_INFO
 from support.client import Server
 from support.make import document, step, write
-
-Object = dict[str, Any]
+from support.types import JsonObject
 
 
 @pytest.fixture(scope="module", params=HANDSHAKE_VERSIONS)
@@ -48,7 +47,7 @@ REFUSALS = [
 @pytest.mark.spec("001/json-rpc/tools-call", "001/compliance/error-codes")
 @pytest.mark.parametrize(("tool", "arguments", "code", "message"), REFUSALS)
 def test_by_its_name_a_tool_refuses_with_the_error_of_the_spec(
-    at: tuple[str, Server], tool: str, arguments: Object, code: int, message: str
+    at: tuple[str, Server], tool: str, arguments: JsonObject, code: int, message: str
 ) -> None:
     _, server = at
 
@@ -67,7 +66,7 @@ def test_by_its_name_a_tool_refuses_with_the_error_of_the_spec(
 )
 @pytest.mark.parametrize(("tool", "arguments", "code", "message"), REFUSALS)
 def test_through_tools_call_it_is_the_same_error_at_the_first_version_and_a_result_from_the_second_on(
-    at: tuple[str, Server], tool: str, arguments: Object, code: int, message: str
+    at: tuple[str, Server], tool: str, arguments: JsonObject, code: int, message: str
 ) -> None:
     version, server = at
     error = server.error(tool, arguments)
@@ -123,7 +122,7 @@ def test_an_unknown_tool_is_invalid_params_in_every_version(at: tuple[str, Serve
     ],
 )
 def test_a_call_that_is_none_is_invalid_params_in_every_version(
-    at: tuple[str, Server], params: Object, details: str
+    at: tuple[str, Server], params: JsonObject, details: str
 ) -> None:
     _, server = at
     error = {"code": -32602, "message": "Invalid params", "data": {"details": details}}
@@ -135,7 +134,7 @@ def test_a_call_that_is_none_is_invalid_params_in_every_version(
 @pytest.mark.spec("001/json-rpc/tools-call")
 @pytest.mark.parametrize("members", [{}, {"arguments": {}}, {"arguments": None}], ids=["none", "empty", "null"])
 def test_a_tool_gives_the_same_answer_by_its_name_and_through_tools_call(
-    at: tuple[str, Server], members: Object
+    at: tuple[str, Server], members: JsonObject
 ) -> None:
     _, server = at
     by_name = server.result("workflow_list")
@@ -152,7 +151,7 @@ def test_a_tool_gives_the_same_answer_by_its_name_and_through_tools_call(
 @pytest.mark.spec("001/compliance/error-codes", "001/json-rpc/tools-call")
 @pytest.mark.parametrize(("tool", "arguments", "code", "message"), REFUSALS)
 def test_in_the_envelope_a_refusal_is_a_result_with_the_code_inside(
-    at: tuple[str, Server], tool: str, arguments: Object, code: int, message: str
+    at: tuple[str, Server], tool: str, arguments: JsonObject, code: int, message: str
 ) -> None:
     _, server = at
     error = server.error(tool, arguments)
@@ -184,7 +183,7 @@ def test_in_the_envelope_a_refusal_is_a_result_with_the_code_inside(
     ],
 )
 def test_in_the_envelope_minus_32002_never_is_the_code_of_an_error(
-    at: tuple[str, Server], method: str, params: Object
+    at: tuple[str, Server], method: str, params: JsonObject
 ) -> None:
     _, server = at
 

@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from spec.roads import SPEC_VERSION, Start
-from support.client import Server
+from spec.roads import SPEC_VERSION
+from support.client import Server, Start
 from support.make import write
+from support.types import JsonObject
 
-Object = dict[str, Any]
-
-DATA: Object = json.loads(Path(__file__).with_name("examples.json").read_text("utf-8"))
+DATA: JsonObject = json.loads(Path(__file__).with_name("examples.json").read_text("utf-8"))
 EXAMPLES = [
     pytest.param(
         example,
@@ -26,7 +25,7 @@ EXAMPLES = [
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_an_example_of_the_spec_holds(start: Start, library: Path, example: Object) -> None:
+def test_an_example_of_the_spec_holds(start: Start, library: Path, example: JsonObject) -> None:
     for content in DATA["libraries"][example["library"]]:
         write(library, content)
     version = SPEC_VERSION if example.get("handshake", True) else None
@@ -43,7 +42,7 @@ def converse(server: Server, request: Any) -> Any:
     return server.receive()
 
 
-def not_as_shown(shown: Object, reply: Object, differs: list[Object]) -> Iterator[str]:
+def not_as_shown(shown: JsonObject, reply: JsonObject, differs: list[JsonObject]) -> Iterator[str]:
     """Every place where the reply is not what the example shows, or not what we said that we do instead."""
     ours = {difference["at"]: difference for difference in differs}
     yield from _compare(shown, reply, "", ours.keys())

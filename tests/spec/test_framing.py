@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from spec.roads import Publish, Start
-from support.client import ENVELOPE, Server
+from spec.roads import Publish
+from support.client import ENVELOPE, Server, Start
 from support.make import document, step, write
 
 INITIALIZE = {

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from spec.roads import HANDSHAKE_VERSIONS, SERVER_INFO, Start, failure, invalid_params
-from support.client import Server
+from spec.roads import HANDSHAKE_VERSIONS, SERVER_INFO, failure, invalid_params
+from support.client import Server, Start
 
 CLIENT = {"name": "claude-desktop", "version": "1.0.0"}
 SEMANTIC_VERSION = r"\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?"

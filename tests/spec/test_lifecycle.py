@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from spec.roads import HANDSHAKE_VERSIONS, TOOLS, Start, failure
-from support.client import ENVELOPE, Server
+from spec.roads import HANDSHAKE_VERSIONS, TOOLS, failure
+from support.client import ENVELOPE, Server, Start
 
 # ── start ───────────────────────────────────────────────────────────────────────────────────────────────────────
 

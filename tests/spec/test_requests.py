@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from spec.roads import HANDSHAKE_VERSIONS, Publish, Start, failure, invalid_params, success
-from support.client import Server
+from spec.roads import HANDSHAKE_VERSIONS, Publish, failure, invalid_params, success
+from support.client import Server, Start
 from support.make import document, step
 
 

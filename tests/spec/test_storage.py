@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from spec.roads import Ask, Publish, Start, failure
+from spec.roads import Ask, Publish, failure
+from support.client import Start
 from support.make import document, step, write
+from support.types import JsonObject
 
-Object = dict[str, Any]
 ID = "troubled-workflow"
 
 
@@ -80,7 +81,7 @@ def test_a_malformed_file_is_an_invalid_workflow_and_each_fault_is_named(
 @pytest.mark.spec("001/workflow_get/malformed-file", "001/codes/-32002", "004/errors/-32002")
 @pytest.mark.parametrize(("tool", "arguments"), QUESTIONS)
 def test_a_malformed_file_is_refused_by_every_tool_that_needs_it(
-    ask: Ask, file: Path, tool: str, arguments: Object
+    ask: Ask, file: Path, tool: str, arguments: JsonObject
 ) -> None:
     file.write_text("{", encoding="utf-8")
 
@@ -106,7 +107,7 @@ def test_a_file_that_is_mended_is_served(ask: Ask, file: Path) -> None:
 @pytest.mark.spec("001/codes/-32006", "004/checklist/error-context")
 @pytest.mark.parametrize(("tool", "arguments"), QUESTIONS)
 def test_a_named_pipe_in_place_of_a_file_is_a_storage_error_and_holds_up_nothing(
-    ask: Ask, file: Path, tool: str, arguments: Object
+    ask: Ask, file: Path, tool: str, arguments: JsonObject
 ) -> None:
     os.mkfifo(file)
 
@@ -172,7 +173,7 @@ def too_deep(path: Path) -> None:
 )
 @pytest.mark.parametrize(("tool", "arguments"), QUESTIONS)
 def test_a_file_that_is_unsafe_to_read_is_a_security_error(
-    ask: Ask, file: Path, put: Callable[[Path], None], details: str, tool: str, arguments: Object
+    ask: Ask, file: Path, put: Callable[[Path], None], details: str, tool: str, arguments: JsonObject
 ) -> None:
     put(file)
 

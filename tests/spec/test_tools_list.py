@@ -13,15 +13,14 @@ import pytest
 from spec.roads import TOOLS, Ask, Publish, invalid_params
 from support.client import Server
 from support.make import loop, step
+from support.types import JsonObject
 
-Object = dict[str, Any]
-
-SHOWN: dict[str, Object] = {
+SHOWN: dict[str, JsonObject] = {
     tool["name"]: tool for tool in json.loads(Path(__file__).with_name("examples.json").read_text("utf-8"))["tools"]
 }
 ID = "^[a-z0-9-][a-z0-9._-]*$"
 INSTANCE = r"^[a-z0-9-][a-z0-9._-]*(@[0-9]+(\.[0-9]+)*)?$"
-OURS: dict[tuple[str, str], Object] = {
+OURS: dict[tuple[str, str], JsonObject] = {
     ("workflow_get", "id"): {"pattern": ID},
     ("workflow_next", "workflowId"): {"pattern": ID},
     ("workflow_next", "currentStep"): {"type": ["string", "null"], "pattern": INSTANCE, "maxLength": 256},
@@ -39,7 +38,7 @@ ADDED = {
 
 
 @pytest.fixture(scope="module")
-def tools(server: Server) -> dict[str, Object]:
+def tools(server: Server) -> dict[str, JsonObject]:
     return {tool["name"]: tool for tool in server.result("tools/list", {})["tools"]}
 
 
@@ -53,7 +52,7 @@ def without_descriptions(schema: Any) -> Any:
     return [without_descriptions(item) for item in schema] if isinstance(schema, list) else schema
 
 
-def of_results(tool: Object) -> Object:
+def of_results(tool: JsonObject) -> JsonObject:
     """The output schema as it is for results, without what it says of refusals, which fit it too."""
     schema = without_descriptions(tool["outputSchema"])
     refusal = {"code": {"type": "integer"}, "message": {"type": "string"}, "data": {"type": "object"}}
@@ -84,19 +83,19 @@ def test_the_five_tools_of_the_spec_are_listed_first_and_in_its_order(server: Se
 
 
 @pytest.mark.spec("004/tools-list/all", "001/compliance/tools-list")
-def test_the_list_is_the_same_in_the_envelope(server: Server, tools: dict[str, Object]) -> None:
+def test_the_list_is_the_same_in_the_envelope(server: Server, tools: dict[str, JsonObject]) -> None:
     assert server.modern("tools/list")["result"]["tools"] == list(tools.values())
 
 
 @pytest.mark.spec("004/tools-list/description")
 @pytest.mark.parametrize("tool", SHOWN)
-def test_the_description_begins_with_the_sentence_of_the_spec(tools: dict[str, Object], tool: str) -> None:
+def test_the_description_begins_with_the_sentence_of_the_spec(tools: dict[str, JsonObject], tool: str) -> None:
     assert tools[tool]["description"].startswith(SHOWN[tool]["description"])
 
 
 @pytest.mark.spec("004/tools-list/input-schema", "001/compliance/tools-list", "004/checklist/schemas")
 @pytest.mark.parametrize("tool", TOOLS)
-def test_the_input_schema_is_complete_and_allows_nothing_else(tools: dict[str, Object], tool: str) -> None:
+def test_the_input_schema_is_complete_and_allows_nothing_else(tools: dict[str, JsonObject], tool: str) -> None:
     schema = tools[tool]["inputSchema"]
 
     jsonschema_rs.meta.validate(schema)
@@ -106,7 +105,7 @@ def test_the_input_schema_is_complete_and_allows_nothing_else(tools: dict[str, O
 
 @pytest.mark.spec("004/tools-list/output-schema", "001/compliance/tools-list", "004/checklist/schemas")
 @pytest.mark.parametrize("tool", TOOLS)
-def test_the_output_schema_is_complete_and_refers_to_no_file(tools: dict[str, Object], tool: str) -> None:
+def test_the_output_schema_is_complete_and_refers_to_no_file(tools: dict[str, JsonObject], tool: str) -> None:
     schema = tools[tool]["outputSchema"]
 
     jsonschema_rs.meta.validate(schema)
@@ -124,7 +123,7 @@ def test_the_output_schema_is_complete_and_refers_to_no_file(tools: dict[str, Ob
     "004/tools-list/workflow_validate-input",
 )
 @pytest.mark.parametrize("tool", SHOWN)
-def test_the_input_schema_is_that_of_the_spec_but_for_our_decisions(tools: dict[str, Object], tool: str) -> None:
+def test_the_input_schema_is_that_of_the_spec_but_for_our_decisions(tools: dict[str, JsonObject], tool: str) -> None:
     schema, shown = tools[tool]["inputSchema"], SHOWN[tool]["inputSchema"]
 
     assert schema["required"] == shown["required"]
@@ -135,7 +134,7 @@ def test_the_input_schema_is_that_of_the_spec_but_for_our_decisions(tools: dict[
 
 
 @pytest.mark.spec("004/tools-list/workflow_validate_json", "001/workflow_validate_json/workflow-json")
-def test_workflow_validate_json_takes_one_text(tools: dict[str, Object]) -> None:
+def test_workflow_validate_json_takes_one_text(tools: dict[str, JsonObject]) -> None:
     assert without_descriptions(tools["workflow_validate_json"]["inputSchema"]) == {
         "type": "object",
         "properties": {"workflowJson": {"type": "string", "minLength": 1}},
@@ -145,7 +144,7 @@ def test_workflow_validate_json_takes_one_text(tools: dict[str, Object]) -> None
 
 
 @pytest.mark.spec("004/tools-list/workflow_get-input", "001/workflow_get/mode")
-def test_the_mode_of_workflow_get_is_in_its_schema(tools: dict[str, Object]) -> None:
+def test_the_mode_of_workflow_get_is_in_its_schema(tools: dict[str, JsonObject]) -> None:
     mode = tools["workflow_get"]["inputSchema"]["properties"]["mode"]
 
     assert (mode["enum"], mode["default"]) == (["metadata", "preview", "full", None], "preview")
@@ -203,7 +202,7 @@ LONG = "x" * 257
     ],
 )
 def test_an_argument_that_does_not_fit_is_refused_by_its_name(
-    ask: Ask, tool: str, arguments: Object, details: str
+    ask: Ask, tool: str, arguments: JsonObject, details: str
 ) -> None:
     assert ask(tool, arguments) == invalid_params(details)
 
@@ -234,7 +233,7 @@ def test_an_id_with_dots_and_underscores_is_an_id(ask: Ask, publish: Publish) ->
 
 @pytest.mark.spec("004/tools-list/workflow_list-output")
 def test_the_output_schema_of_workflow_list_is_that_of_the_spec_with_a_cursor_and_warnings(
-    tools: dict[str, Object],
+    tools: dict[str, JsonObject],
 ) -> None:
     schema = of_results(tools["workflow_list"])
 
@@ -244,7 +243,7 @@ def test_the_output_schema_of_workflow_list_is_that_of_the_spec_with_a_cursor_an
 
 
 @pytest.mark.spec("004/tools-list/workflow_get-output")
-def test_the_output_schema_of_workflow_get_is_written_out(tools: dict[str, Object]) -> None:
+def test_the_output_schema_of_workflow_get_is_written_out(tools: dict[str, JsonObject]) -> None:
     schema = of_results(tools["workflow_get"])
 
     texts = {"type": "array", "items": {"type": "string"}}
@@ -266,7 +265,7 @@ def test_the_output_schema_of_workflow_get_is_written_out(tools: dict[str, Objec
 
 
 @pytest.mark.spec("004/tools-list/workflow_next-output")
-def test_the_output_schema_of_workflow_next_is_that_of_the_spec_with_more_in_it(tools: dict[str, Object]) -> None:
+def test_the_output_schema_of_workflow_next_is_that_of_the_spec_with_more_in_it(tools: dict[str, JsonObject]) -> None:
     schema, shown = of_results(tools["workflow_next"]), SHOWN["workflow_next"]["outputSchema"]
 
     types = {name: schema["properties"][name]["type"] for name in shown["properties"]}
@@ -276,7 +275,7 @@ def test_the_output_schema_of_workflow_next_is_that_of_the_spec_with_more_in_it(
 
 @pytest.mark.spec("004/tools-list/workflow_validate-output", "004/tools-list/workflow_validate_json")
 @pytest.mark.parametrize("tool", ["workflow_validate", "workflow_validate_json"])
-def test_the_output_schema_of_a_verdict_is_that_of_the_spec(tools: dict[str, Object], tool: str) -> None:
+def test_the_output_schema_of_a_verdict_is_that_of_the_spec(tools: dict[str, JsonObject], tool: str) -> None:
     schema, shown = of_results(tools[tool]), SHOWN["workflow_validate"]["outputSchema"]
 
     assert schema["properties"].items() >= shown["properties"].items()
@@ -318,7 +317,7 @@ IN_A_LOOP = loop("each-item", [step("loop-step")], type="forEach", items="items"
     ],
 )
 def test_a_result_fits_the_output_schema_of_its_tool(
-    ask: Ask, publish: Publish, tools: dict[str, Object], tool: str, arguments: Object
+    ask: Ask, publish: Publish, tools: dict[str, JsonObject], tool: str, arguments: JsonObject
 ) -> None:
     publish(EVERY_FIELD, IN_A_LOOP, identifier="of-each-kind", preconditions=["a"], clarificationPrompts=["b"])
     publish(step(runCondition={"var": "never", "equals": True}), identifier="never-eligible")
@@ -335,7 +334,7 @@ def test_a_result_fits_the_output_schema_of_its_tool(
     [("workflow_get", {"id": "no-such-workflow"}), ("workflow_next", {}), ("workflow_list", {"x": 1})],
 )
 def test_a_refusal_fits_the_output_schema_of_its_tool(
-    ask: Ask, tools: dict[str, Object], tool: str, arguments: Object
+    ask: Ask, tools: dict[str, JsonObject], tool: str, arguments: JsonObject
 ) -> None:
     jsonschema_rs.validate(tools[tool]["outputSchema"], ask.error(tool, arguments))
 
@@ -346,7 +345,7 @@ def test_a_refusal_fits_the_output_schema_of_its_tool(
 @pytest.mark.spec("004/tools-list/examples", "004/testing/schemas")
 @pytest.mark.parametrize("tool", TOOLS)
 def test_each_tool_has_an_example_whose_request_and_response_fit_its_schemas(
-    tools: dict[str, Object], tool: str
+    tools: dict[str, JsonObject], tool: str
 ) -> None:
     described = tools[tool]
     request, response = described["examples"]["request"], described["examples"]["response"]

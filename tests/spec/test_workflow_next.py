@@ -8,13 +8,12 @@ import pytest
 
 from spec.roads import Ask, Publish, failure, invalid_params, success
 from support.make import loop, step
-
-Object = dict[str, Any]
+from support.types import JsonObject
 
 EXAMPLES = json.loads(Path(__file__).with_name("examples.json").read_text("utf-8"))
 
 
-def ask_next(ask: Ask, workflow: str, *completed: str, context: Object | None = None, **more: Any) -> Any:
+def ask_next(ask: Ask, workflow: str, *completed: str, context: JsonObject | None = None, **more: Any) -> Any:
     arguments = {"workflowId": workflow, "completedSteps": list(completed), **more}
     return ask.result("workflow_next", arguments if context is None else {**arguments, "context": context})
 
@@ -31,7 +30,7 @@ def ask_next(ask: Ask, workflow: str, *completed: str, context: Object | None = 
         ({}, "workflowId is required; completedSteps is required"),
     ],
 )
-def test_workflow_id_and_completed_steps_are_required(ask: Ask, arguments: Object, details: str) -> None:
+def test_workflow_id_and_completed_steps_are_required(ask: Ask, arguments: JsonObject, details: str) -> None:
     assert ask("workflow_next", arguments) == invalid_params(details)
 
 
@@ -42,7 +41,7 @@ def test_workflow_id_and_completed_steps_are_required(ask: Ask, arguments: Objec
     ids=json.dumps,
 )
 def test_current_step_and_context_are_optional_and_completed_steps_decide(
-    ask: Ask, publish: Publish, members: Object
+    ask: Ask, publish: Publish, members: JsonObject
 ) -> None:
     workflow = publish(step("first-step"), step("second-step"))
 
@@ -239,7 +238,7 @@ def test_a_variable_that_is_not_set_stays_as_written_and_is_named(ask: Ask, publ
     ids=["of the step", "of the workflow", "the step's wins", "from the tier", "none"],
 )
 def test_the_model_hint_is_that_of_the_step_or_of_the_workflow(
-    ask: Ask, publish: Publish, of_step: Object, of_workflow: Object, hint: str | None
+    ask: Ask, publish: Publish, of_step: JsonObject, of_workflow: JsonObject, hint: str | None
 ) -> None:
     workflow = publish(step("only-step", **of_step), **of_workflow)
 
@@ -303,7 +302,7 @@ def test_the_criteria_are_sentences_one_for_each_rule_that_applies(ask: Ask, pub
     ids=["of the spec", "another value", "empty", "missing"],
 )
 def test_the_condition_of_the_spec_holds_in_the_context_of_the_spec_only(
-    ask: Ask, publish: Publish, context: Object | None, expected: str
+    ask: Ask, publish: Publish, context: JsonObject | None, expected: str
 ) -> None:
     workflow = publish(step("conditional", runCondition=EXAMPLES["runCondition"]), step("always"))
 

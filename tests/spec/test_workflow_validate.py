@@ -8,14 +8,13 @@ import pytest
 
 from spec.roads import Ask, Publish, failure, invalid_params, success
 from support.make import loop, step
+from support.types import JsonObject
 
-Object = dict[str, Any]
-
-RULES: Object = json.loads(Path(__file__).with_name("examples.json").read_text("utf-8"))["rules"]
+RULES: JsonObject = json.loads(Path(__file__).with_name("examples.json").read_text("utf-8"))["rules"]
 VALID = {"valid": True, "issues": [], "suggestions": []}
 
 
-def has(value: str, message: str = "", **fields: Any) -> Object:
+def has(value: str, message: str = "", **fields: Any) -> JsonObject:
     return {"type": "contains", "value": value, "message": message or f"Must include {value}", **fields}
 
 
@@ -25,12 +24,12 @@ class Judge:
     def __init__(self, ask: Ask, publish: Publish) -> None:
         self._ask, self._publish = ask, publish
 
-    def __call__(self, criteria: Any, output: str, context: Object | None = None) -> Object:
+    def __call__(self, criteria: Any, output: str, context: JsonObject | None = None) -> JsonObject:
         workflow = self._publish(step("only-step", validationCriteria=criteria))
         arguments = {"workflowId": workflow, "stepId": "only-step", "output": output}
         return self._ask("workflow_validate", arguments if context is None else {**arguments, "context": context})
 
-    def issues(self, criteria: Any, output: str, context: Object | None = None) -> list[str]:
+    def issues(self, criteria: Any, output: str, context: JsonObject | None = None) -> list[str]:
         """What is wrong; checks that the rest of the verdict agrees."""
         verdict = self(criteria, output, context)["result"]
         assert verdict.keys() == {"valid", "issues", "suggestions"}
@@ -64,7 +63,7 @@ def test_workflow_id_step_id_and_output_are_required(ask: Ask, missing: str) -> 
 
 @pytest.mark.spec("001/workflow_validate/context", "001/workflow_validate/output")
 @pytest.mark.parametrize("context", [None, {}, {"unused": {"deep": [1]}}], ids=["missing", "empty", "unused"])
-def test_the_context_is_optional(judge: Judge, context: Object | None) -> None:
+def test_the_context_is_optional(judge: Judge, context: JsonObject | None) -> None:
     assert judge([has("tests")], "All tests pass.", context) == success(VALID)
 
 
@@ -108,7 +107,7 @@ def test_in_a_loop_the_id_may_carry_the_iteration_and_its_variables_count(
     ],
     ids=lambda value: value["type"] if isinstance(value, dict) else "",
 )
-def test_an_empty_message_gets_a_default_that_names_the_rule(judge: Judge, rule: Object, named: str) -> None:
+def test_an_empty_message_gets_a_default_that_names_the_rule(judge: Judge, rule: JsonObject, named: str) -> None:
     (issue,) = judge.issues([{**rule, "message": ""}], "Done.")
 
     assert named in issue
@@ -223,7 +222,7 @@ def test_a_schema_may_be_of_any_draft(judge: Judge, schema: Any, good: str | Non
     ids=["holds", "does not hold", "empty", "missing"],
 )
 def test_the_context_aware_rule_of_the_spec_applies_to_large_tasks_only(
-    judge: Judge, context: Object | None, issues: list[str]
+    judge: Judge, context: JsonObject | None, issues: list[str]
 ) -> None:
     assert judge.issues([RULES["contextAware"]], "Wrote some tests.", context) == issues
 
@@ -239,7 +238,7 @@ def test_the_context_aware_rule_of_the_spec_applies_to_large_tasks_only(
     ],
     ids=lambda rule: rule["type"],
 )
-def test_every_type_of_rule_may_have_a_condition(judge: Judge, rule: Object) -> None:
+def test_every_type_of_rule_may_have_a_condition(judge: Judge, rule: JsonObject) -> None:
     conditional = {**rule, "message": "Applies", "condition": {"var": "strict", "equals": True}}
 
     assert judge.issues([conditional], "Done.", {"strict": True}) == ["Applies"]
@@ -398,7 +397,7 @@ def test_flags_change_how_a_pattern_matches(
     ids=json.dumps,
 )
 @pytest.mark.parametrize("character", ["x", "→", "🚀"])
-def test_length_counts_characters(judge: Judge, limits: Object, valid: list[bool], character: str) -> None:
+def test_length_counts_characters(judge: Judge, limits: JsonObject, valid: list[bool], character: str) -> None:
     rule = {"type": "length", "message": "Wrong length", **limits}
 
     assert [judge.issues([rule], character * count) == [] for count in (2, 3, 4, 5)] == valid

@@ -6,21 +6,20 @@ from typing import Any
 
 import pytest
 
-from spec.roads import Ask, Start, invalid_params, success
-from support.client import Server
+from spec.roads import Ask, invalid_params, success
+from support.client import Server, Start
 from support.make import document, loop, step
-
-Object = dict[str, Any]
+from support.types import JsonObject
 
 VALID = {"valid": True, "issues": [], "suggestions": []}
 
 
-def judge(ask: Ask, content: Any) -> Object:
+def judge(ask: Ask, content: Any) -> JsonObject:
     text = content if isinstance(content, str) else json.dumps(content)
     return ask.result("workflow_validate_json", {"workflowJson": text})
 
 
-def without(name: str) -> Object:
+def without(name: str) -> JsonObject:
     return {key: value for key, value in document().items() if key != name}
 
 
@@ -81,7 +80,7 @@ WITH_EVERYTHING = document(
     [document(), without("version"), WITH_EVERYTHING, {**document(), "x-note": {"anything": [1]}}],
     ids=["short", "without version", "with everything", "with data of the author's own"],
 )
-def test_a_good_document_is_valid_without_issues_and_suggestions(ask: Ask, content: Object) -> None:
+def test_a_good_document_is_valid_without_issues_and_suggestions(ask: Ask, content: JsonObject) -> None:
     assert judge(ask, content) == VALID
 
 
@@ -271,8 +270,8 @@ def test_why_a_workflow_does_not_load_is_told_in_the_same_words(server: Server, 
 
 @pytest.mark.spec("001/workflow_validate_json/use-llm", "001/workflow_validate_json/enhancement")
 def test_an_agent_that_does_what_it_is_told_ends_with_a_valid_document(ask: Ask) -> None:
-    content: Object = {}
-    fixes: Object = {
+    content: JsonObject = {}
+    fixes: JsonObject = {
         "id": "my-workflow",
         "name": "My workflow",
         "description": "Does something useful",

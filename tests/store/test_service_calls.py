@@ -1,8 +1,8 @@
 """Calls in the service: what a driver may repeat, who is at work, and what was left running."""
 
 import pytest
-from test_service import kinds
 
+from store.test_service import kinds
 from support.make import document, step
 from workflowlookup.errors import InvalidParams, RunStateError
 from workflowlookup.language.building import build

@@ -23,6 +23,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import track
 
+from support.types import JsonObject
 from workflowlookup.errors import InvalidCriteria, InvalidWorkflow, WorkflowLookupError
 from workflowlookup.language.building import build
 from workflowlookup.language.conditions import OPERATORS, Condition, evaluate, walk
@@ -40,7 +41,6 @@ from workflowlookup.tools.resources import as_markdown
 MOST_STEPS = 20_000
 MOST_GUESSES = 20_000
 ROUNDS = 2
-Object = dict[str, Any]
 
 # ── contexts that decide a condition ────────────────────────────────────────────────────────────────────────────
 
@@ -52,7 +52,7 @@ def rules_of(criteria: Any) -> list[Any]:
     return [parse_criteria(rule) for _, rule in rules_in(criteria, ())]
 
 
-def solve(condition: Condition, *, domains: Mapping[str, Sequence[Any]] | None = None) -> Object | None:
+def solve(condition: Condition, *, domains: Mapping[str, Sequence[Any]] | None = None) -> JsonObject | None:
     """Variables that make the condition hold, as few as will do; None when none were found.
 
     `domains` holds the values that a variable can have at all, such as the iterations of a loop.
@@ -213,7 +213,7 @@ class Walker:
                     closed.append(f"{branch.place} of {branch.step_id} is never {str(held).lower()}")
         return closed
 
-    def _context_for(self, branch: Branch, *, held: bool) -> tuple[Object, dict[str, int]] | None:
+    def _context_for(self, branch: Branch, *, held: bool) -> tuple[JsonObject, dict[str, int]] | None:
         """A context in which the branch is looked at and goes this way, and how often each loop must go round."""
         wanted: Condition = branch.condition if held else {"not": branch.condition}
         around = [*self.workflow.enclosing[branch.step_id], *([branch.step_id] if branch.place == "loop" else [])]
@@ -235,7 +235,7 @@ class Walker:
         if found is None:
             return None
         asked = {str(part["var"]) for part in walk(goal) if "var" in part} - domains.keys()
-        context: Object = {**dict.fromkeys(asked), **found}
+        context: JsonObject = {**dict.fromkeys(asked), **found}
         rounds: dict[str, int] = {}
         for loop_id in around:
             loop = self._loops[loop_id].loop
@@ -245,7 +245,7 @@ class Walker:
                 context[loop.items] = [context.pop(loop.item_var)] * rounds[loop_id]
         return context, rounds
 
-    def walk(self, context: Object, rounds: Mapping[str, int]) -> None:
+    def walk(self, context: JsonObject, rounds: Mapping[str, int]) -> None:
         """Complete whatever comes next until nothing does."""
         workflow, completed, handed_out = self.workflow, [], set()
         context = {**self._lists_and_counts(rounds), **context}
@@ -288,9 +288,9 @@ class Walker:
             part.get("var") == name for loop_id in ended for part in walk(self._loops[loop_id].loop.condition or {})
         )
 
-    def _lists_and_counts(self, rounds: Mapping[str, int]) -> Object:
+    def _lists_and_counts(self, rounds: Mapping[str, int]) -> JsonObject:
         """What loops over lists and counts need to be entered."""
-        needed: Object = {}
+        needed: JsonObject = {}
         for loop_id, step in self._loops.items():
             times = rounds.get(loop_id, ROUNDS)
             if step.loop.items:
@@ -299,7 +299,9 @@ class Walker:
                 needed[step.loop.count] = times
         return needed
 
-    def _end_loops(self, found: Next, rounds: Mapping[str, int], ended: set[str]) -> tuple[str, Object | None] | None:
+    def _end_loops(
+        self, found: Next, rounds: Mapping[str, int], ended: set[str]
+    ) -> tuple[str, JsonObject | None] | None:
         """The loop that has gone round often enough, and the variables that end it; None for its id."""
         step_id, iterations = split_instance(found.instance_id)
         for loop_id, iteration in zip(self.workflow.enclosing[step_id], iterations, strict=True):
@@ -344,7 +346,7 @@ class Walker:
             if branch.step_id == step_id and branch.place == "runCondition":
                 self.seen.note(branch, held=held)
 
-    def _note_loops(self, found: Next | None, context: Object) -> None:
+    def _note_loops(self, found: Next | None, context: JsonObject) -> None:
         """The conditions of loops, as they are when the walk asks for the next step."""
         scope = found.context if found else context
         for branch in self.branches:

@@ -15,12 +15,13 @@ from typing import Any
 
 from rich.console import Console
 
+from support.types import JsonObject
+
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from support.client import Server
 
 DECISION = Path(__file__).parents[2] / "docs" / "decisions" / "0007-where-we-differ-from-the-reference.md"
 MISSING = "(absent)"
-Object = dict[str, Any]
 
 
 def listed(text: str) -> dict[str, str]:
@@ -29,7 +30,7 @@ def listed(text: str) -> dict[str, str]:
     return {case: row[-1] for row in rows for case in re.findall(r"\bcase-\d+\b", row[0]) if len(row) > 1}
 
 
-def write_library(directory: Path, case: Object) -> None:
+def write_library(directory: Path, case: JsonObject) -> None:
     for workflow in [*filter(None, [case.get("workflow")]), *(case.get("workflows") or [])]:
         (directory / f"{workflow['id']}.json").write_text(json.dumps(workflow), "utf-8")
     for name, content in (case.get("files") or {}).items():
@@ -60,10 +61,10 @@ def at(value: Any, path: str) -> Any:
     return value
 
 
-def differences(case: Object, server: Server) -> list[str]:
+def differences(case: JsonObject, server: Server) -> list[str]:
     """Where our answers are not those of the record, in words."""
     found: list[str] = []
-    context: Object = {}
+    context: JsonObject = {}
     for request in case.get("sequence") or [case]:
         arguments = expand(request.get("arguments") or {})
         if "workflowId" in arguments and arguments["workflowId"] is None:
@@ -75,7 +76,7 @@ def differences(case: Object, server: Server) -> list[str]:
     return found
 
 
-def compare(case: Object, expected: Object, result: Object) -> list[str]:
+def compare(case: JsonObject, expected: JsonObject, result: JsonObject) -> list[str]:
     answer, is_error = result["structuredContent"], bool(result.get("isError"))
     if is_error != bool(expected.get("isError")):
         return [f"{'refused' if is_error else 'answered'}: {json.dumps(answer)[:160]}"]
@@ -89,7 +90,7 @@ def compare(case: Object, expected: Object, result: Object) -> list[str]:
     ]
 
 
-def holds(field: Object, got: Any) -> bool:
+def holds(field: JsonObject, got: Any) -> bool:
     text = got if isinstance(got, str) else json.dumps(got)
     if "absent" in field:
         return (got == MISSING) is bool(field["absent"])
@@ -100,7 +101,7 @@ def holds(field: Object, got: Any) -> bool:
     return "eq" in field and type(got) is type(field["eq"]) and bool(got == field["eq"])
 
 
-def run(cases: list[Object]) -> dict[str, list[str]]:
+def run(cases: list[JsonObject]) -> dict[str, list[str]]:
     """The differences of each case; those that do not mind share one process."""
     found: dict[str, list[str]] = {}
     alone = [[case] for case in cases if case.get("isolated")]

@@ -2,9 +2,7 @@
 
 import json
 import re
-import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -12,12 +10,9 @@ from support.client import Server
 from support.make import document, settings_file, step, write
 from support.talks import MemoryWire, PipeWire, Talk, WebWire
 from support.web import WebClient, WebServer
+from upstream.upstreams import McpUpstream
 from workflowlookup.app import make_connection
 from workflowlookup.settings import read_settings
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "upstream"))
-
-from upstreams import McpUpstream
 
 YES = {"action": "accept", "content": {}}
 CARRIERS = ("memory", "pipes", "http")

@@ -2,8 +2,6 @@
 
 import re
 import signal
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -11,13 +9,10 @@ from support.client import ENVELOPE
 from support.collector import Collector, Span
 from support.make import document, settings_file, step, write
 from support.web import WebClient, WebServer
+from upstream.upstreams import McpUpstream
 from workflowlookup import __version__
 from workflowlookup.store.sqlite import SqliteJournal
 from workflowlookup.store.tokens import Tokens
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "upstream"))
-
-from upstreams import McpUpstream
 
 ERAS = {"handshake": {}, "envelope": {"_meta": ENVELOPE}}
 TRACE, PARENT = "1" * 32, "2" * 16

@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-import systems
-from world import World
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from upstream import systems
+from upstream.world import World
 
 ROUTES = (
     ("GET", re.compile(r"/workflows"), "list"),

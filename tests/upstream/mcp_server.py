@@ -14,8 +14,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from mcp_tools import Tools
-from world import World
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from upstream.mcp_tools import Tools
+from upstream.world import World
 
 ABOUT = {"name": "upstream", "version": "1"}
 CAPABILITIES = {"tools": {"listChanged": False}}

@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
-from world import World
+from upstream.world import World
 
 Result: TypeAlias = dict[str, Any]
 Report: TypeAlias = Callable[[float, float, str], Awaitable[None]]

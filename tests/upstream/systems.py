@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from world import World
+from upstream.world import World
 
 
 @dataclass

@@ -18,13 +18,10 @@ import time
 from pathlib import Path
 from typing import Any, Self
 
+from support.warm import Popen
+from upstream.world import ONE, World
+
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
-
-from world import ONE, World  # noqa: E402
-
-from support.warm import Popen  # noqa: E402
-
 __all__ = ["ONE", "HttpUpstream", "McpUpstream", "World"]
 
 
