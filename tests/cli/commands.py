@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from support.warm import Popen, run, take_terminal
-from workflowlookup.cli.person import AGENT_VARIABLES
+from workflowlookup.cli.input import AGENT_VARIABLES
 
 TIMEOUT = 60.0
 PROGRAM = ("-m", "workflowlookup")

@@ -15,7 +15,7 @@ import pytest
 from cli.commands import Cli
 from support.make import document, step, write
 from support.warm import Popen
-from workflowlookup.cli.person import AGENT_VARIABLES
+from workflowlookup.cli.input import AGENT_VARIABLES
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 
 from cli.commands import Cli
 from support.make import document, step, write
-from workflowlookup.cli.document_paths import documents_in
+from workflowlookup.cli.documents import documents_in
 from workflowlookup.library import directory
 
 

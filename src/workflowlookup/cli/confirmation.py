@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from workflowlookup.cli.person import Terminal, person_terminal
+from workflowlookup.cli.input import Terminal, person_terminal
 from workflowlookup.language.patterns import Budget
 from workflowlookup.language.values import Json
 from workflowlookup.runs.questions import field_problem, fields_of, question_of

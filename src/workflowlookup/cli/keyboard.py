@@ -11,21 +11,16 @@ import msgspec
 
 from workflowlookup.cli.arguments import variable
 from workflowlookup.cli.drafts import Draft, Drafts
+from workflowlookup.cli.input import END, TerminalGone, ask_line, end_of_terminal, is_typed, line_so_far
 from workflowlookup.cli.output import complain, write, write_quoted
 from workflowlookup.cli.output_source import (
-    END,
     Entry,
     Left,
     NoEditor,
     Person,
-    TerminalGone,
     ask_for_values,
-    ask_line,
     edited,
-    end_of_terminal,
-    is_typed,
     keep_draft,
-    line_so_far,
     load_draft,
     needs_of,
 )

@@ -5,24 +5,22 @@ as it is. What was typed is never sent by accident, only by a line with a single
 never lost: until it is sent it is a draft (`drafts`).
 """
 
-import contextlib
 import functools
-import io
 import os
 import shlex
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from types import FrameType
-from typing import Final, Protocol
+from typing import Protocol
 
 import msgspec
 
 from workflowlookup.cli.confirmation import Decision, ask_for_decision
 from workflowlookup.cli.drafts import Draft, Drafts
-from workflowlookup.cli.output import complain, width, wrapped_rows, write
-from workflowlookup.cli.refusals import problems
+from workflowlookup.cli.input import ask_line, ask_yes_or_no, is_typed, prepare_keyboard
+from workflowlookup.cli.output import complain
+from workflowlookup.cli.refused_outputs import problems
 from workflowlookup.errors import StorageError
 from workflowlookup.language.contract import Need, misfitting, unmet
 from workflowlookup.language.guidance import guide
@@ -33,9 +31,6 @@ from workflowlookup.language.text import printable
 from workflowlookup.language.values import Json, json_or_text
 from workflowlookup.runs.events import OutputRefused
 from workflowlookup.runs.run import Run
-
-END: Final = "."
-STANDARD_INPUT: Final = "-"
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,48 +65,7 @@ class NoEditor(Exception):
     """No editor is set, or it did not end well; the text says so."""
 
 
-def is_typed() -> bool:
-    """Whether somebody types what comes in."""
-    return sys.stdin is not None and sys.stdin.isatty()
-
-
 # ── pipes and files ─────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def read_pipe() -> list[str]:
-    """The outputs in standard input: a line with a single dot ends one and begins the next."""
-    outputs: list[list[str]] = [[]]
-    for line in io.StringIO(_decoded(STANDARD_INPUT), newline=""):
-        if line.rstrip("\r\n") == END:
-            outputs.append([])
-        else:
-            outputs[-1].append(line)
-    texts = ["".join(lines).removesuffix("\n").removesuffix("\r") for lines in outputs]
-    return [text for text in texts if text.strip()]
-
-
-def read_file(path: str) -> str:
-    """All of a file as text, without the newline that editors and shells add at its end. Raises `StorageError`."""
-    return _decoded(path).removesuffix("\n")
-
-
-def read_data(path: str) -> bytes:
-    """All of a file; `-` is standard input. Raises `StorageError`."""
-    try:
-        if path == STANDARD_INPUT:
-            return b"" if sys.stdin is None else sys.stdin.buffer.read()
-        with open(path, "rb") as stream:
-            return stream.read()
-    except OSError as problem:
-        raise StorageError(f"{path} cannot be read: {problem.strerror}.", file=path) from problem
-
-
-def _decoded(path: str) -> str:
-    try:
-        return read_data(path).decode("utf-8-sig")
-    except UnicodeDecodeError as problem:
-        place = "standard input" if path == STANDARD_INPUT else path
-        raise StorageError(f"What {place} holds is not UTF-8 text (byte {problem.start + 1}).") from None
 
 
 class Given:
@@ -168,11 +122,6 @@ def keep_draft(drafts: Drafts, run: Run, draft: Draft) -> None:
 # ── questions ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def ask_yes_or_no(question: str) -> bool:
-    """Only a plain yes is one."""
-    return (ask_line(f"{question} [y/N]") or "").strip().lower() in ("y", "yes")
-
-
 def ask_for_values(workflow: Workflow, needs: Iterable[Need], changes: dict[str, Json]) -> None:
     """Put a value for each variable that the person gives one for into the changes. Raises `Left`."""
     for need in needs:
@@ -217,63 +166,6 @@ def _ask_for_value(need: Need, fits: Callable[[Json], bool]) -> Json:
             if fits(value):
                 return value
         complain(f"{need.variable} must be {need.expected}{such_as}. An empty line leaves it unset.")
-
-
-def prepare_keyboard() -> None:
-    """Lines as long as one likes, which can be edited; bytes that are no text do not end it."""
-    if isinstance(sys.stdin, io.TextIOWrapper):
-        sys.stdin.reconfigure(errors="replace")
-    try:
-        import readline  # noqa: PLC0415 - a terminal alone cuts lines at 4,095 characters
-    except ImportError:
-        return
-    if "libedit" not in (readline.__doc__ or ""):
-        readline.parse_and_bind("set enable-bracketed-paste off")  # a paste of many lines is many lines
-
-
-def ask_line(question: str) -> str | None:
-    """A line; None at the end of input."""
-    *rows, last = wrapped_rows(question, width())
-    for row in rows:
-        write(row)
-    sys.stdout.flush()
-    try:
-        return input(f"{last} ")
-    except EOFError:
-        write()
-        return None
-
-
-def line_so_far() -> str:
-    """What was typed of a line that is not ended."""
-    readline = sys.modules.get("readline")
-    return str(readline.get_line_buffer()) if readline is not None else ""
-
-
-class TerminalGone(KeyboardInterrupt):
-    """The terminal went away, or a signal ends the command, while a line was read; it has what was typed of it."""
-
-
-@contextlib.contextmanager
-def end_of_terminal() -> Iterator[None]:
-    """While a line is read, a terminal that goes away interrupts it, as Ctrl-C does. Raises `TerminalGone`."""
-
-    def interrupt(_: int, __: FrameType | None) -> None:
-        begun = line_so_far()
-        nowhere = os.open(os.devnull, os.O_WRONLY)  # nobody reads any more, and writing would fail
-        for descriptor in (1, 2):
-            os.dup2(nowhere, descriptor)
-        raise TerminalGone(begun)
-
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGHUP, signal.SIGTERM)}
-    for number, handler in handlers.items():
-        if handler is not signal.SIG_IGN:
-            signal.signal(number, interrupt)
-    try:
-        yield
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
 
 
 def needs_of(run: Run, changes: dict[str, Json]) -> tuple[Need, ...]:

@@ -20,7 +20,7 @@ from workflowlookup.cli.output import (
     write_markdown,
     write_quoted,
 )
-from workflowlookup.cli.refusals import problems
+from workflowlookup.cli.refused_outputs import problems
 from workflowlookup.language.contract import how_to_send, unmet
 from workflowlookup.language.guidance import Guidance, filler, guide
 from workflowlookup.language.patterns import Budget

@@ -2,11 +2,11 @@
 
 import argparse
 
-from workflowlookup.cli.call_progress import until_stopped, write_stopped
-from workflowlookup.cli.journal_access import add_run_argument, find_run, open_services, person
+from workflowlookup.cli.arguments import add_run_argument
 from workflowlookup.cli.output import write
 from workflowlookup.cli.run_display import ending
-from workflowlookup.cli.tool_answers import write_run
+from workflowlookup.cli.services import find_run, open_services, person, write_run
+from workflowlookup.cli.walkthrough import until_stopped, write_stopped
 from workflowlookup.settings import Settings
 
 

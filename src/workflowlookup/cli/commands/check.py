@@ -3,9 +3,9 @@
 import argparse
 
 from workflowlookup.cli.arguments import add_context_argument
+from workflowlookup.cli.documents import open_workflow
+from workflowlookup.cli.input import STANDARD_INPUT, is_typed, read_file
 from workflowlookup.cli.output import CommandError, is_terminal, write, write_json, write_list
-from workflowlookup.cli.output_source import STANDARD_INPUT, is_typed, read_file
-from workflowlookup.cli.workflow_lookup import open_workflow
 from workflowlookup.language.model import PromptStep
 from workflowlookup.language.navigation import find_step
 from workflowlookup.settings import Settings

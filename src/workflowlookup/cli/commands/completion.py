@@ -109,8 +109,7 @@ def _workflow_ids(settings: Settings) -> list[str]:
 
 
 def _run_ids(settings: Settings) -> list[str]:
-    from workflowlookup.cli.journal_access import has_journal  # noqa: PLC0415
-    from workflowlookup.cli.tool_answers import ask  # noqa: PLC0415 - only where runs may come
+    from workflowlookup.cli.services import ask, has_journal  # noqa: PLC0415 - only where runs may come
     from workflowlookup.tools.builtin import workflow_runs  # noqa: PLC0415
 
     if not has_journal(settings):

@@ -2,11 +2,11 @@
 
 import argparse
 
+from workflowlookup.cli.arguments import add_run_argument
 from workflowlookup.cli.confirmation import ask_for_decision
-from workflowlookup.cli.journal_access import add_run_argument, find_run, open_services, person
 from workflowlookup.cli.output import write, write_hint
 from workflowlookup.cli.run_display import standing
-from workflowlookup.cli.tool_answers import write_run
+from workflowlookup.cli.services import find_run, open_services, person, write_run
 from workflowlookup.runs.checks import refuse_unless_asked
 from workflowlookup.settings import Settings, command_line
 

@@ -12,9 +12,9 @@ from typing import Final
 from workflowlookup import extras
 from workflowlookup.app import make_console, serve_console
 from workflowlookup.cli.arguments import whole_number
-from workflowlookup.cli.journal_access import person
+from workflowlookup.cli.input import agent_environment
 from workflowlookup.cli.output import CommandError, complain, write, write_hint
-from workflowlookup.cli.person import agent_environment
+from workflowlookup.cli.services import person
 from workflowlookup.settings import Settings
 
 PORT: Final = 8788

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from workflowlookup.authoring.compare import Change, Kind, Section, compare
+from workflowlookup.cli.documents import open_workflow
 from workflowlookup.cli.output import DIFF_STYLES, CommandError, Piece, write, write_json
-from workflowlookup.cli.workflow_lookup import open_workflow
 from workflowlookup.errors import WorkflowLookupError
 from workflowlookup.language.model import Workflow
 from workflowlookup.language.text import joined

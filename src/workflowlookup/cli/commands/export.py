@@ -4,8 +4,8 @@ import argparse
 from collections.abc import Sequence
 
 from workflowlookup.atomic import replacing
-from workflowlookup.cli.journal_access import find_run, open_services, person
 from workflowlookup.cli.output import shown_path, write, write_text
+from workflowlookup.cli.services import find_run, open_services, person
 from workflowlookup.errors import StorageError
 from workflowlookup.language.text import plural
 from workflowlookup.logs import audit

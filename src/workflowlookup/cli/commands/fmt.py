@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from workflowlookup.authoring.layout import CannotLayOut, encoded, json_text, ordered, refuse_repeats
 from workflowlookup.authoring.yaml_layout import comments_of, follow, has_anchors, read_tree, yaml_text
 from workflowlookup.cli.configuration import replace_text
-from workflowlookup.cli.document_paths import PATHS_HELP, documents_in, hint_at, paths_or_project, places_in
+from workflowlookup.cli.documents import PATHS_HELP, documents_in, hint_at, paths_or_project, places_in
 from workflowlookup.cli.output import complain, refuse, shown_path, write, write_diff
 from workflowlookup.errors import StorageError, WorkflowLookupError
 from workflowlookup.language.text import plural

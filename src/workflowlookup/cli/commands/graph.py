@@ -11,6 +11,7 @@ from workflowlookup.authoring.graph import Graph, Kind, Node, State, draw
 from workflowlookup.authoring.mermaid import as_mermaid
 from workflowlookup.authoring.svg import as_svg
 from workflowlookup.cli.arguments import add_context_argument
+from workflowlookup.cli.documents import open_workflow
 from workflowlookup.cli.output import (
     Branch,
     CommandError,
@@ -24,7 +25,6 @@ from workflowlookup.cli.output import (
     write_text,
     write_tree,
 )
-from workflowlookup.cli.workflow_lookup import open_workflow
 from workflowlookup.language.text import joined
 from workflowlookup.settings import Settings
 

@@ -5,9 +5,9 @@ import argparse
 import msgspec
 
 from workflowlookup.app import make_services
-from workflowlookup.cli.journal_access import person
+from workflowlookup.cli.input import STANDARD_INPUT, read_data
 from workflowlookup.cli.output import CommandError, refuse, write, write_json
-from workflowlookup.cli.output_source import STANDARD_INPUT, read_data
+from workflowlookup.cli.services import person
 from workflowlookup.errors import InvalidParams, StorageError, WorkflowLookupError
 from workflowlookup.language.text import plural
 from workflowlookup.logs import audit

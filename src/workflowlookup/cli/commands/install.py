@@ -7,8 +7,8 @@ from typing import Final
 
 from workflowlookup.cli.clients import CLIENTS, SERVER_NAME, Client, server_command
 from workflowlookup.cli.configuration import NotEditable, NotReadable, format_of, read_text, replace_text, with_server
+from workflowlookup.cli.input import ask_yes_or_no, is_typed
 from workflowlookup.cli.output import CommandError, complain, is_terminal, shown_path, write, write_diff
-from workflowlookup.cli.output_source import ask_yes_or_no, is_typed
 from workflowlookup.settings import Settings
 
 SCOPES: Final = ("user", "project")

@@ -17,7 +17,7 @@ from workflowlookup.authoring.lint import CHECKS, MAX_PROMPT_TOKENS, SWITCH, lin
 from workflowlookup.cli.arguments import whole_number
 from workflowlookup.cli.commands import validate
 from workflowlookup.cli.commands.validate import Checked, Remark, Reporters, add_check_arguments, check_all, report
-from workflowlookup.cli.document_paths import paths_or_project
+from workflowlookup.cli.documents import paths_or_project
 from workflowlookup.cli.output import write_json
 from workflowlookup.language.document import Finding, Severity, check
 from workflowlookup.language.values import Json

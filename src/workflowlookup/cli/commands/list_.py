@@ -4,7 +4,7 @@ import argparse
 from typing import Final
 
 from workflowlookup.cli.output import complain, width, write, write_hint, write_json, write_records
-from workflowlookup.cli.tool_answers import ask
+from workflowlookup.cli.services import ask
 from workflowlookup.settings import Settings
 from workflowlookup.tools.builtin import workflow_list
 

@@ -14,8 +14,8 @@ from workflowlookup.authoring.layout import CannotLayOut
 from workflowlookup.cli.arguments import whole_number
 from workflowlookup.cli.commands.convert import written
 from workflowlookup.cli.configuration import read_text, replace_text
+from workflowlookup.cli.input import ask_line, is_typed
 from workflowlookup.cli.output import CommandError, is_terminal, shown_path, write
-from workflowlookup.cli.output_source import ask_line, is_typed
 from workflowlookup.language.document import Severity, check
 from workflowlookup.language.schemas import workflow_schema
 from workflowlookup.language.values import DEFAULT_CATEGORY, DEFAULT_VERSION, Json

@@ -7,7 +7,7 @@ from typing import Any
 
 from workflowlookup.cli.arguments import add_context_argument
 from workflowlookup.cli.output import write_hint, write_json, write_list, write_markdown
-from workflowlookup.cli.tool_answers import ask
+from workflowlookup.cli.services import ask
 from workflowlookup.language.text import plural
 from workflowlookup.language.values import text_or_json
 from workflowlookup.settings import Settings

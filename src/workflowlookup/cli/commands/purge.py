@@ -8,10 +8,11 @@ import contextlib
 from typing import Final
 
 from workflowlookup.app import make_services
+from workflowlookup.cli.arguments import age
 from workflowlookup.cli.drafts import forget_drafts
-from workflowlookup.cli.journal_access import age, ago, has_journal, person
+from workflowlookup.cli.input import ask_yes_or_no, is_typed
 from workflowlookup.cli.output import CommandError, write, write_json, write_table
-from workflowlookup.cli.output_source import ask_yes_or_no, is_typed
+from workflowlookup.cli.services import ago, has_journal, person
 from workflowlookup.errors import RunNotFound
 from workflowlookup.language.text import plural
 from workflowlookup.logs import audit

@@ -10,15 +10,14 @@ from typing import Final
 
 from workflowlookup.app import make_services
 from workflowlookup.cli.arguments import add_context_argument
-from workflowlookup.cli.call_progress import Work
-from workflowlookup.cli.journal_access import find_run, open_services, person
+from workflowlookup.cli.documents import open_workflow
+from workflowlookup.cli.input import is_typed, read_file, read_pipe
 from workflowlookup.cli.keyboard import Keyboard
 from workflowlookup.cli.output import CommandError, write_hint, write_json, write_markdown
-from workflowlookup.cli.output_source import Editor, Given, Source, is_typed, read_file, read_pipe
+from workflowlookup.cli.output_source import Editor, Given, Source
 from workflowlookup.cli.run_display import write_start, write_state
-from workflowlookup.cli.tool_answers import plain, write_run
-from workflowlookup.cli.walkthrough import Leading, exit_code
-from workflowlookup.cli.workflow_lookup import open_workflow
+from workflowlookup.cli.services import find_run, open_services, person, plain, write_run
+from workflowlookup.cli.walkthrough import Leading, Work, exit_code
 from workflowlookup.errors import InvalidParams, WorkflowNotFound
 from workflowlookup.runs.report import report
 from workflowlookup.runs.run import Run

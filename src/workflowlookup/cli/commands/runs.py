@@ -5,10 +5,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from workflowlookup.app import make_journal
-from workflowlookup.cli.arguments import whole_number
-from workflowlookup.cli.journal_access import ago, has_journal, milliseconds, moment
+from workflowlookup.cli.arguments import moment, whole_number
 from workflowlookup.cli.output import complain, write_hint, write_json, write_records
-from workflowlookup.cli.tool_answers import ask
+from workflowlookup.cli.services import ago, ask, has_journal, milliseconds
 from workflowlookup.settings import Settings, command_line
 from workflowlookup.tools.builtin import workflow_runs
 from workflowlookup.tools.result_schemas import STATES

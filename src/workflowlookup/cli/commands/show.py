@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from workflowlookup.cli.output import write_hint, write_json, write_markdown
-from workflowlookup.cli.tool_answers import ask
+from workflowlookup.cli.services import ask
 from workflowlookup.settings import Settings
 from workflowlookup.tools.builtin import workflow_get
 

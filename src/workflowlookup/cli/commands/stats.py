@@ -4,8 +4,9 @@ import argparse
 from typing import Final
 
 from workflowlookup.app import make_services
-from workflowlookup.cli.journal_access import has_journal, milliseconds, moment
+from workflowlookup.cli.arguments import moment
 from workflowlookup.cli.output import complain, progress, write, write_json, write_records
+from workflowlookup.cli.services import has_journal, milliseconds
 from workflowlookup.errors import RunStateError, StorageError
 from workflowlookup.language.schemas import suggest
 from workflowlookup.language.text import plural

@@ -5,6 +5,8 @@
 
 import argparse
 import os
+import re
+import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -14,8 +16,7 @@ from workflowlookup.authoring.rehearsal import Coverage, Difference, Sides, cond
 from workflowlookup.authoring.yaml_layout import text_of
 from workflowlookup.cli.commands.validate import write_remarks
 from workflowlookup.cli.configuration import NotReadable, read_text, replace_text
-from workflowlookup.cli.document_paths import PATHS_HELP, paths_or_project
-from workflowlookup.cli.junit import junit
+from workflowlookup.cli.documents import PATHS_HELP, open_workflow, paths_or_project
 from workflowlookup.cli.output import (
     CommandError,
     Piece,
@@ -28,13 +29,12 @@ from workflowlookup.cli.output import (
     write_json,
     write_table,
 )
-from workflowlookup.cli.rehearsals import NO_FIXTURE, Subject, Suite, Workbench
-from workflowlookup.cli.workflow_lookup import open_workflow
+from workflowlookup.cli.suites import NO_FIXTURE, Subject, Suite, Workbench
 from workflowlookup.errors import StorageError
 from workflowlookup.language.conditions import walk
 from workflowlookup.language.contract import example_context
 from workflowlookup.language.model import PromptStep, Workflow
-from workflowlookup.language.text import plural
+from workflowlookup.language.text import plural, printable
 from workflowlookup.library.files import FIXTURE_SUFFIXES
 from workflowlookup.settings import Settings
 
@@ -93,7 +93,7 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     wanted = {kind: getattr(options, f"min_{kind}") for kind in _COVERED}
     shortfalls = dict(_shortfalls(bench.subjects, wanted))
     if options.junit:
-        write_file(options.junit, junit(suites, shortfalls))
+        write_file(options.junit, _junit(suites, shortfalls))
     (_report_json if options.json else _report_text)(suites, bench.subjects, shortfalls)
     if not suites:
         raise CommandError(
@@ -315,6 +315,64 @@ def _example(workflow: Workflow) -> str:
         f"# Put this beside the workflow as {workflow.id}{FIXTURE_SUFFIXES[0]}, and run `workflowlookup test` on it.\n"
         f"{hint}{text_of({'workflow': workflow.id, 'cases': [case]})}"
     )
+
+
+# ── JUnit XML, which every CI system can show ───────────────────────────────────────────────────────────────────
+
+_NOT_XML: Final = re.compile("[\ufffe\uffff]")
+
+
+def _junit(suites: Sequence[Suite], shortfalls: Mapping[str, str]) -> bytes:
+    """The file: a suite for each fixture, and one for workflows whose coverage falls short (by id, a sentence)."""
+    root = ET.Element("testsuites", name="workflowlookup")
+    for suite in suites:
+        cases = [
+            _test_case(
+                suite.subject.workflow.id if suite.subject else shown_path(suite.file),
+                ran.case.name,
+                ran.seconds,
+                failure="\n".join(f"{one.field}: {one.message}" for one in ran.outcome.differences),
+            )
+            for ran in suite.ran
+        ]
+        if suite.problems:
+            error = "\n".join(f"{shown_path(suite.file)}{one.place}: {one.message}" for one in suite.problems)
+            cases.append(_test_case(shown_path(suite.file), "the fixture can be run", 0, error=error))
+        _add_suite(root, shown_path(suite.file), cases)
+    if shortfalls:
+        _add_suite(root, "coverage", [_test_case(id_, "coverage", 0, failure=text) for id_, text in shortfalls.items()])
+    for name in ("tests", "failures", "errors"):
+        root.set(name, str(sum(int(suite.get(name, "0")) for suite in root)))
+    root.set("time", f"{sum(float(suite.get('time', '0')) for suite in root):.3f}")
+    ET.indent(root)
+    return bytes(ET.tostring(root, encoding="utf-8", xml_declaration=True)) + b"\n"
+
+
+def _add_suite(root: ET.Element, name: str, cases: Sequence[ET.Element]) -> None:
+    suite = ET.SubElement(
+        root,
+        "testsuite",
+        name=_xml_text(name),
+        tests=str(len(cases)),
+        failures=str(sum(case.find("failure") is not None for case in cases)),
+        errors=str(sum(case.find("error") is not None for case in cases)),
+        skipped="0",
+        time=f"{sum(float(case.get('time', '0')) for case in cases):.3f}",
+    )
+    suite.extend(cases)
+
+
+def _test_case(classname: str, name: str, seconds: float, **wrong: str) -> ET.Element:
+    case = ET.Element("testcase", classname=_xml_text(classname), name=_xml_text(name), time=f"{seconds:.3f}")
+    for kind, text in wrong.items():
+        if text:
+            ET.SubElement(case, kind, message=_xml_text(text.partition("\n")[0]), type=kind).text = _xml_text(text)
+    return case
+
+
+def _xml_text(text: str) -> str:
+    """Text that XML can hold."""
+    return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", printable(text))
 
 
 EXAMPLES = """\

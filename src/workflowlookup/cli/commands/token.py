@@ -7,9 +7,10 @@ from typing import Final
 
 from workflowlookup.access import EVERYTHING, SCOPES
 from workflowlookup.app import make_tokens
-from workflowlookup.cli.journal_access import age, ago, has_journal, person
+from workflowlookup.cli.arguments import age
+from workflowlookup.cli.input import refuse_agents
 from workflowlookup.cli.output import CommandError, complain, write, write_json, write_table
-from workflowlookup.cli.person import refuse_agents
+from workflowlookup.cli.services import ago, has_journal, person
 from workflowlookup.language.text import plural
 from workflowlookup.logs import audit
 from workflowlookup.settings import Settings

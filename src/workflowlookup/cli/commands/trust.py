@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from workflowlookup.app import make_catalog
-from workflowlookup.cli.journal_access import person
+from workflowlookup.cli.input import Terminal, person_terminal
 from workflowlookup.cli.output import CommandError, complain, shown_path, write, write_json, write_table
-from workflowlookup.cli.person import Terminal, person_terminal
+from workflowlookup.cli.services import person
 from workflowlookup.errors import StorageError
 from workflowlookup.library.files import DOCUMENT_SUFFIXES
 from workflowlookup.logs import audit
@@ -74,7 +74,7 @@ def _all_entries(settings: Settings) -> Iterator[Entry]:
 
 
 def _document_entries(real: str, settings: Settings) -> Iterator[Entry]:
-    from workflowlookup.cli.workflow_lookup import open_workflow  # noqa: PLC0415 - for this alone
+    from workflowlookup.cli.documents import open_workflow  # noqa: PLC0415 - for this alone
 
     workflow = open_workflow(real, settings)
     if workflow.origin:

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from workflowlookup.authoring.positions import FINDERS, Place
-from workflowlookup.cli.document_paths import PATHS_HELP, documents_in, hint_at, paths_or_project, places_in
+from workflowlookup.cli.documents import PATHS_HELP, documents_in, hint_at, paths_or_project, places_in
 from workflowlookup.cli.output import shown_path, write, write_json
 from workflowlookup.errors import SecurityError, StorageError, WorkflowLookupError
 from workflowlookup.language.document import Finding, Severity, check

@@ -14,7 +14,7 @@ from typing import Final
 from workflowlookup.cli.commands.new import PROJECT_DIRECTORY
 from workflowlookup.cli.commands.validate import REPORTERS, Checked, Remark, check_all
 from workflowlookup.cli.output import CommandError, is_terminal, shown_path, write
-from workflowlookup.cli.rehearsals import Suite, Workbench
+from workflowlookup.cli.suites import Suite, Workbench
 from workflowlookup.language.document import Finding, Severity, check
 from workflowlookup.language.text import plural
 from workflowlookup.language.values import Json

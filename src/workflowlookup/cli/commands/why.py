@@ -8,10 +8,10 @@ from workflowlookup.app import make_services
 from workflowlookup.authoring.graph import draw, draw_path
 from workflowlookup.authoring.mermaid import as_mermaid
 from workflowlookup.cli.arguments import add_context_argument
-from workflowlookup.cli.journal_access import find_run, has_journal
+from workflowlookup.cli.documents import open_workflow
 from workflowlookup.cli.output import write, write_json, write_list, write_text
-from workflowlookup.cli.refusals import without_patterns
-from workflowlookup.cli.workflow_lookup import open_workflow
+from workflowlookup.cli.refused_outputs import without_patterns
+from workflowlookup.cli.services import find_run, has_journal
 from workflowlookup.errors import RunNotFound, WorkflowNotFound
 from workflowlookup.language.model import PromptStep, Workflow
 from workflowlookup.language.navigation import find_step

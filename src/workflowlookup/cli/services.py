@@ -1,33 +1,33 @@
-"""The journal for commands: opened only where there is one, runs by the beginning of their ids, and the words around.
+"""The services of a server for commands: the journal, if there is one, runs by a prefix of their ids, and the tools.
 
-A command that only looks makes no journal. A run may be named by the first characters of its id, as long as no other
-begins with them.
+A command that only reads creates no journal. It gets its answers from the same handlers as a client does.
 """
 
-import argparse
 import getpass
 import os
-import re
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from workflowlookup.app import make_services
+from workflowlookup.cli.output import write_json
 from workflowlookup.errors import RunNotFound
 from workflowlookup.language.text import ago as time_ago
 from workflowlookup.language.text import first_few
+from workflowlookup.runs.run import Run
 from workflowlookup.settings import Settings
 from workflowlookup.store.journal import now
 from workflowlookup.store.journal_url import JournalUrl
 from workflowlookup.store.salvage import files_set_aside, is_begun
+from workflowlookup.tools.contract import NO_CLIENT, Handler, ServerServices
+from workflowlookup.tools.run_answers import answer
 
 if TYPE_CHECKING:
     from workflowlookup.store.service import Runs
-    from workflowlookup.tools.contract import ServerServices
 
 MAX_NAMED: Final = 5
 """How many runs a complaint names."""
-
-_UNITS: Final = {"m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 
 def has_journal(settings: Settings) -> bool:
@@ -49,7 +49,7 @@ def _may_exist(path: str) -> bool:
     return True
 
 
-def open_services(settings: Settings) -> "ServerServices":
+def open_services(settings: Settings) -> ServerServices:
     """What the run tools need, for a command that asks about runs. Raises `RunNotFound` where there never was one."""
     if not has_journal(settings):
         url = JournalUrl(settings.journal).shown
@@ -81,10 +81,6 @@ def _nearest(name: str, ids: list[str]) -> str:
     return f"{meant} `workflowlookup runs` lists them." if ids else " There are none at all."
 
 
-def add_run_argument(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", metavar="RUN", help="id of the run, or a unique beginning of it")
-
-
 def person() -> str:
     """Who sits at the terminal, as the journal names them; empty when nobody knows."""
     try:
@@ -96,28 +92,6 @@ def person() -> str:
 # ── times ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def age(text: str) -> int:
-    """`30d` in milliseconds, for argparse."""
-    found = re.fullmatch(r"(\d{1,6})([mhdw])", text.strip().lower())
-    if found is None:
-        raise argparse.ArgumentTypeError(f"'{text}' is not an age such as 90m, 12h, 30d or 4w")
-    return int(found[1]) * _UNITS[found[2]] * 1000
-
-
-def moment(text: str) -> str:
-    """A time in ISO 8601, from one, from a date, or from an age, for argparse."""
-    try:
-        when = datetime.fromtimestamp((now() - age(text)) / 1000, UTC)
-    except (argparse.ArgumentTypeError, OverflowError, ValueError, OSError):
-        try:
-            when = datetime.fromisoformat(text.strip())
-            when = when if when.tzinfo else when.astimezone()
-        except (OverflowError, ValueError, OSError):
-            told = f"'{text}' is neither a time such as 2026-11-16T09:30 or 2026-11-16, nor an age such as 12h or 30d"
-            raise argparse.ArgumentTypeError(told) from None
-    return when.isoformat()
-
-
 def milliseconds(time: str) -> int:
     """A time in ISO 8601, as the journal has it."""
     return int(datetime.fromisoformat(time).timestamp() * 1000)
@@ -127,3 +101,22 @@ def ago(then: int) -> str:
     """`5 min ago`, `12 s ago`."""
     seconds = max(0, now() - then) // 1000
     return time_ago(seconds) if seconds >= 60 else f"{seconds} s ago"
+
+
+# ── tools ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def ask(handler: Handler, settings: Settings, arguments: msgspec.Struct) -> dict[str, Any]:
+    """A tool's answer as plain JSON values. Raises what the tool raises."""
+    return plain(handler(make_services(settings), arguments, NO_CLIENT))
+
+
+def plain(value: object) -> dict[str, Any]:
+    """An answer as plain JSON values; some parts of it may be encoded already."""
+    decoded: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(value))
+    return decoded
+
+
+def write_run(services: ServerServices, run: Run) -> None:
+    """The state of a run as JSON."""
+    write_json(plain(answer(services, run, NO_CLIENT)))

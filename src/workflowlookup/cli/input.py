@@ -1,20 +1,28 @@
-"""Questions that only a person answers: asked on the terminal itself, never on standard input.
+"""What commands read: files, standard input, and the answers of a person at the terminal.
 
-For commands whose yes must not come from an agent (`trust`, `confirm`). Without a controlling terminal, or in an
-environment that a coding agent made, they are refused. This stops an agent that uses the command as it is; it cannot
-stop one that removes the variables and opens a pseudo-terminal under the same account.
+Some answers must not come from an agent (`trust`, `confirm`). These are read from the terminal itself, never from
+standard input. Without a controlling terminal, or in an environment that a coding agent made, they are refused. This
+stops an agent that uses the command as it is; it cannot stop one that removes the variables and opens a pseudo-terminal
+under the same account.
 """
 
 import contextlib
+import io
 import os
 import re
+import signal
+import sys
 from collections.abc import Iterator, Mapping
+from types import FrameType
 from typing import Final
 
-from workflowlookup.cli.output import QUOTE, quoted_rows, wrapped_rows
-from workflowlookup.errors import SecurityError
+from workflowlookup.cli.output import QUOTE, quoted_rows, width, wrapped_rows, write
+from workflowlookup.errors import SecurityError, StorageError
 from workflowlookup.language.text import printable
 
+END: Final = "."
+"""A line that ends an output."""
+STANDARD_INPUT: Final = "-"
 TERMINAL: Final = "/dev/tty"
 AGENT_VARIABLES: Final = re.compile(
     r"CLAUDECODE|CLAUDE_CODE(_ENTRYPOINT|_SESSION_ID)?|CODEX_(SANDBOX\w*|THREAD_ID|CI|SESSION\w*)"
@@ -22,6 +30,118 @@ AGENT_VARIABLES: Final = re.compile(
     r"|CLINE_ACTIVE|ROO_ACTIVE|AUGMENT_AGENT|ANTIGRAVITY_AGENT|GOOSE_TERMINAL|AIDER_SESSION|AMP_THREAD_ID|AI_AGENT|AGENT"
 )
 """Variables that coding agents set for the commands they run, not those that people set for an agent (`CODEX_HOME`)."""
+
+
+# ── files and pipes ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def is_typed() -> bool:
+    """Whether somebody types what comes in."""
+    return sys.stdin is not None and sys.stdin.isatty()
+
+
+def read_pipe() -> list[str]:
+    """The outputs in standard input: a line with a single dot ends one and begins the next."""
+    outputs: list[list[str]] = [[]]
+    for line in io.StringIO(_decoded(STANDARD_INPUT), newline=""):
+        if line.rstrip("\r\n") == END:
+            outputs.append([])
+        else:
+            outputs[-1].append(line)
+    texts = ["".join(lines).removesuffix("\n").removesuffix("\r") for lines in outputs]
+    return [text for text in texts if text.strip()]
+
+
+def read_file(path: str) -> str:
+    """All of a file as text, without the newline that editors and shells add at its end. Raises `StorageError`."""
+    return _decoded(path).removesuffix("\n")
+
+
+def read_data(path: str) -> bytes:
+    """All of a file; `-` is standard input. Raises `StorageError`."""
+    try:
+        if path == STANDARD_INPUT:
+            return b"" if sys.stdin is None else sys.stdin.buffer.read()
+        with open(path, "rb") as stream:
+            return stream.read()
+    except OSError as problem:
+        raise StorageError(f"{path} cannot be read: {problem.strerror}.", file=path) from problem
+
+
+def _decoded(path: str) -> str:
+    try:
+        return read_data(path).decode("utf-8-sig")
+    except UnicodeDecodeError as problem:
+        place = "standard input" if path == STANDARD_INPUT else path
+        raise StorageError(f"What {place} holds is not UTF-8 text (byte {problem.start + 1}).") from None
+
+
+# ── questions on standard input ─────────────────────────────────────────────────────────────────────────────────
+
+
+def ask_yes_or_no(question: str) -> bool:
+    """Only a plain yes is one."""
+    return (ask_line(f"{question} [y/N]") or "").strip().lower() in ("y", "yes")
+
+
+def ask_line(question: str) -> str | None:
+    """A line; None at the end of input."""
+    *rows, last = wrapped_rows(question, width())
+    for row in rows:
+        write(row)
+    sys.stdout.flush()
+    try:
+        return input(f"{last} ")
+    except EOFError:
+        write()
+        return None
+
+
+def prepare_keyboard() -> None:
+    """Lines as long as one likes, which can be edited; bytes that are no text do not end it."""
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="replace")
+    try:
+        import readline  # noqa: PLC0415 - a terminal alone cuts lines at 4,095 characters
+    except ImportError:
+        return
+    if "libedit" not in (readline.__doc__ or ""):
+        readline.parse_and_bind("set enable-bracketed-paste off")  # a paste of many lines is many lines
+
+
+def line_so_far() -> str:
+    """What was typed of a line that is not ended."""
+    readline = sys.modules.get("readline")
+    return str(readline.get_line_buffer()) if readline is not None else ""
+
+
+class TerminalGone(KeyboardInterrupt):
+    """The terminal went away, or a signal ends the command, while a line was read; it has what was typed of it."""
+
+
+@contextlib.contextmanager
+def end_of_terminal() -> Iterator[None]:
+    """While a line is read, a terminal that goes away interrupts it, as Ctrl-C does. Raises `TerminalGone`."""
+
+    def interrupt(_: int, __: FrameType | None) -> None:
+        begun = line_so_far()
+        nowhere = os.open(os.devnull, os.O_WRONLY)  # nobody reads any more, and writing would fail
+        for descriptor in (1, 2):
+            os.dup2(nowhere, descriptor)
+        raise TerminalGone(begun)
+
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGHUP, signal.SIGTERM)}
+    for number, handler in handlers.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, interrupt)
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+# ── questions that only a person may answer ─────────────────────────────────────────────────────────────────────
 
 
 def agent_environment(environment: Mapping[str, str]) -> str:

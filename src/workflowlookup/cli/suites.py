@@ -15,7 +15,7 @@ from workflowlookup.authoring.fixtures import BadFixture, Case, Fixture, mistake
 from workflowlookup.authoring.positions import FINDERS
 from workflowlookup.authoring.rehearsal import Coverage, Rehearsal, rehearse
 from workflowlookup.cli.commands.validate import Remark, check_file
-from workflowlookup.cli.document_paths import places_in
+from workflowlookup.cli.documents import places_in
 from workflowlookup.cli.output import shown_path
 from workflowlookup.errors import WorkflowLookupError
 from workflowlookup.language.building import build
