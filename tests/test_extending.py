@@ -322,7 +322,7 @@ with client:
 
 def test_a_setting(follow: Follow) -> None:
     tree = follow("A setting")
-    show = "from workflowlookup.settings import *; print(read_settings({}, os.environ, directory='.').max_title)"
+    show = "import os; from workflowlookup.settings import *; print(read_settings({}, os.environ, directory='.').max_title)"
     (tree.work / "workflowlookup.toml").write_text("max_title = 20\n")
 
     assert tree.python("-c", show) == "20\n"

@@ -1,0 +1,151 @@
+"""The settings in force, as one struct, and what other parts derive from them."""
+
+import os
+import shlex
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from workflowlookup import extras
+from workflowlookup.repository import Project
+from workflowlookup.store.journal_url import JournalUrl
+
+if TYPE_CHECKING:
+    from workflowlookup.providers.config import Plan, ProviderConfig, ServerConfig
+    from workflowlookup.trust import Entry, Store
+
+
+class SettingsError(Exception):
+    """A setting that cannot be used: which, where it came from, what was expected."""
+
+
+def command_line(settings: "Settings", *words: str) -> str:
+    """A command that a person can paste; with `--journal` where the journal is not the default.
+
+    The password of a database is never in it: then it says where to put it.
+    """
+    if settings.origins["journal"] == "default":
+        return shlex.join(["workflowlookup", *words])
+    url, has_password = JournalUrl(settings.journal).as_argument()
+    command = shlex.join(["workflowlookup", *words, "--journal", url])
+    return f"PGPASSWORD=… {command}" if has_password else command
+
+
+def issuer_of(settings: "Settings") -> dict[str, str]:
+    """Whose tokens are taken, by the names without `oauth_`; empty when the settings name nobody."""
+    names = ("issuer", "audience", "jwks_url", "scopes_claim", "workflows_claim")
+    found = {name: str(getattr(settings, f"oauth_{name}")) for name in names}
+    return found if found["issuer"] else {}
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings in force; `origins` tells where each came from."""
+
+    bundled: bool
+    user: bool
+    project: bool
+    directories: tuple[str, ...]
+    journal: str
+    journal_timeout_seconds: float
+    confirmation: str
+    log_level: str
+    log_format: str
+    audit_log: str
+    max_message_bytes: int
+    workflow_tools: bool
+    include: tuple[str, ...]
+    exclude: tuple[str, ...]
+    tools_budget_bytes: int
+    refresh_seconds: float
+    discovery_wait_seconds: float
+    timeout_seconds: float
+    max_concurrent: int
+    max_concurrent_total: int
+    drain_seconds: float
+    stop_delay_seconds: float
+    http: str
+    allowed_hosts: tuple[str, ...]
+    require_tokens: bool
+    allowed_origins: tuple[str, ...]
+    trusted_proxies: tuple[str, ...]
+    max_sessions: int
+    connections_per_address: int
+    idle_seconds: float
+    requests_per_minute: int
+    oauth_issuer: str
+    oauth_audience: str
+    oauth_jwks_url: str
+    oauth_scopes_claim: str
+    oauth_workflows_claim: str
+    origins: Mapping[str, str]
+    servers: Mapping[str, "ServerConfig"] = {}
+    providers: Mapping[str, "ProviderConfig"] = {}
+    left_out: Mapping[str, str] = {}
+    """The entries of servers and providers that cannot be used, such as "providers.shop", each with the reason."""
+    faults: tuple[str, ...] = ()
+    """What is wrong in the project's settings file, and so has no effect: a repository must not stop the user."""
+    brought: tuple["Entry", ...] = ()
+    """The entries of a repository's file that need trust."""
+    ignored: tuple["Entry", ...] = ()
+    """Those of `brought` that are not trusted and have no effect."""
+    trust: "TrustFile"
+    """The file with what the user has trusted."""
+    own_directory: str = ""
+    """The user's own configuration directory; empty for an account without a home directory."""
+    project_around: Project
+    """The project around the working directory."""
+    candidates: tuple[str, ...] = ()
+    """The files that decide them."""
+    read_again: Callable[[], "Settings"] | None = None
+    """The settings by the same flags and the same environment, as of then. Raises `SettingsError`."""
+
+
+def needed_extras(settings: Settings) -> dict[str, list[str]]:
+    """The extras that the settings need, each with the settings that need it."""
+    systems = [f"[mcpServers.{name}]" for name in settings.servers if name not in settings.providers]
+    systems += [f"[providers.{name}]" for name in settings.providers]
+    needed = {
+        extras.CALLS: systems,
+        extras.HTTP: ["http"] if settings.http else [],
+        JournalUrl(settings.journal).kind.extra: ["journal"],
+    }
+    return {extra: names for extra, names in needed.items() if extra and names}
+
+
+def plan_of(settings: Settings) -> "Plan":
+    """What the settings say about workflow tools and about work of the server's own."""
+    from workflowlookup.providers.config import Filters, Plan  # noqa: PLC0415 - `initialize` needs none of it
+
+    return Plan(
+        is_on=settings.workflow_tools,
+        filters=Filters(settings.include, settings.exclude),
+        servers=settings.servers,
+        providers=settings.providers,
+        budget_bytes=settings.tools_budget_bytes,
+        refresh_seconds=settings.refresh_seconds,
+        discovery_wait_seconds=settings.discovery_wait_seconds,
+        timeout_seconds=settings.timeout_seconds,
+        max_concurrent=settings.max_concurrent,
+        max_concurrent_total=settings.max_concurrent_total,
+    )
+
+
+class TrustFile(msgspec.Struct, frozen=True):
+    """The file with what the user has trusted. Without a path there is none, and `problem` says why."""
+
+    path: str
+    problem: str = ""
+
+    @staticmethod
+    def of(own: str, project: Project) -> "TrustFile":
+        """The file in the user's configuration directory; none when a repository brought that directory."""
+        path = os.path.join(own, "trust.json")
+        if project.brings(path):
+            return TrustFile("", f"{own} lies in the project, so it is not the user's own: nothing is trusted")
+        return TrustFile(path)
+
+    def store(self) -> "Store":
+        from workflowlookup.trust import Store  # noqa: PLC0415 - only where a repository brings something
+
+        return Store(self.path, self.problem)

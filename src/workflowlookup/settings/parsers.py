@@ -1,0 +1,126 @@
+"""Parsers for the values of settings: each returns the value, or raises `ValueError` with what was expected."""
+
+import contextlib
+import os
+import re
+from collections.abc import Callable
+from typing import TypeVar
+
+from workflowlookup.store.journal_url import JournalUrl
+
+Number = TypeVar("Number", int, float)
+
+
+def boolean(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    words = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+    if isinstance(value, str) and value.strip().lower() in words:
+        return words[value.strip().lower()]
+    raise ValueError("true or false")
+
+
+def _parts(value: object, what: str, separator: str) -> list[str]:
+    """The parts of a list. Raises `ValueError`."""
+    if isinstance(value, str):
+        value = [part for part in value.split(separator) if part.strip()]
+    if isinstance(value, (list, tuple)) and all(isinstance(part, str) for part in value):
+        return list(value)
+    raise ValueError(f"a list of {what} (in the environment separated by '{separator}')")
+
+
+def paths(value: object) -> tuple[str, ...]:
+    return tuple(os.path.expanduser(part) for part in _parts(value, "directories", os.pathsep))
+
+
+def journal_url(value: object) -> str:
+    return JournalUrl(value if isinstance(value, str) else "").text
+
+
+def web_address(value: object) -> str:
+    """Of something that is trusted: over TLS, or on this machine."""
+    found = (
+        re.fullmatch(r"(https?)://(\[[0-9a-f:]+\]|[\w.-]+)(:\d+)?(/[^\s?#]*)?", value)
+        if isinstance(value, str)
+        else None
+    )
+    if value == "" or (found and (found[1] == "https" or found[2] in ("localhost", "127.0.0.1", "[::1]"))):
+        return str(value)
+    raise ValueError("an address that begins with https:// (http:// for this machine only)")
+
+
+def word(value: object) -> str:
+    if isinstance(value, str) and (not value or re.fullmatch(r"[!-~]+", value)):
+        return value
+    raise ValueError("one word")
+
+
+def _number_within(kind: type[Number], least: Number, most: Number, words: str) -> Callable[[object], Number]:
+    def parse(value: object) -> Number:
+        with contextlib.suppress(ValueError, OverflowError):
+            if isinstance(value, (str, int, kind)) and not isinstance(value, bool):
+                number = kind(value)
+                if least <= number <= most:  # which is not so for what is no number
+                    return number
+        raise ValueError(words)
+
+    return parse
+
+
+def whole_number(least: int, most: int) -> Callable[[object], int]:
+    return _number_within(int, least, most, f"a whole number from {least:,} to {most:,}")
+
+
+def seconds(least: float, most: float) -> Callable[[object], float]:
+    return _number_within(float, least, most, f"a number of seconds from {least:g} to {most:,g}")
+
+
+def patterns(value: object) -> tuple[str, ...]:
+    parts = tuple(part.strip() for part in _parts(value, "patterns", ","))
+    if parts:
+        from workflowlookup.providers.filters import Pattern  # noqa: PLC0415 - most people filter nothing
+
+        for part in parts:
+            Pattern(part)
+    return parts
+
+
+def names(value: object) -> tuple[str, ...]:
+    parts = tuple(part.strip().lower().rstrip("/") for part in _parts(value, "names", ","))
+    if not all(parts):
+        raise ValueError("a list of names, none of them empty")
+    return parts
+
+
+def networks(value: object) -> tuple[str, ...]:
+    import ipaddress  # noqa: PLC0415 - seldom needed
+
+    try:
+        return tuple(str(ipaddress.ip_network(part)) for part in names(value))
+    except ValueError:
+        raise ValueError("a list of addresses and networks, such as 10.0.0.5 and 172.16.0.0/12") from None
+
+
+def address(value: object) -> str:
+    if value == "":
+        return ""
+    from workflowlookup.web import split_address  # noqa: PLC0415 - only a server over HTTP has an address
+
+    split_address(value if isinstance(value, str) else "")
+    return str(value)
+
+
+def audit_destination(value: object) -> str:
+    path = os.path.expanduser(value) if isinstance(value, str) else "?"
+    if path in ("", "log") or os.path.isabs(path):
+        return path
+    raise ValueError("log, or an absolute path")
+
+
+def one_of(*options: str) -> Callable[[object], str]:
+    def parse(value: object) -> str:
+        if isinstance(value, str) and value.lower() in options:
+            return value.lower()
+        raise ValueError(f"one of {', '.join(options)}")
+
+    return parse

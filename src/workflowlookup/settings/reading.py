@@ -1,0 +1,278 @@
+"""Reads settings from flags, the environment and files, and merges them."""
+
+import os
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from workflowlookup.language.text import shorten
+from workflowlookup.repository import configuration_directory, find_project
+from workflowlookup.settings.model import Settings, SettingsError, TrustFile
+from workflowlookup.settings.parsers import journal_url, paths
+from workflowlookup.settings.table import SETTINGS, Setting
+from workflowlookup.store.journal_url import JournalUrl, without_password
+
+if TYPE_CHECKING:
+    from workflowlookup.trust import Entry
+
+
+FILE_NAME: Final = "workflowlookup.toml"
+PREFIX: Final = "WORKFLOWLOOKUP_"
+TABLES: Final = {"mcpServers": "servers", "servers": "servers", "providers": "providers"}
+"""The tables of the file, and the fields of `Settings` that they fill; `servers` is the same as `mcpServers`."""
+MAX_FILE_BYTES: Final = 256 << 10
+MAX_NESTING: Final = 64
+_PART: Final = r"(?:(?<![\w-])[\w-]++|\"(?:[^\"\\\n]|\\.)*+\"|'[^'\n]*+')[ \t]*+\.[ \t]*+"
+_LONG_KEY: Final = f"(?:{_PART}){{{MAX_NESTING}}}"
+"""A dotted key costs `tomllib` the square of its parts, in memory too: one of 200 kB takes gigabytes."""
+
+
+class _Layer(msgspec.Struct, frozen=True, kw_only=True):
+    """A settings file as it was read, once: what is checked is what is used."""
+
+    file: str
+    table: Mapping[str, Any]
+    is_brought: bool
+    """Whether a repository brought it."""
+    may_be_wrong: bool
+    """Whether what is wrong in it is ignored: a repository brought it, and the user did not name it."""
+
+
+def read_settings(
+    flags: Mapping[str, Any], environment: Mapping[str, str], *, directory: str, config: str | None = None
+) -> Settings:
+    """The settings for a process in `directory`. Raises `SettingsError`."""
+    files = _Files(environment, directory, config)
+    values: dict[str, Any] = files.systems()
+    origins: dict[str, str] = {}
+    for setting in SETTINGS:
+        said = (
+            (f"--{setting.name.replace('_', '-')}", flags.get(setting.name)),
+            (PREFIX + setting.name.upper(), environment.get(PREFIX + setting.name.upper())),
+        )
+        origin, raw = next(((origin, raw) for origin, raw in said if raw is not None), ("", None))
+        found = files.value(setting) if raw is None else (origin, _parse(setting, origin, raw))
+        origins[setting.name], values[setting.name] = found
+    if origins["journal"] == "default":
+        data = environment.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
+        values["journal"] = os.path.join(data, "workflowlookup", "runs.sqlite")
+    storage_path = environment.get("WORKFLOW_STORAGE_PATH")
+    if storage_path:
+        values["directories"] = (*paths(storage_path), *values["directories"])
+        origins["directories"] = "WORKFLOW_STORAGE_PATH" + (
+            "" if origins["directories"] == "default" else f", {origins['directories']}"
+        )
+    named = [name for name in ("oauth_issuer", "oauth_audience", "oauth_jwks_url") if values[name]]
+    if len(named) not in (0, 3):
+        raise SettingsError(f"{named[0]}: oauth_issuer, oauth_audience and oauth_jwks_url go together")
+    return Settings(
+        **values,
+        origins=origins,
+        faults=tuple(files.faults),
+        brought=tuple(files.brought),
+        ignored=tuple(files.ignored),
+        trust=files.trust,
+        own_directory=files.own_directory,
+        project_around=files.project,
+        candidates=(*files.candidates, files.trust.path),
+        read_again=lambda: read_settings(flags, environment, directory=directory, config=config),
+    )
+
+
+def _parse(setting: Setting, origin: str, raw: object) -> Any:
+    try:
+        return setting.parse(raw)
+    except ValueError as problem:
+        found = shorten(without_password(repr(raw)), 200)
+        raise SettingsError(f"{origin}: {setting.name} must be {problem}; found {found}") from None
+
+
+class _Files:
+    """The settings files of one reading, the user's own first; each counts over those before it."""
+
+    def __init__(self, environment: Mapping[str, str], directory: str, config: str | None) -> None:
+        self._environment = environment
+        self._directory = directory
+        self.project = find_project(directory)
+        own = configuration_directory(environment, directory)
+        self.own_directory = "" if "~" in own.split(os.sep) else own  # nobody knows where it leads
+        self.trust = TrustFile.of(own, self.project)
+        self.candidates = self._chosen(os.path.join(own, FILE_NAME), config)
+        self.faults: list[str] = []
+        self._layers = [layer for file in self.candidates if (layer := self._layer(file, is_named=file == config))]
+        self.brought: list[Entry] = []
+        """Entries that need trust."""
+        self.ignored: list[Entry] = []
+        """Those of them that are not trusted, and so have no effect."""
+
+    def _layer(self, file: str, *, is_named: bool) -> _Layer | None:
+        """A settings file; None when there is none, unless it was named, or when it is ignored."""
+        if not is_named and not os.path.isfile(file):
+            return None
+        is_brought = self.project.brings(file)
+        may_be_wrong = is_brought and not is_named
+        try:
+            table = _read_file(file)
+            _check_values(file, table)
+        except SettingsError as problem:
+            if not may_be_wrong:
+                raise
+            self.faults.append(str(problem))
+            return None
+        layer = _Layer(file=file, table=table, is_brought=is_brought, may_be_wrong=may_be_wrong)
+        unknown = sorted(table.keys() - {setting.name for setting in SETTINGS} - TABLES.keys())
+        if unknown:
+            known = ", ".join(setting.name for setting in SETTINGS)
+            self._refuse(layer, f"unknown setting '{shorten(unknown[0], 60)}'. Known: {known}")
+        return layer
+
+    def _refuse(self, layer: _Layer, problem: str) -> None:
+        """Raises `SettingsError`, unless what is wrong in the file is ignored."""
+        problem = f"{layer.file}: {problem}"
+        if not layer.may_be_wrong:
+            raise SettingsError(problem)
+        self.faults.append(problem)
+
+    def _chosen(self, users: str, config: str | None) -> tuple[str, ...]:
+        """The files to read. One that `--config` names replaces both; one of a repository, only the project's."""
+        if config is None:
+            return users, os.path.join(self._directory, FILE_NAME)
+        return (users, config) if self.project.brings(config) else (config,)
+
+    def value(self, setting: Setting) -> tuple[str, Any]:
+        """Where a setting comes from, of the files and the default, and its value."""
+        origin, value = "default", setting.default
+        for layer in self._layers:
+            if (raw := layer.table.get(setting.name)) is None:
+                continue
+            try:
+                wanted = _parse(setting, layer.file, raw)
+            except SettingsError as problem:
+                if not layer.may_be_wrong:
+                    raise
+                self.faults.append(str(problem))
+                continue
+            beside = os.path.dirname(layer.file)  # what a file names lies beside it, wherever one works
+            if setting.parse is paths:
+                wanted = tuple(os.path.join(beside, path) for path in wanted)
+            elif setting.parse is journal_url:
+                wanted = JournalUrl(wanted).relative_to(beside)
+            is_risky = layer.is_brought and wanted != value and setting.needs_trust.applies(value, wanted, self.project)
+            if not is_risky or self._trusts_setting(layer, setting.name):
+                origin, value = layer.file, wanted
+        return origin, value
+
+    def _trusts_setting(self, layer: _Layer, name: str) -> bool:
+        """Whether a setting of a repository is trusted. A log-in (`oauth_…`) is one entry, never half trusted."""
+        from workflowlookup.trust import SETTING, Entry  # noqa: PLC0415 - only where a repository brings something
+
+        value = layer.table[name]
+        if name.startswith("oauth_"):
+            name, value = "oauth", {key: part for key, part in layer.table.items() if key.startswith("oauth_")}
+        entry = Entry(file=os.path.realpath(layer.file), kind=SETTING, name=name, value=value)
+        if entry in self.brought:
+            return entry not in self.ignored
+        return self._pins(entry) is not None
+
+    def _pins(self, entry: "Entry") -> Mapping[str, str] | None:
+        """The digests of the programs of a trusted entry; None for one that is not trusted, which is ignored."""
+        self.brought.append(entry)
+        pins = self.trust.store().pins(entry)
+        if pins is None:
+            self.ignored.append(entry)
+        return pins
+
+    def systems(self) -> dict[str, Any]:
+        """The other systems, those of a repository as far as they are trusted."""
+        tables: dict[str, dict[str, Any]] = {"servers": {}, "providers": {}}
+        files: dict[tuple[str, str], str] = {}
+        pins: dict[tuple[str, str], Mapping[str, str]] = {}
+        left_out: dict[str, str] = {}
+        for layer in self._layers:
+            if "servers" in layer.table and "mcpServers" in layer.table:
+                self._refuse(layer, "servers is the same as mcpServers; only one of them can stand")
+                continue
+            for title, field in TABLES.items():
+                table = layer.table.get(title, {})
+                if not isinstance(table, Mapping):
+                    left_out[title] = f"{layer.file}: {title} must be a table of tables, such as [{title}.name]"
+                    continue
+                for name, entry in table.items():
+                    if layer.is_brought:
+                        found = self._system_pins(layer, field, name, entry, tables)
+                        if found is None:
+                            continue
+                        pins[field, name] = found
+                    tables[field][name], files[field, name] = entry, layer.file
+        if not any(tables.values()):
+            return {"left_out": left_out}
+        from workflowlookup.providers.config import read_systems  # noqa: PLC0415 - most people name no other systems
+
+        systems = read_systems(tables["servers"], tables["providers"])
+        for place, problem in systems.left_out.items():
+            title, _, name = place.partition(".")
+            left_out[place] = f"{files[TABLES[title], name]}: {problem}"
+        servers = {
+            name: msgspec.structs.replace(server, root=self.project.root, files=pins[key])
+            if (key := ("servers" if name in tables["servers"] else "providers", name)) in pins
+            else server
+            for name, server in systems.servers.items()
+        }
+        return {"servers": servers, "providers": systems.providers, "left_out": left_out}
+
+    def _system_pins(
+        self, layer: _Layer, field: str, name: str, value: Any, tables: Mapping[str, Mapping[str, Any]]
+    ) -> Mapping[str, str] | None:
+        """As `_pins`, for a server or a provider; None also for one that is disabled or no table."""
+        from workflowlookup.providers.config import process_files  # noqa: PLC0415 - as above
+        from workflowlookup.trust import PROVIDER, SERVER, Entry  # noqa: PLC0415
+
+        if not isinstance(value, Mapping) or value.get("disabled") is True:
+            return None
+        parts = {"provider": value}  # what the entry would start
+        if field == "providers" and (server := tables["servers"].get(str(value.get("server")))):
+            parts["server"] = server  # a provider behind another server would be another provider
+        programs = set[str]()
+        for part in parts.values():
+            programs |= process_files(part, self._directory, self.project.root, self._environment)
+        is_server = field == "servers"
+        return self._pins(
+            Entry(
+                file=os.path.realpath(layer.file),
+                kind=SERVER if is_server else PROVIDER,
+                name=name,
+                value=value if is_server else parts,
+                programs=tuple(sorted(programs)),
+            )
+        )
+
+
+def _check_values(path: str, table: Mapping[str, Any]) -> None:
+    """Raises `SettingsError` for values that TOML does not have, and that could not be hashed, shown or compared."""
+    level: list[Any] = [table]
+    for _ in range(MAX_NESTING):
+        values = [part for value in level for part in (value.values() if isinstance(value, Mapping) else value)]
+        if any(isinstance(value, int) and not -(1 << 63) <= value < 1 << 63 for value in values):
+            raise SettingsError(f"{path} has an integer of more than 64 bits")
+        level = [value for value in values if isinstance(value, (Mapping, list))]
+    if level:
+        raise SettingsError(f"{path} is nested deeper than {MAX_NESTING} levels")
+
+
+def _read_file(path: str) -> Mapping[str, Any]:
+    import tomllib  # noqa: PLC0415 - most people have no settings file
+
+    try:
+        with open(path, "rb") as stream:
+            data = stream.read(MAX_FILE_BYTES + 1)
+        if len(data) > MAX_FILE_BYTES:
+            raise SettingsError(f"{path} is larger than {MAX_FILE_BYTES:,} bytes")
+        if re.search(_LONG_KEY, text := data.decode()):
+            raise SettingsError(f"{path} has a key of more than {MAX_NESTING} parts")
+        return tomllib.loads(text)
+    except OSError as problem:
+        raise SettingsError(f"{path}: {problem.strerror}") from problem
+    except (ValueError, RecursionError) as problem:  # ValueError also for an integer of more than 4,300 digits
+        raise SettingsError(f"{path} is not TOML: {problem}") from problem
