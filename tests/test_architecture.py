@@ -14,7 +14,7 @@ import workflowlookup
 SOURCE = Path(workflowlookup.__file__).parent
 LAYERS = (
     ("errors", "cache", "greenlets"),
-    ("extras", "language", "access", "recent", "web", "atomic", "repository"),
+    ("extras", "language", "access", "expiring_cache", "web", "atomic", "repository"),
     ("runs", "shares", "trust", "logs"),
     ("library", "store"),
     ("authoring", "providers"),

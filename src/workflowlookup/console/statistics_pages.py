@@ -15,8 +15,8 @@ from workflowlookup.console import plots
 from workflowlookup.console.queries import DAY, TIMES, current, scan, since_of
 from workflowlookup.console.request import NotThere, Visit
 from workflowlookup.errors import WorkflowLookupError
+from workflowlookup.expiring_cache import ExpiringCache
 from workflowlookup.language.text import plural
-from workflowlookup.recent import RecentValues
 from workflowlookup.runs.report import duration
 from workflowlookup.runs.statistics import Figures, StepFigures, Tally
 from workflowlookup.store.journal import Query, now
@@ -65,11 +65,11 @@ class RecentFigures:
     """What the callers of one console were shown lately. The caller is part of each key: nobody sees another's."""
 
     def __init__(self) -> None:
-        self.overviews: RecentValues[tuple[Access, str], Overview] = RecentValues(
+        self.overviews: ExpiringCache[tuple[Access, str], Overview] = ExpiringCache(
             FIGURES_SECONDS, MAX_ENTRIES, max_weight=MAX_BYTES, weigh=_weigh
         )
         """By caller and time."""
-        self.versions: RecentValues[tuple[Access, str, str], Versions] = RecentValues(
+        self.versions: ExpiringCache[tuple[Access, str, str], Versions] = ExpiringCache(
             FIGURES_SECONDS, MAX_ENTRIES, max_weight=MAX_BYTES, weigh=_weigh
         )
         """By caller, workflow and time."""

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from workflowlookup.errors import InternalError, RequestCancelled, StorageError, WorkflowLookupError
+from workflowlookup.expiring_cache import ExpiringCache
 from workflowlookup.greenlets import Busy
 from workflowlookup.protocol.connection import METHODS
-from workflowlookup.recent import RecentValues
 
 if TYPE_CHECKING:
     from workflowlookup.protocol.backend import Surface
@@ -197,7 +197,7 @@ class Figures:
         """`find_fault` says why the journal cannot be used now; nothing when it can."""
         self._surface = surface
         self._find_fault = find_fault
-        self._counts: RecentValues[None, dict[str, int]] = RecentValues(COUNTS_SECONDS, 1)
+        self._counts: ExpiringCache[None, dict[str, int]] = ExpiringCache(COUNTS_SECONDS, 1)
 
     def families(self) -> Iterable[Family]:
         up = [({"provider": name}, float(is_up)) for name, is_up in sorted(_providers(self._surface).items())]

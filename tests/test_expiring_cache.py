@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from workflowlookup import greenlets
+from workflowlookup.expiring_cache import ExpiringCache
 from workflowlookup.greenlets import Busy
-from workflowlookup.recent import RecentValues
 
 
 class Numbers:
@@ -15,10 +15,10 @@ class Numbers:
     def __init__(self, **options):
         self.now = 0.0
         self.computed = 0
-        self.recent = RecentValues(10.0, 4, clock=lambda: self.now, **options)
+        self.cache = ExpiringCache(10.0, 4, clock=lambda: self.now, **options)
 
     async def get(self, key="a", wait_seconds=5.0):
-        with self.recent.entry(key, wait_seconds) as entry:
+        with self.cache.entry(key, wait_seconds) as entry:
             if entry.value is None:
                 await asyncio.sleep(0.01)
                 self.computed += 1
@@ -57,7 +57,7 @@ def test_a_request_waits_no_longer_than_it_may():
 
 def test_what_failed_is_not_cached():
     numbers = Numbers()
-    with pytest.raises(ZeroDivisionError), numbers.recent.entry("a", 0.0):
+    with pytest.raises(ZeroDivisionError), numbers.cache.entry("a", 0.0):
         raise ZeroDivisionError
 
     assert asyncio.run(numbers.get()) == 1

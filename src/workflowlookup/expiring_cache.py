@@ -12,7 +12,7 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 
-class Entry(Generic[Value]):
+class ExpiringEntry(Generic[Value]):
     """A value and when it expires."""
 
     def __init__(self) -> None:
@@ -21,7 +21,7 @@ class Entry(Generic[Value]):
         self.expires_at = float("-inf")
 
 
-class RecentValues(Generic[Key, Value]):
+class ExpiringCache(Generic[Key, Value]):
     """A cache whose entries expire. The key must name all that a value depends on, including the caller's rights."""
 
     def __init__(
@@ -35,21 +35,21 @@ class RecentValues(Generic[Key, Value]):
     ) -> None:
         self._seconds = seconds
         self._clock = clock
-        self._entries: BoundedCache[Key, Entry[Value]] = BoundedCache(
+        self._entries: BoundedCache[Key, ExpiringEntry[Value]] = BoundedCache(
             max_entries,
             max_weight=max_weight,
             weigh=lambda entry: 0 if entry.value is None else weigh(entry.value),
         )
 
     @contextlib.contextmanager
-    def entry(self, key: Key, wait_seconds: float) -> Iterator[Entry[Value]]:
+    def entry(self, key: Key, wait_seconds: float) -> Iterator[ExpiringEntry[Value]]:
         """The entry of a key, locked for the caller. If its value is None, the caller computes and sets it.
 
         Raises `Busy` when another request holds it for longer than `wait_seconds`.
         """
         entry = self._entries.get(key)
         if entry is None:
-            entry = self._entries[key] = Entry()
+            entry = self._entries[key] = ExpiringEntry()
         with entry.lock.held(wait_seconds):
             if entry.expires_at <= self._clock():
                 entry.value = None
