@@ -249,7 +249,7 @@ def test_too_many_fold_into_search_and_start(serve, service):
     assert by_name["state"] == "completed"
     server.close_input()
     server.wait()
-    assert "workflow_search and workflow_start stand for them" in server.log()
+    assert "workflow_search and workflow_start replace them" in server.log()
 
 
 def test_a_refresh_says_what_came_and_went(serve, tmp_path):

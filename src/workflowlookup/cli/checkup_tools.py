@@ -94,7 +94,7 @@ def examine_tools(settings: Settings, catalog: Catalog) -> ToolsReport:
     return ToolsReport(
         is_on=plan.is_on,
         tools=len(tools.offers),
-        is_folded=tools.is_folded,
+        is_folded=tools.is_over_budget,
         patterns=(
             *_patterns("include", plan.filters.include, definitions),
             *_patterns("exclude", plan.filters.exclude, definitions),

@@ -1,7 +1,8 @@
-"""Workflows as tools: one for each that passes the filters, from the library and from every provider.
+"""Workflow tools: a tool for each workflow of the library and of every provider that passes the filters.
 
-`refresh_if_changed` brings the registry up to date; it costs next to nothing when neither the library, nor a provider,
-nor a setting has changed. The work behind a call is a run like any other.
+`refresh_if_changed` brings the registry up to date; it costs almost nothing if neither the library, nor a provider, nor
+a setting has changed. A call of such a tool starts a run. What providers listed is stored with the journal, so that the
+first list after a start has their tools at once.
 """
 
 import logging
@@ -32,7 +33,7 @@ from workflowlookup.tools.contract import (
     Tool,
 )
 from workflowlookup.tools.registry import Registry
-from workflowlookup.tools.tool_names import KeptNames, Key
+from workflowlookup.tools.tool_names import Key, StoredNames
 
 if TYPE_CHECKING:
     from workflowlookup.library.catalog import Snapshot
@@ -47,18 +48,18 @@ T = TypeVar("T")
 _decode_definitions = msgspec.json.Decoder(tuple[Definition, ...]).decode
 
 PROVIDER_SECONDS: Final = 10.0
-"""How long the call of a remembered tool waits for its provider."""
+"""How long a call of a remembered tool waits for its provider to answer."""
 REFRESH_SECONDS: Final = 30.0
-"""How long the list of tools is waited for while it is made for another client."""
+"""How long a request waits while another one refreshes the list of tools."""
 META: Final = "workflowlookup/workflow"
-_NONE: "Final[Mapping[str, Discovered]]" = {}
+_NO_PROVIDERS: "Final[Mapping[str, Discovered]]" = {}
 OUTPUT_SCHEMA: Final[Mapping[str, Json]] = {
     "type": "object",
     "properties": {
         "runId": {"type": "string", "description": "For workflow_status and workflow_cancel."},
         "state": {"type": "string"},
-        "result": {"description": "What came of it, once it is completed."},
-        "resultPart": {"type": "object", "description": "In place of a result that is too long: its first part."},
+        "result": {"description": "The result, once the run is completed."},
+        "resultPart": {"type": "object", "description": "The first part of a result that is too long."},
         "next": {"type": "string", "description": "What to do now."},
     },
     "required": ["runId", "state"],
@@ -66,17 +67,17 @@ OUTPUT_SCHEMA: Final[Mapping[str, Json]] = {
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
-    """A workflow that is a tool, or would be if there were room."""
+    """A workflow that is a tool, or would be if the list of tools were not too long."""
 
     tool: Tool
     definition: Definition
     workflow_id: str
-    """What `workflow_start` calls it."""
+    """Its id for `workflow_start`."""
 
 
-def find_offer(offers: Mapping[str, Offer], wanted: str) -> Offer | None:
-    """The one with this tool name or workflow id."""
-    return offers.get(wanted) or next((offer for offer in offers.values() if offer.workflow_id == wanted), None)
+def find_offer(offers: Mapping[str, Offer], name: str) -> Offer | None:
+    """The offer with this tool name or workflow id."""
+    return offers.get(name) or next((offer for offer in offers.values() if offer.workflow_id == name), None)
 
 
 class DynamicTools:
@@ -91,156 +92,154 @@ class DynamicTools:
         discovered: "Callable[[], Mapping[str, Discovered]] | None" = None,
         on_names_stored: Callable[[], None] = lambda: None,
     ) -> None:
-        """`look_at_settings` is called before each refresh, and calls `apply` when there are others. `discovered` tells
-        what is known of the providers; without it the server's own work does. `tell_named` is called when
-        names were kept that other servers do not know.
+        """`poll_settings` is called before each refresh, and calls `apply` if the settings changed. `discovered`
+        returns what the providers listed; the default is `execution.discovered`. `on_names_stored` is called after
+        names were stored that other replicas do not have yet.
         """
         self.plan = plan
         self.offers: Mapping[str, Offer] = {}
-        """By the name of the tool, in its order."""
-        self.is_folded = False
-        """Whether there are too many of them to be listed."""
+        """By tool name, in alphabetical order."""
+        self.is_over_budget = False
+        """Whether the list of all workflow tools would be too long, so that `workflow_search` replaces them."""
         self._poll_settings = poll_settings
         self._discovered = discovered
         self._services = services
         self._registry: Registry | None = None
         self._built_in: Mapping[str, Tool] = BUILTIN_TOOLS
-        self._seen: tuple[object, ...] = ()
+        self._inputs: tuple[object, ...] = ()
         """What the tools were last made from."""
         self._has_waited = False
         self._refreshing = Lock()
-        """Held while the names are read and stored: who asks meanwhile must not see a list that is half made."""
-        self._remembered = Remembered(lambda: services.runs.journal)
+        """Held while names are read and stored, so that no other request sees an incomplete list."""
+        self._stored_definitions = StoredDefinitions(lambda: services.runs.journal)
         self._merged: Mapping[str, Discovered] = {}
         self._merged_from: tuple[object, object] | None = None
-        """What is known of the providers with what is remembered, and what that was made from."""
-        self._names = KeptNames(lambda: services.runs.journal, on_names_stored)
+        """What the providers listed, now or before, and the objects that this was made from."""
+        self._names = StoredNames(lambda: services.runs.journal, on_names_stored)
         self._read: dict[str, tuple[Loaded, Definition]] = {}
-        """By workflow of the library: its definition, and the file that says so."""
+        """By workflow of the library: its file and its definition."""
         self._built: dict[str, tuple[Definition, Workflow]] = {}
-        """By workflow of a provider: what its definition was built to."""
+        """By workflow of a provider: its definition, and the workflow built from it."""
 
     def attach(self, registry: Registry) -> None:
-        """Keep this registry up to date from now on."""
+        """From now on, keep this registry up to date."""
         self._registry, self._built_in = registry, registry.built_in
-        self._seen = ()
+        self._inputs = ()
 
     def apply(self, plan: Plan) -> None:
-        """Other settings from now on."""
+        """From now on, use these settings."""
         self.plan = plan
 
     def forget_names(self) -> None:
-        """Another server has given names, or taken some back: those that are kept count."""
+        """Read the names again, because another server has stored or freed names."""
         with self._refreshing.held(REFRESH_SECONDS):
             self._names.forget()
-            self._seen = ()
+            self._inputs = ()
 
     def discovered(self) -> Mapping[str, "Discovered"]:
-        """What is known of the providers; the same object for as long as nothing of it changed."""
+        """What the providers listed; the same object until something changes."""
         if not self.plan.providers:
-            return _NONE
+            return _NO_PROVIDERS
         if self._discovered is not None:
             return self._discovered()
-        found = self._services.execution.discovered()
-        if self._merged_from is None or self._merged_from[0] is not found or self._merged_from[1] is not self.plan:
-            self._merged = self._with_remembered(found)
-            self._merged_from = (found, self.plan)
-            self._remembered.keep(self.plan, found)
+        live = self._services.execution.discovered()
+        if self._merged_from is None or self._merged_from[0] is not live or self._merged_from[1] is not self.plan:
+            self._merged = self._with_remembered(live)
+            self._merged_from = (live, self.plan)
+            self._stored_definitions.save(self.plan, live)
         return self._merged
 
-    def _with_remembered(self, found: Mapping[str, "Discovered"]) -> Mapping[str, "Discovered"]:
-        """What is known of the providers, and of those that have not answered yet what they had before."""
+    def _with_remembered(self, live: Mapping[str, "Discovered"]) -> Mapping[str, "Discovered"]:
+        """What the providers listed; for those that have not answered yet, what is stored."""
         from workflowlookup.providers.discovery import Discovered  # noqa: PLC0415 - where there are providers
 
-        before = {
-            name: msgspec.structs.replace(found.get(name) or Discovered(), definitions=definitions, is_remembered=True)
-            for name, definitions in self._remembered.definitions(self.plan).items()
-            if name not in found or not found[name].is_listed
+        remembered = {
+            name: msgspec.structs.replace(live.get(name) or Discovered(), definitions=definitions, is_remembered=True)
+            for name, definitions in self._stored_definitions.load(self.plan).items()
+            if name not in live or not live[name].is_listed
         }
-        return {**found, **before}
+        return {**live, **remembered}
 
-    def _await_first(self) -> None:
-        """Before the first list: give providers a moment of which nothing is remembered."""
+    def _await_new_providers(self) -> None:
+        """Before the first list, wait a moment for providers of which nothing is stored."""
         self._has_waited = True
         plan = self.plan
         if self._discovered is None and plan.is_on and plan.discovery_wait_seconds:
-            known = self.discovered()
             answered = {
-                name for name, found in known.items() if found.is_remembered or found.is_listed or found.is_away
+                name
+                for name, provider in self.discovered().items()
+                if provider.is_remembered or provider.is_listed or provider.is_away
             }
             if new := plan.providers.keys() - answered:
                 self._services.execution.await_discovered(new, plan.discovery_wait_seconds)
 
     def refresh_if_changed(self) -> bool:
-        """Bring the registry up to date; whether what `tools/list` says has changed."""
+        """Bring the registry up to date; whether the list of tools changed."""
         with self._refreshing.held(REFRESH_SECONDS):
             return self._refresh_if_changed()
 
     def _refresh_if_changed(self) -> bool:
         self._poll_settings()
         if not self._has_waited and self.plan.providers:
-            self._await_first()
+            self._await_new_providers()
         plan, discovered = self.plan, self.discovered()
         library = self._services.catalog.snapshot() if plan.is_on else None
-        seen = (plan, discovered, library)
-        if len(seen) == len(self._seen) and all(a is b for a, b in zip(seen, self._seen, strict=True)):
+        inputs = (plan, discovered, library)
+        if len(inputs) == len(self._inputs) and all(a is b for a, b in zip(inputs, self._inputs, strict=True)):
             return False
-        self._seen = seen
+        self._inputs = inputs
         tools = self._make(library, discovered)
         return self._registry is not None and self._registry.replace(tools)
 
-    def resolve(self, wanted: str) -> Workflow | None:
-        """The workflow with this tool name or id, ready to be run; None when there is none. Raises `ProviderAway`."""
+    def resolve(self, name: str) -> Workflow | None:
+        """The workflow with this tool name or id, ready to run; None if there is none. Raises `ProviderAway`."""
         self.refresh_if_changed()
-        offer = find_offer(self.offers, wanted)
+        offer = find_offer(self.offers, name)
         return self._workflow(offer.definition) if offer is not None else None
 
     def default_timeout(self, workflow: Workflow) -> float | None:
-        """How many seconds a run may take when nobody says: the setting, for what goes by itself."""
+        """The time limit in the settings, for a workflow that needs neither the agent nor a person; else None."""
         if workflow.deadline_seconds is not None or not workflow.goes_by_itself:
             return None
         calls = (step.call for step in workflow.steps.values() if isinstance(step, PromptStep))
         providers = {call.provider for call in calls if isinstance(call, WorkflowCall)} & self.plan.providers.keys()
-        own = (self.plan.providers[name].options.get("timeout_seconds") for name in providers)
-        return max((seconds for seconds in own if seconds), default=self.plan.timeout_seconds)
+        limits = (self.plan.providers[name].options.get("timeout_seconds") for name in providers)
+        return max((seconds for seconds in limits if seconds), default=self.plan.timeout_seconds)
 
     def abilities(self, provider: str) -> frozenset[str] | None:
-        """Which of "start", "status" and "cancel" a provider can; None when it is not known."""
-        found = self.discovered().get(provider)
-        return found.can if found is not None else None
+        """Which of "start", "status" and "cancel" a provider supports; None if that is unknown."""
+        discovered = self.discovered().get(provider)
+        return discovered.can if discovered is not None else None
 
     # ── from workflows to tools ─────────────────────────────────────────────────────────────────────────────────
 
     def _make(self, library: "Snapshot | None", discovered: Mapping[str, "Discovered"]) -> Sequence[Tool]:
-        """The tools as they should be; `offers` are then what is behind them."""
+        """Make the tools; sets `offers`."""
         if library is None:
-            self.offers, self.is_folded = {}, False
+            self.offers, self.is_over_budget = {}, False
             return []
         sieve = Sieve(self.plan.filters)
-        everything = [*self._library(library), *(d for found in discovered.values() for d in found.definitions)]
+        everything = [*self._library(library), *(d for provider in discovered.values() for d in provider.definitions)]
         admitted = [definition for definition in everything if sieve.admits(definition)]
-        names = self._named(admitted, everything, discovered)
-        made = (self._offer(names[definition.provider, definition.id], definition) for definition in admitted)
-        self.offers = {offer.tool.name: offer for offer in sorted(made, key=lambda offer: offer.tool.name)}
+        names = self._tool_names(admitted, everything, discovered)
+        offers = (self._offer(names[definition.provider, definition.id], definition) for definition in admitted)
+        self.offers = {offer.tool.name: offer for offer in sorted(offers, key=lambda offer: offer.tool.name)}
         tools = [offer.tool for offer in self.offers.values()]
         return [workflow_refresh.TOOL, *self._within_budget(tools)]
 
     def _library(self, library: "Snapshot") -> Iterator[Definition]:
         read: dict[str, tuple[Loaded, Definition]] = {}
         for summary in library.summaries:
-            entry = library.entries[summary.id]
-            before = self._read.get(summary.id)
-            known = (
-                before
-                if before is not None and before[0] is entry.file
-                else (entry.file, _definition(summary, entry.file.details))
-            )
-            read[summary.id] = known
-            yield known[1]
+            file = library.entries[summary.id].file
+            cached = self._read.get(summary.id)
+            if cached is None or cached[0] is not file:
+                cached = (file, _definition(summary, file.details))
+            read[summary.id] = cached
+            yield cached[1]
         self._read = read
 
     def _offer(self, name: str, definition: Definition) -> Offer:
-        about: dict[str, Json] = {
+        meta: dict[str, Json] = {
             "id": definition.id,
             "provider": definition.provider,
             "category": definition.category,
@@ -248,9 +247,9 @@ class DynamicTools:
             "executionType": definition.execution_type,
         }
         if definition.metadata:
-            about["metadata"] = definition.metadata
+            meta["metadata"] = definition.metadata
         if self._is_remembered(definition):
-            about["remembered"] = True  # until its provider has listed it again
+            meta["remembered"] = True  # until its provider lists it again
         tool = Tool(
             name=name,
             title=definition.name,
@@ -262,36 +261,36 @@ class DynamicTools:
             idempotent=False,
             open_world=definition.provider != LIBRARY,
             can_be_task=True,
-            meta={META: about},
+            meta={META: meta},
         )
         return Offer(tool=tool, definition=definition, workflow_id=definition.workflow_id)
 
     def _within_budget(self, tools: Sequence[Tool]) -> Sequence[Tool]:
-        """The tools, or what stands for them when the list would be too long."""
+        """The tools, or `workflow_search` in their place if the list would be too long."""
         size = len(msgspec.json.encode([tool.describe() for tool in (*self._built_in.values(), *tools)]))
-        was_folded, self.is_folded = self.is_folded, size > self.plan.budget_bytes
-        if self.is_folded and not was_folded:
+        was_over_budget, self.is_over_budget = self.is_over_budget, size > self.plan.budget_bytes
+        if self.is_over_budget and not was_over_budget:
             log.warning(
                 "the list of %d workflow tools would take %s bytes of %s (tools_budget_bytes): workflow_search and "
-                "workflow_start stand for them",
+                "workflow_start replace them",
                 *(len(tools), f"{size:,}", f"{self.plan.budget_bytes:,}"),
             )
-        elif was_folded and not self.is_folded:
+        elif was_over_budget and not self.is_over_budget:
             log.warning("the list of workflow tools is short enough again: each workflow is a tool of its own")
-        return [workflow_search.TOOL] if self.is_folded else tools
+        return [workflow_search.TOOL] if self.is_over_budget else tools
 
-    def _named(
+    def _tool_names(
         self, admitted: Sequence[Definition], everything: Sequence[Definition], discovered: Mapping[str, "Discovered"]
     ) -> Mapping[Key, str]:
         reserved = {workflow_refresh.TOOL.name, workflow_search.TOOL.name, *self._built_in}
-        known = {(definition.provider, definition.id) for definition in everything}
-        certain = {name for name, found in discovered.items() if found.is_listed and not found.is_away}
-        return self._names.assign(admitted, reserved, known=known, certain=certain)
+        existing = {(definition.provider, definition.id) for definition in everything}
+        listed = {name for name, provider in discovered.items() if provider.is_listed and not provider.is_away}
+        return self._names.assign(admitted, reserved, existing=existing, listed=listed)
 
     # ── calls ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _handler(self, definition: Definition) -> Handler:
-        def make_run(services: Services, arguments: Mapping[str, Any], caller: Caller) -> Outcome:
+        def start_run(services: Services, arguments: Mapping[str, Any], caller: Caller) -> Outcome:
             from workflowlookup.tools.elicitation import start_trusted  # noqa: PLC0415 - with the first run
             from workflowlookup.tools.pending_runs import await_run  # noqa: PLC0415
             from workflowlookup.tools.run_answers import answer_with_result  # noqa: PLC0415
@@ -309,95 +308,95 @@ class DynamicTools:
 
         def handle(services: Services, arguments: Mapping[str, Any], caller: Caller) -> Outcome:
             if not self._is_remembered(definition) or extras.is_missing(extras.CALLS):
-                return make_run(services, arguments, caller)
+                return start_run(services, arguments, caller)
 
-            def make_listed() -> Outcome:
+            def start_if_current() -> Outcome:
                 self._refuse_outdated(definition)
-                return make_run(services, arguments, caller)
+                return start_run(services, arguments, caller)
 
-            waiter = _ProviderWaiter(lambda: not self._is_remembered(definition), make_listed)
+            waiter = _ProviderWaiter(lambda: not self._is_remembered(definition), start_if_current)
             return Pending(run_id="", poll=waiter.poll, progress=waiter.progress, abandon=waiter.abandon)
 
         return handle
 
     def _refuse_outdated(self, definition: Definition) -> None:
-        """Raises `ProviderAway` when a provider has listed what it has, and a remembered workflow is not as it was."""
-        found = self.discovered().get(definition.provider)
-        if found is None or not found.is_listed:
+        """Raises `ProviderAway` if the provider has answered, and its workflow is gone or takes other arguments."""
+        provider = self.discovered().get(definition.provider)
+        if provider is None or not provider.is_listed:
             return
-        now = next((listed for listed in found.definitions if listed.id == definition.id), None)
-        if now is None or now.input_schema != definition.input_schema:
-            what = "no longer has it" if now is None else "wants other arguments for it now"
+        current = next((listed for listed in provider.definitions if listed.id == definition.id), None)
+        if current is None or current.input_schema != definition.input_schema:
+            cause = "no longer has it" if current is None else "wants other arguments for it now"
             raise ProviderAway(
-                f"'{definition.name}' was a workflow of the provider '{definition.provider}', which {what}. "
+                f"'{definition.name}' was a workflow of the provider '{definition.provider}', which {cause}. "
                 "Call tools/list again.",
                 provider=definition.provider,
                 workflowId=definition.id,
-                cause=what,
+                cause=cause,
             )
 
     def _is_remembered(self, definition: Definition) -> bool:
-        """Whether a workflow is only remembered: its provider has not listed it since the server was started."""
-        found = self.discovered().get(definition.provider) if definition.provider != LIBRARY else None
-        return found is not None and found.is_remembered
+        """Whether a workflow is only remembered: its provider has not answered since the server was started."""
+        provider = self.discovered().get(definition.provider) if definition.provider != LIBRARY else None
+        return provider is not None and provider.is_remembered
 
     def _workflow(self, definition: Definition) -> Workflow:
-        """What a run of it is led by.
+        """The workflow that a definition describes, for a run.
 
-        Raises `MissingExtra`, `ProviderAway`, or what is wrong with a document of the library.
+        Raises `MissingExtra`, `ProviderAway`, or the error of a document of the library.
         """
         if definition.provider == LIBRARY:
             return self._services.catalog.get(definition.id)
         extras.require(extras.CALLS)
-        found = self.discovered().get(definition.provider)
-        if found is None or found.is_away or found.is_remembered:
-            unasked = "it has not answered since the server was started"
-            cause = (found.cause or unasked) if found else "the settings no longer name it"
+        provider = self.discovered().get(definition.provider)
+        if provider is None or provider.is_away or provider.is_remembered:
+            no_answer = "it has not answered since the server was started"
+            cause = (provider.cause or no_answer) if provider else "the settings no longer name it"
             raise ProviderAway(
                 f"'{definition.name}' is a workflow of the provider '{definition.provider}', which does not answer: "
-                f"{cause}. It is asked again and again; try later, or call workflow_refresh.",
+                f"{cause}. The server keeps trying; try later, or call workflow_refresh.",
                 provider=definition.provider,
                 workflowId=definition.id,
                 cause=cause,
             )
         key = definition.workflow_id
-        before = self._built.get(key)
-        if before is None or before[0] is not definition:
+        cached = self._built.get(key)
+        if cached is None or cached[0] is not definition:
             from workflowlookup.language.building import build  # noqa: PLC0415
 
-            self._built[key] = before = (definition, build(as_document(definition)))
-        return before[1]
+            self._built[key] = cached = (definition, build(as_document(definition)))
+        return cached[1]
 
 
 class _ProviderWaiter:
-    """A call of a tool that is only remembered: it is made once its provider has listed its workflows."""
+    """A call of a remembered tool: it starts its run once the provider has answered."""
 
-    def __init__(self, is_known: Callable[[], bool], make_run: Callable[[], Outcome]) -> None:
-        self._is_known = is_known
-        self._make_run = make_run
+    def __init__(self, is_ready: Callable[[], bool], start_run: Callable[[], Outcome]) -> None:
+        self._is_ready = is_ready
+        self._start_run = start_run
         self._deadline = time.monotonic() + PROVIDER_SECONDS
-        self._later: Pending | None = None
+        self._pending: Pending | None = None
 
     def poll(self) -> Result | Elicitation | None:
-        if self._later is None:
-            if not self._is_known() and time.monotonic() < self._deadline:
+        if self._pending is None:
+            if not self._is_ready() and time.monotonic() < self._deadline:
                 return None
-            made = self._make_run()  # which raises when the provider is still not there
-            if not isinstance(made, Pending):
-                return made
-            self._later = made
-        return self._later.poll()
+            outcome = self._start_run()  # raises if the provider still does not answer
+            if not isinstance(outcome, Pending):
+                return outcome
+            self._pending = outcome
+        return self._pending.poll()
 
     def progress(self) -> Progress | None:
-        return self._later.progress() if self._later is not None else None
+        return self._pending.progress() if self._pending is not None else None
 
     def abandon(self, reason: str) -> None:
-        if self._later is not None:
-            self._later.abandon(reason)
+        if self._pending is not None:
+            self._pending.abandon(reason)
 
 
 def _definition(summary: "Summary", details: "Details") -> Definition:
-    """What a document of the library says of itself as a tool."""
+    """The definition of a workflow of the library."""
     schema, remark = usable_schema(msgspec.json.decode(details.input_schema) if details.input_schema else None)
     if remark:
         log.warning("workflow '%s': inputSchema %s; any object is taken", summary.id, remark)
@@ -414,57 +413,60 @@ def _definition(summary: "Summary", details: "Details") -> Definition:
     )
 
 
-# ── what providers had before ───────────────────────────────────────────────────────────────────────────────────
+# ── stored definitions ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Remembered:
-    """For one server. Where the journal cannot be used, nothing is remembered."""
+class StoredDefinitions:
+    """The workflows that providers last listed, in the journal; without a journal nothing is stored.
+
+    They count only under the settings under which they were listed, and until the provider answers again.
+    """
 
     def __init__(self, open_journal: "Callable[[], Journal]") -> None:
         """`open_journal` may raise `StorageError`."""
         self._open_journal = open_journal
-        self._known: Mapping[str, tuple[str, str]] | None = None
+        self._rows: Mapping[str, tuple[str, str]] | None = None
         """By provider: a digest of its settings, and its workflows as JSON."""
 
-    def definitions(self, plan: Plan) -> Mapping[str, tuple[Definition, ...]]:
-        """By provider: what it had, if its settings are still the same."""
-        found: dict[str, tuple[Definition, ...]] = {}
-        for name, (digest, body) in self._stored().items():
+    def load(self, plan: Plan) -> Mapping[str, tuple[Definition, ...]]:
+        """By provider: its workflows, if its settings are still the same."""
+        definitions: dict[str, tuple[Definition, ...]] = {}
+        for name, (digest, body) in self._read().items():
             if name in plan.providers and digest == _digest(plan, name):
                 try:
-                    found[name] = _decode_definitions(body)
-                except msgspec.MsgspecError as problem:  # of another version: it is listed again soon
-                    log.debug("what is remembered of provider '%s' cannot be read: %s", name, problem)
-        return found
+                    definitions[name] = _decode_definitions(body)
+                except msgspec.MsgspecError as error:  # stored by another version; the provider lists them again soon
+                    log.debug("the stored workflows of provider '%s' cannot be read: %s", name, error)
+        return definitions
 
-    def keep(self, plan: Plan, discovered: "Mapping[str, Discovered]") -> None:
-        """Remember what providers have just listed."""
-        for name, found in discovered.items():
-            if not found.is_listed or found.is_away or name not in plan.providers:
+    def save(self, plan: Plan, discovered: "Mapping[str, Discovered]") -> None:
+        """Store what providers have just listed."""
+        for name, provider in discovered.items():
+            if not provider.is_listed or provider.is_away or name not in plan.providers:
                 continue
-            entry = (_digest(plan, name), msgspec.json.encode(found.definitions).decode())
-            if self._stored().get(name) != entry:
-                self._ask(lambda journal, name=name, entry=entry: journal.remember(name, *entry))  # type: ignore[misc]
-                self._known = {**self._stored(), name: entry}
+            row = (_digest(plan, name), msgspec.json.encode(provider.definitions).decode())
+            if self._read().get(name) != row:
+                self._use_journal(lambda journal, name=name, row=row: journal.remember(name, *row))  # type: ignore[misc]
+                self._rows = {**self._read(), name: row}
 
-    def _stored(self) -> Mapping[str, tuple[str, str]]:
-        if self._known is None:
-            self._known = self._ask(lambda journal: journal.remembered()) or {}
-        return self._known
+    def _read(self) -> Mapping[str, tuple[str, str]]:
+        if self._rows is None:
+            self._rows = self._use_journal(lambda journal: journal.remembered()) or {}
+        return self._rows
 
-    def _ask(self, question: "Callable[[Journal], T]") -> T | None:
+    def _use_journal(self, operation: "Callable[[Journal], T]") -> T | None:
         try:
-            return question(self._open_journal())
-        except StorageError as problem:
-            log.debug("the workflows of providers are not remembered: %s", problem)
+            return operation(self._open_journal())
+        except StorageError as error:
+            log.debug("the workflows of providers are not stored: %s", error)
             return None
 
 
 def _digest(plan: Plan, name: str) -> str:
-    """What the settings say of a provider and of its server, without saying it."""
+    """A digest of the settings of a provider and of its server; it reveals no secret in them."""
     import hashlib  # noqa: PLC0415 - where there are providers
 
     config = plan.providers[name]
     server = plan.servers.get(str(config.options.get("server") or name))
-    said = msgspec.json.encode([config.kind, config.options, server], order="deterministic")
-    return hashlib.sha256(said).hexdigest()
+    settings = msgspec.json.encode([config.kind, config.options, server], order="deterministic")
+    return hashlib.sha256(settings).hexdigest()
