@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.routing import BaseRoute
 
-    from workflowlookup.auth.authentication import Guard
-    from workflowlookup.auth.backends import SharedSurface, Views
+    from workflowlookup.auth.authentication import Authenticator
+    from workflowlookup.auth.backends import CallerBackends, SharedBackend
     from workflowlookup.auth.callers import Proxies
     from workflowlookup.console.local import Local
     from workflowlookup.console.streams import Streams
     from workflowlookup.execution.service import Execution
     from workflowlookup.library.catalog import Catalog, Source
-    from workflowlookup.protocol.backend import Surface
+    from workflowlookup.protocol.backend import Backend
     from workflowlookup.protocol.connection import Connection
     from workflowlookup.runs.run import Run
     from workflowlookup.store.journal import Journal
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from workflowlookup.transport.http.login import Login
     from workflowlookup.transport.http.replicas import ReplicaSessions
     from workflowlookup.transport.http.site import Site
-    from workflowlookup.transport.signals import Bell
+    from workflowlookup.transport.signals import Waker
     from workflowlookup.trust import Consent
 
 USER_DIRECTORY: Final = "~/.workflowlookup/workflows"
@@ -159,23 +159,23 @@ def make_tokens(settings: Settings, journal: "Journal | None" = None) -> "Tokens
 
 
 def make_neighbours(
-    settings: Settings, ring: Callable[[], None], journal: "Journal | None" = None
+    settings: Settings, wake: Callable[[], None], journal: "Journal | None" = None
 ) -> "Neighbours | None":
     """What the servers at one journal tell each other; None for a kind of journal that has no replicas."""
     if not JournalUrl(settings.journal).kind.has_replicas:
         return None
     from workflowlookup.store.replica_bus import Neighbours  # noqa: PLC0415 - only where there are replicas
 
-    return Neighbours(functools.partial(make_journal, settings), ring, journal)
+    return Neighbours(functools.partial(make_journal, settings), wake, journal)
 
 
 def _nobody_waits() -> None:
-    """The bell where no transport listens for it."""
+    """Replaces `Waker.wake` where no transport waits."""
 
 
 def make_execution(
     settings: Settings,
-    ring: Callable[[], None] = _nobody_waits,
+    wake: Callable[[], None] = _nobody_waits,
     current: Callable[[], Settings] | None = None,
     *,
     is_guest: bool = False,
@@ -188,23 +188,23 @@ def make_execution(
 
     runs = functools.partial(make_runs, settings)
     consent = functools.partial(make_consent, current or (lambda: settings))
-    return Execution(plan_of(settings), runs, settings.journal, ring, consent, is_guest=is_guest)
+    return Execution(plan_of(settings), runs, settings.journal, wake, consent, is_guest=is_guest)
 
 
 def make_services(
     settings: Settings,
-    ring: Callable[[], None] = _nobody_waits,
+    wake: Callable[[], None] = _nobody_waits,
     live: Live | None = None,
     neighbours: "Neighbours | None" = None,
     journal: "Journal | None" = None,
 ) -> "ServerServices":
-    """What the tools need. `ring` wakes the transport, from any thread, when there may be something to tell; `live`
+    """What the tools need. `wake` wakes the transport, from any thread, when there may be something to tell; `live`
     has the settings as they are now, and a server has it: a command leaves the calls of runs to one, unless it asks.
     `neighbours` are the other servers at the same database, `journal` is used if it is open already.
     """
     from workflowlookup.tools.contract import ServerServices  # noqa: PLC0415
 
-    parts = _Parts(settings, ring, live or Live(settings), neighbours, journal, is_server=live is not None)
+    parts = _Parts(settings, wake, live or Live(settings), neighbours, journal, is_server=live is not None)
     parts.services = ServerServices(
         catalog=make_catalog(settings, is_server=live is not None),
         open_runs=lambda: parts.runs,
@@ -233,7 +233,7 @@ class _Parts:
     def __init__(  # noqa: PLR0913 - what a server is made of
         self,
         settings: Settings,
-        ring: Callable[[], None],
+        wake: Callable[[], None],
         live: Live,
         neighbours: "Neighbours | None",
         journal: "Journal | None",
@@ -245,7 +245,7 @@ class _Parts:
         self._neighbours = neighbours
         self._is_server = is_server
         self._live = live
-        self._ring = ring
+        self._wake = wake
 
     @functools.cached_property
     def runs(self) -> "Runs":
@@ -261,7 +261,7 @@ class _Parts:
     @functools.cached_property
     def execution(self) -> "Execution":
         live = self._live
-        return make_execution(live.settings, self._ring, lambda: live.settings, is_guest=not self._is_server)
+        return make_execution(live.settings, self._wake, lambda: live.settings, is_guest=not self._is_server)
 
     @functools.cached_property
     def workflows(self) -> "DynamicTools":
@@ -351,15 +351,15 @@ class _Parts:
             self.runs.close()
 
 
-def make_connection(settings: Settings, ring: Callable[[], None] = _nobody_waits) -> "Connection":
+def make_connection(settings: Settings, wake: Callable[[], None] = _nobody_waits) -> "Connection":
     """A server for one client; the library is opened with the first request that needs it."""
-    from workflowlookup.protocol.backend import ServerSurface  # noqa: PLC0415
+    from workflowlookup.protocol.backend import ServerBackend  # noqa: PLC0415
     from workflowlookup.protocol.connection import Connection  # noqa: PLC0415
 
     live = Live(settings)
     return Connection(
-        ServerSurface(
-            lambda: make_services(settings, ring, live, make_neighbours(settings, ring)),
+        ServerBackend(
+            lambda: make_services(settings, wake, live, make_neighbours(settings, wake)),
             tells_changes=lambda: live.settings.workflow_tools,
         )
     )
@@ -388,13 +388,13 @@ def serve_console(console: "Local", listener: "socket.socket") -> None:
 
 def serve_stdio(settings: Settings) -> int:
     """Serve standard input and output until the client is done; the exit code."""
-    from workflowlookup.transport.signals import END_SECONDS, Bell, Watchdog  # noqa: PLC0415
-    from workflowlookup.transport.stdio import NUDGE, Stdio, divert  # noqa: PLC0415
+    from workflowlookup.transport.signals import END_SECONDS, Waker, Watchdog  # noqa: PLC0415
+    from workflowlookup.transport.stdio import INTERRUPT_SIGNAL, Stdio, redirect_stdio  # noqa: PLC0415
 
-    wire = divert()  # first: what is opened before may take the place of a standard descriptor that is closed
-    bell = Bell()
-    connection = make_connection(settings, bell.ring)
-    server = Stdio(connection, wire, settings.max_message_bytes, bell, drain_seconds=settings.drain_seconds)
+    wire = redirect_stdio()  # first: what is opened before may take the place of a standard descriptor that is closed
+    waker = Waker()
+    connection = make_connection(settings, waker.wake)
+    server = Stdio(connection, wire, settings.max_message_bytes, waker, drain_seconds=settings.drain_seconds)
     watchdog = Watchdog(
         settings.drain_seconds + END_SECONDS,
         stop=server.stop,
@@ -403,7 +403,7 @@ def serve_stdio(settings: Settings) -> int:
         input_descriptor=wire[0],
     )
     server.on_end = watchdog.end_input
-    signal.signal(NUDGE, server.interrupt)
+    signal.signal(INTERRUPT_SIGNAL, server.interrupt)
     watchdog.start()
     code = server.run()
     watchdog.finish()
@@ -418,21 +418,21 @@ class Web(msgspec.Struct, frozen=True):
 
     site: "Site"
     mcp: "Endpoint"
-    surface: "SharedSurface"
+    backend: "SharedBackend"
     journals: "JournalPool"
 
 
 def make_asgi(
     settings: Settings,
-    bell: "Bell",
+    waker: "Waker",
     host: str = "127.0.0.1",
     *,
-    connect: "Callable[[Surface], Connection] | None" = None,
+    connect: "Callable[[Backend], Connection] | None" = None,
     is_traced: bool = False,
 ) -> Web:
     """The web site of a server that listens at this address. `connect` makes the connection of a client."""
     from workflowlookup.access import LOOPBACK  # noqa: PLC0415
-    from workflowlookup.auth.backends import SharedSurface, Views  # noqa: PLC0415
+    from workflowlookup.auth.backends import CallerBackends, SharedBackend  # noqa: PLC0415
     from workflowlookup.auth.callers import Proxies  # noqa: PLC0415
     from workflowlookup.console.rendering import static_url  # noqa: PLC0415
     from workflowlookup.console.streams import Streams  # noqa: PLC0415
@@ -441,16 +441,18 @@ def make_asgi(
     from workflowlookup.transport.http.endpoint import Endpoint  # noqa: PLC0415
     from workflowlookup.transport.http.login import Login  # noqa: PLC0415
     from workflowlookup.transport.http.metrics import Figures, Metrics  # noqa: PLC0415
-    from workflowlookup.transport.http.rate_limits import FairUse, Limits, names_of  # noqa: PLC0415
+    from workflowlookup.transport.http.rate_limits import Limits, RateLimiter, default_hosts  # noqa: PLC0415
     from workflowlookup.transport.http.site import make_site  # noqa: PLC0415
 
     live = Live(settings)
     pool = make_journal_pool(settings)
     journal = pool.journal
-    neighbours = make_neighbours(settings, bell.ring, journal)
-    surface = SharedSurface(
-        lambda: msgspec.structs.replace(make_services(settings, bell.ring, live, neighbours, journal), access=LOOPBACK),
-        bell.ring,
+    neighbours = make_neighbours(settings, waker.wake, journal)
+    backend = SharedBackend(
+        lambda: msgspec.structs.replace(
+            make_services(settings, waker.wake, live, neighbours, journal), access=LOOPBACK
+        ),
+        waker.wake,
         tells_changes=lambda: live.settings.workflow_tools,
     )
     limits = Limits(
@@ -458,40 +460,42 @@ def make_asgi(
         max_sessions=settings.max_sessions,
         idle_seconds=settings.idle_seconds,
         requests_per_minute=settings.requests_per_minute,
-        allowed_hosts=(*names_of(host), *settings.allowed_hosts),
+        allowed_hosts=(*default_hosts(host), *settings.allowed_hosts),
         allowed_origins=settings.allowed_origins,
         journal_seconds=settings.journal_timeout_seconds,
     )
-    views = Views(surface)
-    metrics = Metrics([Figures(surface, lambda: pool.fault).families])
+    backends = CallerBackends(backend)
+    metrics = Metrics([Figures(backend, lambda: pool.fault).families])
     proxies = Proxies(settings.trusted_proxies)
-    fair_use = FairUse(
+    rate_limiter = RateLimiter(
         settings.requests_per_minute,
         max_message_bytes=settings.max_message_bytes,
         proxies=proxies,
         refused=metrics.refuse,
     )
     mcp = Endpoint(
-        lambda access: (connect or Connection)(views.of(access)),
+        lambda access: (connect or Connection)(backends.of(access)),
         limits,
-        bell,
+        waker,
         metrics,
-        fair_use=fair_use,
+        rate_limiter=rate_limiter,
         replicas=_make_replica_sessions(settings, neighbours, journal),
         is_traced=is_traced,
     )
     sessions = ConsoleSessions(journal)
-    guard = make_guard(settings, host, sessions, proxies, journal)
+    authenticator = make_authenticator(settings, host, sessions, proxies, journal)
     streams = Streams(mcp.listeners)
-    login = Login(guard, sessions, fair_use=fair_use, stylesheet=static_url("console.css"))
-    pages = _make_pages(settings, views, login, streams, lambda: metrics.refuse("access"))
+    login = Login(authenticator, sessions, rate_limiter=rate_limiter, stylesheet=static_url("console.css"))
+    pages = _make_pages(settings, backends, login, streams, lambda: metrics.refuse("access"))
     mcp.on_close.append(streams.close)
 
     def find_fault() -> str:
-        return pool.fault or surface.services.execution.fault
+        return pool.fault or backend.services.execution.fault
 
-    site = make_site(mcp, limits, guard=guard, fair_use=fair_use, find_fault=find_fault, routes=pages)
-    return Web(site, mcp, surface, pool)
+    site = make_site(
+        mcp, limits, authenticator=authenticator, rate_limiter=rate_limiter, find_fault=find_fault, routes=pages
+    )
+    return Web(site, mcp, backend, pool)
 
 
 def _make_replica_sessions(
@@ -508,7 +512,7 @@ def _make_replica_sessions(
 
 
 def _make_pages(
-    settings: Settings, views: "Views", login: "Login", streams: "Streams", refused: Callable[[], None]
+    settings: Settings, backends: "CallerBackends", login: "Login", streams: "Streams", refused: Callable[[], None]
 ) -> list["BaseRoute"]:
     """The console for everybody who comes, each with what is theirs."""
     from starlette.applications import Starlette  # noqa: PLC0415
@@ -525,7 +529,7 @@ def _make_pages(
             return None
         return Visit(
             request,
-            views.of(access),
+            backends.of(access),
             streams,
             session=session_of(request),
             sign_out=LOGOUT if session_in(request) and not access.is_unbound else "",
@@ -536,18 +540,18 @@ def _make_pages(
     return [*login.routes(static_route()), Mount("/", app=login.guarded(pages, refused))]
 
 
-def make_guard(
+def make_authenticator(
     settings: Settings, address: str, sessions: "ConsoleSessions", proxies: "Proxies", journal: "Journal | None" = None
-) -> "Guard":
+) -> "Authenticator":
     """Who may come in where a server listens at this address."""
-    from workflowlookup.auth.authentication import Guard  # noqa: PLC0415
-    from workflowlookup.auth.oauth import Issuer, Oauth  # noqa: PLC0415
+    from workflowlookup.auth.authentication import Authenticator  # noqa: PLC0415
+    from workflowlookup.auth.oauth import Issuer, OAuthVerifier  # noqa: PLC0415
 
     issuer = issuer_of(settings)
-    oauth = Oauth(Issuer(**issuer)) if issuer else None
+    oauth = OAuthVerifier(Issuer(**issuer)) if issuer else None
     is_open = not _why_tokens_are_required(settings, address)
     tokens = make_tokens(settings, journal)
-    return Guard(tokens, oauth, is_open=is_open, proxies=proxies, sessions=sessions)
+    return Authenticator(tokens, oauth, is_open=is_open, proxies=proxies, sessions=sessions)
 
 
 def _why_tokens_are_required(settings: Settings, address: str) -> str:
@@ -561,14 +565,14 @@ def _has_tokens(settings: Settings) -> bool:
         return tokens.any_valid()
 
 
-def serve_http(settings: Settings, connect: "Callable[[Surface], Connection] | None" = None) -> int:
+def serve_http(settings: Settings, connect: "Callable[[Backend], Connection] | None" = None) -> int:
     """Serve HTTP until told to stop; the exit code. `connect`: as for `make_asgi`."""
     from workflowlookup.auth.authentication import why_not_listen  # noqa: PLC0415
     from workflowlookup.auth.callers import Proxies  # noqa: PLC0415
-    from workflowlookup.transport.http.connections import Connections, connection_limit  # noqa: PLC0415
+    from workflowlookup.transport.http.connections import ConnectionTable, connection_limit  # noqa: PLC0415
     from workflowlookup.transport.http.server import END_SECONDS, listen, run  # noqa: PLC0415
     from workflowlookup.transport.http.traces import start_traces  # noqa: PLC0415
-    from workflowlookup.transport.signals import Bell, Watchdog  # noqa: PLC0415
+    from workflowlookup.transport.signals import Waker, Watchdog  # noqa: PLC0415
     from workflowlookup.web import split_address  # noqa: PLC0415
 
     host, port = split_address(settings.http)
@@ -582,16 +586,16 @@ def serve_http(settings: Settings, connect: "Callable[[Surface], Connection] | N
         return 2
     watchdog = Watchdog(settings.stop_delay_seconds + settings.drain_seconds + END_SECONDS)
     watchdog.start()
-    bell = Bell()
-    web = make_asgi(settings, bell, address, connect=connect, is_traced=start_traces(os.environ))
-    web.surface.settle()
+    waker = Waker()
+    web = make_asgi(settings, waker, address, connect=connect, is_traced=start_traces(os.environ))
+    web.backend.settle()
     web.journals.start()
     try:
         return run(
             web.site,
             web.mcp,
             listener,
-            connections=Connections(
+            connections=ConnectionTable(
                 connection_limit(settings.max_sessions),
                 settings.connections_per_address,
                 proxies=Proxies(settings.trusted_proxies),
@@ -599,9 +603,9 @@ def serve_http(settings: Settings, connect: "Callable[[Surface], Connection] | N
             ),
             stop_delay_seconds=settings.stop_delay_seconds,
             drain_seconds=settings.drain_seconds,
-            reload=web.surface.services.refresh,
+            reload=web.backend.services.refresh,
             watchdog=watchdog,
         )
     finally:
-        web.surface.end()
-        bell.close()
+        web.backend.end()
+        waker.close()

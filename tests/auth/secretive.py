@@ -5,7 +5,7 @@ import os
 
 from support.make import document, step, write
 from workflowlookup.access import Access
-from workflowlookup.auth.backends import SharedSurface, Views
+from workflowlookup.auth.backends import CallerBackends, SharedBackend
 from workflowlookup.library.catalog import Catalog
 from workflowlookup.library.directory import DirectorySource
 from workflowlookup.protocol.connection import Connection
@@ -56,7 +56,7 @@ class World:
             confirmation=confirmation,
         )
         self.workflows = DynamicTools(self.services, Plan(budget_bytes=budget))
-        self.views = Views(SharedSurface(lambda: self.services, lambda: None, tells_changes=lambda: True))
+        self.backends = CallerBackends(SharedBackend(lambda: self.services, lambda: None, tells_changes=lambda: True))
         for identifier in OPEN + (HIDDEN if hidden else ()):
             self.begin(identifier, f"of-{identifier}")
             self.begin(identifier, f"held-{identifier}")
@@ -66,7 +66,7 @@ class World:
         return self.runs.start(self.services.catalog.get(workflow_id), {}, {}, run_id=run_id, by="somebody")
 
     def connect(self, access, *, capabilities=None):
-        return Client(self.views.of(access), capabilities)
+        return Client(self.backends.of(access), capabilities)
 
     def close(self):
         self.runs.close()
@@ -75,8 +75,8 @@ class World:
 class Client:
     """A connection in memory, at 2025-11-25."""
 
-    def __init__(self, surface, capabilities=None):
-        self.connection = Connection(surface)
+    def __init__(self, backend, capabilities=None):
+        self.connection = Connection(backend)
         about = {"capabilities": capabilities or {}, "clientInfo": {"name": "Claude Code", "version": "1"}}
         self.ask("initialize", {"protocolVersion": "2025-11-25", **about})
 

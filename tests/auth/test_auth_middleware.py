@@ -2,9 +2,9 @@
 
 import asyncio
 
-from workflowlookup.auth.authentication import Guard
+from workflowlookup.auth.authentication import Authenticator
 from workflowlookup.transport.http import gate
-from workflowlookup.transport.http.auth_middleware import Guarded
+from workflowlookup.transport.http.auth_middleware import AuthMiddleware
 
 SCOPE = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": [], "client": ("127.0.0.1", 5)}
 
@@ -46,7 +46,7 @@ def test_one_who_cannot_be_asked_again_is_not_let_on(monkeypatch, caplog):
         sent.append(message)
 
     async def ask():
-        guarded = Guarded(app, Guard(Breaking(), None, is_open=True))
+        guarded = AuthMiddleware(app, Authenticator(Breaking(), None, is_open=True))
         await asyncio.wait_for(guarded(dict(SCOPE), nothing, send), 10)
 
     asyncio.run(ask())
@@ -73,5 +73,5 @@ def test_short_requests_share_one_watch_and_it_ends_after_the_last(monkeypatch):
         (watch,) = watches
         await asyncio.wait_for(watch, 10)
 
-    guarded = Guarded(app, Guard(Breaking(), None, is_open=True))
+    guarded = AuthMiddleware(app, Authenticator(Breaking(), None, is_open=True))
     asyncio.run(ask())

@@ -50,9 +50,9 @@ class Browser:
     def __init__(self, world, access):
         self.world = world
         self.name = access.name or "console"
-        surface, streams = world.views.of(access), Streams()
+        backend, streams = world.backends.of(access), Streams()
         self._app = Starlette(
-            routes=make_routes(lambda request: Visit(request, surface, streams, session="s", journal="the journal"))
+            routes=make_routes(lambda request: Visit(request, backend, streams, session="s", journal="the journal"))
         )
 
     async def _ask(self, method, path, body):

@@ -16,7 +16,7 @@ from auth.house import House
 from auth.issuer import AUDIENCE, Issuer, part
 from workflowlookup.access import Access
 from workflowlookup.auth import oauth
-from workflowlookup.auth.authentication import Guard
+from workflowlookup.auth.authentication import Authenticator
 
 DEEP = b"[" * 5_000 + b"]" * 5_000
 WRONG_TOKENS_ALLOWED = 20
@@ -110,7 +110,7 @@ def test_keys_that_cannot_be_read_let_nobody_in(house, issuer, document):
 def test_a_name_of_no_characters_can_be_recorded(issuer):
     about = oauth.Issuer(issuer=issuer.name, audience=AUDIENCE, jwks_url=issuer.jwks_url)
 
-    access = asyncio.run(oauth.Oauth(about).find(issuer.token(sub="\ud800ada")))
+    access = asyncio.run(oauth.OAuthVerifier(about).find(issuer.token(sub="\ud800ada")))
 
     assert access is not None
     assert access.name.encode()
@@ -150,14 +150,14 @@ class NoTokens:
 
 
 @pytest.fixture(scope="module")
-def guard(issuer):
+def authenticator(issuer):
     about = oauth.Issuer(issuer=issuer.name, audience=AUDIENCE, jwks_url=issuer.jwks_url)
-    return Guard(NoTokens(), oauth.Oauth(about), is_open=True)
+    return Authenticator(NoTokens(), oauth.OAuthVerifier(about), is_open=True)
 
 
 @settings(max_examples=300, deadline=None)
 @given(secret=SECRETS, claims=CLAIMS, head=HEADS)
-def test_whatever_is_sent_is_answered_and_nothing_fails(issuer, guard, caplog_errors, secret, claims, head):
+def test_whatever_is_sent_is_answered_and_nothing_fails(issuer, authenticator, caplog_errors, secret, claims, head):
     more = {name: value for name, value in head.items() if name != "alg"} if isinstance(head, dict) else {}
     try:
         theirs = signed(issuer, json.dumps({**issuer.claims(), **claims}).encode(), **more)
@@ -170,7 +170,7 @@ def test_whatever_is_sent_is_answered_and_nothing_fails(issuer, guard, caplog_er
             request = Request(
                 {"type": "http", "client": (f"client {next(NUMBER)}", 5), "headers": [(b"authorization", header)]}
             )
-            answer = await guard.authenticate(request)
+            answer = await authenticator.authenticate(request)
             yield answer if isinstance(answer, Access) else answer.status_code
 
     async def collect():

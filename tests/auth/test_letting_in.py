@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from workflowlookup.access import LOOPBACK
-from workflowlookup.auth.authentication import Guard
+from workflowlookup.auth.authentication import Authenticator
 from workflowlookup.errors import StorageError
 from workflowlookup.store.journal import Token
 from workflowlookup.store.tokens import PREFIX
@@ -47,10 +47,10 @@ def journal():
 @pytest.fixture
 def ask(journal):
     """Who sends a request that is under way, asked as often as there are streams."""
-    guard = Guard(journal, None, is_open=True)
+    authenticator = Authenticator(journal, None, is_open=True)
 
     async def all_of_them(streams):
-        return [await guard.authenticate(REQUEST, is_again=True) for _ in range(streams)]
+        return [await authenticator.authenticate(REQUEST, is_again=True) for _ in range(streams)]
 
     return lambda streams: asyncio.run(all_of_them(streams))
 
@@ -77,7 +77,7 @@ def test_that_nobody_can_be_let_in_is_said_once_and_so_is_the_end_of_it(ask, jou
 
 def test_those_who_are_remembered_do_not_end_the_outage_in_the_log(caplog):
     journal = Journal()
-    guard = Guard(journal, None, is_open=False)
+    authenticator = Authenticator(journal, None, is_open=False)
     requests = [Request({**REQUEST.scope, "headers": [(b"authorization", b"Bearer " + secret)]}) for secret in SECRETS]
 
     def find(secret):
@@ -90,7 +90,7 @@ def test_those_who_are_remembered_do_not_end_the_outage_in_the_log(caplog):
         for is_away in (True, True, False):
             journal.is_away = is_away
             for request in requests:
-                asyncio.run(guard.authenticate(request))
+                asyncio.run(authenticator.authenticate(request))
 
     assert [record.getMessage() for record in caplog.records] == [
         "nobody can be let in: It is away.",
@@ -101,19 +101,19 @@ def test_those_who_are_remembered_do_not_end_the_outage_in_the_log(caplog):
 def test_a_token_that_is_revoked_while_it_is_looked_for_is_not_remembered():
     journal = Journal()
     journal.is_away = False
-    guard = Guard(journal, None, is_open=False)
+    authenticator = Authenticator(journal, None, is_open=False)
     request = Request({**REQUEST.scope, "headers": [(b"authorization", b"Bearer " + SECRETS[0])]})
     versions = [(1, 0)]
     journal.version = lambda: versions[-1]
 
     def find_while_it_is_revoked(_):
         versions.append((1, 1))
-        guard._looked_at = float("-inf")
-        guard._look()
+        authenticator._looked_at = float("-inf")
+        authenticator._look()
         return TOKEN
 
     journal.find = find_while_it_is_revoked
-    asyncio.run(guard.authenticate(request, is_again=True))
+    asyncio.run(authenticator.authenticate(request, is_again=True))
     journal.find = lambda _: None
 
-    assert asyncio.run(guard.authenticate(request, is_again=True)).status_code == 401
+    assert asyncio.run(authenticator.authenticate(request, is_again=True)).status_code == 401

@@ -8,7 +8,7 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
 
-from workflowlookup.auth.authentication import Guard
+from workflowlookup.auth.authentication import Authenticator
 from workflowlookup.store.journal import now
 from workflowlookup.store.sessions import CONSOLE_SESSION_SECONDS, ConsoleSessions
 from workflowlookup.transport.http.login import Login, access_of, session_of
@@ -49,7 +49,7 @@ def browser(tokens, secret, sessions):
     async def page(request):
         return PlainTextResponse(f"{access_of(request).name} {session_of(request)}")
 
-    login = Login(Guard(tokens, None, is_open=True, sessions=sessions), sessions)
+    login = Login(Authenticator(tokens, None, is_open=True, sessions=sessions), sessions)
     pages = Starlette(routes=[Route("/{path:path}", page, methods=["GET", "POST"])])
     app = Starlette(routes=[*login.routes(), Mount("/", app=login.guarded(pages))])
     with asyncio.Runner() as runner:

@@ -12,7 +12,7 @@ from starlette.routing import Mount, Route
 
 from workflowlookup import shares
 from workflowlookup.auth import authentication
-from workflowlookup.auth.authentication import FAILURES_PER_MINUTE, Guard, LoginThrottle
+from workflowlookup.auth.authentication import FAILURES_PER_MINUTE, Authenticator, LoginThrottle
 from workflowlookup.auth.callers import Proxies
 from workflowlookup.transport.http.login import Login
 
@@ -40,7 +40,7 @@ def ask(tokens, now, sessions):
     async def page(_):
         return PlainTextResponse("here you are")
 
-    login = Login(Guard(tokens, None, is_open=True, proxies=Proxies([PROXY])), sessions)
+    login = Login(Authenticator(tokens, None, is_open=True, proxies=Proxies([PROXY])), sessions)
     pages = Starlette(routes=[Route("/{path:path}", page)])
     app = Starlette(routes=[*login.routes(), Mount("/", app=login.guarded(pages))])
 

@@ -14,7 +14,7 @@ from jwt.algorithms import RSAAlgorithm
 
 from auth.issuer import AUDIENCE, Issuer, part
 from workflowlookup.auth import oauth as module
-from workflowlookup.auth.oauth import KeysAway, Oauth
+from workflowlookup.auth.oauth import KeysUnavailable, OAuthVerifier
 
 
 class Clock:
@@ -41,7 +41,7 @@ def clock():
 def make(issuer, clock):
     def make_oauth(**fields):
         about = {"issuer": issuer.name, "audience": AUDIENCE, "jwks_url": issuer.jwks_url, **fields}
-        return Oauth(module.Issuer(**about), clock=clock)
+        return OAuthVerifier(module.Issuer(**about), clock=clock)
 
     return make_oauth
 
@@ -284,16 +284,16 @@ def test_an_issuer_that_is_away_is_not_the_end_at_once(issuer, find, clock, trou
     clock.now += module.KEEP_SECONDS + 1
     assert find(token) is not None
     clock.now += module.STALE_SECONDS
-    with pytest.raises(KeysAway):
+    with pytest.raises(KeysUnavailable):
         find(token)
 
 
 def test_nobody_is_let_in_before_the_keys_are_there(issuer, find, clock):
     issuer.status = 503
-    with pytest.raises(KeysAway):
+    with pytest.raises(KeysUnavailable):
         find(issuer.token())
     issuer.status = 200
-    with pytest.raises(KeysAway):
+    with pytest.raises(KeysUnavailable):
         find(issuer.token())
 
     clock.now += module.PAUSE_SECONDS

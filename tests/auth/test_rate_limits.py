@@ -16,9 +16,9 @@ from auth.house import House
 from support.make import document, step, write
 from support.web import HEADERS, modern, opening, routing
 from workflowlookup.shares import Shares
-from workflowlookup.transport.http import fair_use
+from workflowlookup.transport.http import rate_limits
 from workflowlookup.transport.http.bodies import has_many_values
-from workflowlookup.transport.http.rate_limits import PROCESSOR_SHARE, FairUse, ProcessorTime
+from workflowlookup.transport.http.rate_limits import PROCESSOR_SHARE, ProcessorTime, RateLimiter
 
 PING = {"jsonrpc": "2.0", "id": 9, "method": "ping"}
 BUSY = -32012
@@ -238,7 +238,7 @@ def test_who_logs_in_again_and_again_is_slowed_down_as_a_caller(start):
 @pytest.fixture
 def now(monkeypatch):
     now = [1_000.0]
-    monkeypatch.setattr(fair_use.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(rate_limits.time, "monotonic", lambda: now[0])
     return now
 
 
@@ -322,8 +322,8 @@ def test_a_long_text_may_have_any_number_of_commas():
 @pytest.mark.parametrize(("costs", "releases"), [((0.0, 0.0), 0), ((0.05, 0.0, 0.05), 1)], ids=["cheap", "costly"])
 def test_memory_is_returned_once_after_costly_requests(monkeypatch, costs, releases):
     returned = []
-    monkeypatch.setattr(fair_use, "RELEASE_SECONDS", 0.0)
-    monkeypatch.setattr(fair_use.MemoryMeter, "release", lambda _: returned.append("all"))
+    monkeypatch.setattr(rate_limits, "RELEASE_SECONDS", 0.0)
+    monkeypatch.setattr(rate_limits.MemoryMeter, "release", lambda _: returned.append("all"))
 
     async def burn(seconds):
         end = time.thread_time() + seconds
@@ -331,7 +331,7 @@ def test_memory_is_returned_once_after_costly_requests(monkeypatch, costs, relea
             pass
 
     async def serve():
-        limits = FairUse(0)
+        limits = RateLimiter(0)
         scope = {"client": ("127.0.0.1", 1), "headers": []}
         await asyncio.gather(*(limits.meter(scope, burn(seconds)) for seconds in costs))
         await asyncio.sleep(0.01)

@@ -22,7 +22,7 @@ from workflowlookup.protocol.connection import Connection
 from workflowlookup.providers.config import Plan, ProviderConfig
 from workflowlookup.providers.definition import Definition
 from workflowlookup.providers.discovery import Discovered
-from workflowlookup.store import runs_view as views
+from workflowlookup.store import runs_view
 from workflowlookup.store.journal import SetAside
 from workflowlookup.store.runs_view import JournalWatch, RunsView
 from workflowlookup.store.service import Runs
@@ -324,7 +324,7 @@ def public(kind):
     [
         (Catalog, CatalogView, ScopedCatalog),
         (Runs, RunsView, ScopedRuns),
-        (JournalWatch, views.RunWatch, ScopedWatch),
+        (JournalWatch, runs_view.RunWatch, ScopedWatch),
         (DynamicTools, WorkflowTools, ScopedWorkflows),
         (Execution, ExecutionView, ScopedExecution),
     ],
@@ -347,7 +347,7 @@ def test_a_view_has_no_way_to_the_journal(make_world):
 
 
 def test_a_caller_has_no_way_to_end_or_restart_what_others_use(make_world):
-    services = make_world().views.of(caller("admin", workflows=("*",))).services
+    services = make_world().backends.of(caller("admin", workflows=("*",))).services
 
     assert [name for name in ("refresh", "start_background", "close") if hasattr(services, name)] == []
 

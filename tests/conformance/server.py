@@ -25,7 +25,7 @@ from conformance.fixtures import ANSWERS, NEEDS, PROMPTS, QUESTIONS, RESOURCES, 
 from workflowlookup.app import serve_http
 from workflowlookup.errors import InvalidParams, MissingClientCapability, ResourceNotFound
 from workflowlookup.protocol import jsonrpc
-from workflowlookup.protocol.backend import Surface
+from workflowlookup.protocol.backend import Backend
 from workflowlookup.protocol.connection import Connection
 from workflowlookup.protocol.replies import PENDING, cacheable_in
 from workflowlookup.protocol.requests import Call
@@ -48,8 +48,8 @@ PLAYED = tasks.Played()
 class Fixtures(Connection):
     """A connection whose tools, resources and prompts are those of the suite."""
 
-    def __init__(self, surface: Surface) -> None:
-        super().__init__(surface)
+    def __init__(self, backend: Backend) -> None:
+        super().__init__(backend)
         self.open: dict[str, tuple[Call, str]] = {}
 
     # ── tools ──

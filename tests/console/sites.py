@@ -13,7 +13,7 @@ from starlette.applications import Starlette
 from console.story import furnish_journal, furnish_library
 from workflowlookup.access import Access
 from workflowlookup.app import make_catalog, make_runs, make_services
-from workflowlookup.auth.backends import SharedSurface, Views
+from workflowlookup.auth.backends import CallerBackends, SharedBackend
 from workflowlookup.console.app import make_routes
 from workflowlookup.console.request import Visit
 from workflowlookup.console.streams import Streams
@@ -50,9 +50,9 @@ class Console:
         plan = Plan(providers={"builds": ProviderConfig(name="builds", kind="http")})
         tools = DynamicTools(services, plan, discovered=lambda: {"builds": away})
         services = msgspec.structs.replace(services, open_workflows=lambda: tools)
-        surface = SharedSurface(lambda: services, lambda: None)
+        backend = SharedBackend(lambda: services, lambda: None)
         self.runs = services.runs
-        self.views = Views(surface)
+        self.backends = CallerBackends(backend)
         self.streams = Streams(**options)
         self.journal = settings.journal
         self.app = Starlette(routes=make_routes(self.identify))
@@ -61,8 +61,8 @@ class Console:
         name = request.cookies.get("viewer", "")
         if name not in VIEWERS:
             return None
-        surface = self.views.of(VIEWERS[name])
-        return Visit(request, surface, self.streams, session=session_of(name), journal=self.journal)
+        backend = self.backends.of(VIEWERS[name])
+        return Visit(request, backend, self.streams, session=session_of(name), journal=self.journal)
 
 
 class Site:

@@ -31,7 +31,7 @@ def ids(message: bytes):
 def test_a_change_is_told_by_its_id(empty, is_other):
     async def follow():
         console = empty.console(pause=0.05)
-        stream = console.streams.follow(console.views.of(VIEWERS["mira"]))
+        stream = console.streams.follow(console.backends.of(VIEWERS["mira"]))
         assert await told(stream) == RETRY
         await asyncio.sleep(0.1)
         run = (empty.runs if is_other else console.runs).start(FLOW, {}, {})
@@ -50,7 +50,7 @@ def test_nothing_is_looked_for_while_nobody_listens(empty):
         await asyncio.sleep(0.05)
         assert looks == []
         del console.runs.watch
-        first, second = (console.streams.follow(console.views.of(VIEWERS["mira"])) for _ in range(2))
+        first, second = (console.streams.follow(console.backends.of(VIEWERS["mira"])) for _ in range(2))
         await told(first)
         await told(second)
         assert console.streams.count == 2
@@ -70,7 +70,7 @@ def test_nothing_is_looked_for_while_nobody_listens(empty):
 def test_a_stream_beats_while_nothing_happens_and_ends_when_the_server_does(empty):
     async def follow():
         streams = Streams(beat=0.02)
-        stream = streams.follow(empty.console().views.of(VIEWERS["mira"]))
+        stream = streams.follow(empty.console().backends.of(VIEWERS["mira"]))
         assert [await told(stream) for _ in range(3)] == [RETRY, BEAT, BEAT]
         streams.close()
         with pytest.raises(StopAsyncIteration):
@@ -86,7 +86,7 @@ def test_a_run_past_its_deadline_fails_while_it_is_watched(empty):
     async def follow():
         console = empty.console(pause=0.03)
         run = empty.runs.start(flow, {}, {})
-        stream = console.streams.follow(console.views.of(VIEWERS["mira"]))
+        stream = console.streams.follow(console.backends.of(VIEWERS["mira"]))
         await told(stream)
         assert ids(await told(stream)) == [run.id]
         assert empty.runs.get(run.id).state == "failed"
@@ -100,7 +100,7 @@ def test_a_journal_that_cannot_be_followed_is_tried_again(empty, caplog):
     async def follow():
         console = empty.console(pause=0.05)
         place, console.runs.journal.path = console.runs.journal.path, "/proc/no/such/place"
-        stream = console.streams.follow(console.views.of(VIEWERS["mira"]))
+        stream = console.streams.follow(console.backends.of(VIEWERS["mira"]))
         await told(stream)
         await asyncio.sleep(0.1)
         console.runs.journal.path = place

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from support.client import ENVELOPE
 from workflowlookup.access import Access
-from workflowlookup.protocol.backend import Surface
+from workflowlookup.protocol.backend import Backend
 from workflowlookup.protocol.connection import Connection
 from workflowlookup.protocol.questions import signed_key
 from workflowlookup.tools.arguments import SchemaArguments
@@ -58,9 +58,9 @@ class Client:
     """One end of a connection in memory."""
 
     def __init__(self, version="2025-11-25", capabilities=CAN):
-        surface = Surface(lambda: SERVICES)
-        surface.registry = Registry({TOOL.name: TOOL}, SERVICES)
-        self.connection = Connection(surface)
+        backend = Backend(lambda: SERVICES)
+        backend.registry = Registry({TOOL.name: TOOL}, SERVICES)
+        self.connection = Connection(backend)
         if version:
             hello = {"protocolVersion": version, "capabilities": capabilities, "clientInfo": {"name": "tests"}}
             self.send({"id": 0, "method": "initialize", "params": hello})

@@ -10,7 +10,7 @@ from workflowlookup import __version__
 from workflowlookup.app import make_connection
 from workflowlookup.protocol import connection as connections
 from workflowlookup.protocol import memory
-from workflowlookup.protocol.backend import Surface
+from workflowlookup.protocol.backend import Backend
 from workflowlookup.protocol.connection import Connection
 from workflowlookup.protocol.versions import HANDSHAKE_VERSIONS
 from workflowlookup.settings import read_settings
@@ -150,9 +150,9 @@ def test_a_handler_is_told_who_calls_in_both_eras():
         example=({}, {}),
         handler=lambda services, arguments, caller: seen.append(caller) or {},
     )
-    surface = Surface(lambda: Services(catalog=None))
-    surface.registry = Registry({tool.name: tool}, surface.services)
-    connection = Connection(surface)
+    backend = Backend(lambda: Services(catalog=None))
+    backend.registry = Registry({tool.name: tool}, backend.services)
+    connection = Connection(backend)
     hello = {"protocolVersion": "2025-11-25", "capabilities": {"roots": {}}, "clientInfo": {"name": "old"}}
     ask(connection, "initialize", hello)
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from support.client import ENVELOPE
-from workflowlookup.protocol.backend import Surface
+from workflowlookup.protocol.backend import Backend
 from workflowlookup.protocol.connection import LIST_SECONDS, LOOK_SECONDS, Connection
 from workflowlookup.tools.arguments import SchemaArguments
 from workflowlookup.tools.contract import Services, Tool
@@ -54,9 +54,9 @@ class Client:
         self.library = SimpleNamespace(encoded=b"[]", summaries=())
         catalog = SimpleNamespace(snapshot=lambda: self.library)
         services = Services(catalog=catalog, open_workflows=lambda: self.workflows)
-        surface = Surface(lambda: services, tells_changes=lambda: is_on)
-        surface.registry = Registry({"built_in": tool("built_in")}, services)
-        self.connection = Connection(surface)
+        backend = Backend(lambda: services, tells_changes=lambda: is_on)
+        backend.registry = Registry({"built_in": tool("built_in")}, services)
+        self.connection = Connection(backend)
         if version:
             self.ask("initialize", {"protocolVersion": version, "capabilities": {}})
             if initialized:

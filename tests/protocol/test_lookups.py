@@ -71,7 +71,7 @@ def test_a_source_that_is_replaced_as_a_whole_is_seen(tmp_path, monkeypatch):
     write(tmp_path / "two", document(step("zero"), identifier="plain-one"))
     os.symlink(tmp_path / "two", tmp_path / "new")
     os.rename(tmp_path / "new", tmp_path / "now")
-    monkeypatch.setattr(connection._surface.services.catalog, "_next_look", 0.0)  # it is time to look
+    monkeypatch.setattr(connection._backend.services.catalog, "_next_look", 0.0)  # it is time to look
 
     assert first_step(connection) == "zero"
 

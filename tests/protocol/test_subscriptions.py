@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.client import ENVELOPE
-from workflowlookup.protocol.backend import Surface
+from workflowlookup.protocol.backend import Backend
 from workflowlookup.protocol.connection import Connection
 from workflowlookup.tools.contract import Services
 
@@ -49,7 +49,7 @@ class Runs:
 class Client:
     def __init__(self, version="2025-11-25"):
         self.runs = Runs()
-        self.connection = Connection(Surface(lambda: Services(catalog=None, open_runs=lambda: self.runs)))
+        self.connection = Connection(Backend(lambda: Services(catalog=None, open_runs=lambda: self.runs)))
         if version:
             self.ask("initialize", {"protocolVersion": version, "capabilities": {}})
 

@@ -8,7 +8,7 @@ import pytest
 from support.client import ENVELOPE
 from support.make import document, step
 from workflowlookup.language.building import build
-from workflowlookup.protocol.backend import Surface
+from workflowlookup.protocol.backend import Backend
 from workflowlookup.protocol.connection import Connection
 from workflowlookup.runs.server_calls import CallFailure
 from workflowlookup.store.service import Runs
@@ -39,7 +39,7 @@ class Client:
     def __init__(self, place, version="2025-11-25", capabilities=CAN):
         self.runs, mine = Runs(SqliteJournal(place)), Runs(SqliteJournal(place))
         services = Services(catalog=Catalog(), open_runs=lambda: mine)
-        self.connection = Connection(Surface(lambda: services))
+        self.connection = Connection(Backend(lambda: services))
         self.ids = count(1)
         self.close = lambda: (self.runs.close(), mine.close())
         if version:

@@ -7,7 +7,7 @@ import pytest
 from support.client import ENVELOPE
 from workflowlookup.errors import ExecutionFailed
 from workflowlookup.language.values import Progress
-from workflowlookup.protocol.backend import ServerSurface
+from workflowlookup.protocol.backend import ServerBackend
 from workflowlookup.protocol.connection import Connection
 from workflowlookup.protocol.pending_calls import MAX_WAITING
 from workflowlookup.tools.arguments import SchemaArguments
@@ -62,9 +62,9 @@ class Client:
             )
         ]
         services = ServerServices(catalog=None, close=self.closed)
-        surface = ServerSurface(lambda: services)
-        surface.registry = Registry({tool.name: tool for tool in tools}, surface.services)
-        self.connection = Connection(surface)
+        backend = ServerBackend(lambda: services)
+        backend.registry = Registry({tool.name: tool for tool in tools}, backend.services)
+        self.connection = Connection(backend)
         if version:
             self.send("initialize", {"protocolVersion": version, "capabilities": CAN}, 0)
 

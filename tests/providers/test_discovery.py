@@ -26,14 +26,14 @@ class Rings:
     def __init__(self):
         self.count = 0
 
-    def ring(self):
+    def wake(self):
         self.count += 1
 
 
 @contextlib.asynccontextmanager
 async def discovering(service, refresh_seconds=0.0):
     rings = Rings()
-    discovery = Discovery(rings.ring)
+    discovery = Discovery(rings.wake)
     provider = HttpProvider(ProviderConfig(name="svc", kind="http", options={"base_url": service.url, "timeout": 2}))
     discovery.apply({"svc": provider}, refresh_seconds)
     try:

@@ -9,7 +9,7 @@ from support.client import ENVELOPE
 from support.make import document, step
 from workflowlookup.errors import ProviderAway, StorageError, WorkflowNotFound
 from workflowlookup.language.building import build
-from workflowlookup.protocol.backend import Surface
+from workflowlookup.protocol.backend import Backend
 from workflowlookup.protocol.connection import Connection
 from workflowlookup.runs.server_calls import CallFailure
 from workflowlookup.tools import pending_runs
@@ -65,7 +65,7 @@ class Client:
         self.runs, self.mine = open_runs(), open_runs()
         mine = self.mine
         services = Services(catalog=Catalog(), open_runs=lambda: mine, open_workflows=Workflows)
-        self.connection = Connection(Surface(lambda: services))
+        self.connection = Connection(Backend(lambda: services))
         self.ids = count(1)
         self.send("initialize", {"protocolVersion": "2025-11-25", "capabilities": capabilities})
 

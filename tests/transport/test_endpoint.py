@@ -19,7 +19,7 @@ from workflowlookup.transport.http.endpoint import Endpoint, Exchange
 from workflowlookup.transport.http.metrics import Outcome, outcome_of
 from workflowlookup.transport.http.rate_limits import Limits
 from workflowlookup.transport.http.replicas import ReplicaSessions
-from workflowlookup.transport.signals import Bell
+from workflowlookup.transport.signals import Waker
 
 LIMITS = Limits(
     max_message_bytes=1 << 20,
@@ -123,11 +123,11 @@ def talk(tmp_path):
             return connection
 
         async def run():
-            bell = Bell()
-            endpoint = Endpoint(connect, LIMITS, bell, **options)
+            waker = Waker()
+            endpoint = Endpoint(connect, LIMITS, waker, **options)
             async with endpoint.run():
                 said = await conversation(Caller(endpoint))
-            bell.close()
+            waker.close()
             return said, endpoint
 
         return asyncio.run(run())

@@ -8,7 +8,7 @@ import pytest
 from uvicorn.server import ServerState
 
 from workflowlookup.transport.http import http1
-from workflowlookup.transport.http.connections import Connections
+from workflowlookup.transport.http.connections import ConnectionTable
 from workflowlookup.transport.http.http1 import HttpProtocol
 from workflowlookup.transport.http.server import listen
 
@@ -75,7 +75,7 @@ async def converse(parts, seconds=2.0, max_open=10, pause=0.02, half_closes=Fals
     `half_closes`: the client closes its side after the last.
     """
     loop = asyncio.get_running_loop()
-    connections, state = Connections(max_open, max_open), ServerState()
+    connections, state = ConnectionTable(max_open, max_open), ServerState()
     listener = listen("127.0.0.1", 0)
     server = await loop.create_server(lambda: HttpProtocol(site, connections, state), sock=listener)
     reader, writer = await asyncio.open_connection(*listener.getsockname())
@@ -104,7 +104,7 @@ async def converse(parts, seconds=2.0, max_open=10, pause=0.02, half_closes=Fals
 async def ask_and_read(path, read):
     """Ask for a response on a connection with small buffers, and have `read` do with it what it likes."""
     loop = asyncio.get_running_loop()
-    connections, state = Connections(10, 10), ServerState()
+    connections, state = ConnectionTable(10, 10), ServerState()
     listener = listen("127.0.0.1", 0)
     server = await loop.create_server(lambda: HttpProtocol(site, connections, state), sock=listener)
     with socket.create_connection(listener.getsockname()) as client:

@@ -8,7 +8,7 @@ import uvicorn
 from starlette.responses import PlainTextResponse
 
 from workflowlookup.transport.http import http1
-from workflowlookup.transport.http.connections import Connections
+from workflowlookup.transport.http.connections import ConnectionTable
 from workflowlookup.transport.http.http1 import HttpProtocol
 from workflowlookup.transport.http.server import listen
 
@@ -32,7 +32,7 @@ def talk(monkeypatch):
 
     async def held(*said, seconds=2.0):
         listener = listen("127.0.0.1", 0)
-        connections = Connections(10, 10)
+        connections = ConnectionTable(10, 10)
         config = uvicorn.Config(
             site,
             http=lambda *, server_state, **_: HttpProtocol(site, connections, server_state),

@@ -4,10 +4,10 @@ import pytest
 
 from workflowlookup import shares
 from workflowlookup.shares import Rate
-from workflowlookup.transport.http.rate_limits import names_of
+from workflowlookup.transport.http.rate_limits import default_hosts
 from workflowlookup.web import is_allowed_host, is_allowed_origin, split_address
 
-LOCAL = names_of("127.0.0.1")
+LOCAL = default_hosts("127.0.0.1")
 
 
 @pytest.mark.parametrize(
@@ -23,11 +23,11 @@ LOCAL = names_of("127.0.0.1")
         ("localhost:8787@evil.example", LOCAL, False),
         ("evil.example:8787", LOCAL, False),
         ("", LOCAL, False),
-        ("10.0.0.5:8787", names_of("10.0.0.5"), True),
-        ("10.0.0.6:8787", names_of("10.0.0.5"), False),
-        ("[fd00::5]:8787", names_of("fd00::5"), True),
-        ("[FD00::5]", names_of("[fd00::5]"), True),
-        ("[fd00::6]:8787", names_of("fd00::5"), False),
+        ("10.0.0.5:8787", default_hosts("10.0.0.5"), True),
+        ("10.0.0.6:8787", default_hosts("10.0.0.5"), False),
+        ("[fd00::5]:8787", default_hosts("fd00::5"), True),
+        ("[FD00::5]", default_hosts("[fd00::5]"), True),
+        ("[fd00::6]:8787", default_hosts("fd00::5"), False),
         ("flows.example", (*LOCAL, "flows.example"), True),
         ("flows.example:443", (*LOCAL, "flows.example"), True),
         ("flows.example:444", (*LOCAL, "flows.example:443"), False),
@@ -66,7 +66,7 @@ def test_origins(origin, allowed, expected):
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "[::1]"])
 def test_one_on_loopback_has_the_names_of_this_machine_alone(host):
-    assert names_of(host) == ("127.0.0.1", "localhost", "[::1]")
+    assert default_hosts(host) == ("127.0.0.1", "localhost", "[::1]")
 
 
 def test_a_client_that_waits_may_ask_again(monkeypatch):

@@ -3,7 +3,7 @@
 import pytest
 
 from support.make import document, step
-from workflowlookup.auth.backends import SharedSurface
+from workflowlookup.auth.backends import SharedBackend
 from workflowlookup.language.building import build
 from workflowlookup.store.service import Runs
 from workflowlookup.store.sqlite import SqliteJournal
@@ -38,13 +38,13 @@ def other(tmp_path):
 
 
 @pytest.fixture
-def surface(journal):
+def backend(journal):
     runs = Runs(journal)
-    return SharedSurface(lambda: ServerServices(catalog=None, open_runs=lambda: runs), lambda: None)
+    return SharedBackend(lambda: ServerServices(catalog=None, open_runs=lambda: runs), lambda: None)
 
 
-def test_one_question_serves_all_who_follow(surface, journal, other):
-    shares = [surface.watch(lambda _: None) for _ in range(5)]
+def test_one_question_serves_all_who_follow(backend, journal, other):
+    shares = [backend.watch(lambda _: None) for _ in range(5)]
     journal.asked = 0
 
     assert [set(share.changed()) for _ in range(3) for share in shares] == [set()] * 15
@@ -54,8 +54,8 @@ def test_one_question_serves_all_who_follow(surface, journal, other):
     assert [set(share.changed()) for share in shares] == [set()] * 5
 
 
-def test_one_who_looks_often_waits_for_nobody(surface, other):
-    often, seldom = (surface.watch(lambda _: None) for _ in range(2))
+def test_one_who_looks_often_waits_for_nobody(backend, other):
+    often, seldom = (backend.watch(lambda _: None) for _ in range(2))
     first = other.start(FLOW, {}, {})
     assert set(often.changed()) == {first.id}
     second = other.start(FLOW, {}, {})
@@ -64,9 +64,9 @@ def test_one_who_looks_often_waits_for_nobody(surface, other):
     assert set(seldom.changed()) == {first.id, second.id}
 
 
-def test_nothing_is_looked_at_for_nobody(surface):
-    share = surface.watch(lambda _: None)
-    runs = surface.services.runs
+def test_nothing_is_looked_at_for_nobody(backend):
+    share = backend.watch(lambda _: None)
+    runs = backend.services.runs
     assert len(runs.listeners) == 1
 
     share.close()

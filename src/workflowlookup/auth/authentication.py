@@ -21,7 +21,7 @@ from starlette.routing import Route
 from workflowlookup.access import LOOPBACK, SCOPES, Access
 from workflowlookup.auth import cookies
 from workflowlookup.auth.callers import Proxies
-from workflowlookup.auth.oauth import KeysAway, Oauth
+from workflowlookup.auth.oauth import KeysUnavailable, OAuthVerifier
 from workflowlookup.cache import BoundedCache
 from workflowlookup.errors import StorageError
 from workflowlookup.logs import audit
@@ -58,13 +58,13 @@ UNKNOWN: Final = "The token is not known, has expired or was revoked. Ask for an
 _NO_STORE: Final = {"Cache-Control": "no-store"}
 
 
-class Guard:
+class Authenticator:
     """Who may come in."""
 
     def __init__(
         self,
         tokens: Store,
-        oauth: Oauth | None,
+        oauth: OAuthVerifier | None,
         *,
         is_open: bool,
         proxies: Proxies | None = None,
@@ -99,7 +99,7 @@ class Guard:
             if is_again:
                 self._look()
             found = await self._authenticate(request, by_cookie=by_cookie, is_again=is_again)
-        except (StorageError, KeysAway) as problem:
+        except (StorageError, KeysUnavailable) as problem:
             if not self._is_away:  # said once: there may be hundreds who are asked every moment
                 log.warning("nobody can be let in: %s", problem or type(problem).__name__)
             self._is_away = True

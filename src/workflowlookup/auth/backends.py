@@ -6,30 +6,30 @@ from typing import TYPE_CHECKING, Final
 
 from workflowlookup.access import Access
 from workflowlookup.cache import BoundedCache
-from workflowlookup.protocol.backend import ServerSurface, Surface
+from workflowlookup.protocol.backend import Backend, ServerBackend
 
 if TYPE_CHECKING:
     from workflowlookup.protocol.subscriptions import Listener
     from workflowlookup.store.runs_view import RunWatch
     from workflowlookup.tools.contract import ServerServices, Services
 
-MAX_SURFACES: Final = 256
+MAX_BACKENDS: Final = 256
 """How many callers' surfaces are kept ready."""
 
 
-class SharedSurface(ServerSurface):
+class SharedBackend(ServerBackend):
     """One client's leaving is not the end of it, and the journal is looked at once for all who follow it."""
 
     def __init__(
         self,
         make_services: "Callable[[], ServerServices]",
-        ring: Callable[[], None],
+        wake: Callable[[], None],
         *,
         tells_changes: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`ring` is called when a change here is news for other clients."""
+        """`wake` is called when a change here is news for other clients."""
         super().__init__(make_services, tells_changes=tells_changes)
-        self.ring = ring
+        self.wake = wake
         self._following = _Following(self)
 
     def close(self) -> None:
@@ -50,14 +50,14 @@ class SharedSurface(ServerSurface):
 class _Following:
     """Those who follow the runs, and the one watch that they share."""
 
-    def __init__(self, surface: SharedSurface) -> None:
-        self._surface = surface
+    def __init__(self, backend: SharedBackend) -> None:
+        self._backend = backend
         self._watch: RunWatch | None = None
         self._shares: list[_Share] = []
 
     def add(self, listener: "Listener") -> "_Share":
         if self._watch is None:
-            watch = self._surface.begin_watch(self._tell)
+            watch = self._backend.begin_watch(self._tell)
             if self._watch is None:
                 self._watch = watch
             else:  # another client was faster while the journal was read
@@ -83,7 +83,7 @@ class _Following:
     def _tell(self, run_id: str) -> None:
         for share in list(self._shares):
             share.listener(run_id)
-        self._surface.ring()
+        self._backend.wake()
 
 
 class _Share:
@@ -107,23 +107,23 @@ class _Share:
         self._following.remove(self)
 
 
-class Views:
+class CallerBackends:
     """The surfaces of callers, made when they first come."""
 
-    def __init__(self, whole: SharedSurface) -> None:
+    def __init__(self, whole: SharedBackend) -> None:
         self._whole = whole
-        self._surfaces: BoundedCache[Access, Surface] = BoundedCache(MAX_SURFACES)
+        self._by_access: BoundedCache[Access, Backend] = BoundedCache(MAX_BACKENDS)
 
-    def of(self, access: object) -> Surface:
+    def of(self, access: object) -> Backend:
         """The surface of this caller. Raises `TypeError` for a request that was not authenticated."""
         if not isinstance(access, Access):
             raise TypeError("the request was not authenticated")
-        surface = self._surfaces.get(access)
-        if surface is None:
+        backend = self._by_access.get(access)
+        if backend is None:
             see = functools.partial(self._see, access)
-            own = None if access.is_unbound else Surface(see, tells_changes=self._whole.tells_changes)
-            surface = self._surfaces[access] = own or self._whole
-        return surface
+            own = None if access.is_unbound else Backend(see, tells_changes=self._whole.tells_changes)
+            backend = self._by_access[access] = own or self._whole
+        return backend
 
     def _see(self, access: Access) -> "Services":
         from workflowlookup.auth.scoped import scoped  # noqa: PLC0415 - with the tools, when first asked for

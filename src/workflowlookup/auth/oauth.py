@@ -59,7 +59,7 @@ class Issuer(msgspec.Struct, frozen=True, kw_only=True):
     """Where the patterns of workflow ids are; when there is no such setting, tokens are good for all."""
 
 
-class KeysAway(Exception):
+class KeysUnavailable(Exception):
     """No token can be checked now: the issuer's keys cannot be had."""
 
 
@@ -70,7 +70,7 @@ class _Key(msgspec.Struct, frozen=True):
     algorithms: tuple[str, ...]
 
 
-class Oauth:
+class OAuthVerifier:
     """Tokens of one issuer."""
 
     def __init__(
@@ -86,7 +86,7 @@ class Oauth:
         self._valid: BoundedCache[bytes, tuple[Access, float]] = BoundedCache(MAX_TOKENS)
 
     async def find(self, token: str) -> Access | None:
-        """Who holds the token, as long as it is good. Raises `KeysAway`."""
+        """Who holds the token, as long as it is good. Raises `KeysUnavailable`."""
         if len(token) > MOST_TOKEN or token.count(".") != 2:
             return None
         await self._freshen()
@@ -154,14 +154,14 @@ class Oauth:
         return self._keys.get(kid)
 
     async def _freshen(self) -> None:
-        """See to it that the keys are not too old. Raises `KeysAway`."""
+        """See to it that the keys are not too old. Raises `KeysUnavailable`."""
         age = self._clock() - self._fetched
         if age > KEEP_SECONDS:
             await self._fetch()
             if self._clock() - self._fetched > STALE_SECONDS:
                 self._keys = {}
                 self._valid.clear()
-                raise KeysAway
+                raise KeysUnavailable
 
     async def _fetch(self) -> None:
         """Ask for the keys, unless that was done a moment ago."""

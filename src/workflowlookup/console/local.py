@@ -17,7 +17,7 @@ from workflowlookup.auth.scoped import scoped
 from workflowlookup.console.app import make_routes
 from workflowlookup.console.request import Visit
 from workflowlookup.console.streams import Streams
-from workflowlookup.protocol.backend import Surface
+from workflowlookup.protocol.backend import Backend
 from workflowlookup.tools.contract import ServerServices
 from workflowlookup.web import LOOPBACK, is_allowed_host
 
@@ -57,9 +57,9 @@ class Local:
         self._session = secrets.token_urlsafe(24)
         self._person = person
         self._journal = journal
-        self._surface = whole = Surface(lambda: services)
+        self._backend = whole = Backend(lambda: services)
         if is_agent:
-            self._surface = Surface(lambda: scoped(services, AGENT, whole.registry.refresh))
+            self._backend = Backend(lambda: scoped(services, AGENT, whole.registry.refresh))
         self.streams = Streams()
         routes = [Route("/enter", self._enter), *make_routes(self._identify, WELCOME)]
         self.app = Starlette(routes=routes, middleware=[Middleware(OnlyHere)])
@@ -85,7 +85,7 @@ class Local:
             return None
         return Visit(
             request,
-            self._surface,
+            self._backend,
             self.streams,
             session=self._session,
             client=self._person,

@@ -12,7 +12,7 @@ from starlette.responses import HTMLResponse
 from workflowlookup.access import Access
 from workflowlookup.console.rendering import render
 from workflowlookup.console.streams import Streams
-from workflowlookup.protocol.backend import Surface
+from workflowlookup.protocol.backend import Backend
 from workflowlookup.web import FormProblem, is_from_here, read_fields
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class Visit:
     def __init__(  # noqa: PLR0913 - what is known of a request
         self,
         request: Request,
-        surface: Surface,
+        backend: Backend,
         streams: Streams,
         *,
         session: str,
@@ -104,12 +104,12 @@ class Visit:
         `client`: the client that the journal names. `journal`: the journal URL without its password.
         """
         self.request = request
-        self.surface = surface
+        self.backend = backend
         self.streams = streams
-        self.services = surface.services
+        self.services = backend.services
         self.access = self.services.access
         self.sign_out = sign_out
-        self.client = surface.sign(client)
+        self.client = backend.sign(client)
         self.by = self.access.sign(client)
         self.journal = journal
         self.name = self.access.name or client

@@ -335,7 +335,7 @@ async def events(visit: Visit) -> Response:
         raise Refused(429, "Too many of your pages are open. Close some.")
     if visit.request.method == "HEAD":
         return Response(media_type="text/event-stream")
-    return _EventStream(visit.streams.follow(visit.surface, run_id), visit.streams.hold(caller))
+    return _EventStream(visit.streams.follow(visit.backend, run_id), visit.streams.hold(caller))
 
 
 class _EventStream(StreamingResponse):

@@ -25,8 +25,8 @@ async def front(visit: Visit) -> Response:
 
 
 async def tools(visit: Visit) -> Response:
-    visit.surface.registry.refresh()
-    found = [(tool, (tool.meta or {}).get(META)) for tool in visit.surface.registry.tools.values()]
+    visit.backend.registry.refresh()
+    found = [(tool, (tool.meta or {}).get(META)) for tool in visit.backend.registry.tools.values()]
     return visit.page(
         "tools.html",
         place="tools",

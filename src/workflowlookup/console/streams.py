@@ -14,7 +14,7 @@ import msgspec
 
 from workflowlookup import greenlets
 from workflowlookup.errors import WorkflowLookupError
-from workflowlookup.protocol.backend import Surface
+from workflowlookup.protocol.backend import Backend
 from workflowlookup.shares import Holding, Shares
 from workflowlookup.store.journal import Query
 
@@ -39,21 +39,21 @@ BEAT: Final = b": still here\n\n"
 class _Page:
     """One open page: the runs that changed since the last event."""
 
-    def __init__(self, surface: Surface, run_id: str) -> None:
+    def __init__(self, backend: Backend, run_id: str) -> None:
         self.changed: dict[str, None] = {}
         self.news = asyncio.Event()
-        self._surface = surface
+        self._backend = backend
         self._run_id = run_id
         self._watch: RunWatch | None = None
 
     def poll(self, *, expires: bool = False) -> None:
         """Collect what other processes changed; with `expires`, also end the runs that are out of time."""
         if self._watch is None:
-            self._watch = self._surface.watch(self._on_change)
+            self._watch = self._backend.watch(self._on_change)
         for run_id in self._watch.changed():
             self._on_change(run_id)
         if expires:
-            self._surface.services.runs.summaries(Query(limit=1))
+            self._backend.services.runs.summaries(Query(limit=1))
 
     def _on_change(self, run_id: str) -> None:
         if len(self.changed) < MAX_PENDING and self._run_id in ("", run_id):
@@ -103,9 +103,9 @@ class Streams:
         for page in self._pages:
             page.news.set()
 
-    async def follow(self, surface: Surface, run_id: str = "") -> AsyncIterator[bytes]:
+    async def follow(self, backend: Backend, run_id: str = "") -> AsyncIterator[bytes]:
         """The events for one page, about all runs of a surface or one of them, until it or the server is closed."""
-        page = _Page(surface, run_id)
+        page = _Page(backend, run_id)
         await greenlets.run(self._poll, (page,))
         self._pages.add(page)
         if self._task is None:

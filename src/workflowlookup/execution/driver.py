@@ -69,10 +69,10 @@ class _Driven:
 class Driver:
     """Drives the runs of this process. For the worker's loop."""
 
-    def __init__(self, runs: AsyncRuns, calls: Calls, ring: Callable[[], None]) -> None:
+    def __init__(self, runs: AsyncRuns, calls: Calls, wake: Callable[[], None]) -> None:
         self._runs = runs
         self._calls = calls
-        self._ring = ring
+        self._wake = wake
         self._driven: dict[str, _Driven] = {}
         self._watch: asyncio.Task[None] | None = None
         self._stores: set[asyncio.Task[None]] = set()
@@ -314,7 +314,7 @@ class Driver:
             return
         self.progress[run.id] = progress
         log.info("run %s: %s", run.id, progress)
-        self._ring()
+        self._wake()
         now = time.monotonic()
         if now - driven.stored >= STORE_SECONDS:
             driven.stored = now

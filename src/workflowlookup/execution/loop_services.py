@@ -45,7 +45,7 @@ class LoopServices:
         make_runs: Callable[[], Runs],
         make_engine: Callable[[Drive, Limits], Engine],
         *,
-        ring: Callable[[], None],
+        wake: Callable[[], None],
         on_change: Callable[[str, Run | None], None],
         consent: Consent,
         is_guest: bool = False,
@@ -56,8 +56,8 @@ class LoopServices:
         self._runs = AsyncRuns(make_runs, on_change)
         self.upstreams = Upstreams(plan.servers)
         self._providers: dict[str, Provider] = {}
-        self._driver = Driver(self._runs, Calls(self.upstreams, self.provider, consent), ring)
-        self._discovery = Discovery(ring)
+        self._driver = Driver(self._runs, Calls(self.upstreams, self.provider, consent), wake)
+        self._discovery = Discovery(wake)
         self._engine: Engine | None = None
         self._opening = asyncio.Lock()
         self._chores: asyncio.Task[None] | None = None

@@ -60,12 +60,12 @@ class Execution:
         plan: Plan,
         make_runs: "Callable[[], Runs]",
         journal: str,
-        ring: Callable[[], None],
+        wake: Callable[[], None],
         make_consent: "Callable[[], Consent]" = no_consent,
         *,
         is_guest: bool = False,
     ) -> None:
-        """`ring` is called, from the worker's thread, whenever there may be news. A guest takes nothing over.
+        """`wake` is called, from the worker's thread, whenever there may be news. A guest takes nothing over.
 
         What is made here is made on the worker's thread, once there is work.
         """
@@ -73,7 +73,7 @@ class Execution:
         self._plan = plan
         self._make_runs = make_runs
         self._journal = journal
-        self._ring = ring
+        self._wake = wake
         self._make_consent = make_consent
         self._progress: dict[str, Progress] = {}
         self._services: LoopServices | None = None
@@ -94,7 +94,7 @@ class Execution:
             self._plan,
             self._make_runs,
             self._make_engine,
-            ring=self._ring,
+            wake=self._wake,
             on_change=self._note_change,
             consent=self._make_consent(),
             is_guest=self._is_guest or extras.is_missing(extras.CALLS),
@@ -117,7 +117,7 @@ class Execution:
         now = time.monotonic()
         if is_settled or now - self._rung > RING_SECONDS:
             self._rung = now
-            self._ring()
+            self._wake()
 
     def settled(self, run_id: str) -> "Run | None":
         """A run for which the worker has nothing left to do, as it stored it a moment ago; else None."""
@@ -141,7 +141,7 @@ class Execution:
             while time.monotonic() - self._waited < POLL_SECONDS + WAIT_SECONDS:
                 before, self._at_work = self._at_work, await services.at_work()
                 if before is None or self._at_work is None or before - self._at_work:
-                    self._ring()
+                    self._wake()
                 await sleep(POLL_SECONDS)
         finally:
             self._at_work, self._is_polling = None, False

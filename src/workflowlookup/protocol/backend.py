@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from workflowlookup.tools.registry import Registry
 
 
-class Surface:
+class Backend:
     """The tools and the library behind them, as one caller sees them."""
 
     def __init__(
@@ -42,7 +42,7 @@ class Surface:
         return self.services.runs.watch(listener)
 
     def settle(self) -> None:
-        """Called after the first reply. Only `ServerSurface` has background work to start."""
+        """Called after the first reply. Only `ServerBackend` has background work to start."""
 
     def refresh(self) -> None:
         """Called on SIGHUP."""
@@ -51,7 +51,7 @@ class Surface:
         """Called when the client has disconnected. Safe to repeat."""
 
 
-class ServerSurface(Surface):
+class ServerBackend(Backend):
     """The surface of a server with one client: background work begins and ends with that client."""
 
     _make_services: "Callable[[], ServerServices]"

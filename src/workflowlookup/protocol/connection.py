@@ -26,7 +26,7 @@ from workflowlookup.errors import (
 )
 from workflowlookup.language.values import Json
 from workflowlookup.protocol import jsonrpc
-from workflowlookup.protocol.backend import Surface
+from workflowlookup.protocol.backend import Backend
 from workflowlookup.protocol.jsonrpc import Batch, Malformed, Message, Notification, Request, Response
 from workflowlookup.protocol.memory import MemoryMeter
 from workflowlookup.protocol.notifications import News
@@ -45,8 +45,8 @@ from workflowlookup.protocol.replies import (
 )
 from workflowlookup.protocol.requests import (
     Call,
+    bounded_capabilities,
     enter,
-    kept_capabilities,
     name_of,
     refuse_cursor,
     run_named_in,
@@ -94,19 +94,19 @@ LOOK_SECONDS: Final = 0.4
 class Connection:
     """The state of one client's connection: its version, its subscriptions, and whether it is over."""
 
-    def __init__(self, surface: Surface) -> None:
+    def __init__(self, backend: Backend) -> None:
         self.outbox: list[bytes] = []
         self.is_finished = False
         self.question_prefix = "wl"
         """Of the ids of our questions."""
-        self._surface = surface
+        self._backend = backend
         self._rules: Rules | None = None
         self._client: tuple[Mapping[str, Json], str] = ({}, "")
         self._caller: Caller | None = None
         self._questions: Questions[Call] | None = None
         self._waiting: Waiting | None = None
         self._tasks: Tasks | None = None
-        self._news = News(surface, self.outbox)
+        self._news = News(backend, self.outbox)
         self._memory = MemoryMeter()
         self._last: Call | None = None
         """The request to shut down, while what waits is given its time: its reply is the last."""
@@ -183,16 +183,16 @@ class Connection:
                 requestedVersion=requested,
             )
         self._rules = RULES[requested]
-        self._client, self._caller = (kept_capabilities(capabilities), name_of(client_info)), None
+        self._client, self._caller = (bounded_capabilities(capabilities), name_of(client_info)), None
         return {
             "protocolVersion": requested,
-            "capabilities": capabilities_at(self._rules, tells_changes=self._surface.tells_changes()),
+            "capabilities": capabilities_at(self._rules, tells_changes=self._backend.tells_changes()),
             "serverInfo": SERVER_INFO,
             "instructions": INSTRUCTIONS,
         }
 
     def _discover(self, _: Call) -> Json:
-        capabilities = capabilities_at(LATEST, tells_changes=self._surface.tells_changes())
+        capabilities = capabilities_at(LATEST, tells_changes=self._backend.tells_changes())
         return cacheable(
             {"supportedVersions": list(ENVELOPE_VERSIONS), "capabilities": capabilities, "instructions": INSTRUCTIONS}
         )
@@ -223,7 +223,7 @@ class Connection:
         from workflowlookup.store.loading import load_in_slices  # noqa: PLC0415 - with the first run
         from workflowlookup.tools.resources import prepare_report  # noqa: PLC0415
 
-        services = self._surface.services
+        services = self._backend.services
         try:
             await load_in_slices(services.runs, run_id)
             if request.method == "resources/read" and isinstance(request.params, dict):
@@ -237,18 +237,18 @@ class Connection:
 
     def input_schema_of(self, name: str) -> Mapping[str, Json] | None:
         """Of a tool that is not built in, by its name: it may mark arguments that are repeated in headers."""
-        registry = self._surface.registry
+        registry = self._backend.registry
         tool = None if name in registry.built_in else registry.tools.get(name)
         return tool.arguments.schema if tool is not None else None
 
     def settle(self) -> None:
         """Start what goes on behind; called once, after the first reply was sent."""
-        self._surface.settle()
+        self._backend.settle()
 
     def refresh(self) -> None:
         """Read the settings again and have every provider asked: somebody sent SIGHUP."""
         try:
-            self._surface.refresh()
+            self._backend.refresh()
         except Exception:  # broad on purpose: everything stays as it is
             log.exception("the settings could not be read again")
 
@@ -271,7 +271,7 @@ class Connection:
         for request_id, key in self._news.end():
             result = {"resultType": "complete", "_meta": {META_SERVER_INFO: SERVER_INFO, META_SUBSCRIPTION: key}}
             self.outbox.append(jsonrpc.success(request_id, result))
-        self._surface.close()
+        self._backend.close()
         if self._last is not None:
             self.outbox.append(jsonrpc.success(self._last.id, None))
             self._last = None
@@ -352,7 +352,7 @@ class Connection:
         return cacheable_in(call, {"tools": self._news.tools()})
 
     def _call_tool(self, call: Call) -> Json:
-        registry = self._surface.registry
+        registry = self._backend.registry
         name = call.text("name")
         tool = registry.find(name)
         if tool is None:
@@ -381,7 +381,7 @@ class Connection:
 
     def _call_directly(self, call: Call) -> Json:
         """A tool called by its own name as the method: the same handler, the same answer, the spec's own errors."""
-        registry = self._surface.registry
+        registry = self._backend.registry
         tool = registry.find(call.method)
         if tool is None:
             raise MethodNotFound("Call tools/list to see the tools.", method=call.method)
@@ -396,7 +396,7 @@ class Connection:
         """Who sent a request: told once by `initialize`, or by each request of the envelope era for itself."""
         if call.meta is not None:
             capabilities = call.meta[META_CAPABILITIES]
-            name = self._surface.sign(name_of(call.meta.get(META_CLIENT_INFO)))
+            name = self._backend.sign(name_of(call.meta.get(META_CLIENT_INFO)))
             if call.method != "tools/call":
                 capabilities = without_questions(capabilities)  # no other method may be answered with a question
             return Caller(capabilities=capabilities, name=name, answers=call.answers, timeout_seconds=call.timeout)
@@ -411,7 +411,7 @@ class Connection:
             capabilities, name = self._client
             if self._rules is None or not self._rules.asks:
                 capabilities = without_questions(capabilities)
-            self._caller = Caller(capabilities=capabilities, name=self._surface.sign(name))
+            self._caller = Caller(capabilities=capabilities, name=self._backend.sign(name))
         return self._caller
 
     # ── answers that are not there yet ──────────────────────────────────────────────────────────────────────────
@@ -467,7 +467,7 @@ class Connection:
                 self._questions = Questions(self.outbox, self.question_prefix)
             self._questions.put(call, ask)
             return PENDING
-        key = signed_key(ask, self._surface.services)
+        key = signed_key(ask, self._backend.services)
         answer = given(call.object_params().get("inputResponses"), ask, key)
         if answer is None:
             return {"resultType": "input_required", "inputRequests": {key: elicitation(ask)}}
@@ -498,7 +498,7 @@ class Connection:
     def _offer(self, call: Call) -> Json:
         from workflowlookup.protocol.library_methods import OFFERS  # noqa: PLC0415 - with the core, when first asked for
 
-        return OFFERS[call.method](self._surface, call)
+        return OFFERS[call.method](self._backend, call)
 
     # ── tasks ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -506,7 +506,7 @@ class Connection:
         if self._tasks is None:
             from workflowlookup.protocol.tasks import Tasks  # noqa: PLC0415 - with the first run
 
-            self._tasks = Tasks(self._surface, self.outbox)
+            self._tasks = Tasks(self._backend, self.outbox)
         return self._tasks
 
     def _create_task(self, call: Call, result: Outcome) -> Json:

@@ -5,47 +5,47 @@ from typing import Final
 
 from workflowlookup.errors import InvalidParams
 from workflowlookup.language.values import Json
-from workflowlookup.protocol.backend import Surface
+from workflowlookup.protocol.backend import Backend
 from workflowlookup.protocol.replies import cacheable_in
 from workflowlookup.protocol.requests import Call, refuse_cursor
 from workflowlookup.tools.prompts import get_prompt, list_prompts
 from workflowlookup.tools.resources import complete, list_resources, list_templates, read_resource
 
 
-def _list_resources(surface: Surface, call: Call) -> Json:
+def _list_resources(backend: Backend, call: Call) -> Json:
     call.optional("cursor", str, "text")
-    return cacheable_in(call, list_resources(surface.services, call.object_params()))
+    return cacheable_in(call, list_resources(backend.services, call.object_params()))
 
 
-def _list_templates(surface: Surface, call: Call) -> Json:
+def _list_templates(backend: Backend, call: Call) -> Json:
     refuse_cursor(call)
-    return cacheable_in(call, list_templates(surface.services, call.object_params()))
+    return cacheable_in(call, list_templates(backend.services, call.object_params()))
 
 
-def _read_resource(surface: Surface, call: Call) -> Json:
+def _read_resource(backend: Backend, call: Call) -> Json:
     call.text("uri")
-    return cacheable_in(call, read_resource(surface.services, call.object_params(), call.report))
+    return cacheable_in(call, read_resource(backend.services, call.object_params(), call.report))
 
 
-def _list_prompts(surface: Surface, call: Call) -> Json:
+def _list_prompts(backend: Backend, call: Call) -> Json:
     call.optional("cursor", str, "text")
-    return cacheable_in(call, list_prompts(surface.services, call.object_params()))
+    return cacheable_in(call, list_prompts(backend.services, call.object_params()))
 
 
-def _get_prompt(surface: Surface, call: Call) -> Json:
+def _get_prompt(backend: Backend, call: Call) -> Json:
     call.text("name")
     call.optional("arguments", dict, "an object")
-    return get_prompt(surface.services, call.object_params())
+    return get_prompt(backend.services, call.object_params())
 
 
-def _complete(surface: Surface, call: Call) -> Json:
+def _complete(backend: Backend, call: Call) -> Json:
     for name in ("ref", "argument"):
         if call.optional(name, dict, "an object") is None:
             raise InvalidParams(f"{name} is required")
-    return complete(surface.services, call.object_params())
+    return complete(backend.services, call.object_params())
 
 
-OFFERS: Final[Mapping[str, Callable[[Surface, Call], Json]]] = {
+OFFERS: Final[Mapping[str, Callable[[Backend, Call], Json]]] = {
     "resources/list": _list_resources,
     "resources/templates/list": _list_templates,
     "resources/read": _read_resource,

@@ -12,7 +12,7 @@ import msgspec
 
 from workflowlookup.language.values import Json
 from workflowlookup.protocol import jsonrpc
-from workflowlookup.protocol.backend import Surface
+from workflowlookup.protocol.backend import Backend
 
 if TYPE_CHECKING:
     from workflowlookup.library.catalog import Snapshot
@@ -27,8 +27,8 @@ LISTS: Final = {"toolsListChanged": "tools", "resourcesListChanged": "resources"
 class News:
     """What one client wants to hear of."""
 
-    def __init__(self, surface: Surface, outbox: list[bytes]) -> None:
-        self._surface = surface
+    def __init__(self, backend: Backend, outbox: list[bytes]) -> None:
+        self._backend = backend
         self._outbox = outbox
         self._subscriptions: Subscriptions | None = None
         self._lists: Lists | None = None
@@ -62,17 +62,17 @@ class News:
 
     def lists_resources(self) -> None:
         """The client gets the list of resources now."""
-        if self._surface.tells_changes():
+        if self._backend.tells_changes():
             self._opened_lists().lists_resources()
 
     def continues(self) -> None:
         """Another connection of the same client came before this one, and may have given it lists."""
-        if self._surface.tells_changes():
+        if self._backend.tells_changes():
             self._opened_lists().may_be_held()
 
     def _opened_lists(self) -> "Lists":
         if self._lists is None:
-            self._lists = Lists(self._surface, self._announce_list)
+            self._lists = Lists(self._backend, self._announce_list)
             self.is_wanted = True
         return self._lists
 
@@ -89,7 +89,7 @@ class News:
 
     def listen(self, request_id: bytes, wanted: Mapping[str, Json]) -> None:
         """Hold a request open; the acknowledgement is the first frame of its stream."""
-        self._opened_subscriptions().listen(request_id, wanted, LISTS if self._surface.tells_changes() else {})
+        self._opened_subscriptions().listen(request_id, wanted, LISTS if self._backend.tells_changes() else {})
 
     def subscribe(self, address: str) -> None:
         """Tell the client of changes of what is at this address. Raises `InvalidParams` when there are none to tell."""
@@ -125,7 +125,7 @@ class News:
         if self._subscriptions is None:
             from workflowlookup.protocol.subscriptions import Subscriptions  # noqa: PLC0415 - seldom needed
 
-            self._subscriptions = Subscriptions(self._outbox, self._surface.watch)
+            self._subscriptions = Subscriptions(self._outbox, self._backend.watch)
             self.is_wanted = True
         return self._subscriptions
 
@@ -133,8 +133,8 @@ class News:
 class Lists:
     """The lists of one client."""
 
-    def __init__(self, surface: Surface, announce: Callable[[str], None]) -> None:
-        self._surface = surface
+    def __init__(self, backend: Backend, announce: Callable[[str], None]) -> None:
+        self._backend = backend
         self._announce = announce
         self._holds_tools = False
         self._is_listening = False
@@ -145,18 +145,18 @@ class Lists:
 
     def tools(self) -> msgspec.Raw:
         """All tools, as of now."""
-        registry = self._surface.registry
+        registry = self._backend.registry
         self._holds_tools = False  # what changes while it is looked at is in the list
         registry.refresh()
         self._holds_tools = True
-        if not self._is_listening and self._surface.services.workflows is not None:
+        if not self._is_listening and self._backend.services.workflows is not None:
             self._is_listening = self.is_watching = True
             registry.listeners.append(self._tools_changed)
         return registry.tools_json()
 
     def lists_resources(self) -> None:
         """The client gets the list of resources now."""
-        self._library = self._surface.services.catalog.snapshot()
+        self._library = self._backend.services.catalog.snapshot()
         self.is_watching = True
 
     def may_be_held(self) -> None:
@@ -167,7 +167,7 @@ class Lists:
     def close(self) -> None:
         """Nobody holds anything any more."""
         if self._is_listening:
-            self._surface.registry.listeners.remove(self._tools_changed)
+            self._backend.registry.listeners.remove(self._tools_changed)
             self._is_listening = self._holds_tools = self.is_watching = False
         self._library = None
 
@@ -175,9 +175,9 @@ class Lists:
         """Announce what changed. What cannot be looked at now is looked at again the next time."""
         try:
             if self._holds_tools:
-                self._surface.registry.refresh()
+                self._backend.registry.refresh()
             if self._library is not None:
-                before, self._library = self._library, self._surface.services.catalog.snapshot()
+                before, self._library = self._library, self._backend.services.catalog.snapshot()
                 if before is not self._library and before.encoded != self._library.encoded:
                     self._announce("resources")
         except Exception:  # broad on purpose: no news must not be the end of the server

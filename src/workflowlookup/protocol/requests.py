@@ -82,7 +82,7 @@ def without_questions(capabilities: Mapping[str, Json]) -> Mapping[str, Json]:
     return {name: value for name, value in capabilities.items() if name != "elicitation"}
 
 
-def kept_capabilities(capabilities: Mapping[str, Json]) -> Mapping[str, Json]:
+def bounded_capabilities(capabilities: Mapping[str, Json]) -> Mapping[str, Json]:
     """What is kept of the capabilities in `initialize`: of long ones, only those that matter to us."""
     if len(msgspec.json.encode(capabilities)) <= MAX_CAPABILITIES_BYTES:
         return capabilities

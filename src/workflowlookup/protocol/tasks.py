@@ -22,7 +22,7 @@ from workflowlookup.errors import (
 )
 from workflowlookup.language.values import Json
 from workflowlookup.protocol import jsonrpc
-from workflowlookup.protocol.backend import Surface
+from workflowlookup.protocol.backend import Backend
 from workflowlookup.protocol.pending_calls import Told, token_of
 from workflowlookup.protocol.questions import elicitation, given, signed_key
 from workflowlookup.protocol.replies import refusal, tool_result
@@ -63,14 +63,14 @@ class _Followed(msgspec.Struct):
 class Tasks:
     """The tasks as one connection sees them."""
 
-    def __init__(self, surface: Surface, outbox: list[bytes]) -> None:
-        self._surface = surface
+    def __init__(self, backend: Backend, outbox: list[bytes]) -> None:
+        self._backend = backend
         self._outbox = outbox
         self._followed: dict[str, _Followed] = {}
 
     @property
     def _services(self) -> "Services":
-        return self._surface.services
+        return self._backend.services
 
     def _run(self, call: Call) -> Run:
         task_id = call.text("taskId")
@@ -229,7 +229,7 @@ class Tasks:
             needed: Json = {"extensions": {TASKS_EXTENSION: {}}}
             raise MissingClientCapability("Tasks need a client that declares them.", requiredCapabilities=needed)
         meta: Any = call.meta
-        name = self._surface.sign(name_of(meta.get(META_CLIENT_INFO)))
+        name = self._backend.sign(name_of(meta.get(META_CLIENT_INFO)))
         return Caller(capabilities=meta[META_CAPABILITIES], name=name)
 
     # ── both ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -71,8 +71,8 @@ def first_problems(problems: Sequence[str]) -> list[str]:
 class Discovery:
     """Keeps asking the providers."""
 
-    def __init__(self, ring: Callable[[], None]) -> None:
-        self._ring = ring
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
         self._snapshot: Mapping[str, Discovered] = {}
         self._watches: dict[str, _Watch] = {}
 
@@ -114,7 +114,7 @@ class Discovery:
     def _change(self, snapshot: Mapping[str, Discovered]) -> None:
         if _essence(self._snapshot) != _essence(snapshot):
             self._snapshot = snapshot
-            self._ring()
+            self._wake()
 
 
 def _essence(snapshot: Mapping[str, Discovered]) -> object:

@@ -34,15 +34,15 @@ class Neighbours:
     """The other servers at the database of this one."""
 
     def __init__(
-        self, open_journal: Callable[[], Journal], ring: Callable[[], None], journal: Journal | None = None
+        self, open_journal: Callable[[], Journal], wake: Callable[[], None], journal: Journal | None = None
     ) -> None:
-        """`ring` is called, from another thread, when there may be announcements to read; `journal` is used by the
+        """`wake` is called, from another thread, when there may be announcements to read; `journal` is used by the
         thread that serves, if it is open already.
         """
         self.listeners: list[Listener] = []
         self._open_journal = open_journal
         self._journal = journal or open_journal()
-        self._ring = ring
+        self._wake = wake
         self._origin = secrets.token_hex(8)
         self._last: int | None = None
         self._is_due = True
@@ -118,7 +118,7 @@ class Neighbours:
                 try:
                     if journal.await_announcement(LOOK_SECONDS):
                         self._is_due = True
-                        self._ring()
+                        self._wake()
                 except StorageError as problem:
                     log.debug("other servers cannot be heard: %s", problem)
                     self._ended.wait(RETRY_SECONDS)

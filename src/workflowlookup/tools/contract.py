@@ -222,7 +222,7 @@ Result: TypeAlias = Mapping[str, Json] | msgspec.Raw
 class Pending(msgspec.Struct, frozen=True, kw_only=True):
     """A result that comes later. A handler returns it while the server works on a run.
 
-    The connection calls `poll` when the bell rings, and from time to time; it answers other messages meanwhile.
+    The connection calls `poll` when the waker is woken, and from time to time; it answers other messages meanwhile.
     """
 
     run_id: str

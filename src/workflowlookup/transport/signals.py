@@ -186,7 +186,7 @@ class Watchdog:
         os._exit(128 + self._signals[0] if self._signals else 0)
 
 
-class Bell:
+class Waker:
     """A pipe to oneself. Ringing twice before anybody hears it is ringing once."""
 
     def __init__(self) -> None:
@@ -195,14 +195,14 @@ class Bell:
         os.set_blocking(self._rope, False)
         self._is_rung = False
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Wake the one who waits; from any thread, never waits itself."""
         if not self._is_rung:
             self._is_rung = True
             with contextlib.suppress(OSError):  # full: it is ringing; closed: nobody waits any more
                 os.write(self._rope, b"!")
 
-    def silence(self) -> None:
+    def clear(self) -> None:
         """Hear it. Look for what changed after this, not before: what is rung from now on rings again."""
         with contextlib.suppress(BlockingIOError):
             while len(os.read(self.descriptor, READ_BYTES)) == READ_BYTES:

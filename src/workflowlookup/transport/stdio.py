@@ -26,7 +26,7 @@ from workflowlookup.logs import announce
 from workflowlookup.protocol import jsonrpc
 from workflowlookup.protocol.connection import Connection
 from workflowlookup.protocol.jsonrpc import Malformed
-from workflowlookup.transport.signals import Bell
+from workflowlookup.transport.signals import Waker
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ is cancelled then must have reached the other system by that time.
 LAST_WORDS_MS: Final = 5_000
 """How long a reader may stand still, once there is nothing more to read, before what is left is dropped."""
 
-NUDGE: Final = signal.SIGURG
+INTERRUPT_SIGNAL: Final = signal.SIGURG
 """Interrupts the main thread while it waits for the client. Without a handler it does nothing."""
 
 GREETING: Final = """\
@@ -48,7 +48,7 @@ It is meant to be started by an MCP client: `workflowlookup install CLIENT` adds
 """
 
 
-def divert() -> tuple[int, int]:
+def redirect_stdio() -> tuple[int, int]:
     """Take descriptors 0 and 1 aside for the wire and leave harmless ones in their place."""
     null = os.open(os.devnull, os.O_RDWR)
     while null < 3:  # a standard descriptor was closed: what is opened next must not take its place
@@ -72,14 +72,14 @@ class Stdio:
         connection: Connection,
         wire: tuple[int, int],
         max_message_bytes: int,
-        bell: Bell,
+        waker: Waker,
         *,
         drain_seconds: float = DRAIN_SECONDS,
     ) -> None:
         self._connection = connection
         self._in, self._out = wire
         self._lines = Lines(max_message_bytes)
-        self._bell = bell
+        self._waker = waker
         self._drain_seconds = drain_seconds
         self._kept = bytearray()
         self._reader_is_gone = False
@@ -96,7 +96,7 @@ class Stdio:
         """Called when no more input is read."""
         self._news = select.poll()
         self._news.register(self._in, select.POLLIN)
-        self._news.register(bell.descriptor, select.POLLIN)
+        self._news.register(waker.descriptor, select.POLLIN)
 
     def run(self) -> int:
         """Serve; the exit code."""
@@ -121,19 +121,19 @@ class Stdio:
     def reload(self) -> None:
         """Have the settings read again as soon as the message at hand is answered; from any thread."""
         self._must_reload = True
-        self._bell.ring()
+        self._waker.wake()
 
     def stop(self, _: int = 1) -> None:
         """End as at the end of input; from any thread. To be called repeatedly, because a system call that is just
         being entered misses the signal.
         """
         self._must_stop = True
-        self._bell.ring()
+        self._waker.wake()
         if self._is_waiting:
-            signal.pthread_kill(self._main_thread, NUDGE)
+            signal.pthread_kill(self._main_thread, INTERRUPT_SIGNAL)
 
     def interrupt(self, _: int, __: FrameType | None) -> None:
-        """The handler of `NUDGE`: stop waiting for the client."""
+        """The handler of `INTERRUPT_SIGNAL`: stop waiting for the client."""
         if self._is_waiting:
             self._is_waiting = False
             raise Interrupted
@@ -204,7 +204,7 @@ class Stdio:
         return False
 
     def _look(self) -> None:
-        self._bell.silence()
+        self._waker.clear()
         if self._must_reload:
             self._must_reload = False
             self._connection.refresh()
@@ -219,7 +219,7 @@ class Stdio:
         self.progress += 1
         deadline = time.monotonic() + self._drain_seconds
         rings = select.poll()
-        rings.register(self._bell.descriptor, select.POLLIN)
+        rings.register(self._waker.descriptor, select.POLLIN)
         while self._connection.is_busy and not self._reader_is_gone:
             self._look()
             left = min(deadline, self._next_look) - time.monotonic()

@@ -13,10 +13,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from workflowlookup import greenlets
 from workflowlookup.access import Access
-from workflowlookup.auth.authentication import Guard
+from workflowlookup.auth.authentication import Authenticator
 from workflowlookup.auth.callers import ACCESS, CALLER
 from workflowlookup.store import pool
-from workflowlookup.transport.http.rate_limits import FairUse
+from workflowlookup.transport.http.rate_limits import RateLimiter
 
 log = logging.getLogger(__name__)
 
@@ -24,15 +24,15 @@ LOOK_SECONDS: Final = 0.5
 """How often it is asked again who sent a request that takes long: a stream must not outlive its token."""
 
 
-class Guarded:
+class AuthMiddleware:
     """An application behind a guard: it is told who asks, and is stopped when that is not so any more."""
 
     def __init__(  # noqa: PLR0913 - all that a gate is
         self,
         app: ASGIApp,
-        guard: Guard,
+        authenticator: Authenticator,
         *,
-        fair_use: FairUse | None = None,
+        rate_limiter: RateLimiter | None = None,
         by_cookie: bool = False,
         needs: Callable[[Access], str] | None = None,
         refused: Callable[[], None] = lambda: None,
@@ -43,11 +43,13 @@ class Guarded:
         `answer_unknown` may put another answer in the place of a refusal, such as a page with a form.
         """
         self._app = app
-        self._guard = guard
-        self._fair_use = fair_use or FairUse(0)
+        self._authenticator = authenticator
+        self._rate_limiter = rate_limiter or RateLimiter(0)
         self._by_cookie = by_cookie
         self._needs = needs
-        self._ask = functools.partial(guard.authenticate, by_cookie=by_cookie) if needs is None else self._ask_and_check
+        self._ask = (
+            functools.partial(authenticator.authenticate, by_cookie=by_cookie) if needs is None else self._ask_and_check
+        )
         self._served: dict[asyncio.Task[object], _Served] = {}
         self._watch: asyncio.Task[None] | None = None
         self._refused = refused
@@ -61,7 +63,7 @@ class Guarded:
         if isinstance(access, Access):
             scope[ACCESS], scope[CALLER] = access, access.caller
             pool.CALLER.set(access.caller)
-        refusal = await self._fair_use.admit(scope)
+        refusal = await self._rate_limiter.admit(scope)
         if refusal is not None:
             await refusal(scope, receive, send)
             return
@@ -83,7 +85,7 @@ class Guarded:
         if self._watch is None or self._watch.done():
             self._watch = asyncio.create_task(self._watch_served())
         try:
-            await self._fair_use.serve(self._app, scope, receive, note)
+            await self._rate_limiter.serve(self._app, scope, receive, note)
         except asyncio.CancelledError:
             if not served.is_revoked:
                 raise
@@ -100,9 +102,9 @@ class Guarded:
                 await response(scope, receive, send)
 
     async def _ask_and_check(self, request: Request, *, is_again: bool = False) -> Access | Response:
-        access = await self._guard.authenticate(request, by_cookie=self._by_cookie, is_again=is_again)
+        access = await self._authenticator.authenticate(request, by_cookie=self._by_cookie, is_again=is_again)
         problem = self._needs(access) if self._needs is not None and isinstance(access, Access) else ""
-        return self._guard.forbid(request, problem) if problem else access
+        return self._authenticator.forbid(request, problem) if problem else access
 
     async def _watch_served(self) -> None:
         """Authenticate long requests again from time to time, and end those whose caller has changed.

@@ -41,7 +41,7 @@ class Worth(enum.IntEnum):
 
 
 class Connection(Protocol):
-    """What `Connections` needs of a connection."""
+    """What `ConnectionTable` needs of a connection."""
 
     deadline: float
     """When it is closed, by the clock of the event loop."""
@@ -58,7 +58,7 @@ class Connection(Protocol):
         """Close it."""
 
 
-class Connections:
+class ConnectionTable:
     """The open connections of a server."""
 
     def __init__(

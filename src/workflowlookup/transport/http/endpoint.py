@@ -40,12 +40,12 @@ from workflowlookup.transport.http.headers import (
     is_json,
 )
 from workflowlookup.transport.http.metrics import Family, Metrics, outcome_of
-from workflowlookup.transport.http.rate_limits import FairUse, Limits
+from workflowlookup.transport.http.rate_limits import Limits, RateLimiter
 from workflowlookup.transport.http.replicas import MAX_PASSED_BYTES, ReplicaSessions
 from workflowlookup.transport.http.sessions import Session, SessionTable
 from workflowlookup.transport.http.streams import REPLAY_BYTES, Stream
 from workflowlookup.transport.http.traces import RequestSpan
-from workflowlookup.transport.signals import Bell
+from workflowlookup.transport.signals import Waker
 
 log = logging.getLogger(__name__)
 
@@ -85,10 +85,10 @@ class Endpoint:
         self,
         connect: Connect,
         limits: Limits,
-        bell: Bell,
+        waker: Waker,
         metrics: Metrics | None = None,
         *,
-        fair_use: FairUse | None = None,
+        rate_limiter: RateLimiter | None = None,
         replicas: ReplicaSessions | None = None,
         is_traced: bool = False,
     ) -> None:
@@ -101,8 +101,8 @@ class Endpoint:
         self.metrics.ask.append(self._families)
         self._connect = connect
         self._limits = limits
-        self._bell = bell
-        self._fair_use = fair_use or FairUse(0)
+        self._waker = waker
+        self._rate_limiter = rate_limiter or RateLimiter(0)
         self._table = SessionTable(limits)
         self.listeners = Shares(limits.max_sessions)
         """Open streams of notifications, here and on pages."""
@@ -121,7 +121,7 @@ class Endpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one HTTP request. `scope[ACCESS]` says who sent it, where requests are authenticated."""
         access, caller = scope.get(ACCESS), scope.get(CALLER, "")
-        message = Holding(self._fair_use.memory, caller)
+        message = Holding(self._rate_limiter.memory, caller)
         exchange = Exchange(receive, send, scope, dict(scope["headers"]), access, caller, message)
         try:
             await self._serve(exchange)
@@ -151,7 +151,7 @@ class Endpoint:
         if isinstance(body, HttpResponse):
             await exchange.respond(body)
             return
-        await self._fair_use.turn(exchange.scope)
+        await self._rate_limiter.turn(exchange.scope)
         message = jsonrpc.decode(body)
         refusal = self._refuse(message, exchange)
         if refusal is not None:
@@ -210,7 +210,10 @@ class Endpoint:
         if session.connection.is_finished:
             self._end(session)
         if not stream.is_ended:  # the call waits, and so does its message, whether its client stays or not
-            stream.on_end, exchange.message = exchange.message.release, Holding(self._fair_use.memory, exchange.caller)
+            stream.on_end, exchange.message = (
+                exchange.message.release,
+                Holding(self._rate_limiter.memory, exchange.caller),
+            )
         await stream.write(exchange.receive, exchange.send, session.headers)
 
     def _reply(self, session: Session, stream: Stream, request: Request, exchange: Exchange) -> bytes | None:
@@ -447,12 +450,12 @@ class Endpoint:
         """Poll for waiting clients while this context is entered."""
         loop = asyncio.get_running_loop()
         rung = asyncio.Event()
-        loop.add_reader(self._bell.descriptor, rung.set)
+        loop.add_reader(self._waker.descriptor, rung.set)
         polling = asyncio.create_task(greenlets.run(self._poll, rung))
         try:
             yield
         finally:
-            loop.remove_reader(self._bell.descriptor)
+            loop.remove_reader(self._waker.descriptor)
             polling.cancel()
             self._close_sessions()
             await asyncio.sleep(0)
@@ -464,7 +467,7 @@ class Endpoint:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(rung.wait(), LOOK_SECONDS)
             is_rung = rung.is_set()
-            self._bell.silence()
+            self._waker.clear()
             rung.clear()
             if self._replicas is not None:
                 self._begin("bus", self._replicas.bus.look)
@@ -496,7 +499,9 @@ class Endpoint:
             finally:
                 del self._background[key]
 
-        self._background[key] = asyncio.create_task(self._fair_use.meter({CALLER: caller or SERVER}, greenlets.run(do)))
+        self._background[key] = asyncio.create_task(
+            self._rate_limiter.meter({CALLER: caller or SERVER}, greenlets.run(do))
+        )
 
     def _poll_session(self, session: Session) -> None:
         with contextlib.suppress(Busy), session.lock.held(self._limits.journal_seconds):

@@ -3,7 +3,7 @@
 `HttpProtocol` parses requests with `httptools`, runs the application for one request after the other, in the order in
 which they came, and writes the responses. The parser is strict; what it accepts and we do not (a body whose length is
 ambiguous, another version of HTTP) is refused here, and every refusal closes the connection.
-`Connections` limits how many connections there are, and closes those whose deadline has passed.
+`ConnectionTable` limits how many connections there are, and closes those whose deadline has passed.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from uvicorn.server import ServerState
 
 from workflowlookup.auth.callers import CALLER
 from workflowlookup.transport.http.bodies import BODY_SECONDS
-from workflowlookup.transport.http.connections import Connections, Worth
+from workflowlookup.transport.http.connections import ConnectionTable, Worth
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class BadRequest(Exception):
 class HttpProtocol(asyncio.Protocol):
     """One connection of a client. The methods `on_…` are called by the parser."""
 
-    def __init__(self, app: ASGIApp, connections: Connections, state: ServerState) -> None:
+    def __init__(self, app: ASGIApp, connections: ConnectionTable, state: ServerState) -> None:
         """`state`: where `uvicorn.Server` tracks its connections and tasks."""
         self._app = app
         self._connections = connections

@@ -15,13 +15,13 @@ from starlette.types import ASGIApp
 
 from workflowlookup.access import Access
 from workflowlookup.auth import cookies
-from workflowlookup.auth.authentication import Guard
+from workflowlookup.auth.authentication import Authenticator
 from workflowlookup.auth.callers import ACCESS, CALLER
 from workflowlookup.errors import StorageError
 from workflowlookup.logs import audit
 from workflowlookup.store.sessions import CONSOLE_SESSION_SECONDS, ConsoleSessions
-from workflowlookup.transport.http.auth_middleware import Guarded
-from workflowlookup.transport.http.rate_limits import FairUse
+from workflowlookup.transport.http.auth_middleware import AuthMiddleware
+from workflowlookup.transport.http.rate_limits import RateLimiter
 from workflowlookup.web import FormProblem, is_from_here, read_fields
 
 log = logging.getLogger(__name__)
@@ -71,12 +71,17 @@ class Login:
     """The form, and what it leads to."""
 
     def __init__(
-        self, guard: Guard, sessions: ConsoleSessions, *, fair_use: FairUse | None = None, stylesheet: str = ""
+        self,
+        authenticator: Authenticator,
+        sessions: ConsoleSessions,
+        *,
+        rate_limiter: RateLimiter | None = None,
+        stylesheet: str = "",
     ) -> None:
         """`stylesheet`: the address of one of ours, for the form to look like the pages behind it."""
-        self._guard = guard
+        self._authenticator = authenticator
         self._sessions = sessions
-        self._fair_use = fair_use or FairUse(0)
+        self._rate_limiter = rate_limiter or RateLimiter(0)
         self._style = f'<link rel="stylesheet" href="{html.escape(stylesheet)}">' if stylesheet else ""
 
     def routes(self, *others: Route) -> list[BaseRoute]:
@@ -87,13 +92,18 @@ class Login:
         return [
             Route(LOGIN, self._show, methods=["GET"]),
             Route(LOGIN, self._take, methods=["POST"]),
-            *self._fair_use.routes(Route(LOGOUT, self._forget, methods=["POST"]), *others),
+            *self._rate_limiter.routes(Route(LOGOUT, self._forget, methods=["POST"]), *others),
         ]
 
     def guarded(self, app: ASGIApp, refused: Callable[[], None] = lambda: None) -> ASGIApp:
         """An application of pages, for those who are known; a browser that is not is led to the form."""
-        return Guarded(
-            app, self._guard, fair_use=self._fair_use, by_cookie=True, refused=refused, answer_unknown=self._lead
+        return AuthMiddleware(
+            app,
+            self._authenticator,
+            rate_limiter=self._rate_limiter,
+            by_cookie=True,
+            refused=refused,
+            answer_unknown=self._lead,
         )
 
     def _lead(self, request: Request, refusal: Response) -> Response:
@@ -119,12 +129,12 @@ class Login:
         entry = await self._check(request)
         if isinstance(entry, _Entry):
             request.scope[CALLER] = entry.access.caller
-        refusal = await self._fair_use.admit(request.scope)
+        refusal = await self._rate_limiter.admit(request.scope)
         if refusal is not None:
             return refusal
         if isinstance(entry, Response):
             return entry
-        audit("log-in", by=entry.access.sign("console"), address=self._guard.address_of(request))
+        audit("log-in", by=entry.access.sign("console"), address=self._authenticator.address_of(request))
         return self._begin(request, entry.token, entry.following)
 
     async def _check(self, request: Request) -> "_Entry | Response":
@@ -136,7 +146,7 @@ class Login:
         except FormProblem as problem:
             return self._page("/", problem.told, problem.status)
         following, token = _local(form.get("next", "")), form.get("token", "").strip()
-        access = await self._guard.authenticate(_with_token(request, token))
+        access = await self._authenticator.authenticate(_with_token(request, token))
         if isinstance(access, Access):
             return _Entry(access, token, following)
         if access.status_code >= 500:
@@ -168,7 +178,7 @@ class Login:
         if not is_from_here(request):
             return response
         session_id = cookies.session_in(request)
-        access = await self._guard.authenticate(request, by_cookie=True)
+        access = await self._authenticator.authenticate(request, by_cookie=True)
         try:
             if session_id:
                 self._sessions.end(session_id)
@@ -177,7 +187,7 @@ class Login:
             return self._page("/", "Your session cannot be ended now. Try again in a moment.", 503)
         cookies.delete_session(request, response)
         if isinstance(access, Access):
-            audit("log-out", by=access.sign("console"), address=self._guard.address_of(request))
+            audit("log-out", by=access.sign("console"), address=self._authenticator.address_of(request))
         return response
 
 

@@ -18,7 +18,7 @@ from workflowlookup.greenlets import Busy
 from workflowlookup.protocol.connection import METHODS
 
 if TYPE_CHECKING:
-    from workflowlookup.protocol.backend import Surface
+    from workflowlookup.protocol.backend import Backend
 
 CONTENT_TYPE: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -193,14 +193,14 @@ def _number(value: float) -> str:
 class Figures:
     """The providers, the journal and the runs in it, as figures."""
 
-    def __init__(self, surface: "Surface", find_fault: Callable[[], str]) -> None:
+    def __init__(self, backend: "Backend", find_fault: Callable[[], str]) -> None:
         """`find_fault` says why the journal cannot be used now; nothing when it can."""
-        self._surface = surface
+        self._backend = backend
         self._find_fault = find_fault
         self._counts: ExpiringCache[None, dict[str, int]] = ExpiringCache(COUNTS_SECONDS, 1)
 
     def families(self) -> Iterable[Family]:
-        up = [({"provider": name}, float(is_up)) for name, is_up in sorted(_providers(self._surface).items())]
+        up = [({"provider": name}, float(is_up)) for name, is_up in sorted(_providers(self._backend).items())]
         if up:
             yield Family("provider_up", "gauge", "Whether a provider of workflows answers.", up)
         counts = self._count_runs()
@@ -218,15 +218,15 @@ class Figures:
         try:
             with self._counts.entry(None, WAIT_SECONDS) as entry:
                 if entry.value is None:
-                    entry.value = self._surface.services.runs.counts()
+                    entry.value = self._backend.services.runs.counts()
                 return entry.value
         except (WorkflowLookupError, Busy):
             return None
 
 
-def _providers(surface: "Surface") -> Mapping[str, bool]:
+def _providers(backend: "Backend") -> Mapping[str, bool]:
     """Whether each provider answered when it was last asked; those that were never asked are left out."""
-    workflows = surface.services.workflows
+    workflows = backend.services.workflows
     if workflows is None:
         return {}
     known = workflows.discovered()

@@ -61,7 +61,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """How long a request waits for the journal, or for an earlier request of its session that waits for it."""
 
 
-def names_of(host: str) -> tuple[str, ...]:
+def default_hosts(host: str) -> tuple[str, ...]:
     """What a server that listens here may be called, unless the settings say otherwise."""
     plain = host.lower().strip("[]")
     name = f"[{plain}]" if ":" in plain else plain
@@ -102,7 +102,7 @@ class ProcessorTime:
         return max(0.0, used - (now - at) * PROCESSOR_SHARE), now
 
 
-class FairUse:
+class RateLimiter:
     """The limits of callers, applied to every request that is not a probe."""
 
     def __init__(

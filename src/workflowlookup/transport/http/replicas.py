@@ -17,7 +17,7 @@ from workflowlookup.access import Access
 from workflowlookup.errors import StorageError
 from workflowlookup.protocol import jsonrpc
 from workflowlookup.protocol.jsonrpc import Notification, Request, Response
-from workflowlookup.protocol.requests import kept_capabilities
+from workflowlookup.protocol.requests import bounded_capabilities
 from workflowlookup.store.replica_bus import MISSED, Neighbours
 from workflowlookup.store.sessions import Sessions, key_of
 from workflowlookup.transport.http.sessions import Session, SessionTable
@@ -61,7 +61,7 @@ class ReplicaSessions:
         params = opening.params if isinstance(opening.params, dict) else {}
         stored: dict[str, Any] = {
             "protocolVersion": params.get("protocolVersion"),
-            "capabilities": kept_capabilities(params.get("capabilities", {})),
+            "capabilities": bounded_capabilities(params.get("capabilities", {})),
         }
         if isinstance(about := params.get("clientInfo"), dict):
             stored["clientInfo"] = {"name": str(about.get("name"))[:MAX_NAME], "version": ""}

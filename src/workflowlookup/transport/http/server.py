@@ -19,7 +19,7 @@ from uvicorn.server import ServerState
 
 from workflowlookup import greenlets
 from workflowlookup.logs import announce
-from workflowlookup.transport.http.connections import Connections
+from workflowlookup.transport.http.connections import ConnectionTable
 from workflowlookup.transport.http.endpoint import Endpoint
 from workflowlookup.transport.http.http1 import HttpProtocol
 from workflowlookup.transport.signals import Watchdog
@@ -55,7 +55,7 @@ _DROP_SYN: Final = (
 class _Listener(uvicorn.Server):
     """Listens with our own protocol, `HttpProtocol`."""
 
-    def __init__(self, app: ASGIApp, connections: Connections, last_seconds: float) -> None:
+    def __init__(self, app: ASGIApp, connections: ConnectionTable, last_seconds: float) -> None:
         """`last_seconds`: for responses that are being written when the server ends."""
 
         def make_protocol(*, server_state: ServerState, **_: object) -> HttpProtocol:
@@ -169,7 +169,7 @@ def run(  # noqa: PLR0913 - what a server is told when it begins
     mcp: Endpoint,
     listener: socket.socket,
     *,
-    connections: Connections,
+    connections: ConnectionTable,
     stop_delay_seconds: float,
     drain_seconds: float,
     reload: Callable[[], None],
@@ -208,7 +208,7 @@ def run(  # noqa: PLR0913 - what a server is told when it begins
 
 def run_pages(app: ASGIApp, listener: socket.socket, *, end_streams: Callable[[], None]) -> None:
     """Serve the pages of one person until SIGTERM or SIGINT, which then have their effect on the process."""
-    server = _Pages(app, Connections(MAX_PAGE_CONNECTIONS, MAX_PAGE_CONNECTIONS), LAST_PAGE_SECONDS)
+    server = _Pages(app, ConnectionTable(MAX_PAGE_CONNECTIONS, MAX_PAGE_CONNECTIONS), LAST_PAGE_SECONDS)
     server.end_streams = end_streams
     server.run(sockets=[listener])
 

@@ -15,13 +15,13 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from workflowlookup import greenlets
-from workflowlookup.auth.authentication import METADATA, Guard
+from workflowlookup.auth.authentication import METADATA, Authenticator
 from workflowlookup.errors import Forbidden
-from workflowlookup.transport.http.auth_middleware import Guarded, needs_everything
+from workflowlookup.transport.http.auth_middleware import AuthMiddleware, needs_everything
 from workflowlookup.transport.http.bodies import busy, refuse
 from workflowlookup.transport.http.endpoint import Endpoint
 from workflowlookup.transport.http.metrics import CONTENT_TYPE, Metrics
-from workflowlookup.transport.http.rate_limits import MCP, FairUse, Limits
+from workflowlookup.transport.http.rate_limits import MCP, Limits, RateLimiter
 from workflowlookup.web import is_allowed_host, is_allowed_origin
 
 log = logging.getLogger(__name__)
@@ -55,16 +55,18 @@ class Site:
     is executed by `greenlets.run`, so that a journal that does not answer holds up no other request.
     """
 
-    def __init__(self, mcp: ASGIApp, rest: ASGIApp, limits: Limits, metrics: Metrics, fair_use: FairUse) -> None:
+    def __init__(
+        self, mcp: ASGIApp, rest: ASGIApp, limits: Limits, metrics: Metrics, rate_limiter: RateLimiter
+    ) -> None:
         """`mcp` serves `/mcp`, `rest` all other paths."""
-        self._fair_use = fair_use
+        self._rate_limiter = rate_limiter
         self._mcp = mcp
         self._rest = rest
         self._limits = limits
         self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._fair_use.meter(scope, greenlets.run(self._serve, scope, receive, send))
+        await self._rate_limiter.meter(scope, greenlets.run(self._serve, scope, receive, send))
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -118,8 +120,8 @@ def make_site(  # noqa: PLR0913 - what a site is made of
     mcp: Endpoint,
     limits: Limits,
     *,
-    guard: Guard,
-    fair_use: FairUse,
+    authenticator: Authenticator,
+    rate_limiter: RateLimiter,
     find_fault: Callable[[], str],
     routes: Sequence[BaseRoute] = (),
 ) -> Site:
@@ -146,10 +148,10 @@ def make_site(  # noqa: PLR0913 - what a site is made of
         async with mcp.run():
             yield
 
-    guarded_figures = Guarded(
+    guarded_figures = AuthMiddleware(
         Route("/metrics", figures).app,
-        guard,
-        fair_use=fair_use,
+        authenticator,
+        rate_limiter=rate_limiter,
         needs=needs_everything,
         refused=lambda: mcp.metrics.refuse("access"),
     )
@@ -158,15 +160,19 @@ def make_site(  # noqa: PLR0913 - what a site is made of
             Route("/healthz", health),
             Route("/readyz", readiness),
             Route("/metrics", endpoint=guarded_figures),
-            *fair_use.routes(*guard.routes()),
+            *rate_limiter.routes(*authenticator.routes()),
             *routes,
         ],
         lifespan=lifespan,
     )
-    endpoint = Guarded(
-        mcp, guard, fair_use=fair_use, refused=lambda: mcp.metrics.refuse("access"), answer_unknown=_in_jsonrpc
+    endpoint = AuthMiddleware(
+        mcp,
+        authenticator,
+        rate_limiter=rate_limiter,
+        refused=lambda: mcp.metrics.refuse("access"),
+        answer_unknown=_in_jsonrpc,
     )
-    return Site(endpoint, rest, limits, mcp.metrics, fair_use)
+    return Site(endpoint, rest, limits, mcp.metrics, rate_limiter)
 
 
 def _in_jsonrpc(_: Request, refusal: Response) -> Response:

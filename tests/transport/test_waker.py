@@ -10,69 +10,69 @@ import pytest
 from workflowlookup.app import make_connection
 from workflowlookup.settings import read_settings
 from workflowlookup.transport import stdio
-from workflowlookup.transport.signals import Bell
+from workflowlookup.transport.signals import Waker
 from workflowlookup.transport.stdio import Stdio
 
 
 @pytest.fixture
-def bell():
-    made = Bell()
+def waker():
+    made = Waker()
     yield made
     made.close()
 
 
-def is_ringing(bell):
-    return bool(select.select([bell.descriptor], [], [], 0)[0])
+def is_ringing(waker):
+    return bool(select.select([waker.descriptor], [], [], 0)[0])
 
 
-def test_it_rings_until_it_is_heard_however_often_it_is_rung(bell):
-    assert not is_ringing(bell)
+def test_it_rings_until_it_is_heard_however_often_it_is_rung(waker):
+    assert not is_ringing(waker)
     for _ in range(70_000):
-        bell.ring()
-    assert is_ringing(bell)
-    bell.silence()
-    assert not is_ringing(bell)
-    bell.ring()
-    assert is_ringing(bell)
+        waker.wake()
+    assert is_ringing(waker)
+    waker.clear()
+    assert not is_ringing(waker)
+    waker.wake()
+    assert is_ringing(waker)
 
 
-def test_no_ring_is_lost_when_many_threads_ring(bell):
+def test_no_ring_is_lost_when_many_threads_ring(waker):
     done = threading.Event()
     rung = [0] * 4
 
-    def ring(number):
+    def wake(number):
         while not done.is_set():
             rung[number] += 1
-            bell.ring()
+            waker.wake()
 
-    threads = [threading.Thread(target=ring, args=(number,)) for number in range(4)]
+    threads = [threading.Thread(target=wake, args=(number,)) for number in range(4)]
     for thread in threads:
         thread.start()
     for _ in range(50):
-        assert select.select([bell.descriptor], [], [], 20)[0]
-        bell.silence()
+        assert select.select([waker.descriptor], [], [], 20)[0]
+        waker.clear()
     done.set()
     for thread in threads:
         thread.join()
-    bell.silence()
-    bell.ring()
-    assert is_ringing(bell)
+    waker.clear()
+    waker.wake()
+    assert is_ringing(waker)
     assert all(rung)
 
 
 def test_a_bell_that_is_closed_can_be_rung():
-    bell = Bell()
-    bell.close()
-    bell.ring()
+    waker = Waker()
+    waker.close()
+    waker.wake()
 
 
-def test_a_lone_request_costs_one_read_and_one_write(bell, monkeypatch, tmp_path):
+def test_a_lone_request_costs_one_read_and_one_write(waker, monkeypatch, tmp_path):
     their_end, wire_in = os.pipe()[::-1]
     wire_out, our_end = os.pipe()[::-1]
     settings = read_settings(
         {"journal": str(tmp_path / "runs.sqlite")}, {"HOME": str(tmp_path)}, directory=str(tmp_path)
     )
-    server = Stdio(make_connection(settings, bell.ring), (wire_in, wire_out), 1 << 20, bell)
+    server = Stdio(make_connection(settings, waker.wake), (wire_in, wire_out), 1 << 20, waker)
     thread = threading.Thread(target=server.run)
     thread.start()
 
