@@ -15,7 +15,7 @@ from support.make import check_of, document, step, write
 from workflowlookup.errors import InvalidCriteria, InvalidWorkflow
 from workflowlookup.language.building import build
 from workflowlookup.language.conditions import evaluate
-from workflowlookup.language.document import check, is_sound
+from workflowlookup.language.document import check, is_valid_document
 from workflowlookup.language.guidance import guide
 from workflowlookup.language.navigation import next_step
 from workflowlookup.language.patterns import Budget
@@ -151,7 +151,7 @@ def test_any_document_is_judged_and_a_sound_one_leads_somewhere(value):
     findings = check(value)
 
     assert all(finding.message and finding.suggestion for finding in findings)
-    if is_sound(value):
+    if is_valid_document(value):
         workflow = build(value)
         guide(workflow, next_step(workflow, (), {}, Budget()), Budget())
 
@@ -165,7 +165,7 @@ def test_any_document_is_judged_through_the_process_too(server, value, text):
 
 @given(NEAR, JSON)
 def test_any_condition_that_a_document_may_have_is_true_or_false(condition, value):
-    if is_sound(document(step(runCondition=condition))):
+    if is_valid_document(document(step(runCondition=condition))):
         context = dict.fromkeys(WORDS, value)
         assert evaluate(condition, context, Budget()) in (True, False)
 

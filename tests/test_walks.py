@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from support.make import document, loop, step
 from workflowlookup.language.building import build
 from workflowlookup.language.conditions import evaluate
-from workflowlookup.language.document import is_sound
+from workflowlookup.language.document import is_valid_document
 from workflowlookup.language.guidance import filler, guide
 from workflowlookup.language.model import LoopStep
-from workflowlookup.language.navigation import join_instance, next_step, scope_of, split_instance, walk_on
+from workflowlookup.language.navigation import join_instance, next_step, scope_of, split_instance, walk_ahead
 from workflowlookup.language.patterns import Budget
 from workflowlookup.language.syntax import parse_json, parse_yaml
 from workflowlookup.runs import advance
@@ -123,7 +123,7 @@ def instances(workflow, draw):
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(documents(), CONTEXTS, st.data())
 def test_a_walk_ends_within_the_limits_and_repeats_nothing(content, context, data):
-    assert is_sound(content)
+    assert is_valid_document(content)
     workflow = build(content)
     most = limit(workflow.flow)
     completed, offered = [], []
@@ -260,7 +260,7 @@ def test_templates_never_raise_and_name_only_what_is_not_set(pieces, context):
 def test_one_walk_comes_to_what_walking_again_and_again_does(data, context):
     workflow = build(data)
     completed, skipped, warnings = [], [], []
-    for found in walk_on(workflow, (), context, Budget()):
+    for found in walk_ahead(workflow, (), context, Budget()):
         again = next_step(workflow, completed, context, Budget())
         assert (found.step, found.instance_id, found.context) == (again.step, again.instance_id, again.context)
         assert (found.loop, found.need) == (again.loop, again.need)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cli.commands import Cli
 from support.make import document, loop, step, write
 from workflowlookup.cli.commands.convert import written
-from workflowlookup.language.document import is_sound
+from workflowlookup.language.document import is_valid_document
 from workflowlookup.language.syntax import parse_json, parse_yaml
 from workflowlookup.language.values import json_equal
 
@@ -69,7 +69,7 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
         name=draw(WORDS),
         **{"x-it": draw(JSON)},
     )
-    assert is_sound(made)
+    assert is_valid_document(made)
     return made
 
 

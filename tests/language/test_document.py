@@ -8,7 +8,7 @@ import pytest
 from support.make import document, loop, step
 from workflowlookup.language import syntax
 from workflowlookup.language.building import build
-from workflowlookup.language.document import Severity, check, is_sound
+from workflowlookup.language.document import Severity, check, is_valid_document
 from workflowlookup.language.schemas import compile_schema_text, expected_by
 from workflowlookup.language.syntax import RepeatedField, SyntaxProblem, TooDeep, parse_json, parse_yaml
 
@@ -130,7 +130,7 @@ BAD = [
 @pytest.mark.parametrize(("content", "expected"), [row[1:] for row in BAD], ids=[row[0] for row in BAD])
 def test_an_error_says_what_and_where(content, expected):
     assert findings(content) == expected
-    assert not is_sound(content)
+    assert not is_valid_document(content)
 
 
 GOOD = [
@@ -145,7 +145,7 @@ GOOD = [
 @pytest.mark.parametrize("content", [row[1] for row in GOOD], ids=[row[0] for row in GOOD])
 def test_a_sound_document_has_no_findings(content):
     assert check(content) == []
-    assert is_sound(content)
+    assert is_valid_document(content)
 
 
 LOADS_WITH_WARNING = [
@@ -186,7 +186,7 @@ def test_a_fault_that_harms_one_step_is_a_warning_and_the_document_loads(one, wo
 
     assert findings(content) == []
     assert findings(content, Severity.WARNING)[0].startswith(words)
-    assert is_sound(content)
+    assert is_valid_document(content)
     assert build(content).steps["first-step"].title == "Title first-step"
 
 
@@ -418,8 +418,8 @@ def test_an_error_behind_a_hundred_warnings_is_an_error():
     malformed = step(validationCriteria=[{"type": "regexp"}] * 150)
     untitled = {"id": "second-step", "prompt": "p"}
 
-    assert not is_sound(document(malformed, untitled))
-    assert not is_sound(document(malformed, *[step(f"step-{n}") for n in range(600)], untitled))
+    assert not is_valid_document(document(malformed, untitled))
+    assert not is_valid_document(document(malformed, *[step(f"step-{n}") for n in range(600)], untitled))
 
 
 @pytest.mark.parametrize(

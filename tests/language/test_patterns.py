@@ -212,7 +212,7 @@ def test_a_long_text_as_a_pattern_is_searched_at_once():
     budget = Budget()
 
     assert compile_pattern("a" * 4_000, "", budget)("\u00e9" + "a" * 5_000, budget)
-    budget.charge(patterns.STEPS_PER_LOOK + 1)  # and there is time left
+    budget.charge(patterns.STEPS_PER_CLOCK_READ + 1)  # and there is time left
 
 
 def test_compiled_patterns_are_in_no_cache_but_ours():

@@ -16,7 +16,7 @@ from support.types import JsonObject
 from workflowlookup.errors import WorkflowLookupError
 from workflowlookup.language.building import build
 from workflowlookup.language.conditions import OPERATORS, evaluate
-from workflowlookup.language.document import Severity, check, is_sound
+from workflowlookup.language.document import Severity, check, is_valid_document
 from workflowlookup.language.guidance import filler, guide
 from workflowlookup.language.navigation import explain_skip, find_step, next_step, scope_of
 from workflowlookup.language.patterns import Budget
@@ -93,7 +93,7 @@ def test_core_template(row: Row):
 
 @of("leads", unless="code")
 def test_core_next(row: Row):
-    assert is_sound(row.document())
+    assert is_valid_document(row.document())
     assert core_answer(row, row.content.get("completed", [])) == expected_answer(row)
 
 
@@ -129,7 +129,7 @@ def test_core_findings(row: Row):
     counted = [finding.message for finding in findings if finding.severity is not Severity.NOTE]
     notes = [finding.message for finding in findings if finding.severity is Severity.NOTE]
 
-    assert is_sound(document) is row.content["loads"], findings
+    assert is_valid_document(document) is row.content["loads"], findings
     assert parts_of(counted, row.content.get("issues", [])) == row.content.get("issues", [])
     assert parts_of(notes, row.content.get("notes", [])) == row.content.get("notes", [])
 

@@ -78,7 +78,7 @@ def test_a_refused_output_stays_at_its_step_and_is_counted():
 
     assert story.last == ["output-refused", "step-offered"]
     assert (story.run.current, story.run.attempts, story.run.results) == ("one", 1, {})
-    assert story.run.judged.issues == ("Too short.",)
+    assert story.run.last_submission.issues == ("Too short.",)
     assert story.submit("one", "nope").run.attempts == 2
     assert story.submit("one", "long enough").run.attempts == 0
 
@@ -104,8 +104,8 @@ def test_what_is_sent_with_an_output_switches_no_rule_off():
 
     story.submit("two", "delete", size="small")
 
-    assert story.run.judged.issues == ("Name the rollback.",)
-    assert len(story.submit("two", "rollback", size="small").run.judged.issues) == 1
+    assert story.run.last_submission.issues == ("Name the rollback.",)
+    assert len(story.submit("two", "rollback", size="small").run.last_submission.issues) == 1
 
 
 def test_what_is_sent_with_an_output_changes_no_rule():
@@ -117,7 +117,7 @@ def test_what_is_sent_with_an_output_changes_no_rule():
 
     for ticket in ("", "X", None):
         story.submit("one", "X Ticket X", ticket=ticket)
-        assert story.run.judged.issues == ("Name T-17.", "Begin with it.")
+        assert story.run.last_submission.issues == ("Name T-17.", "Begin with it.")
     assert story.submit("one", "T-17: Ticket T-17").run.current == "two"
 
 
@@ -127,9 +127,9 @@ def test_a_rule_takes_a_variable_that_was_not_set_from_what_is_sent_with_the_out
     story = Story(document(step("one", validationCriteria=[rule]), step("two")), context=before)
     unset = "Name the ticket: a rule cannot be judged, because ticket is not set in the context, or blank."
 
-    assert story.submit("one", "Ticket  ").run.judged.issues == (unset,)
-    assert story.submit("one", "Ticket  ", ticket=" ").run.judged.issues == (unset,)
-    assert story.submit("one", "Ticket 7", ticket=17).run.judged.issues == ("Name the ticket.",)
+    assert story.submit("one", "Ticket  ").run.last_submission.issues == (unset,)
+    assert story.submit("one", "Ticket  ", ticket=" ").run.last_submission.issues == (unset,)
+    assert story.submit("one", "Ticket 7", ticket=17).run.last_submission.issues == ("Name the ticket.",)
     assert story.submit("one", "Ticket 17", ticket=17).run.current == "two"
 
 
@@ -246,7 +246,7 @@ def test_what_a_step_should_have_produced_is_asked_for_with_an_example():
     story.submit("triage")
 
     assert story.last == ["output-refused", "step-offered"]
-    judged = story.run.judged
+    judged = story.run.last_submission
     assert judged.issues == ("size is not set: expected one of 'small', 'large' (step 'triage' produces it)",)
     assert judged.suggestions == ('Send {"context":{"size":"small"}} with the output.',)
     assert [need.variable for need in judged.missing] == ["size"]
@@ -256,7 +256,7 @@ def test_what_a_step_should_have_produced_is_asked_for_with_an_example():
 def test_what_a_step_requires_must_be_there_when_it_is_done():
     story = Story(document(step("plan", requires=["owner"])))
 
-    assert [need.variable for need in story.submit("plan").run.judged.missing] == ["owner"]
+    assert [need.variable for need in story.submit("plan").run.last_submission.missing] == ["owner"]
     assert story.submit("plan", owner="Ada").run.state is State.COMPLETED
 
 
@@ -288,7 +288,7 @@ def asked_after_attempts():
 def test_a_person_may_accept_the_last_output_as_it_is_and_is_not_asked_twice():
     story = asked_after_attempts()
     assert story.last == ["output-refused", "confirmation-asked"]
-    assert story.run.asked.reason == "attempts"
+    assert story.run.open_question.reason == "attempts"
 
     story.confirm()
 

@@ -134,8 +134,8 @@ def test_the_arguments_of_a_workflow_elsewhere_are_the_input():
 
     assert story.run.call_arguments == {"branch": "main"}
     story.begin().acknowledge("77")
-    assert (story.run.calling.remote_id, story.run.remotes, story.place) == ("77", {"remote": "77"}, CALLING)
-    assert story.finish("ok", {"a": 1}).run.remotes == {"remote": "77"}
+    assert (story.run.calling.remote_id, story.run.remote_ids, story.place) == ("77", {"remote": "77"}, CALLING)
+    assert story.finish("ok", {"a": 1}).run.remote_ids == {"remote": "77"}
 
 
 def test_a_workflow_elsewhere_gets_its_arguments_filled_where_it_has_some():
@@ -260,7 +260,7 @@ def test_a_person_is_asked_before_the_call_is_made():
     story.submit("one")
 
     assert story.last == ["output-accepted", "confirmation-asked"]
-    assert (story.run.current, story.run.asked.reason) == ("call-it", "call")
+    assert (story.run.current, story.run.open_question.reason) == ("call-it", "call")
     assert (story.confirm().last, story.place) == (["confirmation-given", "call-due"], DUE)
     assert story.begin().finish().run.current == "two"
 

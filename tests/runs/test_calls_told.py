@@ -161,7 +161,7 @@ def test_why_tells_what_a_call_waits_for_and_how_often_it_failed():
 def test_figures_count_calls():
     tally = Tally()
     tally.add("r1", story().records)
-    first, second = tally.figures().steps
+    first, second = tally.statistics().steps
 
     assert (first.reached, first.done, first.refused, first.tries) == (1, 1, 1, 2.0)
     assert (second.reached, second.done, second.stopped) == (1, 0, 1)

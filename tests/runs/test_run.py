@@ -15,9 +15,9 @@ from workflowlookup.runs.run import (
     State,
     Waiting,
     apply,
+    encode_document,
     fold,
     hash_of,
-    kept_document,
     submission_key,
     workflow_of,
 )
@@ -134,7 +134,7 @@ def make_loop(name, *body):
 
 def test_a_run_shares_its_workflow_with_others_of_the_same_document():
     workflow = build(document())
-    text, digest = kept_document(workflow)
+    text, digest = encode_document(workflow)
 
     assert digest == hash_of(bytes(text))
     assert workflow_of(bytes(text)) is workflow_of(bytes(text))

@@ -4,7 +4,7 @@ from support.make import document, step
 from workflowlookup.language.building import build
 from workflowlookup.runs import advance
 from workflowlookup.runs.draft import Moment
-from workflowlookup.runs.statistics import StepFigures, Tally
+from workflowlookup.runs.statistics import StepStatistics, Tally
 
 RULES = [{"type": "contains", "value": "done", "message": "Say that it is done."}]
 
@@ -22,11 +22,11 @@ def figures(content, *calls):
         records += draft.records
     tally = Tally()
     tally.add("a-run", records)
-    return tally.figures().steps[0]
+    return tally.statistics().steps[0]
 
 
 def told(**counted):
-    return StepFigures(id="only-step", title="Title only-step", reached=1, **counted)
+    return StepStatistics(id="only-step", title="Title only-step", reached=1, **counted)
 
 
 def test_an_output_that_a_person_did_not_agree_to_is_a_try_and_not_done():
@@ -58,6 +58,6 @@ def test_the_slow_time_of_two_is_the_longer_one():
         records += advance.submit(draft.run, "only-step", "done", {}, Moment(time=seconds * 1_000)).records
         tally.add(f"run-{number}", records)
 
-    (only,) = tally.figures().steps
+    (only,) = tally.statistics().steps
 
     assert (only.median_time, only.slow_time) == (6_000, 8_000)

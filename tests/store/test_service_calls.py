@@ -22,7 +22,7 @@ def test_a_call_goes_from_due_to_done(runs):
     after = runs.finish_call(run.id, "call-it", "Issue 7", {"id": 7})
 
     assert run.timeout == 60
-    assert (after.current, after.context, after.remotes) == ("last", {"issue": {"id": 7}}, {"call-it": "77"})
+    assert (after.current, after.context, after.remote_ids) == ("last", {"issue": {"id": 7}}, {"call-it": "77"})
     assert kinds(runs, run.id) == [
         *("started", "call-due", "call-begun", "call-acknowledged", "call-progressed"),
         *("output-accepted", "context-changed", "step-offered"),

@@ -30,7 +30,7 @@ from workflowlookup.language.conditions import OPERATORS, Condition, evaluate, w
 from workflowlookup.language.document import CONFIRMATION_FIELDS, Severity, check, walk_steps
 from workflowlookup.language.guidance import guide
 from workflowlookup.language.model import LoopStep, PromptStep, Workflow
-from workflowlookup.language.navigation import Next, next_step, split_instance
+from workflowlookup.language.navigation import NextStep, next_step, split_instance
 from workflowlookup.language.patterns import Budget
 from workflowlookup.language.rules import parse_criteria, rules_in
 from workflowlookup.language.validation import judge
@@ -300,7 +300,7 @@ class Walker:
         return needed
 
     def _end_loops(
-        self, found: Next, rounds: Mapping[str, int], ended: set[str]
+        self, found: NextStep, rounds: Mapping[str, int], ended: set[str]
     ) -> tuple[str, JsonObject | None] | None:
         """The loop that has gone round often enough, and the variables that end it; None for its id."""
         step_id, iterations = split_instance(found.instance_id)
@@ -321,7 +321,7 @@ class Walker:
             return loop_id, {**dict.fromkeys(names), **variables}
         return None
 
-    def _answer(self, found: Next) -> None:
+    def _answer(self, found: NextStep) -> None:
         """Be told what to do, and have an output judged."""
         step = found.step
         assert step is not None
@@ -346,7 +346,7 @@ class Walker:
             if branch.step_id == step_id and branch.place == "runCondition":
                 self.seen.note(branch, held=held)
 
-    def _note_loops(self, found: Next | None, context: JsonObject) -> None:
+    def _note_loops(self, found: NextStep | None, context: JsonObject) -> None:
         """The conditions of loops, as they are when the walk asks for the next step."""
         scope = found.context if found else context
         for branch in self.branches:

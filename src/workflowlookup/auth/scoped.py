@@ -236,7 +236,9 @@ class ScopedRuns:
         if workflow_id is None:
             raise self.not_found(run_id)
         self._access.need(scope, workflow_id)
-        if scope == "confirm" and not self._access.may_confirm(self._runs.get(run_id).who_confirms(self._confirmation)):
+        if scope == "confirm" and not self._access.may_confirm(
+            self._runs.get(run_id).required_confirmer(self._confirmation)
+        ):
             message = (
                 "Only a person may confirm this, and your token is an agent's. Tell the user that the run waits for "
                 "their answer: they give it in the console."

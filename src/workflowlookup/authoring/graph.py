@@ -22,7 +22,7 @@ from workflowlookup.language.navigation import (
     loops_around,
     scope_of,
     split_instance,
-    walk_on,
+    walk_ahead,
 )
 from workflowlookup.language.patterns import Budget
 from workflowlookup.language.text import first_few, how_often, plural
@@ -289,7 +289,7 @@ def _walk_through(workflow: Workflow, context: Context) -> _Route:
 
     route = _Route()
     warnings: dict[str, None] = {}
-    for found in walk_on(workflow, (), context, Budget()):
+    for found in walk_ahead(workflow, (), context, Budget()):
         warnings |= dict.fromkeys(found.warnings)
         route.pass_over(found.skipped, known)
         if found.step is None or len(route.path) >= MAX_INSTANCES:

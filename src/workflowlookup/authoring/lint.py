@@ -28,10 +28,10 @@ from workflowlookup.authoring.lint_subject import (
     whole_number,
 )
 from workflowlookup.language.conditions import Compares, Condition, describe, walk
-from workflowlookup.language.document import Finding, Severity, answered_in, conditions_in, variables_set_by
+from workflowlookup.language.document import Finding, Severity, answer_schemas, conditions_in, variables_set_by
 from workflowlookup.language.guidance import compose, filler, view_step
 from workflowlookup.language.model import PromptStep
-from workflowlookup.language.navigation import Next
+from workflowlookup.language.navigation import NextStep
 from workflowlookup.language.patterns import Budget, TooSlow
 from workflowlookup.language.rules import RULES, flaws_in, misfits_in, rules_in
 from workflowlookup.language.schemas import PathTo, nearest, show, suggest
@@ -292,7 +292,7 @@ def _found_by_the_server(step: Object) -> Iterator[str]:
     yield from step["produces"] if isinstance(step.get("produces"), Mapping) else ()
     if saved := step.get("call", {}).get("saveAs"):
         yield saved
-    yield from answered_in(step)
+    yield from answer_schemas(step)
 
 
 def _inputs(subject: Subject) -> Iterator[str]:
@@ -365,7 +365,7 @@ def _most_characters(subject: Subject, step: PromptStep) -> int:
     longest = max((f for f in step.prompt_fragments if f.when is not None), key=lambda f: len(f.text), default=None)
     chosen = (*always, msgspec.structs.replace(longest, when=None)) if longest else always
     shown = msgspec.structs.replace(step, prompt_fragments=chosen)
-    found = Next(step=shown, instance_id=step.id, context={}, loop=None, skipped=(), warnings=(), completed=0)
+    found = NextStep(step=shown, instance_id=step.id, context={}, loop=None, skipped=(), warnings=(), completed=0)
     fill = filler({}, {})
     view = view_step(shown, found, fill, subject.budget)
     return len(compose(subject.workflow, shown, found, view, fill))

@@ -21,7 +21,7 @@ from workflowlookup.language.guidance import guide, requires_confirmation
 from workflowlookup.language.model import LoopStep, PromptStep, Step, Workflow
 from workflowlookup.language.navigation import (
     Iterations,
-    Next,
+    NextStep,
     find_step,
     join_instance,
     loops_around,
@@ -131,7 +131,7 @@ def rehearse(workflow: Workflow, case: Case, coverage: "Coverage") -> Rehearsal:
 
 
 def _answered(
-    case: Case, found: Next, differences: list[Difference], budget: Budget, after: Context = NOTHING
+    case: Case, found: NextStep, differences: list[Difference], budget: Budget, after: Context = NOTHING
 ) -> Mapping[str, Json]:
     """What a person fills in who is asked about a step, with `after` as the context once it is done; none where nobody
     is asked. What does not fit is noted.
@@ -173,7 +173,7 @@ def _loop_ended_by_hand(workflow: Workflow, case: Case, path: Sequence[str]) -> 
     return wanted[0] if wanted and isinstance(find_step(workflow, wanted[0]), LoopStep) else ""
 
 
-def _judge_outputs(case: Case, found: Next, coverage: "Coverage") -> Iterator[Judged]:
+def _judge_outputs(case: Case, found: NextStep, coverage: "Coverage") -> Iterator[Judged]:
     step, instance_id = found.step, found.instance_id
     if step is None:
         return
@@ -339,7 +339,7 @@ class Coverage:
             for name, rule in _rules_of(step)
         }
 
-    def note_step(self, found: Next, budget: Budget) -> None:
+    def note_step(self, found: NextStep, budget: Budget) -> None:
         """A step was handed out: its own condition held, and the others are asked here as `guide` asks them."""
         step = found.step
         if step is None:
@@ -350,7 +350,7 @@ class Coverage:
         for loop_id, _ in loops_around(self._workflow, found.instance_id):
             self._see(loop_id, "runCondition", answer=True)
 
-    def note_move(self, last: str, found: Next, context: Context, budget: Budget) -> None:
+    def note_move(self, last: str, found: NextStep, context: Context, budget: Budget) -> None:
         """The walk went on from one step to another: what was skipped, and the conditions of loops on the way.
 
         A loop's condition is asked at the end of an iteration, and by `while` when the loop is entered.
@@ -376,7 +376,7 @@ class Coverage:
             scope = {**scope, loop.iteration_var: iteration - is_until}
             self._ask(loop_id, "loop condition", loop.condition, scope, budget)
 
-    def note_end(self, outcome: "Rehearsal", last: Next) -> None:
+    def note_end(self, outcome: "Rehearsal", last: NextStep) -> None:
         """The workflow is complete: a `while` loop that was reached and never entered has said no."""
         passed_over = {split_instance(skipped.step_id)[0] for skipped in last.skipped}
         passed_over |= {split_instance(instance_id)[0] for instance_id in outcome.path}

@@ -255,7 +255,7 @@ def _reminder(run: Run) -> Iterator[str]:
     """What the output is for, below the line."""
     guidance = guide(run.workflow, run.offered, Budget())
     yield f"# {printable(guidance.step['title'])}"
-    if isinstance(run.judged, OutputRefused):
+    if isinstance(run.last_submission, OutputRefused):
         yield "\nIt was refused:"
         yield from (f"- {printable(problem)}" for problem in problems(run))
     yield f"\n{printable(guidance.prompt)}"

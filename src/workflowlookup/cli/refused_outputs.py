@@ -33,7 +33,7 @@ _OTHERS: Final = (
 
 def problems(run: Run) -> list[str]:
     """A line for each thing that is wrong with the output that was refused last."""
-    refused = run.judged
+    refused = run.last_submission
     return without_patterns(run.step, refused.issues, refused.output) if isinstance(refused, OutputRefused) else []
 
 

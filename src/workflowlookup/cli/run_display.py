@@ -60,7 +60,7 @@ def write_start(run: Run) -> None:
 def write_state(run: Run) -> None:
     """Where a run stands that is taken up again, in one line."""
     facts = [_count(run), standing(run).removeprefix("The run ").removesuffix(".")]
-    if isinstance(run.judged, OutputRefused):
+    if isinstance(run.last_submission, OutputRefused):
         facts.append(f"refused {how_often(run.attempts)}")
     write((run.workflow.name, "bold"), f"  {' · '.join(facts)}")
 
@@ -86,7 +86,7 @@ def _markdown(run: Run, guidance: Guidance) -> Iterator[str]:
     yield f"# {guidance.step['title']}"
     iteration = f" · iteration {run.loop.iteration} of loop `{run.loop.id}`" if run.loop else ""
     yield f"`{run.current}`{iteration}"
-    if run.refused_by_person(run.current) and not isinstance(run.judged, OutputRefused):
+    if run.refused_by_person(run.current) and not isinstance(run.last_submission, OutputRefused):
         yield "**A person did not agree to this step.**"
     if guidance.requires_confirmation:
         yield "**You will be asked to confirm this step.**"
@@ -126,7 +126,7 @@ def write_needs(run: Run) -> None:
 
 def write_verdict(run: Run) -> None:
     """What was said of the last output."""
-    match run.judged:
+    match run.last_submission:
         case OutputAccepted():
             write((f"{_sign('✓', '+')} accepted", "bold green"))
         case OutputRefused():

@@ -125,7 +125,7 @@ class Leading:
         elif run.waiting_for is Waiting.OUTPUT:
             write_step(run, with_progress=not self._is_resumed)
             write_note(run)
-            if self._is_resumed and isinstance(run.judged, OutputRefused):
+            if self._is_resumed and isinstance(run.last_submission, OutputRefused):
                 write()
                 write_verdict(run)
         else:
@@ -147,7 +147,7 @@ class Leading:
             self._is_stuck = True
             return None
         self._unsent = Draft()
-        self.was_refused = isinstance(moved.judged, OutputRefused)
+        self.was_refused = isinstance(moved.last_submission, OutputRefused)
         if not self.was_refused or drafts.load(run.current).text == entry.output:
             drafts.drop(run.current)
         if not self._is_quiet:
@@ -158,8 +158,8 @@ class Leading:
         """The last output of the current step, if it was refused, not agreed to, or not taken at all."""
         if self._unsent.text:
             return self._unsent
-        if isinstance(run.judged, OutputRefused):
-            return Draft(run.judged.output, dict(run.judged.context))
+        if isinstance(run.last_submission, OutputRefused):
+            return Draft(run.last_submission.output, dict(run.last_submission.context))
         if run.refused_by_person(run.current):
             events = [record.event for record in self._runs.history(run.id)]
             outputs = [

@@ -8,7 +8,7 @@ import msgspec
 from workflowlookup.console.request import NotThere, Refused, Visit
 from workflowlookup.errors import RunStateError, WorkflowLookupError, WorkflowNotFound
 from workflowlookup.language.model import Workflow
-from workflowlookup.runs.run import kept_document
+from workflowlookup.runs.run import encode_document
 from workflowlookup.store.journal import Query, Summary, now
 from workflowlookup.tools.builtin.workflow_start import find_startable
 
@@ -101,7 +101,7 @@ def versions_of(visit: Visit, workflow_id: str) -> list[Version]:
     found: dict[str, Version] = {}
     workflow = current(visit, workflow_id)
     if workflow is not None:
-        _, digest = kept_document(workflow)
+        _, digest = encode_document(workflow)
         found[digest] = Version(hash=digest, version=workflow.version, is_current=True)
     for line in scan(visit, Query(workflow_id=workflow_id)):
         one = found.setdefault(line.hash, Version(hash=line.hash, version=line.version))

@@ -34,7 +34,7 @@ from workflowlookup.runs.events import (
     Started,
     StepOffered,
 )
-from workflowlookup.runs.exchange import as_line
+from workflowlookup.runs.exchange import json_line
 from workflowlookup.runs.questions import fields_of, question_of
 from workflowlookup.runs.run import Run, Waiting
 from workflowlookup.runs.why import Explanation, Fate, Reason, explain_run
@@ -180,13 +180,13 @@ def _known(visit: Visit, found: Run, records: Sequence[Record], after: int) -> d
         "more_reasons": max(0, len(explanation.steps) - MOST_REASONS),
         "warnings": explanation.warnings,
         "took": took,
-        "judged": found.judged.output if found.judged else "",
-        "issues": found.judged.issues if isinstance(found.judged, OutputRefused) else (),
+        "judged": found.last_submission.output if found.last_submission else "",
+        "issues": found.last_submission.issues if isinstance(found.last_submission, OutputRefused) else (),
         "judged_at": _judged_at(records),
-        "asks": found.asked is not None,
-        "question": question_of(found, Budget()) if found.asked is not None else None,
+        "asks": found.open_question is not None,
+        "question": question_of(found, Budget()) if found.open_question is not None else None,
         "call": _call(found),
-        "may_confirm": visit.access.may_confirm(found.who_confirms(visit.services.confirmation)),
+        "may_confirm": visit.access.may_confirm(found.required_confirmer(visit.services.confirmation)),
         "may_cancel": visit.access.may("run", found.workflow.id) and not found.is_over,
         "new_id": secrets.token_hex(6),
     }
@@ -300,7 +300,7 @@ class _Journal(Response):
         await send({"type": "http.response.body"})
 
     def _lines(self, records: Sequence[Record]) -> bytes:
-        return "".join(as_line(self._run.id, record) for record in records).encode()
+        return "".join(json_line(self._run.id, record) for record in records).encode()
 
 
 async def report(visit: Visit) -> Response:

@@ -18,7 +18,7 @@ from workflowlookup.errors import WorkflowLookupError
 from workflowlookup.expiring_cache import ExpiringCache
 from workflowlookup.language.text import plural
 from workflowlookup.runs.report import duration
-from workflowlookup.runs.statistics import Figures, StepFigures, Tally
+from workflowlookup.runs.statistics import StepStatistics, Tally, WorkflowStatistics
 from workflowlookup.store.journal import Query, now
 from workflowlookup.store.loading import read_excerpts
 
@@ -51,7 +51,7 @@ class Overview(msgspec.Struct, kw_only=True):
 class Versions(msgspec.Struct, frozen=True):
     """The versions of one workflow, over the latest runs that a caller sees."""
 
-    figures: dict[str, Figures]
+    figures: dict[str, WorkflowStatistics]
     """By version, the one with the latest run first."""
     runs: int
     """How many were read."""
@@ -241,11 +241,11 @@ async def _tallied(visit: Visit, query: Query) -> Versions:
             tallies.setdefault(line.version, Tally()).add(line.id, records)
         except WorkflowLookupError:
             continue  # one that is damaged or just gone
-    known = {figures.version: figures for tally in tallies.values() if (figures := tally.figures()) is not None}
+    known = {figures.version: figures for tally in tallies.values() if (figures := tally.statistics()) is not None}
     return Versions(known, read)
 
 
-def _chosen(visit: Visit, known: dict[str, Figures]) -> list[Figures]:
+def _chosen(visit: Visit, known: dict[str, WorkflowStatistics]) -> list[WorkflowStatistics]:
     """The version that is asked for and the one beside it: the two of the latest runs, unless others are named."""
     versions = list(known)
     first = visit.asked("version") or (versions[0] if versions else "")
@@ -260,7 +260,7 @@ Mark = tuple[Markup | None, str]
 """A plot, if there is one, and its number in words."""
 
 
-def _rows(chosen: Sequence[Figures], mark: Callable[[StepFigures | None], Mark]) -> Iterator[Row]:
+def _rows(chosen: Sequence[WorkflowStatistics], mark: Callable[[StepStatistics | None], Mark]) -> Iterator[Row]:
     """Each step of the versions, with its mark in each."""
     found = {step.id: step for one in reversed(chosen) for step in one.steps}
     sides = [(one.version, {step.id: step for step in one.steps}) for one in chosen]
@@ -270,12 +270,12 @@ def _rows(chosen: Sequence[Figures], mark: Callable[[StepFigures | None], Mark])
         yield Row(id=step_id, title=step.title, depth=step.depth, marks=marks)
 
 
-def _stops(chosen: Sequence[Figures]) -> Iterator[Row]:
+def _stops(chosen: Sequence[WorkflowStatistics]) -> Iterator[Row]:
     most = max((step.reached + step.skipped for one in chosen for step in one.steps), default=0)
     return _rows(chosen, lambda step: _stop(step, most))
 
 
-def _stop(step: StepFigures | None, most: int) -> Mark:
+def _stop(step: StepStatistics | None, most: int) -> Mark:
     if step is None:
         return None, "not in this version"
     under_way = max(0, step.reached - step.done - step.waiting - step.stopped)
@@ -291,7 +291,7 @@ def _stop(step: StepFigures | None, most: int) -> Mark:
     return plots.bar(parts, most, f"{step.title}: {told}"), told
 
 
-def _rules(chosen: Sequence[Figures]) -> Iterator[Row]:
+def _rules(chosen: Sequence[WorkflowStatistics]) -> Iterator[Row]:
     """What the rules said, the most frequent first."""
     counts: dict[tuple[str, str], list[int]] = {}
     for index, one in enumerate(chosen):
@@ -307,7 +307,7 @@ def _rules(chosen: Sequence[Figures]) -> Iterator[Row]:
         yield Row(id=step_id, title=issue, marks=marks)
 
 
-def _span(step: StepFigures | None, scale: plots.Scale) -> Mark:
+def _span(step: StepStatistics | None, scale: plots.Scale) -> Mark:
     if step is None or step.median_time is None or step.slow_time is None:
         return None, "not in this version" if step is None else "never done"
     told = f"{duration(step.median_time)} to {duration(step.slow_time)}"

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from workflowlookup.language.captures import describe_capture
-from workflowlookup.language.conditions import CompiledCondition, compiled, construct_from_json
+from workflowlookup.language.conditions import CompiledCondition, compile_condition, construct_from_json
 from workflowlookup.language.contract import contract_of
 from workflowlookup.language.document import (
     capture_schema,
@@ -111,7 +111,7 @@ def _loop_step(data: Mapping[str, Any], top_level: Mapping[str, Any], steps: dic
         title=data["title"],
         loop=loop_of(data["loop"]),
         body=tuple(_step(step, top_level, steps) for step in body),
-        run_condition=compiled(data.get("runCondition")),
+        run_condition=compile_condition(data.get("runCondition")),
         function_definitions=_functions(data),
         requires=tuple(data.get("requires", ())),
         produces=tuple(data.get("produces", ())),
@@ -134,7 +134,7 @@ def _prompt_step(data: Mapping[str, Any]) -> PromptStep:
         guidance=tuple(data.get("guidance", ())),
         ask_for_files=data.get("askForFiles"),
         confirmation=confirmation_of(data),
-        run_condition=compiled(data.get("runCondition")),
+        run_condition=compile_condition(data.get("runCondition")),
         criteria=criteria,
         check=compile_criteria(criteria) if criteria is not None else None,
         requirements=(*requirements_of(criteria), *wanted),
@@ -145,7 +145,7 @@ def _prompt_step(data: Mapping[str, Any]) -> PromptStep:
         function_references=tuple(data.get("functionReferences", ())),
         template_call=data.get("templateCall"),
         parallel_delegations=tuple(
-            Delegation(content=item, when=compiled(item.get("runCondition")))
+            Delegation(content=item, when=compile_condition(item.get("runCondition")))
             for item in data.get("parallelDelegations", ())
         ),
         synthesis=data.get("synthesis"),

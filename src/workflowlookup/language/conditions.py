@@ -172,7 +172,7 @@ class CompiledCondition(dict[str, Json]):
         return self._truth(context, budget) is not False
 
 
-def compiled(written: Condition | None) -> CompiledCondition | None:
+def compile_condition(written: Condition | None) -> CompiledCondition | None:
     """Compile the condition of a document, if there is one."""
     return None if written is None else CompiledCondition(written)
 

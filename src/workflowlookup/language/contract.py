@@ -18,7 +18,7 @@ from workflowlookup.language.values import Context, Json, lookup
 from workflowlookup.language.verdicts import Declared, declaration
 
 MAX_MISFITS: Final = 5
-MOST_FORGOTTEN: Final = 20
+MAX_PRODUCT_WARNINGS: Final = 20
 
 
 class Need(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -52,7 +52,9 @@ def unmet(workflow: Workflow, step: PromptStep, context: Context, *, is_done: bo
     return tuple(_need(workflow, name, wrong.get(name)) for name in dict.fromkeys((*missing, *wrong)))
 
 
-def forgotten(workflow: Workflow, completed: Iterable[str], context: Context, missing: Iterable[Need]) -> list[str]:
+def missing_product_warnings(
+    workflow: Workflow, completed: Iterable[str], context: Context, missing: Iterable[Need]
+) -> list[str]:
     """Which variables a completed step produces and the context lacks, without those that are missing anyway."""
     if workflow.contract is None:
         return []
@@ -64,7 +66,7 @@ def forgotten(workflow: Workflow, completed: Iterable[str], context: Context, mi
     return [
         f"Step '{step_id}' is completed, but '{name}', which it produces, is not set: "
         f"expected {value_schema(workflow, name).expected}"
-        for name, step_id in itertools.islice(unset.items(), MOST_FORGOTTEN)
+        for name, step_id in itertools.islice(unset.items(), MAX_PRODUCT_WARNINGS)
     ]
 
 

@@ -1,6 +1,6 @@
 """Documents: what is wrong with one, in plain words. The `Workflow` that a sound one means is made in `building`.
 
-`is_sound` is the fast answer for a whole library, `check` the long one for an author.
+`is_valid_document` is the fast answer for a whole library, `check` the long one for an author.
 A finding is a value. Errors keep a document from loading; warnings do not, but `workflow_validate_json` counts them;
 notes name what is loaded and not acted on.
 """
@@ -30,13 +30,13 @@ from workflowlookup.language.text import choices, shorten
 from workflowlookup.language.values import Json, extent
 from workflowlookup.language.verdicts import verdict
 
-MOST_FINDINGS: Final = 100
+MAX_FINDINGS: Final = 100
 """How many findings of a kind are told: nobody reads more, and a hostile document has any number."""
 LARGE_DOCUMENT: Final = 2_000
 """How many parts a document or a step may have for all of its mistakes to be found at once."""
 _SOUND_STEP: Final = {"id": "step", "title": "Step", "prompt": "Do it."}
-MOST_LOOPS_NESTED: Final = 16
-MOST_PARTS: Final = 8
+MAX_LOOP_DEPTH: Final = 16
+MAX_CONDITION_PARTS: Final = 8
 """How large a condition may be for it to be worked out whether it can come out both ways."""
 
 
@@ -60,7 +60,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 # ── is it sound? ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def is_sound(document: Json) -> bool:
+def is_valid_document(document: Json) -> bool:
     """Whether `check` would find no error; fast when the answer is yes."""
     return not errors_in(document)
 
@@ -68,7 +68,7 @@ def is_sound(document: Json) -> bool:
 def errors_in(document: Json) -> list[Finding]:
     """The errors that `check` would find; fast when there are none."""
     if workflow_validator().is_valid(document):
-        return [*itertools.islice(_structure(document, Budget()), MOST_FINDINGS)]
+        return [*itertools.islice(_structure(document, Budget()), MAX_FINDINGS)]
     findings = check(document)
     return [finding for finding in findings if finding.severity is Severity.ERROR]
 
@@ -82,10 +82,10 @@ def check(document: Json) -> list[Finding]:
     findings: list[Finding] = []
     if not workflow_validator().is_valid(document):
         found = _misfits(document)
-        findings = [_from_misfit(misfit, document) for misfit in itertools.islice(found, MOST_FINDINGS)]
+        findings = [_from_misfit(misfit, document) for misfit in itertools.islice(found, MAX_FINDINGS)]
         if not any(finding.severity is Severity.ERROR for finding in findings):  # they may come after the warnings
             errors = _misfits(_without_criteria(document))
-            findings += [_from_misfit(misfit, document) for misfit in itertools.islice(errors, MOST_FINDINGS)]
+            findings += [_from_misfit(misfit, document) for misfit in itertools.islice(errors, MAX_FINDINGS)]
     if not any(finding.severity is Severity.ERROR for finding in findings):
         for found_by in (
             _structure(document, budget),
@@ -94,7 +94,7 @@ def check(document: Json) -> list[Finding]:
             _criteria(document, budget),
             _not_acted_on(document),
         ):
-            findings += itertools.islice(found_by, MOST_FINDINGS)
+            findings += itertools.islice(found_by, MAX_FINDINGS)
     return sorted(findings, key=lambda finding: list(Severity).index(finding.severity))
 
 
@@ -319,9 +319,9 @@ def _bodies(document: Mapping[str, Json], loops: Iterable[tuple[PathTo, Mapping[
         elif depths[owner] is None:
             problem = f"The body of loop '{loop['id']}' leads back to the loop itself (a circular reference)"
             remedy = "Refer to a step that is not the loop or around it"
-        elif depths[owner] > MOST_LOOPS_NESTED:  # type: ignore[operator]
-            problem = f"Loops nest deeper than {MOST_LOOPS_NESTED} levels from loop '{loop['id']}' on"
-            remedy = f"Keep loops within {MOST_LOOPS_NESTED} levels"
+        elif depths[owner] > MAX_LOOP_DEPTH:  # type: ignore[operator]
+            problem = f"Loops nest deeper than {MAX_LOOP_DEPTH} levels from loop '{loop['id']}' on"
+            remedy = f"Keep loops within {MAX_LOOP_DEPTH} levels"
         if problem:
             yield _error((*path, "body"), problem, remedy, document)
         else:
@@ -394,7 +394,7 @@ def _functions_in_scope(document: Mapping[str, Json]) -> Callable[[PathTo], Mapp
             node = node[part]
             if isinstance(node, dict):
                 scopes.append(node)
-        for _ in range(MOST_LOOPS_NESTED):
+        for _ in range(MAX_LOOP_DEPTH):
             loop = repeated.get(scopes[0]["id"])
             if loop is None:
                 break
@@ -466,7 +466,7 @@ def _conditions(document: Mapping[str, Json], budget: Budget) -> Iterator[Findin
             continue
         key = msgspec.json.encode(condition)  # most documents repeat their conditions
         if key not in outcomes:
-            is_small = sum(1 for _ in itertools.islice(walk(condition), MOST_PARTS + 1)) <= MOST_PARTS
+            is_small = sum(1 for _ in itertools.islice(walk(condition), MAX_CONDITION_PARTS + 1)) <= MAX_CONDITION_PARTS
             outcomes[key] = _verdict(condition, budget) if is_small else None
         outcome = outcomes[key]
         if outcome is False:
@@ -596,10 +596,10 @@ def variables_set_by(step: Mapping[str, Any]) -> Iterator[str]:
     yield from step.get("produces", ())
     if saved := step.get("call", {}).get("saveAs"):
         yield saved
-    yield from answered_in(step)
+    yield from answer_schemas(step)
 
 
-def answered_in(step: Mapping[str, Any]) -> Mapping[str, Json]:
+def answer_schemas(step: Mapping[str, Any]) -> Mapping[str, Json]:
     """By variable that a person's answers to the question of a step set: its JSON Schema."""
     wanted = step.get("requireConfirmation")
     answers = wanted.get("answers", {}) if isinstance(wanted, Mapping) else {}

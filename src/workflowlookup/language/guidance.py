@@ -12,7 +12,7 @@ import msgspec
 
 from workflowlookup.language.conditions import CompiledCondition, describe
 from workflowlookup.language.model import Call, Confirmation, Function, PromptStep, Requirement, Workflow, WorkflowCall
-from workflowlookup.language.navigation import MOST_WORDS, LoopPosition, Next
+from workflowlookup.language.navigation import MAX_CONDITION_TEXT, LoopPosition, NextStep
 from workflowlookup.language.patterns import Budget, TooSlow
 from workflowlookup.language.rules import AllOf, AnyOf, Criterion, Malformed, Not, Rule
 from workflowlookup.language.text import shorten
@@ -20,7 +20,7 @@ from workflowlookup.language.values import Context, Json, as_text, is_set, looku
 
 COMPLETE: Final = "Workflow complete."
 
-MOST_FILLED: Final = 1 << 20
+MAX_TEMPLATE_TEXT: Final = 1 << 20
 _TEMPLATE: Final = re.compile(r"\{\{\{\{|\{\{\s*(?P<name>(?:[^\W\d]|\$)[\w$.-]*)\s*\}\}")
 _MODEL_HINTS: Final[Mapping[str, str]] = {
     "lightweight": "fast-lightweight-model",
@@ -46,7 +46,7 @@ class Guidance(msgspec.Struct, frozen=True, kw_only=True):
     """The variables of templates that are not set; the warnings name them."""
 
 
-def guide(workflow: Workflow, found: Next, budget: Budget) -> Guidance:
+def guide(workflow: Workflow, found: NextStep, budget: Budget) -> Guidance:
     """Everything the agent is told about the step that comes next."""
     step = found.step
     if step is None:
@@ -85,9 +85,9 @@ def warn_of_unset(names: Collection[str]) -> tuple[str, ...]:
 def filler(context: Context, unset: dict[str, None], value_of: ValueOf = lookup) -> Fill:
     """A function that fills templates from the context and notes the variables that are not set.
 
-    All that it fills in together is at most `MOST_FILLED` characters; what is beyond stays as written.
+    All that it fills in together is at most `MAX_TEMPLATE_TEXT` characters; what is beyond stays as written.
     """
-    room = MOST_FILLED
+    room = MAX_TEMPLATE_TEXT
 
     def replace(found: re.Match[str]) -> str:
         nonlocal room
@@ -116,7 +116,7 @@ def has_template(text: str) -> bool:
 _SYNTAX: Final = re.compile(r"[\\^$.*+?()\[\]{}|/-]")
 
 
-def escaped(value: Json) -> str | None:
+def escape_pattern(value: Json) -> str | None:
     """What stands for the value of a variable in a pattern: its words, and no syntax."""
     return None if value is None else _SYNTAX.sub(r"\\\g<0>", as_words(value))
 
@@ -151,7 +151,7 @@ def as_words(value: Json) -> str:
 # ── the step and its prompt ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def view_step(step: PromptStep, found: Next, fill: Fill, budget: Budget) -> dict[str, Json]:
+def view_step(step: PromptStep, found: NextStep, fill: Fill, budget: Budget) -> dict[str, Json]:
     """The fields of a step that the agent sees."""
     view: dict[str, Json] = {
         "id": found.instance_id,
@@ -173,7 +173,7 @@ def view_step(step: PromptStep, found: Next, fill: Fill, budget: Budget) -> dict
     return view
 
 
-def compose(workflow: Workflow, step: PromptStep, found: Next, view: Mapping[str, Json], fill: Fill) -> str:
+def compose(workflow: Workflow, step: PromptStep, found: NextStep, view: Mapping[str, Json], fill: Fill) -> str:
     """Role, guidance, prompt, functions and loop, as one text for a model to read."""
     parts = []
     if "agentRole" in view:
@@ -224,7 +224,7 @@ def _reservation(condition: CompiledCondition | None, context: Context, budget: 
     try:
         return "" if condition is None or condition.holds(context, budget) else None
     except TooSlow:
-        words = shorten(describe(condition or {}), MOST_WORDS)
+        words = shorten(describe(condition or {}), MAX_CONDITION_TEXT)
         return f"(The server could not judge in time whether this counts. It does if {words}.)\n"
 
 

@@ -33,8 +33,8 @@ MAX_VISITS: Final = 100_000
 MAX_SKIPPED: Final = 100
 """How many skipped instances are told: enough to explain a path, few enough to be sent."""
 
-MOST_WORDS: Final = 500
-MOST_NAMED: Final = 20
+MAX_CONDITION_TEXT: Final = 500
+MAX_UNKNOWN_IDS: Final = 20
 
 _MAX_DIGITS: Final = 9
 _ITERATIONS: Final = re.compile(rf"\d{{1,{_MAX_DIGITS}}}(?:\.\d{{1,{_MAX_DIGITS}}})*")
@@ -81,7 +81,7 @@ class LoopNeed(msgspec.Struct, frozen=True):
     found: Json
 
 
-class Next(msgspec.Struct, frozen=True):
+class NextStep(msgspec.Struct, frozen=True):
     """The next step, or None when the workflow is complete or a loop needs data, and how the walk got there."""
 
     step: PromptStep | None
@@ -163,13 +163,13 @@ def next_step(  # noqa: PLR0913 - where a run stands
     *,
     extents: Extents = NO_EXTENTS,
     iterating: Iterating = NOT_ITERATING,
-) -> Next:
+) -> NextStep:
     """The first step that is not completed and whose condition holds.
 
     Who remembers which loops are iterating need not name what was completed in their iterations before.
     """
     if workflow.has_loops:
-        return next(walk_on(workflow, completed, context, budget, extents=extents, iterating=iterating))
+        return next(walk_ahead(workflow, completed, context, budget, extents=extents, iterating=iterating))
     if type(completed) is list and completed == [*workflow.order[: len(completed)]]:  # the usual case, and soon seen
         return _next_in_line(workflow.flow[len(completed) :], (), context, budget, len(completed))
     known = workflow.ids.intersection(completed)
@@ -186,19 +186,19 @@ def _next_in_line(  # noqa: PLR0913 - where the walk stands
     known: int,
     *,
     warnings: tuple[str, ...] = (),
-) -> Next:
+) -> NextStep:
     """The walk through steps none of which is a loop."""
     skipped: list[Skipped] = []
     for step in steps:
         if step.id in done:
             continue
         if step.run_condition is None or _holds(step.run_condition, context, budget, f"step '{step.id}'"):
-            return Next(step, step.id, context, None, tuple(skipped), warnings, known)
+            return NextStep(step, step.id, context, None, tuple(skipped), warnings, known)
         skipped.append(Skipped(step.id, step.run_condition))
-    return Next(None, "", context, None, tuple(skipped), warnings, known)
+    return NextStep(None, "", context, None, tuple(skipped), warnings, known)
 
 
-def walk_on(  # noqa: PLR0913 - as for `next_step`
+def walk_ahead(  # noqa: PLR0913 - as for `next_step`
     workflow: Workflow,
     completed: Collection[str],
     context: Context,
@@ -206,7 +206,7 @@ def walk_on(  # noqa: PLR0913 - as for `next_step`
     *,
     extents: Extents = NO_EXTENTS,
     iterating: Iterating = NOT_ITERATING,
-) -> Iterator[Next]:
+) -> Iterator[NextStep]:
     """What `next_step` finds, then what it would find if that were completed and nothing else changed; at last the end.
 
     One walk for all of it: each tells what was skipped and warned of since the one before.
@@ -234,7 +234,7 @@ def _given_up(place: str) -> InvalidWorkflow:
 
 def _ignored(unknown: Sequence[str]) -> str:
     """What to say of ids that the workflow does not have, in the order in which they came."""
-    names = ", ".join(unknown[:MOST_NAMED])
+    names = ", ".join(unknown[:MAX_UNKNOWN_IDS])
     return f"Ignored ids in completedSteps that this workflow does not have: {names}"
 
 
@@ -278,11 +278,13 @@ class _Walk:
         if unknown:
             self.warnings.append(_ignored(unknown))
 
-    def found(self, step: PromptStep | None, instance_id: str, context: Context, position: LoopPosition | None) -> Next:
+    def found(
+        self, step: PromptStep | None, instance_id: str, context: Context, position: LoopPosition | None
+    ) -> NextStep:
         """An instance that the walk came to, with what it noted on the way."""
         skipped, warnings, left = tuple(self.skipped), tuple(self.warnings), tuple(self.left)
         self.skipped, self.warnings = [], []
-        return Next(step, instance_id, context, position, skipped, warnings, self.known, left, need=self.need)
+        return NextStep(step, instance_id, context, position, skipped, warnings, self.known, left, need=self.need)
 
     def _note_history(self, completed: Collection[str]) -> list[str]:
         """Note the iterations that the completed ids name; the ids that name none of this workflow, and no step.
@@ -547,6 +549,6 @@ def _nothing_to_do(loop: Loop) -> str:
 def explain_skip(skipped: Skipped) -> dict[str, Json]:
     """Which step was passed over, and why; of a condition that is longer than anyone reads, the beginning."""
     words = describe(skipped.condition)
-    if len(words) > MOST_WORDS:
-        return {"stepId": skipped.step_id, "because": f"not true: {words[:MOST_WORDS]}…"}
+    if len(words) > MAX_CONDITION_TEXT:
+        return {"stepId": skipped.step_id, "because": f"not true: {words[:MAX_CONDITION_TEXT]}…"}
     return {"stepId": skipped.step_id, "condition": skipped.condition, "because": f"not true: {words}"}

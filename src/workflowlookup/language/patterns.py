@@ -28,13 +28,13 @@ MAX_COMPILED_BYTES: Final = 1 << 20
 """How large a pattern may be in the engine that takes linear time; larger ones are for the other engine."""
 SECONDS_PER_SEARCH: Final = 0.25
 SECONDS_PER_REQUEST: Final = 0.5
-STEPS_PER_LOOK: Final = 20_000
+STEPS_PER_CLOCK_READ: Final = 20_000
 """After how many small steps the clock is read: some milliseconds."""
 MAX_STEPS: Final = 1_000_000
 """How many steps a search may take that cannot be interrupted."""
 UNTIMED_STEPS: Final = 500_000
 """How many steps the searches of a request may take before they are timed: some milliseconds, at worst tens."""
-MAX_FILLED: Final = 4 << 20
+MAX_RULE_TEXT: Final = 4 << 20
 """How much text the templates of rules may become in one request."""
 FLAGS: Final = "gimsuy"
 
@@ -61,7 +61,7 @@ class Budget:
         self._seconds = seconds
         self._ends = 0.0
         self._folded = ("", "")
-        self._characters = MAX_FILLED
+        self._characters = MAX_RULE_TEXT
         self._steps = UNTIMED_STEPS
         self._unclocked = 0
 
@@ -78,7 +78,7 @@ class Budget:
         A few steps are always there, so that what costs nothing is done also when searches took all the time.
         """
         self._unclocked += steps
-        if self._unclocked > STEPS_PER_LOOK:
+        if self._unclocked > STEPS_PER_CLOCK_READ:
             self._seconds_left()
             self._unclocked = 0
 
@@ -159,7 +159,7 @@ def _compile(pattern: str, flags: str) -> Search:
     if _nodes(translated) > MAX_NODES:
         raise BadPattern(f"its repetitions come to more than {MAX_NODES:,} places; use a rule of type length instead")
     find = _in_linear_time(pattern, flags)
-    states = _most_states(pattern)
+    states = _state_count(pattern)
 
     def give_up_in_time(text: str, budget: Budget) -> bool:
         return budget.spend(lambda seconds: _backtracking(pattern, flags)(text, timeout=seconds) is not None)
@@ -236,7 +236,7 @@ def _means_the_same(flags: str, text: str) -> bool:
     return text.isascii() and not ("m" in flags and "\r" in text)
 
 
-def _most_states(pattern: str) -> int:
+def _state_count(pattern: str) -> int:
     """How many places a plain pattern has, each repetition written out."""
     counts = re.findall(r"\{([0-9]+)(?:,([0-9]*))?\}", pattern)
     return 1 + len(pattern) + sum(int(most or least) for least, most in counts)

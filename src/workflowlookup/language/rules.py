@@ -48,7 +48,7 @@ class Issue(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the rule could not be applied; then its negation does not hold either."""
 
 
-Check = Callable[[str, Context, Budget], Sequence[Issue] | None]
+RuleCheck = Callable[[str, Context, Budget], Sequence[Issue] | None]
 """What is wrong with an output by a single rule, which ignores the context."""
 
 Contexts = tuple[Context, ...]
@@ -73,7 +73,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     message: str
     condition: CompiledCondition | None = None
 
-    def check(self) -> Check:
+    def check(self) -> RuleCheck:
         """Make the check, without regard to `condition`. The check may raise `BadPattern` and `BadSchema`."""
         raise NotImplementedError
 
@@ -97,7 +97,7 @@ class ContainsRule(Rule, frozen=True, kw_only=True, tag="contains"):
 
     value: str
 
-    def check(self) -> Check:
+    def check(self) -> RuleCheck:
         value = self.value
         message = self.message or f'Output must include "{value}"'
         suggestion = f'Include the text "{value}" in the output.'
@@ -128,7 +128,7 @@ class RegexRule(Rule, frozen=True, kw_only=True, tag="regex"):
     pattern: str
     flags: str = ""
 
-    def check(self) -> Check:
+    def check(self) -> RuleCheck:
         pattern, flags = self.pattern, self.flags
         with_flags = f"{pattern} (flags {flags})" if flags else pattern
         absent = (
@@ -167,7 +167,7 @@ class LengthRule(Rule, frozen=True, kw_only=True, tag="length"):
     min: int | None = None
     max: int | None = None
 
-    def check(self) -> Check:
+    def check(self) -> RuleCheck:
         least, most = self.min, self.max
 
         def check(output: str, _: Context, __: Budget) -> Sequence[Issue]:
@@ -203,7 +203,7 @@ class SchemaRule(Rule, frozen=True, kw_only=True, tag="schema"):
 
     schema: SchemaText
 
-    def check(self) -> Check:
+    def check(self) -> RuleCheck:
         def check(output: str, _: Context, budget: Budget) -> Sequence[Issue]:
             if len(output) > MAX_JSON:
                 advice = f"Shorten the JSON to at most {MAX_JSON:,} characters (now {len(output):,})."

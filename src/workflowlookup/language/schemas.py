@@ -23,9 +23,9 @@ from workflowlookup.language.values import Json, extent, is_number
 if TYPE_CHECKING:
     import jsonschema_rs
 
-MOST_NAMES_COMPARED: Final = 200
-MOST_COMPARED_WELL: Final = 8
-LONGEST_TYPO: Final = 60
+MAX_NAMES_COMPARED: Final = 200
+MAX_NAMES_RANKED: Final = 8
+MAX_TYPO_LENGTH: Final = 60
 MAX_MESSAGE: Final = 1_000
 MAX_PARTS: Final = 5_000
 """How many parts a value may have for all its errors to be collected by a schema of ours: the validator makes all of
@@ -353,11 +353,11 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     """The known name that the author probably meant."""
     import difflib  # noqa: PLC0415 - only mistakes need it
 
-    if len(name) > LONGEST_TYPO:
+    if len(name) > MAX_TYPO_LENGTH:
         return None
     name = name.lower()
-    known = [item for item in itertools.islice(known, MOST_NAMES_COMPARED) if len(item) <= 2 * LONGEST_TYPO]
-    alike = sorted(known, key=lambda item: _alike(name, item.lower()), reverse=True)[:MOST_COMPARED_WELL]
+    known = [item for item in itertools.islice(known, MAX_NAMES_COMPARED) if len(item) <= 2 * MAX_TYPO_LENGTH]
+    alike = sorted(known, key=lambda item: _alike(name, item.lower()), reverse=True)[:MAX_NAMES_RANKED]
     close = difflib.get_close_matches(name, [item.lower() for item in alike], n=1, cutoff=0.7)
     return next((item for item in alike if close and item.lower() == close[0]), None)
 
@@ -372,7 +372,7 @@ def _alike(name: str, other: str) -> int:
 
 def _did_you_mean(value: Json, options: Sequence[Json]) -> str:
     texts = [option for option in options if isinstance(option, str)]
-    meant = nearest(value, texts) if isinstance(value, str) and len(value) <= LONGEST_TYPO else None
+    meant = nearest(value, texts) if isinstance(value, str) and len(value) <= MAX_TYPO_LENGTH else None
     return f" (did you mean '{meant}'?)" if meant else ""
 
 

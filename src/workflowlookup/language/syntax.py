@@ -85,7 +85,7 @@ def _refuse_repeated(text: bytes, value: Json) -> None:
 
 
 def _not_utf8(text: bytes, position: int) -> SyntaxProblem:
-    line, column = place(text, position)
+    line, column = line_and_column(text, position)
     return SyntaxProblem(
         "The text is not UTF-8: bad byte",
         "Save the file as UTF-8",
@@ -393,7 +393,7 @@ def _json_loader() -> Any:
     return JsonLoader
 
 
-def place(text: bytes, position: int) -> tuple[int, int]:
+def line_and_column(text: bytes, position: int) -> tuple[int, int]:
     """Line and column, from 1, of a byte offset."""
     before = text[:position].decode(errors="replace")
     return before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1

@@ -13,9 +13,9 @@ import msgspec
 from workflowlookup.errors import InvalidCriteria, InvalidWorkflow
 from workflowlookup.language.captures import capture
 from workflowlookup.language.conditions import describe
-from workflowlookup.language.guidance import as_words, describe_criterion, escaped, filler, has_template
+from workflowlookup.language.guidance import as_words, describe_criterion, escape_pattern, filler, has_template
 from workflowlookup.language.model import LoopStep, Step, Verdict
-from workflowlookup.language.navigation import MOST_WORDS
+from workflowlookup.language.navigation import MAX_CONDITION_TEXT
 from workflowlookup.language.patterns import BadPattern, Budget, TooSlow
 from workflowlookup.language.rules import (
     AllOf,
@@ -100,7 +100,7 @@ def _check_of_rule(rule: Rule) -> CriteriaCheck:
     condition = rule.condition
     if not condition:
         return check
-    words = shorten(describe(condition), MOST_WORDS)
+    words = shorten(describe(condition), MAX_CONDITION_TEXT)
     message = "" if has_template(rule.message) else rule.message
     why = f"it counts only if {words}, and finding that out took too long"
     undecided = (_undecided(message, why, "Shorten the output and the variables"),)
@@ -135,7 +135,7 @@ def _templated(rule: Rule) -> CriteriaCheck:
     def check(output: str, contexts: Contexts, budget: Budget) -> Sequence[Issue]:
         unset: dict[str, None] = {}
         fill = filler({}, unset, lambda _, name: _value_of(contexts, name))
-        fill_pattern = filler({}, unset, lambda _, name: escaped(_value_of(contexts, name)))
+        fill_pattern = filler({}, unset, lambda _, name: escape_pattern(_value_of(contexts, name)))
         searched = {field: fill(getattr(rule, field)) for field in rule.texts}
         searched |= {field: fill_pattern(getattr(rule, field)) for field in rule.patterns}
         message = _fill_words(rule.message, contexts)

@@ -29,8 +29,8 @@ _NUMBER: Final = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII
 _MAX_DIGITS: Final = 400
 _TRUE: Final = frozenset({"true", "yes", "1"})
 _FALSE: Final = frozenset({"false", "no", "0"})
-_LONGEST_WORD: Final = 5
-_MOST_FOLDED: Final = 3
+_MAX_BOOLEAN_LENGTH: Final = 5
+_MAX_FOLD_GROWTH: Final = 3
 """How many characters one character may become when its case is folded."""
 
 
@@ -60,7 +60,7 @@ def as_boolean(value: Json) -> bool | None:
         return value
     if isinstance(value, str):
         word = value.strip()
-        word = word.casefold() if len(word) <= _LONGEST_WORD else ""
+        word = word.casefold() if len(word) <= _MAX_BOOLEAN_LENGTH else ""
         if word in _TRUE:
             return True
         if word in _FALSE:
@@ -144,7 +144,7 @@ def assign(context: Context, variables: Context) -> dict[str, Json]:
     return {**rest, **variables}
 
 
-def owners(name: str) -> Iterator[str]:
+def dotted_prefixes(name: str) -> Iterator[str]:
     """The variables that a key is or would stand for a part of: `a.b` and `a` of `a.b`."""
     while name:
         yield name
@@ -206,7 +206,7 @@ def nests_deeper(text: bytes, value: Json, limit: int) -> bool:
 
 def _same_but_for_case(left: str, right: str) -> bool:
     """Long texts are not folded for the sake of short ones: a condition may compare with thousands of them."""
-    if len(left) > _MOST_FOLDED * len(right) or len(right) > _MOST_FOLDED * len(left):
+    if len(left) > _MAX_FOLD_GROWTH * len(right) or len(right) > _MAX_FOLD_GROWTH * len(left):
         return False
     return left.casefold() == right.casefold()
 

@@ -97,7 +97,7 @@ class Tasks:
         """What the call would have been answered; waits for it. A person who is needed is asked on the way."""
         run = self._run(call)
         moved = answered_run(self._services, run.id, caller)
-        if moved is not None and moved.asked is not None:
+        if moved is not None and moved.open_question is not None:
             answered = elicit_confirmation(self._services, moved, caller)
             if isinstance(answered, Elicitation):
                 return answered
@@ -176,7 +176,7 @@ class Tasks:
 
     def _needs_person(self, run: Run, caller: Caller) -> bool:
         """Whether the person at this client is to be asked now."""
-        return run.asked is not None and not run.is_over and may_elicit(self._services, run, caller)
+        return run.open_question is not None and not run.is_over and may_elicit(self._services, run, caller)
 
     # ── since 2026-07-28: the extension ─────────────────────────────────────────────────────────────────────────
 

@@ -42,8 +42,8 @@ from workflowlookup.runs.draft import (
     retry_or_end,
 )
 from workflowlookup.runs.events import How, Record
-from workflowlookup.runs.questions import asks_after, captured_anyway, refuse_answers
-from workflowlookup.runs.run import Run, State, Waiting, fold, kept_document, submission_key
+from workflowlookup.runs.questions import asks_after, captures_of_refused, refuse_answers
+from workflowlookup.runs.run import Run, State, Waiting, encode_document, fold, submission_key
 
 NOTHING: Final[Context] = MappingProxyType({})
 
@@ -56,7 +56,7 @@ def begin(  # noqa: PLR0913 - all that a run begins with
     refuse_changed_input(workflow, given, given, context)
     variables = {**given, **context}
     refuse_context(workflow, {}, variables)
-    document, digest = kept_document(workflow)
+    document, digest = encode_document(workflow)
     started = events.Started(
         hash=digest, document=document, input=given, context=variables, timeout=timeout, origin=workflow.origin
     )
@@ -146,10 +146,14 @@ def confirm(  # noqa: PLR0913 - all that an answer is
             step_id=run.current, how=how, question=run.question_id, note=note, answers=dict(answers)
         )
     )
-    if run.asked is not None and run.asked.reason == "attempts" and isinstance(run.judged, events.OutputRefused):
-        captured = captured_anyway(run, at.budget)
-        accepted = events.OutputAccepted(step_id=run.current, output=run.judged.output, captured=captured)
-        accept_output(draft, accepted, run.judged.context)
+    if (
+        run.open_question is not None
+        and run.open_question.reason == "attempts"
+        and isinstance(run.last_submission, events.OutputRefused)
+    ):
+        captured = captures_of_refused(run, at.budget)
+        accepted = events.OutputAccepted(step_id=run.current, output=run.last_submission.output, captured=captured)
+        accept_output(draft, accepted, run.last_submission.context)
     if answers:
         draft.add(events.ContextChanged(changes=answers))
     return go_on(draft)
@@ -166,7 +170,7 @@ def deny(  # noqa: PLR0913 - all that an answer is
     draft = Draft(run, at)
     draft.add(events.ConfirmationDenied(step_id=run.current, how=how, question=run.question_id, note=note))
     said = f": {note}" if note else "."
-    match run.asked.reason if run.asked else "step":
+    match run.open_question.reason if run.open_question else "step":
         case "call":
             reason = f"A person did not agree to step '{run.current}', the call of {describe_call(run)}{said}"
         case "before":

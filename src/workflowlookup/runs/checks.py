@@ -10,7 +10,7 @@ from workflowlookup.language.contract import MAX_MISFITS, input_misfits, refuse_
 from workflowlookup.language.model import Workflow
 from workflowlookup.language.navigation import find_step
 from workflowlookup.language.schemas import suggest
-from workflowlookup.language.values import MAX_CONTEXT_BYTES, Context, Json, brief, json_equal, lookup, owners
+from workflowlookup.language.values import MAX_CONTEXT_BYTES, Context, Json, brief, dotted_prefixes, json_equal, lookup
 from workflowlookup.runs.draft import remedy_of
 from workflowlookup.runs.events import How
 from workflowlookup.runs.run import CallState, Run, Waiting
@@ -18,7 +18,7 @@ from workflowlookup.runs.run import CallState, Run, Waiting
 ANOTHER_QUESTION: Final = "The run has gone on since you looked at it. Look again before you decide."
 
 
-def refuse_unless_asked(run: Run) -> None:
+def refuse_unless_question_open(run: Run) -> None:
     """Raises `RunStateError` unless the run waits for a person's answer."""
     refuse_unless_waiting_for(run, Waiting.CONFIRMATION, run.current)
 
@@ -56,7 +56,7 @@ def refuse_confirmation(run: Run, step_id: str, how: How, question: str) -> None
     if question and question != run.question_id:
         raise RunStateError(ANOTHER_QUESTION, **position_data(run, step_id))
     refuse_unless_waiting_for(run, Waiting.CONFIRMATION, step_id)
-    if how == "relayed" and run.who_confirms("") == "person":
+    if how == "relayed" and run.required_confirmer("") == "person":
         raise RunStateError(
             f"Step '{step_id}' needs the word of a person; an agent's word for it does not count. Tell the user that "
             "the run waits for their answer.",
@@ -115,8 +115,8 @@ def refuse_override(run: Run, changes: Context, free: Collection[str]) -> None:
     Raises `InvalidParams`.
     """
     refuse_changed_input(run.workflow, run.input, run.context, changes, free)
-    for name, known in _overridden_parts(run.settled, run.context, changes, free):
-        step_id = next(run.settled[owner] for owner in owners(name) if owner in run.settled)
+    for name, known in _overridden_parts(run.value_sources, run.context, changes, free):
+        step_id = next(run.value_sources[owner] for owner in dotted_prefixes(name) if owner in run.value_sources)
         source = f"step '{step_id}' gave" if step_id else "a person answered"
         raise InvalidParams(
             f"context.{name} cannot be changed: {source} {name} = {brief(known)}, and this step does not produce it. "
@@ -143,7 +143,7 @@ def _overridden_parts(
 ) -> Iterator[tuple[str, Json]]:
     """Which changes would give a fixed variable, or a part of one, another value; each with the value that it has."""
     for name, value in changes.items():
-        of = tuple(owners(name))
+        of = tuple(dotted_prefixes(name))
         is_fixed = any(owner in fixed for owner in of) and not any(owner in free for owner in of)
         before = lookup(known, name)
         if is_fixed and not json_equal(value, before) and (name in fixed or before is not None):

@@ -16,7 +16,7 @@ from workflowlookup.language.guidance import fill_values, filler, requires_confi
 from workflowlookup.language.model import Loop, PromptStep, Workflow
 from workflowlookup.language.navigation import (
     EXTENT_SCHEMAS,
-    Next,
+    NextStep,
     extent_of,
     find_step,
     join_instance,
@@ -147,7 +147,7 @@ def go_on_or_fail(draft: Draft) -> Draft:
         return draft.add(events.Failed(reason=refusal.remedy, remedy=FIX_AND_START))
 
 
-def _rest_at(draft: Draft, found: Next) -> Event:
+def _rest_at(draft: Draft, found: NextStep) -> Event:
     """Where the walk ends: a loop that lacks data, the end, a question before the next step, or that step itself."""
     run, step = draft.run, found.step
     place: dict[str, Any] = {"loop": found.loop, "warnings": found.warnings}
@@ -239,7 +239,7 @@ def loops_to_end(run: Run) -> list[str]:
     ]
 
 
-def _loop_events(run: Run, found: Next, budget: Budget) -> Iterator[Event]:
+def _loop_events(run: Run, found: NextStep, budget: Budget) -> Iterator[Event]:
     """What happens to loops on the way to the step that comes next."""
     for loop_id in found.left:
         yield events.LoopLeft(loop_id=loop_id, why=_why_left(run, loop_id, budget))

@@ -24,7 +24,7 @@ from workflowlookup.runs.run import Run, Waiting, apply, fold, workflow_of
 from workflowlookup.runs.server_calls import CallFailure
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class ExportedRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A record of a run."""
 
     run_id: str
@@ -34,8 +34,8 @@ class Line(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     event: Event
 
 
-def as_line(run_id: str, record: Record) -> str:
-    line = Line(run_id=run_id, sequence=record.sequence, time=record.time, by=record.by, event=record.event)
+def json_line(run_id: str, record: Record) -> str:
+    line = ExportedRecord(run_id=run_id, sequence=record.sequence, time=record.time, by=record.by, event=record.event)
     return msgspec.json.encode(line).decode() + "\n"
 
 

@@ -43,7 +43,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
         """`size (one of "small", "large")`."""
         title = self.schema.get("title")
         words = self.schema.get("description") or expected_by(self.schema)
-        return one_line(f"{title if isinstance(title, str) else self.name} ({words})")
+        return clip_line(f"{title if isinstance(title, str) else self.name} ({words})")
 
     @property
     def kind(self) -> str:
@@ -112,17 +112,17 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         if self.issues:
             yield "Why it was refused", visible("\n".join(self.issues))
         if self.sets:
-            lines = (f"{one_line(name)} = {brief(value, MAX_VALUE)}" for name, value in self.sets.items())
+            lines = (f"{clip_line(name)} = {brief(value, MAX_VALUE)}" for name, value in self.sets.items())
             yield "It sets", visible("\n".join(lines))
 
 
 def question_of(run: Run, budget: Budget) -> Question:
     """The question that the run waits for."""
-    reason = run.asked.reason if run.asked is not None else "step"
-    name = f"Step '{title_of(run)}' of '{one_line(run.workflow.name)}'"
+    reason = run.open_question.reason if run.open_question is not None else "step"
+    name = f"Step '{title_of(run)}' of '{clip_line(run.workflow.name)}'"
     own = _own_words(run)
     fails = "the run fails"
-    output = run.judged.output if run.judged else ""
+    output = run.last_submission.output if run.last_submission else ""
     fields = tuple(fields_of(run, budget))
     if reason == "before":
         text = own or f"{name} is about to be done. Do you agree?"
@@ -130,12 +130,12 @@ def question_of(run: Run, budget: Budget) -> Question:
         return Question(text=text, if_not=fails, about="What is to be done", subject=prompt, fields=fields)
     if reason == "call" and run.step.call is not None:
         arguments = msgspec.json.format(msgspec.json.encode(run.call_arguments)).decode()
-        called = f"{name} will call {one_line(run.step.call.described)}."
+        called = f"{name} will call {clip_line(run.step.call.described)}."
         text = f"{called} {own or 'Do you agree?'}"
         return Question(text=text, if_not=fails, about="Its arguments", subject=arguments, fields=fields)
-    if reason == "attempts" and isinstance(run.judged, OutputRefused):
+    if reason == "attempts" and isinstance(run.last_submission, OutputRefused):
         text = f"{name} was refused as often as it may be. Accept it as it is?"
-        issues, sets = run.judged.issues, _changed(run.context, _context_of_refused(run, budget))
+        issues, sets = run.last_submission.issues, _changed(run.context, _context_with_refused(run, budget))
         return Question(
             text=text, if_not=fails, about="The output", subject=output, issues=issues, sets=sets, fields=fields
         )
@@ -161,17 +161,17 @@ def _own_words(run: Run) -> str:
 
     def value_of(context: Context, name: str) -> Json:
         value = lookup(context, name)
-        return None if value is None else one_line(as_words(value))
+        return None if value is None else clip_line(as_words(value))
 
     return visible(filler(run.scope, {}, value_of)(wanted.question))
 
 
 def title_of(run: Run) -> str:
     """The title of the step that the run is at, on one line."""
-    return one_line(filler(run.scope, {})(run.step.title))
+    return clip_line(filler(run.scope, {})(run.step.title))
 
 
-def one_line(text: str, most: int = MAX_VALUE) -> str:
+def clip_line(text: str, most: int = MAX_VALUE) -> str:
     """Text for the inside of a sentence: one line, cut, without characters that cannot be seen."""
     line = joined(re.sub(INVISIBLE, " ", text[: 4 * most]))
     return line if len(line) <= most and len(text) <= 4 * most else f"{line[:most]}…"
@@ -188,10 +188,10 @@ def quote(text: str) -> str:
 def fields_of(run: Run, budget: Budget) -> Iterator[Field]:
     """The values that the person is asked for with the open question."""
     step = run.step
-    if step.confirmation is None or not step.confirmation.answers or run.asked is None:
+    if step.confirmation is None or not step.confirmation.answers or run.open_question is None:
         return
-    if run.asked.reason == "attempts":
-        context = _context_of_refused(run, budget)
+    if run.open_question.reason == "attempts":
+        context = _context_with_refused(run, budget)
         if not asks_after(run, scope_of(run.workflow, run.current, context, run.extents), budget):
             return
     yield from fields_in(step.confirmation.answers)
@@ -210,15 +210,15 @@ def asks_after(run: Run, scope: Context, budget: Budget) -> bool:
     return was_refused or any(requires_confirmation(step, context, budget) for context in (run.scope, scope))
 
 
-def _context_of_refused(run: Run, budget: Budget) -> Context:
+def _context_with_refused(run: Run, budget: Budget) -> Context:
     """The variables as they are when a person takes the refused output as it is."""
-    sent = run.judged.context if isinstance(run.judged, OutputRefused) else {}
-    return assign({**run.context, **sent}, captured_anyway(run, budget))
+    sent = run.last_submission.context if isinstance(run.last_submission, OutputRefused) else {}
+    return assign({**run.context, **sent}, captures_of_refused(run, budget))
 
 
-def captured_anyway(run: Run, budget: Budget) -> Context:
+def captures_of_refused(run: Run, budget: Budget) -> Context:
     """What the refused output says of the variables of its step, without what the input schema forbids."""
-    output = run.judged.output if isinstance(run.judged, OutputRefused) else ""
+    output = run.last_submission.output if isinstance(run.last_submission, OutputRefused) else ""
     return {
         name: value
         for name, value in capture(run.step.captures, output, budget).values.items()
@@ -255,7 +255,7 @@ def refuse_misfitting(wanted: Confirmation, answers: Context) -> None:
     unknown = [name for name in answers if name not in names]
     if unknown:
         asked = f"it asks for {', '.join(names)}" if names else "it asks for none"
-        raise InvalidParams(f"the question has no field '{one_line(unknown[0])}': {asked}")
+        raise InvalidParams(f"the question has no field '{clip_line(unknown[0])}': {asked}")
     if not names:
         return
     found = [misfit.sentence() for misfit in ValueSchema(wanted.answers).misfits(dict(answers))]

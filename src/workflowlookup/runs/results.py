@@ -49,7 +49,7 @@ def result_of(run: Run, step_id: str = "") -> Result | None:
     output = run.results.get(step_id)
     if output is None:
         return None
-    large = run.large.get(step_id)
+    large = run.large_results.get(step_id)
     if large is not None and large.is_reference:
         text = large.value or output
         return Result(text=text, is_json=large.is_json, characters=max(large.characters, len(text)))

@@ -1,11 +1,10 @@
-"""A run: the states that its events lead through, and the fold of the one into the other.
+"""A run, its states, and `fold`, which computes it from its events.
 
-A run is its journal. An event says what happened, once and for good; `fold` tells what it comes to. A run rests when it
-waits (for an agent, a person, or a call of the server's own) or is over; only between the first and the last event of a
-batch it does not, and batches are stored whole. So every run that can be read rests, and what one call brought about
-ends at the first rest after its first event.
+A run is its journal: an event says what happened and never changes. A run rests when it waits (for an agent, a person,
+or a call that the server makes) or is over. The events of one call are a batch, which ends where the run rests and is
+stored whole. So every stored run rests, and what one call did ends at the first rest after its first event.
 
-What happens next is decided in `advance`; here is only what has happened.
+`advance` and `server_calls` decide what happens next; this module only knows what has happened.
 """
 
 import hashlib
@@ -23,7 +22,7 @@ from workflowlookup.language.conditions import Condition
 from workflowlookup.language.contract import Need
 from workflowlookup.language.guidance import fill_values, filler
 from workflowlookup.language.model import PromptStep, Workflow
-from workflowlookup.language.navigation import Iterating, LoopPosition, Next, find_step, is_inside, scope_of
+from workflowlookup.language.navigation import Iterating, LoopPosition, NextStep, find_step, is_inside, scope_of
 from workflowlookup.language.values import Context, Json, json_bytes
 from workflowlookup.runs import events
 from workflowlookup.runs.events import Event, Record, RemoteError, kind_of
@@ -40,12 +39,12 @@ class State(StrEnum):
     FAILED = "failed"
     CANCELLED = "cancelled"
     UNKNOWN = "unknown"
-    """It was handed to another system, and how it ended there cannot be known."""
+    """Another system worked on it, and nothing can say how that ended."""
 
 
 class Waiting(StrEnum):
-    """What a run that waits is waiting for: the agent's output, a person's word, a call of the server's own, or
-    variables without which no step can be chosen.
+    """What a run waits for: the agent's output, variables without which the next step cannot be chosen, a person's
+    answer, or a call that the server makes.
     """
 
     OUTPUT = "output"
@@ -56,21 +55,21 @@ class Waiting(StrEnum):
 
 # ── states ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-Place: TypeAlias = tuple[State, Waiting | None]
+Status: TypeAlias = tuple[State, Waiting | None]
 
-_QUEUED: Final[Place] = (State.QUEUED, None)
-_RUNNING: Final[Place] = (State.RUNNING, None)
-_FOR_OUTPUT: Final[Place] = (State.WAITING, Waiting.OUTPUT)
-_FOR_CONTEXT: Final[Place] = (State.WAITING, Waiting.CONTEXT)
-_FOR_CONFIRMATION: Final[Place] = (State.WAITING, Waiting.CONFIRMATION)
-_DUE: Final[Place] = (State.QUEUED, Waiting.CALL)
-_CALLING: Final[Place] = (State.RUNNING, Waiting.CALL)
-_COMPLETED: Final[Place] = (State.COMPLETED, None)
-_FAILED: Final[Place] = (State.FAILED, None)
-_CANCELLED: Final[Place] = (State.CANCELLED, None)
-_UNKNOWN: Final[Place] = (State.UNKNOWN, None)
+_QUEUED: Final[Status] = (State.QUEUED, None)
+_RUNNING: Final[Status] = (State.RUNNING, None)
+_WAITING_FOR_OUTPUT: Final[Status] = (State.WAITING, Waiting.OUTPUT)
+_WAITING_FOR_CONTEXT: Final[Status] = (State.WAITING, Waiting.CONTEXT)
+_WAITING_FOR_CONFIRMATION: Final[Status] = (State.WAITING, Waiting.CONFIRMATION)
+_DUE: Final[Status] = (State.QUEUED, Waiting.CALL)
+_CALLING: Final[Status] = (State.RUNNING, Waiting.CALL)
+_COMPLETED: Final[Status] = (State.COMPLETED, None)
+_FAILED: Final[Status] = (State.FAILED, None)
+_CANCELLED: Final[Status] = (State.CANCELLED, None)
+_UNKNOWN: Final[Status] = (State.UNKNOWN, None)
 
-TRANSITIONS: Final[Mapping[Place, Mapping[type[Event], Place]]] = MappingProxyType(
+TRANSITIONS: Final[Mapping[Status, Mapping[type[Event], Status]]] = MappingProxyType(
     {
         _QUEUED: {events.Started: _RUNNING},
         _RUNNING: {
@@ -81,24 +80,24 @@ TRANSITIONS: Final[Mapping[Place, Mapping[type[Event], Place]]] = MappingProxyTy
             events.LoopEntered: _RUNNING,
             events.LoopIterated: _RUNNING,
             events.LoopLeft: _RUNNING,
-            events.StepOffered: _FOR_OUTPUT,
-            events.ContextAsked: _FOR_CONTEXT,
-            events.ConfirmationAsked: _FOR_CONFIRMATION,
+            events.StepOffered: _WAITING_FOR_OUTPUT,
+            events.ContextAsked: _WAITING_FOR_CONTEXT,
+            events.ConfirmationAsked: _WAITING_FOR_CONFIRMATION,
             events.CallDue: _DUE,
             events.Completed: _COMPLETED,
             events.Failed: _FAILED,
         },
-        _FOR_OUTPUT: {
+        _WAITING_FOR_OUTPUT: {
             events.OutputAccepted: _RUNNING,
             events.OutputRefused: _RUNNING,
             events.Failed: _FAILED,
             events.Cancelled: _CANCELLED,
         },
-        _FOR_CONTEXT: {events.ContextChanged: _RUNNING, events.Failed: _FAILED, events.Cancelled: _CANCELLED},
-        _FOR_CONFIRMATION: {
+        _WAITING_FOR_CONTEXT: {events.ContextChanged: _RUNNING, events.Failed: _FAILED, events.Cancelled: _CANCELLED},
+        _WAITING_FOR_CONFIRMATION: {
             events.ConfirmationGiven: _RUNNING,
             events.ConfirmationDenied: _RUNNING,
-            events.ConfirmationDismissed: _FOR_CONFIRMATION,
+            events.ConfirmationDismissed: _WAITING_FOR_CONFIRMATION,
             events.Cancelled: _CANCELLED,
         },
         _DUE: {events.CallBegun: _CALLING, events.Failed: _FAILED, events.Cancelled: _CANCELLED},
@@ -118,40 +117,40 @@ TRANSITIONS: Final[Mapping[Place, Mapping[type[Event], Place]]] = MappingProxyTy
         _CANCELLED: {events.CallAcknowledged: _CANCELLED, events.CallStopped: _CANCELLED},
     }
 )
-"""Which event is allowed where, and where it leads. What is not here is refused."""
+"""By status: the events that are allowed, each with the status after it. Every other event is refused."""
 
 OVER: Final = frozenset({State.COMPLETED, State.FAILED, State.CANCELLED, State.UNKNOWN})
 
 
 class CallState(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the call of a step stands."""
+    """The call of a step, and how far it is."""
 
     step_id: str
     due: int
-    """The sequence of the event by which it became due first."""
+    """The sequence of the event that first made it due."""
     key: str
-    """What the called system can tell repetitions by: the same for every attempt, also after a crash, until one has
-    begun a job there that has ended.
+    """Idempotency key for the called system. Every attempt has the same key, also after a crash, until an attempt has
+    started a job there that has ended.
     """
     attempt: int = 0
-    """How often it was begun."""
+    """How many times it was begun."""
     begun: bool = False
-    """Whether it is being made now, as far as the journal knows."""
+    """Whether it is being made now, according to the journal."""
     remote_id: str = ""
-    """The id of the run that the other system has begun for this attempt."""
+    """The id of the other system's run for this attempt."""
     progress: events.CallProgressed | None = None
     progressed_at: int = 0
     failure: str = ""
-    """Why the last attempt came to nothing."""
+    """Why the last attempt failed."""
     error: RemoteError | None = None
-    """What the other system said about that."""
+    """What the other system reported about that failure."""
     may_run: bool = False
-    """Whether it may be at work on that attempt all the same."""
+    """Whether the other system may still work on that attempt."""
     stopped: events.CallStopped | None = None
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """What the events so far come to."""
+    """The state of a run after the events so far."""
 
     id: str
     workflow: Workflow
@@ -167,60 +166,60 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     state: State
     waiting_for: Waiting | None = None
     current: str = ""
-    """The step that was offered last, with its iteration; the loop, of a run that waits for context."""
+    """The step that was offered last, with its iteration; while the run waits for context, the loop that needs it."""
     loop: LoopPosition | None = None
     warnings: tuple[str, ...] = ()
     attempts: int = 0
     """How many outputs of the current step were refused."""
-    judged: events.OutputAccepted | events.OutputRefused | None = None
-    """What was said of the last output, as long as nothing else was said since."""
+    last_submission: events.OutputAccepted | events.OutputRefused | None = None
+    """The last output and its verdict; None again after a person's answer."""
     results: PersistentMap[str, str] = PersistentMap()
     """By completed step, in order: its output."""
     characters: int = 0
-    """How many characters `results` have."""
-    large: PersistentMap[str, events.OutputAccepted] = PersistentMap()
-    """By step: results of calls that variables only refer to, or that were cut."""
+    """The total length of `results`."""
+    large_results: PersistentMap[str, events.OutputAccepted] = PersistentMap()
+    """By step: results of calls that are cut, or that variables only refer to."""
     skipped: PersistentMap[str, Condition] = PersistentMap()
     passed: PersistentMap[str, None] = PersistentMap()
-    """What counts as completed from here on: steps, but of loops only those of the iteration that they are in, and
-    loops that are over.
+    """Ids that navigation takes as completed: steps, within a loop only those of its current iteration, and loops that
+    are over.
     """
     iterating: Iterating = {}
     extents: PersistentMap[str, list[Json] | int] = PersistentMap()
-    """The lists and counts of loops, as they were when each was entered."""
+    """The list or count of each loop, as it was when the loop was entered."""
     missing: tuple[Need, ...] = ()
-    """The variables that a run waits for, one that waits for context."""
-    asked: events.ConfirmationAsked | None = None
-    asked_at: int = 0
+    """The variables that the run waits for, if it waits for context."""
+    open_question: events.ConfirmationAsked | None = None
+    question_time: int = 0
     question_id: str = ""
-    """Identifies the open question; an answer names the one that was shown."""
+    """The id of the open question. An answer names the question that the person saw."""
     dismissals: int = 0
-    """How often the open question was closed without an answer."""
+    """How many times the open question was closed without an answer."""
     waited: int = 0
-    """Milliseconds spent waiting for persons."""
+    """Milliseconds spent waiting for people."""
     answers: PersistentMap[str, tuple[int, events.ConfirmationGiven | events.ConfirmationDenied]] = PersistentMap()
-    """By step: the last answer of a person, and its sequence."""
-    settled: PersistentMap[str, str] = PersistentMap()
-    """By variable: the step whose output or call said its value; empty where a person filled it in."""
+    """By step: the sequence of the last answer of a person, and the answer."""
+    value_sources: PersistentMap[str, str] = PersistentMap()
+    """By variable: the step whose output or call set it; empty if a person filled it in. Callers cannot override it."""
     context_before: Context = {}
-    """The variables before the last output that was accepted: what they are again when a person denies it."""
-    settled_before: PersistentMap[str, str] = PersistentMap()
-    """As `settled`, before that output."""
+    """The variables before the last accepted output. They are restored if a person denies it."""
+    value_sources_before: PersistentMap[str, str] = PersistentMap()
+    """`value_sources` before that output."""
     note: str = ""
-    """What the person said who denied the current step."""
+    """The note of the person who denied the current step."""
     submissions: PersistentMap[str, int] = PersistentMap()
-    """By key: the sequence of what was said of it."""
+    """By key: the sequence of the event that recorded the submission."""
     calling: CallState | None = None
-    """The call that is due or being made; of a run that is over, the one that it ended in."""
-    remotes: PersistentMap[str, str] = PersistentMap()
-    """By step: the id of the last run that another system has begun for it."""
+    """The call that is due or being made; once the run is over, the call during which it ended."""
+    remote_ids: PersistentMap[str, str] = PersistentMap()
+    """By step: the id of the last run that another system started for it."""
     timeout: float | None = None
     imported_from: str = ""
     """Where the run was imported from."""
     origin: str = ""
     """As in `Started`."""
     weight: int = 0
-    """About how many bytes it takes in memory; its workflow is counted with each of its runs."""
+    """Estimated bytes in memory, including the workflow, although runs may share it."""
     end: events.Failed | events.EndUnknown | events.Cancelled | None = None
 
     @property
@@ -229,18 +228,18 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def rests(self) -> bool:
-        """Whether it is more than a moment between two events of a batch."""
+        """Whether it waits or is over, and so is not between two events of a batch."""
         return self.waiting_for is not None or self.state in OVER
 
     @property
     def needs_stop(self) -> bool:
-        """Whether it is over while its call may still be running, and what became of that is not known yet."""
+        """Whether the run is over, but its call may still be running and has to be stopped."""
         call = self.calling
         return self.is_over and call is not None and call.begun and (call.stopped is None or call.stopped.is_pending)
 
     @property
     def may_run(self) -> bool:
-        """Whether it is over and another system may still be at work on its call."""
+        """Whether the run is over, but another system may still work on its call."""
         call = self.calling
         if not self.is_over or call is None:
             return False
@@ -248,7 +247,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def needs_server(self) -> bool:
-        """Whether there is something that the server itself must do: make its call, or stop one."""
+        """Whether the server has work to do: a call to make, or one to stop."""
         return self.waiting_for is Waiting.CALL or self.needs_stop
 
     @property
@@ -271,9 +270,9 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         return arguments
 
     @property
-    def offered(self) -> Next:
-        """The step that was offered last, as the walk found it."""
-        return Next(
+    def offered(self) -> NextStep:
+        """The step that was offered last, as `next_step` returned it."""
+        return NextStep(
             step=self.step,
             instance_id=self.current,
             context=self.scope,
@@ -286,30 +285,30 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def total(self) -> int | None:
-        """How many steps there will be, as far as that is known: loops decide it on the way."""
+        """The number of steps; None if it is not known yet, because loops decide it as they run."""
         if self.state is State.COMPLETED:
             return len(self.results)
         return None if self.workflow.has_loops else self.workflow.total_steps - len(self.skipped)
 
     def agreed_to(self, step_id: str) -> bool:
-        """Whether the last answer of a person about a step is a yes."""
+        """Whether a person's last answer about the step is yes."""
         return isinstance(self.answers.get(step_id, (0, None))[1], events.ConfirmationGiven)
 
     def refused_by_person(self, step_id: str) -> bool:
-        """Whether the last answer of a person about a step is a no."""
+        """Whether a person's last answer about the step is no."""
         return isinstance(self.answers.get(step_id, (0, None))[1], events.ConfirmationDenied)
 
-    def who_confirms(self, setting: str) -> str:
-        """Whose word on the current step counts: as the setting `confirmation` says, or a person's by the step's own
-        `by`.
+    def required_confirmer(self, setting: str) -> str:
+        """Who may confirm the current step: `person` if the step says so, else the value of the setting
+        `confirmation`.
         """
         step = find_step(self.workflow, self.current) if self.current else None
-        wanted = step.confirmation if isinstance(step, PromptStep) else None
-        return "person" if wanted is not None and wanted.by == "person" else setting
+        confirmation = step.confirmation if isinstance(step, PromptStep) else None
+        return "person" if confirmation is not None and confirmation.by == "person" else setting
 
     @property
     def deadline(self) -> int | None:
-        """When the run fails unless something happens; nothing while it waits for a person or is over."""
+        """When the run fails if nothing happens; None while it waits for a person or is over."""
         seconds = self.seconds
         if seconds is None or self.waiting_for is None or self.waiting_for is Waiting.CONFIRMATION:
             return None
@@ -317,7 +316,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def seconds(self) -> float | None:
-        """How long the run may take, without the time of persons: by its caller, else by its author."""
+        """The time limit, set by the caller or else the author. Time spent waiting for people does not count."""
         return self.workflow.deadline_seconds if self.timeout is None else self.timeout
 
 
@@ -325,9 +324,9 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def fold(run_id: str, records: Iterable[Record], *, until: int | None = None) -> Run:
-    """What the records come to; with `until`, at the first rest at or after that sequence.
+    """The run after these records; with `until`, after the first rest at or beyond that sequence.
 
-    Raises `RunStateError` for records that no run can have.
+    Raises `RunStateError` for records that are not a valid run.
     """
     remaining = iter(records)
     run = _begin(run_id, next(remaining, None))
@@ -339,17 +338,17 @@ def fold(run_id: str, records: Iterable[Record], *, until: int | None = None) ->
 
 
 def apply(run: Run, record: Record) -> Run:
-    """The run after one more event. Raises `RunStateError` when the event is not allowed where the run stands."""
+    """The run after one more event. Raises `RunStateError` if the event is not allowed in its state."""
     event = record.event
-    place = TRANSITIONS[run.state, run.waiting_for].get(type(event))
-    if place is None or record.sequence != run.sequence + 1:
+    status = TRANSITIONS[run.state, run.waiting_for].get(type(event))
+    if status is None or record.sequence != run.sequence + 1:
         raise _not_allowed(run.id, run.state, record)
     return msgspec.structs.replace(
         run,
         sequence=record.sequence,
         updated=record.time,
-        state=place[0],
-        waiting_for=place[1],
+        state=status[0],
+        waiting_for=status[1],
         weight=run.weight + _weight(event),
         **_EFFECTS[type(event)](run, record, event),
     )
@@ -382,7 +381,7 @@ _BYTES_OF_EVENT: Final = 300
 
 
 def _weight(event: Event) -> int:
-    """About how many bytes a run grows by an event at most."""
+    """An upper estimate of the bytes that an event adds to a run."""
     if isinstance(event, events.OutputAccepted):
         return _BYTES_OF_EVENT + len(event.output) + len(event.value)
     if isinstance(event, events.ContextChanged):
@@ -391,7 +390,7 @@ def _weight(event: Event) -> int:
 
 
 def _not_allowed(run_id: str, state: State, record: Record | None) -> RunStateError:
-    what = f"event {record.sequence} '{kind_of(record.event)}'" if record else "a journal without events"
+    what = f"event {record.sequence} '{kind_of(record.event)}'" if record else "no event"
     return RunStateError(
         f"The journal has {what} where the run is {state}: it was not written by this server.",
         runId=run_id,
@@ -404,16 +403,26 @@ def _accepted(run: Run, record: Record, event: events.OutputAccepted) -> dict[st
     results = run.results.set(event.step_id, event.output)
     characters = run.characters - len(run.results.get(event.step_id, "")) + len(event.output)
     is_large = event.is_reference or event.characters
-    large = run.large.set(event.step_id, event) if is_large else run.large.without(event.step_id)
-    passed = run.passed.set(event.step_id, None)
-    done = {"results": results, "characters": characters, "large": large, "passed": passed, "calling": None}
-    found = {"settled": _settled(run, _found_in(run, event), event.step_id)}
-    before = {"context_before": run.context, "settled_before": run.settled}
-    return {"judged": event, "attempts": 0, "note": "", **done, **found, **before, **key}
+    large = run.large_results
+    large_results = large.set(event.step_id, event) if is_large else large.without(event.step_id)
+    return {
+        "last_submission": event,
+        "attempts": 0,
+        "note": "",
+        "results": results,
+        "characters": characters,
+        "large_results": large_results,
+        "passed": run.passed.set(event.step_id, None),
+        "calling": None,
+        "value_sources": _with_sources(run, _variables_of(run, event), event.step_id),
+        "context_before": run.context,
+        "value_sources_before": run.value_sources,
+        **key,
+    }
 
 
-def _found_in(run: Run, event: events.OutputAccepted) -> Iterable[str]:
-    """The variables whose values an output says, or a call gives."""
+def _variables_of(run: Run, event: events.OutputAccepted) -> Iterable[str]:
+    """The variables that an output or the result of a call sets."""
     if run.calling is None or run.step.call is None or not run.step.call.save_as:
         return event.captured
     return (run.step.call.save_as, *event.captured)
@@ -422,7 +431,7 @@ def _found_in(run: Run, event: events.OutputAccepted) -> Iterable[str]:
 def _refused(run: Run, record: Record, event: events.OutputRefused) -> dict[str, Any]:
     submissions = run.submissions.set(event.key, record.sequence)
     return {
-        "judged": event,
+        "last_submission": event,
         "attempts": run.attempts + 1,
         "submissions": submissions,
         **_call(run, begun=False),
@@ -435,14 +444,14 @@ def _changed(run: Run, record: Record, event: events.ContextChanged) -> dict[str
 
 
 def _restored(run: Run, _: Record, event: events.ContextRestored) -> dict[str, Any]:
-    return {"context": context_after(run.context, event), "settled": run.settled_before}
+    return {"context": context_after(run.context, event), "value_sources": run.value_sources_before}
 
 
 def context_after(context: Context, event: events.ContextChanged | events.ContextRestored) -> Context:
-    """The variables after an event that sets them or takes them back."""
+    """The variables after an event that sets or restores some of them."""
     removed = event.removed if isinstance(event, events.ContextRestored) else ()
-    kept = {name: value for name, value in context.items() if name not in removed} if removed else context
-    return {**kept, **event.changes}
+    rest = {name: value for name, value in context.items() if name not in removed} if removed else context
+    return {**rest, **event.changes}
 
 
 def _offered(
@@ -457,9 +466,9 @@ def _offered(
 
 
 def _asked(run: Run, record: Record, event: events.ConfirmationAsked) -> dict[str, Any]:
-    place = _offered(run, record, event) if event.reason in ("call", "before") else {}
+    offer = _offered(run, record, event) if event.reason in ("call", "before") else {}
     question_id = event.nonce or str(record.sequence)
-    return {"asked": event, "asked_at": record.time, "question_id": question_id, "dismissals": 0, **place}
+    return {"open_question": event, "question_time": record.time, "question_id": question_id, "dismissals": 0, **offer}
 
 
 def _due(run: Run, record: Record, event: events.CallDue) -> dict[str, Any]:
@@ -479,41 +488,42 @@ def _begun(run: Run, _: Record, event: events.CallBegun) -> dict[str, Any]:
 
 
 def _acknowledged(run: Run, _: Record, event: events.CallAcknowledged) -> dict[str, Any]:
-    remotes = run.remotes.set(event.step_id, event.remote_id)
-    return {"remotes": remotes, **_call(run, remote_id=event.remote_id)}
+    remote_ids = run.remote_ids.set(event.step_id, event.remote_id)
+    return {"remote_ids": remote_ids, **_call(run, remote_id=event.remote_id)}
 
 
 def _given(run: Run, record: Record, event: events.ConfirmationGiven) -> dict[str, Any]:
-    return {"judged": None, "settled": _settled(run, event.answers, ""), **_answered(run, record, event)}
+    sources = _with_sources(run, event.answers, "")
+    return {"last_submission": None, "value_sources": sources, **_answered(run, record, event)}
 
 
-def _settled(run: Run, names: Iterable[str], step_id: str) -> PersistentMap[str, str]:
-    settled = run.settled
+def _with_sources(run: Run, names: Iterable[str], step_id: str) -> PersistentMap[str, str]:
+    sources = run.value_sources
     for name in names:
-        settled = settled.set(name, step_id)
-    return settled
+        sources = sources.set(name, step_id)
+    return sources
 
 
 def _denied(run: Run, record: Record, event: events.ConfirmationDenied) -> dict[str, Any]:
-    """The output no longer counts as submitted, so that the same words can be sent again for a better reason."""
-    is_about_it = isinstance(run.judged, events.OutputAccepted) and run.judged.step_id == event.step_id
-    forgotten = run.judged.key if run.judged and is_about_it else ""
+    """The output no longer counts as submitted, so that the agent can send the same text again."""
+    denied = run.last_submission
+    is_of_step = isinstance(denied, events.OutputAccepted) and denied.step_id == event.step_id
     return {
-        "judged": None,
+        "last_submission": None,
         "note": event.note,
         "results": run.results.without(event.step_id),
         "characters": run.characters - len(run.results.get(event.step_id, "")),
         "passed": run.passed.without(event.step_id),
-        "submissions": run.submissions.without(forgotten),
+        "submissions": run.submissions.without(denied.key if denied and is_of_step else ""),
         **_answered(run, record, event),
     }
 
 
 def _answered(run: Run, record: Record, event: events.ConfirmationGiven | events.ConfirmationDenied) -> dict[str, Any]:
     return {
-        "asked": None,
+        "open_question": None,
         "question_id": "",
-        "waited": run.waited + max(0, record.time - run.asked_at),
+        "waited": run.waited + max(0, record.time - run.question_time),
         "answers": run.answers.set(event.step_id, (record.sequence, event)),
     }
 
@@ -539,7 +549,7 @@ def _left(run: Run, _: Record, event: events.LoopLeft) -> dict[str, Any]:
 def _passed_outside(run: Run, loop_id: str) -> PersistentMap[str, None]:
     passed = run.passed
     for step_id in run.passed:
-        if "@" in step_id and is_inside(run.workflow, step_id, loop_id):  # without a mark it is in no loop
+        if "@" in step_id and is_inside(run.workflow, step_id, loop_id):  # without `@` it is in no loop
             passed = passed.without(step_id)
     return passed
 
@@ -575,15 +585,15 @@ _EFFECTS: Final[Mapping[type[Event], Callable[[Run, Record, Any], dict[str, Any]
     events.Completed: lambda _, __, event: {"current": "", "loop": None, "warnings": event.warnings},
     events.Failed: lambda _, __, event: {"end": event},
     events.EndUnknown: lambda run, _, event: {"end": event, **_call(run, begun=False, may_run=True)},
-    events.Cancelled: lambda _, __, event: {"end": event, "asked": None, "question_id": ""},
+    events.Cancelled: lambda _, __, event: {"end": event, "open_question": None, "question_id": ""},
 }
 
 
 # ── the document of a run ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def kept_document(workflow: Workflow) -> tuple[msgspec.Raw, str]:
-    """The document of a workflow as a run keeps it, and its hash."""
+def encode_document(workflow: Workflow) -> tuple[msgspec.Raw, str]:
+    """The document of a workflow as a run stores it, and its hash."""
     text = msgspec.json.encode(workflow.document)
     return msgspec.Raw(text), hash_of(text)
 
@@ -593,7 +603,7 @@ def hash_of(document: bytes) -> str:
 
 
 MAX_CACHED_BYTES: Final = 8 << 20
-"""How large the workflows of runs in the cache may be together, in estimated bytes; larger ones are not cached."""
+"""Limit on the cached workflows together, in estimated bytes. A larger workflow is not cached."""
 
 _workflows: Final[BoundedCache[bytes, Workflow]] = BoundedCache(
     256, max_weight=MAX_CACHED_BYTES, weigh=lambda workflow: workflow.weight
@@ -601,7 +611,7 @@ _workflows: Final[BoundedCache[bytes, Workflow]] = BoundedCache(
 
 
 def workflow_of(document: bytes) -> Workflow:
-    """The workflow of a document that a run keeps; runs of the same document share it."""
+    """The workflow of a stored document. Runs of the same document share it."""
     workflow = _workflows.get(document)
     if workflow is None:
         workflow = build(msgspec.json.decode(document))
@@ -611,5 +621,5 @@ def workflow_of(document: bytes) -> Workflow:
 
 
 def submission_key(step_id: str, output: str, changes: Context) -> str:
-    """The same for the same submission, whenever and by whomever it is sent."""
+    """A key that is equal for equal submissions, so that a repeated one is recognized."""
     return hash_of(msgspec.json.encode((step_id, output, changes), order="deterministic"))

@@ -20,11 +20,11 @@ from workflowlookup.runs.run import OVER, Run, State, fold
 
 SLOW: Final = 0.9
 """The share of times that are no longer than `slow_time`."""
-MOST_ISSUES: Final = 50
+MAX_ISSUES: Final = 50
 """How many reasons for refusals are told of a step, the most frequent first."""
 
 
-class StepFigures(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class StepStatistics(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """What became of a step in all runs; times in milliseconds."""
 
     id: str
@@ -49,7 +49,7 @@ class StepFigures(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     """What the rules said of outputs that were refused, and how often."""
 
 
-class Figures(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class WorkflowStatistics(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A version of a workflow, over all of its runs."""
 
     workflow_id: str
@@ -58,7 +58,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     states: dict[str, int]
     median_time: int | None
     """Of completed runs, from start to end, without waiting for persons."""
-    steps: tuple[StepFigures, ...]
+    steps: tuple[StepStatistics, ...]
 
 
 class Tally:
@@ -88,7 +88,7 @@ class Tally:
     def _go_through(self, records: Sequence[Record]) -> None:
         offered: dict[str, int] = {}
         took: dict[str, int] = {}
-        asked_at = 0
+        question_time = 0
         for record in records:
             match record.event:
                 case events.StepOffered(step_id=step_id) | events.CallDue(step_id=step_id):
@@ -110,13 +110,13 @@ class Tally:
                     took[step_id] = record.time - offered[step_id]
                     self._outputs[_plain(step_id)] += bool(key)  # one that is taken as it is was counted as refused
                 case events.ConfirmationAsked():
-                    asked_at = record.time
+                    question_time = record.time
                 case events.ConfirmationGiven(step_id=step_id) | events.ConfirmationDenied(step_id=step_id):
                     if isinstance(record.event, events.ConfirmationDenied):
                         self._count(step_id)["denied"] += 1
                         took.pop(step_id, None)
                     if step_id in offered:
-                        offered[step_id] += record.time - asked_at
+                        offered[step_id] += record.time - question_time
         for step_id, time in took.items():
             self._count(step_id)["done"] += 1
             self._times.setdefault(_plain(step_id), []).append(time)
@@ -124,12 +124,12 @@ class Tally:
     def _count(self, step_id: str) -> "Counter[str]":
         return self._counts.setdefault(_plain(step_id), Counter())
 
-    def figures(self) -> Figures | None:
+    def statistics(self) -> WorkflowStatistics | None:
         """What it comes to; the steps are those of the document of the latest run. None without runs."""
         if self._latest is None:
             return None
         workflow = self._latest.workflow
-        return Figures(
+        return WorkflowStatistics(
             workflow_id=workflow.id,
             version=workflow.version,
             runs=self._states.total(),
@@ -138,19 +138,19 @@ class Tally:
             steps=tuple(self._steps(workflow)),
         )
 
-    def _steps(self, workflow: Workflow) -> Iterator[StepFigures]:
+    def _steps(self, workflow: Workflow) -> Iterator[StepStatistics]:
         for step in workflow.every_step:
             if isinstance(step, LoopStep) and step.run_condition is None:
                 continue  # nothing decides over it: its body tells all
             count, times = self._counts.get(step.id, Counter[str]()), sorted(self._times.get(step.id, ()))
-            yield StepFigures(
+            yield StepStatistics(
                 id=step.id,
                 title=step.title,
                 depth=len(workflow.enclosing[step.id]),
                 tries=round(self._outputs[step.id] / count["done"], 2) if count["done"] else None,
                 median_time=_median(times),
                 slow_time=times[math.ceil(SLOW * len(times)) - 1] if times else None,
-                issues=dict(self._issues.get(step.id, Counter[str]()).most_common(MOST_ISSUES)),
+                issues=dict(self._issues.get(step.id, Counter[str]()).most_common(MAX_ISSUES)),
                 **count,
             )
 

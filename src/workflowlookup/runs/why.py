@@ -26,7 +26,7 @@ from workflowlookup.language.navigation import (
     find_step,
     scope_of,
     split_instance,
-    walk_on,
+    walk_ahead,
 )
 from workflowlookup.language.patterns import Budget, TooSlow
 from workflowlookup.language.text import first_few
@@ -55,7 +55,7 @@ class Fate(StrEnum):
     NOT_REACHED = "not reached"
 
 
-class Check(msgspec.Struct, frozen=True, kw_only=True):
+class ConditionCheck(msgspec.Struct, frozen=True, kw_only=True):
     """A part of a condition that decided, and the value that it saw; null is also what is not set."""
 
     says: str
@@ -77,7 +77,7 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
     because: str
     depth: int = 0
     """How many loops are around it."""
-    checks: tuple[Check, ...] = ()
+    checks: tuple[ConditionCheck, ...] = ()
     refused: int = 0
     issues: tuple[str, ...] = ()
     """What the rules said of the output that was refused last."""
@@ -150,7 +150,7 @@ def explain_context(workflow: Workflow, context: Context, budget: Budget) -> Exp
 # ── what decided ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def decided_by(condition: Condition, scope: Context, budget: Budget) -> tuple[Check, ...]:
+def decided_by(condition: Condition, scope: Context, budget: Budget) -> tuple[ConditionCheck, ...]:
     """The parts of a condition that made it come out as it did; none when it takes too long to find out."""
     try:
         return tuple(_decisive(condition, scope, budget))
@@ -158,7 +158,7 @@ def decided_by(condition: Condition, scope: Context, budget: Budget) -> tuple[Ch
         return ()
 
 
-def _decisive(condition: Condition, scope: Context, budget: Budget) -> Iterator[Check]:
+def _decisive(condition: Condition, scope: Context, budget: Budget) -> Iterator[ConditionCheck]:
     parts = list(_conjuncts(condition))
     wrong = next((part for part in parts if not evaluate(part, scope, budget)), None)
     for part in parts if wrong is None else [wrong]:
@@ -171,7 +171,7 @@ def _decisive(condition: Condition, scope: Context, budget: Budget) -> Iterator[
         elif "var" in part:
             name = part["var"]
             value = scope[name] if name in scope else lookup(scope, name)
-            yield Check(says=describe(part), holds=evaluate(part, scope, budget), variable=name, value=value)
+            yield ConditionCheck(says=describe(part), holds=evaluate(part, scope, budget), variable=name, value=value)
 
 
 def _conjuncts(condition: Condition) -> Iterator[Condition]:
@@ -205,7 +205,7 @@ def _then_and_now(name: str, then: Json, now: Json) -> str:
     return f"{name} was {old} when the step was handed out, and is {new} with its output"
 
 
-def _judged(step: Step, scope: Context, budget: Budget, *, is_run: bool) -> tuple[str, tuple[Check, ...]]:
+def _judged(step: Step, scope: Context, budget: Budget, *, is_run: bool) -> tuple[str, tuple[ConditionCheck, ...]]:
     """Why a step was offered, or passed over, in words and in particular."""
     if not step.run_condition:
         return NO_CONDITION, ()
@@ -357,7 +357,7 @@ class _Ahead:
     def go(self, done: Collection[str], iterating: Iterating = NOT_ITERATING) -> list[str]:
         """Complete whatever comes next until nothing does; the instances, in order."""
         path: list[str] = []
-        walk = walk_on(self._workflow, done, self._context, self._budget, extents=self._extents, iterating=iterating)
+        walk = walk_ahead(self._workflow, done, self._context, self._budget, extents=self._extents, iterating=iterating)
         for found in walk:
             self.warnings += [warning for warning in found.warnings if warning not in self.warnings]
             for skip in found.skipped:
@@ -400,7 +400,7 @@ class _Ahead:
                 because = "its loop was not entered" if depth else rest
                 yield Reason(id=step.id, title=step.title, fate=Fate.NOT_REACHED, because=because, depth=depth)
 
-    def _extent(self, step: LoopStep) -> tuple[str, tuple[Check, ...]]:
+    def _extent(self, step: LoopStep) -> tuple[str, tuple[ConditionCheck, ...]]:
         """How often a loop goes round, as far as that is known, and the values that decide it."""
         loop = step.loop
         if loop.condition is not None:
@@ -416,7 +416,11 @@ class _Ahead:
 
 
 def _loop(
-    step: LoopStep, known: list[Reason], inside: list[Reason], extent: tuple[str, tuple[Check, ...]], depth: int
+    step: LoopStep,
+    known: list[Reason],
+    inside: list[Reason],
+    extent: tuple[str, tuple[ConditionCheck, ...]],
+    depth: int,
 ) -> Iterator[Reason]:
     """A loop: as the journal tells it; or as its body does, which is all that a walk ahead knows."""
     how, checks = extent

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from workflowlookup.errors import InvalidParams
-from workflowlookup.language.document import is_sound
+from workflowlookup.language.document import is_valid_document
 from workflowlookup.runs.events import Record, Started
 from workflowlookup.runs.exchange import replay
 from workflowlookup.runs.run import Run, hash_of
@@ -31,7 +31,7 @@ def read_foreign(run_id: str, records: Sequence[Record]) -> Run:
     if not isinstance(started, Started):
         raise InvalidParams(f"run '{run_id}' does not begin with its start")
     document = bytes(started.document)
-    if hash_of(document) != started.hash or not is_sound(msgspec.json.decode(document)):
+    if hash_of(document) != started.hash or not is_valid_document(msgspec.json.decode(document)):
         raise InvalidParams(f"the document of run '{run_id}' is not what it was when the run was started")
     time = 0
     for record in records:

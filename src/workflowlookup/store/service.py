@@ -180,7 +180,7 @@ class Runs:
 
         with _repeatable():
             run = self._move(run_id, by, decide)
-        if isinstance(run.judged, OutputRefused) and run.judged.key == key:
+        if isinstance(run.last_submission, OutputRefused) and run.last_submission.key == key:
             self._refusals[run_id] = run.submissions[key]
         return run
 
@@ -189,7 +189,7 @@ class Runs:
     ) -> OutputAccepted | OutputRefused | None:
         """The verdict on a submission that was sent before, if the run has gone on since."""
         key = submission_key(step_id, output, changes)
-        is_last = run.judged is not None and run.judged.key == key
+        is_last = run.last_submission is not None and run.last_submission.key == key
         sequence = 0 if is_last else run.submissions.get(key, 0)
         event = self.journal.read(run.id, sequence - 1, 1)[0].event if sequence else None
         return event if isinstance(event, OutputAccepted | OutputRefused) else None
@@ -198,7 +198,7 @@ class Runs:
         """Whether an output that was refused before is a new attempt: its refusal was answered."""
         if run.waiting_for is not Waiting.OUTPUT or run.current != step_id:
             return False
-        is_last = run.judged is not None and run.judged.key == key
+        is_last = run.last_submission is not None and run.last_submission.key == key
         return not is_last or self._refusals.get(run.id) == run.submissions[key]
 
     def supply(self, run_id: str, loop_id: str, changes: Context, *, by: str = "") -> Run:

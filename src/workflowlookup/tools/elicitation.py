@@ -103,7 +103,7 @@ def question_key(run: Run) -> str:
 
 def may_elicit(services: Services, run: Run, caller: Caller) -> bool:
     """Whether the person is asked through the client."""
-    whose = run.who_confirms(services.confirmation)
+    whose = run.required_confirmer(services.confirmation)
     can_show = caller.supports_elicitation and all(field.is_flat for field in fields_of(run, Budget()))
     return whose != "agent" and can_show and services.access.may_confirm(whose)
 
@@ -125,7 +125,7 @@ def elicit_confirmation(services: Services, run: Run, caller: Caller) -> Run | E
     The run as it is now, when the question was answered elsewhere meanwhile.
     """
     now = services.runs.get(run.id)
-    if now.question_id != run.question_id or now.asked is None:
+    if now.question_id != run.question_id or now.open_question is None:
         return now
     key = question_key(now)
     said: Mapping[str, Any] | None = caller.answers.get(key)

@@ -50,12 +50,12 @@ def answer(services: Services, run: Run, caller: Caller, earlier: Verdict | None
     reply: dict[str, Json] = {"runId": run.id, "state": run.state, "progress": progress}
     if run.waiting_for is not None:
         reply["waitingFor"] = run.waiting_for
-    if run.judged is not None:
-        reply["verdict"] = _verdict(run.judged)
-    if isinstance(run.judged, OutputRefused):
+    if run.last_submission is not None:
+        reply["verdict"] = _verdict(run.last_submission)
+    if isinstance(run.last_submission, OutputRefused):
         reply["attempts"] = run.attempts
-        if run.judged.missing:
-            reply["missing"] = run.judged.missing
+        if run.last_submission.missing:
+            reply["missing"] = run.last_submission.missing
     if run.waiting_for is Waiting.OUTPUT:
         reply |= _step(run, budget)
         reply["next"] = _next_for_output(run)
@@ -70,8 +70,8 @@ def answer(services: Services, run: Run, caller: Caller, earlier: Verdict | None
         reply |= _at_work(services, run)
     else:
         reply |= _end(run)
-    if isinstance(run.judged, OutputAccepted) and run.judged.warnings:
-        reply["warnings"] = [*run.judged.warnings, *reply.get("warnings", ())]
+    if isinstance(run.last_submission, OutputAccepted) and run.last_submission.warnings:
+        reply["warnings"] = [*run.last_submission.warnings, *reply.get("warnings", ())]
     return reply
 
 
@@ -140,14 +140,14 @@ def _verdict(judged: Verdict) -> dict[str, Json]:
 
 def _step(run: Run, budget: Budget) -> dict[str, Json]:
     reply = tell(run.workflow, run.offered, budget)
-    if isinstance(run.judged, OutputRefused):
+    if isinstance(run.last_submission, OutputRefused):
         reply.pop("missing", None)  # the refusal has named them, with those that the step should have produced
     return reply
 
 
 def _next_for_output(run: Run) -> str:
     submit = f"call workflow_submit with runId '{run.id}', stepId '{run.current}'"
-    if isinstance(run.judged, OutputRefused):
+    if isinstance(run.last_submission, OutputRefused):
         most = run.step.max_attempts
         left = "" if most is None else f" Attempts left: {most - run.attempts}."
         advice = f"Fix what verdict says, then {submit} and the whole output again.{left}"
@@ -172,7 +172,7 @@ def _next_for_context(run: Run) -> str:
 
 def _next_for_confirmation(services: Services, run: Run, caller: Caller, budget: Budget) -> str:
     status = f"call workflow_status with runId '{run.id}'"
-    if not services.access.may_confirm(run.who_confirms(services.confirmation)):
+    if not services.access.may_confirm(run.required_confirmer(services.confirmation)):
         return f"Your token may not answer this. {_tell_user(services, run)} Then {status}."
     if may_elicit(services, run, caller):
         again = f"call workflow_submit with runId '{run.id}', stepId '{run.current}' and confirmed true"
@@ -185,7 +185,7 @@ def _next_for_confirmation(services: Services, run: Run, caller: Caller, budget:
         if run.dismissals:
             how = "The person has not answered. To show them the form again"
         return f"{how}, {again}. {_or_terminal(services, run)}"
-    if run.who_confirms(services.confirmation) == "person":
+    if run.required_confirmer(services.confirmation) == "person":
         return f"{only_a_person(services, run)} When they have, {status}."
     fields = ", ".join(field.name for field in fields_of(run, budget))
     values = f", what they chose for {fields} as answers" if fields else ""

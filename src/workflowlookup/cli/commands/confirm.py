@@ -7,7 +7,7 @@ from workflowlookup.cli.confirmation import ask_for_decision
 from workflowlookup.cli.output import write, write_hint
 from workflowlookup.cli.run_display import standing
 from workflowlookup.cli.services import find_run, open_services, person, write_run
-from workflowlookup.runs.checks import refuse_unless_asked
+from workflowlookup.runs.checks import refuse_unless_question_open
 from workflowlookup.settings import Settings, command_line
 
 
@@ -23,7 +23,7 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     services = open_services(settings)
     runs = services.runs
     before = runs.get(find_run(runs, options.run))
-    refuse_unless_asked(before)
+    refuse_unless_question_open(before)
     everything = command_line(settings, "run", "show", before.id)
     decision = ask_for_decision(before, command=everything, denies=options.deny, note=options.note)
     after = before if decision is None else decision.store(runs, before, by=person())

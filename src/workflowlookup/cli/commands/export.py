@@ -10,7 +10,7 @@ from workflowlookup.errors import StorageError
 from workflowlookup.language.text import plural
 from workflowlookup.logs import audit
 from workflowlookup.runs.events import Record
-from workflowlookup.runs.exchange import as_line
+from workflowlookup.runs.exchange import json_line
 from workflowlookup.runs.report import report
 from workflowlookup.settings import Settings
 
@@ -45,7 +45,7 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
 
 
 def _lines(run_id: str, records: Sequence[Record]) -> str:
-    return "".join(as_line(run_id, record) for record in records)
+    return "".join(json_line(run_id, record) for record in records)
 
 
 EXAMPLES = """\

@@ -12,7 +12,7 @@ from workflowlookup.errors import InvalidParams, StorageError, WorkflowLookupErr
 from workflowlookup.language.text import plural
 from workflowlookup.logs import audit
 from workflowlookup.runs.events import Event, Record, Started
-from workflowlookup.runs.exchange import Line
+from workflowlookup.runs.exchange import ExportedRecord
 from workflowlookup.settings import Settings
 
 
@@ -51,7 +51,7 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
 
 def _parse(data: bytes, path: str) -> dict[str, list[Record]]:
     """By run, in the order of the file. Raises `InvalidParams` with the line that is wrong."""
-    decoder = msgspec.json.Decoder(Line)
+    decoder = msgspec.json.Decoder(ExportedRecord)
     found: dict[str, list[Record]] = {}
     for number, text in enumerate(data.split(b"\n"), 1):
         if not text.strip():

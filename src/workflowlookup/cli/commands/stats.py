@@ -11,7 +11,7 @@ from workflowlookup.errors import RunStateError, StorageError
 from workflowlookup.language.schemas import suggest
 from workflowlookup.language.text import plural
 from workflowlookup.runs.report import duration
-from workflowlookup.runs.statistics import Figures, StepFigures, Tally
+from workflowlookup.runs.statistics import StepStatistics, Tally, WorkflowStatistics
 from workflowlookup.settings import Settings
 from workflowlookup.store.journal import Query
 
@@ -39,7 +39,7 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     return 0
 
 
-def _figures(options: argparse.Namespace, settings: Settings) -> list[Figures]:
+def _figures(options: argparse.Namespace, settings: Settings) -> list[WorkflowStatistics]:
     """By workflow and version, those with the latest run first."""
     runs = make_services(settings).runs
     tallies: dict[tuple[str, str], Tally] = {}
@@ -52,7 +52,7 @@ def _figures(options: argparse.Namespace, settings: Settings) -> list[Figures]:
             except (RunStateError, StorageError) as refusal:
                 complain(f"run {summary.id} is left out: {refusal.remedy}")
             tick()
-    return [figures for tally in tallies.values() if (figures := tally.figures()) is not None]
+    return [figures for tally in tallies.values() if (figures := tally.statistics()) is not None]
 
 
 def _nothing(options: argparse.Namespace, settings: Settings) -> str:
@@ -64,7 +64,7 @@ def _nothing(options: argparse.Namespace, settings: Settings) -> str:
     )
 
 
-def _write(figures: Figures) -> None:
+def _write(figures: WorkflowStatistics) -> None:
     states = ", ".join(f"{count} {state}" for state, count in sorted(figures.states.items()))
     usual = "" if figures.median_time is None else f"; usually {duration(figures.median_time)}"
     write()
@@ -77,7 +77,7 @@ def _write(figures: Figures) -> None:
     write_records([_row(step) for step in figures.steps], COLUMNS, fewer=FEWER_COLUMNS, below=NARROW)
 
 
-def _row(step: StepFigures) -> dict[str, str]:
+def _row(step: StepStatistics) -> dict[str, str]:
     return {
         "step": f"{'· ' * step.depth}{step.id}",
         "reached": str(step.reached or "-"),

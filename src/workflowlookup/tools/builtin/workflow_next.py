@@ -7,10 +7,10 @@ import msgspec
 from msgspec import Meta
 
 from workflowlookup.errors import StepNotFound
-from workflowlookup.language.contract import Need, forgotten, how_to_send, need_of_loop, unmet
+from workflowlookup.language.contract import Need, how_to_send, missing_product_warnings, need_of_loop, unmet
 from workflowlookup.language.guidance import Guidance, guide, warn_of_unset
 from workflowlookup.language.model import Workflow
-from workflowlookup.language.navigation import MAX_SKIPPED, Next, explain_skip, find_step, next_step
+from workflowlookup.language.navigation import MAX_SKIPPED, NextStep, explain_skip, find_step, next_step
 from workflowlookup.language.patterns import Budget
 from workflowlookup.language.schemas import suggest
 from workflowlookup.language.values import Json
@@ -45,18 +45,18 @@ def handle(services: Services, arguments: NextArguments, _: Caller) -> Result:
     return answer(workflow, found, arguments.completed_steps, budget)
 
 
-def answer(workflow: Workflow, found: Next, completed: Iterable[str], budget: Budget) -> dict[str, Json]:
+def answer(workflow: Workflow, found: NextStep, completed: Iterable[str], budget: Budget) -> dict[str, Json]:
     reply = tell(workflow, found, budget)
     reply["isComplete"] = found.is_complete
     reply["progress"] = _progress(workflow, found)
     if found.is_complete and found.skipped:
         reply["skipped"] = [explain_skip(skip) for skip in found.skipped[:MAX_SKIPPED]]
-    if unset := forgotten(workflow, completed, found.context, reply.get("missing", ())):
+    if unset := missing_product_warnings(workflow, completed, found.context, reply.get("missing", ())):
         reply["warnings"] = (*reply.get("warnings", ()), *unset)
     return reply
 
 
-def tell(workflow: Workflow, found: Next, budget: Budget) -> dict[str, Json]:
+def tell(workflow: Workflow, found: NextStep, budget: Budget) -> dict[str, Json]:
     """The step and its guidance, what the context lacks for it, and warnings."""
     if found.need is not None:
         return tell_need(workflow, found.instance_id, need_of_loop(workflow, found.need), found.warnings)
@@ -93,7 +93,7 @@ def tell_need(workflow: Workflow, loop_id: str, need: Need, warnings: Sequence[s
     return {**reply, "warnings": warnings} if warnings else reply
 
 
-def _progress(workflow: Workflow, found: Next) -> dict[str, Json]:
+def _progress(workflow: Workflow, found: NextStep) -> dict[str, Json]:
     """How many steps are done, and of how many as far as that is known: loops and conditions decide it on the way."""
     if found.is_complete:
         return {"completed": found.completed, "total": found.completed}

@@ -93,11 +93,11 @@ def _remote(services: Services, run: "Run") -> dict[str, Json]:
         step = find_step(run.workflow, step_id)
         return step.call if isinstance(step, PromptStep) and isinstance(step.call, WorkflowCall) else None
 
-    places = (run.current, *reversed(run.remotes), *run.workflow.steps)  # the call under way, the last one, any
+    places = (run.current, *reversed(run.remote_ids), *run.workflow.steps)  # the call under way, the last one, any
     step_id, call = next(((place, call) for place in places if place and (call := call_at(place))), ("", None))
     if call is None:
         return {}
-    known = {"runId": run.remotes[step_id]} if run.remotes.get(step_id) else {}
+    known = {"runId": run.remote_ids[step_id]} if run.remote_ids.get(step_id) else {}
     remote = {"provider": call.provider, "workflowId": call.workflow, **known}
     workflows = services.workflows
     can = workflows.abilities(call.provider) if workflows is not None else None
@@ -108,13 +108,13 @@ def _remote(services: Services, run: "Run") -> dict[str, Json]:
 
 def _newer(services: Services, run: "Run") -> dict[str, Json]:
     """The version in the library, when it is another document than the one that the run keeps."""
-    from workflowlookup.runs.run import kept_document  # noqa: PLC0415
+    from workflowlookup.runs.run import encode_document  # noqa: PLC0415
 
     try:
         workflow = services.catalog.get(run.workflow.id)
     except WorkflowLookupError:  # gone or broken: nothing that the run could be started anew with
         return {}
-    return {} if kept_document(workflow)[1] == run.hash else {"newerVersion": workflow.version}
+    return {} if encode_document(workflow)[1] == run.hash else {"newerVersion": workflow.version}
 
 
 def _in_brief(record: "Record") -> dict[str, Json]:

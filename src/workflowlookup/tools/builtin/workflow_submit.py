@@ -45,7 +45,7 @@ def handle(services: Services, arguments: SubmitArguments, caller: Caller) -> Ou
     earlier = None
     if (run := answered_run(services, arguments.run_id, caller)) is not None:
         moved: Run | Elicitation = run  # what the call brought is stored: it is not sent a second time
-        if run.asked is not None:
+        if run.open_question is not None:
             moved = elicit_confirmation(services, run, caller)
     elif arguments.confirmed is not None:
         moved = _relay(services, arguments, caller)
@@ -63,9 +63,11 @@ def _answer_or_ask(services: Services, run: "Run", caller: Caller, earlier: "Ver
     from workflowlookup.tools.elicitation import elicit_confirmation, has_answer, may_elicit  # noqa: PLC0415
     from workflowlookup.tools.run_answers import answer  # noqa: PLC0415
 
-    if run.asked is not None:  # a repeated call finds the run at its first question, which may be answered by now
+    if (
+        run.open_question is not None
+    ):  # a repeated call finds the run at its first question, which may be answered by now
         run = services.runs.get(run.id)
-    if run.asked is None or not may_elicit(services, run, caller) or has_answer(run, caller):
+    if run.open_question is None or not may_elicit(services, run, caller) or has_answer(run, caller):
         return answer(services, run, caller, earlier)
     moved = elicit_confirmation(services, run, caller)
     return moved if isinstance(moved, Elicitation) else answer(services, moved, caller, earlier)
@@ -89,10 +91,10 @@ def _relay(services: Services, arguments: SubmitArguments, caller: Caller) -> "R
 
     runs, run_id, step = services.runs, arguments.run_id, arguments.step_id
     run = runs.get(run_id)
-    is_open = run.asked is not None and run.current == step
+    is_open = run.open_question is not None and run.current == step
     if is_open and may_elicit(services, run, caller):
         return elicit_confirmation(services, run, caller)
-    if run.who_confirms(services.confirmation) == "person":
+    if run.required_confirmer(services.confirmation) == "person":
         reason = only_a_person(services, run) if is_open else "Only a person may confirm here, not an agent."
         raise RunStateError(reason, runId=run_id, state=run.state, stepId=step)
     note, by = arguments.note or "", caller.name
