@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from workflowlookup.runs.run import Run
     from workflowlookup.store.journal import Journal
     from workflowlookup.store.pool import JournalPool
-    from workflowlookup.store.replica_bus import Neighbours
+    from workflowlookup.store.replica_bus import ReplicaBus
     from workflowlookup.store.service import Runs
     from workflowlookup.store.sessions import ConsoleSessions
     from workflowlookup.store.tokens import Tokens
@@ -158,15 +158,15 @@ def make_tokens(settings: Settings, journal: "Journal | None" = None) -> "Tokens
     return Tokens(journal or make_journal(settings), required=required)
 
 
-def make_neighbours(
+def make_replica_bus(
     settings: Settings, wake: Callable[[], None], journal: "Journal | None" = None
-) -> "Neighbours | None":
+) -> "ReplicaBus | None":
     """What the servers at one journal tell each other; None for a kind of journal that has no replicas."""
     if not JournalUrl(settings.journal).kind.has_replicas:
         return None
-    from workflowlookup.store.replica_bus import Neighbours  # noqa: PLC0415 - only where there are replicas
+    from workflowlookup.store.replica_bus import ReplicaBus  # noqa: PLC0415 - only where there are replicas
 
-    return Neighbours(functools.partial(make_journal, settings), wake, journal)
+    return ReplicaBus(functools.partial(make_journal, settings), wake, journal)
 
 
 def _nobody_waits() -> None:
@@ -195,16 +195,16 @@ def make_services(
     settings: Settings,
     wake: Callable[[], None] = _nobody_waits,
     live: Live | None = None,
-    neighbours: "Neighbours | None" = None,
+    replica_bus: "ReplicaBus | None" = None,
     journal: "Journal | None" = None,
 ) -> "ServerServices":
     """What the tools need. `wake` wakes the transport, from any thread, when there may be something to tell; `live`
     has the settings as they are now, and a server has it: a command leaves the calls of runs to one, unless it asks.
-    `neighbours` are the other servers at the same database, `journal` is used if it is open already.
+    `replica_bus` are the other servers at the same database, `journal` is used if it is open already.
     """
     from workflowlookup.tools.contract import ServerServices  # noqa: PLC0415
 
-    parts = _Parts(settings, wake, live or Live(settings), neighbours, journal, is_server=live is not None)
+    parts = _Parts(settings, wake, live or Live(settings), replica_bus, journal, is_server=live is not None)
     parts.services = ServerServices(
         catalog=make_catalog(settings, is_server=live is not None),
         open_runs=lambda: parts.runs,
@@ -235,14 +235,14 @@ class _Parts:
         settings: Settings,
         wake: Callable[[], None],
         live: Live,
-        neighbours: "Neighbours | None",
+        replica_bus: "ReplicaBus | None",
         journal: "Journal | None",
         *,
         is_server: bool,
     ) -> None:
         self._settings = settings
         self._journal = journal
-        self._neighbours = neighbours
+        self._replica_bus = replica_bus
         self._is_server = is_server
         self._live = live
         self._wake = wake
@@ -306,9 +306,9 @@ class _Parts:
     def _announce(self, topic: str) -> None:
         from workflowlookup.errors import StorageError  # noqa: PLC0415 - with the first of it
 
-        if self._neighbours is not None:
+        if self._replica_bus is not None:
             try:
-                self._neighbours.announce(topic)
+                self._replica_bus.announce(topic)
             except StorageError as problem:
                 logging.getLogger(__name__).warning("other servers could not be told (%s): %s", topic, problem)
 
@@ -323,8 +323,8 @@ class _Parts:
             self.workflows.forget_names()
 
     def _look_at_settings(self, *, is_asked: bool = False) -> None:
-        if self._neighbours is not None and not is_asked:
-            self._neighbours.look()
+        if self._replica_bus is not None and not is_asked:
+            self._replica_bus.poll()
         new = self._live.look(is_asked=is_asked)
         if new is None:
             return
@@ -337,14 +337,14 @@ class _Parts:
             self.execution.follow(run)
 
     def settle(self) -> None:
-        if self._neighbours is not None:
-            self._neighbours.listeners.append(self._hear)
-            self._neighbours.start()
+        if self._replica_bus is not None:
+            self._replica_bus.listeners.append(self._hear)
+            self._replica_bus.start()
         self.execution.recover()
 
     def close(self) -> None:
-        if self._neighbours is not None:
-            self._neighbours.close()
+        if self._replica_bus is not None:
+            self._replica_bus.close()
         if "execution" in self.__dict__:
             self.execution.close()
         if "runs" in self.__dict__:
@@ -359,7 +359,7 @@ def make_connection(settings: Settings, wake: Callable[[], None] = _nobody_waits
     live = Live(settings)
     return Connection(
         ServerBackend(
-            lambda: make_services(settings, wake, live, make_neighbours(settings, wake)),
+            lambda: make_services(settings, wake, live, make_replica_bus(settings, wake)),
             tells_changes=lambda: live.settings.workflow_tools,
         )
     )
@@ -447,10 +447,10 @@ def make_asgi(
     live = Live(settings)
     pool = make_journal_pool(settings)
     journal = pool.journal
-    neighbours = make_neighbours(settings, waker.wake, journal)
+    replica_bus = make_replica_bus(settings, waker.wake, journal)
     backend = SharedBackend(
         lambda: msgspec.structs.replace(
-            make_services(settings, waker.wake, live, neighbours, journal), access=LOOPBACK
+            make_services(settings, waker.wake, live, replica_bus, journal), access=LOOPBACK
         ),
         waker.wake,
         tells_changes=lambda: live.settings.workflow_tools,
@@ -479,7 +479,7 @@ def make_asgi(
         waker,
         metrics,
         rate_limiter=rate_limiter,
-        replicas=_make_replica_sessions(settings, neighbours, journal),
+        replicas=_make_replica_sessions(settings, replica_bus, journal),
         is_traced=is_traced,
     )
     sessions = ConsoleSessions(journal)
@@ -499,16 +499,16 @@ def make_asgi(
 
 
 def _make_replica_sessions(
-    settings: Settings, neighbours: "Neighbours | None", journal: "Journal"
+    settings: Settings, replica_bus: "ReplicaBus | None", journal: "Journal"
 ) -> "ReplicaSessions | None":
-    """Sessions that other servers can go on with; None where there are no others."""
-    if neighbours is None:
+    """StoredSessions that other servers can go on with; None where there are no others."""
+    if replica_bus is None:
         return None
-    from workflowlookup.store.sessions import Sessions  # noqa: PLC0415
+    from workflowlookup.store.sessions import StoredSessions  # noqa: PLC0415
     from workflowlookup.transport.http.replicas import ReplicaSessions  # noqa: PLC0415
 
-    store = Sessions(journal, settings.idle_seconds)
-    return ReplicaSessions(store, neighbours, settings.idle_seconds)
+    store = StoredSessions(journal, settings.idle_seconds)
+    return ReplicaSessions(store, replica_bus, settings.idle_seconds)
 
 
 def _make_pages(

@@ -72,7 +72,7 @@ def test_every_tool_is_called_here():
 @pytest.mark.parametrize("who", NOBODY)
 def test_nobody_gets_anything_without_a_good_token(house, who):
     client = house.client(who)
-    before = {one.id: one.sequence for one in house.world.runs.every()}
+    before = {one.id: one.sequence for one in house.world.runs.all_summaries()}
     messages = [
         *(call(name, arguments) for name, arguments in CALLS.items()),
         *(modern(method, params) for method, params in OTHERS.items()),
@@ -97,7 +97,7 @@ def test_nobody_gets_anything_without_a_good_token(house, who):
         assert reply.headers["www-authenticate"] == f'Bearer realm="workflowlookup"{error}'
         assert reply.headers["cache-control"] == "no-store"
         assert "docs" not in reply.text
-    assert {one.id: one.sequence for one in house.world.runs.every()} == before
+    assert {one.id: one.sequence for one in house.world.runs.all_summaries()} == before
 
 
 @pytest.mark.parametrize("header", WRONG.values(), ids=WRONG.keys())

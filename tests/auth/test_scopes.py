@@ -40,7 +40,7 @@ def person_only(tmp_path):
 @pytest.mark.parametrize("name", NAMES)
 def test_each_scope_is_a_word_of_its_own(world, scope, name):
     (method, params), needed = NEEDED[name]
-    before = {one.id: one.sequence for one in world.runs.every()}
+    before = {one.id: one.sequence for one in world.runs.all_summaries()}
 
     reply = world.connect(caller(scope)).ask(method, params)
 
@@ -48,7 +48,7 @@ def test_each_scope_is_a_word_of_its_own(world, scope, name):
         assert "result" in reply
         return
     assert reply["error"] == {"code": -32011, "message": "Not allowed", "data": {"scope": needed}}
-    assert {one.id: one.sequence for one in world.runs.every()} == before
+    assert {one.id: one.sequence for one in world.runs.all_summaries()} == before
 
 
 def test_a_refusal_by_tools_call_is_a_result_that_says_what_it_takes(world):

@@ -68,7 +68,7 @@ def test_only_a_hash_of_it_is_kept(tokens):
 
     assert secret not in repr(rows)
     assert secret[11:] not in repr(rows)
-    assert secret not in repr(made) + repr(tokens.every()) + repr(vars(tokens))
+    assert secret not in repr(made) + repr(tokens.all_tokens()) + repr(vars(tokens))
     assert "hash" not in Token.__struct_fields__
 
 
@@ -90,7 +90,7 @@ def test_it_is_refused_from_the_moment_at_which_it_expires(make, tokens):
     make.clock.now += 1
     assert tokens.find(secret) is None
     assert tokens.find(for_ever) is not None
-    assert [token.state(make.clock.now) for token in tokens.every() if token.name == "ci-bot"] == ["expired"]
+    assert [token.state(make.clock.now) for token in tokens.all_tokens() if token.name == "ci-bot"] == ["expired"]
 
 
 def test_a_replica_refuses_what_another_one_revoked(make, tokens):
@@ -101,7 +101,7 @@ def test_a_replica_refuses_what_another_one_revoked(make, tokens):
     tokens.revoke("ci-bot")
 
     assert other.find(secret) is None
-    assert [token.state(make.clock.now) for token in other.every()] == ["revoked"]
+    assert [token.state(make.clock.now) for token in other.all_tokens()] == ["revoked"]
     with pytest.raises(TokenProblem, match="no token that is not revoked"):
         other.revoke("ci-bot")
 
@@ -143,7 +143,7 @@ def test_of_many_who_make_the_same_one_is_the_first(make):
 
     journal = make()._journal
     place = getattr(journal, "path", None) or journal._url
-    make().every()
+    make().all_tokens()
     threads = [threading.Thread(target=create_at_once) for _ in range(6)]
     for thread in threads:
         thread.start()
@@ -170,7 +170,7 @@ def test_of_many_who_make_the_same_one_is_the_first(make):
 def test_what_cannot_be_meant_is_refused(tokens, wrong, told):
     with pytest.raises(TokenProblem, match=told):
         create(tokens, **wrong)
-    assert tokens.every() == []
+    assert tokens.all_tokens() == []
 
 
 def test_a_token_counts_for_a_minute_of_an_outage_and_no_longer(postgres, monkeypatch):

@@ -23,7 +23,7 @@ from workflowlookup.providers.config import Plan, ProviderConfig
 from workflowlookup.providers.definition import Definition
 from workflowlookup.providers.discovery import Discovered
 from workflowlookup.store import runs_view
-from workflowlookup.store.journal import SetAside
+from workflowlookup.store.journal import DamagedJournal
 from workflowlookup.store.runs_view import JournalWatch, RunsView
 from workflowlookup.store.service import Runs
 from workflowlookup.tools.builtin import BUILTIN_TOOLS, workflow_refresh, workflow_search
@@ -185,8 +185,8 @@ def test_where_a_document_lies_is_for_administrators_of_everything(make_world, a
 )
 def test_of_a_damaged_journal_callers_hear_what_is_theirs(make_world, monkeypatch, access, told):
     world = make_world()
-    aside = SetAside(file="/srv/runs.sqlite.corrupt-1", outcome="4 of 5 runs", details=("secret-plan",))
-    monkeypatch.setattr(world.runs.journal, "set_aside", lambda: [aside])
+    aside = DamagedJournal(file="/srv/runs.sqlite.corrupt-1", outcome="4 of 5 runs", details=("secret-plan",))
+    monkeypatch.setattr(world.runs.journal, "damaged_journals", lambda: [aside])
     client = world.connect(access)
 
     refusal = client.result("tools/call", {"name": "workflow_status", "arguments": {"runId": "no-such-run"}})
@@ -295,13 +295,13 @@ SERVER_ONLY = {
         *(
             "offer",
             "at_work",
-            "left_running",
-            "damaged",
+            "runs_to_stop",
+            "damaged_runs",
             "after",
-            "every",
+            "all_summaries",
             "heads",
-            "take_in",
-            "adopt",
+            "import_run",
+            "store_import",
             "delete",
             "purge",
             "close",

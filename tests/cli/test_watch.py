@@ -16,7 +16,7 @@ from support.make import document, step, write
 from support.warm import Popen
 from workflowlookup.cli.commands.validate import Checked
 from workflowlookup.cli.commands.watch import _redraw, _saves
-from workflowlookup.library.changes import Polling
+from workflowlookup.library.changes import PollingWatcher
 
 SOUND = document(step(validationCriteria=["."]))
 
@@ -162,7 +162,7 @@ def test_a_directory_that_is_removed_and_made_again_is_watched_again(watch: Watc
 
 
 def test_where_the_kernel_tells_nothing_it_is_looked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workflowlookup.cli.commands.watch.best_changes", Polling)
+    monkeypatch.setattr("workflowlookup.cli.commands.watch.make_change_watcher", PollingWatcher)
     saves = _saves([str(tmp_path)])
 
     assert list(next(saves)) == []

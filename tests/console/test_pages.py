@@ -308,6 +308,6 @@ def test_a_run_that_was_imported_says_from_where(empty, visit):
     run = empty.runs.start(build(document(step("one"))), {}, {})
     records = empty.runs.history(run.id)
     empty.runs.delete(run.id)
-    empty.runs.take_in(run.id, records, "from-elsewhere.jsonl")
+    empty.runs.import_run(run.id, records, "from-elsewhere.jsonl")
 
     assert "from-elsewhere.jsonl" in visit(empty).get(f"/runs/{run.id}").text

@@ -14,7 +14,7 @@ from workflowlookup.runs import advance, server_calls
 from workflowlookup.runs.draft import Moment
 from workflowlookup.runs.run import State
 from workflowlookup.runs.server_calls import CallFailure
-from workflowlookup.store.journal import READ_BYTES, Announcement, Conflict, Mark, Query, Token, summarise
+from workflowlookup.store.journal import READ_BYTES, Announcement, Conflict, Revision, RunQuery, Token, summarise
 from workflowlookup.store.journal_url import JournalUrl
 from workflowlookup.store.postgres import PostgresJournal
 from workflowlookup.store.service import Runs
@@ -77,7 +77,7 @@ def test_what_no_id_can_hold_is_asked_for_and_not_found(journal):
     begin(journal)
 
     assert (journal.head("r1\0"), journal.workflow_of("\0"), journal.read("r\x001")) == (None, None, [])
-    assert journal.summaries(Query(workflow_id="\0")) == []
+    assert journal.summaries(RunQuery(workflow_id="\0")) == []
 
 
 def test_a_document_is_stored_once_for_all_its_runs(journal):
@@ -107,7 +107,7 @@ def test_a_run_is_begun_once(store, journal):
         begin(store.open(), time=5_000)
 
     assert journal.read("r1") == first.records
-    assert [line.started for line in journal.summaries(Query())] == [1_000]
+    assert [line.started for line in journal.summaries(RunQuery())] == [1_000]
 
 
 def test_an_append_is_stored_whole_or_not_at_all(journal):
@@ -119,7 +119,7 @@ def test_an_append_is_stored_whole_or_not_at_all(journal):
         journal.append("r1", run.sequence, twice, summarise(draft.run))
 
     assert (journal.head("r1"), len(journal.read("r1"))) == (run.sequence, run.sequence)
-    assert journal.summaries(Query())[0] == summarise(run)
+    assert journal.summaries(RunQuery())[0] == summarise(run)
     journal.append("r1", run.sequence, draft.records, summarise(draft.run))
     assert journal.head("r1") == draft.run.sequence
 
@@ -190,7 +190,7 @@ def many(journal):
     ids=repr,
 )
 def test_runs_are_listed_the_last_started_first(many, query, expected):
-    assert [line.id for line in many.summaries(Query(**query))] == expected
+    assert [line.id for line in many.summaries(RunQuery(**query))] == expected
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_runs_are_listed_by_patterns_of_workflows(journal, patterns, expected):
     for time, name in enumerate(("docs-b", "docs_a", "docsxa"), 1):
         begin(journal, f"run-{name}", time=time, workflow=build(document(step("one"), identifier=name)))
 
-    found = journal.summaries(Query(workflows=patterns))
+    found = journal.summaries(RunQuery(workflows=patterns))
 
     assert sorted(summary.workflow_id for summary in found) == expected
     assert [journal.workflow_of(summary.id) for summary in found] == [summary.workflow_id for summary in found]
@@ -219,7 +219,7 @@ def test_runs_are_listed_by_patterns_of_workflows(journal, patterns, expected):
 def test_a_line_about_a_run_says_what_the_run_says(journal):
     run = submit(journal, begin(journal).run).run
 
-    assert journal.summaries(Query()) == [summarise(run)]
+    assert journal.summaries(RunQuery()) == [summarise(run)]
 
 
 def test_runs_are_overdue_after_their_deadline_and_not_when_they_are_over(journal):
@@ -260,11 +260,11 @@ def test_runs_at_work_are_known_the_one_that_waits_longest_first(journal):
 def test_a_call_that_was_left_running_is_known_until_it_is_said_what_became_of_it(store, journal):
     run = call(journal, "a")
     run = store_draft(journal, run, server_calls.begin_call(run, Moment(time=2_000)))
-    assert journal.left_running() == []
+    assert journal.runs_to_stop() == []
     run = store_draft(journal, run, advance.cancel(run, Moment(time=3_000)))
-    assert store.open().left_running() == ["a"]
+    assert store.open().runs_to_stop() == ["a"]
     store_draft(journal, run, server_calls.stop_call(run, False, "It may still be running.", Moment(time=4_000)))
-    assert journal.left_running() == []
+    assert journal.runs_to_stop() == []
 
 
 def test_events_of_calls_are_read_as_they_were_stored(journal):
@@ -318,7 +318,7 @@ def test_nothing_is_appended_to_another_run_of_the_same_id(journal):
         submit(journal, old)
 
     assert journal.read("r1") == new.records
-    assert journal.mark("r1") == Mark(new.run.sequence, 1_001, new.run.hash)
+    assert journal.revision("r1") == Revision(new.run.sequence, 1_001, new.run.hash)
 
 
 def test_purging_takes_what_is_over_and_old(many):
@@ -326,7 +326,7 @@ def test_purging_takes_what_is_over_and_old(many):
     assert many.purge(before=6_001) == 1
     assert many.head("over") is None
     assert many.query("SELECT COUNT(*) FROM events WHERE run = 'over'") == [(0,)]
-    assert len(many.summaries(Query())) == 5
+    assert len(many.summaries(RunQuery())) == 5
 
 
 def test_a_record_that_cannot_be_read_is_named(journal):
@@ -353,34 +353,34 @@ def test_it_can_be_opened_by_many_at_the_same_moment(store):
 
 def test_names_of_tools_are_kept_and_the_first_to_take_one_has_it(store):
     journal, other = store.open(), store.open()
-    journal.keep_tool_names({("p", "1"): "report", ("p", "2"): "report_2"}, [], 1_000)
+    journal.store_tool_names({("p", "1"): "report", ("p", "2"): "report_2"}, [], 1_000)
 
-    other.keep_tool_names({("q", "9"): "report", ("p", "1"): "another", ("q", "8"): "free"}, [], 2_000)
+    other.store_tool_names({("q", "9"): "report", ("p", "1"): "another", ("q", "8"): "free"}, [], 2_000)
     assert journal.tool_names() == {("p", "1"): "report", ("p", "2"): "report_2", ("q", "8"): "free"}
 
-    other.keep_tool_names({("q", "9"): "report"}, [("p", "1")], 3_000)
+    other.store_tool_names({("q", "9"): "report"}, [("p", "1")], 3_000)
     assert journal.tool_names() == {("q", "9"): "report", ("p", "2"): "report_2", ("q", "8"): "free"}
 
 
 def test_a_freed_name_is_known_with_its_time_and_who_had_it(store):
     journal, other = store.open(), store.open()
-    journal.keep_tool_names({("p", "1"): "report", ("p", "2"): "other"}, [], 1_000)
-    journal.keep_tool_names({}, [("p", "1"), ("p", "7")], 3_000)
+    journal.store_tool_names({("p", "1"): "report", ("p", "2"): "other"}, [], 1_000)
+    journal.store_tool_names({}, [("p", "1"), ("p", "7")], 3_000)
 
     assert other.freed_names(3_000) == {"report": ("p", "1")}
     assert other.freed_names(3_001) == {}
 
-    journal.keep_tool_names({("p", "1"): "report"}, [], 4_000)
-    journal.keep_tool_names({}, [("p", "1")], 5_000)
+    journal.store_tool_names({("p", "1"): "report"}, [], 4_000)
+    journal.store_tool_names({}, [("p", "1")], 5_000)
     assert other.freed_names(4_000) == {"report": ("p", "1")}
 
 
 def test_what_a_provider_listed_is_remembered(store):
     journal, other = store.open(), store.open()
-    journal.remember("p", "settings", "[]")
-    journal.remember("p", "others", '["ä"]')
+    journal.store_provider_listing("p", "settings", "[]")
+    journal.store_provider_listing("p", "others", '["ä"]')
 
-    assert other.remembered() == {"p": ("others", '["ä"]')}
+    assert other.provider_listings() == {"p": ("others", '["ä"]')}
 
 
 def test_records_are_the_same_in_both(database, tmp_path):
@@ -389,7 +389,7 @@ def test_records_are_the_same_in_both(database, tmp_path):
         submit(journal, begin(journal).run)
 
     assert msgspec.json.encode(there.read("r1")) == msgspec.json.encode(here.read("r1"))
-    assert there.summaries(Query()) == here.summaries(Query())
+    assert there.summaries(RunQuery()) == here.summaries(RunQuery())
     there.close()
     here.close()
 
@@ -402,7 +402,7 @@ def test_runs_of_a_state_are_found_by_an_index_and_counted_by_it(journal):
     cancelled = advance.cancel(begin(journal, "r2").run, Moment(time=3_000), "enough")
     journal.append("r2", 2, cancelled.records, summarise(cancelled.run))
 
-    assert [line.id for line in journal.summaries(Query(state="cancelled"))] == ["r2"]
+    assert [line.id for line in journal.summaries(RunQuery(state="cancelled"))] == ["r2"]
     assert journal.counts() == {"waiting": 41, "cancelled": 1}
     plan = "EXPLAIN QUERY PLAN" if isinstance(journal, SqliteJournal) else "EXPLAIN"
     if isinstance(journal, PostgresJournal):

@@ -10,7 +10,7 @@ import pytest
 
 from contract.journaling import Store, at_once, begin, call, submit
 from workflowlookup.errors import StorageError
-from workflowlookup.store.journal import Query
+from workflowlookup.store.journal import RunQuery
 from workflowlookup.store.migrations import MIGRATIONS
 from workflowlookup.store.sqlite import SqliteJournal
 
@@ -90,7 +90,7 @@ def test_a_file_that_several_find_damaged_is_set_aside_once(path, opened):
 
     assert len(list(path.parent.glob("runs.sqlite.corrupt-*[0-9]"))) == 1
     assert (1 <= len(refusals) <= 6, len(stored) + len(refusals)) == (True, 12)
-    kept = sorted(line.id for line in opened().summaries(Query()))
+    kept = sorted(line.id for line in opened().summaries(RunQuery()))
     assert kept == sorted(["r1", *stored]), "nothing went to the old file"
 
 

@@ -14,12 +14,13 @@ from workflowlookup.errors import InvalidWorkflow, NotReadYet, SecurityError, St
 from workflowlookup.library import catalog as catalog_module
 from workflowlookup.library import directory as directory_module
 from workflowlookup.library.catalog import Catalog
-from workflowlookup.library.changes import Inotify, Polling
+from workflowlookup.library.changes import InotifyWatcher, PollingWatcher
 from workflowlookup.library.directory import DirectorySource, Listing
 
 
 @pytest.fixture(
-    params=[Inotify, lambda: Polling(clock=itertools.count().__next__, share=1e9)], ids=["inotify", "polling"]
+    params=[InotifyWatcher, lambda: PollingWatcher(clock=itertools.count().__next__, share=1e9)],
+    ids=["inotify", "polling"],
 )
 def changes(request):
     """Both ways to hear of changes; polling here looks every time."""
@@ -72,7 +73,7 @@ def test_a_change_is_seen_by_the_next_question(catalog, library):
 
 
 def test_a_rewrite_of_the_same_size_at_the_same_moment_is_seen(library):
-    catalog = Catalog([DirectorySource("library", str(library))], Inotify)
+    catalog = Catalog([DirectorySource("library", str(library))], InotifyWatcher)
     path = write(library, document(name="aaaa"))
     status = path.stat()
     assert catalog.get("sample-workflow").name == "aaaa"
@@ -274,8 +275,8 @@ def test_a_hostile_file_that_is_mended_is_back(make_hostile, catalog, library, t
 
 
 def test_when_the_kernel_gives_no_more_watches_changes_are_still_seen(library, monkeypatch):
-    monkeypatch.setattr(Inotify, "_add", lambda self, directory: setattr(self, "_is_blind", True))
-    catalog = Catalog([DirectorySource("library", str(library))], Inotify)
+    monkeypatch.setattr(InotifyWatcher, "_add", lambda self, directory: setattr(self, "_is_blind", True))
+    catalog = Catalog([DirectorySource("library", str(library))], InotifyWatcher)
     assert ids(catalog) == []
 
     write(library, document())
@@ -323,7 +324,7 @@ def test_more_workflows_than_are_cached_are_all_found(library, monkeypatch):
 
 
 def test_an_overflow_of_events_loses_nothing(library):
-    catalog = Catalog([DirectorySource("library", str(library))], Inotify)
+    catalog = Catalog([DirectorySource("library", str(library))], InotifyWatcher)
     catalog.snapshot()
     for number in range(20_000):
         (library / f"{number % 50}.tmp").write_bytes(b"x")
@@ -334,7 +335,7 @@ def test_an_overflow_of_events_loses_nothing(library):
 
 def test_polling_spends_no_more_than_its_share_of_the_time():
     now = 0.0
-    polling = Polling(clock=lambda: now, share=0.1)
+    polling = PollingWatcher(clock=lambda: now, share=0.1)
     polling.take()
     now = 1.0  # the scan took a second
     polling.scanned()
@@ -386,8 +387,8 @@ def test_what_there_was_no_time_for_is_read_by_the_next_scan(library, monkeypatc
     source = DirectorySource("library", str(library))
     paths = [str(write(library, document(identifier=f"flow-{number}"))) for number in range(5)]
 
-    first = source.scan(Listing(), (), Polling(), 2)
-    second = source.scan(first, (), Polling(), 8)
+    first = source.scan(Listing(), (), PollingWatcher(), 2)
+    second = source.scan(first, (), PollingWatcher(), 8)
 
     assert list(first.files) == [*paths[:2], str(library)]
     assert f"3 documents of {library} cannot be used yet, the first is {paths[2]}" in str(

@@ -12,7 +12,7 @@ from support.make import document, settings_file, step, write
 from support.web import WebClient, WebServer
 from upstream.upstreams import McpUpstream
 from workflowlookup.store.postgres import PostgresJournal
-from workflowlookup.store.replica_bus import Neighbours
+from workflowlookup.store.replica_bus import ReplicaBus
 
 ASKS = {"elicitation": {}}
 PING = {"jsonrpc": "2.0", "id": 99, "method": "ping"}
@@ -322,16 +322,16 @@ def test_a_lost_connection_is_made_up_for(pair, connect, kept):
 def test_one_that_was_deaf_for_too_long_looks_at_everything(database):
     """What was said is forgotten after a while; that something was said is not."""
     heard = []
-    one, other = (Neighbours(lambda: PostgresJournal(database), lambda: None) for _ in range(2))
+    one, other = (ReplicaBus(lambda: PostgresJournal(database), lambda: None) for _ in range(2))
     other.listeners.append(lambda topic, _: heard.append(topic))
     other.start()
-    other.look()
+    other.poll()
     for topic in ("a", "b", "c"):
         one.announce(topic)
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute("DELETE FROM workflowlookup.news WHERE topic IN ('a', 'b')")
 
-    wait_until(lambda: other.look() or len(heard) == 2)
+    wait_until(lambda: other.poll() or len(heard) == 2)
 
     assert heard == ["missed", "c"]
     one.close()

@@ -11,7 +11,7 @@ import pytest
 
 from support.make import document, step, write
 from support.web import WebClient, WebServer
-from workflowlookup.store.journal import Query
+from workflowlookup.store.journal import RunQuery
 from workflowlookup.store.journal_url import JournalUrl
 
 GUIDE = Path(__file__).parents[2] / "docs" / "operations.md"
@@ -33,7 +33,7 @@ def lead(place, library, home):
 
 def read(place):
     journal = JournalUrl(place).open()
-    found = [(one.id, one.state, one.step) for one in journal.summaries(Query())], len(journal.read("kept"))
+    found = [(one.id, one.state, one.step) for one in journal.summaries(RunQuery())], len(journal.read("kept"))
     journal.close()
     return found
 

@@ -185,7 +185,7 @@ class Member:
 def wait_for_calls(journal: Journal) -> None:
     """Runs that the servers go on with by themselves are given their time."""
     end = time.monotonic() + SETTLE_SECONDS
-    while time.monotonic() < end and (journal.at_work(1) or journal.left_running()):
+    while time.monotonic() < end and (journal.at_work(1) or journal.runs_to_stop()):
         time.sleep(0.5)
 
 

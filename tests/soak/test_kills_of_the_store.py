@@ -59,7 +59,7 @@ def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def stored_in(path: Path) -> Stored:
     runs = Runs(SqliteJournal(str(path)))
     try:
-        return {summary.id: runs.journal.read(summary.id) for summary in runs.every()}
+        return {summary.id: runs.journal.read(summary.id) for summary in runs.all_summaries()}
     finally:
         runs.close()
 

@@ -12,7 +12,7 @@ from support.client import TIMEOUT
 from support.journey import folded, open_journal, read
 from support.make import document, loop, step, write
 from workflowlookup.runs.events import kind_of
-from workflowlookup.store.journal import Query
+from workflowlookup.store.journal import RunQuery
 
 RUNS, CLIENTS = (200, 8) if journey.IS_SOAK else (20, 3)
 FLOW = document(
@@ -206,5 +206,5 @@ def test_a_run_that_all_begin_at_once_is_begun_once(clients, place):
 
     assert list(replies.values()) == [replies[0]] * CLIENTS
     journal = open_journal(place)
-    assert [line.id for line in journal.summaries(Query())] == [journey.RUN]
+    assert [line.id for line in journal.summaries(RunQuery())] == [journey.RUN]
     journal.close()

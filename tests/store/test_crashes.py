@@ -17,7 +17,7 @@ from support.journey import RUN, TWO_WAYS, calls, folded, mostly_on, open_journa
 from support.make import document, loop, step, write
 from workflowlookup.runs.events import kind_of
 from workflowlookup.runs.run import fold
-from workflowlookup.store.journal import Query
+from workflowlookup.store.journal import RunQuery
 
 DOOMED = str(Path(__file__).with_name("doomed.py"))
 WAL_HEADER, FRAME_HEADER, PAGE = 32, 24, 4096
@@ -194,7 +194,7 @@ def surviving(place):
     """How many records there are; they must be whole calls."""
     journal = open_journal(place)
     try:
-        records, lines = journal.read(RUN), journal.summaries(Query())
+        records, lines = journal.read(RUN), journal.summaries(RunQuery())
         assert journal.query("PRAGMA integrity_check") == [("ok",)]
     finally:
         journal.close()

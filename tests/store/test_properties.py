@@ -20,7 +20,7 @@ from workflowlookup.runs.events import Completed
 from workflowlookup.runs.exchange import replay
 from workflowlookup.runs.run import TRANSITIONS, State, Waiting, apply, fold
 from workflowlookup.runs.server_calls import CallFailure
-from workflowlookup.store.journal import Query, summarise
+from workflowlookup.store.journal import RunQuery, summarise
 from workflowlookup.store.service import Runs
 from workflowlookup.store.sqlite import SqliteJournal
 from workflowlookup.tools.builtin import BUILTIN_TOOLS
@@ -121,7 +121,7 @@ def check(world, run_id):
         place = TRANSITIONS[place][type(record.event)]
         assert (run.state, run.waiting_for) == place
     assert (one.state is State.COMPLETED) == isinstance(records[-1].event, Completed)
-    (line,) = [line for line in world.runs[1].summaries(Query()) if line.id == run_id]
+    (line,) = [line for line in world.runs[1].summaries(RunQuery()) if line.id == run_id]
     assert line == summarise(one)
 
 
@@ -282,6 +282,6 @@ def test_whatever_drivers_agents_and_persons_do_the_run_is_where_the_table_allow
                 assert run.calling.attempt <= TOOL["retries"] + 1
             at_work = [one.id for one in runs.at_work()]
             assert at_work == (["mine"] if run.waiting_for is Waiting.CALL else [])
-            assert runs.left_running() == (["mine"] if run.needs_stop else [])
+            assert runs.runs_to_stop() == (["mine"] if run.needs_stop else [])
             assert runs.queue_position("mine") == ((1, 1) if run.state is State.QUEUED else (0, 0))
         world.close()

@@ -19,7 +19,7 @@ from support.make import document, step
 from workflowlookup.errors import RunDamaged, StorageError
 from workflowlookup.language.building import build
 from workflowlookup.store import salvage
-from workflowlookup.store.journal import Query
+from workflowlookup.store.journal import RunQuery
 from workflowlookup.store.salvage import NOT_SAVED, SHAPES
 from workflowlookup.store.service import Runs
 from workflowlookup.store.sqlite import SqliteJournal
@@ -77,12 +77,12 @@ def after_damage(path):
     runs = Runs(SqliteJournal(str(path)))
     for _ in range(2):
         with contextlib.suppress(StorageError):
-            runs.summaries(Query(limit=1_000))
+            runs.summaries(RunQuery(limit=1_000))
             [runs.journal.read(run_id) for run_id in (RUN, *OTHERS)]
             runs.journal.tool_names()
             runs.journal.query("SELECT * FROM tokens")
     whole, damaged = set(), set()
-    for summary in runs.every():
+    for summary in runs.all_summaries():
         try:
             whole.add(runs.get(summary.id).id)
         except RunDamaged:
@@ -240,7 +240,7 @@ def test_a_run_that_is_damaged_in_part_is_listed_and_nobody_goes_on_with_it(serv
 
 def test_tokens_and_names_of_tools_come_along(stored):
     journal = SqliteJournal(str(stored))
-    names, tokens = journal.tool_names(), Tokens(journal).every()
+    names, tokens = journal.tool_names(), Tokens(journal).all_tokens()
     journal.close()
     spoil(stored, 1)
 
@@ -248,7 +248,7 @@ def test_tokens_and_names_of_tools_come_along(stored):
         journal.tool_names()
 
     assert names
-    assert (journal.tool_names(), Tokens(journal).every()) == (names, tokens)
+    assert (journal.tool_names(), Tokens(journal).all_tokens()) == (names, tokens)
     journal.close()
 
 
@@ -308,9 +308,9 @@ def test_a_token_that_was_revoked_in_a_log_with_a_bad_header_stays_revoked(store
     log.write_bytes(written)
 
     with pytest.raises(StorageError):
-        tokens.every()
+        tokens.all_tokens()
 
-    assert [token.state(0) for token in tokens.every()] == ["revoked"]
+    assert [token.state(0) for token in tokens.all_tokens()] == ["revoked"]
     journal.close()
 
 

@@ -10,7 +10,7 @@ from workflowlookup.errors import InvalidParams, RunNotFound, RunStateError, Sto
 from workflowlookup.language.building import build
 from workflowlookup.runs.events import kind_of
 from workflowlookup.runs.run import State, Waiting, fold
-from workflowlookup.store.journal import Query, summarise
+from workflowlookup.store.journal import RunQuery, summarise
 from workflowlookup.store.run_cache import MAX_FOLDED, SLICE
 from workflowlookup.store.service import Runs
 from workflowlookup.store.sqlite import SqliteJournal
@@ -176,7 +176,7 @@ def test_a_deadline_is_noticed_by_whoever_looks(runs, open_runs, clock):
     assert open_runs().get(looked).state is State.FAILED
     with pytest.raises(RunStateError, match="The run is failed"):
         runs.submit(submitted, "one", "done", {})
-    assert {line.state for line in runs.summaries(Query())} == {"failed"}
+    assert {line.state for line in runs.summaries(RunQuery())} == {"failed"}
     assert kinds(runs, listed)[-1] == "failed"
 
 
@@ -248,11 +248,11 @@ def test_a_run_can_be_taken_in_from_elsewhere(runs, tmp_path):
     run = runs.submit(runs.start(TWO, {}, {}).id, "one", "long enough", {})
     elsewhere = Runs(SqliteJournal(str(tmp_path / "elsewhere.sqlite")))
 
-    assert elsewhere.adopt(run.id, runs.history(run.id)) == run
+    assert elsewhere.store_import(run.id, runs.history(run.id)) == run
     assert elsewhere.get(run.id) == run
     assert elsewhere.submit(run.id, "two", "done", {}).state is State.COMPLETED
     with pytest.raises(RunStateError, match="already"):
-        elsewhere.adopt(run.id, runs.history(run.id))
+        elsewhere.store_import(run.id, runs.history(run.id))
     elsewhere.close()
 
 
@@ -262,11 +262,11 @@ def test_what_is_no_whole_run_is_not_taken_in(runs):
     records = runs.history(runs.start(TWO, {}, {}).id)
     forged = msgspec.structs.replace(records[0].event, document=msgspec.Raw(b'{"id":"x","steps":[]}'))
     with pytest.raises(InvalidParams, match="in the middle of a call"):
-        runs.adopt("new", records[:1])
+        runs.store_import("new", records[:1])
     with pytest.raises(InvalidParams, match="is not what it was"):
-        runs.adopt("new", [msgspec.structs.replace(records[0], event=forged), *records[1:]])
+        runs.store_import("new", [msgspec.structs.replace(records[0], event=forged), *records[1:]])
     with pytest.raises(InvalidParams, match="does not begin with its start"):
-        runs.adopt("new", records[1:])
+        runs.store_import("new", records[1:])
 
 
 def test_a_run_that_was_forgotten_is_not_taken_for_another_of_its_id(runs, open_runs, clock):

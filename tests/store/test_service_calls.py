@@ -106,13 +106,13 @@ def test_who_is_at_work_and_who_is_queued(runs):
 def test_what_was_left_running_is_known_until_it_is_told_what_became_of_it(runs, open_runs):
     run, other = runs.start(ONE, {}, {}), runs.start(ONE, {}, {})
     runs.begin_call(run.id, "call-it")
-    assert runs.left_running() == []
+    assert runs.runs_to_stop() == []
     runs.cancel(run.id)
     runs.cancel(other.id)
 
-    assert open_runs().left_running() == [run.id]
+    assert open_runs().runs_to_stop() == [run.id]
     stopped = runs.stop_call(run.id, "call-it", False, "It may still be running.")
-    assert runs.left_running() == []
+    assert runs.runs_to_stop() == []
     assert runs.stop_call(run.id, "call-it", True, "again") == stopped
 
 
@@ -122,7 +122,7 @@ def test_a_run_whose_time_is_over_is_known_to_need_a_stop(runs, clock):
     clock.now += 2_000
 
     assert runs.get(run.id).needs_stop
-    assert runs.left_running() == [run.id]
+    assert runs.runs_to_stop() == [run.id]
 
 
 def test_listeners_hear_of_the_run_as_it_is_then(runs):
@@ -150,4 +150,4 @@ def test_a_run_with_calls_can_be_taken_in(runs):
     records = runs.history(run.id)
     runs.delete(run.id)
 
-    assert runs.adopt(run.id, records) == last
+    assert runs.store_import(run.id, records) == last

@@ -18,7 +18,7 @@ from support.make import document, step, write
 from workflowlookup.errors import RunDamaged, RunNotFound, RunStateError, StorageError
 from workflowlookup.language.building import build
 from workflowlookup.runs.run import fold
-from workflowlookup.store.journal import Query
+from workflowlookup.store.journal import RunQuery
 from workflowlookup.store.service import Runs
 from workflowlookup.store.sqlite import SqliteJournal
 
@@ -222,7 +222,7 @@ def test_every_damaged_journal_is_kept_however_fast_they_come(path, stored):
     for number in range(5):
         path.write_bytes(b"garbage %d " % number * 1_000)
         with pytest.raises(StorageError):
-            runs.summaries(Query())
+            runs.summaries(RunQuery())
     runs.close()
 
     assert {aside.read_bytes()[:9] for aside in asides(path)} == {b"garbage %d" % number for number in range(5)}
@@ -234,7 +234,7 @@ def test_a_look_at_what_is_at_work_sets_a_damaged_journal_aside_too(path, stored
     with pytest.raises(StorageError):
         runs.at_work()
 
-    assert (runs.at_work(), runs.left_running()) == ([], [])
+    assert (runs.at_work(), runs.runs_to_stop()) == ([], [])
     (aside,) = asides(path)
     with pytest.raises(RunNotFound, match=f"set aside as {aside}"):
         runs.get("none")
@@ -387,7 +387,7 @@ def test_whatever_is_damaged_every_call_is_answered_or_refused_by_name(tmp_path,
         refused = []
         for call in (
             lambda runs: runs.get(RUN),
-            lambda runs: runs.summaries(Query()),
+            lambda runs: runs.summaries(RunQuery()),
             lambda runs: runs.submit("other-3", "plan", "a long plan", {}),
             lambda runs: runs.submit(RUN, "review@2", "looks bad", {}),
             lambda runs: runs.cancel("other-4"),

@@ -13,7 +13,7 @@ from support.client import Server
 from support.make import document, loop, step
 from workflowlookup.runs.events import ConfirmationAsked, ConfirmationDenied, ConfirmationGiven, Event, Record
 from workflowlookup.runs.run import Run, fold
-from workflowlookup.store.journal import Journal, Query, Summary, summarise
+from workflowlookup.store.journal import Journal, RunQuery, RunSummary, summarise
 from workflowlookup.store.journal_url import JournalUrl
 
 IS_SOAK = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
@@ -84,14 +84,14 @@ def read(place: str, run_id: str = RUN) -> list[Record]:
     journal = open_journal(place)
     try:
         records = journal.read(run_id)
-        lines = [line for line in journal.summaries(Query(limit=10_000)) if line.id == run_id]
+        lines = [line for line in journal.summaries(RunQuery(limit=10_000)) if line.id == run_id]
     finally:
         journal.close()
     refuse_half(run_id, records, lines)
     return records
 
 
-def refuse_half(run_id: str, records: list[Record], lines: list[Summary]) -> None:
+def refuse_half(run_id: str, records: list[Record], lines: list[RunSummary]) -> None:
     """Fail unless the records are whole calls, without gaps, and the run is listed as what they come to."""
     assert [record.sequence for record in records] == list(range(1, len(records) + 1))
     assert lines == ([summarise(folded(run_id, records))] if records else [])

@@ -12,8 +12,8 @@ from support.make import document, step, write
 from support.web import HEADERS, events, routing
 from workflowlookup.app import make_connection
 from workflowlookup.settings import read_settings
-from workflowlookup.store.replica_bus import Neighbours
-from workflowlookup.store.sessions import Sessions
+from workflowlookup.store.replica_bus import ReplicaBus
+from workflowlookup.store.sessions import StoredSessions
 from workflowlookup.store.sqlite import SqliteJournal
 from workflowlookup.transport.http.endpoint import Endpoint, Exchange
 from workflowlookup.transport.http.metrics import Outcome, outcome_of
@@ -276,8 +276,8 @@ def test_it_is_counted_by_what_became_of_it(talk, version):
 
 def test_a_subscription_that_cannot_be_stored_for_other_replicas_is_refused_with_its_code(talk, tmp_path):
     path = str(tmp_path / "shared.sqlite")
-    bus = Neighbours(lambda: SqliteJournal(path), lambda: None)
-    replicas = ReplicaSessions(Sessions(SqliteJournal(path), 60), bus, 60)
+    bus = ReplicaBus(lambda: SqliteJournal(path), lambda: None)
+    replicas = ReplicaSessions(StoredSessions(SqliteJournal(path), 60), bus, 60)
 
     async def conversation(caller):
         await caller.open()
@@ -308,8 +308,8 @@ class Interrupted(ReplicaSessions):
 def shared(tmp_path):
     """The sessions of two replicas, one of which is interrupted."""
     path = str(tmp_path / "shared.sqlite")
-    bus = Neighbours(lambda: SqliteJournal(path), lambda: None)
-    return [kind(Sessions(SqliteJournal(path), 60), bus, 60) for kind in (ReplicaSessions, Interrupted)]
+    bus = ReplicaBus(lambda: SqliteJournal(path), lambda: None)
+    return [kind(StoredSessions(SqliteJournal(path), 60), bus, 60) for kind in (ReplicaSessions, Interrupted)]
 
 
 def begin_session(talk, replicas):

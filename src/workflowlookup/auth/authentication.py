@@ -28,7 +28,7 @@ from workflowlookup.logs import audit
 from workflowlookup.shares import Rate
 from workflowlookup.store.journal import Token, now
 from workflowlookup.store.sessions import ConsoleSessions
-from workflowlookup.store.tokens import PREFIX, Store
+from workflowlookup.store.tokens import PREFIX, TokenStore
 from workflowlookup.web import is_loopback_name
 
 log = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ class Authenticator:
 
     def __init__(
         self,
-        tokens: Store,
+        tokens: TokenStore,
         oauth: OAuthVerifier | None,
         *,
         is_open: bool,

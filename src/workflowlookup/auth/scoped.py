@@ -18,13 +18,13 @@ from workflowlookup.cache import BoundedCache
 from workflowlookup.errors import Forbidden, RunNotFound, RunStateError, StorageError, WorkflowLookupError
 from workflowlookup.language.model import Workflow
 from workflowlookup.language.values import Context, Progress
-from workflowlookup.library.catalog import CatalogView, Entry, Snapshot, Source, not_found
+from workflowlookup.library.catalog import CatalogEntry, CatalogView, Snapshot, Source, workflow_not_found
 from workflowlookup.library.directory import Listing
 from workflowlookup.providers.config import Plan
 from workflowlookup.runs.events import OutputAccepted, OutputRefused, Record
 from workflowlookup.runs.run import Run
-from workflowlookup.store.journal import Query, SetAside, Summary
-from workflowlookup.store.run_cache import not_found as run_not_found
+from workflowlookup.store.journal import DamagedJournal, RunQuery, RunSummary
+from workflowlookup.store.run_cache import run_not_found
 from workflowlookup.store.runs_view import RunWatch
 from workflowlookup.store.service import Runs
 from workflowlookup.tools.builtin import workflow_refresh, workflow_search
@@ -130,7 +130,7 @@ class ScopedCatalog:
     def get(self, workflow_id: str) -> Workflow:
         snapshot = self.snapshot()
         if workflow_id not in snapshot.entries:
-            raise not_found(workflow_id, snapshot)
+            raise workflow_not_found(workflow_id, snapshot)
         try:
             return self._catalog.get(workflow_id)
         except WorkflowLookupError as refusal:
@@ -143,7 +143,7 @@ class ScopedCatalog:
         return self._access.may("read", workflow_id)
 
 
-def _without_path(entry: Entry) -> Entry:
+def _without_path(entry: CatalogEntry) -> CatalogEntry:
     """The entry of a document without the directory that it lies in."""
     file = entry.file
     refusal = file.refusal and _naming_file(file.refusal)
@@ -269,19 +269,19 @@ class ScopedRuns:
         queued = [line.id for line in self._runs.at_work() if line.state == "queued" and self._sees(line.workflow_id)]
         return queued.index(run_id) + 1 if run_id in queued else 0, len(queued)
 
-    def summaries(self, query: Query) -> list[Summary]:
+    def summaries(self, query: RunQuery) -> list[RunSummary]:
         return [line for line in self._runs.summaries(self._narrowed(query)) if self._sees(line.workflow_id)]
 
-    def recent(self, limit: int) -> list[Summary]:
-        return self.summaries(Query(limit=limit))
+    def recent(self, limit: int) -> list[RunSummary]:
+        return self.summaries(RunQuery(limit=limit))
 
     def counts(self) -> dict[str, int]:
         if self._access.sees_all:
             return self._runs.counts()
-        lines = self._runs.every(self._narrowed(Query()))
+        lines = self._runs.all_summaries(self._narrowed(RunQuery()))
         return dict(collections.Counter(line.state for line in lines if self._sees(line.workflow_id)))
 
-    def _narrowed(self, query: Query) -> Query:
+    def _narrowed(self, query: RunQuery) -> RunQuery:
         """The query for visible runs only, so that a page is full even if there are hidden runs in between."""
         if self._access.sees_all:
             return query
@@ -292,18 +292,18 @@ class ScopedRuns:
             return self._begin_watch(listener)
         return ScopedWatch(self, listener, self._begin_watch)
 
-    def set_aside(self) -> Sequence[SetAside]:
+    def damaged_journals(self) -> Sequence[DamagedJournal]:
         """The path is for administrators of everything, the outcome, which counts all runs, for those who see all."""
-        whole = self._runs.set_aside()
+        whole = self._runs.damaged_journals()
         if self._access.administers_all:
             return whole
         return [
-            SetAside(file=os.path.basename(one.file), outcome=one.outcome if self._access.sees_all else "")
+            DamagedJournal(file=os.path.basename(one.file), outcome=one.outcome if self._access.sees_all else "")
             for one in whole
         ]
 
     def not_found(self, run_id: str) -> RunNotFound:
-        return run_not_found(run_id, self.set_aside())
+        return run_not_found(run_id, self.damaged_journals())
 
 
 class ScopedWatch:
@@ -430,8 +430,8 @@ class ScopedExecution:
     def progress(self, run_id: str) -> Progress | None:
         return self._whole.progress(run_id) if self._runs.workflow_of(run_id) is not None else None
 
-    def settled(self, run_id: str) -> Run | None:
-        run = self._whole.settled(run_id)
+    def cached_run(self, run_id: str) -> Run | None:
+        run = self._whole.cached_run(run_id)
         return run if run is not None and self._runs.workflow_of(run_id) is not None else None
 
     def is_at_work(self, run_id: str) -> bool:

@@ -28,7 +28,7 @@ from workflowlookup.errors import MissingExtra, StorageError
 from workflowlookup.language.text import first_few, joined
 from workflowlookup.library.catalog import Catalog
 from workflowlookup.settings import SETTINGS, Settings, needed_extras
-from workflowlookup.store.journal import Journal, SetAside
+from workflowlookup.store.journal import DamagedJournal, Journal
 from workflowlookup.store.journal_url import without_password
 from workflowlookup.trust import how_to_trust
 
@@ -150,11 +150,11 @@ def _try_journal_and_server(options: argparse.Namespace, settings: Settings) -> 
     except MissingExtra:
         return (), _self_test(server_command(options))
     with contextlib.closing(journal):
-        known = journal.set_aside()
+        known = journal.damaged_journals()
         problems = tuple(_journal_problems(journal, settings, known))
-        checked = journal.set_aside()
+        checked = journal.damaged_journals()
         self_test = _self_test(server_command(options))
-        if journal.set_aside() != checked:
+        if journal.damaged_journals() != checked:
             *others, newest = _journal_problems(journal, settings, known)
             damage = [one.problem for one in problems if one not in others]
             problems = (*others, msgspec.structs.replace(newest, problem=" ".join((*damage, newest.problem))))
@@ -198,7 +198,7 @@ def _trust_problems(catalog: Catalog, settings: Settings) -> Iterator[Problem]:
         )
 
 
-def _journal_problems(journal: Journal, settings: Settings, known: Sequence[SetAside]) -> Iterator[Problem]:
+def _journal_problems(journal: Journal, settings: Settings, known: Sequence[DamagedJournal]) -> Iterator[Problem]:
     """Whether runs are kept and can be; no journal is made for that."""
     origin = shown_path(settings.origins["journal"])
     for problem, remedy in journal.faults(known):

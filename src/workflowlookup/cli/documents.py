@@ -14,7 +14,7 @@ from workflowlookup.app import PROJECT_DIRECTORY, make_catalog, origin_of
 from workflowlookup.errors import InvalidWorkflow, StorageError, WorkflowLookupError, WorkflowNotFound
 from workflowlookup.language.building import build
 from workflowlookup.language.model import Workflow
-from workflowlookup.library.changes import Polling
+from workflowlookup.library.changes import PollingWatcher
 from workflowlookup.library.directory import DirectorySource, Listing
 from workflowlookup.library.files import DOCUMENT_SUFFIXES, parse_document, read_bytes, summarise
 from workflowlookup.repository import find_repository
@@ -109,7 +109,7 @@ def places_in(directory: str) -> list[str]:
 def documents_in(directory: str) -> tuple[list[str], WorkflowLookupError | None]:
     """The documents that the library would find in a directory, and why it cannot be read, if so."""
     source = DirectorySource("given", directory, required=True)
-    listing = source.scan(Listing(), (), Polling(), math.inf)  # one look: nothing is watched
+    listing = source.scan(Listing(), (), PollingWatcher(), math.inf)  # one look: nothing is watched
     files = dict(listing.files)
     whole = files.pop(source.root, None)  # its documents are more than the library takes
     paths = [os.path.join(directory, os.path.relpath(file, source.root)) for file in files]

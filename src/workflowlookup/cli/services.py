@@ -19,7 +19,7 @@ from workflowlookup.runs.run import Run
 from workflowlookup.settings import Settings
 from workflowlookup.store.journal import now
 from workflowlookup.store.journal_url import JournalUrl
-from workflowlookup.store.salvage import files_set_aside, is_begun
+from workflowlookup.store.salvage import find_damaged_journals, is_begun
 from workflowlookup.tools.contract import NO_CLIENT, Handler, ServerServices
 from workflowlookup.tools.run_answers import answer
 
@@ -35,7 +35,7 @@ def has_journal(settings: Settings) -> bool:
     url = JournalUrl(settings.journal)
     path = url.identity
     is_there = _may_exist(path) or _may_exist(f"{path}-wal")  # a log whose journal is lost has runs, too
-    return not url.kind.is_file or is_there or is_begun(path) or bool(files_set_aside(path))
+    return not url.kind.is_file or is_there or is_begun(path) or bool(find_damaged_journals(path))
 
 
 def _may_exist(path: str) -> bool:
@@ -61,7 +61,7 @@ def find_run(runs: "Runs", name: str) -> str:
     """The id of the run that is meant. Raises `RunNotFound`, naming those that come close."""
     if runs.journal.head(name) is not None:
         return name
-    ids = [summary.id for summary in runs.every()]
+    ids = [summary.id for summary in runs.all_summaries()]
     found = [run_id for run_id in ids if name and run_id.startswith(name)]
     if len(found) == 1:
         return found[0]
@@ -69,7 +69,7 @@ def find_run(runs: "Runs", name: str) -> str:
         named = first_few(found, MAX_NAMED)
         told = f"{len(found)} runs have an id that begins with '{name}': {named}. Give more of the one you mean."
         raise RunNotFound(told, runId=name)
-    kept = "".join(f" {aside}" for aside in runs.set_aside())
+    kept = "".join(f" {aside}" for aside in runs.damaged_journals())
     raise RunNotFound(f"There is no run '{name}'.{_nearest(name, ids)}{kept}", runId=name)
 
 

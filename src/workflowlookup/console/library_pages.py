@@ -15,8 +15,8 @@ from workflowlookup.console.rendering import pretty
 from workflowlookup.console.request import NotThere, Visit
 from workflowlookup.errors import WorkflowLookupError
 from workflowlookup.language.model import LoopStep, Workflow
-from workflowlookup.library.catalog import Entry
-from workflowlookup.store.journal import Query
+from workflowlookup.library.catalog import CatalogEntry
+from workflowlookup.store.journal import RunQuery
 
 LATEST: Final = 8
 """How many runs the page of a workflow shows."""
@@ -42,12 +42,12 @@ async def library(visit: Visit) -> Response:
     )
 
 
-def _named(entry: Entry) -> str:
+def _named(entry: CatalogEntry) -> str:
     """Where a document is."""
     return f"{entry.source}: {entry.file.path}"
 
 
-def _problem(entry: Entry) -> tuple[str, str, str, list[str]]:
+def _problem(entry: CatalogEntry) -> tuple[str, str, str, list[str]]:
     """The id that a document claims, where it is, what kind of problem it has, and each of them."""
     refusal = entry.file.refusal
     if refusal is None:
@@ -78,7 +78,7 @@ async def workflow(visit: Visit) -> Response:
         return visit.page("broken.html", place="library", problem=_problem(entry))
     found, is_current = find_workflow(visit, workflow_id)
     graph = draw(found)
-    latest, are_more = page_of(visit, Query(workflow_id=workflow_id), LATEST)
+    latest, are_more = page_of(visit, RunQuery(workflow_id=workflow_id), LATEST)
     return visit.page(
         "workflow.html",
         place="library",

@@ -9,7 +9,7 @@ from workflowlookup.console.request import NotThere, Refused, Visit
 from workflowlookup.errors import RunStateError, WorkflowLookupError, WorkflowNotFound
 from workflowlookup.language.model import Workflow
 from workflowlookup.runs.run import encode_document
-from workflowlookup.store.journal import Query, Summary, now
+from workflowlookup.store.journal import RunQuery, RunSummary, now
 from workflowlookup.tools.builtin.workflow_start import find_startable
 
 MOST_SCANNED: Final = 5_000
@@ -35,7 +35,7 @@ def since_of(visit: Visit) -> tuple[str, int | None]:
     return chosen, now() - TIMES[chosen][1] if chosen else None
 
 
-def scan(visit: Visit, query: Query, most: int = MOST_SCANNED) -> Iterator[Summary]:
+def scan(visit: Visit, query: RunQuery, most: int = MOST_SCANNED) -> Iterator[RunSummary]:
     """The runs, the last started first, until as many were looked at."""
     query, left = msgspec.structs.replace(query, limit=AT_ONCE), most
     while left > 0 and (page := visit.services.runs.summaries(query)):
@@ -48,13 +48,13 @@ def scan(visit: Visit, query: Query, most: int = MOST_SCANNED) -> Iterator[Summa
 
 def page_of(
     visit: Visit,
-    query: Query,
+    query: RunQuery,
     limit: int,
-    fits: Callable[[Summary], bool] = lambda _: True,
+    fits: Callable[[RunSummary], bool] = lambda _: True,
     most: int = MOST_SCANNED,
-) -> tuple[list[Summary], bool]:
+) -> tuple[list[RunSummary], bool]:
     """As many runs as a page has, and whether there are more."""
-    found: list[Summary] = []
+    found: list[RunSummary] = []
     for line in scan(visit, query, most):
         if fits(line):
             found.append(line)
@@ -71,7 +71,7 @@ def find_workflow(visit: Visit, workflow_id: str) -> tuple[Workflow, bool]:
     try:
         return find_startable(visit.services, workflow_id), True
     except WorkflowNotFound:
-        for line in visit.services.runs.summaries(Query(workflow_id=workflow_id, limit=1)):
+        for line in visit.services.runs.summaries(RunQuery(workflow_id=workflow_id, limit=1)):
             return visit.services.runs.get(line.id).workflow, False
         raise NotThere("workflow") from None
 
@@ -103,7 +103,7 @@ def versions_of(visit: Visit, workflow_id: str) -> list[Version]:
     if workflow is not None:
         _, digest = encode_document(workflow)
         found[digest] = Version(hash=digest, version=workflow.version, is_current=True)
-    for line in scan(visit, Query(workflow_id=workflow_id)):
+    for line in scan(visit, RunQuery(workflow_id=workflow_id)):
         one = found.setdefault(line.hash, Version(hash=line.hash, version=line.version))
         one.runs += 1
         one.run_id = one.run_id or line.id

@@ -39,7 +39,7 @@ from workflowlookup.runs.questions import fields_of, question_of
 from workflowlookup.runs.run import Run, Waiting
 from workflowlookup.runs.why import Explanation, Fate, Reason, explain_run
 from workflowlookup.shares import Holding
-from workflowlookup.store.journal import Query, Summary
+from workflowlookup.store.journal import RunQuery, RunSummary
 from workflowlookup.store.loading import read_in_slices, reading, slices_of
 from workflowlookup.tools.builtin.workflow_start import find_startable
 
@@ -77,14 +77,14 @@ async def runs(visit: Visit) -> Response:
     if state not in dict(STATES):
         raise Refused(400, NO_SUCH_FILTER)
     fits = FITS.get(state, lambda _: True)
-    query = Query(
+    query = RunQuery(
         state={"person": "waiting", "work": None}.get(state, state or None),
         workflow_id=workflow_id or None,
         since=time,
         after=_place(visit.asked("after")),
     )
     shown, are_more = page_of(visit, query, PAGE, fits)
-    waiting, _ = page_of(visit, Query(state="waiting"), 99, _waits_for_person, MOST_COUNTED)
+    waiting, _ = page_of(visit, RunQuery(state="waiting"), 99, _waits_for_person, MOST_COUNTED)
     chosen = {"state": state, "workflow": workflow_id, "since": since}
     return visit.page(
         "runs.html",
@@ -103,7 +103,7 @@ async def runs(visit: Visit) -> Response:
     )
 
 
-def _names(visit: Visit, rows: Sequence[Summary]) -> dict[str, str]:
+def _names(visit: Visit, rows: Sequence[RunSummary]) -> dict[str, str]:
     """By id: what workflows are called now; those that the library does not have go by their ids."""
     entries = visit.services.catalog.snapshot().entries
     files = {line.workflow_id: entries[line.workflow_id].file for line in rows if line.workflow_id in entries}
@@ -112,11 +112,11 @@ def _names(visit: Visit, rows: Sequence[Summary]) -> dict[str, str]:
     }
 
 
-def _waits_for_person(line: Summary) -> bool:
+def _waits_for_person(line: RunSummary) -> bool:
     return line.waiting_for == Waiting.CONFIRMATION
 
 
-FITS: Final[Mapping[str, Callable[[Summary], bool]]] = {
+FITS: Final[Mapping[str, Callable[[RunSummary], bool]]] = {
     "person": _waits_for_person,
     "work": lambda line: line.waiting_for == Waiting.CALL,
 }

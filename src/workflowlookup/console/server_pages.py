@@ -12,7 +12,7 @@ from workflowlookup.console.request import Visit
 from workflowlookup.errors import RunStateError, StorageError
 from workflowlookup.language.text import plural
 from workflowlookup.providers.config import LIBRARY
-from workflowlookup.store.journal import Query
+from workflowlookup.store.journal import RunQuery
 from workflowlookup.tools.contract import ONLY_A_PERSON, Services
 from workflowlookup.tools.dynamic import META
 from workflowlookup.trust import Entry, digest_of_all, digests_of, printed
@@ -20,7 +20,7 @@ from workflowlookup.trust import Entry, digest_of_all, digests_of, printed
 
 async def front(visit: Visit) -> Response:
     """To the runs, if there are any."""
-    has_runs = next(scan(visit, Query()), None) is not None
+    has_runs = next(scan(visit, RunQuery()), None) is not None
     return RedirectResponse("/runs" if has_runs else "/library", 303)
 
 

@@ -19,7 +19,7 @@ from workflowlookup.expiring_cache import ExpiringCache
 from workflowlookup.language.text import plural
 from workflowlookup.runs.report import duration
 from workflowlookup.runs.statistics import StepStatistics, Tally, WorkflowStatistics
-from workflowlookup.store.journal import Query, now
+from workflowlookup.store.journal import RunQuery, now
 from workflowlookup.store.loading import read_excerpts
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ async def overview(visit: Visit) -> Response:
     name, since = since_of(visit)
     with visit.recent.overviews.entry((visit.access, name), WAIT_SECONDS) as entry:
         if entry.value is None:
-            entry.value = await _count(visit, Query(since=since))
+            entry.value = await _count(visit, RunQuery(since=since))
         counts = entry.value
     states: Counter[str] = Counter()
     for one in counts.workflows.values():
@@ -128,7 +128,7 @@ async def overview(visit: Visit) -> Response:
     )
 
 
-async def _count(visit: Visit, query: Query) -> Overview:
+async def _count(visit: Visit, query: RunQuery) -> Overview:
     """Count the runs, each page of them as it comes from the journal, and let others have a turn in between."""
     counts = Overview()
     times: dict[str, list[int]] = {}
@@ -203,7 +203,7 @@ async def workflow(visit: Visit) -> Response:
     name, since = since_of(visit)
     with visit.recent.versions.entry((visit.access, workflow_id, name), WAIT_SECONDS) as entry:
         if entry.value is None:
-            entry.value = await _tallied(visit, Query(workflow_id=workflow_id, since=since))
+            entry.value = await _tallied(visit, RunQuery(workflow_id=workflow_id, since=since))
         known, read = entry.value.figures, entry.value.runs
     if not known and current(visit, workflow_id) is None:
         raise NotThere("workflow")
@@ -229,7 +229,7 @@ async def workflow(visit: Visit) -> Response:
     )
 
 
-async def _tallied(visit: Visit, query: Query) -> Versions:
+async def _tallied(visit: Visit, query: RunQuery) -> Versions:
     tallies: dict[str, Tally] = {}
     read = 0
     for line in scan(visit, query, MOST_READ):

@@ -16,7 +16,7 @@ from workflowlookup import greenlets
 from workflowlookup.errors import WorkflowLookupError
 from workflowlookup.protocol.backend import Backend
 from workflowlookup.shares import Holding, Shares
-from workflowlookup.store.journal import Query
+from workflowlookup.store.journal import RunQuery
 
 if TYPE_CHECKING:
     from workflowlookup.store.runs_view import RunWatch
@@ -53,7 +53,7 @@ class _Page:
         for run_id in self._watch.changed():
             self._on_change(run_id)
         if expires:
-            self._backend.services.runs.summaries(Query(limit=1))
+            self._backend.services.runs.summaries(RunQuery(limit=1))
 
     def _on_change(self, run_id: str) -> None:
         if len(self.changed) < MAX_PENDING and self._run_id in ("", run_id):

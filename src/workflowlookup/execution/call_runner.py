@@ -1,7 +1,7 @@
-"""Calls as they are carried out: a tool of an MCP server, or a workflow of another system; and how they are stopped.
+"""Makes the calls of runs: a tool of an MCP server, or a workflow of another system. Also stops them.
 
-Nothing here is durable: the driver stores what happens, and asks again after a crash. A tool may so be called twice,
-with the same key. A workflow is never started twice blindly.
+Nothing here is durable: the driver stores what happens, and makes the call again after a crash. So a tool may be called
+twice, with the same key. A workflow is started again only where that cannot start a second run.
 """
 
 import asyncio
@@ -63,7 +63,7 @@ class Outcome(msgspec.Struct, frozen=True):
     value: Json
 
 
-class Failure(Exception):
+class CallFailed(Exception):
     """The call came to nothing; the text says why, and `known` what the journal takes."""
 
     def __init__(
@@ -77,7 +77,7 @@ class OutcomeUnknown(Exception):
     """The call was started, and its end cannot be known; the text says why."""
 
 
-class Calls:
+class CallRunner:
     """What is called, and how. For the worker's loop."""
 
     def __init__(
@@ -92,12 +92,12 @@ class Calls:
     async def carry_out(
         self, run: Run, on_progress: OnProgress, acknowledge: Acknowledge, *, is_repeated: bool
     ) -> Outcome:
-        """The current call of a run, to its end. Raises `Failure` and `OutcomeUnknown`.
+        """The current call of a run, to its end. Raises `CallFailed` and `OutcomeUnknown`.
 
         `is_repeated`: it had been begun before, by somebody who did not come to its end.
         """
         if refusal := self._refusal(run):
-            raise Failure(refusal, is_final=True)
+            raise CallFailed(refusal, is_final=True)
         call = run.step.call
         arguments = run.call_arguments
         key = run.calling.key if run.calling else ""
@@ -105,7 +105,7 @@ class Calls:
             return await self._tool(call, arguments, key, on_progress)
         if isinstance(call, WorkflowCall):
             return await self._workflow(run, call, arguments, on_progress, acknowledge, is_repeated=is_repeated)
-        raise Failure(f"step '{run.current}' has no call", is_final=True)
+        raise CallFailed(f"step '{run.current}' has no call", is_final=True)
 
     def limit_of(self, call: ToolCall | WorkflowCall | None) -> Slots | None:
         """The slots of the provider of a call; None when it has no limit of its own."""
@@ -171,9 +171,9 @@ class Calls:
         try:
             result = await self._upstreams.call(call.server, call.tool, arguments, key=key, on_progress=on_progress)
         except ProviderAway as problem:
-            raise Failure(problem.remedy) from problem
+            raise CallFailed(problem.remedy) from problem
         if result.is_error:
-            raise Failure(_reason(result.error) or "it answered with an error that says nothing", error=result.error)
+            raise CallFailed(_reason(result.error) or "it answered with an error that says nothing", error=result.error)
         return Outcome(result.text, result.value)
 
     # ── workflows of others ─────────────────────────────────────────────────────────────────────────────────────
@@ -194,7 +194,7 @@ class Calls:
             if is_repeated and not provider.options.idempotent:
                 message = f"the server ended while the provider '{call.provider}' was starting it"
                 reason = f"{message}. It may be running there, so it is not started again"
-                raise Failure(reason, is_final=True, may_run=True)
+                raise CallFailed(reason, is_final=True, may_run=True)
             start = self._start(provider, call, arguments, key, on_progress, is_repeated=is_repeated)
             starting = asyncio.ensure_future(start)
             try:
@@ -246,14 +246,14 @@ class Calls:
                     await asyncio.sleep(pause)
                     continue
                 doubt = ". It may have been started there all the same" if is_doubtful else ""
-                raise Failure(
+                raise CallFailed(
                     f"{problem}{doubt}",
                     error=problem.error,
                     is_final=is_doubtful and not provider.options.idempotent,
                     may_run=is_doubtful,
                 ) from problem
             except NotSupported as problem:
-                raise Failure(problem.remedy, is_final=True) from problem
+                raise CallFailed(problem.remedy, is_final=True) from problem
             return begun.result if begun.result is not None else begun.remote_id
         raise AssertionError  # the loop has no end of its own
 
@@ -361,7 +361,7 @@ class Calls:
     def _provider(self, call: WorkflowCall) -> Provider:
         provider = self._provider_of(call.provider)
         if provider is None:
-            raise Failure(f"the settings name no provider '{call.provider}'", is_final=True)
+            raise CallFailed(f"the settings name no provider '{call.provider}'", is_final=True)
         return provider
 
 
@@ -403,15 +403,15 @@ async def _hear_late(
 
 
 def _end(status: RemoteStatus, call: WorkflowCall) -> Outcome:
-    """What a run that is over gave. Raises `Failure` when that is nothing, and `OutcomeUnknown` when it is not over."""
+    """The outcome of a run that is over. Raises `CallFailed` if it has none, and `OutcomeUnknown` if it is not over."""
     if status.state == "failed":
         error = status.error or RemoteError()
         if status.output is not None:
             error = msgspec.structs.replace(error, output=status.output)
         reason = _reason(error) or f"the provider '{call.provider}' says that it failed, and not why"
-        raise Failure(reason, error=error)
+        raise CallFailed(reason, error=error)
     if status.state == "cancelled":
-        raise Failure(f"it was cancelled at the provider '{call.provider}'", is_final=True)
+        raise CallFailed(f"it was cancelled at the provider '{call.provider}'", is_final=True)
     if status.state == "running":
         raise OutcomeUnknown(f"the provider '{call.provider}' did not say which run it started")
     text = status.output if isinstance(status.output, str) else msgspec.json.encode(status.output).decode()

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from workflowlookup.errors import RunDamaged, RunNotFound, RunStateError, WorkflowLookupError
 from workflowlookup.execution.async_runs import AsyncRuns
-from workflowlookup.execution.call_runner import Calls, Failure, Outcome, OutcomeUnknown
+from workflowlookup.execution.call_runner import CallFailed, CallRunner, Outcome, OutcomeUnknown
 from workflowlookup.execution.engine import Slot, Slots, Superseded
 from workflowlookup.language.model import ToolCall
 from workflowlookup.language.values import Progress
@@ -69,7 +69,7 @@ class _Driven:
 class Driver:
     """Drives the runs of this process. For the worker's loop."""
 
-    def __init__(self, runs: AsyncRuns, calls: Calls, wake: Callable[[], None]) -> None:
+    def __init__(self, runs: AsyncRuns, calls: CallRunner, wake: Callable[[], None]) -> None:
         self._runs = runs
         self._calls = calls
         self._wake = wake
@@ -234,7 +234,7 @@ class Driver:
         step_id = run.current
         try:
             outcome = work.result()
-        except Failure as failure:
+        except CallFailed as failure:
             known = failure.known
             log.warning("run %s: the call of step '%s' failed: %s", run.id, step_id, known.reason)
             return await self._store(run, lambda runs: runs.fail_call(run.id, step_id, known, by=_BY))

@@ -9,7 +9,7 @@ from typing import Final
 
 from workflowlookup.errors import RunNotFound, StorageError
 from workflowlookup.execution.async_runs import AsyncRuns
-from workflowlookup.execution.call_runner import STOP_SECONDS, Calls
+from workflowlookup.execution.call_runner import STOP_SECONDS, CallRunner
 from workflowlookup.execution.driver import Driver
 from workflowlookup.execution.engine import TAKE_OVER_SECONDS, Drive, Engine, Limits
 from workflowlookup.language.values import Progress
@@ -56,7 +56,7 @@ class LoopServices:
         self._runs = AsyncRuns(make_runs, on_change)
         self.upstreams = Upstreams(plan.servers)
         self._providers: dict[str, Provider] = {}
-        self._driver = Driver(self._runs, Calls(self.upstreams, self.provider, consent), wake)
+        self._driver = Driver(self._runs, CallRunner(self.upstreams, self.provider, consent), wake)
         self._discovery = Discovery(wake)
         self._engine: Engine | None = None
         self._opening = asyncio.Lock()
@@ -119,7 +119,7 @@ class LoopServices:
         """
         while self._engine is None:
             with contextlib.suppress(StorageError):
-                if await self._runs.do(lambda runs: bool(runs.at_work(1) or runs.left_running())):
+                if await self._runs.do(lambda runs: bool(runs.at_work(1) or runs.runs_to_stop())):
                     await self._opened()
                     return
             await asyncio.sleep(TAKE_OVER_SECONDS)
@@ -158,7 +158,7 @@ class LoopServices:
         """Drive the due calls, and stop the orphaned ones, of which the journal tells and that no process works on."""
         engine = self._engine
         work = await self._runs.do(lambda runs: [*runs.at_work()])
-        left = await self._runs.do(lambda runs: runs.left_running())
+        left = await self._runs.do(lambda runs: runs.runs_to_stop())
         if engine is None or not (work or left):
             return
         now = time.time() * 1000

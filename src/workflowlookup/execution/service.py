@@ -119,7 +119,7 @@ class Execution:
             self._rung = now
             self._wake()
 
-    def settled(self, run_id: str) -> "Run | None":
+    def cached_run(self, run_id: str) -> "Run | None":
         """A run for which the worker has nothing left to do, as it stored it a moment ago; else None."""
         return self._settled.get(run_id)
 
@@ -208,7 +208,7 @@ class Execution:
             return False
         runs = self._make_runs()
         try:
-            return bool(runs.at_work(1) or runs.left_running())
+            return bool(runs.at_work(1) or runs.runs_to_stop())
         except StorageError:
             return False  # whoever needs the journal is told
         finally:
@@ -217,7 +217,7 @@ class Execution:
 
     def refresh(self, providers: Collection[str] | None = None) -> "Future[None]":
         """Ask these providers now what they have, or all of them; done when each has answered or failed."""
-        return self.worker.ask(lambda services: services.refresh(providers))
+        return self.worker.submit(lambda services: services.refresh(providers))
 
     def apply(self, plan: Plan) -> None:
         """Other settings from now on."""

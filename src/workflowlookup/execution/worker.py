@@ -20,13 +20,13 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class Resident(Protocol):
+class LoopResource(Protocol):
     """What lives on the loop."""
 
     async def aclose(self) -> None: ...
 
 
-R = TypeVar("R", bound=Resident)
+R = TypeVar("R", bound=LoopResource)
 
 
 class Worker(Generic[R]):
@@ -58,7 +58,7 @@ class Worker(Generic[R]):
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(self._take)
 
-    def ask(self, question: Callable[[R], Coroutine[Any, Any, T]]) -> "Future[T]":
+    def submit(self, question: Callable[[R], Coroutine[Any, Any, T]]) -> "Future[T]":
         """Like `post`, for who wants to know what came of it."""
         from concurrent.futures import Future  # noqa: PLC0415 - seldom needed
 

@@ -23,9 +23,9 @@ from workflowlookup.errors import (
     out_of_descriptors,
 )
 from workflowlookup.language.schemas import nearest
-from workflowlookup.library.changes import Changes, best_changes
+from workflowlookup.library.changes import ChangeWatcher, make_change_watcher
 from workflowlookup.library.directory import Listing
-from workflowlookup.library.files import Loaded, Summary, parse_document, read_bytes, summarise
+from workflowlookup.library.files import LoadedFile, WorkflowSummary, parse_document, read_bytes, summarise
 
 if TYPE_CHECKING:
     from workflowlookup.language.model import Workflow
@@ -54,32 +54,32 @@ class Source(Protocol):
     def identity(self) -> object:
         """Something that changes when the place as a whole is replaced."""
 
-    def scan(self, previous: Listing, changed: frozenset[str], changes: Changes, deadline: float) -> Listing:
-        """What is there now; `changes` is told what to watch from here on.
+    def scan(self, previous: Listing, changed: frozenset[str], watcher: ChangeWatcher, deadline: float) -> Listing:
+        """What is there now; registers what to watch with `watcher`.
 
         When `time.thread_time()` reaches the deadline no other document is read: see `DirectorySource`.
         """
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class CatalogEntry(msgspec.Struct, frozen=True, kw_only=True):
     """A document and the source that it came from."""
 
     source: str
     root: str
-    file: Loaded
+    file: LoadedFile
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """The library at one moment."""
 
-    summaries: tuple[Summary, ...]
+    summaries: tuple[WorkflowSummary, ...]
     """Every valid workflow, ordered by id."""
     encoded: msgspec.Raw
     """The same as JSON, ready to be sent."""
-    entries: Mapping[str, Entry]
+    entries: Mapping[str, CatalogEntry]
     """By id: what `workflow_get` finds, a workflow or the reason why there is none."""
-    problems: tuple[Entry, ...]
-    shadowed: tuple[tuple[Entry, Entry], ...]
+    problems: tuple[CatalogEntry, ...]
+    shadowed: tuple[tuple[CatalogEntry, CatalogEntry], ...]
     """Pairs: the one that is hidden, the one that hides it."""
     incomplete: StorageError | None = None
     """Why documents are missing that may be there in a moment: no file descriptor, or no time, was left for them."""
@@ -102,9 +102,9 @@ class Catalog:
     def __init__(
         self,
         sources: Sequence[Source],
-        changes: Callable[[], Changes] = best_changes,
+        make_watcher: Callable[[], ChangeWatcher] = make_change_watcher,
         *,
-        origin_of: Callable[[Entry], str] = lambda _: "",
+        origin_of: Callable[[CatalogEntry], str] = lambda _: "",
         read_seconds: float = math.inf,
     ) -> None:
         """`origin_of`: the real path of a document that a repository brought; empty for the user's own.
@@ -114,13 +114,13 @@ class Catalog:
         self.sources = tuple(sources)
         self._read_seconds = read_seconds
         self._origin_of = origin_of
-        self._make_changes = changes
-        self._changes: Changes | None = None
+        self._make_watcher = make_watcher
+        self._watcher: ChangeWatcher | None = None
         self._identities: list[object] = []
         self._next_look = 0.0
         self._listings: dict[str, Listing] = {}
         self._snapshot: Snapshot | None = None
-        self._built: BoundedCache[str, tuple[Loaded, Workflow]] = BoundedCache(
+        self._built: BoundedCache[str, tuple[LoadedFile, Workflow]] = BoundedCache(
             MAX_BUILT, max_weight=MAX_BUILT_BYTES, weigh=lambda built: built[1].weight
         )
         self._reported: set[str] = set()
@@ -128,15 +128,15 @@ class Catalog:
 
     def snapshot(self) -> Snapshot:
         """The library as it is now; the same object as before when nothing changed."""
-        if self._changes is None:
-            self._changes = self._make_changes()
+        if self._watcher is None:
+            self._watcher = self._make_watcher()
         elif (
             self._snapshot is not None
-            and not self._changes.pending()
+            and not self._watcher.pending()
             and (time.monotonic() < self._next_look or not self._roots_changed())
         ):
             return self._snapshot
-        return self._scan(self._changes)
+        return self._scan(self._watcher)
 
     def _roots_changed(self) -> bool:
         """Whether another directory stands in the place of a root, or documents could not be read yet; to be asked now
@@ -156,7 +156,7 @@ class Catalog:
         """The workflow of this id. Raises `WorkflowNotFound`, or what is wrong with its document."""
         entry = self.snapshot().entries.get(workflow_id)
         if entry is None:
-            raise not_found(workflow_id, self.snapshot())
+            raise workflow_not_found(workflow_id, self.snapshot())
         if entry.file.refusal is not None:
             raise _with_id(entry.file.refusal, workflow_id)
         ready = self._built.get(workflow_id)
@@ -174,7 +174,7 @@ class Catalog:
             return workflow
         if summarise(document, path).id == workflow_id:  # written to since the look at it: what was read counts
             return build(document, self._origin_of(entry))
-        raise not_found(workflow_id, self.snapshot())
+        raise workflow_not_found(workflow_id, self.snapshot())
 
     def workflows(self) -> "Iterator[Workflow]":
         """Every workflow whose document can be loaded, in the order of the list."""
@@ -185,15 +185,15 @@ class Catalog:
                 continue
             yield workflow
 
-    def _scan(self, changes: Changes) -> Snapshot:
-        changed = changes.take()
+    def _scan(self, watcher: ChangeWatcher) -> Snapshot:
+        changed = watcher.take()
         deadline = time.thread_time() + self._read_seconds
         self._identities = [source.identity() for source in self.sources]
         listings = {
-            source.root: source.scan(self._listings.get(source.root, Listing()), changed, changes, deadline)
+            source.root: source.scan(self._listings.get(source.root, Listing()), changed, watcher, deadline)
             for source in self.sources
         }
-        changes.scanned()
+        watcher.scanned()
         self._next_look = time.monotonic() + SECONDS_BETWEEN_LOOKS
         self._incomplete = _incomplete(listings)
         previous, self._listings = self._listings, listings
@@ -207,12 +207,12 @@ class Catalog:
         return self._snapshot
 
     def _merge(self) -> Snapshot:
-        entries: dict[str, Entry] = {}
-        problems: list[Entry] = []
-        shadowed: list[tuple[Entry, Entry]] = []
+        entries: dict[str, CatalogEntry] = {}
+        problems: list[CatalogEntry] = []
+        shadowed: list[tuple[CatalogEntry, CatalogEntry]] = []
         for source in self.sources:
             for file in self._listings[source.root].files.values():
-                entry = Entry(source=source.name, root=source.root, file=file)
+                entry = CatalogEntry(source=source.name, root=source.root, file=file)
                 if file.refusal is not None:
                     problems.append(entry)
                     if file.id:  # else it is a directory
@@ -256,7 +256,7 @@ def _incomplete(listings: Mapping[str, Listing]) -> StorageError | None:
     return out_of_descriptors() if OutOfDescriptors in kinds else not_read_yet() if NotReadYet in kinds else None
 
 
-def not_found(workflow_id: str, snapshot: Snapshot) -> WorkflowLookupError:
+def workflow_not_found(workflow_id: str, snapshot: Snapshot) -> WorkflowLookupError:
     """The refusal of an id that no workflow of a snapshot has."""
     if snapshot.incomplete:  # it may be in what could not be read
         return _with_id(snapshot.incomplete, workflow_id)

@@ -1,8 +1,8 @@
-"""Whether anything below the watched directories has changed since one last asked.
+"""Detects changes below the directories of the library.
 
-`Inotify` (Linux) asks the kernel, so that the answer is exact and costs a microsecond whatever the size of the library.
-`Polling` (elsewhere, or when the kernel gives no more watches) says yes often enough that a scan finds a change soon.
-Both are asked at the start of a request; there is no thread.
+`InotifyWatcher` (Linux) asks the kernel: its answer is exact, and takes a microsecond whatever the size of the library.
+`PollingWatcher` (other systems, or when the kernel grants no more watches) answers yes often enough for a scan to find
+changes soon. Both are asked at the start of a request; there is no thread.
 """
 
 import os
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 
-class Changes(Protocol):
+class ChangeWatcher(Protocol):
     """What the catalog needs to know about the world."""
 
     def watch(self, directory: str) -> None:
@@ -33,7 +33,7 @@ class Changes(Protocol):
         """The scan that began with `take` is over."""
 
 
-class Polling:
+class PollingWatcher:
     """Says that something may have changed when `share` of the time would be spent on looking."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, share: float = 0.05) -> None:
@@ -77,7 +77,7 @@ _OVERFLOW: Final = 0x4000
 _EVENT: Final = struct.Struct("iIII")
 
 
-class Inotify:
+class InotifyWatcher:
     """Linux inotify through the C library: the standard library has no binding, and this is all of it that we need."""
 
     def __init__(self) -> None:
@@ -93,7 +93,7 @@ class Inotify:
         self._expected: dict[int, set[str]] = {}
         self._changed: set[str] = set()
         self._is_stale = False
-        self._polling = Polling()
+        self._polling = PollingWatcher()
         self._is_blind = False
 
     def watch(self, directory: str) -> None:
@@ -153,11 +153,11 @@ class Inotify:
             os.close(self._descriptor)
 
 
-def best_changes() -> Changes:
+def make_change_watcher() -> ChangeWatcher:
     """The kernel's word where there is one."""
     if sys.platform == "linux":
         try:
-            return Inotify()
+            return InotifyWatcher()
         except (OSError, AttributeError):
             pass
-    return Polling()
+    return PollingWatcher()

@@ -11,8 +11,8 @@ import msgspec
 
 from workflowlookup.errors import SecurityError, StorageError, WorkflowLookupError, not_read_yet
 from workflowlookup.language.text import plural
-from workflowlookup.library.changes import Changes
-from workflowlookup.library.files import Loaded, is_document_name, load, signature_of, unreadable
+from workflowlookup.library.changes import ChangeWatcher
+from workflowlookup.library.files import LoadedFile, is_document_name, load, signature_of, unreadable
 
 MOST_LEVELS: Final = 32
 """How deep directories may nest; deeper ones are reported, and not looked into."""
@@ -24,7 +24,7 @@ MAX_ENTRIES: Final = 50_000
 class Listing(msgspec.Struct, frozen=True, kw_only=True):
     """What a source holds at one moment: its files by path, and why it cannot be read if it cannot."""
 
-    files: Mapping[str, Loaded] = MappingProxyType({})
+    files: Mapping[str, LoadedFile] = MappingProxyType({})
     ignored: int = 0
     refusal: WorkflowLookupError | None = None
 
@@ -45,22 +45,22 @@ class DirectorySource:
             return None
         return status.st_dev, status.st_ino
 
-    def scan(self, previous: Listing, changed: Collection[str], changes: Changes, deadline: float) -> Listing:
+    def scan(self, previous: Listing, changed: Collection[str], watcher: ChangeWatcher, deadline: float) -> Listing:
         """Look again: files in `changed` and files whose signature differs are read, the others are kept.
 
         Each directory is watched before it is listed, so that no change falls between the two. What is not read by the
         deadline is left to the next scan; `files` has one refusal for it, by the path of the root.
         """
         if self.identity() is None:
-            changes.expect(self.root)
+            watcher.expect(self.root)
             if self.identity() is None:
                 return self._without_root(previous)
-        files: dict[str, Loaded] = {}
+        files: dict[str, LoadedFile] = {}
         ignored = 0
         left_out: dict[str, WorkflowLookupError] = {}
         unread: list[str] = []
         try:
-            for number, entry in enumerate(self._entries(self.root, changes, left_out)):
+            for number, entry in enumerate(self._entries(self.root, watcher, left_out)):
                 if number == MAX_ENTRIES or len(files) + len(unread) == MAX_DOCUMENTS:
                     left_out[self.root] = _too_many(self.root, entry.path)
                     break
@@ -83,22 +83,26 @@ class DirectorySource:
             left_out[self.root] = not_read_yet(what, file=self.root)
         for path, refusal in left_out.items():
             files[path] = _unless_same(
-                previous.files.get(path), Loaded(path=path, id="", signature=None, refusal=refusal)
+                previous.files.get(path), LoadedFile(path=path, id="", signature=None, refusal=refusal)
             )
         return Listing(files=files, ignored=ignored)
 
     def _entries(
-        self, directory: str, changes: Changes, left_out: dict[str, WorkflowLookupError], levels: int = MOST_LEVELS
+        self,
+        directory: str,
+        watcher: ChangeWatcher,
+        left_out: dict[str, WorkflowLookupError],
+        levels: int = MOST_LEVELS,
     ) -> Iterator[os.DirEntry[str]]:
         """What is below a directory; `left_out` gets the directories that are not looked into, and why."""
-        changes.watch(directory)
+        watcher.watch(directory)
         with os.scandir(directory) as found:
             entries = sorted(itertools.islice(found, MAX_ENTRIES + 1), key=lambda entry: entry.name)
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
                 if not entry.name.startswith("."):
                     yield entry
-                    yield from self._subdirectory(entry, changes, left_out, levels - 1)
+                    yield from self._subdirectory(entry, watcher, left_out, levels - 1)
             elif entry.is_symlink() and os.path.isdir(entry.path):
                 if not entry.name.startswith("."):
                     left_out[entry.path] = _not_followed(entry.path)
@@ -106,7 +110,7 @@ class DirectorySource:
                 yield entry
 
     def _subdirectory(
-        self, entry: os.DirEntry[str], changes: Changes, left_out: dict[str, WorkflowLookupError], levels: int
+        self, entry: os.DirEntry[str], watcher: ChangeWatcher, left_out: dict[str, WorkflowLookupError], levels: int
     ) -> Iterator[os.DirEntry[str]]:
         if levels < 0:
             details = f"more than {MOST_LEVELS} directories deep"
@@ -114,7 +118,7 @@ class DirectorySource:
             left_out[entry.path] = refusal
             return
         try:
-            yield from self._entries(entry.path, changes, left_out, levels)
+            yield from self._entries(entry.path, watcher, left_out, levels)
         except FileNotFoundError:
             return  # gone meanwhile
         except OSError as problem:  # the other directories do not suffer
@@ -145,13 +149,13 @@ def _too_many(root: str, first: str) -> SecurityError:
 def _withdrawn(previous: Listing, refusal: WorkflowLookupError) -> Listing:
     """What was known stays known by name, and is refused."""
     files = {
-        path: Loaded(path=path, id=loaded.id, signature=None, refusal=refusal)
+        path: LoadedFile(path=path, id=loaded.id, signature=None, refusal=refusal)
         for path, loaded in previous.files.items()
     }
     return Listing(files=files, refusal=refusal)
 
 
-def _differs(before: Loaded, entry: os.DirEntry[str]) -> bool:
+def _differs(before: LoadedFile, entry: os.DirEntry[str]) -> bool:
     """Whether the file should be read again; what could not be read is tried every time."""
     if before.signature is None:
         return True
@@ -161,7 +165,7 @@ def _differs(before: Loaded, entry: os.DirEntry[str]) -> bool:
         return True
 
 
-def _unless_same(before: Loaded | None, now: Loaded) -> Loaded:
+def _unless_same(before: LoadedFile | None, now: LoadedFile) -> LoadedFile:
     """The old finding when the new one says the same, so that nothing counts as changed."""
     is_same = before is not None and before.refusal and now.refusal and str(before.refusal) == str(now.refusal)
     return before if before is not None and is_same and before.signature == now.signature else now

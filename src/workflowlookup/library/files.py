@@ -43,7 +43,7 @@ Signature = tuple[int, int, int, int]
 """What changes when a file does: modification and change time, size, inode."""
 
 
-class Summary(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class WorkflowSummary(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One line of `workflow_list`."""
 
     id: str
@@ -125,13 +125,13 @@ def parse_document(data: bytes, path: str) -> Json:
         raise InvalidWorkflow(f"{path}: {problem.message}.", file=path, issues=[problem.message]) from problem
 
 
-def summarise(document: Json, path: str) -> Summary:
+def summarise(document: Json, path: str) -> WorkflowSummary:
     """What a list shows of a sound document. Raises `InvalidWorkflow` with every error for one that is not."""
     from workflowlookup.language.document import errors_in  # noqa: PLC0415 - with the first document
 
     issues = [finding.message for finding in errors_in(document)]
     if not issues:
-        return Summary(
+        return WorkflowSummary(
             id=document["id"],
             name=document["name"],
             description=document["description"],
@@ -152,7 +152,7 @@ def claimed_id(document: Json, data: bytes, path: str) -> str:
     return wanted if isinstance(wanted, str) and wanted else os.path.splitext(os.path.basename(path))[0]
 
 
-class Details(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class ToolDetails(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What a document says of itself as a tool."""
 
     input_schema: msgspec.Raw = msgspec.Raw()
@@ -160,22 +160,22 @@ class Details(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     metadata: msgspec.Raw = msgspec.Raw()
 
 
-NO_DETAILS: Final = Details()
-_DETAILS: Final = frozenset(Details.__struct_encode_fields__)
+NO_DETAILS: Final = ToolDetails()
+_DETAILS: Final = frozenset(ToolDetails.__struct_encode_fields__)
 
 
-class Loaded(msgspec.Struct, frozen=True, kw_only=True):
+class LoadedFile(msgspec.Struct, frozen=True, kw_only=True):
     """A file that has been looked at: a workflow, or the reason why it is none."""
 
     path: str
     id: str
     signature: Signature | None
-    summary: Summary | None = None
-    details: Details = NO_DETAILS
+    summary: WorkflowSummary | None = None
+    details: ToolDetails = NO_DETAILS
     refusal: WorkflowLookupError | None = None
 
 
-def load(path: str, root: str) -> Loaded:
+def load(path: str, root: str) -> LoadedFile:
     """Look at a file; never raises for what it holds."""
     document: Json = None
     data = b""
@@ -184,15 +184,15 @@ def load(path: str, root: str) -> Loaded:
         data, signature = read_bytes(path, root)
         document = parse_document(data, path)
         summary = summarise(document, path)
-        return Loaded(path=path, id=summary.id, signature=signature, summary=summary, details=_details(document))
+        return LoadedFile(path=path, id=summary.id, signature=signature, summary=summary, details=_details(document))
     except WorkflowLookupError as refusal:
         refusal.__cause__ = refusal.__context__ = None
         refusal.with_traceback(None)  # its frames would keep their variables: this document, and the listing before
-        return Loaded(path=path, id=claimed_id(document, data, path), signature=signature, refusal=refusal)
+        return LoadedFile(path=path, id=claimed_id(document, data, path), signature=signature, refusal=refusal)
 
 
-def _details(document: Json) -> Details:
+def _details(document: Json) -> ToolDetails:
     """Most documents say nothing of themselves as a tool, and share one value."""
     if document.keys().isdisjoint(_DETAILS):
         return NO_DETAILS
-    return msgspec.json.decode(msgspec.json.encode(document), type=Details)
+    return msgspec.json.decode(msgspec.json.encode(document), type=ToolDetails)

@@ -30,7 +30,7 @@ from workflowlookup.protocol.requests import Call, name_of
 from workflowlookup.protocol.versions import META_CAPABILITIES, META_CLIENT_INFO, TASKS_EXTENSION
 from workflowlookup.runs.questions import title_of
 from workflowlookup.runs.run import Run, State
-from workflowlookup.store.journal import Query
+from workflowlookup.store.journal import RunQuery
 from workflowlookup.tools.builtin.workflow_runs import decode_run_cursor, encode_run_cursor
 from workflowlookup.tools.contract import Caller, Elicitation, Outcome, Pending, Result
 from workflowlookup.tools.elicitation import answered_run, elicit_confirmation, has_answer, may_elicit
@@ -38,7 +38,7 @@ from workflowlookup.tools.pending_runs import await_end, failure_of, is_at_work,
 from workflowlookup.tools.run_answers import answer_with_result, iso
 
 if TYPE_CHECKING:
-    from workflowlookup.store.journal import Summary
+    from workflowlookup.store.journal import RunSummary
     from workflowlookup.tools.contract import Services
 
 log = logging.getLogger(__name__)
@@ -122,12 +122,12 @@ class Tasks:
     def list(self, call: Call, caller: Caller) -> Json:
         """Every run as a task, the last started first."""
         place = decode_run_cursor(call.optional("cursor", str, "text"))
-        found = self._services.runs.summaries(Query(after=place, limit=PAGE_SIZE + 1))
+        found = self._services.runs.summaries(RunQuery(after=place, limit=PAGE_SIZE + 1))
         shown = found[:PAGE_SIZE]
         following = {"nextCursor": encode_run_cursor(shown[-1])} if len(found) > PAGE_SIZE else {}
         return {"tasks": [self._line(summary, caller) for summary in shown], **following}
 
-    def _line(self, summary: "Summary", caller: Caller) -> dict[str, Json]:
+    def _line(self, summary: "RunSummary", caller: Caller) -> dict[str, Json]:
         asks = summary.waiting_for == "confirmation" and self._needs_person(self._services.runs.get(summary.id), caller)
         status = "input_required" if asks else _STATUS.get(summary.state, "working")
         moments = {"createdAt": iso(summary.started), "lastUpdatedAt": iso(summary.updated)}

@@ -18,7 +18,7 @@ from workflowlookup.access import Access
 from workflowlookup.errors import RunDamaged, StorageError
 from workflowlookup.runs.events import Record
 from workflowlookup.runs.run import Run
-from workflowlookup.store.migrations import Level
+from workflowlookup.store.migrations import SchemaVersion
 
 READ_BYTES: Final = 8 << 20
 """How much of a run is read at once, apart from the last record of it, which may be long."""
@@ -43,7 +43,7 @@ class Conflict(Exception):
     """The run has gone on since it was read, or there is one of this id already."""
 
 
-class Summary(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+class RunSummary(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """What is listed and filtered of a run without reading its records. Times are in milliseconds."""
 
     id: str
@@ -61,8 +61,8 @@ class Summary(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     sequence: int
 
 
-def summarise(run: Run) -> Summary:
-    return Summary(
+def summarise(run: Run) -> RunSummary:
+    return RunSummary(
         run.id,
         run.workflow.id,
         run.workflow.version,
@@ -79,7 +79,7 @@ def summarise(run: Run) -> Summary:
     )
 
 
-class Mark(msgspec.Struct, frozen=True):
+class Revision(msgspec.Struct, frozen=True):
     """How far a run is, and which run it is: the id of a deleted run can be used again."""
 
     sequence: int
@@ -87,7 +87,7 @@ class Mark(msgspec.Struct, frozen=True):
     hash: str
 
 
-class Query(msgspec.Struct, frozen=True, kw_only=True):
+class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Which runs are listed: those that fit every field that is set, the last started first."""
 
     state: str | None = None
@@ -102,7 +102,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     limit: int = 50
 
 
-class SetAside(msgspec.Struct, frozen=True, kw_only=True):
+class DamagedJournal(msgspec.Struct, frozen=True, kw_only=True):
     """A damaged journal that is kept under another name."""
 
     file: str
@@ -115,7 +115,7 @@ class SetAside(msgspec.Struct, frozen=True, kw_only=True):
         return f"A damaged journal was set aside as {self.file}{self.outcome and ': '}{self.outcome}."
 
 
-def damaged(run_id: str, problem: str, asides: Sequence[SetAside]) -> RunDamaged:
+def damaged(run_id: str, problem: str, asides: Sequence[DamagedJournal]) -> RunDamaged:
     """The refusal of a run that cannot be read. Files go by their names: not everybody may know where they are."""
     return RunDamaged(problem, run_id, [os.path.basename(aside.file) for aside in asides])
 
@@ -164,7 +164,7 @@ class Announcement(msgspec.Struct, frozen=True, kw_only=True):
 class Journal(Protocol):
     """Stores runs, and what the servers that use it share."""
 
-    def append(self, run_id: str, expected: int, records: Sequence[Record], summary: Summary) -> None:
+    def append(self, run_id: str, expected: int, records: Sequence[Record], summary: RunSummary) -> None:
         """Store the records after the one with sequence `expected` of this very run; 0 begins it. Raises `Conflict`."""
 
     def group(self) -> AbstractContextManager[None] | None:
@@ -180,8 +180,8 @@ class Journal(Protocol):
     def head(self, run_id: str) -> int | None:
         """The sequence of the last record; None when there is no such run."""
 
-    def mark(self, run_id: str) -> Mark | None:
-        """See `Mark`; None when there is no such run."""
+    def revision(self, run_id: str) -> Revision | None:
+        """See `Revision`; None when there is no such run."""
 
     def workflow_of(self, run_id: str) -> str | None:
         """The id of the workflow that a run is of; None when there is no such run."""
@@ -195,16 +195,16 @@ class Journal(Protocol):
         With a limit there are fewer when they are long: no more follow once there are `READ_BYTES`.
         """
 
-    def summaries(self, query: Query) -> list[Summary]:
+    def summaries(self, query: RunQuery) -> list[RunSummary]:
         """A page of runs, the last started first."""
 
     def overdue(self, now: int) -> list[str]:
         """The runs whose deadline has passed and for which that is not stored yet."""
 
-    def at_work(self, limit: int) -> list[Summary]:
+    def at_work(self, limit: int) -> list[RunSummary]:
         """The runs that wait for a call of the server's own, the one that has waited longest first."""
 
-    def left_running(self) -> list[str]:
+    def runs_to_stop(self) -> list[str]:
         """The runs that are over and whose call may still be running."""
 
     def queue_position(self, run_id: str) -> tuple[int, int]:
@@ -216,7 +216,7 @@ class Journal(Protocol):
     def tool_names(self) -> dict[tuple[str, str], str]:
         """By provider and workflow: the name of the tool that stands for it."""
 
-    def keep_tool_names(
+    def store_tool_names(
         self, added: Mapping[tuple[str, str], str], removed: Iterable[tuple[str, str]], at: int
     ) -> None:
         """Store the added names, and free the removed ones at this time; a name that is stored already stays."""
@@ -224,10 +224,10 @@ class Journal(Protocol):
     def freed_names(self, since: int) -> dict[str, tuple[str, str]]:
         """The names that were freed since a time, each with its last provider and workflow."""
 
-    def remembered(self) -> dict[str, tuple[str, str]]:
+    def provider_listings(self) -> dict[str, tuple[str, str]]:
         """By provider: the `settings` and `body` of the last `remember`."""
 
-    def remember(self, provider: str, settings: str, body: str) -> None:
+    def store_provider_listing(self, provider: str, settings: str, body: str) -> None:
         """Store what a provider has listed, in place of what it listed before."""
 
     def heads(self, since: int) -> dict[str, int]:
@@ -329,20 +329,20 @@ class Journal(Protocol):
 
     # ── maintenance ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    def level(self) -> Level:
+    def schema_version(self) -> SchemaVersion:
         """The schema version of the tables; nothing is created or changed."""
 
     def upgrade(self) -> None:
         """Migrate the tables now, as every other use would."""
 
-    def faults(self, known: Sequence[SetAside] | None = None) -> Iterator[tuple[str, str]]:
+    def faults(self, known: Sequence[DamagedJournal] | None = None) -> Iterator[tuple[str, str]]:
         """Open the journal, check it and try a write; yields each problem with its remedy.
 
         `known`: what was set aside before the check began, if that was before this call.
         """
 
-    def salvage(self) -> SetAside | None:
+    def salvage(self) -> DamagedJournal | None:
         """Set a damaged journal aside and begin a new one with what can be read of it; None when it is not damaged."""
 
-    def set_aside(self) -> Sequence[SetAside]:
+    def damaged_journals(self) -> Sequence[DamagedJournal]:
         """The damaged journals that were set aside and still exist."""

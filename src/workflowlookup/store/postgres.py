@@ -20,8 +20,8 @@ from psycopg.conninfo import conninfo_to_dict
 
 from workflowlookup.errors import JOURNAL_SECONDS, JournalAway, JournalBusy, StorageError
 from workflowlookup.runs.events import Record
-from workflowlookup.store.journal import READ_BYTES, Announcement, Conflict, SetAside, Summary
-from workflowlookup.store.migrations import MIGRATIONS, Level
+from workflowlookup.store.journal import READ_BYTES, Announcement, Conflict, DamagedJournal, RunSummary
+from workflowlookup.store.migrations import MIGRATIONS, SchemaVersion
 from workflowlookup.store.sql import (
     MOVING,
     READ,
@@ -168,7 +168,7 @@ class PostgresJournal(SqlJournal):
             yield _Statements(connection)
             self._may_be_stored = True
 
-    def append(self, run_id: str, expected: int, records: Sequence[Record], summary: Summary) -> None:
+    def append(self, run_id: str, expected: int, records: Sequence[Record], summary: RunSummary) -> None:
         self._may_be_stored = False
         with self._within_deadline():
             try:
@@ -178,7 +178,7 @@ class PostgresJournal(SqlJournal):
             except _Lost:
                 self._append_again(run_id, expected, records, summary)
 
-    def _append_again(self, run_id: str, expected: int, records: Sequence[Record], summary: Summary) -> None:
+    def _append_again(self, run_id: str, expected: int, records: Sequence[Record], summary: RunSummary) -> None:
         """Append what may have been stored already."""
         try:
             stored = self.read(run_id, after=expected)[: len(records)]
@@ -194,7 +194,7 @@ class PostgresJournal(SqlJournal):
         finally:
             self._is_maintaining = False
 
-    def _go_on(self, expected: int, rows: Sequence[Sequence[Any]], summary: Summary) -> None:
+    def _go_on(self, expected: int, rows: Sequence[Sequence[Any]], summary: RunSummary) -> None:
         """In one statement, which is one trip to the database instead of five."""
         moved = [getattr(summary, name) for name in (*MOVING, "state")]
         this = (summary.id, expected, summary.started, summary.hash)
@@ -258,12 +258,12 @@ class PostgresJournal(SqlJournal):
             self._connection = None
             self._is_listening = False
 
-    def salvage(self) -> SetAside | None:
+    def salvage(self) -> DamagedJournal | None:
         raise self._storage_error("a PostgreSQL database is restored from its backup (docs/operations.md)")
 
-    def faults(self, known: Sequence[SetAside] | None = None) -> Iterator[tuple[str, str]]:  # noqa: ARG002 - sets none aside
+    def faults(self, known: Sequence[DamagedJournal] | None = None) -> Iterator[tuple[str, str]]:  # noqa: ARG002 - sets none aside
         try:
-            problem = self.level().problem
+            problem = self.schema_version().problem
             if not problem:
                 self.read_tables()
                 with self._connected() as connection, connection.transaction(force_rollback=True):
@@ -383,24 +383,24 @@ class PostgresJournal(SqlJournal):
             if connection.execute("SELECT to_regclass('workflowlookup.meta')").fetchone() == (None,):
                 connection.execute("CREATE TABLE meta (version BIGINT NOT NULL)")
                 connection.execute("INSERT INTO meta VALUES (0)")
-            level = self._check(connection)
-            for script in MIGRATIONS[level.version :]:
+            schema = self._check(connection)
+            for script in MIGRATIONS[schema.version :]:
                 connection.execute(script.replace("WITHOUT ROWID", "").encode())
-            if not level.is_up_to_date:
+            if not schema.is_up_to_date:
                 connection.execute("UPDATE meta SET version = %s", (len(MIGRATIONS),))
 
-    def _check(self, connection: Connection) -> Level:
+    def _check(self, connection: Connection) -> SchemaVersion:
         """Where the tables are. Raises `StorageError` when this program cannot work with them."""
-        level = _level(connection)
-        if level.problem:
-            raise self._storage_error(level.problem)
-        return level
+        schema = _schema_version(connection)
+        if schema.problem:
+            raise self._storage_error(schema.problem)
+        return schema
 
-    def level(self) -> Level:
+    def schema_version(self) -> SchemaVersion:
         """Where the tables are; nothing is made or changed. Raises `StorageError` when they cannot be reached."""
         with self._within_deadline(), contextlib.closing(self._open()) as connection:
             try:
-                return _level(connection)
+                return _schema_version(connection)
             except psycopg.Error as problem:
                 raise self._refusal(problem) from problem
 
@@ -423,14 +423,14 @@ class PostgresJournal(SqlJournal):
         return StorageError(message, details=message)
 
 
-def _level(connection: Connection) -> Level:
+def _schema_version(connection: Connection) -> SchemaVersion:
     if connection.execute("SELECT to_regclass('workflowlookup.meta')").fetchone() == (None,):
-        return Level(version=0, known=len(MIGRATIONS))
+        return SchemaVersion(version=0, supported=len(MIGRATIONS))
     ((version,),) = connection.execute("SELECT version FROM workflowlookup.meta").fetchall()
     if connection.execute("SELECT to_regclass('workflowlookup.levels')").fetchone() == (None,):
-        return Level(version=version, known=len(MIGRATIONS))
+        return SchemaVersion(version=version, supported=len(MIGRATIONS))
     ((least,),) = connection.execute("SELECT MAX(least) FROM workflowlookup.levels").fetchall()
-    return Level(version=version, known=len(MIGRATIONS), least=least)
+    return SchemaVersion(version=version, supported=len(MIGRATIONS), required=least)
 
 
 class _Statements:

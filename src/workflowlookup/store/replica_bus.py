@@ -18,7 +18,7 @@ from workflowlookup.store.journal import Announcement, Journal, now
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS: Final = 15.0
+POLL_SECONDS: Final = 15.0
 """How often it is looked without being told to."""
 RETRY_SECONDS: Final = 1.0
 KEEP_SECONDS: Final = 600
@@ -30,7 +30,7 @@ Listener = Callable[[str, str], None]
 """Called with the topic and the body of an announcement."""
 
 
-class Neighbours:
+class ReplicaBus:
     """The other servers at the database of this one."""
 
     def __init__(
@@ -47,14 +47,14 @@ class Neighbours:
         self._last: int | None = None
         self._is_due = True
         self._is_reading = False
-        self._next_look = self._not_before = 0.0
+        self._next_poll = self._not_before = 0.0
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
         """Receive announcements from now on. Safe to repeat."""
         if self._thread is None:
-            self._thread = threading.Thread(target=self._wait, name="workflowlookup-neighbours", daemon=True)
+            self._thread = threading.Thread(target=self._wait, name="workflowlookup-replica-bus", daemon=True)
             self._thread.start()
 
     def announce(self, topic: str, body: str = "") -> None:
@@ -63,21 +63,21 @@ class Neighbours:
         announcement = Announcement(time=time, origin=self._origin, topic=topic, body=body)
         self._journal.announce(announcement, time - KEEP_SECONDS * 1000)
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Read what others said since the last time, and tell the listeners; costs nothing when there is nothing."""
         moment = time.monotonic()
-        is_due = moment >= self._not_before and (self._is_due or moment >= self._next_look)
+        is_due = moment >= self._not_before and (self._is_due or moment >= self._next_poll)
         if self._thread is None or self._is_reading or not is_due:
             return
         self._is_reading = True  # a journal may let others go on while it is read
         try:
-            self._look(moment)
+            self._poll(moment)
         finally:
             self._is_reading = False
 
-    def _look(self, moment: float) -> None:
+    def _poll(self, moment: float) -> None:
         self._is_due = False  # before it is read: what comes now is read the next time
-        self._next_look = moment + LOOK_SECONDS
+        self._next_poll = moment + POLL_SECONDS
         try:
             announcements = self._read()
         except StorageError as problem:
@@ -86,11 +86,11 @@ class Neighbours:
             self._not_before = moment + RETRY_SECONDS
             return
         if announcements and self._last is not None and announcements[0].number > self._last + 1:
-            self._tell(MISSED, "")
+            self._notify(MISSED, "")
         for one in announcements:
             self._last = one.number
             if one.origin != self._origin:
-                self._tell(one.topic, one.body)
+                self._notify(one.topic, one.body)
 
     def _read(self) -> list[Announcement]:
         if self._last is None:
@@ -98,7 +98,7 @@ class Neighbours:
             return []
         return self._journal.announcements(self._last)
 
-    def _tell(self, topic: str, body: str) -> None:
+    def _notify(self, topic: str, body: str) -> None:
         for listener in list(self.listeners):
             try:
                 listener(topic, body)
@@ -116,7 +116,7 @@ class Neighbours:
         with contextlib.closing(self._open_journal()) as journal:
             while not self._ended.is_set():
                 try:
-                    if journal.await_announcement(LOOK_SECONDS):
+                    if journal.await_announcement(POLL_SECONDS):
                         self._is_due = True
                         self._wake()
                 except StorageError as problem:

@@ -12,7 +12,7 @@ from workflowlookup.cache import BoundedCache
 from workflowlookup.errors import RunNotFound, RunStateError, WorkflowLookupError
 from workflowlookup.runs.events import Record
 from workflowlookup.runs.run import Run, apply, fold
-from workflowlookup.store.journal import Journal, Mark, SetAside, damaged
+from workflowlookup.store.journal import DamagedJournal, Journal, Revision, damaged
 
 MAX_FOLDED: Final = 256
 """How many folded runs are cached; the others are folded when they are needed."""
@@ -42,7 +42,7 @@ class RunCache:
     def get(self, run_id: str) -> Run:
         """The run as the journal has it now."""
         cached = self._folded.get(run_id)
-        return cached if cached and self._journal.mark(run_id) == mark_of(cached) else self.read(run_id)
+        return cached if cached and self._journal.revision(run_id) == revision_of(cached) else self.read(run_id)
 
     def offer(self, run: Run) -> None:
         """Cache a run that was folded, unless the cache has it as it was later; whether it has changed since is checked
@@ -67,7 +67,7 @@ class RunCache:
         For those who serve several clients on one thread: they answer the others between two slices.
         """
         try:
-            mark = self._journal.mark(run_id)
+            mark = self._journal.revision(run_id)
             part = self._folded.get(run_id) or self._loading.get(run_id)
             if part is not None and (mark is None or not _is_of(part, mark)):
                 part = None
@@ -85,7 +85,7 @@ class RunCache:
 
     def read(self, run_id: str) -> Run:
         """The run as the journal has it now; what is not folded yet is read."""
-        mark = self._journal.mark(run_id)
+        mark = self._journal.revision(run_id)
         beginning = self._loading.pop(run_id)
         folded = self._folded.get(run_id) or beginning
         if mark is None:
@@ -106,23 +106,23 @@ class RunCache:
             raise self.not_found(run_id)  # it went while it was read
         if not run.rests:  # what belongs together is stored together: the rest is lost
             message = f"The records of run '{run_id}' end in the middle of a call."
-            raise damaged(run_id, message, self._journal.set_aside())
+            raise damaged(run_id, message, self._journal.damaged_journals())
         self.offer(run)
         return run
 
-    def _refuse_gaps(self, run_id: str, mark: Mark) -> None:
+    def _refuse_gaps(self, run_id: str, mark: Revision) -> None:
         """Raises `RunDamaged` when records are missing of a run that nobody changes."""
         left = sum(1 for _ in self.records(run_id))
-        if left < mark.sequence and self._journal.mark(run_id) == mark:
+        if left < mark.sequence and self._journal.revision(run_id) == mark:
             message = f"Of the {mark.sequence} events of run '{run_id}' only {left} are left."
-            raise damaged(run_id, message, self._journal.set_aside())
+            raise damaged(run_id, message, self._journal.damaged_journals())
 
     def refuse_contradictions(self, run_id: str) -> None:
         """Raises `RunDamaged` when the run is not the one, or not as far, as the journal says of it as a whole."""
-        run, mark = self.read(run_id), self._journal.mark(run_id)
+        run, mark = self.read(run_id), self._journal.revision(run_id)
         if mark is not None and ((mark.started, mark.hash) != (run.started, run.hash) or mark.sequence < run.sequence):
             message = f"What the journal says of run '{run_id}' as a whole does not fit its events."
-            raise damaged(run_id, message, self._journal.set_aside())
+            raise damaged(run_id, message, self._journal.damaged_journals())
 
     def _with_next_slice(self, run_id: str, run: Run | None) -> Run | None:
         """A run of which the beginning is folded, with the records that follow; the same when there are none."""
@@ -139,19 +139,19 @@ class RunCache:
 
     def not_found(self, run_id: str) -> RunNotFound:
         """The refusal of an id that no run has."""
-        return not_found(run_id, self._journal.set_aside())
+        return run_not_found(run_id, self._journal.damaged_journals())
 
 
-def not_found(run_id: str, asides: Sequence[SetAside]) -> RunNotFound:
+def run_not_found(run_id: str, asides: Sequence[DamagedJournal]) -> RunNotFound:
     """The refusal of an id that no run has; it names the damaged journals that the caller may know of."""
     damaged = "".join(f" {aside}" for aside in asides)
     return RunNotFound(f"There is no run '{run_id}'. Call workflow_runs to see them.{damaged}", runId=run_id)
 
 
-def _is_of(run: Run, mark: Mark) -> bool:
+def _is_of(run: Run, mark: Revision) -> bool:
     """Whether a run is the beginning of what the journal has, and not of another run with its id."""
     return run.sequence <= mark.sequence and (run.started, run.hash) == (mark.started, mark.hash)
 
 
-def mark_of(run: Run) -> Mark:
-    return Mark(run.sequence, run.started, run.hash)
+def revision_of(run: Run) -> Revision:
+    return Revision(run.sequence, run.started, run.hash)

@@ -23,7 +23,7 @@ import msgspec
 
 from workflowlookup.errors import RunDamaged, RunStateError, StorageError
 from workflowlookup.runs.run import Run, apply, fold, hash_of
-from workflowlookup.store.journal import SetAside, now, summarise
+from workflowlookup.store.journal import DamagedJournal, now, summarise
 from workflowlookup.store.sql import SqlJournal, Transaction
 from workflowlookup.store.sqlite_pages import Pages, Row
 
@@ -155,7 +155,7 @@ def copy_readable(path: str, target: SqlJournal) -> Salvage:
     return Salvage(whole=whole, damaged=damaged, lost=lost, revoked=revoked, unreadable=pages.unreadable)
 
 
-def has_rows_of_ours(path: str) -> bool:
+def has_journal_rows(path: str) -> bool:
     """Whether anything in a file, whatever it is, looks like a row of a journal."""
     with Pages(path) as pages:
         return any(_table_of(row) for row in pages.rows())
@@ -223,7 +223,7 @@ class _Note(msgspec.Struct, frozen=True):
     reason: str
 
 
-def files_set_aside(path: str) -> list[SetAside]:
+def find_damaged_journals(path: str) -> list[DamagedJournal]:
     """The damaged files that are still kept beside a journal."""
     directory, name = os.path.split(path)
     try:
@@ -234,13 +234,13 @@ def files_set_aside(path: str) -> list[SetAside]:
     return [_set_aside(os.path.join(directory, file)) for file in files]
 
 
-def _set_aside(file: str) -> SetAside:
+def _set_aside(file: str) -> DamagedJournal:
     try:
         with open(file + _REPORT, encoding="utf-8") as report:
             outcome, *details = report.read().splitlines() or [""]
     except (OSError, UnicodeDecodeError):  # set aside by an older version, or by hand
-        return SetAside(file=file)
-    return SetAside(file=file, outcome=outcome, details=tuple(details))
+        return DamagedJournal(file=file)
+    return DamagedJournal(file=file, outcome=outcome, details=tuple(details))
 
 
 def begin(path: str, reason: str) -> None:
@@ -255,7 +255,9 @@ def is_begun(path: str) -> bool:
     return os.path.lexists(_note_path(path))
 
 
-def finish(path: str, open_journal: Callable[[str], SqlJournal], wait_for_writers: Callable[[], None]) -> SetAside:
+def finish(
+    path: str, open_journal: Callable[[str], SqlJournal], wait_for_writers: Callable[[], None]
+) -> DamagedJournal:
     """Set the file aside and put what can be saved in its place, from wherever that was interrupted.
 
     Returns what is kept, and what was saved of it. Raises `StorageError` and `OSError` when there is no room for

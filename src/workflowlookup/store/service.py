@@ -42,16 +42,16 @@ from workflowlookup.runs.server_calls import CallFailure
 from workflowlookup.store.imports import as_imported, read_foreign, refuse_future
 from workflowlookup.store.journal import (
     Conflict,
+    DamagedJournal,
     Journal,
     NoRoom,
-    Query,
     ReadOnly,
-    SetAside,
-    Summary,
+    RunQuery,
+    RunSummary,
     now,
     summarise,
 )
-from workflowlookup.store.run_cache import SLICE, RunCache, mark_of
+from workflowlookup.store.run_cache import SLICE, RunCache, revision_of
 from workflowlookup.store.runs_view import JournalWatch
 from workflowlookup.trust import NO_CONSENT, Consent
 
@@ -375,13 +375,13 @@ class Runs:
             where = f"is at step '{run.current}'" if run.current else f"is {run.state}"
             raise RunStateError(f"The run {where}, not at '{step_id}'.", runId=run.id, state=run.state, stepId=step_id)
 
-    def at_work(self, limit: int = PAGE) -> list[Summary]:
+    def at_work(self, limit: int = PAGE) -> list[RunSummary]:
         """The runs that the server has to do something for, the one that has waited longest first."""
         return self.journal.at_work(limit)
 
-    def left_running(self) -> list[str]:
+    def runs_to_stop(self) -> list[str]:
         """The runs that are over and whose call may still be running."""
-        return self.journal.left_running()
+        return self.journal.runs_to_stop()
 
     def counts(self) -> dict[str, int]:
         """How many runs are in which state, as of the last change of each."""
@@ -437,25 +437,25 @@ class Runs:
         """The next records of a run as they are, for those who read many; none when there is no such run."""
         return self.journal.read(run_id, after, limit)
 
-    def summaries(self, query: Query) -> list[Summary]:
+    def summaries(self, query: RunQuery) -> list[RunSummary]:
         """A page of runs, the last started first."""
         for run_id in self.journal.overdue(self._clock()):
             with contextlib.suppress(WorkflowLookupError):  # one that is damaged or just gone hides no other
                 self.get(run_id)
         return self.journal.summaries(query)
 
-    def every(self, query: Query | None = None) -> Iterator[Summary]:
+    def all_summaries(self, query: RunQuery | None = None) -> Iterator[RunSummary]:
         """All runs that fit, page by page, the last started first."""
-        query = msgspec.structs.replace(query or Query(), limit=PAGE)
+        query = msgspec.structs.replace(query or RunQuery(), limit=PAGE)
         while page := self.summaries(query):
             yield from page
             if len(page) < PAGE:
                 return
             query = msgspec.structs.replace(query, after=(page[-1].started, page[-1].id))
 
-    def recent(self, limit: int) -> list[Summary]:
+    def recent(self, limit: int) -> list[RunSummary]:
         """The runs that were started last."""
-        return self.summaries(Query(limit=limit))
+        return self.summaries(RunQuery(limit=limit))
 
     def heads(self) -> dict[str, int]:
         """The last sequence of each run that changed lately, whoever changed it."""
@@ -467,14 +467,14 @@ class Runs:
 
     # ── whole journals ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def take_in(self, run_id: str, records: Sequence[Record], source: str) -> bool:
+    def import_run(self, run_id: str, records: Sequence[Record], source: str) -> bool:
         """Whether a run from elsewhere was new here; the same run again changes nothing. It keeps where it came from.
 
         Raises `InvalidParams` and `RunStateError` when it is no run, or when there is another of its id.
         """
         if self.journal.head(run_id) is None:
             refuse_future(run_id, records, self._clock())
-            self.adopt(run_id, as_imported(records, source))
+            self.store_import(run_id, as_imported(records, source))
             return True
         known = self.journal.read(run_id)
         if as_imported(records, "") == as_imported(known, "") or list(records) == known:
@@ -482,7 +482,7 @@ class Runs:
         message = f"There is a run '{run_id}' already, with other events. Take this one into another journal."
         raise RunStateError(message, runId=run_id)
 
-    def adopt(self, run_id: str, records: Sequence[Record]) -> Run:
+    def store_import(self, run_id: str, records: Sequence[Record]) -> Run:
         """Take in a run from elsewhere. Raises `InvalidParams` or `RunStateError` when that cannot be."""
         run = read_foreign(run_id, records)
         try:
@@ -504,9 +504,9 @@ class Runs:
         self._cache.clear()
         return self.journal.purge(before)
 
-    def damaged(self) -> list[Summary]:
+    def damaged_runs(self) -> list[RunSummary]:
         """The runs that cannot be read. Reads all of them."""
-        return [summary for summary in self.every() if not self._is_readable(summary.id)]
+        return [summary for summary in self.all_summaries() if not self._is_readable(summary.id)]
 
     def _is_readable(self, run_id: str) -> bool:
         try:
@@ -517,9 +517,9 @@ class Runs:
             pass  # it was forgotten meanwhile
         return True
 
-    def set_aside(self) -> Sequence[SetAside]:
+    def damaged_journals(self) -> Sequence[DamagedJournal]:
         """The damaged journals that were set aside and are still kept: a run that is missing may be in one."""
-        return self.journal.set_aside()
+        return self.journal.damaged_journals()
 
     def not_found(self, run_id: str) -> RunNotFound:
         """The refusal of an id that no run has."""
@@ -581,11 +581,11 @@ class Runs:
             try:
                 decided = decide(run, at)
             except WorkflowLookupError:
-                if is_cached and self.journal.mark(run_id) != mark_of(run):
+                if is_cached and self.journal.revision(run_id) != revision_of(run):
                     continue
                 raise
             if isinstance(decided, Run):
-                if is_cached and self.journal.mark(run_id) != mark_of(run):
+                if is_cached and self.journal.revision(run_id) != revision_of(run):
                     continue
                 return decided
             if self._store(run.sequence, decided):

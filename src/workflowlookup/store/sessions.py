@@ -1,4 +1,4 @@
-"""Sessions that all servers at one journal share: those of MCP clients, and those of browsers in the console.
+"""StoredSessions that all servers at one journal share: those of MCP clients, and those of browsers in the console.
 
 The journal has the hash of a session's id. An MCP session is what a client sent when it began, whose it is, and what it
 follows; each of its requests needs the caller's own token, so the id alone opens nothing. A console session is what a
@@ -24,7 +24,7 @@ CONSOLE_SESSION_SECONDS: Final = 12 * 3_600
 """How long a session lives, if its token does."""
 
 
-class Sessions:
+class StoredSessions:
     """The sessions of one journal. Whoever asks has found out whose request it is: `owner`."""
 
     def __init__(self, journal: Journal, idle_seconds: float, *, clock: Callable[[], int] = now) -> None:
@@ -63,7 +63,7 @@ class Sessions:
         return self._clock() - self._idle - self._idle // 4
 
 
-def key_of(session: str) -> str:
+def session_key(session: str) -> str:
     """What a session is called where it is kept."""
     return hashlib.sha256(session.encode()).hexdigest()
 

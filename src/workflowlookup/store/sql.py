@@ -20,18 +20,18 @@ from workflowlookup.store.journal import (
     STOP,
     Announcement,
     Conflict,
+    DamagedJournal,
     Journal,
-    Mark,
-    Query,
-    SetAside,
-    Summary,
+    Revision,
+    RunQuery,
+    RunSummary,
     Token,
     damaged,
 )
 from workflowlookup.store.migrations import TABLES
 
-_COLUMNS: Final = ", ".join(Summary.__struct_fields__)
-_VALUES: Final = ", ".join("?" for _ in Summary.__struct_fields__)
+_COLUMNS: Final = ", ".join(RunSummary.__struct_fields__)
+_VALUES: Final = ", ".join("?" for _ in RunSummary.__struct_fields__)
 MOVING: Final = ("updated", "waiting_for", "step", "done", "total", "deadline", "sequence")
 
 THIS_RUN: Final = "sequence = ? AND started = ? AND hash = ?"
@@ -114,7 +114,7 @@ class SqlJournal(Journal):
     def upgrade(self) -> None:
         self.query("SELECT least FROM levels")
 
-    def set_aside(self) -> Sequence[SetAside]:
+    def damaged_journals(self) -> Sequence[DamagedJournal]:
         return ()  # a database server minds its own files
 
     def read_tables(self) -> None:
@@ -131,7 +131,7 @@ class SqlJournal(Journal):
     def group(self) -> AbstractContextManager[None] | None:
         return None  # a database server groups the commits of its connections by itself
 
-    def append(self, run_id: str, expected: int, records: Sequence[Record], summary: Summary) -> None:
+    def append(self, run_id: str, expected: int, records: Sequence[Record], summary: RunSummary) -> None:
         rows = [(run_id, r.sequence, r.time, r.by, kind_of(r.event), _body(r.event)) for r in records]
         if expected:
             self._go_on(expected, rows, summary)
@@ -145,7 +145,7 @@ class SqlJournal(Journal):
                 transaction.execute(_COPY_DOCUMENT, document)
             transaction.executemany(_ADD_EVENT, rows)
 
-    def _go_on(self, expected: int, rows: Sequence[Sequence[Any]], summary: Summary) -> None:
+    def _go_on(self, expected: int, rows: Sequence[Sequence[Any]], summary: RunSummary) -> None:
         """Append events to a run that has been begun."""
         moved = [getattr(summary, name) for name in MOVING]
         with self.writing() as transaction:
@@ -159,14 +159,14 @@ class SqlJournal(Journal):
         found = self.query("SELECT sequence FROM runs WHERE id = ?", (run_id,))
         return found[0][0] if found else None
 
-    def mark(self, run_id: str) -> Mark | None:
+    def revision(self, run_id: str) -> Revision | None:
         found = self.query("SELECT sequence, started, hash FROM runs WHERE id = ?", (run_id,))
         if not found:
             return None
         sequence, started, digest = found[0]
         if not (isinstance(sequence, int) and isinstance(started, int) and isinstance(digest, str)):
             raise self._damaged(run_id, f"What the journal says of run '{run_id}' as a whole is damaged.")
-        return Mark(sequence, started, digest)
+        return Revision(sequence, started, digest)
 
     def ping(self) -> None:
         self.workflow_of("")  # the id of no run
@@ -207,14 +207,14 @@ class SqlJournal(Journal):
         return Record(sequence=sequence, time=time, by=by, event=event)
 
     def _damaged(self, run_id: str, problem: str) -> RunDamaged:
-        return damaged(run_id, problem, self.set_aside())
+        return damaged(run_id, problem, self.damaged_journals())
 
     def _document(self, wanted: str, table: str) -> str | None:
         """The document that has this hash, as long as it has."""
         found = self.query(f"SELECT document FROM {table} WHERE hash = ?", (wanted,))  # noqa: S608 - our own names
         return next((text for (text,) in found if hash_of(str(text).encode()) == wanted), None)
 
-    def summaries(self, query: Query) -> list[Summary]:
+    def summaries(self, query: RunQuery) -> list[RunSummary]:
         wanted = {
             "state = ?": query.state,
             "workflow_id = ?": query.workflow_id,
@@ -237,11 +237,11 @@ class SqlJournal(Journal):
     def overdue(self, now: int) -> list[str]:
         return [row[0] for row in self.query("SELECT id FROM runs WHERE deadline < ? ORDER BY deadline", (now,))]
 
-    def at_work(self, limit: int) -> list[Summary]:
+    def at_work(self, limit: int) -> list[RunSummary]:
         statement = f"SELECT {_COLUMNS} FROM runs WHERE {_AT_WORK} ORDER BY updated, id LIMIT ?"  # noqa: S608 - as above
         return [_summary(row) for row in self.query(statement, (limit,))]
 
-    def left_running(self) -> list[str]:
+    def runs_to_stop(self) -> list[str]:
         return [row[0] for row in self.query(f"SELECT id FROM runs WHERE waiting_for = '{STOP}' ORDER BY id")]  # noqa: S608
 
     def queue_position(self, run_id: str) -> tuple[int, int]:
@@ -259,7 +259,7 @@ class SqlJournal(Journal):
         rows = self.query("SELECT name, provider, workflow FROM freed_names WHERE freed >= ?", (since,))
         return {name: (provider, workflow) for name, provider, workflow in rows}
 
-    def keep_tool_names(
+    def store_tool_names(
         self, added: Mapping[tuple[str, str], str], removed: Iterable[tuple[str, str]], at: int
     ) -> None:
         keys = list(removed)
@@ -269,11 +269,11 @@ class SqlJournal(Journal):
             transaction.executemany("DELETE FROM tool_names WHERE provider = ? AND workflow = ?", keys)
             transaction.executemany(_ADD_NAME, [(*key, name) for key, name in added.items()])
 
-    def remembered(self) -> dict[str, tuple[str, str]]:
+    def provider_listings(self) -> dict[str, tuple[str, str]]:
         rows = self.query("SELECT provider, settings, body FROM remembered")
         return {provider: (settings, body) for provider, settings, body in rows}
 
-    def remember(self, provider: str, settings: str, body: str) -> None:
+    def store_provider_listing(self, provider: str, settings: str, body: str) -> None:
         self.write(
             ("DELETE FROM remembered WHERE provider = ?", (provider,)),
             ("INSERT INTO remembered (provider, settings, body) VALUES (?, ?, ?)", (provider, settings, body)),
@@ -413,9 +413,9 @@ def _as_like(pattern: str) -> str:
     return plain.replace("*", "%").replace("?", "_")
 
 
-def _summary(row: Sequence[Any]) -> Summary:
+def _summary(row: Sequence[Any]) -> RunSummary:
     """A run in a list. It is listed also when its times are damaged: SQLite stores any value in any column."""
-    summary = Summary(*row)
+    summary = RunSummary(*row)
     if isinstance(summary.started, int) and isinstance(summary.updated, int):
         return summary
     return msgspec.structs.replace(summary, started=0, updated=0)

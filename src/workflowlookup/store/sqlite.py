@@ -20,9 +20,9 @@ from typing import Any, Final
 from workflowlookup.errors import JOURNAL_SECONDS, JournalBusy, StorageError
 from workflowlookup.language.text import joined
 from workflowlookup.store import salvage
-from workflowlookup.store.journal import READ_BYTES, NoRoom, ReadOnly, SetAside
-from workflowlookup.store.migrations import MIGRATIONS, Level
-from workflowlookup.store.salvage import has_rows_of_ours
+from workflowlookup.store.journal import READ_BYTES, DamagedJournal, NoRoom, ReadOnly
+from workflowlookup.store.migrations import MIGRATIONS, SchemaVersion
+from workflowlookup.store.salvage import has_journal_rows
 from workflowlookup.store.sql import OLD, READ, SqlJournal
 from workflowlookup.store.sqlite_file import (
     APPLICATION_ID,
@@ -32,9 +32,9 @@ from workflowlookup.store.sqlite_file import (
     connect_to_read,
     file_size,
     identity_of,
-    level_of,
     reason_of,
     result_code,
+    schema_version_of,
 )
 from workflowlookup.store.sqlite_pages import MAGIC, WriteAheadLog, count_frames
 
@@ -237,8 +237,8 @@ class SqliteJournal(SqlJournal):
 
     # ── beside the file ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def set_aside(self) -> Sequence[SetAside]:
-        return salvage.files_set_aside(self.path)
+    def damaged_journals(self) -> Sequence[DamagedJournal]:
+        return salvage.find_damaged_journals(self.path)
 
     @property
     def names(self) -> frozenset[str]:
@@ -348,7 +348,7 @@ class SqliteJournal(SqlJournal):
             return
         with open(self.path, "rb") as file:
             is_sqlite = file.read(len(MAGIC)) == MAGIC
-        if not is_sqlite and not has_rows_of_ours(self.path):
+        if not is_sqlite and not has_journal_rows(self.path):
             reason = "it is not a journal of workflowlookup, and was not touched"
             raise self._storage_error(reason, advice="Name another file with --journal or the setting journal.")
 
@@ -357,9 +357,9 @@ class SqliteJournal(SqlJournal):
         if not file_size(self.path):
             return
         with contextlib.closing(connect_to_read(self.path)) as connection:
-            level = level_of(connection)
-        if level.problem:
-            raise self._storage_error(level.problem)
+            schema = schema_version_of(connection)
+        if schema.problem:
+            raise self._storage_error(schema.problem)
 
     def _check_log(self, connection: sqlite3.Connection, logged: int) -> None:
         """Raises `Damage` where the log is bad in the middle: SQLite would drop the rest of it without a word."""
@@ -370,28 +370,28 @@ class SqliteJournal(SqlJournal):
                     raise Damage("its write-ahead log is not what was written")
 
     def _migrate(self, connection: sqlite3.Connection) -> None:
-        level = level_of(connection)
+        schema = schema_version_of(connection)
         if connection.execute("PRAGMA application_id").fetchone() != (APPLICATION_ID,):
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
-        for number, script in enumerate(MIGRATIONS[level.version :], level.version + 1):
+        for number, script in enumerate(MIGRATIONS[schema.version :], schema.version + 1):
             connection.execute("BEGIN IMMEDIATE")
             for statement in script.split(";"):
                 connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {number}")
             connection.execute("COMMIT")
 
-    def level(self) -> Level:
+    def schema_version(self) -> SchemaVersion:
         """Where the tables are; nothing is made or changed. Raises `StorageError` when they cannot be read."""
         try:
             self._refuse_unrelated()
             if not file_size(self.path):
                 if not os.path.exists(self.path) and not can_create_in(os.path.dirname(self.path)):
                     raise self._storage_error("it cannot be made there", sqlite3.SQLITE_CANTOPEN)
-                return Level(version=0, known=len(MIGRATIONS))
+                return SchemaVersion(version=0, supported=len(MIGRATIONS))
             with contextlib.closing(connect_to_read(self.path)) as connection:
-                return level_of(connection)
+                return schema_version_of(connection)
         except (sqlite3.Error, UnicodeDecodeError, OSError) as problem:
             raise self._storage_error(reason_of(problem), result_code(problem)) from problem
 
@@ -418,10 +418,10 @@ class SqliteJournal(SqlJournal):
 
     # ── what goes wrong ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def faults(self, known: Sequence[SetAside] | None = None) -> Iterator[tuple[str, str]]:
-        known = self.set_aside() if known is None else known
+    def faults(self, known: Sequence[DamagedJournal] | None = None) -> Iterator[tuple[str, str]]:
+        known = self.damaged_journals() if known is None else known
         try:
-            problem = self.level().problem
+            problem = self.schema_version().problem
         except StorageError as refusal:
             if not self._is_corrupt(refusal):
                 yield refusal.remedy, "Until then no run is kept."
@@ -436,7 +436,7 @@ class SqliteJournal(SqlJournal):
             yield problem, "`workflowlookup db salvage` sets it aside and saves what can be read."
         elif file_size(self.path):
             yield from self._try_to_write()
-        for aside in self.set_aside():
+        for aside in self.damaged_journals():
             remedy = "Move or delete the file and those beside it when you need nothing more of it."
             if aside not in known:
                 remedy = f"This was done just now, and nothing else is left to do. {remedy}"
@@ -449,7 +449,7 @@ class SqliteJournal(SqlJournal):
         end = time.monotonic() + CHECK_SECONDS
         try:
             with contextlib.closing(connect_to_read(self.path)) as connection:
-                level_of(connection)
+                schema_version_of(connection)
                 connection.set_progress_handler(lambda: time.monotonic() > end, 10_000)
                 rows = connection.execute("PRAGMA quick_check(5)").fetchall()
         except (sqlite3.Error, UnicodeDecodeError) as problem:
@@ -462,7 +462,7 @@ class SqliteJournal(SqlJournal):
         return isinstance(refusal.__cause__, Exception) and result_code(refusal.__cause__) & 0xFF in _CORRUPT
 
     def _try_to_write(self, *, is_again: bool = False) -> Iterator[tuple[str, str]]:
-        known = self.set_aside()
+        known = self.damaged_journals()
         try:
             self.read_tables()
             with contextlib.suppress(_Undone), self.writing() as transaction:
@@ -473,18 +473,18 @@ class SqliteJournal(SqlJournal):
                 probe.flush()
                 os.fsync(probe.fileno())
         except StorageError as refusal:
-            if self.set_aside() != known and not is_again:  # it was damaged, and is replaced now
+            if self.damaged_journals() != known and not is_again:  # it was damaged, and is replaced now
                 yield from self._try_to_write(is_again=True)
             else:
                 yield refusal.remedy, "Until then what is stored can be read, and no run is started or goes on."
 
-    def salvage(self) -> SetAside | None:
+    def salvage(self) -> DamagedJournal | None:
         self._refuse_unrelated()
-        level = None
+        schema = None
         with contextlib.suppress(StorageError):
-            level = self.level()
-        if level is not None and level.problem:
-            raise self._storage_error(level.problem)
+            schema = self.schema_version()
+        if schema is not None and schema.problem:
+            raise self._storage_error(schema.problem)
         damage = self._check()
         if not damage:
             return None
@@ -523,7 +523,7 @@ class SqliteJournal(SqlJournal):
             reason += f" and is kept as {kept.file}. {kept.outcome}"
         return self._storage_error(reason, advice="Try again.")
 
-    def _set_aside(self, reason: str) -> SetAside | None:
+    def _set_aside(self, reason: str) -> DamagedJournal | None:
         """What is kept of the file; None when another process was faster."""
         with self._alone():
             if identity_of(self.path) != self._identity:

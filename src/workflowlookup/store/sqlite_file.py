@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from workflowlookup.errors import JOURNAL_SECONDS
-from workflowlookup.store.migrations import MIGRATIONS, Level
+from workflowlookup.store.migrations import MIGRATIONS, SchemaVersion
 from workflowlookup.store.salvage import SHAPES
 
 APPLICATION_ID: Final = 0x776C6B75
@@ -42,17 +42,17 @@ def connect_to_read(path: str) -> sqlite3.Connection:
     return sqlite3.connect(uri, uri=True, timeout=JOURNAL_SECONDS * BUSY_SHARE, isolation_level=None)
 
 
-def level_of(connection: sqlite3.Connection) -> Level:
+def schema_version_of(connection: sqlite3.Connection) -> SchemaVersion:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
     is_ours = application == APPLICATION_ID or (application == 0 and not tables) or _has_our_tables(connection)
     if not is_ours:
-        return Level(version=0, known=len(MIGRATIONS), is_foreign=True)
+        return SchemaVersion(version=0, supported=len(MIGRATIONS), is_foreign=True)
     if version < 0 or not tables.isdisjoint(_tables_after(version)):
         raise Damage(f"its version {version} is not that of its tables")
     least = connection.execute("SELECT MAX(least) FROM levels").fetchone()[0] if "levels" in tables else None
-    return Level(version=version, known=len(MIGRATIONS), least=least)
+    return SchemaVersion(version=version, supported=len(MIGRATIONS), required=least)
 
 
 def _tables_after(version: int) -> set[str]:

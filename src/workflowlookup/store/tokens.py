@@ -133,7 +133,7 @@ class TokenProblem(Exception):
     """A token that cannot be made or revoked, and why."""
 
 
-class Store(Protocol):
+class TokenStore(Protocol):
     """Where tokens can be asked for; the guard needs no more."""
 
     is_away: bool
@@ -201,7 +201,7 @@ class Tokens:
             raise TokenProblem(f"there is a token '{name}' already. Revoke it first, or take another name.")
         return secret, token
 
-    def every(self) -> list[Token]:
+    def all_tokens(self) -> list[Token]:
         """All that were ever made, the latest first."""
         return self._journal.tokens()
 
@@ -272,7 +272,7 @@ class Tokens:
     def any_valid(self) -> bool:
         """Whether anybody could come in with one of them now."""
         time = self._clock()
-        return any(token.state(time) == "valid" for token in self.every())
+        return any(token.state(time) == "valid" for token in self.all_tokens())
 
     def close(self) -> None:
         self._journal.close()

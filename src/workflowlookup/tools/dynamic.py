@@ -37,7 +37,7 @@ from workflowlookup.tools.tool_names import Key, StoredNames
 
 if TYPE_CHECKING:
     from workflowlookup.library.catalog import Snapshot
-    from workflowlookup.library.files import Details, Loaded, Summary
+    from workflowlookup.library.files import LoadedFile, ToolDetails, WorkflowSummary
     from workflowlookup.providers.discovery import Discovered
     from workflowlookup.runs.run import Run
     from workflowlookup.store.journal import Journal
@@ -116,7 +116,7 @@ class DynamicTools:
         self._merged_from: tuple[object, object] | None = None
         """What the providers listed, now or before, and the objects that this was made from."""
         self._names = StoredNames(lambda: services.runs.journal, on_names_stored)
-        self._read: dict[str, tuple[Loaded, Definition]] = {}
+        self._read: dict[str, tuple[LoadedFile, Definition]] = {}
         """By workflow of the library: its file and its definition."""
         self._built: dict[str, tuple[Definition, Workflow]] = {}
         """By workflow of a provider: its definition, and the workflow built from it."""
@@ -228,7 +228,7 @@ class DynamicTools:
         return [workflow_refresh.TOOL, *self._within_budget(tools)]
 
     def _library(self, library: "Snapshot") -> Iterator[Definition]:
-        read: dict[str, tuple[Loaded, Definition]] = {}
+        read: dict[str, tuple[LoadedFile, Definition]] = {}
         for summary in library.summaries:
             file = library.entries[summary.id].file
             cached = self._read.get(summary.id)
@@ -395,7 +395,7 @@ class _ProviderWaiter:
             self._pending.abandon(reason)
 
 
-def _definition(summary: "Summary", details: "Details") -> Definition:
+def _definition(summary: "WorkflowSummary", details: "ToolDetails") -> Definition:
     """The definition of a workflow of the library."""
     schema, remark = usable_schema(msgspec.json.decode(details.input_schema) if details.input_schema else None)
     if remark:
@@ -446,12 +446,12 @@ class StoredDefinitions:
                 continue
             row = (_digest(plan, name), msgspec.json.encode(provider.definitions).decode())
             if self._read().get(name) != row:
-                self._use_journal(lambda journal, name=name, row=row: journal.remember(name, *row))  # type: ignore[misc]
+                self._use_journal(lambda journal, name=name, row=row: journal.store_provider_listing(name, *row))  # type: ignore[misc]
                 self._rows = {**self._read(), name: row}
 
     def _read(self) -> Mapping[str, tuple[str, str]]:
         if self._rows is None:
-            self._rows = self._use_journal(lambda journal: journal.remembered()) or {}
+            self._rows = self._use_journal(lambda journal: journal.provider_listings()) or {}
         return self._rows
 
     def _use_journal(self, operation: "Callable[[Journal], T]") -> T | None:

@@ -82,7 +82,7 @@ class _Waiter:
     def _settled(self) -> Run | None:
         """The run, if the worker of this process has nothing left to do for it."""
         try:
-            return self._services.execution.settled(self._run_id)
+            return self._services.execution.cached_run(self._run_id)
         except WorkflowLookupError:  # this server makes no calls: another one does
             return None
 

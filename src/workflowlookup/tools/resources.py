@@ -17,7 +17,7 @@ from workflowlookup.tools.contract import Services
 from workflowlookup.tools.paging import page
 
 if TYPE_CHECKING:
-    from workflowlookup.store.journal import Summary
+    from workflowlookup.store.journal import RunSummary
 
 SCHEME: Final = "workflow://"
 RUN_SCHEME: Final = "run://"
@@ -191,7 +191,7 @@ async def prepare_report(services: Services, uri: str, caller: str) -> str | Non
         return await asyncio.to_thread(report_of, run, await read_in_slices(services.runs, run))
 
 
-def recent_as_markdown(runs: "Sequence[Summary]") -> str:
+def recent_as_markdown(runs: "Sequence[RunSummary]") -> str:
     """Runs in a table, in the order given."""
     from workflowlookup.runs.report import clock, code, inline  # noqa: PLC0415
 

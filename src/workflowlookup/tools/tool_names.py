@@ -155,7 +155,7 @@ class StoredNames:
         return {**in_memory, **(self._use_journal(lambda journal: journal.freed_names(since)) or {})}
 
     def _store(self, added: Mapping[Key, str], removed: Iterable[Key], at: int) -> bool:
-        self._use_journal(lambda journal: journal.keep_tool_names(added, removed, at))
+        self._use_journal(lambda journal: journal.store_tool_names(added, removed, at))
         if self._has_journal:
             self._on_stored()
         return self._has_journal

@@ -11,7 +11,7 @@ from workflowlookup.execution.engine import engine_of
 from workflowlookup.language.text import plural
 from workflowlookup.settings import Settings
 from workflowlookup.store.journal_url import JournalUrl
-from workflowlookup.store.migrations import Level
+from workflowlookup.store.migrations import SchemaVersion
 
 NEEDS_NO_TABLES: Final = "needs no tables"
 NO_TABLES_YET: Final = "no tables yet: a server makes them when it has calls to make"
@@ -33,23 +33,23 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     about: dict[str, Any] = {"journal": JournalUrl(settings.journal).shown}
     try:
         with contextlib.closing(make_journal(settings)) as journal:
-            before = journal.level()
+            before = journal.schema_version()
             if options.action == "upgrade" and not before.problem and not before.is_up_to_date:
                 journal.upgrade()
-            level = journal.level()
+            schema = journal.schema_version()
     except StorageError as problem:
         return _tell(options, {**about, "reachable": False, "state": "unreachable", "problem": str(problem)})
     engine = engine_of(settings.journal)
     about |= {
         "reachable": True,
-        "state": _state(level),
-        "version": level.version,
-        "known": level.known,
-        "least": level.least,
+        "state": _state(schema),
+        "version": schema.version,
+        "known": schema.supported,
+        "least": schema.required,
         "engine": engine.version(settings.journal) if engine.version else None,
     }
-    if level.problem:
-        about["problem"] = level.problem
+    if schema.problem:
+        about["problem"] = schema.problem
     if options.action == "upgrade":
         about["from"] = before.version
     return _tell(options, about, NO_TABLES_YET if engine.version else NEEDS_NO_TABLES)
@@ -67,14 +67,14 @@ def _salvage(options: argparse.Namespace, settings: Settings) -> int:
     return 0
 
 
-def _state(level: Level) -> str:
-    if level.problem:
-        return "foreign" if level.is_foreign else "too new"
-    if level.version == level.known:
+def _state(schema: SchemaVersion) -> str:
+    if schema.problem:
+        return "foreign" if schema.is_foreign else "too new"
+    if schema.version == schema.supported:
         return "up to date"
-    if level.version > level.known:
+    if schema.version > schema.supported:
         return "newer"
-    return "behind" if level.version else "empty"
+    return "behind" if schema.version else "empty"
 
 
 def _tell(options: argparse.Namespace, about: dict[str, Any], without_engine_tables: str = "") -> int:

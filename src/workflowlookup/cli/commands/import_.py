@@ -30,7 +30,7 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     outcome: dict[str, list[str]] = {"imported": [], "unchanged": [], "refused": []}
     for run_id, records in found.items():
         try:
-            is_new = runs.take_in(run_id, records, source)
+            is_new = runs.import_run(run_id, records, source)
             outcome["imported" if is_new else "unchanged"].append(run_id)
             if is_new:
                 audit("import", by=person(), run=run_id, source=source)

@@ -18,7 +18,7 @@ from workflowlookup.language.text import plural
 from workflowlookup.logs import audit
 from workflowlookup.runs.run import OVER
 from workflowlookup.settings import Settings
-from workflowlookup.store.journal import Summary, now
+from workflowlookup.store.journal import RunSummary, now
 from workflowlookup.store.service import Runs
 
 MAX_SHOWN: Final = 20
@@ -44,9 +44,9 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     if not has_journal(settings):
         chosen = []
     elif options.damaged:
-        chosen = runs.damaged()
+        chosen = runs.damaged_runs()
     else:
-        chosen = [summary for summary in runs.every() if summary.state in OVER and summary.updated < before]
+        chosen = [summary for summary in runs.all_summaries() if summary.state in OVER and summary.updated < before]
     kind = "damaged run" if options.damaged else "finished run"
     if not options.json:
         _show(chosen, kind)
@@ -66,14 +66,14 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     return 0
 
 
-def _forget(runs: Runs, chosen: list[Summary]) -> int:
+def _forget(runs: Runs, chosen: list[RunSummary]) -> int:
     for summary in chosen:
         with contextlib.suppress(RunNotFound):  # somebody else forgot it
             runs.delete(summary.id)
     return len(chosen)
 
 
-def _show(chosen: list[Summary], kind: str) -> None:
+def _show(chosen: list[RunSummary], kind: str) -> None:
     if not chosen:
         write("No finished run is that old." if kind == "finished run" else "No run is damaged.")
         return

@@ -43,7 +43,7 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
         complain("no run fits. Without --state, --workflow and --since you see them all.")
     else:
         complain("there are no runs yet. `workflowlookup run ID` starts one.")
-    for aside in [] if options.json else make_journal(settings).set_aside():
+    for aside in [] if options.json else make_journal(settings).damaged_journals():
         complain(f"{aside} `workflowlookup doctor` tells more.")
     return 0
 

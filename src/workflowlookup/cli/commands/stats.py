@@ -13,7 +13,7 @@ from workflowlookup.language.text import plural
 from workflowlookup.runs.report import duration
 from workflowlookup.runs.statistics import StepStatistics, Tally, WorkflowStatistics
 from workflowlookup.settings import Settings
-from workflowlookup.store.journal import Query
+from workflowlookup.store.journal import RunQuery
 
 COLUMNS: Final = ("step", "reached", "skipped", "refused", "tries", "time", "slow", "waiting", "stopped")
 FEWER_COLUMNS: Final = ("step", "reached", "refused", "time", "stopped")
@@ -43,7 +43,9 @@ def _figures(options: argparse.Namespace, settings: Settings) -> list[WorkflowSt
     """By workflow and version, those with the latest run first."""
     runs = make_services(settings).runs
     tallies: dict[tuple[str, str], Tally] = {}
-    summaries = list(runs.every(Query(workflow_id=options.id, since=options.since and milliseconds(options.since))))
+    summaries = list(
+        runs.all_summaries(RunQuery(workflow_id=options.id, since=options.since and milliseconds(options.since)))
+    )
     with progress("Counting", len(summaries)) as tick:
         for summary in summaries:
             tally = tallies.setdefault((summary.workflow_id, summary.version), Tally())
@@ -58,7 +60,9 @@ def _figures(options: argparse.Namespace, settings: Settings) -> list[WorkflowSt
 def _nothing(options: argparse.Namespace, settings: Settings) -> str:
     if not options.id:
         return "there are no runs to tell of. `workflowlookup run ID` starts one."
-    known = {one.workflow_id for one in make_services(settings).runs.every()} if has_journal(settings) else set()
+    known = (
+        {one.workflow_id for one in make_services(settings).runs.all_summaries()} if has_journal(settings) else set()
+    )
     return (
         f"there is no run of workflow {suggest(options.id, sorted(known))} to tell of; `workflowlookup runs` lists all"
     )

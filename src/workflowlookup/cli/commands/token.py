@@ -99,7 +99,7 @@ def _revoke(name: str, options: argparse.Namespace, settings: Settings) -> int:
 
 
 def _list(options: argparse.Namespace, settings: Settings) -> int:
-    tokens = make_tokens(settings).every() if has_journal(settings) else []
+    tokens = make_tokens(settings).all_tokens() if has_journal(settings) else []
     if options.json:
         write_json({"tokens": [_view(token) for token in tokens]})
     elif tokens:

@@ -18,7 +18,7 @@ from workflowlookup.cli.suites import Suite, Workbench
 from workflowlookup.language.document import Finding, Severity, check
 from workflowlookup.language.text import plural
 from workflowlookup.language.values import Json
-from workflowlookup.library.changes import Changes, Polling, best_changes
+from workflowlookup.library.changes import ChangeWatcher, PollingWatcher, make_change_watcher
 from workflowlookup.library.files import FIXTURE_SUFFIXES, Signature, is_document_name, signature_of
 from workflowlookup.settings import Settings
 
@@ -103,7 +103,7 @@ def _saves(paths: Sequence[str]) -> Iterator[Collection[str]]:
     directories = {os.path.realpath(path) for path in paths if os.path.isdir(path)}
     files = {os.path.realpath(path) for path in paths} - directories
     files |= {os.path.splitext(file)[0] + suffix for file in files for suffix in FIXTURE_SUFFIXES}
-    changes, polling = best_changes(), Polling(share=_SHARE)
+    changes, polling = make_change_watcher(), PollingWatcher(share=_SHARE)
     seen = _signatures(directories, files, changes)
     yield ()
     while True:
@@ -126,7 +126,7 @@ def _saves(paths: Sequence[str]) -> Iterator[Collection[str]]:
             yield saved
 
 
-def _signatures(directories: Collection[str], files: Collection[str], changes: Changes) -> dict[str, Signature]:
+def _signatures(directories: Collection[str], files: Collection[str], changes: ChangeWatcher) -> dict[str, Signature]:
     """The signature of each file, by which a change is noticed. A file is watched through its directory, because many
     editors save by putting another file in its place.
     """

@@ -9,7 +9,7 @@ from msgspec import Meta
 from workflowlookup.errors import OutOfDescriptors
 from workflowlookup.language.values import Json
 from workflowlookup.library.catalog import Snapshot
-from workflowlookup.library.files import Summary
+from workflowlookup.library.files import WorkflowSummary
 from workflowlookup.tools.arguments import StructArguments
 from workflowlookup.tools.contract import Caller, Services, Tool
 from workflowlookup.tools.result_schemas import TEXTS
@@ -43,7 +43,7 @@ def handle(services: Services, arguments: ListArguments, _: Caller) -> Mapping[s
         return {"workflows": snapshot.encoded, **told}
     from workflowlookup.tools.paging import page  # noqa: PLC0415 - the first list mostly comes whole
 
-    found: Sequence[Summary] = snapshot.summaries
+    found: Sequence[WorkflowSummary] = snapshot.summaries
     if category := arguments.category:
         found = [summary for summary in found if summary.category.casefold() == category.casefold()]
     if arguments.query:
@@ -62,7 +62,7 @@ def _left_out(snapshot: Snapshot) -> list[str]:
     return [*reasons[:MAX_WARNINGS], *([f"And {more} more; workflowlookup doctor has them all."] if more > 0 else [])]
 
 
-def _matches(summary: Summary, words: Sequence[str]) -> bool:
+def _matches(summary: WorkflowSummary, words: Sequence[str]) -> bool:
     text = f"{summary.id} {summary.name} {summary.description} {summary.category}".casefold()
     return all(word in text for word in words)
 

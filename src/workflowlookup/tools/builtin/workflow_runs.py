@@ -14,7 +14,7 @@ from workflowlookup.tools.paging import decode_cursor, encode_cursor
 from workflowlookup.tools.result_schemas import PROGRESS_SCHEMA, STATES
 
 if TYPE_CHECKING:
-    from workflowlookup.store.journal import Summary
+    from workflowlookup.store.journal import RunSummary
 
 PAGE_SIZE: Final = 20
 MOST_DIGITS: Final = 15
@@ -43,10 +43,10 @@ EVERYTHING: Final = RunsArguments()
 
 
 def handle(services: Services, arguments: RunsArguments, _: Caller) -> Mapping[str, Json]:
-    from workflowlookup.store.journal import Query  # noqa: PLC0415 - with the first run
+    from workflowlookup.store.journal import RunQuery  # noqa: PLC0415 - with the first run
 
     limit = arguments.limit or PAGE_SIZE
-    query = Query(
+    query = RunQuery(
         state=arguments.state,
         workflow_id=arguments.workflow_id,
         since=_moment("since", arguments.since),
@@ -57,7 +57,7 @@ def handle(services: Services, arguments: RunsArguments, _: Caller) -> Mapping[s
     found = services.runs.summaries(query)
     shown = found[:limit]
     following = {"nextCursor": encode_run_cursor(shown[-1])} if len(found) > limit else {}
-    guidance = " ".join((_next(arguments, shown, following), *map(str, services.runs.set_aside())))
+    guidance = " ".join((_next(arguments, shown, following), *map(str, services.runs.damaged_journals())))
     sources = services.runs.imported([summary.id for summary in shown])
     lines = [_line(summary) | _source(sources.get(summary.id)) for summary in shown]
     return {"runs": lines, **following, "next": guidance}
@@ -67,7 +67,7 @@ def _source(source: str | None) -> dict[str, Json]:
     return {"importedFrom": source} if source else {}
 
 
-def _next(arguments: RunsArguments, shown: "list[Summary]", following: Mapping[str, Json]) -> str:
+def _next(arguments: RunsArguments, shown: "list[RunSummary]", following: Mapping[str, Json]) -> str:
     if shown:
         more = " There are more: pass nextCursor as cursor." if following else ""
         return f"Call workflow_status with a runId to take up a run.{more}"
@@ -76,7 +76,7 @@ def _next(arguments: RunsArguments, shown: "list[Summary]", following: Mapping[s
     return "There are none. Call workflow_start."
 
 
-def _line(summary: "Summary") -> dict[str, Json]:
+def _line(summary: "RunSummary") -> dict[str, Json]:
     from workflowlookup.tools.run_answers import iso  # noqa: PLC0415
 
     waiting = {"waitingFor": summary.waiting_for, "step": summary.step} if summary.waiting_for else {}
@@ -106,7 +106,7 @@ def _moment(name: str, text: str | None) -> int | None:
         raise InvalidParams(f"{name} must be a time as in 2026-11-16T09:30:00Z, or a date; found '{text}'") from None
 
 
-def encode_run_cursor(summary: "Summary") -> str:
+def encode_run_cursor(summary: "RunSummary") -> str:
     """A cursor that leads on after this run."""
     return encode_cursor(f"{summary.started} {summary.id}")
 

@@ -1,4 +1,4 @@
-"""Sessions of the handshake era that replicas, the servers at one database, share: each can continue any of them.
+"""StoredSessions of the handshake era that replicas, the servers at one database, share: each can continue any of them.
 
 The database has the `initialize` message of each session and the resources that its client is subscribed to. A message
 that only one replica can handle (the answer to a question that it asked, the cancelling of a call that it answers) is
@@ -18,8 +18,8 @@ from workflowlookup.errors import StorageError
 from workflowlookup.protocol import jsonrpc
 from workflowlookup.protocol.jsonrpc import Notification, Request, Response
 from workflowlookup.protocol.requests import bounded_capabilities
-from workflowlookup.store.replica_bus import MISSED, Neighbours
-from workflowlookup.store.sessions import Sessions, key_of
+from workflowlookup.store.replica_bus import MISSED, ReplicaBus
+from workflowlookup.store.sessions import StoredSessions, session_key
 from workflowlookup.transport.http.sessions import Session, SessionTable
 
 log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class _Passed(msgspec.Struct, frozen=True):
 class ReplicaSessions:
     """The sessions of one replica, as it shares them with the others."""
 
-    def __init__(self, store: Sessions, bus: Neighbours, idle_seconds: float) -> None:
+    def __init__(self, store: StoredSessions, bus: ReplicaBus, idle_seconds: float) -> None:
         self.bus = bus
         self._store = store
         self._idle_seconds = idle_seconds
@@ -57,7 +57,7 @@ class ReplicaSessions:
 
     def add(self, session: Session, opening: Request) -> None:
         """Store a session that began here, for the other replicas. Raises `StorageError`."""
-        session.key = key_of(session.id)
+        session.key = session_key(session.id)
         params = opening.params if isinstance(opening.params, dict) else {}
         stored: dict[str, Any] = {
             "protocolVersion": params.get("protocolVersion"),
@@ -70,13 +70,13 @@ class ReplicaSessions:
 
     def opening_of(self, session_id: str, access: object) -> Request | None:
         """The `initialize` request of a session of this caller, begun at any replica. Raises `StorageError`."""
-        opening = self._store.find(key_of(session_id), _owner(access))
+        opening = self._store.find(session_key(session_id), _owner(access))
         message = jsonrpc.decode(opening) if opening is not None else None
         return message if isinstance(message, Request) else None
 
     def follow(self, session: Session) -> None:
         """Subscribe the session to what its client subscribed to at any replica. Raises `StorageError`."""
-        session.key = key_of(session.id)
+        session.key = session_key(session.id)
         session.connection.follow(self._store.followed(session.key))
 
     def share(self, session: Session, request: Request) -> None:
