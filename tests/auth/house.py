@@ -1,6 +1,8 @@
 """The real server over HTTP with something to hide, and tokens for it."""
 
 import time
+from collections.abc import Sequence
+from pathlib import Path
 
 from auth.secretive import World
 from support.web import WebClient, WebServer
@@ -11,11 +13,11 @@ from workflowlookup.store.tokens import Tokens
 class House:
     """A server that has tokens, its journal, and those who come."""
 
-    def __init__(self, directory, *flags, is_open=False):
+    def __init__(self, directory: Path, *flags: str, is_open: bool = False) -> None:
         self.world = World(directory)
-        journal = self.world.runs.journal.path
+        journal = self.world.journal.path
         self.tokens = Tokens(SqliteJournal(journal))
-        self.secrets = {}
+        self.secrets: dict[str, str] = {}
         if not is_open:
             self.let_in("ci-bot", ["read", "run"])
             self.let_in("reader", ["read"])
@@ -30,18 +32,26 @@ class House:
         self.server = WebServer(
             directory, "--journal", journal, "--log-level", "debug", *flags, directory=self.world.library
         )
-        self._clients = []
+        self._clients: list[WebClient] = []
 
-    def let_in(self, name, scopes, workflows=("docs-*",), seconds=600, **more):
-        self.secrets[name] = self.tokens.create(name, scopes, workflows, seconds=seconds, **more)[0]
+    def let_in(
+        self,
+        name: str,
+        scopes: Sequence[str],
+        workflows: Sequence[str] = ("docs-*",),
+        seconds: float = 600,
+        *,
+        is_person: bool = False,
+    ) -> None:
+        self.secrets[name] = self.tokens.create(name, scopes, workflows, seconds=seconds, is_person=is_person)[0]
 
-    def client(self, name=None, **headers):
+    def client(self, name: str | None = None, **headers: str) -> WebClient:
         said = {"authorization": f"Bearer {self.secrets[name]}"} if name else {}
         client = WebClient(self.server.url, **said, **headers)
         self._clients.append(client)
         return client
 
-    def close(self):
+    def close(self) -> None:
         for client in self._clients:
             client.close()
         self.server.stop()

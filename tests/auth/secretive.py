@@ -2,14 +2,19 @@
 
 import json
 import os
+from pathlib import Path
+
+from workflowlookup.protocol.surface import Surface
 
 from support.make import document, step, write
+from support.types import Json, JsonObject
 from workflowlookup.access import Access
 from workflowlookup.auth.backends import CallerBackends, SharedBackend
 from workflowlookup.library.catalog import Catalog
 from workflowlookup.library.directory import DirectorySource
 from workflowlookup.protocol.connection import Connection
 from workflowlookup.providers.config import Plan
+from workflowlookup.runs.run import Run
 from workflowlookup.store.service import Runs
 from workflowlookup.store.sqlite import SqliteJournal
 from workflowlookup.tools.contract import ServerServices
@@ -22,14 +27,18 @@ HIDDEN = ("docs", "secret-plan", "secret-docs-plan")
 ASKING = {"elicitation": {}}
 
 
-def caller(*scopes, name="token ci-bot", kind="agent", workflows=("docs-*",)):
+def caller(
+    *scopes: str, name: str = "token ci-bot", kind: str = "agent", workflows: tuple[str, ...] = ("docs-*",)
+) -> Access:
     return Access(name=name, kind=kind, scopes=frozenset(scopes or ("read",)), workflows=workflows)
 
 
 class World:
     """One library and one journal; `hidden` says whether there is anything to hide."""
 
-    def __init__(self, directory, *, hidden=True, confirmation="auto", budget=200_000):
+    def __init__(
+        self, directory: Path, *, hidden: bool = True, confirmation: str = "auto", budget: int = 200_000
+    ) -> None:
         self.library = directory / "library"
         self.library.mkdir(parents=True)
         self.now = 1_800_000_000_000
@@ -44,8 +53,9 @@ class World:
         (self.library / "docs-broken.json").write_text('{"id": "docs-broken"}')
         if hidden:
             (self.library / "secret-broken.json").write_text('{"id": "secret-broken", "canary": 1}')
+        self.journal = SqliteJournal(os.fspath(directory / "runs.sqlite"))
         self.runs = Runs(
-            SqliteJournal(os.fspath(directory / "runs.sqlite")),
+            self.journal,
             clock=lambda: self.now,
             new_id=lambda: next(self.ids),
         )
@@ -62,46 +72,46 @@ class World:
             self.begin(identifier, f"held-{identifier}")
             self.runs.submit(f"held-{identifier}", "write", f"The output of {identifier}", {})
 
-    def begin(self, workflow_id, run_id):
+    def begin(self, workflow_id: str, run_id: str) -> Run:
         return self.runs.start(self.services.catalog.get(workflow_id), {}, {}, run_id=run_id, by="somebody")
 
-    def connect(self, access, *, capabilities=None):
+    def connect(self, access: Access, *, capabilities: JsonObject | None = None) -> "Client":
         return Client(self.backends.of(access), capabilities)
 
-    def close(self):
+    def close(self) -> None:
         self.runs.close()
 
 
 class Client:
     """A connection in memory, at 2025-11-25."""
 
-    def __init__(self, backend, capabilities=None):
+    def __init__(self, backend: Surface, capabilities: JsonObject | None = None) -> None:
         self.connection = Connection(backend)
         about = {"capabilities": capabilities or {}, "clientInfo": {"name": "Claude Code", "version": "1"}}
         self.ask("initialize", {"protocolVersion": "2025-11-25", **about})
 
-    def ask(self, method, params=None):
+    def ask(self, method: str, params: Json = None) -> Json:
         """The whole reply, and everything that was said meanwhile."""
         message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params or {}}
         reply = self.connection.handle(json.dumps(message).encode())
         return json.loads(reply) if reply else None
 
-    def answer(self, name, content):
+    def answer(self, name: str, content: JsonObject) -> Json:
         message = {"jsonrpc": "2.0", "id": name, "result": {"action": "accept", "content": content}}
         reply = self.connection.handle(json.dumps(message).encode())
         return json.loads(reply) if reply else None
 
-    def result(self, method, params=None):
+    def result(self, method: str, params: Json = None) -> Json:
         reply = self.ask(method, params)
         assert "error" not in reply, reply
         return reply["result"]
 
-    def refusal(self, method, params=None):
+    def refusal(self, method: str, params: Json = None) -> Json:
         reply = self.ask(method, params)
         assert "result" not in reply, reply
         return reply["error"]
 
-    def heard(self):
+    def heard(self) -> list[str]:
         """The addresses that were announced as changed."""
         self.connection.look()
         told, self.connection.outbox[:] = [json.loads(one) for one in self.connection.outbox], []

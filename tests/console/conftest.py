@@ -2,14 +2,17 @@
 
 import contextlib
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from starlette.testclient import TestClient
 
-from console.sites import Served, Site, Window
+from console.sites import ConsoleClient, OpenConsole, OpenWindow, Served, ServeSite, Site, Window
 from support.npm import install
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 
 @pytest.fixture(scope="session")
@@ -34,21 +37,13 @@ def empty(tmp_path: Path) -> Iterator[Site]:
     made.runs.close()
 
 
-Visit = Callable[..., TestClient]
-
-
 @pytest.fixture
-def visit() -> Iterator[Visit]:
+def visit() -> Iterator[OpenConsole]:
     """Opens the console in memory for a viewer; all of it runs on one thread."""
     with contextlib.ExitStack() as opened:
 
-        def open_console(site: Site, viewer: str = "mira", **options) -> TestClient:
-            console = site.console(**options)
-            client = TestClient(console.app, base_url="http://localhost:8000")
-            client.headers["origin"] = "http://localhost:8000"
-            client.cookies.set("viewer", viewer)
-            client.follow_redirects = False
-            client.console = console  # type: ignore[attr-defined]
+        def open_console(site: Site, viewer: str = "mira", **options: Any) -> ConsoleClient:
+            client = ConsoleClient(site.console(**options), viewer)
             opened.enter_context(client)
             return client
 
@@ -66,7 +61,7 @@ FOLDER = Path(__file__).parent / "axe"
 
 
 @pytest.fixture(scope="module")
-def chromium():
+def chromium() -> Iterator["Browser"]:
     """The system's Chromium, driven by Playwright: no longer than a module, since it runs an event loop meanwhile."""
     program = next((found for name in NAMES if (found := shutil.which(name))), None)
     if program is None:
@@ -86,7 +81,7 @@ def axe() -> str:
 
 
 @pytest.fixture
-def serve() -> Iterator[Callable[[Site], Served]]:
+def serve() -> Iterator[ServeSite]:
     """Serves sites until the test is over."""
     running: list[Served] = []
 
@@ -100,11 +95,11 @@ def serve() -> Iterator[Callable[[Site], Served]]:
 
 
 @pytest.fixture
-def window(chromium) -> Iterator[Callable[..., Window]]:
+def window(chromium: "Browser") -> Iterator[OpenWindow]:
     """Opens windows, each with a visitor of its own; none may have complained."""
     windows: list[Window] = []
 
-    def open_window(served: Served, viewer: str = "mira", **options) -> Window:
+    def open_window(served: Served, viewer: str = "mira", **options: Any) -> Window:
         windows.append(Window(chromium, served, viewer, **options))
         return windows[-1]
 

@@ -4,11 +4,15 @@ import re
 import socket
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import uvicorn
 from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.testclient import TestClient
 
 from console.story import furnish_journal, furnish_library
 from workflowlookup.access import Access
@@ -22,9 +26,12 @@ from workflowlookup.providers.discovery import Discovered
 from workflowlookup.settings import Settings, read_settings
 from workflowlookup.tools.dynamic import DynamicTools
 
+if TYPE_CHECKING:  # the tests in memory do without Playwright
+    from playwright.sync_api import Browser, ConsoleMessage, Page
 
-def viewer(name: str, *scopes: str, **more) -> Access:
-    return Access(name=name, kind="person", scopes=frozenset(scopes), **more)
+
+def viewer(name: str, *scopes: str, workflows: tuple[str, ...] = ("*",)) -> Access:
+    return Access(name=name, kind="person", scopes=frozenset(scopes), workflows=workflows)
 
 
 VIEWERS = {
@@ -44,7 +51,7 @@ def session_of(name: str) -> str:
 class Console:
     """The console of a server that has a provider which does not answer, for those who name themselves in a cookie."""
 
-    def __init__(self, settings: Settings, **options) -> None:
+    def __init__(self, settings: Settings, **options: Any) -> None:
         services = make_services(settings)
         away = Discovered(is_away=True, cause="It did not answer within 5 s.")
         plan = Plan(providers={"builds": ProviderConfig(name="builds", kind="http")})
@@ -57,7 +64,7 @@ class Console:
         self.journal = settings.journal
         self.app = Starlette(routes=make_routes(self.identify))
 
-    def identify(self, request) -> Visit | None:
+    def identify(self, request: Request) -> Visit | None:
         name = request.cookies.get("viewer", "")
         if name not in VIEWERS:
             return None
@@ -84,8 +91,22 @@ class Site:
         self.runs = make_runs(self.settings)
         """Those of another process, as far as the console can tell."""
 
-    def console(self, **options) -> Console:
+    def console(self, **options: Any) -> Console:
         return Console(self.settings, **options)
+
+
+class ConsoleClient(TestClient):
+    """A browser without scripts, in memory: its visitor is in a cookie, and it follows no redirect."""
+
+    def __init__(self, console: Console, viewer: str) -> None:
+        super().__init__(console.app, base_url="http://localhost:8000", follow_redirects=False)
+        self.console = console
+        self.headers["origin"] = "http://localhost:8000"
+        self.cookies.set("viewer", viewer)
+
+
+OpenConsole = Callable[..., ConsoleClient]
+"""The fixture `visit`: opens the console of a site for a viewer."""
 
 
 def token(page: str) -> str:
@@ -122,7 +143,7 @@ class Served:
 class Window:
     """A page of a browser, and everything that it complained of."""
 
-    def __init__(self, browser, served: Served, viewer: str = "mira", **options) -> None:
+    def __init__(self, browser: "Browser", served: Served, viewer: str = "mira", **options: Any) -> None:
         self.context = browser.new_context(viewport={"width": 1280, "height": 800}, **options)
         self.context.add_cookies([{"name": "viewer", "value": viewer, "url": served.address}])
         self.context.set_default_timeout(15_000)
@@ -133,10 +154,16 @@ class Window:
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("dialog", lambda dialog: (self.complaints.append(dialog.message), dialog.dismiss()))
 
-    def _note(self, message) -> None:
+    def _note(self, message: "ConsoleMessage") -> None:
         if message.type in ("error", "warning"):
             self.complaints.append(message.text)
 
-    def open(self, path: str):
+    def open(self, path: str) -> "Page":
         self.page.goto(self.address + path)
         return self.page
+
+
+ServeSite = Callable[[Site], Served]
+"""The fixture `serve`."""
+OpenWindow = Callable[..., Window]
+"""The fixture `window`: opens a window on what is served, for a viewer."""

@@ -1,5 +1,9 @@
 """Fixtures: places for a journal, an upstream, and work that follows the runs of a journal."""
 
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from execution.working import Working, server_config
@@ -8,30 +12,30 @@ from workflowlookup.providers.config import Plan
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def place(request, tmp_path):
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Where a journal can be: what the setting `journal` says."""
     if request.param == "sqlite":
         return str(tmp_path / "data" / "runs.sqlite")
-    return request.getfixturevalue("database")
+    return str(request.getfixturevalue("database"))
 
 
 @pytest.fixture
-def sqlite_place(tmp_path):
+def sqlite_place(tmp_path: Path) -> str:
     return str(tmp_path / "data" / "runs.sqlite")
 
 
 @pytest.fixture
-def upstream(tmp_path):
+def upstream(tmp_path: Path) -> McpUpstream:
     """An MCP server that whoever needs it starts."""
     return McpUpstream(tmp_path / "up")
 
 
 @pytest.fixture
-def work(upstream):
+def work(upstream: McpUpstream) -> Iterator[Callable[..., Working]]:
     """Makes work at a place; one at a time, because the engine is one a process."""
-    made = []
+    made: list[Working] = []
 
-    def make_work(place, **plan):
+    def make_work(place: str, **plan: Any) -> Working:
         plan.setdefault("servers", {"up": server_config(upstream)})
         made.append(Working(place, Plan(**plan)))
         return made[-1]

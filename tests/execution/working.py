@@ -2,13 +2,18 @@
 
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from support.make import document
+from support.types import Json, JsonObject
 from upstream.upstreams import McpUpstream
 from workflowlookup.execution.service import Execution
 from workflowlookup.language.building import build
+from workflowlookup.language.model import Workflow
 from workflowlookup.providers.config import Plan, ServerConfig
+from workflowlookup.runs.run import Run
 from workflowlookup.store.journal_url import JournalUrl
 from workflowlookup.store.service import Runs
 
@@ -20,13 +25,21 @@ def server_config(upstream: McpUpstream) -> ServerConfig:
     return ServerConfig(name=upstream.name, **said)
 
 
-def call(identifier: str, tool: str, arguments=None, *, server: str = "up", step=None, **fields):
+def call(
+    identifier: str,
+    tool: str,
+    arguments: JsonObject | None = None,
+    *,
+    server: str = "up",
+    step: JsonObject | None = None,
+    **fields: Json,
+) -> JsonObject:
     """A step with a call; its result is saved under its id."""
     said = {"server": server, "tool": tool, "arguments": arguments or {}, "saveAs": identifier, **fields}
     return {"id": identifier, "title": f"Title {identifier}", "call": said, **(step or {})}
 
 
-def flow(*steps, **fields):
+def flow(*steps: JsonObject, **fields: Json) -> Workflow:
     return build(document(*steps, **fields))
 
 
@@ -44,10 +57,10 @@ class Working:
         self.execution = Execution(plan, lambda: open_runs(place), place, self.rung.set)
         self.runs.listeners.append(lambda _, run: run and self.execution.follow(run))
 
-    def start(self, workflow, given=None, **options):
+    def start(self, workflow: Workflow, given: JsonObject | None = None, **options: Any) -> Run:
         return self.runs.start(workflow, given or {}, {}, **options)
 
-    def until(self, run_id, is_so, seconds=PATIENCE):
+    def until(self, run_id: str, is_so: Callable[[Run], object], seconds: float = PATIENCE) -> Run:
         """The run, once it is so; looked at whenever the bell rings."""
         end = time.monotonic() + seconds
         while not is_so(run := self.runs.get(run_id)):
@@ -56,17 +69,17 @@ class Working:
             self.rung.clear()
         return run
 
-    def over(self, run_id, seconds=PATIENCE):
+    def over(self, run_id: str, seconds: float = PATIENCE) -> Run:
         """The run, once it is over and nothing runs beneath it."""
         return self.until(run_id, lambda run: run.is_over and not run.needs_stop, seconds)
 
-    def finished(self, workflow, given=None, **options):
+    def finished(self, workflow: Workflow, given: JsonObject | None = None, **options: Any) -> Run:
         return self.over(self.start(workflow, given, **options).id)
 
-    def events(self, run_id):
+    def events(self, run_id: str) -> list[str]:
         return [type(record.event).__name__ for record in self.runs.history(run_id)]
 
-    def close(self):
+    def close(self) -> None:
         self.execution.close(10.0)
         self.runs.close()
         end = time.monotonic() + 5

@@ -1,7 +1,13 @@
 """Fixtures: a place for a journal in each kind of store, and servers that can be killed and started again."""
 
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
 import pytest
 
+from support.client import Server, Start
+from support.clocks import TickingClock
 from support.journey import FLOW
 from support.make import write
 from workflowlookup.store.service import Runs
@@ -9,44 +15,35 @@ from workflowlookup.store.sqlite import SqliteJournal
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def place(request, tmp_path):
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Where a journal can be: what the setting `journal` says."""
     if request.param == "sqlite":
         return str(tmp_path / "data" / "runs.sqlite")
-    return request.getfixturevalue("database")
+    return str(request.getfixturevalue("database"))
 
 
 @pytest.fixture
-def serve(start, library):
+def serve(start: Start, library: Path) -> Start:
     """Starts servers of the same library; `journal` is the place."""
     write(library, FLOW)
 
-    def serve_journal(journal, **options):
+    def serve_journal(journal: str | Path, **options: Any) -> Server:
         return start(directory=library, WORKFLOWLOOKUP_JOURNAL=str(journal), **options)
 
     return serve_journal
 
 
-class Clock:
-    def __init__(self):
-        self.now = 1_000
-
-    def __call__(self):
-        self.now += 1
-        return self.now
+@pytest.fixture
+def clock() -> TickingClock:
+    return TickingClock()
 
 
 @pytest.fixture
-def clock():
-    return Clock()
-
-
-@pytest.fixture
-def open_runs(tmp_path, clock):
+def open_runs(tmp_path: Path, clock: TickingClock) -> Iterator[Callable[..., Runs]]:
     """As many services on the same journal as a test wants: each stands for a process."""
-    opened = []
+    opened: list[Runs] = []
 
-    def make(**options):
+    def make(**options: Any) -> Runs:
         runs = Runs(SqliteJournal(str(tmp_path / "runs.sqlite")), clock=clock, **options)
         opened.append(runs)
         return runs
@@ -57,5 +54,5 @@ def open_runs(tmp_path, clock):
 
 
 @pytest.fixture
-def runs(open_runs):
+def runs(open_runs: Callable[..., Runs]) -> Runs:
     return open_runs()

@@ -188,3 +188,9 @@ def routing(message: dict[str, Any]) -> dict[str, str]:
     headers = {"mcp-protocol-version": version, "mcp-method": message["method"]}
     named = NAMED.get(message["method"])
     return headers | ({"mcp-name": params[named]} if named in params else {})
+
+
+Serve = Callable[..., WebServer]
+"""A fixture that starts servers, with the arguments of `WebServer`."""
+Connect = Callable[..., WebClient]
+"""A fixture that makes clients of a server, with the headers of `WebClient`."""

@@ -1,16 +1,20 @@
 """Fixtures: servers and clients over HTTP."""
 
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
 import pytest
 
-from support.web import WebClient, WebServer
+from support.web import Connect, Serve, WebClient, WebServer
 
 
 @pytest.fixture
-def serve(tmp_path):
+def serve(tmp_path: Path) -> Iterator[Serve]:
     """Starts servers; ends them after the test."""
-    started = []
+    started: list[WebServer] = []
 
-    def start(*flags, **options):
+    def start(*flags: str, **options: Any) -> WebServer:
         server = WebServer(tmp_path, *flags, **options)
         started.append(server)
         return server
@@ -21,10 +25,10 @@ def serve(tmp_path):
 
 
 @pytest.fixture
-def connect():
-    clients = []
+def connect() -> Iterator[Connect]:
+    clients: list[WebClient] = []
 
-    def make(server, **headers):
+    def make(server: WebServer, **headers: str) -> WebClient:
         client = WebClient(server.url, **headers)
         clients.append(client)
         return client
