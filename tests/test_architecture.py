@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import workflowlookup
+from support.types import JsonObject
 
 SOURCE = Path(workflowlookup.__file__).parent
 LAYERS = (
@@ -71,7 +72,7 @@ def imports_of(path: Path):
                 yield name.split(".")[1]
 
 
-def test_imports_point_one_way():
+def test_imports_point_one_way() -> None:
     wrong = []
     for path in SOURCE.rglob("*.py"):
         part = path.relative_to(SOURCE).parts[0].removesuffix(".py")
@@ -83,7 +84,7 @@ def test_imports_point_one_way():
     assert wrong == []
 
 
-def test_the_sdk_is_for_other_servers_that_we_call():
+def test_the_sdk_is_for_other_servers_that_we_call() -> None:
     """What comes to us is answered without it, and a server over HTTP starts without it."""
     script = "import sys, workflowlookup.transport.http.site, workflowlookup.transport.http.server; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
@@ -91,7 +92,7 @@ def test_the_sdk_is_for_other_servers_that_we_call():
     assert {"mcp", "mcp_types", "pydantic"} & set(loaded) == set()
 
 
-def test_every_part_of_the_package_has_its_place():
+def test_every_part_of_the_package_has_its_place() -> None:
     parts = {
         path.name.removesuffix(".py")
         for path in SOURCE.iterdir()
@@ -150,14 +151,14 @@ def loaded_after(*asked, **settings):
     )
 
 
-def ask(method, **params):
+def ask(method, **params) -> JsonObject:
     return {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
 
 
 INITIALIZE = ask("initialize", protocolVersion="2025-11-25", capabilities={})
 
 
-def test_the_reply_to_initialize_costs_neither_core_nor_library_nor_anything_heavy():
+def test_the_reply_to_initialize_costs_neither_core_nor_library_nor_anything_heavy() -> None:
     loaded = loaded_after(INITIALIZE)
 
     heavy = {"asyncio", "jsonschema_rs", "regex", "yaml", "rich", "mcp", "ctypes", "tomllib"}
@@ -165,7 +166,7 @@ def test_the_reply_to_initialize_costs_neither_core_nor_library_nor_anything_hea
     assert loaded & (heavy | ours) == set()
 
 
-def test_the_first_list_waits_for_no_other_tool():
+def test_the_first_list_waits_for_no_other_tool() -> None:
     loaded = loaded_after(INITIALIZE, ask("tools/call", name="workflow_list", arguments={}))
 
     tools = {name.rpartition(".")[2] for name in loaded if name.startswith("workflowlookup.tools.builtin.workflow_")}
@@ -173,7 +174,7 @@ def test_the_first_list_waits_for_no_other_tool():
     assert "workflowlookup.language.building" not in loaded
 
 
-def test_the_lookup_tools_load_nothing_of_runs():
+def test_the_lookup_tools_load_nothing_of_runs() -> None:
     """With workflow tools on, their names are in the journal, and the first list of tools reads them there."""
     loaded = loaded_after(
         INITIALIZE,
@@ -191,7 +192,7 @@ def test_the_lookup_tools_load_nothing_of_runs():
     assert not {name for name in loaded if name.startswith("workflowlookup.tools.run_answers")}
 
 
-def test_every_test_file_has_a_name_of_its_own():
+def test_every_test_file_has_a_name_of_its_own() -> None:
     """Else pytest collects only one of them, and stops."""
     files = [path for path in Path(__file__).parent.rglob("test_*.py") if not (path.parent / "__init__.py").exists()]
 

@@ -41,19 +41,19 @@ def walk(content):
 
 
 @pytest.mark.parametrize("content", DOCUMENTS, ids=[content["id"] for content in DOCUMENTS])
-def test_every_document_of_the_guide_is_sound_and_leads_to_its_end(content):
+def test_every_document_of_the_guide_is_sound_and_leads_to_its_end(content) -> None:
     assert check(content) == []
     assert walk(content)[0]
 
 
 @pytest.mark.parametrize("fixture", [*map(parse_fixture, FIXTURES)], ids=[fixture["workflow"] for fixture in FIXTURES])
-def test_every_fixture_of_the_guide_passes(fixture):
+def test_every_fixture_of_the_guide_passes(fixture) -> None:
     workflow = build(next(content for content in DOCUMENTS if content["id"] == fixture.workflow))
 
     assert [rehearse(workflow, case, Coverage(workflow)).differences for case in fixture.cases] == [()]
 
 
-def test_the_guide_shows_what_it_says_about_branches_and_loops():
+def test_the_guide_shows_what_it_says_about_branches_and_loops() -> None:
     documents = {content["id"]: content for content in DOCUMENTS}
 
     assert walk(documents["small-or-large"])[0] == ["size-up", "build"]
@@ -65,7 +65,7 @@ def test_the_guide_shows_what_it_says_about_branches_and_loops():
     assert '"labels":["urgent"]' in prompts[1]
 
 
-def test_the_criteria_of_the_guide_judge_as_it_says():
+def test_the_criteria_of_the_guide_judge_as_it_says() -> None:
     documents = {content["id"]: build(content) for content in DOCUMENTS}
     criteria = documents["risky-change"].steps["plan"].check
 
@@ -74,5 +74,5 @@ def test_the_criteria_of_the_guide_judge_as_it_says():
     assert not judge(criteria, '{"change": "x", "risk": "huge", "undo": "y"}', {}, Budget()).valid
 
 
-def test_the_page_has_every_operator_and_every_rule():
+def test_the_page_has_every_operator_and_every_rule() -> None:
     assert [name for name in (*OPERATORS, *RULES) if f"`{name}`" not in PAGE] == []

@@ -5,7 +5,7 @@ import threading
 from workflowlookup.cache import BoundedCache
 
 
-def test_the_least_recently_used_goes_first():
+def test_the_least_recently_used_goes_first() -> None:
     cache = BoundedCache(2)
     cache["a"], cache["b"] = 1, 2
     assert cache.get("a") == 1
@@ -15,7 +15,7 @@ def test_the_least_recently_used_goes_first():
     assert (list(cache), cache.get("b"), len(cache)) == (["a", "c"], None, 2)
 
 
-def test_to_store_again_is_a_use_and_to_ask_whether_it_is_there_is_none():
+def test_to_store_again_is_a_use_and_to_ask_whether_it_is_there_is_none() -> None:
     cache = BoundedCache(2)
     cache["a"], cache["b"], cache["a"] = 1, 2, 3
     assert "b" in cache
@@ -26,7 +26,7 @@ def test_to_store_again_is_a_use_and_to_ask_whether_it_is_there_is_none():
     assert cache.get("a") == 3
 
 
-def test_it_weighs_no_more_than_it_may_unless_by_a_single_entry():
+def test_it_weighs_no_more_than_it_may_unless_by_a_single_entry() -> None:
     cache = BoundedCache(10, max_weight=10, weigh=len)
     cache["a"], cache["b"], cache["c"] = "x" * 4, "x" * 4, "x" * 2
     assert list(cache) == ["a", "b", "c"]
@@ -39,7 +39,7 @@ def test_it_weighs_no_more_than_it_may_unless_by_a_single_entry():
     assert list(cache) == ["e"]
 
 
-def test_what_is_taken_out_weighs_nothing():
+def test_what_is_taken_out_weighs_nothing() -> None:
     cache = BoundedCache(10, max_weight=5, weigh=len)
     cache["a"] = "x" * 5
     assert cache.pop("a") == "x" * 5
@@ -53,11 +53,11 @@ def test_what_is_taken_out_weighs_nothing():
     assert list(cache) == ["d"]
 
 
-def test_threads_do_not_spoil_it_for_each_other():
+def test_threads_do_not_spoil_it_for_each_other() -> None:
     cache = BoundedCache(50, max_weight=100, weigh=lambda value: 2)
     problems = []
 
-    def use(start):
+    def use(start) -> None:
         try:
             for number in range(20_000):
                 key = (start + number * 7) % 80
@@ -80,7 +80,7 @@ def test_threads_do_not_spoil_it_for_each_other():
     assert len(cache) == 50
 
 
-def test_reading_waits_for_nobody_who_stores():
+def test_reading_waits_for_nobody_who_stores() -> None:
     cache = BoundedCache(2)
     cache["a"] = 1
 

@@ -1,11 +1,13 @@
 """The automatic walker of `make compat`, and what `make oracle` reads: over small directories made here, and the bundled one."""
 
 from importlib.resources import files
+from pathlib import Path
 
 import pytest
 
 from support import compat, oracle
 from support.make import document, loop, step, write
+from support.types import JsonObject
 from workflowlookup.language.building import build
 from workflowlookup.language.conditions import evaluate
 from workflowlookup.language.patterns import Budget
@@ -50,7 +52,7 @@ EDITIONS = {
 
 
 @pytest.mark.parametrize(("edition", "content"), EDITIONS.items(), ids=EDITIONS)
-def test_every_branch_is_taken_both_ways(edition, content):
+def test_every_branch_is_taken_both_ways(edition, content) -> None:
     walker = compat.Walker(build(content))
 
     assert walker.everything() == []
@@ -58,7 +60,7 @@ def test_every_branch_is_taken_both_ways(edition, content):
     assert compat.edition_of(content) == edition
 
 
-def test_a_branch_that_no_context_can_take_is_named_and_the_document_is_led():
+def test_a_branch_that_no_context_can_take_is_named_and_the_document_is_led() -> None:
     content = document(step("one", runCondition=LARGE, requireConfirmation={"not": LARGE}))
 
     assert compat.Walker(build(content)).everything() == ["requireConfirmation of one is never true"]
@@ -79,17 +81,17 @@ def test_a_branch_that_no_context_can_take_is_named_and_the_document_is_led():
     ],
     ids=str,
 )
-def test_contexts_are_found_that_decide_a_condition_either_way(condition):
+def test_contexts_are_found_that_decide_a_condition_either_way(condition: JsonObject) -> None:
     for goal in (condition, {"not": condition}):
         assert evaluate(goal, compat.solve(goal), Budget())
 
 
-def test_no_context_is_found_for_what_cannot_be():
+def test_no_context_is_found_for_what_cannot_be() -> None:
     assert compat.solve({"var": "n", "gt": 5, "lt": 3}) is None
     assert compat.solve({"or": []}) is None
 
 
-def test_the_report_names_what_was_met(tmp_path, capsys):
+def test_the_report_names_what_was_met(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for number, content in enumerate(EDITIONS.values()):
         write(tmp_path, {**content, "id": f"sample-{number}"})
     (tmp_path / "broken.json").write_text("{", "utf-8")
@@ -104,7 +106,9 @@ def test_the_report_names_what_was_met(tmp_path, capsys):
     assert "4 of 5 documents load, 4 were led to their end in every direction" in report
 
 
-def test_a_document_that_does_not_end_fails_the_run(tmp_path, capsys, monkeypatch):
+def test_a_document_that_does_not_end_fails_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     write(tmp_path, document(step("one"), step("two")))
     monkeypatch.setattr(compat, "MOST_STEPS", 1)
 
@@ -112,19 +116,19 @@ def test_a_document_that_does_not_end_fails_the_run(tmp_path, capsys, monkeypatc
     assert "cannot be led  sample-workflow.json: AssertionError: no end after 1 steps" in capsys.readouterr().out
 
 
-def test_the_bundled_workflows_are_led_in_every_direction(capsys):
+def test_the_bundled_workflows_are_led_in_every_direction(capsys: pytest.CaptureFixture[str]) -> None:
     assert compat.main(str(files("workflowlookup") / "bundled")) == 0
     assert "cannot be led" not in capsys.readouterr().out
 
 
-def test_the_oracle_reads_the_table_of_the_decision_record():
+def test_the_oracle_reads_the_table_of_the_decision_record() -> None:
     found = oracle.listed(oracle.DECISION.read_text("utf-8"))
 
     assert all(found.values())
     assert found["case-086"] == "language, conditions: variable"
 
 
-def test_the_oracle_finds_a_difference_and_an_agreement():
+def test_the_oracle_finds_a_difference_and_an_agreement() -> None:
     content = document(step("one"))
     asked = {
         "tool": "workflow_next",

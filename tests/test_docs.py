@@ -14,6 +14,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from support.client import Start
 from workflowlookup.cli.clients import CLIENTS
 from workflowlookup.cli.main import COMMANDS
 from workflowlookup.extras import EXTRAS
@@ -40,12 +41,12 @@ def load_generator():
 
 
 @pytest.mark.parametrize("name", load_generator().PAGES)
-def test_generated_pages_are_up_to_date(name):
+def test_generated_pages_are_up_to_date(name) -> None:
     assert (ROOT / "docs" / name).read_text("utf-8") == load_generator().PAGES[name](), "run `make docs`"
 
 
 @pytest.mark.skipif(shutil.which("groff") is None, reason="groff is not installed")
-def test_the_man_page_has_no_mistakes_and_every_command():
+def test_the_man_page_has_no_mistakes_and_every_command() -> None:
     page = ROOT / "docs" / "man" / "workflowlookup.1"
     done = subprocess.run(
         ["groff", "-man", "-ww", "-Tutf8", "-P-cbou", page], capture_output=True, text=True, check=False
@@ -75,7 +76,7 @@ def headings(text: str) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
-def test_every_file_that_a_page_names_is_there(page):
+def test_every_file_that_a_page_names_is_there(page) -> None:
     named = set(
         re.findall(
             r"`((?:src|tests|docs|bench|core|library|runs|providers|execution|tools|protocol|transport|cli)/[\w/.-]+\.\w+)`",
@@ -87,14 +88,14 @@ def test_every_file_that_a_page_names_is_there(page):
     assert sorted(name for name in named if not any((root / name).exists() for root in roots)) == []
 
 
-def test_every_json_block_is_json():
+def test_every_json_block_is_json() -> None:
     for page in PAGES:
         for block in re.findall(r"```json\n(.*?)```", page.read_text("utf-8"), re.DOTALL):
             if block[0] in "{[":
                 json.loads(block)
 
 
-def test_the_page_about_installing_has_every_extra_and_every_client():
+def test_the_page_about_installing_has_every_extra_and_every_client() -> None:
     rows = re.findall(r"^\| `([\w-]+)` \|(.*)$", (ROOT / "docs" / "install.md").read_text("utf-8"), re.MULTILINE)
 
     assert [name for name, _ in rows] == [*EXTRAS, "all", *CLIENTS]
@@ -154,7 +155,7 @@ def test_the_documents_of_the_recipes_are_sound(tmp_path: Path) -> None:
         assert (done.returncode, done.stderr) == (0, ""), done.stdout
 
 
-def test_the_tutorial_for_cursor_counts_the_tools(start) -> None:
+def test_the_tutorial_for_cursor_counts_the_tools(start: Start) -> None:
     tools = start().result("tools/list", {})["tools"]
 
     assert f"The server has {len(tools)}:" in (ROOT / "docs" / "tutorials" / "cursor.md").read_text("utf-8")
@@ -185,7 +186,7 @@ def test_the_glossary_is_in_order_with_one_line_for_each_word() -> None:
     assert [word for word, _ in entries] == sorted((word for word, _ in entries), key=str.lower)
 
 
-def test_the_transcript_of_the_tools_page_is_what_the_server_says(start):
+def test_the_transcript_of_the_tools_page_is_what_the_server_says(start: Start) -> None:
     server = start()
     text = (ROOT / "docs" / "tools.md").read_text("utf-8").split("<!-- transcript")[1]
     asked = re.findall(r"^→ (.*)$", text, re.MULTILINE)
@@ -202,7 +203,7 @@ def contains(whole, part):
     return whole == part
 
 
-def test_every_command_has_help_with_an_example(tmp_path):
+def test_every_command_has_help_with_an_example(tmp_path: Path) -> None:
     for name in COMMANDS:
         done = subprocess.run(
             [sys.executable, "-m", "workflowlookup", name, "--help"],
@@ -232,7 +233,7 @@ def test_the_lock_file_has_a_fitting_version_of_every_requirement() -> None:
     assert missing == [], "run `make lock`"
 
 
-def test_the_project_speaks_of_itself_alone():
+def test_the_project_speaks_of_itself_alone() -> None:
     halves = [
         ("/wo", "rk/"),
         ("/ro", "ot/"),

@@ -12,12 +12,12 @@ from workflowlookup.greenlets import Busy
 class Numbers:
     """Computes a number for a key, with other requests in between, and counts how often."""
 
-    def __init__(self, **options):
+    def __init__(self, **options) -> None:
         self.now = 0.0
         self.computed = 0
         self.cache = ExpiringCache(10.0, 4, clock=lambda: self.now, **options)
 
-    async def get(self, key="a", wait_seconds=5.0):
+    async def get(self, key: str = "a", wait_seconds: float = 5.0):
         with self.cache.entry(key, wait_seconds) as entry:
             if entry.value is None:
                 await asyncio.sleep(0.01)
@@ -30,7 +30,7 @@ async def gather(numbers, *keys, **options):
     return await asyncio.gather(*(greenlets.run(numbers.get, key, **options) for key in keys), return_exceptions=True)
 
 
-def test_a_value_is_computed_again_when_it_has_expired():
+def test_a_value_is_computed_again_when_it_has_expired() -> None:
     numbers = Numbers()
 
     async def read():
@@ -44,18 +44,18 @@ def test_a_value_is_computed_again_when_it_has_expired():
     assert asyncio.run(collect()) == [1, 1, 2]
 
 
-def test_requests_that_come_together_compute_a_value_once():
+def test_requests_that_come_together_compute_a_value_once() -> None:
     assert asyncio.run(gather(Numbers(), "a", "a", "a", "b")) == [1, 1, 1, 2]
 
 
-def test_a_request_waits_no_longer_than_it_may():
+def test_a_request_waits_no_longer_than_it_may() -> None:
     first, second = asyncio.run(gather(Numbers(), "a", "a", wait_seconds=0.0))
 
     assert first == 1
     assert isinstance(second, Busy)
 
 
-def test_what_failed_is_not_cached():
+def test_what_failed_is_not_cached() -> None:
     numbers = Numbers()
     with pytest.raises(ZeroDivisionError), numbers.cache.entry("a", 0.0):
         raise ZeroDivisionError
@@ -63,7 +63,7 @@ def test_what_failed_is_not_cached():
     assert asyncio.run(numbers.get()) == 1
 
 
-def test_heavy_values_make_room():
+def test_heavy_values_make_room() -> None:
     numbers = Numbers(max_weight=10, weigh=lambda _: 6)
 
     assert asyncio.run(gather(numbers, "a")) == [1]

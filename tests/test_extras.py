@@ -5,12 +5,14 @@ import re
 import shutil
 import sys
 import tomllib
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from support.types import JsonObject
 from workflowlookup import __version__, extras
 from workflowlookup.errors import MissingExtra
 
@@ -18,10 +20,10 @@ PROJECT = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_t
 
 
 @pytest.fixture
-def installed_from(monkeypatch):
+def installed_from(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """This package as if an installer had noted this in `direct_url.json`; None for the package index."""
 
-    def install(noted):
+    def install(noted) -> None:
         text = None if noted is None else json.dumps(noted)
         distribution = SimpleNamespace(read_text={"direct_url.json": text}.get)
         monkeypatch.setattr(metadata, "distribution", {"workflowlookup": distribution}.__getitem__)
@@ -31,10 +33,12 @@ def installed_from(monkeypatch):
 
 
 @pytest.fixture
-def made_by(tmp_path, monkeypatch, installed_from):
+def made_by(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, installed_from: Callable[..., None]
+) -> Callable[..., None]:
     """An environment with the extra `calls` alone, as a tool would make it."""
 
-    def make(path, *files):
+    def make(path, *files) -> None:
         prefix = tmp_path / path
         prefix.mkdir(parents=True)
         for name in files:
@@ -66,7 +70,9 @@ def made_by(tmp_path, monkeypatch, installed_from):
     ],
     ids=["pip", "pipx", "pipx run", "uv tool", "uvx"],
 )
-def test_the_line_to_type_fits_what_made_the_environment(made_by, path, file, line):
+def test_the_line_to_type_fits_what_made_the_environment(
+    made_by: Callable[..., None], path: str, file: str, line: str
+) -> None:
     made_by(path, file)
 
     with pytest.raises(MissingExtra) as refusal:
@@ -90,7 +96,9 @@ def test_the_line_to_type_fits_what_made_the_environment(made_by, path, file, li
     ],
     ids=["a clone", "an editable clone", "a file that is gone", "a URL", "a repository"],
 )
-def test_the_line_to_type_names_what_the_package_was_installed_from(made_by, installed_from, tmp_path, noted, source):
+def test_the_line_to_type_names_what_the_package_was_installed_from(
+    made_by: Callable[..., None], installed_from: Callable[..., None], tmp_path: Path, noted: JsonObject, source: str
+) -> None:
     made_by("pipx/venvs/workflowlookup", "pipx_metadata.json")
     clone = tmp_path / "clone"
     clone.mkdir()
@@ -102,7 +110,9 @@ def test_the_line_to_type_names_what_the_package_was_installed_from(made_by, ins
 @pytest.mark.parametrize(
     ("path", "words"), [("uv/archive-v0/Ye7F", ["uvx", "--from"]), ("cache/pipx/0123", ["pipx", "run", "--spec"])]
 )
-def test_one_run_of_a_clone_is_a_run_of_that_clone(made_by, installed_from, tmp_path, path, words):
+def test_one_run_of_a_clone_is_a_run_of_that_clone(
+    made_by: Callable[..., None], installed_from: Callable[..., None], tmp_path: Path, path: str, words: list[str]
+) -> None:
     made_by(path, "pipx_metadata.json")
     clone = tmp_path / "my clone"
     clone.mkdir()
@@ -111,16 +121,16 @@ def test_one_run_of_a_clone_is_a_run_of_that_clone(made_by, installed_from, tmp_
     assert extras.one_run_command() == [*words, f"{clone}[calls]", "workflowlookup"]
 
 
-def test_everything_is_installed_where_the_tests_run():
+def test_everything_is_installed_where_the_tests_run() -> None:
     assert extras.installed() == list(extras.EXTRAS)
 
 
-def test_each_extra_of_the_package_is_in_the_table_and_all_has_them_all():
+def test_each_extra_of_the_package_is_in_the_table_and_all_has_them_all() -> None:
     assert set(PROJECT["optional-dependencies"]) == {*extras.EXTRAS, "all", "dev"}
     assert PROJECT["optional-dependencies"]["all"] == [f"workflowlookup[{','.join(extras.EXTRAS)}]"]
 
 
-def test_what_is_light_is_in_no_extra():
+def test_what_is_light_is_in_no_extra() -> None:
     names = {re.match(r"[\w-]+", one)[0] for one in PROJECT["dependencies"]}
 
     assert names == {"msgspec", "jsonschema-rs", "regex", "PyYAML", "rich", "markdown-it-py"}

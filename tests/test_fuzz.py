@@ -5,6 +5,8 @@
 
 import json
 import os
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 
 from support.client import Server
 from support.make import check_of, document, step, write
+from support.types import Json, JsonObject
 from workflowlookup.errors import InvalidCriteria, InvalidWorkflow
 from workflowlookup.language.building import build
 from workflowlookup.language.conditions import evaluate
@@ -61,7 +64,7 @@ NEAR = st.recursive(
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     home = tmp_path_factory.mktemp("fuzz")
     one = Server(home, directory=home / "library")
     (home / "library").mkdir()
@@ -80,19 +83,19 @@ def ping(server):
     return between
 
 
-def is_designed(reply):
+def is_designed(reply) -> bool:
     return "result" in reply or reply["error"]["code"] in {*range(-32007, -31999), -32700, -32600, -32601, -32602}
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_get_an_answer_or_are_ignored_and_the_next_ping_is_answered(server, data):
+def test_any_bytes_get_an_answer_or_are_ignored_and_the_next_ping_is_answered(server: Server, data: bytes) -> None:
     server.write(data.replace(b"shutdown", b"") + b"\n")
 
     assert all(is_designed(reply) for reply in ping(server))
 
 
 @given(JSON)
-def test_any_json_value_as_a_message_gets_a_designed_answer(server, value):
+def test_any_json_value_as_a_message_gets_a_designed_answer(server: Server, value: Json) -> None:
     server.send(value)
 
     assert all(is_designed(reply) for reply in ping(server))
@@ -129,14 +132,14 @@ PARAMS = st.dictionaries(st.sampled_from(PARAM_NAMES), VALUES, max_size=5) | st.
 
 
 @given(st.sampled_from(METHODS + TOOLS), PARAMS)
-def test_any_parameters_of_any_method_get_a_designed_answer(server, method, params):
+def test_any_parameters_of_any_method_get_a_designed_answer(server: Server, method: str, params) -> None:
     server.send({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
 
     assert all(is_designed(reply) for reply in ping(server))
 
 
 @given(st.sampled_from(TOOLS), PARAMS)
-def test_any_arguments_of_any_tool_get_a_designed_answer(server, tool, arguments):
+def test_any_arguments_of_any_tool_get_a_designed_answer(server: Server, tool: str, arguments) -> None:
     server.send({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": tool, "arguments": arguments}})
 
     (reply,) = ping(server)
@@ -147,7 +150,7 @@ def test_any_arguments_of_any_tool_get_a_designed_answer(server, tool, arguments
 
 
 @given(NEAR)
-def test_any_document_is_judged_and_a_sound_one_leads_somewhere(value):
+def test_any_document_is_judged_and_a_sound_one_leads_somewhere(value: Json) -> None:
     findings = check(value)
 
     assert all(finding.message and finding.suggestion for finding in findings)
@@ -157,21 +160,21 @@ def test_any_document_is_judged_and_a_sound_one_leads_somewhere(value):
 
 
 @given(NEAR, st.text())
-def test_any_document_is_judged_through_the_process_too(server, value, text):
+def test_any_document_is_judged_through_the_process_too(server: Server, value: Json, text: str) -> None:
     for content in (json.dumps(value), text):
         reply = server.request("workflow_validate_json", {"workflowJson": content})
         assert reply["result"]["issues"] or reply["result"]["valid"] if "result" in reply else not content.strip()
 
 
 @given(NEAR, JSON)
-def test_any_condition_that_a_document_may_have_is_true_or_false(condition, value):
+def test_any_condition_that_a_document_may_have_is_true_or_false(condition: Json, value: Json) -> None:
     if is_valid_document(document(step(runCondition=condition))):
         context = dict.fromkeys(WORDS, value)
         assert evaluate(condition, context, Budget()) in (True, False)
 
 
 @given(NEAR, st.text(), JSON)
-def test_any_criteria_give_a_verdict_or_a_designed_error(criteria, output, value):
+def test_any_criteria_give_a_verdict_or_a_designed_error(criteria: Json, output: str, value: Json) -> None:
     try:
         verdict = judge(check_of(criteria), output, {"x": value}, Budget())
     except (InvalidCriteria, InvalidWorkflow) as refusal:
@@ -181,7 +184,7 @@ def test_any_criteria_give_a_verdict_or_a_designed_error(criteria, output, value
 
 
 @given(st.text(), st.dictionaries(st.sampled_from(["a", "b", "c.d"]), JSON))
-def test_templates_never_raise(text, context):
+def test_templates_never_raise(text: str, context: JsonObject) -> None:
     workflow = build(document(step(prompt="x" + text + "{{a}} {{b.c}} {{c.d}} {{{{")))
 
     assert guide(workflow, next_step(workflow, (), context, Budget()), Budget()).prompt.startswith("x")
@@ -253,7 +256,7 @@ def files(draw):
 
 
 @pytest.fixture(scope="module")
-def shelf(tmp_path_factory):
+def shelf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Path]]:
     """A server that lists what is in a directory, and the directory."""
     home = tmp_path_factory.mktemp("shelf")
     library = home / "library"
@@ -265,7 +268,7 @@ def shelf(tmp_path_factory):
     one.stop()
 
 
-def with_number(digits):
+def with_number(digits) -> bytes:
     return json.dumps({**document(), "id": "bad-workflow", "x-number": "@"}).replace('"@"', "7" * digits).encode()
 
 
@@ -273,7 +276,7 @@ def with_number(digits):
 @example(with_number(4_301), ".json")
 @example(with_number(4_301), ".yaml")
 @example(with_number(4_300), ".json")
-def test_whatever_one_file_contains_the_others_are_listed(shelf, data, suffix):
+def test_whatever_one_file_contains_the_others_are_listed(shelf: tuple[Server, Path], data, suffix: str) -> None:
     server, library = shelf
     bad = library / f"bad-workflow{suffix}"
     bad.write_bytes(data)

@@ -2,10 +2,14 @@
 
 import json
 import os
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from support.client import Start
 from support.make import document, loop, step, write
+from support.types import Json, JsonObject
 
 YAML_TAGS = [
     b'x: !!int ""',
@@ -21,13 +25,13 @@ MERGE_BOMB = b"x-a:\n  a0: &a0 {k: 1}\n" + b"".join(
 MERGE_BOMB += b"<<: [*a9, *a9]\n"
 
 
-def deep_logic(depth):
+def deep_logic(depth) -> JsonObject:
     schemas = {f"a{n}": {"allOf": [{"$ref": f"#/$defs/a{n + 1}"}] * 2} for n in range(depth)}
     return {"$ref": "#/$defs/a0", "$defs": {**schemas, f"a{depth}": {"type": "integer"}}}
 
 
 @pytest.mark.parametrize("text", [*YAML_TAGS, MERGE_BOMB], ids=[*[tag.decode() for tag in YAML_TAGS], "merge bomb"])
-def test_a_hostile_yaml_file_hides_no_other(start, library, text):
+def test_a_hostile_yaml_file_hides_no_other(start: Start, library: Path, text) -> None:
     (library / "bad.yaml").write_bytes(text)
     write(library, document())
     server = start(directory=library)
@@ -36,7 +40,7 @@ def test_a_hostile_yaml_file_hides_no_other(start, library, text):
     assert server.error("workflow_get", {"id": "bad"})["code"] == -32002
 
 
-def test_yaml_merges_and_what_is_written_beside_them_wins(start, library):
+def test_yaml_merges_and_what_is_written_beside_them_wins(start: Start, library: Path) -> None:
     text = (
         "id: merged\nname: N\ndescription: D\nx-base: &base {title: Base, prompt: P}\n"
         "steps:\n  - {<<: *base, id: one-step, title: Mine}\n"
@@ -51,7 +55,7 @@ def test_yaml_merges_and_what_is_written_beside_them_wins(start, library):
     }
 
 
-def test_a_broken_file_whose_name_is_no_text_is_refused_by_name(start, library):
+def test_a_broken_file_whose_name_is_no_text_is_refused_by_name(start: Start, library: Path) -> None:
     (library / os.fsdecode(b"bad\xff.json")).write_text('{"id": "my-broken"}')
     server = start(directory=library)
 
@@ -61,7 +65,7 @@ def test_a_broken_file_whose_name_is_no_text_is_refused_by_name(start, library):
     assert server.is_silent()
 
 
-def test_a_file_with_a_syntax_error_is_known_by_the_id_that_it_seems_to_have(start, library):
+def test_a_file_with_a_syntax_error_is_known_by_the_id_that_it_seems_to_have(start: Start, library: Path) -> None:
     (library / "other-name.json").write_text(json.dumps(document())[:-1])
     server = start(directory=library)
 
@@ -79,7 +83,7 @@ def test_a_file_with_a_syntax_error_is_known_by_the_id_that_it_seems_to_have(sta
     ],
     ids=["dangling bodies", "unknown fields", "a chain of loops", "a cycle through a body", "a newline in an id"],
 )
-def test_a_hostile_document_is_refused_in_reasonable_time(start, library, content):
+def test_a_hostile_document_is_refused_in_reasonable_time(start: Start, library: Path, content: dict[str, Any]) -> None:
     write(library, content, "bad.json")
     write(library, document(identifier="sound"))
     server = start(directory=library)
@@ -101,7 +105,7 @@ SCHEMAS = {
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
-def test_a_hostile_json_schema_is_answered(start, library, name):
+def test_a_hostile_json_schema_is_answered(start: Start, library: Path, name: str) -> None:
     schema, output, code = SCHEMAS[name]
     write(library, document(step(validationCriteria=[{"type": "schema", "schema": schema, "message": "m"}])))
     server = start(directory=library)
@@ -113,7 +117,7 @@ def test_a_hostile_json_schema_is_answered(start, library, name):
     assert reply["error"]["code"] == code if code else reply["result"]["valid"] in (True, False)
 
 
-def test_a_recursive_schema_still_works(start, library):
+def test_a_recursive_schema_still_works(start: Start, library: Path) -> None:
     tree = {
         "type": "object",
         "properties": {"left": {"$ref": "#"}, "right": {"$ref": "#"}},
@@ -130,14 +134,14 @@ def test_a_recursive_schema_still_works(start, library):
     assert not judge('{"left": {"up": {}}}')
 
 
-def test_arguments_that_do_not_fit_a_million_times_are_told_a_few_times(start):
+def test_arguments_that_do_not_fit_a_million_times_are_told_a_few_times(start: Start) -> None:
     error = start().error("workflow_next", {"workflowId": "code-review", "completedSteps": [1] * 200_000})
 
     assert error["code"] == -32602
     assert len(error["data"]["details"]) < 1_000
 
 
-def test_answers_do_not_grow_without_end(start, library):
+def test_answers_do_not_grow_without_end(start: Start, library: Path) -> None:
     long = {"and": [{"var": "x", "equals": n} for n in range(5_000)]}
     write(
         library,
@@ -167,7 +171,9 @@ def test_answers_do_not_grow_without_end(start, library):
     ],
     ids=["properties", "not of a slow pattern", "a brace", "a fence inside text"],
 )
-def test_rules_judge_rightly_at_their_edges(start, library, criteria, output, valid):
+def test_rules_judge_rightly_at_their_edges(
+    start: Start, library: Path, criteria: Json, output: str, valid: bool
+) -> None:
     write(library, document(step(validationCriteria=criteria)))
     server = start(directory=library)
 
@@ -176,7 +182,7 @@ def test_rules_judge_rightly_at_their_edges(start, library, criteria, output, va
     assert server.result("workflow_validate", params)["valid"] is valid
 
 
-def test_numbers_that_are_whole_or_beyond_all_bounds_are_answered(start):
+def test_numbers_that_are_whole_or_beyond_all_bounds_are_answered(start: Start) -> None:
     server = start()
 
     assert len(server.result("workflow_list", {"limit": 1.0})["workflows"]) == 1
@@ -184,7 +190,7 @@ def test_numbers_that_are_whole_or_beyond_all_bounds_are_answered(start):
     assert server.receive()["error"]["code"] in (-32600, -32700)
 
 
-def test_a_deep_directory_tree_hides_nothing_above_it(start, library):
+def test_a_deep_directory_tree_hides_nothing_above_it(start: Start, library: Path) -> None:
     write(library, document())
     deep = library
     for _ in range(300):
@@ -195,7 +201,7 @@ def test_a_deep_directory_tree_hides_nothing_above_it(start, library):
     assert len(server.result("workflow_list")["workflows"]) == 1
 
 
-def test_a_working_directory_that_was_deleted_is_no_harm(tmp_path, start):
+def test_a_working_directory_that_was_deleted_is_no_harm(tmp_path: Path, start: Start) -> None:
     import subprocess
     import sys
 
@@ -208,7 +214,7 @@ def test_a_working_directory_that_was_deleted_is_no_harm(tmp_path, start):
     assert len(json.loads(done.stdout)["workflows"]) >= 8
 
 
-def test_call_arguments_are_filled_and_every_call_is_shown(start, library):
+def test_call_arguments_are_filled_and_every_call_is_shown(start: Start, library: Path) -> None:
     functions = [{"name": "save", "definition": "Save it.", "parameters": [{"name": "title", "type": "string"}]}]
     calls = [{"name": "save", "args": {"title": "{{ticket}}"}}, {"name": "save", "args": {"title": "b"}}]
     write(library, document(step(functionCalls=calls), functionDefinitions=functions))
@@ -224,7 +230,9 @@ def test_call_arguments_are_filled_and_every_call_is_shown(start, library):
     ("completed", "following"),
     [(["bb1"], "bb1@2"), (["aa1@1", "bb1"], "bb1@2"), (["bb1@1"], "bb1@2")],
 )
-def test_a_loop_stays_left_also_when_the_later_step_has_no_iteration(start, library, completed, following):
+def test_a_loop_stays_left_also_when_the_later_step_has_no_iteration(
+    start: Start, library: Path, completed: list[str], following: str
+) -> None:
     first = loop("l-a", [step("aa1")], type="while", condition={"var": "go"})
     write(library, document(first, loop("l-b", [step("bb1")], type="for", count=2), step("end")))
     server = start(directory=library)
@@ -248,7 +256,7 @@ HOSTILE_PATTERNS = {
 
 
 @pytest.mark.parametrize("pattern", HOSTILE_PATTERNS.values(), ids=HOSTILE_PATTERNS)
-def test_no_pattern_holds_up_the_server(start, library, pattern):
+def test_no_pattern_holds_up_the_server(start: Start, library: Path, pattern) -> None:
     rule = {"type": "regex", "pattern": pattern, "message": "no"}
     wanted = {"var": "text", "matches": pattern}
     write(library, document(step(validationCriteria=[rule]), step("second-step", runCondition=wanted)))
@@ -264,7 +272,7 @@ def test_no_pattern_holds_up_the_server(start, library, pattern):
     assert server.result("workflow_validate_json", {"workflowJson": json.dumps(document())})["valid"]
 
 
-def test_the_end_of_input_ends_the_server_while_an_output_is_judged(start, library):
+def test_the_end_of_input_ends_the_server_while_an_output_is_judged(start: Start, library: Path) -> None:
     rules = [{"type": "regex", "pattern": f"(a+)+{number}$", "message": "no"} for number in range(200)]
     write(library, document(step(validationCriteria=rules)))
     server = start(directory=library)
@@ -275,7 +283,7 @@ def test_the_end_of_input_ends_the_server_while_an_output_is_judged(start, libra
     assert server.wait(timeout=5) == 0
 
 
-def test_the_patterns_of_one_document_share_their_time(start, library):
+def test_the_patterns_of_one_document_share_their_time(start: Start, library: Path) -> None:
     costly = [f"(?i:{'[^a-z]|' * 500}{number})+" for number in range(200)]
     server = start(directory=library)
     text = json.dumps(document(step(validationCriteria=costly)))
@@ -295,7 +303,7 @@ def test_the_patterns_of_one_document_share_their_time(start, library):
     ],
     ids=["a method", "a tool", "a prompt", "a resource"],
 )
-def test_a_refusal_repeats_only_some_of_a_long_name(start, method, params):
+def test_a_refusal_repeats_only_some_of_a_long_name(start: Start, method: str, params: JsonObject) -> None:
     reply = json.dumps(start().request(method, params))
 
     assert "xxx" in reply

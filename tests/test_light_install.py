@@ -23,13 +23,13 @@ MAX_DISTRIBUTIONS = 10
 class Light:
     """The program in an environment without extras, in a home of its own."""
 
-    def __init__(self, home, wheel):
+    def __init__(self, home, wheel) -> None:
         self.home = home
         self.wheel = wheel
         self.place = home / "venv"
         self.project = home / "project"
 
-    def run(self, *words, lines=(), **environment):
+    def run(self, *words, lines: tuple[()] = (), **environment):
         environment = {"HOME": str(self.home), "PATH": os.defpath, **environment}
         return subprocess.run(
             [self.place / "bin" / "workflowlookup", *words],
@@ -42,7 +42,7 @@ class Light:
             env=environment,
         )
 
-    def serve(self, *calls, words=()):
+    def serve(self, *calls, words: tuple[()] = ()):
         """What a server on standard input and output answers to these calls of tools, and its log."""
         hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
         before = [("initialize", hello), ("tools/list", {})]
@@ -53,13 +53,13 @@ class Light:
         answers = {answer["id"]: answer for answer in map(json.loads, done.stdout.splitlines())}
         return [answers[number] for number in range(len(before), len(lines))], done.stderr
 
-    def line(self, extra):
+    def line(self, extra) -> str:
         """The line that installs an extra here; the environment has no pip of its own."""
         return f"uv pip install --python {self.place}/bin/python '{self.wheel}[{extra}]'"
 
 
 @pytest.fixture(scope="module")
-def light(tmp_path_factory):
+def light(tmp_path_factory: pytest.TempPathFactory) -> Light:
     home = tmp_path_factory.mktemp("light")
     wheel = fresh_install.build_wheel(ROOT, home / "dist")
     found = Light(home, wheel)
@@ -73,14 +73,14 @@ def light(tmp_path_factory):
     return found
 
 
-def test_the_light_installation_is_small(light):
+def test_the_light_installation_is_small(light: Light) -> None:
     weight = fresh_install.weigh(light.place)
 
     assert weight.distributions <= MAX_DISTRIBUTIONS
     assert weight.megabytes <= MAX_MEGABYTES
 
 
-def test_a_server_on_standard_input_and_output_serves_the_library_and_runs(light):
+def test_a_server_on_standard_input_and_output_serves_the_library_and_runs(light: Light) -> None:
     answers, log = light.serve(
         ("workflow_list", {}),
         ("workflow_next", {"workflowId": "bug-investigation", "completedSteps": []}),
@@ -112,7 +112,7 @@ def test_a_server_on_standard_input_and_output_serves_the_library_and_runs(light
     ],
     ids=" ".join,
 )
-def test_a_command_needs_no_extra(light, words):
+def test_a_command_needs_no_extra(light: Light, words: list[str]) -> None:
     light.serve(("workflow_start", {"workflowId": "code-review", "runId": "light-run"}))
 
     done = light.run(*words)
@@ -120,7 +120,7 @@ def test_a_command_needs_no_extra(light, words):
     assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
 
 
-def test_authors_need_no_extra(light):
+def test_authors_need_no_extra(light: Light) -> None:
     path = ".workflowlookup/workflows/own.json"
     fixture = light.project / ".workflowlookup/workflows/own.test.yaml"
     for words in (["new", "own"], ["lint", path], ["test", "--example", "own"], ["test", str(fixture)], ["fmt", path]):
@@ -142,7 +142,7 @@ def test_authors_need_no_extra(light):
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_a_command_names_the_extra_that_it_needs(light, words, extra):
+def test_a_command_names_the_extra_that_it_needs(light: Light, words: list[str], extra: str) -> None:
     done = light.run(*words)
 
     assert (done.returncode, done.stdout) == (1, "")
@@ -150,7 +150,7 @@ def test_a_command_names_the_extra_that_it_needs(light, words, extra):
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_a_workflow_with_a_call_is_served_and_its_start_is_refused(light):
+def test_a_workflow_with_a_call_is_served_and_its_start_is_refused(light: Light) -> None:
     (listed, got, *refused, other), log = light.serve(
         ("workflow_list", {}),
         ("workflow_get", {"id": "caller"}),
@@ -171,7 +171,7 @@ def test_a_workflow_with_a_call_is_served_and_its_start_is_refused(light):
     assert log == ""
 
 
-def test_servers_and_providers_of_the_settings_say_what_they_need(light):
+def test_servers_and_providers_of_the_settings_say_what_they_need(light: Light) -> None:
     (refreshed,), log = light.serve(("workflow_refresh", {}), words=("--config", "../systems.toml"))
 
     assert "[mcpServers.git], [providers.shop] cannot be used; the rest works." in log
@@ -180,7 +180,7 @@ def test_servers_and_providers_of_the_settings_say_what_they_need(light):
     assert light.line("calls") in json.dumps(refreshed, ensure_ascii=False)
 
 
-def test_the_tool_of_a_provider_says_what_it_needs(light):
+def test_the_tool_of_a_provider_says_what_it_needs(light: Light) -> None:
     done = light.run("tools", "--config", "../systems.toml")
 
     assert done.returncode == 1
@@ -188,7 +188,7 @@ def test_the_tool_of_a_provider_says_what_it_needs(light):
     assert light.line("calls") in done.stderr
 
 
-def test_doctor_names_every_extra_that_is_missing_and_one_line_for_all(light):
+def test_doctor_names_every_extra_that_is_missing_and_one_line_for_all(light: Light) -> None:
     words = ["--config", "../systems.toml", "--directories", "../mine", "--journal", "postgresql://u@127.0.0.1/x"]
     done = light.run("doctor", "--json", "--http", "127.0.0.1:0", *words)
     report = json.loads(done.stdout)
@@ -202,7 +202,7 @@ def test_doctor_names_every_extra_that_is_missing_and_one_line_for_all(light):
     assert any(problem.endswith(needs) for problem in found)
 
 
-def start_elsewhere(light, *steps):
+def start_elsewhere(light, *steps) -> tuple[str, str]:
     """Start a run of these steps as an installation with all extras does, in a journal of its own."""
     journal = str(light.home / f"{steps[0]['id']}.sqlite")
     settings = read_settings({"journal": journal}, {}, directory=os.devnull)
@@ -212,7 +212,7 @@ def start_elsewhere(light, *steps):
     return "--journal", journal
 
 
-def test_a_call_that_comes_due_here_fails_and_says_why(light):
+def test_a_call_that_comes_due_here_fails_and_says_why(light: Light) -> None:
     journal = start_elsewhere(light, step("by-hand"), step("called", call={"server": "git", "tool": "status"}))
 
     (done,), _ = light.serve(
@@ -224,7 +224,7 @@ def test_a_call_that_comes_due_here_fails_and_says_why(light):
     assert light.line("calls") in failure["reason"]
 
 
-def test_a_call_that_another_server_can_make_is_left_to_it(light):
+def test_a_call_that_another_server_can_make_is_left_to_it(light: Light) -> None:
     journal = start_elsewhere(light, step("called", call={"server": "git", "tool": "status"}))
 
     (status,), log = light.serve(("workflow_status", {"runId": "started"}), words=journal)

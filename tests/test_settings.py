@@ -1,7 +1,11 @@
 """Settings: where each comes from, and what is said when one cannot be used."""
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
+from support.types import JsonObject
 from workflowlookup.app import make_catalog
 from workflowlookup.providers.config import ServerConfig
 from workflowlookup.providers.secrets import NotSet, expanded
@@ -9,12 +13,12 @@ from workflowlookup.settings import SETTINGS, Live, Settings, SettingsError, iss
 
 
 @pytest.fixture
-def read(tmp_path, monkeypatch):
+def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Settings]:
     """Reads the settings for a project beside the user's own file, if there is one."""
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     (tmp_path / "project").mkdir()
 
-    def read_here(flags=None, environment=None, config=None):
+    def read_here(flags=None, environment=None, config=None) -> Settings:
         own = tmp_path / "workflowlookup.toml"
         config = config or (str(own) if own.exists() else None)
         return read_settings(flags or {}, environment or {}, directory=str(tmp_path / "project"), config=config)
@@ -22,14 +26,14 @@ def read(tmp_path, monkeypatch):
     return read_here
 
 
-def test_without_anything_the_defaults_hold(read):
+def test_without_anything_the_defaults_hold(read: Callable[..., Settings]) -> None:
     settings = read()
 
     assert (settings.bundled, settings.directories, settings.log_level) == (True, (), "warning")
     assert set(settings.origins.values()) == {"default"}
 
 
-def test_flags_win_over_the_environment_over_the_file(read, tmp_path):
+def test_flags_win_over_the_environment_over_the_file(read: Callable[..., Settings], tmp_path: Path) -> None:
     (tmp_path / "workflowlookup.toml").write_text('log_level = "debug"\nlog_format = "json"\nbundled = false\n')
     environment = {"WORKFLOWLOOKUP_LOG_LEVEL": "info", "WORKFLOWLOOKUP_LOG_FORMAT": "text"}
 
@@ -41,14 +45,14 @@ def test_flags_win_over_the_environment_over_the_file(read, tmp_path):
     assert settings.origins["bundled"] == str(tmp_path / "workflowlookup.toml")
 
 
-def test_the_users_file_counts_when_the_directory_has_none(read, tmp_path):
+def test_the_users_file_counts_when_the_directory_has_none(read: Callable[..., Settings], tmp_path: Path) -> None:
     (tmp_path / "config" / "workflowlookup").mkdir(parents=True)
     (tmp_path / "config" / "workflowlookup" / "workflowlookup.toml").write_text("user = false\n")
 
     assert read(environment={"XDG_CONFIG_HOME": str(tmp_path / "config")}).user is False
 
 
-def test_workflow_storage_path_adds_directories(read):
+def test_workflow_storage_path_adds_directories(read: Callable[..., Settings]) -> None:
     settings = read(environment={"WORKFLOW_STORAGE_PATH": "/a:/b", "WORKFLOWLOOKUP_DIRECTORIES": "/c"})
 
     assert settings.directories == ("/a", "/b", "/c")
@@ -69,7 +73,9 @@ def test_workflow_storage_path_adds_directories(read):
         ),
     ],
 )
-def test_a_value_that_does_not_fit_is_told_with_its_origin(read, environment, message):
+def test_a_value_that_does_not_fit_is_told_with_its_origin(
+    read: Callable[..., Settings], environment: JsonObject, message: str
+) -> None:
     with pytest.raises(SettingsError) as problem:
         read(environment=environment)
     assert str(problem.value) == message
@@ -90,7 +96,9 @@ def test_a_value_that_does_not_fit_is_told_with_its_origin(read, environment, me
         ('directories = "/a"\nlog_level = 5', "log_level must be one of"),
     ],
 )
-def test_a_settings_file_that_cannot_be_used_is_told_by_name(read, tmp_path, content, words):
+def test_a_settings_file_that_cannot_be_used_is_told_by_name(
+    read: Callable[..., Settings], tmp_path: Path, content: str, words: str
+) -> None:
     (tmp_path / "workflowlookup.toml").write_text(content)
 
     with pytest.raises(SettingsError) as problem:
@@ -108,7 +116,9 @@ def test_a_settings_file_that_cannot_be_used_is_told_by_name(read, tmp_path, con
         ("oauth_issuer = 5", "oauth_issuer must be"),
     ],
 )
-def test_what_is_wrong_in_a_projects_file_is_ignored_and_the_rest_counts(read, tmp_path, content, words):
+def test_what_is_wrong_in_a_projects_file_is_ignored_and_the_rest_counts(
+    read: Callable[..., Settings], tmp_path: Path, content: str, words: str
+) -> None:
     (tmp_path / "project" / "workflowlookup.toml").write_text(f"user = false\n{content}\n")
 
     settings = read()
@@ -118,7 +128,9 @@ def test_what_is_wrong_in_a_projects_file_is_ignored_and_the_rest_counts(read, t
 
 
 @pytest.mark.parametrize("content", ["bundled =", "timeout_seconds = " + "9" * 400, "#" * 262_145])
-def test_a_projects_file_that_cannot_be_read_is_ignored(read, tmp_path, content):
+def test_a_projects_file_that_cannot_be_read_is_ignored(
+    read: Callable[..., Settings], tmp_path: Path, content: str
+) -> None:
     (tmp_path / "project" / "workflowlookup.toml").write_text(f"user = false\n{content}")
 
     settings = read()
@@ -126,7 +138,9 @@ def test_a_projects_file_that_cannot_be_read_is_ignored(read, tmp_path, content)
     assert (settings.user, len(settings.faults)) == (True, 1)
 
 
-def test_a_mistake_in_a_projects_file_changes_nothing_while_the_server_runs(read, tmp_path):
+def test_a_mistake_in_a_projects_file_changes_nothing_while_the_server_runs(
+    read: Callable[..., Settings], tmp_path: Path
+) -> None:
     file = tmp_path / "project" / "workflowlookup.toml"
     file.write_text("user = false\n")
     live = Live(read())
@@ -137,7 +151,7 @@ def test_a_mistake_in_a_projects_file_changes_nothing_while_the_server_runs(read
     assert live.settings.user is False
 
 
-def test_a_projects_file_that_the_user_names_must_be_right(read, tmp_path):
+def test_a_projects_file_that_the_user_names_must_be_right(read: Callable[..., Settings], tmp_path: Path) -> None:
     file = tmp_path / "project" / "mine.toml"
     file.write_text("max_message_bytes = 1")
 
@@ -145,12 +159,12 @@ def test_a_projects_file_that_the_user_names_must_be_right(read, tmp_path):
         read(config=str(file))
 
 
-def test_a_named_file_that_is_not_there_is_told(read):
+def test_a_named_file_that_is_not_there_is_told(read: Callable[..., Settings]) -> None:
     with pytest.raises(SettingsError, match="No such file"):
         read(config="/nowhere/at-all.toml")
 
 
-def test_directories_that_a_file_names_lie_beside_it(read, tmp_path):
+def test_directories_that_a_file_names_lie_beside_it(read: Callable[..., Settings], tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "mine.toml").write_text('directories = ["flows", "/absolute"]')
 
@@ -159,14 +173,16 @@ def test_directories_that_a_file_names_lie_beside_it(read, tmp_path):
     assert settings.directories == (str(tmp_path / "elsewhere" / "flows"), "/absolute")
 
 
-def test_the_table_and_the_struct_have_the_same_settings():
+def test_the_table_and_the_struct_have_the_same_settings() -> None:
     others = ("origins", "servers", "providers", "left_out", "candidates", "read_again")
     others += ("faults", "brought", "ignored", "trust", "own_directory", "project_around")
 
     assert [setting.name for setting in SETTINGS] == [name for name in Settings.__struct_fields__ if name not in others]
 
 
-def test_each_source_can_be_switched_off_and_later_ones_win(read, tmp_path, monkeypatch):
+def test_each_source_can_be_switched_off_and_later_ones_win(
+    read: Callable[..., Settings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     everything = make_catalog(read(environment={"WORKFLOWLOOKUP_DIRECTORIES": str(tmp_path / "more")}))
     nothing = make_catalog(read({"bundled": "false", "user": "no", "project": "0"}))
@@ -175,7 +191,9 @@ def test_each_source_can_be_switched_off_and_later_ones_win(read, tmp_path, monk
     assert nothing.sources == ()
 
 
-def test_the_journal_is_in_the_users_data_directory_unless_it_is_said_where(read, tmp_path):
+def test_the_journal_is_in_the_users_data_directory_unless_it_is_said_where(
+    read: Callable[..., Settings], tmp_path: Path
+) -> None:
     assert read().journal == str(tmp_path / "home" / ".local" / "share" / "workflowlookup" / "runs.sqlite")
     assert read(environment={"XDG_DATA_HOME": "/data"}).journal == "/data/workflowlookup/runs.sqlite"
     assert read(environment={"WORKFLOWLOOKUP_JOURNAL": "~/runs.db"}).journal == str(tmp_path / "home" / "runs.db")
@@ -184,7 +202,7 @@ def test_the_journal_is_in_the_users_data_directory_unless_it_is_said_where(read
     assert read().journal == str(tmp_path / "here.db")
 
 
-def test_a_journal_that_cannot_be_is_refused_without_its_password(read):
+def test_a_journal_that_cannot_be_is_refused_without_its_password(read: Callable[..., Settings]) -> None:
     with pytest.raises(SettingsError) as refusal:
         read({"journal": "mysql://me:secret@host/db"})
 
@@ -196,7 +214,7 @@ def test_a_journal_that_cannot_be_is_refused_without_its_password(read):
 # ── other systems ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_servers_and_providers_are_tables_of_the_file(read, tmp_path):
+def test_servers_and_providers_are_tables_of_the_file(read: Callable[..., Settings], tmp_path: Path) -> None:
     (tmp_path / "workflowlookup.toml").write_text(
         """
 include = ["deploy-*", "category:ops"]
@@ -275,7 +293,9 @@ url = "https://mcp.example.org/mcp"
         ('[providers.a]\nkind = "mcp"', "providers.a must have either a command or a url"),
     ],
 )
-def test_an_entry_that_cannot_be_used_is_left_out_by_itself(read, tmp_path, content, words):
+def test_an_entry_that_cannot_be_used_is_left_out_by_itself(
+    read: Callable[..., Settings], tmp_path: Path, content, words
+) -> None:
     (tmp_path / "workflowlookup.toml").write_text(content)
 
     settings = read()
@@ -288,7 +308,7 @@ def test_an_entry_that_cannot_be_used_is_left_out_by_itself(read, tmp_path, cont
     assert (dict(settings.servers), dict(settings.providers)) == ({}, {})
 
 
-def test_the_other_entries_of_a_table_count(read, tmp_path):
+def test_the_other_entries_of_a_table_count(read: Callable[..., Settings], tmp_path: Path) -> None:
     (tmp_path / "workflowlookup.toml").write_text(
         """
 [mcpServers.good]
@@ -322,7 +342,9 @@ server = "bad"
         ("drain_seconds = nan", "drain_seconds must be a number of seconds"),
     ],
 )
-def test_what_cannot_be_meant_is_told_when_the_settings_are_read(read, tmp_path, content, words):
+def test_what_cannot_be_meant_is_told_when_the_settings_are_read(
+    read: Callable[..., Settings], tmp_path: Path, content: str, words: str
+) -> None:
     (tmp_path / "workflowlookup.toml").write_text(content)
 
     with pytest.raises(SettingsError) as problem:
@@ -331,7 +353,7 @@ def test_what_cannot_be_meant_is_told_when_the_settings_are_read(read, tmp_path,
     assert "secret" not in str(problem.value)
 
 
-def test_what_is_in_the_environment_is_filled_in_when_it_is_used():
+def test_what_is_in_the_environment_is_filled_in_when_it_is_used() -> None:
     server = ServerConfig(name="a", command="x", env={"A": "${ONE}", "B": "${TWO:-two}"}, headers={"K": "Key ${ONE}"})
 
     found = expanded(server, {"ONE": "1"})
@@ -341,7 +363,9 @@ def test_what_is_in_the_environment_is_filled_in_when_it_is_used():
         expanded(server, {})
 
 
-def test_a_changed_file_is_read_again_and_a_broken_one_changes_nothing(read, tmp_path):
+def test_a_changed_file_is_read_again_and_a_broken_one_changes_nothing(
+    read: Callable[..., Settings], tmp_path: Path
+) -> None:
     file = tmp_path / "project" / "workflowlookup.toml"
     live = Live(read())
     assert live.look(is_asked=True) is None
@@ -371,7 +395,7 @@ ISSUER = {
 }
 
 
-def test_an_issuer_is_named_whole_or_not_at_all(read):
+def test_an_issuer_is_named_whole_or_not_at_all(read: Callable[..., Settings]) -> None:
     assert issuer_of(read()) == {}
     assert issuer_of(read(ISSUER)) == {
         "issuer": "https://login.example.com",
@@ -388,7 +412,7 @@ def test_an_issuer_is_named_whole_or_not_at_all(read):
 @pytest.mark.parametrize(
     "wrong", ["http://login.example.com", "login.example.com", "ftp://x", "http://localhost.evil.com", "https://a b"]
 )
-def test_an_issuer_is_reached_over_tls_or_on_this_machine(read, wrong):
+def test_an_issuer_is_reached_over_tls_or_on_this_machine(read: Callable[..., Settings], wrong: str) -> None:
     with pytest.raises(SettingsError, match="an address that begins with https://"):
         read({**ISSUER, "oauth_jwks_url": wrong})
     assert read({**ISSUER, "oauth_jwks_url": "http://127.0.0.1:8080/keys"}).oauth_jwks_url

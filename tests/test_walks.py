@@ -7,12 +7,14 @@ variables. The walker completes what it is offered, at times something else, and
 import json
 import math
 import os
+from typing import Any
 
 import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from support.make import document, loop, step
+from support.types import JsonObject
 from workflowlookup.language.building import build
 from workflowlookup.language.conditions import evaluate
 from workflowlookup.language.document import is_valid_document
@@ -23,7 +25,7 @@ from workflowlookup.language.patterns import Budget
 from workflowlookup.language.syntax import parse_json, parse_yaml
 from workflowlookup.runs import advance
 from workflowlookup.runs.draft import Moment
-from workflowlookup.runs.run import State, Waiting, fold
+from workflowlookup.runs.run import Run, State, Waiting, fold
 
 EXAMPLES = 2_000 if os.environ.get("HYPOTHESIS_PROFILE") == "soak" else 150
 MOST_ITERATIONS = 3
@@ -64,18 +66,18 @@ TEXTS = st.sampled_from(["Go.", "{{a}} {{files.0}}", "{{currentIteration}}: {{cu
 
 
 @st.composite
-def documents(draw):
+def documents(draw) -> dict[str, Any]:
     """A sound document of a few steps and loops, at most three deep."""
     numbers = iter(range(1, 1000))
     top = []
 
-    def prompt_step():
+    def prompt_step() -> dict[str, Any]:
         fields = {"title": draw(TEXTS), "prompt": draw(TEXTS)}
         if draw(st.integers(0, 2)) == 0:
             fields["runCondition"] = draw(CONDITIONS)
         return step(f"step-{next(numbers)}", **fields)
 
-    def loop_step(depth):
+    def loop_step(depth) -> JsonObject:
         kind = draw(st.sampled_from(["while", "until", "for", "forEach"]))
         fields = {"type": kind, "maxIterations": draw(st.integers(1, MOST_ITERATIONS))}
         if kind in ("while", "until"):
@@ -96,7 +98,7 @@ def documents(draw):
         extra = {"runCondition": draw(CONDITIONS)} if draw(st.integers(0, 3)) == 0 else {}
         return {**loop(identifier, body, **fields), **extra}
 
-    def any_step(depth):
+    def any_step(depth) -> JsonObject | dict[str, Any]:
         return loop_step(depth) if depth < 3 and draw(st.integers(0, 2)) < 2 else prompt_step()
 
     steps = [any_step(0) for _ in range(draw(st.integers(1, 3)))]
@@ -122,7 +124,7 @@ def instances(workflow, draw):
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(documents(), CONTEXTS, st.data())
-def test_a_walk_ends_within_the_limits_and_repeats_nothing(content, context, data):
+def test_a_walk_ends_within_the_limits_and_repeats_nothing(content, context: JsonObject, data) -> None:
     assert is_valid_document(content)
     workflow = build(content)
     most = limit(workflow.flow)
@@ -149,7 +151,7 @@ def test_a_walk_ends_within_the_limits_and_repeats_nothing(content, context, dat
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(documents(), CONTEXTS)
-def test_a_walk_in_order_completes_and_replays_to_the_same_path(content, context):
+def test_a_walk_in_order_completes_and_replays_to_the_same_path(content, context: JsonObject) -> None:
     workflow = build(content)
     path = walk(workflow, context)
 
@@ -160,7 +162,7 @@ def test_a_walk_in_order_completes_and_replays_to_the_same_path(content, context
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(documents(), CONTEXTS)
-def test_a_run_goes_the_way_that_workflow_next_leads(content, context):
+def test_a_run_goes_the_way_that_workflow_next_leads(content, context: JsonObject) -> None:
     workflow = build(content)
 
     assert list(run_through(workflow, context, dict).results) == walk(workflow, context)
@@ -168,7 +170,9 @@ def test_a_run_goes_the_way_that_workflow_next_leads(content, context):
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(documents(), CONTEXTS, st.data())
-def test_a_run_whose_context_changes_ends_within_the_limits_and_leaves_every_loop(content, context, data):
+def test_a_run_whose_context_changes_ends_within_the_limits_and_leaves_every_loop(
+    content, context: JsonObject, data
+) -> None:
     workflow = build(content)
     run = run_through(workflow, context, lambda: data.draw(CONTEXTS), supplies=True)
 
@@ -176,7 +180,7 @@ def test_a_run_whose_context_changes_ends_within_the_limits_and_leaves_every_loo
     assert run.iterating == {} or run.waiting_for is Waiting.CONTEXT
 
 
-def run_through(workflow, context, changes, *, supplies=False):
+def run_through(workflow, context, changes, *, supplies: bool = False) -> Run:
     """A run that is completed, each output with changes of the context; folded again it is the same.
 
     It is left at a loop whose data is missing, unless that is supplied and no variable of a loop hides it.
@@ -197,7 +201,7 @@ def run_through(workflow, context, changes, *, supplies=False):
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(documents(), CONTEXTS)
-def test_yaml_and_json_behave_the_same(content, context):
+def test_yaml_and_json_behave_the_same(content, context: JsonObject) -> None:
     from_json = build(parse_json(json.dumps(content).encode()))
     from_yaml = build(parse_yaml(yaml.safe_dump(content, allow_unicode=True, sort_keys=False).encode()))
 
@@ -205,7 +209,7 @@ def test_yaml_and_json_behave_the_same(content, context):
     assert walk(from_yaml, context) == walk(from_json, context)
 
 
-def walk(workflow, context):
+def walk(workflow, context) -> list[str]:
     """The ids of a walk that completes whatever comes next, each looked at with what the agent is told."""
     done = []
     while (found := next_step(workflow, done, context, Budget())).step is not None:
@@ -216,7 +220,7 @@ def walk(workflow, context):
     return done
 
 
-def allowed(workflow, found, context):
+def allowed(workflow, found, context) -> None:
     """No condition on the way to the step is false: its own, and those of the loops around it."""
     identifier, iterations = split_instance(found.instance_id)
     scope = scope_of(workflow, found.instance_id, context)
@@ -246,7 +250,7 @@ JSON = st.recursive(
 @example(["{{a}}"], {"a": 10**5000})
 @example(["{{a}}"], {"a": "\ud800"})
 @example(["{{a}}"], {"a": [math.pi, 10**400]})
-def test_templates_never_raise_and_name_only_what_is_not_set(pieces, context):
+def test_templates_never_raise_and_name_only_what_is_not_set(pieces: list[str], context: JsonObject) -> None:
     unset: dict[str, None] = {}
 
     told = filler(context, unset)("".join(pieces))
@@ -257,7 +261,7 @@ def test_templates_never_raise_and_name_only_what_is_not_set(pieces, context):
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(documents(), CONTEXTS)
-def test_one_walk_comes_to_what_walking_again_and_again_does(data, context):
+def test_one_walk_comes_to_what_walking_again_and_again_does(data, context: JsonObject) -> None:
     workflow = build(data)
     completed, skipped, warnings = [], [], []
     for found in walk_ahead(workflow, (), context, Budget()):

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -29,13 +30,13 @@ def both(command, **options):
     [("--version",), ("list",), ("show", "nothing-of-that-name"), ("--wrong",), ("validate", "-")],
     ids=" ".join,
 )
-def test_a_command_says_the_same_and_ends_the_same(words, tmp_path):
+def test_a_command_says_the_same_and_ends_the_same(words: tuple[str, ...], tmp_path: Path) -> None:
     said, expected = both([*PROGRAM, *words], cwd=tmp_path)
 
     assert said == expected
 
 
-def test_a_file_sees_the_same_world(tmp_path):
+def test_a_file_sees_the_same_world(tmp_path: Path) -> None:
     (tmp_path / "tell.py").write_text(TELL)
 
     said, expected = both([sys.executable, "tell.py", "one"], cwd=tmp_path, env=os.environ | {"TOLD": "x"})
@@ -46,7 +47,7 @@ def test_a_file_sees_the_same_world(tmp_path):
 
 
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, -15), (signal.SIGKILL, -9), (signal.SIGINT, -2)])
-def test_it_is_ended_by_signals(sent, code):
+def test_it_is_ended_by_signals(sent, code: int) -> None:
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     with warm.Popen([*PROGRAM, "serve"], **pipes) as process:
         process.stdin.write(b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n')
@@ -59,7 +60,7 @@ def test_it_is_ended_by_signals(sent, code):
         assert process.wait(20) == process.poll() == code
 
 
-def test_what_cannot_be_warm_is_an_interpreter_of_its_own():
+def test_what_cannot_be_warm_is_an_interpreter_of_its_own() -> None:
     said = warm.run(
         [sys.executable, "-c", "import sys; print('workflowlookup.app' in sys.modules)"], stdin=b"", timeout=60
     )

@@ -16,19 +16,19 @@ ROOT = Path(__file__).parent.parent
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory):
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("release") / "dist"
     release.build(directory)
     return directory
 
 
 @pytest.fixture(scope="module")
-def wheel(built):
+def wheel(built: Path):
     (path,) = built.glob("*.whl")
     return path
 
 
-def test_everything_that_is_published_is_of_one_version(built):
+def test_everything_that_is_published_is_of_one_version(built: Path) -> None:
     server = json.loads((built / "server.json").read_text())
     plugin = json.loads((built / "claude-plugin/.claude-plugin/plugin.json").read_text())
     entry = json.loads((built / "claude-plugin/.mcp.json").read_text())["mcpServers"]["workflowlookup"]
@@ -56,12 +56,12 @@ def test_everything_that_is_published_is_of_one_version(built):
     assert "ARG VERSION" in (ROOT / "deploy/Containerfile").read_text()
 
 
-def test_the_plugin_has_a_place_for_hooks_and_skills(built):
+def test_the_plugin_has_a_place_for_hooks_and_skills(built: Path) -> None:
     assert json.loads((built / "claude-plugin/hooks/hooks.json").read_text()) == {"hooks": {}}
     assert (built / "claude-plugin/skills").is_dir()
 
 
-def test_the_wheel_carries_the_schema_the_workflows_and_the_types(wheel):
+def test_the_wheel_carries_the_schema_the_workflows_and_the_types(wheel) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
 
     bundled = {f"workflowlookup/bundled/{path.name}" for path in (ROOT / "src/workflowlookup/bundled").glob("*.json")}
@@ -72,7 +72,9 @@ def test_the_wheel_carries_the_schema_the_workflows_and_the_types(wheel):
     assert not {name for name in names if name.startswith(("tests", "bench", "demo", "docs"))}
 
 
-def test_the_server_runs_from_the_wheel_and_the_bundle_in_an_empty_environment(built, wheel, tmp_path):
+def test_the_server_runs_from_the_wheel_and_the_bundle_in_an_empty_environment(
+    built: Path, wheel, tmp_path: Path
+) -> None:
     binaries = fresh_install.install_wheel(wheel, tmp_path / "venv").parent
     messages = [
         {

@@ -4,14 +4,13 @@ import json
 import os
 from pathlib import Path
 
-from workflowlookup.protocol.surface import Surface
-
 from support.make import document, step, write
 from support.types import Json, JsonObject
 from workflowlookup.access import Access
 from workflowlookup.auth.backends import CallerBackends, SharedBackend
 from workflowlookup.library.catalog import Catalog
 from workflowlookup.library.directory import DirectorySource
+from workflowlookup.protocol.backend import Backend
 from workflowlookup.protocol.connection import Connection
 from workflowlookup.providers.config import Plan
 from workflowlookup.runs.run import Run
@@ -85,7 +84,7 @@ class World:
 class Client:
     """A connection in memory, at 2025-11-25."""
 
-    def __init__(self, backend: Surface, capabilities: JsonObject | None = None) -> None:
+    def __init__(self, backend: Backend, capabilities: JsonObject | None = None) -> None:
         self.connection = Connection(backend)
         about = {"capabilities": capabilities or {}, "clientInfo": {"name": "Claude Code", "version": "1"}}
         self.ask("initialize", {"protocolVersion": "2025-11-25", **about})

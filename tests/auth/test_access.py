@@ -23,13 +23,13 @@ TEXT = st.text("ab.*?", max_size=8)
         ("docs", ["docs"], ["docs\n", "docs2"]),
     ],
 )
-def test_patterns(pattern, yes, no):
+def test_patterns(pattern: str, yes: list[str], no: list[str]) -> None:
     assert [one for one in yes if not admits((pattern,), one)] == []
     assert [one for one in no if admits((pattern,), one)] == []
 
 
 @given(TEXT, st.text("ab.", max_size=12))
-def test_a_pattern_means_what_it_says(pattern, text):
+def test_a_pattern_means_what_it_says(pattern: str, text: str) -> None:
     assert admits((pattern,), text) == by_hand(pattern, text)
 
 
@@ -41,7 +41,7 @@ def by_hand(pattern, text):
     return bool(text) and pattern[0] in ("?", text[0]) and by_hand(pattern[1:], text[1:])
 
 
-def test_no_pattern_takes_long():
+def test_no_pattern_takes_long() -> None:
     before = time.monotonic()
 
     assert not admits(("*a" * 31 + "*b",), "a" * 100_000)
@@ -53,18 +53,18 @@ MANY = [f"docs-{number}" for number in range(101)]
 
 
 @pytest.mark.parametrize("wrong", [[], ["docs/*"], ["[a-z]*"], ["Docs-*"], ["x" * 65], ["a b"], ["a,b"], MANY])
-def test_what_is_no_pattern_is_refused(wrong):
+def test_what_is_no_pattern_is_refused(wrong) -> None:
     with pytest.raises(ValueError, match="patterns of workflow ids"):
         checked_patterns(wrong)
 
 
 @pytest.mark.parametrize("wrong", [[], ["write"], ["read", "Admin"]])
-def test_what_is_no_scope_is_refused(wrong):
+def test_what_is_no_scope_is_refused(wrong: list[str]) -> None:
     with pytest.raises(ValueError, match="one or more of read, run, confirm, admin"):
         checked_scopes(wrong)
 
 
-def test_whoever_may_do_anything_may_look_and_no_more():
+def test_whoever_may_do_anything_may_look_and_no_more() -> None:
     access = Access(name="x", kind="agent", scopes=frozenset({"confirm"}), workflows=("docs-*",))
 
     assert access.may("read", "docs-a")
@@ -74,7 +74,7 @@ def test_whoever_may_do_anything_may_look_and_no_more():
     assert not access.may("confirm", "other")
 
 
-def test_the_local_person_may_everything():
+def test_the_local_person_may_everything() -> None:
     assert all(LOCAL.may(scope, "anything") for scope in ("read", "run", "confirm", "admin"))
     assert LOCAL.sign("Claude Code") == "Claude Code"
 
@@ -100,5 +100,5 @@ def test_the_local_person_may_everything():
         (LOCAL, "tokenizer", "tokenizer"),
     ],
 )
-def test_no_name_of_a_client_can_be_taken_for_a_caller(access, client, signed):
+def test_no_name_of_a_client_can_be_taken_for_a_caller(access: Access, client: str, signed: str) -> None:
     assert access.sign(client) == signed

@@ -3,6 +3,9 @@
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -27,14 +30,14 @@ sys.exit(main(["serve", *sys.argv[1:]]))
 """
 
 
-def started(run, workflow="docs-guide"):
+def started(run, workflow: str = "docs-guide") -> Any:
     return modern("tools/call", {"name": "workflow_start", "arguments": {"workflowId": workflow, "runId": run}})[
         "params"
     ]
 
 
 @pytest.fixture
-def house(tmp_path):
+def house(tmp_path: Path) -> Iterator[House]:
     house = House(tmp_path, "--audit-log", str(tmp_path / "audit.jsonl"))
     yield house
     house.close()
@@ -45,7 +48,7 @@ def audited(directory):
     return [{name: value for name, value in line.items() if name not in ("time", "level", "logger")} for line in lines]
 
 
-def test_with_json_every_line_of_the_log_is_one_object(tmp_path):
+def test_with_json_every_line_of_the_log_is_one_object(tmp_path: Path) -> None:
     server = WebServer(tmp_path, "--log-format", "json", program=("-c", FAULTY))
     try:
         assert httpx2.delete(server.base.partition('"')[0].removesuffix("/mcp") + "/mcp").status_code == 500
@@ -62,7 +65,7 @@ def test_with_json_every_line_of_the_log_is_one_object(tmp_path):
 
 
 @pytest.mark.parametrize("flags", [("--require-tokens", "true"), ("--http", "192.0.2.1:1")])
-def test_so_is_why_a_server_does_not_start(tmp_path, flags):
+def test_so_is_why_a_server_does_not_start(tmp_path: Path, flags: tuple[str, str]) -> None:
     command = [sys.executable, "-m", "workflowlookup", "serve", "--http", "127.0.0.1:0", "--log-format", "json", *flags]
     done = subprocess.run(
         command, cwd=tmp_path, env={"HOME": str(tmp_path)}, capture_output=True, text=True, timeout=60, check=False
@@ -72,7 +75,7 @@ def test_so_is_why_a_server_does_not_start(tmp_path, flags):
     assert [json.loads(line)["message"][:16] for line in done.stderr.splitlines()] == ["workflowlookup: "]
 
 
-def test_a_refused_log_in_is_logged_once_without_its_secret(house, tmp_path):
+def test_a_refused_log_in_is_logged_once_without_its_secret(house: House, tmp_path: Path) -> None:
     for _ in range(3):
         assert house.client("gone").post({}).status_code == 401
     assert house.client(authorization="Bearer a.b.c").post({}).status_code == 401
@@ -87,7 +90,7 @@ def test_a_refused_log_in_is_logged_once_without_its_secret(house, tmp_path):
     ]
 
 
-def test_every_action_has_one_line_that_says_whose_it_is(house, tmp_path):
+def test_every_action_has_one_line_that_says_whose_it_is(house: House, tmp_path: Path) -> None:
     bot, base = house.client("ci-bot"), house.server.base
     bot.request("tools/call", started("one"))
     step = house.world.runs.get("one").current
@@ -113,7 +116,7 @@ def test_every_action_has_one_line_that_says_whose_it_is(house, tmp_path):
     assert (tmp_path / "audit.jsonl").stat().st_mode & 0o777 == 0o600
 
 
-def test_commands_are_recorded_too(tmp_path):
+def test_commands_are_recorded_too(tmp_path: Path) -> None:
     (tmp_path / "empty.jsonl").write_text("")
     environment = {"HOME": str(tmp_path), "WORKFLOWLOOKUP_AUDIT_LOG": str(tmp_path / "audit.jsonl"), "USER": "ada"}
 
@@ -135,8 +138,8 @@ def test_commands_are_recorded_too(tmp_path):
     assert "workflowlookup audit: token create by=" in inline.stderr
 
 
-def test_what_a_client_calls_itself_is_no_other_field_and_no_other_caller(tmp_path):
-    def start(name):
+def test_what_a_client_calls_itself_is_no_other_field_and_no_other_caller(tmp_path: Path) -> None:
+    def start(name) -> str:
         about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": name, "version": "1"}}
         call = {"name": "workflow_start", "arguments": {"workflowId": "code-review"}}
         messages = [

@@ -1,6 +1,9 @@
 """An application behind a guard: what becomes of a request that takes long."""
 
 import asyncio
+from typing import NoReturn
+
+import pytest
 
 from workflowlookup.auth.authentication import Authenticator
 from workflowlookup.transport.http import gate
@@ -14,10 +17,10 @@ class Breaking:
 
     asked = 0
 
-    def find(self, _):
+    def find(self, _) -> None:
         return None
 
-    def version(self):
+    def version(self) -> tuple[int, int]:
         self.asked += 1
         if self.asked > 1:
             raise RuntimeError("a fault of ours")
@@ -25,27 +28,29 @@ class Breaking:
 
     is_away = False
 
-    def is_stale(self):
+    def is_stale(self) -> bool:
         return False
 
 
-def test_one_who_cannot_be_asked_again_is_not_let_on(monkeypatch, caplog):
+def test_one_who_cannot_be_asked_again_is_not_let_on(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(gate, "LOOK_SECONDS", 0.01)
     ended, sent = [], []
 
-    async def app(_scope, _receive, _send):
+    async def app(_scope, _receive, _send) -> None:
         try:
             await asyncio.sleep(60)
         finally:
             ended.append(True)
 
-    async def nothing():
+    async def nothing() -> NoReturn:
         raise AssertionError("nothing is read")
 
-    async def send(message):
+    async def send(message) -> None:
         sent.append(message)
 
-    async def ask():
+    async def ask() -> None:
         guarded = AuthMiddleware(app, Authenticator(Breaking(), None, is_open=True))
         await asyncio.wait_for(guarded(dict(SCOPE), nothing, send), 10)
 
@@ -56,17 +61,17 @@ def test_one_who_cannot_be_asked_again_is_not_let_on(monkeypatch, caplog):
     assert "RuntimeError: a fault of ours" in caplog.text
 
 
-def test_short_requests_share_one_watch_and_it_ends_after_the_last(monkeypatch):
+def test_short_requests_share_one_watch_and_it_ends_after_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gate, "LOOK_SECONDS", 0.05)
     watches = set()
 
-    async def app(_scope, _receive, _send):
+    async def app(_scope, _receive, _send) -> None:
         watches.add(guarded._watch)
 
-    async def nothing(*_):
+    async def nothing(*_) -> NoReturn:
         raise AssertionError("nothing is read or sent")
 
-    async def ask():
+    async def ask() -> None:
         for _ in range(5):
             await guarded(dict(SCOPE), nothing, nothing)
             await asyncio.sleep(0)

@@ -4,6 +4,8 @@ import contextlib
 import select
 import socket
 import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -22,11 +24,11 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere loopb
 
 
 @pytest.fixture
-def serve(tmp_path):
+def serve(tmp_path: Path) -> Iterator[Callable[..., WebServer]]:
     """A server with room for 400 connections, half of them for one address, unless the options say otherwise."""
     with contextlib.ExitStack() as stack:
 
-        def start(*flags, **options):
+        def start(*flags, **options) -> WebServer:
             server = WebServer(tmp_path, "--max-sessions", "100", *flags, **options)
             stack.callback(server.stop)
             return server
@@ -39,7 +41,7 @@ def connect():
     """Opens so many connections from an address."""
     with contextlib.ExitStack() as stack:
 
-        def open_many(server, source, count=1):
+        def open_many(server, source, count: int = 1):
             address = urlsplit(server.base)
             return [
                 stack.enter_context(
@@ -68,7 +70,9 @@ def still_open(connections):
     return [connection for connection in connections if connection.fileno() not in closed]
 
 
-def test_thousands_of_idle_connections_of_one_address_are_its_own_loss(serve, connect):
+def test_thousands_of_idle_connections_of_one_address_are_its_own_loss(
+    serve: Callable[..., WebServer], connect
+) -> None:
     server = serve()
     (kept,) = connect(server, "127.0.0.1")
     assert is_answered(kept)
@@ -83,7 +87,7 @@ def test_thousands_of_idle_connections_of_one_address_are_its_own_loss(serve, co
     assert server.log().count("127.0.0.2 has 200 connections open") == 1
 
 
-def test_so_are_those_of_many_addresses_together(serve, connect):
+def test_so_are_those_of_many_addresses_together(serve: Callable[..., WebServer], connect) -> None:
     server = serve()
     (kept,) = connect(server, "127.0.0.1")
     assert is_answered(kept)
@@ -96,7 +100,9 @@ def test_so_are_those_of_many_addresses_together(serve, connect):
 
 
 @pytest.mark.parametrize(("path", "kind"), [("/login", "x-www-form-urlencoded"), ("/mcp", "json")])
-def test_so_are_requests_that_are_never_finished(serve, connect, path, kind):
+def test_so_are_requests_that_are_never_finished(
+    serve: Callable[..., WebServer], connect, path: str, kind: str
+) -> None:
     server = serve()
     (kept,) = connect(server, "127.0.0.1")
     assert is_answered(kept)
@@ -115,7 +121,7 @@ def test_so_are_requests_that_are_never_finished(serve, connect, path, kind):
         assert is_answered(kept)
 
 
-def test_connections_that_are_answered_are_closed_last(serve, connect):
+def test_connections_that_are_answered_are_closed_last(serve: Callable[..., WebServer], connect) -> None:
     server = serve("--connections-per-address", "20")
     used = connect(server, "127.0.0.2", 10)
     assert all(is_answered(connection) for connection in used)
@@ -125,7 +131,7 @@ def test_connections_that_are_answered_are_closed_last(serve, connect):
     assert len(still_open(used)) == 10
 
 
-def test_a_trusted_proxy_has_no_share_of_its_own(serve, connect):
+def test_a_trusted_proxy_has_no_share_of_its_own(serve: Callable[..., WebServer], connect) -> None:
     server = serve("--trusted-proxies", "127.0.0.2", "--connections-per-address", "20")
 
     proxied = connect(server, "127.0.0.2", 100)
@@ -134,7 +140,7 @@ def test_a_trusted_proxy_has_no_share_of_its_own(serve, connect):
     assert len(still_open(proxied)) == 100
 
 
-def test_with_few_file_descriptors_it_goes_on_and_logs_little(serve, connect):
+def test_with_few_file_descriptors_it_goes_on_and_logs_little(serve: Callable[..., WebServer], connect) -> None:
     server = serve(program=("-c", FEW_FILES))
 
     idle = [one for number in range(1, 9) for one in connect(server, f"127.0.1.{number}", 50)]

@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import re
 import time
+from collections.abc import Iterator
 
 import httpx2
 import pytest
@@ -26,7 +27,7 @@ def posts(run):
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory):
+def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     house = House(tmp_path_factory.mktemp("house"), "--confirmation", "person")
     house.let_in("ada", ["run", "confirm"], is_person=True)
     house.let_in("bot", ["run", "confirm"])
@@ -37,7 +38,7 @@ def house(tmp_path_factory):
 class Browser:
     """One who has signed in by the form."""
 
-    def __init__(self, house, who):
+    def __init__(self, house, who) -> None:
         self.base = house.server.base
         self.http = house.client().http
         self.http.headers.pop("content-type")
@@ -59,7 +60,7 @@ class Browser:
 
 
 @pytest.mark.parametrize("who", [None, "tampered", "gone", "late"])
-def test_no_page_is_for_nobody(house, who):
+def test_no_page_is_for_nobody(house: House, who: str | None) -> None:
     http = house.client(who).http
     for path in paths("docs-guide", "of-docs-guide"):
         reply = http.get(house.server.base + path)
@@ -76,7 +77,7 @@ def test_no_page_is_for_nobody(house, who):
 
 
 @pytest.mark.parametrize("who", ["reader", "other", "ada"])
-def test_what_is_hidden_is_on_no_page(house, who):
+def test_what_is_hidden_is_on_no_page(house: House, who: str) -> None:
     browser = Browser(house, who)
     for path in paths("secret-plan", "of-secret-plan"):
         if path == "/events":
@@ -92,7 +93,7 @@ def test_what_is_hidden_is_on_no_page(house, who):
     assert browser.get("/events?run=of-secret-plan").status_code == 404
 
 
-def test_an_administrator_of_some_workflows_sees_nothing_of_the_rest_of_the_server(house):
+def test_an_administrator_of_some_workflows_sees_nothing_of_the_rest_of_the_server(house: House) -> None:
     pages = {who: Browser(house, who).get("/health").text for who in ("root", "other")}
 
     assert [house.world.runs.journal.path in pages[who] for who in ("root", "other")] == [True, False]
@@ -100,7 +101,7 @@ def test_an_administrator_of_some_workflows_sees_nothing_of_the_rest_of_the_serv
     assert Browser(house, "other").get("/trust").status_code == 404
 
 
-def test_nor_can_it_be_changed(house):
+def test_nor_can_it_be_changed(house: House) -> None:
     before = house.world.runs.get("held-secret-plan").sequence
     browser = Browser(house, "ada")
     fields = browser.form("held-docs-guide")
@@ -109,7 +110,7 @@ def test_nor_can_it_be_changed(house):
     assert house.world.runs.get("held-secret-plan").sequence == before
 
 
-def test_one_who_may_look_may_not_do(house):
+def test_one_who_may_look_may_not_do(house: House) -> None:
     browser = Browser(house, "reader")
     assert "token" not in browser.form("held-docs-guide")  # there is no form for them; they make one up
     session = hashlib.sha256(f"session\0{browser.session}".encode()).hexdigest()
@@ -126,7 +127,7 @@ def test_one_who_may_look_may_not_do(house):
         assert "This needs the scope" in reply.text
 
 
-def test_an_agent_cannot_confirm_where_a_person_must(house):
+def test_an_agent_cannot_confirm_where_a_person_must(house: House) -> None:
     bot, ada = Browser(house, "bot"), Browser(house, "ada")
     run = house.world.runs.get("held-docs-guide")
     fields = {"step": run.current, "question": run.question_id}
@@ -146,7 +147,7 @@ def test_an_agent_cannot_confirm_where_a_person_must(house):
     assert not any("bot" in one for one in who)
 
 
-def test_forms_of_others_are_not_taken(house):
+def test_forms_of_others_are_not_taken(house: House) -> None:
     ada, bot = Browser(house, "ada"), Browser(house, "bot")
     fields = ada.form("held-docs-notes")
     stolen = bot.form("held-docs-notes").get("token", "x")
@@ -164,7 +165,7 @@ def test_forms_of_others_are_not_taken(house):
     assert house.world.runs.get("held-docs-notes").waiting_for == "confirmation"
 
 
-def test_mcp_and_figures_take_no_session_of_a_page(house):
+def test_mcp_and_figures_take_no_session_of_a_page(house: House) -> None:
     root = Browser(house, "root")
     headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
     bearer = {"authorization": f"Bearer {root.session}"}
@@ -176,7 +177,7 @@ def test_mcp_and_figures_take_no_session_of_a_page(house):
     assert root.http.get(f"{root.base}/metrics", headers=bearer).status_code == 401
 
 
-def test_what_another_server_of_this_machine_is_sent_is_no_token(house):
+def test_what_another_server_of_this_machine_is_sent_is_no_token(house: House) -> None:
     """Browsers send a cookie to every port of its host."""
     root = Browser(house, "root")
     port = root.base.rpartition(":")[2]
@@ -186,7 +187,7 @@ def test_what_another_server_of_this_machine_is_sent_is_no_token(house):
     assert root.session not in str(house.server.logged)
 
 
-def test_other_replicas_know_a_session_and_so_does_the_next_server(house):
+def test_other_replicas_know_a_session_and_so_does_the_next_server(house: House) -> None:
     ada = Browser(house, "ada")
     journal = house.world.runs.journal.path
     with contextlib.ExitStack() as ended:
@@ -201,7 +202,7 @@ def test_other_replicas_know_a_session_and_so_does_the_next_server(house):
 
 
 @pytest.mark.parametrize("ending", ["revoked", "logged out"])
-def test_open_pages_end_with_the_session(house, ending):
+def test_open_pages_end_with_the_session(house: House, ending: str) -> None:
     name = f"brief-{ending.replace(' ', '-')}"
     house.let_in(name, ["read"])
     browser, before = Browser(house, name), time.monotonic()
@@ -217,7 +218,7 @@ def test_open_pages_end_with_the_session(house, ending):
     assert browser.get("/runs").status_code == 303
 
 
-def test_news_end_with_the_token(house):
+def test_news_end_with_the_token(house: House) -> None:
     house.let_in("brief", ["read"], seconds=4)
     brief = Browser(house, "brief")
     before = time.monotonic()
@@ -228,7 +229,7 @@ def test_news_end_with_the_token(house):
     assert brief.get("/runs").status_code == 303
 
 
-def test_who_signed_in_by_the_form_can_sign_out_on_every_page(house):
+def test_who_signed_in_by_the_form_can_sign_out_on_every_page(house: House) -> None:
     browser = Browser(house, "ada")
     form = '<form method="post" action="/logout"><button class="link">Sign out</button></form>'
 

@@ -2,6 +2,8 @@
 
 import asyncio
 import re
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from starlette.applications import Starlette
@@ -21,7 +23,7 @@ KINDS = [
 KINDS += [caller("run", workflows=("nothing-*",)), caller("admin", workflows=()), caller("run", workflows=("*-guide",))]
 
 
-def label(access):
+def label(access) -> str:
     return "+".join((access.kind, *sorted(access.scopes), *access.workflows))
 
 
@@ -30,7 +32,7 @@ CHANCE = re.compile(r'(?<=name="new" value=")[0-9a-f]{12}|\b[0-9a-f]{16}\b')
 QUERIES = ("q=canary", "q=docs", "category=workflow", "state=person", "workflow=secret-plan", "since=24h", "said=again")
 
 
-def named(path, workflow="docs-guide", run="of-docs-guide"):
+def named(path, workflow: str = "docs-guide", run: str = "of-docs-guide"):
     return re.sub(r"\{(\w+)\}", lambda found: {"workflow": workflow, "run": run}.get(found[1], "2"), path)
 
 
@@ -47,7 +49,7 @@ PATHS = [
 class Browser:
     """One caller before the console of a world."""
 
-    def __init__(self, world, access):
+    def __init__(self, world, access) -> None:
         self.world = world
         self.name = access.name or "console"
         backend, streams = world.backends.of(access), Streams()
@@ -65,20 +67,20 @@ class Browser:
         async def receive():
             return received.pop() if received else {"type": "http.disconnect"}
 
-        async def send(message):
+        async def send(message) -> None:
             sent.append(message)
 
         await self._app(scope, receive, send)
         location = [value for name, value in sent[0]["headers"] if name == b"location"]
         return sent[0]["status"], location, b"".join(one.get("body", b"") for one in sent[1:]).decode()
 
-    def ask(self, method, path, body=""):
+    def ask(self, method, path, body: str = ""):
         status, location, text = asyncio.run(self._ask(method, path, body.encode()))
         return status, location, CHANCE.sub("", text).replace(str(self.world.library), "LIBRARY")
 
 
 @pytest.fixture
-def worlds(tmp_path):
+def worlds(tmp_path: Path) -> Iterator[list[World]]:
     made = [World(tmp_path / "full"), World(tmp_path / "open", hidden=False)]
     yield made
     for world in made:
@@ -95,7 +97,7 @@ def told(browser, run):
 
 
 @pytest.mark.parametrize("access", KINDS, ids=label)
-def test_no_page_and_no_action_tells_of_what_is_hidden(worlds, access):
+def test_no_page_and_no_action_tells_of_what_is_hidden(worlds: list[World], access) -> None:
     full, never = (Browser(world, access) for world in worlds)
     for world in worlds:
         world.known = {line.id for line in world.runs.all_summaries()}
@@ -111,7 +113,7 @@ def test_no_page_and_no_action_tells_of_what_is_hidden(worlds, access):
 
 @pytest.mark.parametrize("confirmation", ["auto", "person"])
 @pytest.mark.parametrize("access", [*KINDS, LOCAL, LOOPBACK], ids=label)
-def test_a_button_is_shown_exactly_when_its_action_is_allowed(tmp_path, access, confirmation):
+def test_a_button_is_shown_exactly_when_its_action_is_allowed(tmp_path: Path, access, confirmation: str) -> None:
     world = World(tmp_path, confirmation=confirmation)
     world.known = set()
     browser = Browser(world, access)

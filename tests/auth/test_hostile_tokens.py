@@ -4,6 +4,8 @@ import asyncio
 import itertools
 import json
 import logging
+from collections.abc import Iterator
+from pathlib import Path
 
 import httpx2
 import jwt
@@ -14,6 +16,7 @@ from starlette.requests import Request
 
 from auth.house import House
 from auth.issuer import AUDIENCE, Issuer, part
+from support.types import Json, JsonObject
 from workflowlookup.access import Access
 from workflowlookup.auth import oauth
 from workflowlookup.auth.authentication import Authenticator
@@ -24,7 +27,7 @@ NUMBERS = ["1" + "0" * 400, "1" + "0" * 5_000, "1e400", "-1e400", "NaN", "Infini
 
 
 @pytest.fixture(scope="module")
-def issuer():
+def issuer() -> Iterator[Issuer]:
     issuer = Issuer()
     issuer.add_key("one", "RS256")
     yield issuer
@@ -32,7 +35,7 @@ def issuer():
 
 
 @pytest.fixture
-def house(tmp_path, issuer):
+def house(tmp_path: Path, issuer: Issuer) -> Iterator[House]:
     flags = ("--oauth-issuer", issuer.name, "--oauth-audience", AUDIENCE, "--oauth-jwks-url", issuer.jwks_url)
     house = House(tmp_path, *flags, "--trusted-proxies", "127.0.0.1", is_open=True)
     yield house
@@ -61,16 +64,16 @@ def hostile_tokens(issuer):
             yield signed(issuer, json.dumps({**claims, name: value}).encode())
 
 
-def send(house, token, address="192.0.2.1"):
+def send(house, token, address: str = "192.0.2.1"):
     headers = {"authorization": f"Bearer {token}", "x-forwarded-for": address}
     return httpx2.post(house.server.url, content=b"{}", headers=headers)
 
 
-def ask(house, token, address="192.0.2.1"):
+def ask(house, token, address: str = "192.0.2.1"):
     return send(house, token, address).status_code
 
 
-def test_each_is_refused_with_401(house, issuer):
+def test_each_is_refused_with_401(house: House, issuer: Issuer) -> None:
     tokens = list(hostile_tokens(issuer))
 
     answers = {token[:100]: ask(house, token, f"192.0.2.{number}") for number, token in enumerate(tokens)}
@@ -79,7 +82,7 @@ def test_each_is_refused_with_401(house, issuer):
     assert ask(house, issuer.token()) == 400  # let in: the body is no message
 
 
-def test_each_counts_as_a_wrong_token(house, issuer):
+def test_each_counts_as_a_wrong_token(house: House, issuer: Issuer) -> None:
     answers = []
     for token in hostile_tokens(issuer):
         last = send(house, token)
@@ -99,7 +102,7 @@ def test_each_counts_as_a_wrong_token(house, issuer):
 @pytest.mark.parametrize(
     "document", [DEEP, b'{"keys": [{"kty": "RSA", "kid": ' + DEEP + b"}]}", b'{"keys": ' + DEEP + b"}"]
 )
-def test_keys_that_cannot_be_read_let_nobody_in(house, issuer, document):
+def test_keys_that_cannot_be_read_let_nobody_in(house: House, issuer: Issuer, document: bytes) -> None:
     issuer.raw = document
     try:
         assert ask(house, issuer.token()) in (401, 503)
@@ -107,7 +110,7 @@ def test_keys_that_cannot_be_read_let_nobody_in(house, issuer, document):
         issuer.raw = None
 
 
-def test_a_name_of_no_characters_can_be_recorded(issuer):
+def test_a_name_of_no_characters_can_be_recorded(issuer: Issuer) -> None:
     about = oauth.Issuer(issuer=issuer.name, audience=AUDIENCE, jwks_url=issuer.jwks_url)
 
     access = asyncio.run(oauth.OAuthVerifier(about).find(issuer.token(sub="\ud800ada")))
@@ -137,27 +140,29 @@ NUMBER = itertools.count()
 
 
 class NoTokens:
-    def find(self, _):
+    def find(self, _) -> None:
         return None
 
-    def version(self):
+    def version(self) -> tuple[int, int]:
         return 1, 0
 
     is_away = False
 
-    def is_stale(self):
+    def is_stale(self) -> bool:
         return False
 
 
 @pytest.fixture(scope="module")
-def authenticator(issuer):
+def authenticator(issuer: Issuer) -> Authenticator:
     about = oauth.Issuer(issuer=issuer.name, audience=AUDIENCE, jwks_url=issuer.jwks_url)
     return Authenticator(NoTokens(), oauth.OAuthVerifier(about), is_open=True)
 
 
 @settings(max_examples=300, deadline=None)
 @given(secret=SECRETS, claims=CLAIMS, head=HEADS)
-def test_whatever_is_sent_is_answered_and_nothing_fails(issuer, authenticator, caplog_errors, secret, claims, head):
+def test_whatever_is_sent_is_answered_and_nothing_fails(
+    issuer: Issuer, authenticator: Authenticator, caplog_errors, secret, claims: JsonObject, head: Json
+) -> None:
     more = {name: value for name, value in head.items() if name != "alg"} if isinstance(head, dict) else {}
     try:
         theirs = signed(issuer, json.dumps({**issuer.claims(), **claims}).encode(), **more)
@@ -187,11 +192,11 @@ def caplog_errors():
     """What is logged as an error, over all examples."""
 
     class Errors(logging.Handler):
-        def __init__(self):
+        def __init__(self) -> None:
             super().__init__(logging.ERROR)
             self.records = []
 
-        def emit(self, record):
+        def emit(self, record) -> None:
             self.records.append(record)
 
     handler = Errors()

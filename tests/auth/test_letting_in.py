@@ -26,26 +26,26 @@ class Journal:
     is_away = True
     asked = 0
 
-    def find(self, _):
+    def find(self, _) -> None:
         return None
 
-    def version(self):
+    def version(self) -> tuple[int, int]:
         self.asked += 1
         if self.is_away:
             raise StorageError("It is away.")
         return 0, 0
 
-    def is_stale(self):
+    def is_stale(self) -> bool:
         return False
 
 
 @pytest.fixture
-def journal():
+def journal() -> Journal:
     return Journal()
 
 
 @pytest.fixture
-def ask(journal):
+def ask(journal: Journal):
     """Who sends a request that is under way, asked as often as there are streams."""
     authenticator = Authenticator(journal, None, is_open=True)
 
@@ -55,14 +55,16 @@ def ask(journal):
     return lambda streams: asyncio.run(all_of_them(streams))
 
 
-def test_while_nobody_can_be_asked_streams_do_not_ask_each_for_themselves(ask, journal):
+def test_while_nobody_can_be_asked_streams_do_not_ask_each_for_themselves(ask, journal: Journal) -> None:
     answers = ask(300)
 
     assert {answer.status_code for answer in answers if isinstance(answer, Response)} == {503}
     assert journal.asked < 10
 
 
-def test_that_nobody_can_be_let_in_is_said_once_and_so_is_the_end_of_it(ask, journal, caplog, monkeypatch):
+def test_that_nobody_can_be_let_in_is_said_once_and_so_is_the_end_of_it(
+    ask, journal: Journal, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("workflowlookup.auth.authentication.AGAIN_SECONDS", 0.0)
     with caplog.at_level(logging.INFO, logger="workflowlookup"):
         ask(100)
@@ -75,12 +77,12 @@ def test_that_nobody_can_be_let_in_is_said_once_and_so_is_the_end_of_it(ask, jou
     ]
 
 
-def test_those_who_are_remembered_do_not_end_the_outage_in_the_log(caplog):
+def test_those_who_are_remembered_do_not_end_the_outage_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     journal = Journal()
     authenticator = Authenticator(journal, None, is_open=False)
     requests = [Request({**REQUEST.scope, "headers": [(b"authorization", b"Bearer " + secret)]}) for secret in SECRETS]
 
-    def find(secret):
+    def find(secret) -> Token:
         if journal.is_away and secret == SECRETS[0].decode():
             raise StorageError("It is away.")
         return TOKEN
@@ -98,7 +100,7 @@ def test_those_who_are_remembered_do_not_end_the_outage_in_the_log(caplog):
     ]
 
 
-def test_a_token_that_is_revoked_while_it_is_looked_for_is_not_remembered():
+def test_a_token_that_is_revoked_while_it_is_looked_for_is_not_remembered() -> None:
     journal = Journal()
     journal.is_away = False
     authenticator = Authenticator(journal, None, is_open=False)
@@ -106,7 +108,7 @@ def test_a_token_that_is_revoked_while_it_is_looked_for_is_not_remembered():
     versions = [(1, 0)]
     journal.version = lambda: versions[-1]
 
-    def find_while_it_is_revoked(_):
+    def find_while_it_is_revoked(_) -> Token:
         versions.append((1, 1))
         authenticator._looked_at = float("-inf")
         authenticator._look()

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import httpx2
 import pytest
@@ -30,7 +31,7 @@ from workflowlookup.store.tokens import Tokens
         ("", False),
     ],
 )
-def test_which_addresses_only_this_machine_reaches(address, is_ours):
+def test_which_addresses_only_this_machine_reaches(address: str, is_ours: bool) -> None:
     assert is_loopback(address) == is_ours
 
 
@@ -46,7 +47,9 @@ def test_which_addresses_only_this_machine_reaches(address, is_ours):
         ("127.0.0.1", ("10.0.0.7",), False, "allowed_hosts names '10.0.0.7'"),
     ],
 )
-def test_where_tokens_are_required_from_the_start(address, hosts, is_required, reason):
+def test_where_tokens_are_required_from_the_start(
+    address: str, hosts: tuple[str, ...], is_required: bool, reason: str
+) -> None:
     found = why_tokens_are_required(address, hosts, is_required=is_required)
 
     assert reason in found
@@ -59,7 +62,7 @@ def test_where_tokens_are_required_from_the_start(address, hosts, is_required, r
 
 
 @pytest.fixture
-def run(tmp_path):
+def run(tmp_path: Path):
     """Runs a command of ours to its end, away from the user's own home."""
     environment = {**os.environ, "HOME": str(tmp_path), "WORKFLOWLOOKUP_JOURNAL": str(tmp_path / "runs.sqlite")}
 
@@ -74,7 +77,7 @@ def run(tmp_path):
 
 @pytest.mark.parametrize("state", ["none", "expired", "revoked"])
 @pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0"])
-def test_a_server_that_would_ask_nobody_does_not_start(run, address, state):
+def test_a_server_that_would_ask_nobody_does_not_start(run, address: str, state: str) -> None:
     if state != "none":
         run("token", "create", "a", "--expires", "0m" if state == "expired" else "1d")
     if state == "revoked":
@@ -87,7 +90,7 @@ def test_a_server_that_would_ask_nobody_does_not_start(run, address, state):
 
 
 @pytest.mark.parametrize("flags", [("--allowed-hosts", "flows.example"), ("--require-tokens", "true")])
-def test_on_loopback_tokens_can_be_required_from_the_start(run, flags):
+def test_on_loopback_tokens_can_be_required_from_the_start(run, flags: tuple[str, str]) -> None:
     done = run("serve", "--http", "127.0.0.1:0", *flags)
 
     assert (done.returncode, done.stdout) == (2, "")
@@ -96,7 +99,7 @@ def test_on_loopback_tokens_can_be_required_from_the_start(run, flags):
 
 
 @pytest.mark.parametrize("flags", [("--allowed-hosts", "flows.example"), ("--require-tokens", "true")])
-def test_nobody_is_taken_for_the_local_person_there(tmp_path, flags):
+def test_nobody_is_taken_for_the_local_person_there(tmp_path: Path, flags: tuple[str, str]) -> None:
     tokens = Tokens(SqliteJournal(str(tmp_path / "runs.sqlite")))
     secret = tokens.create("ada", ["read"], ["*"], seconds=60)[0]
     tokens.close()

@@ -1,6 +1,8 @@
 """A browser comes in by a form, and forms of other pages do not."""
 
 import asyncio
+from collections.abc import Iterator
+from pathlib import Path
 
 import httpx2
 import pytest
@@ -8,9 +10,11 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
 
+from support.types import JsonObject
 from workflowlookup.auth.authentication import Authenticator
 from workflowlookup.store.journal import now
 from workflowlookup.store.sessions import CONSOLE_SESSION_SECONDS, ConsoleSessions
+from workflowlookup.store.tokens import Tokens
 from workflowlookup.transport.http.login import Login, access_of, session_of
 
 BASE = "http://127.0.0.1:8787"
@@ -21,7 +25,7 @@ HTML = {"accept": "text/html"}
 class Browser:
     """Asks the pages, in the thread of the test: the journal is of one thread."""
 
-    def __init__(self, runner, app):
+    def __init__(self, runner, app) -> None:
         transport = httpx2.ASGITransport(app, client=("127.0.0.1", 5))
         self._client = httpx2.AsyncClient(transport=transport, base_url=BASE)
         self._run = runner.run
@@ -32,21 +36,21 @@ class Browser:
     def post(self, path, **options):
         return self._run(self._client.post(path, **options))
 
-    def forget(self):
+    def forget(self) -> None:
         self._client.cookies.clear()
 
-    def close(self):
+    def close(self) -> None:
         self._run(self._client.aclose())
 
 
 @pytest.fixture
-def secret(tokens):
+def secret(tokens: Tokens) -> str:
     return tokens.create("ada", ["confirm"], ["docs-*"], seconds=60, is_person=True)[0]
 
 
 @pytest.fixture
-def browser(tokens, secret, sessions):
-    async def page(request):
+def browser(tokens: Tokens, secret: str, sessions: ConsoleSessions) -> Iterator[Browser]:
+    async def page(request) -> PlainTextResponse:
         return PlainTextResponse(f"{access_of(request).name} {session_of(request)}")
 
     login = Login(Authenticator(tokens, None, is_open=True, sessions=sessions), sessions)
@@ -58,11 +62,11 @@ def browser(tokens, secret, sessions):
         browser.close()
 
 
-def sign_in(browser, token, headers=OURS, **fields):
+def sign_in(browser, token, headers: JsonObject = OURS, **fields):
     return browser.post("/login", data={"token": token, "next": "/runs/x?a=1", **fields}, headers=headers)
 
 
-def test_who_is_not_known_is_led_to_the_form_and_back(browser, secret):
+def test_who_is_not_known_is_led_to_the_form_and_back(browser: Browser, secret: str) -> None:
     led = browser.get("/runs/x?a=1", headers=HTML)
     form = browser.get(led.headers["location"])
     done = sign_in(browser, secret)
@@ -75,7 +79,7 @@ def test_who_is_not_known_is_led_to_the_form_and_back(browser, secret):
     assert secret not in page.text + form.text + done.text
 
 
-def test_the_cookie_is_for_no_script_no_other_site_and_no_other_port(browser, secret):
+def test_the_cookie_is_for_no_script_no_other_site_and_no_other_port(browser: Browser, secret: str) -> None:
     said = sign_in(browser, secret).headers["set-cookie"]
 
     name, _, rest = said.partition("=")
@@ -85,7 +89,7 @@ def test_the_cookie_is_for_no_script_no_other_site_and_no_other_port(browser, se
     assert secret not in said
 
 
-def test_over_https_it_is_bound_to_the_host(browser, secret):
+def test_over_https_it_is_bound_to_the_host(browser: Browser, secret: str) -> None:
     said = sign_in(browser, secret, headers={"origin": "https://127.0.0.1:8787"}).headers["set-cookie"]
 
     assert said.startswith("__Host-workflowlookup=")
@@ -94,7 +98,7 @@ def test_over_https_it_is_bound_to_the_host(browser, secret):
     assert browser.get("/", headers={**HTML, "cookie": f"__Host-workflowlookup={session}"}).status_code == 200
 
 
-def test_a_session_counts_where_it_was_begun_and_as_what_it_is(browser, secret):
+def test_a_session_counts_where_it_was_begun_and_as_what_it_is(browser: Browser, secret: str) -> None:
     session = sign_in(browser, secret).cookies["workflowlookup-8787"]
     browser.forget()
 
@@ -110,7 +114,7 @@ def test_a_session_counts_where_it_was_begun_and_as_what_it_is(browser, secret):
         assert status(cookie=f"{cookie}={secret}") == 303
 
 
-def test_what_is_stored_tells_neither_the_session_nor_the_token(browser, secret, tmp_path):
+def test_what_is_stored_tells_neither_the_session_nor_the_token(browser: Browser, secret: str, tmp_path: Path) -> None:
     session = sign_in(browser, secret).cookies["workflowlookup-8787"]
 
     stored = b"".join(path.read_bytes() for path in tmp_path.glob("runs.sqlite*"))
@@ -119,7 +123,7 @@ def test_what_is_stored_tells_neither_the_session_nor_the_token(browser, secret,
     assert secret.encode() not in stored
 
 
-def test_a_link_on_another_site_leads_to_the_page(browser):
+def test_a_link_on_another_site_leads_to_the_page(browser: Browser) -> None:
     """Browsers send no strict cookie with it: the page that they get asks once more, as one of ours."""
     linked = browser.get("/runs/x?a=1&b=<", headers={**HTML, "sec-fetch-site": "cross-site"})
 
@@ -128,7 +132,7 @@ def test_a_link_on_another_site_leads_to_the_page(browser):
     assert browser.get("/runs/x", headers={**HTML, "sec-fetch-site": "same-origin"}).status_code == 303
 
 
-def test_the_token_that_was_a_cookie_of_earlier_versions_is_deleted(browser, secret):
+def test_the_token_that_was_a_cookie_of_earlier_versions_is_deleted(browser: Browser, secret: str) -> None:
     reply = sign_in(browser, secret, headers={**OURS, "cookie": "workflowlookup=wl_x"})
 
     assert any(
@@ -136,7 +140,7 @@ def test_the_token_that_was_a_cookie_of_earlier_versions_is_deleted(browser, sec
     )
 
 
-def test_a_form_of_another_page_signs_nobody_in(browser, secret):
+def test_a_form_of_another_page_signs_nobody_in(browser: Browser, secret: str) -> None:
     for headers in (
         {"origin": "https://evil.example.com"},
         {"origin": "null"},
@@ -150,7 +154,7 @@ def test_a_form_of_another_page_signs_nobody_in(browser, secret):
 
 
 @pytest.mark.parametrize("token", ["", "wl_x", "wl_" + "A" * 43, "é" * 40, "a b", "x" * 30_000, "a\r\nset-cookie: x=y"])
-def test_what_is_no_token_is_refused(browser, token):
+def test_what_is_no_token_is_refused(browser: Browser, token: str) -> None:
     reply = sign_in(browser, token)
 
     assert reply.status_code in (400, 401)
@@ -162,18 +166,18 @@ def test_what_is_no_token_is_refused(browser, token):
     "following",
     ["//evil.example.com", "https://evil.example.com", "/\\evil.example.com", "javascript:x", "/a\r\nb: c", ""],
 )
-def test_the_form_leads_nowhere_else(browser, secret, following):
+def test_the_form_leads_nowhere_else(browser: Browser, secret: str, following: str) -> None:
     assert sign_in(browser, secret, next=following).headers["location"] == "/"
 
 
-def test_what_is_asked_for_is_shown_as_text(browser):
+def test_what_is_asked_for_is_shown_as_text(browser: Browser) -> None:
     page = browser.get("/login", params={"next": '/"><script>alert(1)</script>'})
 
     assert "<script" not in page.text
     assert page.headers["content-security-policy"].startswith("default-src 'none'")
 
 
-def test_a_session_ends_with_its_token_and_by_logging_out(browser, secret, tokens):
+def test_a_session_ends_with_its_token_and_by_logging_out(browser: Browser, secret: str, tokens: Tokens) -> None:
     session = sign_in(browser, secret).cookies["workflowlookup-8787"]
     kept = {**HTML, "cookie": f"workflowlookup-8787={session}"}
     assert browser.get("/", headers=HTML).status_code == 200
@@ -191,7 +195,7 @@ def test_a_session_ends_with_its_token_and_by_logging_out(browser, secret, token
     assert browser.post("/", headers=OURS).status_code == 401
 
 
-def test_logging_in_again_ends_the_session_before(browser, secret):
+def test_logging_in_again_ends_the_session_before(browser: Browser, secret: str) -> None:
     first = sign_in(browser, secret).cookies["workflowlookup-8787"]
     second = sign_in(browser, secret).cookies["workflowlookup-8787"]
     browser.forget()
@@ -201,7 +205,9 @@ def test_logging_in_again_ends_the_session_before(browser, secret):
     assert [one.status_code for one in found] == [303, 200]
 
 
-def test_a_session_expires(tokens, secret, sessions, monkeypatch):
+def test_a_session_expires(
+    tokens: Tokens, secret: str, sessions: ConsoleSessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
     session = sessions.open(secret, "127.0.0.1:8787")
     later = ConsoleSessions(sessions._journal, clock=lambda: now() + CONSOLE_SESSION_SECONDS * 1000)
 
@@ -209,12 +215,12 @@ def test_a_session_expires(tokens, secret, sessions, monkeypatch):
     assert later.token_of(session, "127.0.0.1:8787") is None
 
 
-def test_programs_are_told_no_and_are_led_nowhere(browser):
+def test_programs_are_told_no_and_are_led_nowhere(browser: Browser) -> None:
     assert browser.get("/").status_code == 401
     assert browser.get("/", headers={**HTML, "authorization": "Bearer wl_x"}).status_code == 401
 
 
-def test_sessions_differ_and_do_not_tell_the_token(browser, secret, tokens):
+def test_sessions_differ_and_do_not_tell_the_token(browser: Browser, secret: str, tokens: Tokens) -> None:
     other = tokens.create("bob", ["read"], ["*"], seconds=60)[0]
     told = [browser.get("/", headers={"authorization": f"Bearer {one}"}).text.split()[-1] for one in (secret, other)]
 

@@ -10,10 +10,13 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
 
+from auth.house import House
 from workflowlookup import shares
 from workflowlookup.auth import authentication
 from workflowlookup.auth.authentication import FAILURES_PER_MINUTE, Authenticator, LoginThrottle
 from workflowlookup.auth.callers import Proxies
+from workflowlookup.store.sessions import ConsoleSessions
+from workflowlookup.store.tokens import Tokens
 from workflowlookup.transport.http.login import Login
 
 BASE = "http://127.0.0.1:8787"
@@ -22,22 +25,22 @@ PROXY = "10.0.0.9"
 
 
 @pytest.fixture
-def now(monkeypatch):
+def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [1_000.0]
     monkeypatch.setattr(shares.time, "monotonic", lambda: now[0])
     return now
 
 
 @pytest.fixture
-def good(tokens):
+def good(tokens: Tokens) -> str:
     return tokens.create("ada", ["read"], ["*"], seconds=600)[0]
 
 
 @pytest.fixture
-def ask(tokens, now, sessions):
+def ask(tokens: Tokens, now: list[float], sessions: ConsoleSessions):
     """Asks for a page with a token, from an address, in the thread of the test: the journal is of one thread."""
 
-    async def page(_):
+    async def page(_) -> PlainTextResponse:
         return PlainTextResponse("here you are")
 
     login = Login(Authenticator(tokens, None, is_open=True, proxies=Proxies([PROXY])), sessions)
@@ -57,7 +60,7 @@ def ask(tokens, now, sessions):
         )
 
 
-def wrong():
+def wrong() -> str:
     return f"wl_{secrets.token_urlsafe(32)}"
 
 
@@ -71,7 +74,7 @@ def guess(ask, *from_where, **how):
 
 
 @pytest.mark.parametrize("by_form", [False, True], ids=["bearer", "form"])
-def test_after_some_wrong_tokens_others_are_answered_with_429(ask, by_form):
+def test_after_some_wrong_tokens_others_are_answered_with_429(ask, by_form: bool) -> None:
     number, answer = guess(ask, by_form=by_form)
 
     assert (number, answer.status_code) == (FAILURES_PER_MINUTE, 429)
@@ -80,34 +83,34 @@ def test_after_some_wrong_tokens_others_are_answered_with_429(ask, by_form):
 
 
 @pytest.mark.parametrize("by_form", [False, True], ids=["bearer", "form"])
-def test_a_valid_token_is_served_though_its_address_is_throttled(ask, good, by_form):
+def test_a_valid_token_is_served_though_its_address_is_throttled(ask, good: str, by_form: bool) -> None:
     guess(ask)
 
     assert ask(good, by_form=by_form).status_code == (303 if by_form else 200)
     assert ask(wrong()).status_code == 429
 
 
-def test_the_throttle_lets_go_with_time(ask, now):
+def test_the_throttle_lets_go_with_time(ask, now: list[float]) -> None:
     guess(ask)
     now[0] += 3.0
 
     assert [ask(wrong()).status_code for _ in range(2)] == [401, 429]
 
 
-def test_other_addresses_are_not_throttled(ask):
+def test_other_addresses_are_not_throttled(ask) -> None:
     guess(ask)
 
     assert ask(wrong(), "192.0.2.2").status_code == 401
 
 
-def test_a_client_that_repeats_its_stale_token_does_not_guess(ask):
+def test_a_client_that_repeats_its_stale_token_does_not_guess(ask) -> None:
     stale = wrong()
 
     assert {ask(stale).status_code for _ in range(3 * FAILURES_PER_MINUTE)} == {401}
     assert ask(wrong()).status_code == 401
 
 
-def test_one_network_of_ipv6_is_one_place(ask):
+def test_one_network_of_ipv6_is_one_place(ask) -> None:
     for number in range(FAILURES_PER_MINUTE):
         ask(wrong(), f"2001:db8::{number:x}")
 
@@ -115,14 +118,14 @@ def test_one_network_of_ipv6_is_one_place(ask):
     assert ask(wrong(), "2001:db8:0:1::1").status_code == 401
 
 
-def test_behind_a_trusted_proxy_the_address_of_the_client_counts(ask):
+def test_behind_a_trusted_proxy_the_address_of_the_client_counts(ask) -> None:
     number, answer = guess(ask, PROXY, x_forwarded_for="198.51.100.7")
 
     assert (number, answer.status_code) == (FAILURES_PER_MINUTE, 429)
     assert ask(wrong(), PROXY, x_forwarded_for="198.51.100.8").status_code == 401
 
 
-def test_nobody_else_is_believed_about_where_they_come_from(ask):
+def test_nobody_else_is_believed_about_where_they_come_from(ask) -> None:
     for number in range(FAILURES_PER_MINUTE):
         ask(wrong(), x_forwarded_for=f"198.51.100.{number}")
 
@@ -146,14 +149,14 @@ def test_nobody_else_is_believed_about_where_they_come_from(ask):
         ("fe80::1%eth0", [], "fe80::/64"),
     ],
 )
-def test_where_a_request_comes_from(peer, said, place):
+def test_where_a_request_comes_from(peer: str, said: list[str], place: str) -> None:
     headers = [(b"x-forwarded-for", line.encode()) for line in said]
     scope = {"type": "http", "client": (peer, 5), "headers": headers}
 
     assert Proxies([PROXY]).address_of(scope) == place
 
 
-def test_it_is_logged_once_and_without_tokens(ask, caplog):
+def test_it_is_logged_once_and_without_tokens(ask, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, logger="workflowlookup"):
         guess(ask)
         guess(ask)
@@ -163,7 +166,7 @@ def test_it_is_logged_once_and_without_tokens(ask, caplog):
     assert [record.getMessage() for record in caplog.records] == [*[refused] * FAILURES_PER_MINUTE, throttled]
 
 
-def test_what_is_remembered_is_bounded(monkeypatch):
+def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(authentication, "MAX_FAILURES", 10)
     monkeypatch.setattr(shares, "MAX_CLIENTS", 10)
     throttle = LoginThrottle()
@@ -174,7 +177,7 @@ def test_what_is_remembered_is_bounded(monkeypatch):
     assert [len(vars(throttle)[name]) for name in ("_failed", "_logged_at")] == [10, 10]
 
 
-def test_a_guesser_on_loopback_neither_hides_behind_a_header_nor_locks_out_a_colleague(own_house):
+def test_a_guesser_on_loopback_neither_hides_behind_a_header_nor_locks_out_a_colleague(own_house: House) -> None:
     def guessed(number):
         headers = {"authorization": f"Bearer {wrong()}", "x-forwarded-for": f"198.51.100.{number}"}
         return client.post(own_house.server.url, content=b"{}", headers=headers)

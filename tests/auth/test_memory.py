@@ -4,6 +4,7 @@ import contextlib
 import json
 import re
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx2
@@ -13,6 +14,7 @@ import yaml
 from auth.house import House
 from support.client import ENVELOPE
 from support.make import document, step, write
+from support.types import JsonObject
 from support.web import modern, opening
 from workflowlookup import shares
 
@@ -27,13 +29,13 @@ LONG = {"name": "workflow_get", "arguments": {"id": "docs-long", "mode": "full"}
 class Hostile:
     """A client that opens connections, sends on them what it likes, and never reads."""
 
-    def __init__(self, house, name):
+    def __init__(self, house, name) -> None:
         self._port = int(house.server.base.rpartition(":")[2])
         self._secret = house.secrets[name]
         self.client = house.client(name)
         self._open = contextlib.ExitStack()
 
-    def send(self, content, *, size=None, **headers):
+    def send(self, content, *, size=None, **headers) -> None:
         """Send a message, or the beginning of one that is said to have this size."""
         with contextlib.suppress(OSError):  # the server may close the connection meanwhile
             lines = [
@@ -47,7 +49,7 @@ class Hostile:
             ]
             self._connect().sendall("\r\n".join([*lines, "", ""]).encode() + content)
 
-    def send_unfinished_headers(self):
+    def send_unfinished_headers(self) -> None:
         with contextlib.suppress(OSError):
             self._connect().sendall(b"GET /healthz HTTP/1.1\r\nx: " + b"x" * 60_000)
 
@@ -56,12 +58,12 @@ class Hostile:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
         return connection
 
-    def close(self):
+    def close(self) -> None:
         self._open.close()
 
 
 @pytest.fixture
-def house(tmp_path):
+def house(tmp_path: Path) -> Iterator[House]:
     house = House(tmp_path, "--requests-per-minute", "0")
     for name in CALLERS:
         house.let_in(name, ["read"])
@@ -74,19 +76,21 @@ def house(tmp_path):
 
 
 @pytest.fixture
-def hostile(house):
+def hostile(house: House):
     clients = [Hostile(house, name) for name in CALLERS]
     yield clients
     for client in clients:
         client.close()
 
 
-def peak_of(server):
+def peak_of(server) -> int:
     status = Path(f"/proc/{server.process.pid}/status").read_text("ascii")
     return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) << 10
 
 
-def test_hostile_clients_cannot_have_the_server_reach_its_memory_limit(house, hostile, capsys):
+def test_hostile_clients_cannot_have_the_server_reach_its_memory_limit(
+    house: House, hostile, capsys: pytest.CaptureFixture[str]
+) -> None:
     peaks = {}
     attacks = (open_sessions, ask_without_reading, listen, send_without_end, send_unfinished_headers)
     for attack in attacks:
@@ -100,7 +104,7 @@ def test_hostile_clients_cannot_have_the_server_reach_its_memory_limit(house, ho
     assert max(peaks.values()) < LIMIT
 
 
-def open_sessions(hostile):
+def open_sessions(hostile) -> None:
     """As many as one caller gets, with long capabilities; they follow runs, and leave answers to be sent again."""
     capabilities = {"experimental": {str(number): {} for number in range(300)}}
     answers = [hostile.client.post(opening(capabilities=capabilities)) for _ in range(251)]
@@ -115,17 +119,17 @@ def open_sessions(hostile):
         hostile.send(json.dumps(message).encode(), **in_session(session))
 
 
-def in_session(session):
+def in_session(session) -> JsonObject:
     return {"mcp-session-id": session, "mcp-protocol-version": "2025-11-25"}
 
 
-def ask_without_reading(hostile):
+def ask_without_reading(hostile) -> None:
     routing = {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/call", "mcp-name": LONG["name"]}
     for _ in range(40):
         hostile.send(json.dumps(modern("tools/call", LONG)).encode(), **routing)
 
 
-def listen(hostile):
+def listen(hostile) -> None:
     """Hold requests open that are small as text and large as values."""
     many = [{f"{number:05}": 1} for number in range(120_000)]
     params = {"notifications": {"toolsListChanged": True}, "_meta": {**ENVELOPE, "many": many}}
@@ -135,11 +139,11 @@ def listen(hostile):
         hostile.send(json.dumps(message, separators=(",", ":")).encode(), **routing)
 
 
-def send_without_end(hostile):
+def send_without_end(hostile) -> None:
     for _ in range(10):
         hostile.send(b'{"jsonrpc":"2.0","id":1,"method":"' + b"x" * (7 * MIB), size=8 * MIB)
 
 
-def send_unfinished_headers(hostile):
+def send_unfinished_headers(hostile) -> None:
     for _ in range(100):
         hostile.send_unfinished_headers()

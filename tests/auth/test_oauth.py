@@ -6,6 +6,7 @@ import hmac
 import json
 import time
 import warnings
+from collections.abc import Callable, Iterator
 
 import pytest
 from cryptography.hazmat.primitives import serialization
@@ -13,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
 
 from auth.issuer import AUDIENCE, Issuer, part
+from support.types import JsonObject
 from workflowlookup.auth import oauth as module
 from workflowlookup.auth.oauth import KeysUnavailable, OAuthVerifier
 
@@ -25,7 +27,7 @@ class Clock:
 
 
 @pytest.fixture
-def issuer():
+def issuer() -> Iterator[Issuer]:
     issuer = Issuer()
     issuer.add_key("one")
     yield issuer
@@ -33,13 +35,13 @@ def issuer():
 
 
 @pytest.fixture
-def clock():
+def clock() -> Clock:
     return Clock()
 
 
 @pytest.fixture
-def make(issuer, clock):
-    def make_oauth(**fields):
+def make(issuer: Issuer, clock: Clock) -> Callable[..., module.OAuthVerifier]:
+    def make_oauth(**fields) -> module.OAuthVerifier:
         about = {"issuer": issuer.name, "audience": AUDIENCE, "jwks_url": issuer.jwks_url, **fields}
         return OAuthVerifier(module.Issuer(**about), clock=clock)
 
@@ -47,13 +49,13 @@ def make(issuer, clock):
 
 
 @pytest.fixture
-def find(make):
+def find(make: Callable[..., module.OAuthVerifier]):
     oauth = make()
     return lambda token: asyncio.run(oauth.find(token))
 
 
 @pytest.mark.parametrize("algorithm", ["RS256", "ES256", "EdDSA"])
-def test_a_token_that_the_issuer_signed_is_taken(issuer, find, algorithm):
+def test_a_token_that_the_issuer_signed_is_taken(issuer: Issuer, find, algorithm: str) -> None:
     issuer.add_key("two", algorithm)
 
     access = find(issuer.token("two"))
@@ -84,26 +86,26 @@ def test_a_token_that_the_issuer_signed_is_taken(issuer, find, algorithm):
     ],
     ids=str,
 )
-def test_other_claims_are_refused(issuer, find, changed):
+def test_other_claims_are_refused(issuer: Issuer, find, changed: JsonObject) -> None:
     now = int(time.time())
     assert find(issuer.token(exp=now + 60)) is not None
 
     assert find(issuer.token(**changed)) is None
 
 
-def test_one_that_has_just_expired_is_refused_though_clocks_may_differ(issuer, find):
+def test_one_that_has_just_expired_is_refused_though_clocks_may_differ(issuer: Issuer, find) -> None:
     assert find(issuer.token(exp=int(time.time()) - 1)) is None
     assert find(issuer.token(nbf=int(time.time()) + 5)) is not None  # for which they may
 
 
-def test_a_time_may_be_a_text_as_it_may_for_the_library(issuer, find):
+def test_a_time_may_be_a_text_as_it_may_for_the_library(issuer: Issuer, find) -> None:
     now = int(time.time())
 
     assert find(issuer.token(exp=str(now + 60))) is not None
     assert find(issuer.token(exp=str(now - 1))) is None
 
 
-def test_a_signature_counts(issuer, find):
+def test_a_signature_counts(issuer: Issuer, find) -> None:
     head, body, signature = issuer.token().split(".")
     other = part(issuer.claims(scope="admin"))
     stranger = Issuer()
@@ -131,7 +133,7 @@ def test_a_signature_counts(issuer, find):
     assert [one for one in wrong if find(one) is not None] == []
 
 
-def test_a_public_key_is_no_shared_secret(issuer, find):
+def test_a_public_key_is_no_shared_secret(issuer: Issuer, find) -> None:
     key = issuer.add_key("rsa", "RS256")
     text = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
     for secret in (text, json.dumps(issuer.published[-1]).encode()):
@@ -141,7 +143,7 @@ def test_a_public_key_is_no_shared_secret(issuer, find):
     assert find(issuer.token("rsa")) is not None
 
 
-def test_keys_that_a_token_brings_along_are_not_looked_at(issuer, find):
+def test_keys_that_a_token_brings_along_are_not_looked_at(issuer: Issuer, find) -> None:
     own = rsa.generate_private_key(65537, 2048)
     headers = {"jku": issuer.jwks_url, "x5u": "http://127.0.0.1:1/", "jwk": {"kty": "RSA", "n": "AQ", "e": "AQAB"}}
 
@@ -152,14 +154,14 @@ def test_keys_that_a_token_brings_along_are_not_looked_at(issuer, find):
 @pytest.mark.parametrize(
     "fields", [{"use": "enc"}, {"alg": "RS512"}, {"d": "AQ"}, {"kty": "oct", "k": "AQ"}, {"kty": None}, {"n": "AQ"}]
 )
-def test_keys_for_something_else_are_passed_over(issuer, find, fields):
+def test_keys_for_something_else_are_passed_over(issuer: Issuer, find, fields: JsonObject) -> None:
     issuer.add_key("odd", "RS256", **fields)
 
     assert find(issuer.token("odd")) is None
     assert find(issuer.token("one")) is not None
 
 
-def test_a_key_that_is_too_short_is_not_trusted(issuer, find):
+def test_a_key_that_is_too_short_is_not_trusted(issuer: Issuer, find) -> None:
     short = rsa.generate_private_key(65537, 1024)
     issuer.published.append({**RSAAlgorithm.to_jwk(short.public_key(), as_dict=True), "kid": "short"})
     issuer.private["short"] = ("RS256", short)
@@ -186,7 +188,9 @@ def test_a_key_that_is_too_short_is_not_trusted(issuer, find):
         ("https://x.example/roles", {"https://x.example/roles": ["read"]}, {"read"}),
     ],
 )
-def test_scopes_are_where_the_settings_say(issuer, make, claim, claims, scopes):
+def test_scopes_are_where_the_settings_say(
+    issuer: Issuer, make: Callable[..., module.OAuthVerifier], claim: str, claims: JsonObject, scopes
+) -> None:
     access = asyncio.run(make(scopes_claim=claim).find(issuer.token(**claims)))
 
     assert access.scopes == scopes
@@ -201,24 +205,26 @@ def test_scopes_are_where_the_settings_say(issuer, make, claim, claims, scopes):
         ({"flows": 1}, ()),
     ],
 )
-def test_so_are_the_patterns_and_without_them_there_is_nothing(issuer, make, claims, workflows):
+def test_so_are_the_patterns_and_without_them_there_is_nothing(
+    issuer: Issuer, make: Callable[..., module.OAuthVerifier], claims: JsonObject, workflows: tuple[str, ...]
+) -> None:
     access = asyncio.run(make(workflows_claim="flows").find(issuer.token(**claims)))
 
     assert access.workflows == workflows
 
 
-def test_a_token_says_itself_that_a_person_holds_it(issuer, find):
+def test_a_token_says_itself_that_a_person_holds_it(issuer: Issuer, find) -> None:
     assert find(issuer.token(scope="run person")).kind == "person"
     assert find(issuer.token(scope="run workflowlookup:person")).kind == "person"
 
 
-def test_a_name_cannot_pretend(issuer, find):
+def test_a_name_cannot_pretend(issuer: Issuer, find) -> None:
     assert find(issuer.token(sub="a via token\nroot\x1b[0m" + "x" * 500)).name.startswith("oauth a_via_token_root")
     assert find(issuer.token(sub=None, client_id="ci")).name == "oauth ci"
     assert find(issuer.token(sub=None)).name == "oauth somebody"
 
 
-def test_no_two_subjects_have_the_same_name(issuer, find):
+def test_no_two_subjects_have_the_same_name(issuer: Issuer, find) -> None:
     hashed = find(issuer.token(sub="a b")).name.removeprefix("oauth ")
     subjects = [
         "a b",
@@ -241,7 +247,7 @@ def test_no_two_subjects_have_the_same_name(issuer, find):
 # ── the keys ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_keys_are_asked_for_once_and_again_for_a_new_one(issuer, find, clock):
+def test_the_keys_are_asked_for_once_and_again_for_a_new_one(issuer: Issuer, find, clock: Clock) -> None:
     for _ in range(5):
         assert find(issuer.token()) is not None
     assert issuer.asked == 1
@@ -252,7 +258,7 @@ def test_the_keys_are_asked_for_once_and_again_for_a_new_one(issuer, find, clock
     assert issuer.asked == 2
 
 
-def test_made_up_keys_do_not_make_us_ask_again_and_again(issuer, find, clock):
+def test_made_up_keys_do_not_make_us_ask_again_and_again(issuer: Issuer, find, clock: Clock) -> None:
     find(issuer.token())
     for number in range(50):
         clock.now += 0.1
@@ -261,7 +267,7 @@ def test_made_up_keys_do_not_make_us_ask_again_and_again(issuer, find, clock):
     assert issuer.asked == 1
 
 
-def test_a_key_that_is_withdrawn_counts_no_more(issuer, find, clock):
+def test_a_key_that_is_withdrawn_counts_no_more(issuer: Issuer, find, clock: Clock) -> None:
     token = issuer.token()
     assert find(token) is not None
     issuer.published.clear()
@@ -275,7 +281,7 @@ def test_a_key_that_is_withdrawn_counts_no_more(issuer, find, clock):
     "trouble",
     [{"status": 500}, {"status": 302}, {"status": 204}, {"raw": b"{"}, {"raw": b"[]"}, {"raw": b"x" * 2_000_000}],
 )
-def test_an_issuer_that_is_away_is_not_the_end_at_once(issuer, find, clock, trouble):
+def test_an_issuer_that_is_away_is_not_the_end_at_once(issuer: Issuer, find, clock: Clock, trouble: JsonObject) -> None:
     token = issuer.token()
     assert find(token) is not None
     for name, value in trouble.items():
@@ -288,7 +294,7 @@ def test_an_issuer_that_is_away_is_not_the_end_at_once(issuer, find, clock, trou
         find(token)
 
 
-def test_nobody_is_let_in_before_the_keys_are_there(issuer, find, clock):
+def test_nobody_is_let_in_before_the_keys_are_there(issuer: Issuer, find, clock: Clock) -> None:
     issuer.status = 503
     with pytest.raises(KeysUnavailable):
         find(issuer.token())
@@ -300,7 +306,7 @@ def test_nobody_is_let_in_before_the_keys_are_there(issuer, find, clock):
     assert find(issuer.token()) is not None
 
 
-def test_no_token_reaches_the_log(issuer, find, caplog):
+def test_no_token_reaches_the_log(issuer: Issuer, find, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG")
     tokens = [issuer.token(), issuer.token(exp=1), issuer.token(headers={"kid": "x"}), "a.b.c"]
     for token in tokens:

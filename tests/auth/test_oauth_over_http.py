@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Iterator
 
 import httpx2
 import pytest
@@ -9,13 +10,14 @@ import pytest
 from auth.house import House
 from auth.issuer import AUDIENCE, Issuer
 from support.client import ENVELOPE
+from support.types import JsonObject
 from support.web import routing
 
 METADATA = "/.well-known/oauth-protected-resource"
 
 
 @pytest.fixture(scope="module")
-def issuer():
+def issuer() -> Iterator[Issuer]:
     issuer = Issuer()
     issuer.add_key("one", "RS256")
     yield issuer
@@ -23,7 +25,7 @@ def issuer():
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory, issuer):
+def house(tmp_path_factory: pytest.TempPathFactory, issuer: Issuer) -> Iterator[House]:
     flags = ("--oauth-issuer", issuer.name, "--oauth-audience", AUDIENCE, "--oauth-jwks-url", issuer.jwks_url)
     flags += ("--oauth-workflows-claim", "flows")
     house = House(tmp_path_factory.mktemp("house"), *flags, is_open=True)
@@ -43,7 +45,7 @@ def listed(client):
     return client.post(message, **routing(message))
 
 
-def test_it_says_whom_to_ask_for_a_token(house, issuer):
+def test_it_says_whom_to_ask_for_a_token(house: House, issuer: Issuer) -> None:
     with httpx2.Client() as anybody:
         refused = anybody.post(house.server.url, content=b"{}")
         places = [METADATA, f"{METADATA}/mcp"]
@@ -58,7 +60,7 @@ def test_it_says_whom_to_ask_for_a_token(house, issuer):
     assert told[0]["scopes_supported"] == ["read", "run", "confirm", "admin"]
 
 
-def test_a_good_token_sees_what_it_is_good_for(house, issuer):
+def test_a_good_token_sees_what_it_is_good_for(house: House, issuer: Issuer) -> None:
     reply = listed(client(house, issuer))
 
     assert reply.status_code == 200
@@ -69,14 +71,14 @@ def test_a_good_token_sees_what_it_is_good_for(house, issuer):
 @pytest.mark.parametrize(
     "claims", [{"aud": "other"}, {"iss": "https://evil.example.com"}, {"exp": 1}, {"nbf": 9_999_999_999}], ids=str
 )
-def test_others_are_refused(house, issuer, claims):
+def test_others_are_refused(house: House, issuer: Issuer, claims: JsonObject) -> None:
     reply = listed(client(house, issuer, **claims))
 
     assert reply.status_code == 401
     assert 'error="invalid_token"' in reply.headers["www-authenticate"]
 
 
-def test_one_without_our_scopes_is_told_which_it_takes(house, issuer):
+def test_one_without_our_scopes_is_told_which_it_takes(house: House, issuer: Issuer) -> None:
     reply = listed(client(house, issuer, scope="openid profile"))
 
     assert reply.status_code == 403
@@ -84,13 +86,13 @@ def test_one_without_our_scopes_is_told_which_it_takes(house, issuer):
     assert "resource_metadata=" in reply.headers["www-authenticate"]
 
 
-def test_tokens_of_our_own_are_taken_as_well(house):
+def test_tokens_of_our_own_are_taken_as_well(house: House) -> None:
     house.let_in("mine", ["read"])
 
     assert listed(house.client("mine")).status_code == 200
 
 
-def test_a_session_is_not_taken_over_by_a_token_that_may_more(house, issuer):
+def test_a_session_is_not_taken_over_by_a_token_that_may_more(house: House, issuer: Issuer) -> None:
     narrow, wide = client(house, issuer, scope="read"), client(house, issuer, scope="read run")
     narrow.initialize()
     ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
@@ -99,7 +101,7 @@ def test_a_session_is_not_taken_over_by_a_token_that_may_more(house, issuer):
     assert narrow.post(ping).status_code == 200
 
 
-def test_a_stream_ends_when_its_token_expires(house, issuer):
+def test_a_stream_ends_when_its_token_expires(house: House, issuer: Issuer) -> None:
     brief = client(house, issuer, exp=int(time.time()) + 3)
     message = {
         "jsonrpc": "2.0",
@@ -116,7 +118,7 @@ def test_a_stream_ends_when_its_token_expires(house, issuer):
     assert time.monotonic() - before < 6
 
 
-def test_a_person_logs_in_with_a_token_of_the_issuer(house, issuer):
+def test_a_person_logs_in_with_a_token_of_the_issuer(house: House, issuer: Issuer) -> None:
     token, base = issuer.token(flows="docs-*", scope="read person", exp=int(time.time()) + 8), house.server.base
     house.secrets["jwt"] = token
     with httpx2.Client(headers={"accept": "text/html", "origin": base}) as browser:

@@ -7,6 +7,7 @@ import json
 import re
 import socket
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx2
@@ -25,11 +26,11 @@ BUSY = -32012
 
 
 @pytest.fixture
-def start(tmp_path):
+def start(tmp_path: Path) -> Iterator[Callable[..., House]]:
     """Starts a server with these flags, and with tokens unless it is open."""
     with contextlib.ExitStack() as stack:
 
-        def start(*flags, is_open=False):
+        def start(*flags, is_open: bool = False) -> House:
             house = House(tmp_path, *flags, is_open=is_open)
             stack.callback(house.close)
             return house
@@ -45,11 +46,11 @@ def code_of(answer):
 
 
 @pytest.mark.parametrize(("total", "share"), [(1_000, 250), (20, 8), (8, 8), (2, 2)])
-def test_a_share_is_a_part_of_the_whole_and_not_too_small(total, share):
+def test_a_share_is_a_part_of_the_whole_and_not_too_small(total: int, share: int) -> None:
     assert Shares(total).per_caller == share
 
 
-def test_a_caller_that_has_its_share_leaves_the_rest_to_others():
+def test_a_caller_that_has_its_share_leaves_the_rest_to_others() -> None:
     shares = Shares(40)
 
     assert [shares.take("one") for _ in range(11)] == [True] * 10 + [False]
@@ -59,13 +60,13 @@ def test_a_caller_that_has_its_share_leaves_the_rest_to_others():
     assert (shares.of("one"), shares.of("other"), shares.sum) == (10, 1, 11)
 
 
-def test_all_callers_together_have_no_more_than_the_whole():
+def test_all_callers_together_have_no_more_than_the_whole() -> None:
     shares = Shares(40)
 
     assert sum(shares.take(str(caller)) for caller in range(5) for _ in range(10)) == 40
 
 
-def test_callers_of_a_server_without_tokens_have_the_whole(start):
+def test_callers_of_a_server_without_tokens_have_the_whole(start: Callable[..., House]) -> None:
     client = start("--max-sessions", "40", is_open=True).client()
 
     answers = [client.post(opening()).status_code for _ in range(41)]
@@ -76,7 +77,7 @@ def test_callers_of_a_server_without_tokens_have_the_whole(start):
 # ── sessions ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_one_token_opens_its_share_of_sessions_and_ends_nobody_elses(start):
+def test_one_token_opens_its_share_of_sessions_and_ends_nobody_elses(start: Callable[..., House]) -> None:
     house = start("--max-sessions", "40")
     colleague, greedy = house.client("ci-bot"), house.client("reader")
     colleague.initialize()
@@ -89,7 +90,7 @@ def test_one_token_opens_its_share_of_sessions_and_ends_nobody_elses(start):
     assert house.client("root").post(opening()).status_code == 200
 
 
-def test_where_the_server_is_full_the_caller_with_the_most_sessions_makes_room(start):
+def test_where_the_server_is_full_the_caller_with_the_most_sessions_makes_room(start: Callable[..., House]) -> None:
     house = start("--max-sessions", "16")
     many = {name: [house.client(name) for _ in range(8)] for name in ("ci-bot", "reader")}
     for client in [*many["ci-bot"], *many["reader"]]:
@@ -103,7 +104,7 @@ def test_where_the_server_is_full_the_caller_with_the_most_sessions_makes_room(s
     assert sorted(answers.values()) == [[200] * 8, [200] * 7 + [404]]
 
 
-def test_a_token_that_was_made_anew_does_not_continue_the_session_of_the_old_one(own_house):
+def test_a_token_that_was_made_anew_does_not_continue_the_session_of_the_old_one(own_house: House) -> None:
     old = own_house.client("ci-bot")
     old.initialize()
     own_house.tokens.revoke("ci-bot")
@@ -118,7 +119,7 @@ def test_a_token_that_was_made_anew_does_not_continue_the_session_of_the_old_one
 # ── listeners ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_streams_of_notifications_and_of_pages_are_shared_together(start):
+def test_streams_of_notifications_and_of_pages_are_shared_together(start: Callable[..., House]) -> None:
     house = start("--max-sessions", "40")  # and as many listeners
     greedy, other = house.client("reader"), house.client("ci-bot")
     page, accept = f"{house.server.base}/events", {"accept": "text/event-stream"}
@@ -144,7 +145,7 @@ def test_streams_of_notifications_and_of_pages_are_shared_together(start):
 # ── requests ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_pages_figures_and_mcp_are_counted_by_one_limit(start):
+def test_pages_figures_and_mcp_are_counted_by_one_limit(start: Callable[..., House]) -> None:
     house = start("--requests-per-minute", "6")
     hammer, other = house.client("root"), house.client("ci-bot")
     paths = ["/metrics", "/statistics", "/library", "/runs", "/health", "/metrics"]
@@ -158,7 +159,7 @@ def test_pages_figures_and_mcp_are_counted_by_one_limit(start):
     assert other.post(PING).status_code == 200
 
 
-def test_statistics_are_computed_once_in_a_while_for_each_caller(start):
+def test_statistics_are_computed_once_in_a_while_for_each_caller(start: Callable[..., House]) -> None:
     house = start()
     write(house.world.library, document(step(), identifier="docs-new"))
     agent, root, other = (house.client(name) for name in ("ci-bot", "root", "other"))
@@ -173,7 +174,7 @@ def test_statistics_are_computed_once_in_a_while_for_each_caller(start):
     assert "docs-new" not in other.http.get(pages[0]).text
 
 
-def test_runs_are_counted_once_in_a_while(start):
+def test_runs_are_counted_once_in_a_while(start: Callable[..., House]) -> None:
     house = start()
     write(house.world.library, document(step(), identifier="docs-new"))
     agent, root = house.client("ci-bot"), house.client("root")
@@ -189,7 +190,7 @@ def test_runs_are_counted_once_in_a_while(start):
     assert count() == before
 
 
-def test_requests_without_a_token_are_counted_by_address_and_shut_nobody_out(start):
+def test_requests_without_a_token_are_counted_by_address_and_shut_nobody_out(start: Callable[..., House]) -> None:
     house = start("--requests-per-minute", "6")
     base = house.server.base
     paths = [
@@ -212,7 +213,7 @@ def test_requests_without_a_token_are_counted_by_address_and_shut_nobody_out(sta
     assert house.client("root").post(PING).status_code == 200
 
 
-def test_a_flood_without_tokens_keeps_no_neighbour_from_logging_in(start):
+def test_a_flood_without_tokens_keeps_no_neighbour_from_logging_in(start: Callable[..., House]) -> None:
     house = start("--requests-per-minute", "6")
     base = house.server.base
     with httpx2.Client(headers={"origin": base}) as client:
@@ -226,7 +227,7 @@ def test_a_flood_without_tokens_keeps_no_neighbour_from_logging_in(start):
     assert (wrong.status_code, right.status_code, page.status_code) == (429, 303, 200)
 
 
-def test_who_logs_in_again_and_again_is_slowed_down_as_a_caller(start):
+def test_who_logs_in_again_and_again_is_slowed_down_as_a_caller(start: Callable[..., House]) -> None:
     house = start("--requests-per-minute", "6")
     base, form = house.server.base, {"token": house.secrets["root"]}
     with httpx2.Client(headers={"origin": base}) as client:
@@ -236,13 +237,13 @@ def test_who_logs_in_again_and_again_is_slowed_down_as_a_caller(start):
 
 
 @pytest.fixture
-def now(monkeypatch):
+def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [1_000.0]
     monkeypatch.setattr(rate_limits.time, "monotonic", lambda: now[0])
     return now
 
 
-def test_a_caller_that_uses_much_processor_time_leaves_the_rest_to_others(now):
+def test_a_caller_that_uses_much_processor_time_leaves_the_rest_to_others(now: list[float]) -> None:
     processor = ProcessorTime()
     processor.seconds_to_wait("other")
     processor.seconds_to_wait("busy")
@@ -255,7 +256,7 @@ def test_a_caller_that_uses_much_processor_time_leaves_the_rest_to_others(now):
     assert processor.seconds_to_wait("busy") == pytest.approx(0, abs=1e-6)
 
 
-def test_a_caller_that_is_alone_may_use_all_of_it(now):
+def test_a_caller_that_is_alone_may_use_all_of_it(now: list[float]) -> None:
     processor = ProcessorTime()
     processor.seconds_to_wait("other")
     now[0] += 10.0
@@ -267,21 +268,21 @@ def test_a_caller_that_is_alone_may_use_all_of_it(now):
 # ── memory ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def call_tool(client, name, **arguments):
+def call_tool(client, name, **arguments) -> None:
     result = client.request("tools/call", {"name": name, "arguments": arguments})["result"]
     assert "isError" not in result, result
 
 
-def peak_of(server):
+def peak_of(server) -> int:
     status = Path(f"/proc/{server.process.pid}/status").read_text("ascii")
     return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) << 10
 
 
-def memory_of(server):
+def memory_of(server) -> int:
     return int(Path(f"/proc/{server.process.pid}/statm").read_text("ascii").split()[1]) * 4096
 
 
-def test_answers_that_were_delivered_are_not_kept_for_replay(start):
+def test_answers_that_were_delivered_are_not_kept_for_replay(start: Callable[..., House]) -> None:
     house = start("--requests-per-minute", "0")
     write(
         house.world.library,
@@ -303,7 +304,7 @@ def test_answers_that_were_delivered_are_not_kept_for_replay(start):
 
 
 @pytest.mark.parametrize("value", [b"[]", b"{}", b'"a"', b"[[]]"])
-def test_a_message_that_would_take_a_multiple_of_its_size_is_refused_by_its_id(open_house, value):
+def test_a_message_that_would_take_a_multiple_of_its_size_is_refused_by_its_id(open_house: House, value: bytes) -> None:
     before = memory_of(open_house.server)
     many = b",".join([value] * (1_500_000 // len(value)))
     message = b'{"jsonrpc":"2.0","id":"a-7","method":"ping","params":{"_meta":{"x":[' + many + b"]}}}"
@@ -314,23 +315,25 @@ def test_a_message_that_would_take_a_multiple_of_its_size_is_refused_by_its_id(o
     assert memory_of(open_house.server) - before < 32 << 20
 
 
-def test_a_long_text_may_have_any_number_of_commas():
+def test_a_long_text_may_have_any_number_of_commas() -> None:
     assert not has_many_values(json.dumps(['a, \\ "quoted", b' * 200_000]).encode())
     assert has_many_values(b"[" + b"[]," * 300_000 + b"0]")
 
 
 @pytest.mark.parametrize(("costs", "releases"), [((0.0, 0.0), 0), ((0.05, 0.0, 0.05), 1)], ids=["cheap", "costly"])
-def test_memory_is_returned_once_after_costly_requests(monkeypatch, costs, releases):
+def test_memory_is_returned_once_after_costly_requests(
+    monkeypatch: pytest.MonkeyPatch, costs: tuple[float, ...], releases: int
+) -> None:
     returned = []
     monkeypatch.setattr(rate_limits, "RELEASE_SECONDS", 0.0)
     monkeypatch.setattr(rate_limits.MemoryMeter, "release", lambda _: returned.append("all"))
 
-    async def burn(seconds):
+    async def burn(seconds) -> None:
         end = time.thread_time() + seconds
         while time.thread_time() < end:
             pass
 
-    async def serve():
+    async def serve() -> None:
         limits = RateLimiter(0)
         scope = {"client": ("127.0.0.1", 1), "headers": []}
         await asyncio.gather(*(limits.meter(scope, burn(seconds)) for seconds in costs))
@@ -354,7 +357,7 @@ def unread_request(house, name):
     return connection, int(connection.recv(12)[-3:])
 
 
-def test_a_caller_that_does_not_read_its_answers_shuts_nobody_else_out(start):
+def test_a_caller_that_does_not_read_its_answers_shuts_nobody_else_out(start: Callable[..., House]) -> None:
     house = start("--requests-per-minute", "0")
     write(house.world.library, document(step("write"), identifier="docs-long"))
     greedy, other = house.client("ci-bot"), house.client("reader")
@@ -383,7 +386,7 @@ def test_a_caller_that_does_not_read_its_answers_shuts_nobody_else_out(start):
     assert status == 200
 
 
-def test_a_run_with_long_outputs_is_shown_in_little_memory_and_exported_whole(start):
+def test_a_run_with_long_outputs_is_shown_in_little_memory_and_exported_whole(start: Callable[..., House]) -> None:
     house = start("--requests-per-minute", "0")
     picky = {"validationCriteria": [{"type": "contains", "value": "PASS", "message": "no"}]}
     write(house.world.library, document(step("write", **picky), identifier="docs-picky"))

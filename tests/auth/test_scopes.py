@@ -1,10 +1,14 @@
 """What a caller sees but may not do is refused, says which scope it takes, and changes nothing."""
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import msgspec
 import pytest
 
 from auth.secretive import ASKING, World, caller
-from workflowlookup.access import LOCAL, LOOPBACK
+from support.types import JsonObject
+from workflowlookup.access import LOCAL, LOOPBACK, Access
 from workflowlookup.auth.scoped import ScopedRuns, scoped
 from workflowlookup.errors import Forbidden, SecurityError
 
@@ -23,14 +27,14 @@ NEEDED = dict(
 
 
 @pytest.fixture
-def world(tmp_path):
+def world(tmp_path: Path) -> Iterator[World]:
     world = World(tmp_path)
     yield world
     world.close()
 
 
 @pytest.fixture
-def person_only(tmp_path):
+def person_only(tmp_path: Path) -> Iterator[World]:
     world = World(tmp_path, confirmation="person")
     yield world
     world.close()
@@ -38,7 +42,7 @@ def person_only(tmp_path):
 
 @pytest.mark.parametrize("scope", ["read", "run", "confirm", "admin"])
 @pytest.mark.parametrize("name", NAMES)
-def test_each_scope_is_a_word_of_its_own(world, scope, name):
+def test_each_scope_is_a_word_of_its_own(world: World, scope: str, name: str) -> None:
     (method, params), needed = NEEDED[name]
     before = {one.id: one.sequence for one in world.runs.all_summaries()}
 
@@ -51,7 +55,7 @@ def test_each_scope_is_a_word_of_its_own(world, scope, name):
     assert {one.id: one.sequence for one in world.runs.all_summaries()} == before
 
 
-def test_a_refusal_by_tools_call_is_a_result_that_says_what_it_takes(world):
+def test_a_refusal_by_tools_call_is_a_result_that_says_what_it_takes(world: World) -> None:
     method, params = START
 
     result = world.connect(caller("read")).result("tools/call", {"name": method, "arguments": params})
@@ -62,7 +66,7 @@ def test_a_refusal_by_tools_call_is_a_result_that_says_what_it_takes(world):
     )
 
 
-def test_one_without_any_scope_sees_nothing(world):
+def test_one_without_any_scope_sees_nothing(world: World) -> None:
     nobody = caller("read", workflows=("*",)).__class__(name="x", kind="agent", scopes=frozenset())
     client = world.connect(nobody)
 
@@ -71,7 +75,7 @@ def test_one_without_any_scope_sees_nothing(world):
     assert client.refusal(*LOOK)["message"] == "Run not found"
 
 
-def test_the_journal_names_the_token_and_the_client(world):
+def test_the_journal_names_the_token_and_the_client(world: World) -> None:
     client = world.connect(caller("run", "confirm"))
     client.result(*SUBMIT)
     client.result(*CONFIRM)
@@ -83,14 +87,14 @@ def test_the_journal_names_the_token_and_the_client(world):
     assert who == {"somebody", "", "token ci-bot via Claude Code"}
 
 
-def test_the_local_person_needs_no_view(world):
+def test_the_local_person_needs_no_view(world: World) -> None:
     assert scoped(world.services, LOCAL) is world.services
 
 
 # ── a person's word ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_an_agent_is_not_asked_for_its_person_where_only_a_person_counts(person_only):
+def test_an_agent_is_not_asked_for_its_person_where_only_a_person_counts(person_only: World) -> None:
     client = person_only.connect(caller("run", "confirm"), capabilities=ASKING)
 
     reply = client.result(*SUBMIT)
@@ -102,7 +106,7 @@ def test_an_agent_is_not_asked_for_its_person_where_only_a_person_counts(person_
 
 @pytest.mark.parametrize("call", [CONFIRM, DENY])
 @pytest.mark.parametrize("scope", ["confirm", "admin"])
-def test_an_agent_cannot_give_it(person_only, call, scope):
+def test_an_agent_cannot_give_it(person_only: World, call: tuple[str, JsonObject], scope: str) -> None:
     client = person_only.connect(caller("run", scope), capabilities=ASKING)
 
     refusal = client.refusal(*call)
@@ -112,21 +116,21 @@ def test_an_agent_cannot_give_it(person_only, call, scope):
 
 
 @pytest.mark.parametrize("tell", ["confirm", "deny"])
-def test_an_agent_cannot_give_it_by_any_road(person_only, tell):
+def test_an_agent_cannot_give_it_by_any_road(person_only: World, tell: str) -> None:
     runs = ScopedRuns(person_only.runs, caller("admin"), confirmation="person")
 
     with pytest.raises(Forbidden, match="Only a person may confirm this, and your token is an agent's"):
         getattr(runs, tell)("held-docs-guide", "write", how="form")
 
 
-def test_a_person_gives_it_by_the_form_of_the_client(person_only):
+def test_a_person_gives_it_by_the_form_of_the_client(person_only: World) -> None:
     client = person_only.connect(caller("run", "confirm", kind="person"), capabilities=ASKING)
 
     assert client.ask(*CONFIRM) is None
     assert client.answer("wl-1", {"note": "Fine."})["result"]["step"]["id"] == "send"
 
 
-def test_one_who_may_not_confirm_is_not_asked(world):
+def test_one_who_may_not_confirm_is_not_asked(world: World) -> None:
     client = world.connect(caller("run"), capabilities=ASKING)
 
     reply = client.result(*SUBMIT)
@@ -150,7 +154,9 @@ def test_one_who_may_not_confirm_is_not_asked(world):
     ],
     ids=["agent", "not-admin", "admin-of-some", "loopback", "local", "person"],
 )
-def test_only_a_person_who_administers_everything_trusts(world, access, refusal):
+def test_only_a_person_who_administers_everything_trusts(
+    world: World, access: Access, refusal: type[Forbidden] | type[SecurityError]
+) -> None:
     services = msgspec.structs.replace(scoped(world.services, access), access=access)
 
     with pytest.raises(refusal):

@@ -4,9 +4,12 @@ import contextlib
 import re
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
+from support.postgres import Postgres
+from support.types import JsonObject
 from workflowlookup.errors import JournalAway
 from workflowlookup.store.journal import Token
 from workflowlookup.store.journal_url import JournalUrl
@@ -24,7 +27,7 @@ class Clock:
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def make(request, tmp_path):
+def make(request: pytest.FixtureRequest, tmp_path: Path):
     """Opens the tokens as another replica would."""
     place = str(tmp_path / "runs.sqlite") if request.param == "sqlite" else request.getfixturevalue("database")
     clock, opened = Clock(), []
@@ -44,11 +47,18 @@ def tokens(make):
     return make()
 
 
-def create(tokens, name="ci-bot", scopes=("run",), workflows=("docs-*",), seconds=30 * DAY, **more):
+def create(
+    tokens,
+    name: str = "ci-bot",
+    scopes: tuple[str] = ("run",),
+    workflows: tuple[str] = ("docs-*",),
+    seconds: int = 30 * DAY,
+    **more,
+):
     return tokens.create(name, scopes, workflows, seconds=seconds, **more)
 
 
-def test_a_token_is_known_by_every_replica(make, tokens):
+def test_a_token_is_known_by_every_replica(make, tokens) -> None:
     secret, made = create(tokens, by="ada")
     other = make()
 
@@ -61,7 +71,7 @@ def test_a_token_is_known_by_every_replica(make, tokens):
     assert create(tokens, "ada", is_person=True)[1].access.kind == "person"
 
 
-def test_only_a_hash_of_it_is_kept(tokens):
+def test_only_a_hash_of_it_is_kept(tokens) -> None:
     secret, made = create(tokens)
 
     rows = tokens._journal.query("SELECT * FROM tokens")
@@ -72,7 +82,7 @@ def test_only_a_hash_of_it_is_kept(tokens):
     assert "hash" not in Token.__struct_fields__
 
 
-def test_what_is_nearly_a_token_is_none(tokens):
+def test_what_is_nearly_a_token_is_none(tokens) -> None:
     secret, made = create(tokens)
     swapped = secret[:-1] + ("A" if secret[-1] != "A" else "B")
     wrong = ["", "wl_", secret + "A", secret[:-1], swapped, secret.upper(), secret[3:], f" {secret}", f"{secret}\n"]
@@ -81,7 +91,7 @@ def test_what_is_nearly_a_token_is_none(tokens):
     assert [one for one in wrong if tokens.find(one) is not None] == []
 
 
-def test_it_is_refused_from_the_moment_at_which_it_expires(make, tokens):
+def test_it_is_refused_from_the_moment_at_which_it_expires(make, tokens) -> None:
     secret, _ = create(tokens, seconds=10)
     for_ever, _ = create(tokens, "for-ever", seconds=None)
 
@@ -93,7 +103,7 @@ def test_it_is_refused_from_the_moment_at_which_it_expires(make, tokens):
     assert [token.state(make.clock.now) for token in tokens.all_tokens() if token.name == "ci-bot"] == ["expired"]
 
 
-def test_a_replica_refuses_what_another_one_revoked(make, tokens):
+def test_a_replica_refuses_what_another_one_revoked(make, tokens) -> None:
     secret, _ = create(tokens)
     other = make()
     assert other.find(secret) is not None
@@ -106,7 +116,7 @@ def test_a_replica_refuses_what_another_one_revoked(make, tokens):
         other.revoke("ci-bot")
 
 
-def test_access_stays_closed_when_the_last_token_is_revoked(make, tokens):
+def test_access_stays_closed_when_the_last_token_is_revoked(make, tokens) -> None:
     assert tokens.version() == (0, 0)
     create(tokens)
     assert make().version() == (1, 0)
@@ -116,7 +126,7 @@ def test_access_stays_closed_when_the_last_token_is_revoked(make, tokens):
     assert not make().any_valid()
 
 
-def test_a_name_is_free_again_when_its_token_is_revoked(tokens):
+def test_a_name_is_free_again_when_its_token_is_revoked(tokens) -> None:
     before, _ = create(tokens)
     with pytest.raises(TokenProblem, match="there is a token 'ci-bot' already"):
         create(tokens)
@@ -128,10 +138,10 @@ def test_a_name_is_free_again_when_its_token_is_revoked(tokens):
     assert tokens.find(after).scopes == ("read",)
 
 
-def test_of_many_who_make_the_same_one_is_the_first(make):
+def test_of_many_who_make_the_same_one_is_the_first(make) -> None:
     made, barrier = [], threading.Barrier(6)
 
-    def create_at_once():
+    def create_at_once() -> None:
         tokens = Tokens(type(make()._journal)(place), clock=make.clock)
         barrier.wait()
         try:
@@ -167,13 +177,15 @@ def test_of_many_who_make_the_same_one_is_the_first(make):
         ({"seconds": 0.0}, "some time to be good for"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(tokens, wrong, told):
+def test_what_cannot_be_meant_is_refused(tokens, wrong: JsonObject, told: str) -> None:
     with pytest.raises(TokenProblem, match=told):
         create(tokens, **wrong)
     assert tokens.all_tokens() == []
 
 
-def test_a_token_counts_for_a_minute_of_an_outage_and_no_longer(postgres, monkeypatch):
+def test_a_token_counts_for_a_minute_of_an_outage_and_no_longer(
+    postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
     elapsed, monotonic = 0.0, time.monotonic
     monkeypatch.setattr(time, "monotonic", lambda: monotonic() + elapsed)
     with contextlib.closing(Tokens(PostgresJournal(postgres.create_database(), 1.0))) as tokens:

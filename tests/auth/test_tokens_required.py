@@ -6,6 +6,8 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import httpx2
 import psycopg
@@ -29,7 +31,7 @@ def command(home, *words):
     return done.stdout.strip()
 
 
-def make_token(home, journal, name="ci"):
+def make_token(home, journal, name: str = "ci"):
     return command(home, "token", "create", name, "--scope", "admin", "--person", "--journal", str(journal))
 
 
@@ -38,10 +40,10 @@ def own_record(home):
 
 
 @pytest.fixture
-def serve(tmp_path):
+def serve(tmp_path: Path) -> Iterator[Callable[..., WebServer]]:
     servers = []
 
-    def start(journal):
+    def start(journal) -> WebServer:
         server = WebServer(tmp_path, "--journal", str(journal))
         servers.append(server)
         return server
@@ -51,7 +53,7 @@ def serve(tmp_path):
         server.stop()
 
 
-def statuses(server, *, times=3, **headers):
+def statuses(server, *, times: int = 3, **headers):
     """What a client is answered that asks several times: at the endpoint, and for figures."""
     message = modern("tools/call", {"name": "workflow_runs", "arguments": {}})
     with httpx2.Client(headers=HEADERS | headers, timeout=TIMEOUT) as client:
@@ -60,34 +62,34 @@ def statuses(server, *, times=3, **headers):
     return {answer.status_code for answer in (*answers, figures)}
 
 
-def delete(path, _):
+def delete(path, _) -> None:
     for suffix in SIDE_FILES:
         with contextlib.suppress(FileNotFoundError):
             os.remove(f"{path}{suffix}")
 
 
-def spoil(path, _):
+def spoil(path, _) -> None:
     size = os.path.getsize(path)
     with open(path, "r+b") as file:
         file.write(b"\xa5" * size)
 
 
-def cut(path, _):
+def cut(path, _) -> None:
     os.truncate(path, 0)
 
 
-def forget_tokens(path, _):
+def forget_tokens(path, _) -> None:
     with contextlib.closing(sqlite3.connect(path)) as connection:
         connection.execute("DELETE FROM tokens")
         connection.commit()
 
 
-def drop_tokens(path, _):
+def drop_tokens(path, _) -> None:
     with contextlib.closing(sqlite3.connect(path)) as connection:
         connection.execute("DROP TABLE tokens")
 
 
-def put_back_a_copy(path, copy):
+def put_back_a_copy(path, copy) -> None:
     delete(path, copy)
     shutil.copy(copy, path)
 
@@ -96,7 +98,9 @@ LOSSES = [delete, spoil, cut, forget_tokens, drop_tokens, put_back_a_copy]
 
 
 @pytest.mark.parametrize("lose", LOSSES)
-def test_a_lost_journal_opens_no_server(tmp_path, serve, lose):
+def test_a_lost_journal_opens_no_server(
+    tmp_path: Path, serve: Callable[..., WebServer], lose: Callable[..., None]
+) -> None:
     path, copy = tmp_path / "data" / "runs.sqlite", tmp_path / "copy.sqlite"
     first = serve(path)
     assert statuses(first) == {200}, "before the first token the local person needs none"
@@ -112,7 +116,7 @@ def test_a_lost_journal_opens_no_server(tmp_path, serve, lose):
         assert 200 not in statuses(server, times=5), lose.__name__
 
 
-def test_a_new_token_lets_in_again_where_all_were_lost(tmp_path, serve):
+def test_a_new_token_lets_in_again_where_all_were_lost(tmp_path: Path, serve: Callable[..., WebServer]) -> None:
     path = tmp_path / "data" / "runs.sqlite"
     make_token(tmp_path, path)
     delete(path, None)
@@ -122,7 +126,7 @@ def test_a_new_token_lets_in_again_where_all_were_lost(tmp_path, serve):
     assert statuses(serve(path), authorization=f"Bearer {secret}") == {200}
 
 
-def test_a_journal_by_another_name_has_the_same_record(tmp_path, serve):
+def test_a_journal_by_another_name_has_the_same_record(tmp_path: Path, serve: Callable[..., WebServer]) -> None:
     real, link = tmp_path / "data" / "runs.sqlite", tmp_path / "link.sqlite"
     make_token(tmp_path, real)
     link.symlink_to(real)
@@ -131,7 +135,7 @@ def test_a_journal_by_another_name_has_the_same_record(tmp_path, serve):
     assert statuses(serve(link)) == {401}
 
 
-def test_a_link_that_leads_elsewhere_opens_no_server(tmp_path, serve):
+def test_a_link_that_leads_elsewhere_opens_no_server(tmp_path: Path, serve: Callable[..., WebServer]) -> None:
     path, real = tmp_path / "data" / "runs.sqlite", tmp_path / "data" / "real.sqlite"
     make_token(tmp_path, path)
     path.rename(real)
@@ -141,7 +145,7 @@ def test_a_link_that_leads_elsewhere_opens_no_server(tmp_path, serve):
     assert statuses(serve(path)) == {401}
 
 
-def test_a_link_that_is_changed_opens_no_server(tmp_path, serve):
+def test_a_link_that_is_changed_opens_no_server(tmp_path: Path, serve: Callable[..., WebServer]) -> None:
     path = tmp_path / "link.sqlite"
     path.symlink_to(tmp_path / "first.sqlite")
     make_token(tmp_path, path)
@@ -152,7 +156,9 @@ def test_a_link_that_is_changed_opens_no_server(tmp_path, serve):
     assert statuses(serve(path)) == {401}
 
 
-def test_a_server_that_was_used_with_a_token_stays_closed_when_its_directory_is_deleted(tmp_path, serve):
+def test_a_server_that_was_used_with_a_token_stays_closed_when_its_directory_is_deleted(
+    tmp_path: Path, serve: Callable[..., WebServer]
+) -> None:
     path = tmp_path / "data" / "runs.sqlite"
     secret = make_token(tmp_path, path)
     server = serve(path)
@@ -163,7 +169,7 @@ def test_a_server_that_was_used_with_a_token_stays_closed_when_its_directory_is_
     assert statuses(server) == {401}
 
 
-def test_a_deleted_data_directory_opens_no_server(tmp_path, serve):
+def test_a_deleted_data_directory_opens_no_server(tmp_path: Path, serve: Callable[..., WebServer]) -> None:
     path = tmp_path / "data" / "runs.sqlite"
     make_token(tmp_path, path)
 
@@ -173,7 +179,7 @@ def test_a_deleted_data_directory_opens_no_server(tmp_path, serve):
     assert statuses(serve(tmp_path / "other.sqlite")) == {200}, "no token was made for this one"
 
 
-def test_a_server_that_sees_tokens_lists_their_journal(tmp_path, serve):
+def test_a_server_that_sees_tokens_lists_their_journal(tmp_path: Path, serve: Callable[..., WebServer]) -> None:
     path, listed = tmp_path / "data" / "runs.sqlite", own_record(tmp_path)
     make_token(tmp_path, path)
     listed.unlink()  # as if another account had made the token
@@ -186,21 +192,25 @@ def test_a_server_that_sees_tokens_lists_their_journal(tmp_path, serve):
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe", b"not a digest\n", b"ab" * (8 << 20)])
-def test_a_list_that_cannot_be_read_opens_no_server(tmp_path, serve, content):
+def test_a_list_that_cannot_be_read_opens_no_server(
+    tmp_path: Path, serve: Callable[..., WebServer], content: bytes
+) -> None:
     own_record(tmp_path).parent.mkdir(parents=True)
     own_record(tmp_path).write_bytes(content)
 
     assert statuses(serve(tmp_path / "runs.sqlite")) == {401}
 
 
-def test_a_list_that_leads_nowhere_opens_no_server(tmp_path, serve):
+def test_a_list_that_leads_nowhere_opens_no_server(tmp_path: Path, serve: Callable[..., WebServer]) -> None:
     own_record(tmp_path).parent.mkdir(parents=True)
     own_record(tmp_path).symlink_to(tmp_path / "nowhere")
 
     assert statuses(serve(tmp_path / "runs.sqlite")) == {401}
 
 
-def test_without_a_configuration_directory_the_record_beside_the_journal_counts(tmp_path, serve):
+def test_without_a_configuration_directory_the_record_beside_the_journal_counts(
+    tmp_path: Path, serve: Callable[..., WebServer]
+) -> None:
     (tmp_path / ".config").write_text("a home that cannot be written", encoding="utf-8")
     path = tmp_path / "data" / "runs.sqlite"
     assert statuses(serve(path)) == {200}
@@ -210,7 +220,9 @@ def test_without_a_configuration_directory_the_record_beside_the_journal_counts(
     assert statuses(serve(path)) == {401}
 
 
-def test_without_the_journal_and_both_records_no_token_is_required(tmp_path, serve):
+def test_without_the_journal_and_both_records_no_token_is_required(
+    tmp_path: Path, serve: Callable[..., WebServer]
+) -> None:
     path, kept = tmp_path / "data" / "runs.sqlite", tmp_path / "kept.sqlite"
     make_token(tmp_path, path)
     make_token(tmp_path, kept)
@@ -223,14 +235,16 @@ def test_without_the_journal_and_both_records_no_token_is_required(tmp_path, ser
     assert statuses(serve(kept)) == {401}
 
 
-def test_a_record_that_leads_nowhere_counts(tmp_path, serve):
+def test_a_record_that_leads_nowhere_counts(tmp_path: Path, serve: Callable[..., WebServer]) -> None:
     path = tmp_path / "runs.sqlite"
     (tmp_path / "runs.sqlite.tokens-required").symlink_to(tmp_path / "nowhere")
 
     assert statuses(serve(path)) == {401}
 
 
-def test_tokens_of_an_older_version_are_recorded_when_they_are_seen(tmp_path, serve):
+def test_tokens_of_an_older_version_are_recorded_when_they_are_seen(
+    tmp_path: Path, serve: Callable[..., WebServer]
+) -> None:
     path = tmp_path / "runs.sqlite"
     make_token(tmp_path, path)
     os.remove(tmp_path / "runs.sqlite.tokens-required")  # which that version did not write
@@ -240,7 +254,7 @@ def test_tokens_of_an_older_version_are_recorded_when_they_are_seen(tmp_path, se
     assert statuses(serve(path)) == {401}
 
 
-def test_the_record_is_there_before_the_token(tmp_path):
+def test_the_record_is_there_before_the_token(tmp_path: Path) -> None:
     journal = SqliteJournal(str(tmp_path / "runs.sqlite"))
     journal.require_tokens()
     journal.require_tokens()
@@ -250,7 +264,9 @@ def test_the_record_is_there_before_the_token(tmp_path):
 
 
 @pytest.mark.parametrize("loss", ["DROP SCHEMA workflowlookup CASCADE", "DELETE FROM workflowlookup.tokens"])
-def test_a_lost_schema_in_postgresql_opens_no_server(tmp_path, serve, database, loss):
+def test_a_lost_schema_in_postgresql_opens_no_server(
+    tmp_path: Path, serve: Callable[..., WebServer], database: str, loss: str
+) -> None:
     first = serve(database)
     assert statuses(first) == {200}
     make_token(tmp_path, database)
@@ -265,7 +281,9 @@ def test_a_lost_schema_in_postgresql_opens_no_server(tmp_path, serve, database, 
 
 @pytest.mark.parametrize("loss", ["DROP SCHEMA workflowlookup CASCADE", "DELETE FROM workflowlookup.tokens"])
 @pytest.mark.parametrize("may_make_schemas", [True, False])
-def test_an_ordinary_role_makes_tokens_that_stay_required(tmp_path, serve, database, loss, may_make_schemas):
+def test_an_ordinary_role_makes_tokens_that_stay_required(
+    tmp_path: Path, serve: Callable[..., WebServer], database: str, loss: str, may_make_schemas: bool
+) -> None:
     url = database.replace("postgres@", "plain@")
     with psycopg.connect(database, autocommit=True) as connection:
         name = connection.info.dbname
@@ -282,7 +300,7 @@ def test_an_ordinary_role_makes_tokens_that_stay_required(tmp_path, serve, datab
     assert 200 not in statuses(serve(url), times=2)
 
 
-def test_a_dropped_database_opens_no_server(tmp_path, serve, database):
+def test_a_dropped_database_opens_no_server(tmp_path: Path, serve: Callable[..., WebServer], database: str) -> None:
     make_token(tmp_path, database.replace("postgres@", "postgres:secret@"))
 
     with psycopg.connect(database, autocommit=True) as connection:

@@ -7,13 +7,17 @@ the second are told the same, to the letter.
 import concurrent.futures
 import inspect
 import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NoReturn
 
 import msgspec
 import pytest
 
 from auth.secretive import ASKING, HIDDEN, OPEN, World, caller
 from support.make import document, write
-from workflowlookup.access import LOCAL
+from support.types import JsonObject
+from workflowlookup.access import LOCAL, Access
 from workflowlookup.auth.scoped import ScopedCatalog, ScopedExecution, ScopedRuns, ScopedWatch, ScopedWorkflows
 from workflowlookup.errors import StorageError
 from workflowlookup.execution.service import Execution
@@ -52,7 +56,7 @@ def of_workflows(identifier):
     yield "workflow_search", {"query": identifier}
 
 
-def of_runs(run_id):
+def of_runs(run_id) -> Iterator[tuple[str, JsonObject]]:
     yield "workflow_status", {"runId": run_id}
     yield "workflow_submit", {"runId": run_id, "stepId": "write", "output": "done"}
     yield "workflow_submit", {"runId": run_id, "stepId": "write", "confirmed": True}
@@ -67,7 +71,7 @@ def of_runs(run_id):
     yield "tasks/cancel", {"taskId": run_id}
 
 
-def completions(typed):
+def completions(typed) -> Iterator[tuple[str, JsonObject]]:
     for ref in ({"type": "ref/resource", "uri": "workflow://{id}"}, {"type": "ref/prompt", "name": "x"}):
         yield "completion/complete", {"ref": ref, "argument": {"name": "id", "value": typed}}
     run = {"ref": {"type": "ref/resource", "uri": "run://{id}"}, "argument": {"name": "id", "value": "held"}}
@@ -101,10 +105,10 @@ QUESTIONS = [
 
 
 @pytest.fixture
-def make_world(tmp_path):
+def make_world(tmp_path: Path) -> Iterator[Callable[..., World]]:
     worlds = []
 
-    def make(**options):
+    def make(**options) -> World:
         worlds.append(World(tmp_path / str(len(worlds)), **options))
         return worlds[-1]
 
@@ -115,7 +119,9 @@ def make_world(tmp_path):
 
 @pytest.mark.parametrize(("capabilities", "budget"), [({}, 200_000), (ASKING, 1_000)], ids=["plain", "folded"])
 @pytest.mark.parametrize("scopes", [("read",), ("run",), ("confirm",), ("run", "confirm"), ("admin",)], ids="+".join)
-def test_what_may_not_be_seen_never_was(make_world, scopes, capabilities, budget):
+def test_what_may_not_be_seen_never_was(
+    make_world, scopes: tuple[str, ...], capabilities: JsonObject, budget: int
+) -> None:
     full, open_only = make_world(budget=budget), make_world(hidden=False, budget=budget)
     full.connect(LOCAL).result("tools/list")
     names = [*full.workflows.offers, "the_canar", "the_doc"]
@@ -131,14 +137,14 @@ def test_what_may_not_be_seen_never_was(make_world, scopes, capabilities, budget
         assert "canary" not in told or "canary" in f"{method}{params}"
 
 
-def test_every_tool_is_among_the_questions():
+def test_every_tool_is_among_the_questions() -> None:
     asked = {method for method, _ in QUESTIONS}
 
     tools = (*BUILTIN_TOOLS.values(), workflow_refresh.TOOL, workflow_search.TOOL)
     assert {tool.name for tool in tools} - asked == {"workflow_validate_json"}  # which sees no library
 
 
-def test_so_is_every_method():
+def test_so_is_every_method() -> None:
     asked = {method for method, _ in QUESTIONS}
     silent = {"initialize", "ping", "shutdown", "server/discover"}  # which tell of the server alone
 
@@ -146,7 +152,7 @@ def test_so_is_every_method():
 
 
 @pytest.mark.parametrize("access", [caller("run", workflows=("nothing-*",)), caller("run", workflows=())])
-def test_one_who_sees_nothing_is_in_an_empty_house(make_world, access):
+def test_one_who_sees_nothing_is_in_an_empty_house(make_world, access: Access) -> None:
     client = make_world().connect(access)
 
     assert client.result("workflow_list") == {"workflows": []}
@@ -160,7 +166,7 @@ def test_one_who_sees_nothing_is_in_an_empty_house(make_world, access):
     [(caller("admin"), False), (caller("run", workflows=("*",)), False), (caller("admin", workflows=("*",)), True)],
     ids=["admin-of-some", "runs-all", "admin-of-all"],
 )
-def test_where_a_document_lies_is_for_administrators_of_everything(make_world, access, told):
+def test_where_a_document_lies_is_for_administrators_of_everything(make_world, access: Access, told: bool) -> None:
     world = make_world()
     client = world.connect(access)
     asked = [("workflow_get", {"id": "docs-broken"}), ("resources/read", {"uri": "workflow://docs-broken"})]
@@ -183,7 +189,9 @@ def test_where_a_document_lies_is_for_administrators_of_everything(make_world, a
     ],
     ids=["some", "all", "admin"],
 )
-def test_of_a_damaged_journal_callers_hear_what_is_theirs(make_world, monkeypatch, access, told):
+def test_of_a_damaged_journal_callers_hear_what_is_theirs(
+    make_world, monkeypatch: pytest.MonkeyPatch, access: Access, told: str
+) -> None:
     world = make_world()
     aside = DamagedJournal(file="/srv/runs.sqlite.corrupt-1", outcome="4 of 5 runs", details=("secret-plan",))
     monkeypatch.setattr(world.runs.journal, "damaged_journals", lambda: [aside])
@@ -195,7 +203,7 @@ def test_of_a_damaged_journal_callers_hear_what_is_theirs(make_world, monkeypatc
     assert refusal["content"][0]["text"].endswith(told)
 
 
-def test_a_run_of_a_hidden_workflow_keeps_its_id_and_nothing_else_is_said(make_world):
+def test_a_run_of_a_hidden_workflow_keeps_its_id_and_nothing_else_is_said(make_world) -> None:
     client = make_world().connect(caller("run"))
 
     refusal = client.refusal("workflow_start", {"workflowId": "docs-guide", "runId": "of-secret-plan"})
@@ -204,7 +212,7 @@ def test_a_run_of_a_hidden_workflow_keeps_its_id_and_nothing_else_is_said(make_w
     assert refusal["data"].keys() == {"details", "runId"}
 
 
-def test_pages_of_runs_are_full_though_hidden_ones_lie_between(make_world):
+def test_pages_of_runs_are_full_though_hidden_ones_lie_between(make_world) -> None:
     world = make_world()
     for number in range(6):
         world.begin("docs-guide", f"shown-{number}")
@@ -225,7 +233,7 @@ def test_pages_of_runs_are_full_though_hidden_ones_lie_between(make_world):
     )
 
 
-def test_a_document_that_comes_later_is_seen_only_by_those_who_may(make_world):
+def test_a_document_that_comes_later_is_seen_only_by_those_who_may(make_world) -> None:
     world = make_world()
     client = world.connect(caller("read"))
     assert len(client.result("workflow_list")["workflows"]) == 2
@@ -240,7 +248,7 @@ def test_a_document_that_comes_later_is_seen_only_by_those_who_may(make_world):
 # ── subscriptions ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_nobody_hears_of_a_hidden_run(make_world):
+def test_nobody_hears_of_a_hidden_run(make_world) -> None:
     world = make_world()
     client = world.connect(caller("read"))
     for uri in ("run://of-secret-plan", "run://of-docs-guide", "runs://recent"):
@@ -257,8 +265,10 @@ def test_nobody_hears_of_a_hidden_run(make_world):
     assert client.heard() == ["run://of-docs-guide", "runs://recent"]
 
 
-def test_a_change_is_made_though_nobody_can_tell_who_may_hear_of_it(make_world, monkeypatch):
-    def fail(_):
+def test_a_change_is_made_though_nobody_can_tell_who_may_hear_of_it(
+    make_world, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_) -> NoReturn:
         raise StorageError("The journal is away.")
 
     world = make_world()
@@ -271,7 +281,7 @@ def test_a_change_is_made_though_nobody_can_tell_who_may_hear_of_it(make_world, 
     assert run.waiting_for == "confirmation"
 
 
-def test_nor_when_another_process_changed_it(make_world, tmp_path):
+def test_nor_when_another_process_changed_it(make_world, tmp_path: Path) -> None:
     world = make_world()
     client = world.connect(caller("read"))
     for uri in ("run://of-secret-plan", "run://of-docs-guide", "runs://recent"):
@@ -329,7 +339,15 @@ def public(kind):
         (Execution, ExecutionView, ScopedExecution),
     ],
 )
-def test_every_method_has_its_rule_and_what_has_none_is_not_there(whole, view, scoped):
+def test_every_method_has_its_rule_and_what_has_none_is_not_there(
+    whole: type[Catalog] | type[Runs] | type[runs_view.JournalWatch] | type[DynamicTools] | type[Execution],
+    view: type[CatalogView]
+    | type[runs_view.RunsView]
+    | type[runs_view.RunWatch]
+    | type[WorkflowTools]
+    | type[ExecutionView],
+    scoped: type[ScopedCatalog] | type[ScopedRuns] | type[ScopedWatch] | type[ScopedWorkflows] | type[ScopedExecution],
+) -> None:
     methods = {name for name, _ in inspect.getmembers(whole, callable) if not name.startswith("_")}
 
     assert methods - SERVER_ONLY[whole] <= public(view)
@@ -338,7 +356,7 @@ def test_every_method_has_its_rule_and_what_has_none_is_not_there(whole, view, s
     assert whole not in scoped.__mro__
 
 
-def test_a_view_has_no_way_to_the_journal(make_world):
+def test_a_view_has_no_way_to_the_journal(make_world) -> None:
     runs = ScopedRuns(make_world().runs, caller("admin"), confirmation="auto")
 
     for name in ("journal", "listeners", "purge", "finish_call"):
@@ -346,7 +364,7 @@ def test_a_view_has_no_way_to_the_journal(make_world):
             getattr(runs, name)
 
 
-def test_a_caller_has_no_way_to_end_or_restart_what_others_use(make_world):
+def test_a_caller_has_no_way_to_end_or_restart_what_others_use(make_world) -> None:
     services = make_world().backends.of(caller("admin", workflows=("*",))).services
 
     assert [name for name in ("refresh", "start_background", "close") if hasattr(services, name)] == []
@@ -358,7 +376,7 @@ def test_a_caller_has_no_way_to_end_or_restart_what_others_use(make_world):
 class Discovering:
     """The server's own work, as far as providers are concerned: what they have, and that nobody is asked in vain."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         def known(provider, *ids):
             return tuple(
                 Definition(id=one, name=f"{provider} {one}", description="x", provider=provider) for one in ids
@@ -379,7 +397,7 @@ class Discovering:
         done.set_result(None)
         return done
 
-    def progress(self, run_id):
+    def progress(self, run_id) -> None:
         return None
 
 
@@ -394,7 +412,7 @@ def with_providers(make_world):
     return world
 
 
-def test_of_another_system_only_what_is_theirs_is_there(with_providers):
+def test_of_another_system_only_what_is_theirs_is_there(with_providers) -> None:
     client = with_providers.connect(caller("run", workflows=("ci.deploy", "docs-*")))
 
     names = {tool["name"] for tool in client.result("tools/list")["tools"]} - set(BUILTIN_TOOLS)
@@ -407,7 +425,7 @@ def test_of_another_system_only_what_is_theirs_is_there(with_providers):
     assert client.refusal("ci_canary")["code"] == -32601
 
 
-def test_only_an_administrator_has_them_asked_again_and_hears_of_their_own(with_providers):
+def test_only_an_administrator_has_them_asked_again_and_hears_of_their_own(with_providers) -> None:
     workflows = ("ci.deploy", "docs-*")
     assert with_providers.connect(caller("run", workflows=workflows)).refusal("workflow_refresh")["code"] == -32011
     assert with_providers.execution.asked == []
@@ -432,7 +450,9 @@ def test_only_an_administrator_has_them_asked_again_and_hears_of_their_own(with_
         (("*",), None),
     ],
 )
-def test_an_administrator_of_some_workflows_has_only_their_providers_asked(with_providers, workflows, asked):
+def test_an_administrator_of_some_workflows_has_only_their_providers_asked(
+    with_providers, workflows: tuple[str, ...], asked
+) -> None:
     client = with_providers.connect(caller("admin", workflows=workflows))
     client.result("tools/list")
 
@@ -441,7 +461,7 @@ def test_an_administrator_of_some_workflows_has_only_their_providers_asked(with_
     assert with_providers.execution.asked == [asked]
 
 
-def test_tools_that_come_are_told_only_to_those_who_see_them(make_world):
+def test_tools_that_come_are_told_only_to_those_who_see_them(make_world) -> None:
     world = make_world()
     part, whole = world.connect(caller("read")), world.connect(caller("read", workflows=("*",)))
     for client in (part, whole):

@@ -3,12 +3,14 @@
 import copy
 import itertools
 import re
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from support.make import document, loop, step
+from support.types import JsonObject
 from workflowlookup.authoring.compare import Change, Kind, Section, compare
 from workflowlookup.language.building import build
 
@@ -16,7 +18,7 @@ LARGE = {"var": "size", "equals": "large"}
 HUGE = {"var": "size", "in": ["large", "huge"]}
 
 
-def compared(before, after):
+def compared(before, after) -> tuple[Section, ...]:
     return compare(build(before), build(after))
 
 
@@ -26,13 +28,13 @@ def changes(before, after):
     return [change for section in sections for change in section.changes]
 
 
-def test_the_same_is_no_change_whatever_the_order_of_its_fields():
+def test_the_same_is_no_change_whatever_the_order_of_its_fields() -> None:
     one = document(step("one", runCondition=LARGE), loop("again", "two", type="for", count=2), step("two"))
 
     assert compared(one, dict(reversed(copy.deepcopy(one).items()))) == ()
 
 
-def test_metadata_and_lists_of_the_workflow():
+def test_metadata_and_lists_of_the_workflow() -> None:
     before = document(metaGuidance=["Be brief and kind", "Gone"])
     after = document(metaGuidance=["Be brief and very kind", "New"], version="2.0.0", description="Another")
 
@@ -48,7 +50,7 @@ def test_metadata_and_lists_of_the_workflow():
     )
 
 
-def test_steps_are_added_removed_and_moved():
+def test_steps_are_added_removed_and_moved() -> None:
     before = document(step("one"), step("two"), step("three"), step("four"))
     after = document(step("three"), step("one"), step("two"), loop("round", [step("new")], type="for", count=2))
 
@@ -65,7 +67,7 @@ def test_steps_are_added_removed_and_moved():
     )
 
 
-def test_steps_that_move_together_are_told_once():
+def test_steps_that_move_together_are_told_once() -> None:
     names = [f"step-{number}" for number in range(9)]
 
     def moved(*order):
@@ -77,7 +79,7 @@ def test_steps_that_move_together_are_told_once():
 
 
 @given(st.permutations(range(8)))
-def test_no_fewer_moves_would_do(order):
+def test_no_fewer_moves_would_do(order) -> None:
     before, after = document(*(step(f"s-{n}") for n in range(8))), document(*(step(f"s-{n}") for n in order))
 
     told = sum(1 + _others(section.changes[0].after) for section in compared(before, after))
@@ -86,7 +88,7 @@ def test_no_fewer_moves_would_do(order):
     assert told == 8 - longest
 
 
-def _others(place):
+def _others(place) -> int:
     found = re.search(r"with the (\d+ )?step", place)
     return 0 if found is None else int(found[1] or 1)
 
@@ -95,8 +97,8 @@ def is_rising(numbers):
     return all(left < right for left, right in itertools.pairwise(numbers))
 
 
-def test_a_step_that_goes_into_a_loop_has_moved():
-    def with_body(*body, after):
+def test_a_step_that_goes_into_a_loop_has_moved() -> None:
+    def with_body(*body, after) -> dict[str, Any]:
         return document(loop("round", list(body), type="for", count=2), *after)
 
     (section,) = compared(
@@ -133,26 +135,28 @@ def test_a_step_that_goes_into_a_loop_has_moved():
         ({"x-mine": [1]}, {"x-mine": [2]}, ("changed", "x-mine", "[1]", "[2]")),
     ],
 )
-def test_fields_of_a_step_before_and_after(before, after, expected):
+def test_fields_of_a_step_before_and_after(
+    before: JsonObject, after: JsonObject, expected: tuple[str, str, str, str]
+) -> None:
     kind, what, old, new = expected
 
     assert changes(before, after) == [Change(kind=Kind(kind), what=what, before=old, after=new)]
 
 
-def test_prompts_are_a_diff_of_their_lines():
+def test_prompts_are_a_diff_of_their_lines() -> None:
     (change,) = changes({"prompt": "a\nb\nc\nd"}, {"prompt": "a\nb\nC\nd"})
 
     assert change == Change(kind=Kind.CHANGED, what="prompt", diff=("@@ -2,3 +2,3 @@", " b", "-c", "+C", " d"))
 
 
-def rule(least, message="Too short.", **fields):
+def rule(least, message: str = "Too short.", **fields) -> JsonObject:
     return {"type": "length", "min": least, "message": message, **fields}
 
 
 CONTAINS = {"type": "contains", "value": "$ ", "message": "Show it."}
 
 
-def test_criteria_are_told_as_sentences():
+def test_criteria_are_told_as_sentences() -> None:
     before = {"validationCriteria": [rule(3), CONTAINS]}
     after = {"validationCriteria": [rule(50), {"type": "regex", "pattern": "^ok", "message": "Say ok."}]}
 
@@ -172,20 +176,20 @@ def test_criteria_are_told_as_sentences():
     ]
 
 
-def test_the_condition_of_a_rule_counts():
+def test_the_condition_of_a_rule_counts() -> None:
     (change,) = changes({"validationCriteria": [rule(3)]}, {"validationCriteria": [rule(3, condition=LARGE)]})
 
     assert change.after == 'The output is at least 3 characters long: Too short. (if size equals "large")'
 
 
-def test_criteria_in_another_order_are_still_a_change():
+def test_criteria_in_another_order_are_still_a_change() -> None:
     (change,) = changes({"validationCriteria": [rule(3), CONTAINS]}, {"validationCriteria": [CONTAINS, rule(3)]})
 
     assert (change.kind, change.what) == (Kind.CHANGED, "criteria")
 
 
-def test_loops_in_words():
-    def rounds(**fields):
+def test_loops_in_words() -> None:
+    def rounds(**fields) -> dict[str, Any]:
         return document(loop("round", [step("work")], **fields))
 
     (section,) = compared(rounds(type="for", count=2), rounds(type="while", condition={"var": "more"}))
@@ -195,14 +199,14 @@ def test_loops_in_words():
     )
 
 
-def test_a_step_that_becomes_a_loop_is_told_field_by_field():
+def test_a_step_that_becomes_a_loop_is_told_field_by_field() -> None:
     (section, added) = compared(document(step("one")), document(loop("one", [step("two")], type="for", count=2)))
 
     assert {change.what for change in section.changes} == {"title", "prompt", "type", "loop"}
     assert (added.kind, added.step) == (Kind.ADDED, "two")
 
 
-def test_a_prompt_that_is_gone_is_gone_line_by_line():
+def test_a_prompt_that_is_gone_is_gone_line_by_line() -> None:
     (section, _) = compared(
         document(step("one", prompt="A\n\nB")), document(loop("one", [step("two")], type="for", count=2))
     )
@@ -210,7 +214,7 @@ def test_a_prompt_that_is_gone_is_gone_line_by_line():
     assert Change(kind=Kind.REMOVED, what="prompt", diff=("@@ -1,3 +0,0 @@", "-A", "-", "-B")) in section.changes
 
 
-def test_long_json_is_told_as_a_diff_of_what_changed():
+def test_long_json_is_told_as_a_diff_of_what_changed() -> None:
     before = {"properties": {name: {"type": "string"} for name in ("first", "second", "third", "fourth", "fifth")}}
     after = {"properties": before["properties"] | {"third": {"type": "number"}}}
 
@@ -221,7 +225,7 @@ def test_long_json_is_told_as_a_diff_of_what_changed():
     assert [line for line in change.diff if line[0] in "+-"] == ['-      "type": "string"', '+      "type": "number"']
 
 
-def test_a_step_with_another_id_is_still_that_step():
+def test_a_step_with_another_id_is_still_that_step() -> None:
     before = document(step("one", title="Look"), step("two", prompt="Merge it."))
     after = document(step("look", title="Look", runCondition=LARGE), step("merge", prompt="Merge it.", title="Merge"))
 
@@ -238,7 +242,7 @@ def test_a_step_with_another_id_is_still_that_step():
     ]
 
 
-def test_the_body_of_a_loop_with_another_id_did_not_move():
+def test_the_body_of_a_loop_with_another_id_did_not_move() -> None:
     before, after = (
         document({**loop(name, [step("work")], type="for", count=2), "title": "Rounds"}) for name in ("again", "round")
     )
@@ -248,7 +252,7 @@ def test_the_body_of_a_loop_with_another_id_did_not_move():
     assert section.changes == (Change(kind=Kind.CHANGED, what="id", before="again", after="round"),)
 
 
-def test_a_step_with_other_words_is_another_step():
+def test_a_step_with_other_words_is_another_step() -> None:
     assert [section.kind for section in compared(document(step("one")), document(step("two")))] == [
         Kind.ADDED,
         Kind.REMOVED,

@@ -3,6 +3,7 @@
 import pytest
 
 from support.make import document, loop, step
+from support.types import Json, JsonObject
 from workflowlookup.authoring import graph
 from workflowlookup.authoring.graph import Kind, State, describe_confirmation, describe_loop, draw
 from workflowlookup.language.building import build, confirmation_of
@@ -11,7 +12,7 @@ from workflowlookup.language.model import Loop
 LARGE = {"var": "size", "equals": "large"}
 
 
-def drawn(*steps, context=None):
+def drawn(*steps, context=None) -> graph.Graph:
     return draw(build(document(*steps)), context)
 
 
@@ -19,11 +20,11 @@ def edges(*steps):
     return [f"{edge.source} {edge.label}> {edge.target}" for edge in drawn(*steps).edges()]
 
 
-def test_steps_follow_each_other_from_start_to_end():
+def test_steps_follow_each_other_from_start_to_end() -> None:
     assert edges(step("one"), step("two")) == ["(start) > one", "one > two", "two > (end)"]
 
 
-def test_a_condition_is_a_question_before_its_step_with_a_way_around():
+def test_a_condition_is_a_question_before_its_step_with_a_way_around() -> None:
     assert edges(step("one", runCondition=LARGE), step("two")) == [
         "(start) > one?",
         "one? yes> one",
@@ -33,7 +34,7 @@ def test_a_condition_is_a_question_before_its_step_with_a_way_around():
     ]
 
 
-def test_the_body_of_a_loop_leads_back_to_its_beginning():
+def test_the_body_of_a_loop_leads_back_to_its_beginning() -> None:
     inner = [step("look"), step("mend", runCondition=LARGE)]
 
     assert edges(loop("round", inner, type="for", count=3), step("last")) == [
@@ -47,7 +48,7 @@ def test_the_body_of_a_loop_leads_back_to_its_beginning():
     ]
 
 
-def test_nodes_say_in_words_what_a_step_does():
+def test_nodes_say_in_words_what_a_step_does() -> None:
     rules = [{"type": "length", "min": 3, "message": "m"}, {"type": "contains", "value": "x", "message": "m"}]
     nodes = drawn(
         step("plan-it", validationCriteria=rules, requireConfirmation=True),
@@ -77,7 +78,7 @@ def test_nodes_say_in_words_what_a_step_does():
         ({"type": "forEach", "items": "files", "item_var": "file"}, "for each file of files, at most 5 times"),
     ],
 )
-def test_loops_in_words(fields, words):
+def test_loops_in_words(fields: JsonObject, words: str) -> None:
     assert describe_loop(Loop(max_iterations=5, **fields)) == words
 
 
@@ -93,7 +94,7 @@ def test_loops_in_words(fields, words):
         ({"when": "before", "by": "person"}, "asks for confirmation by a person before it is done"),
     ],
 )
-def test_confirmation_in_words(wanted, words):
+def test_confirmation_in_words(wanted: Json, words: str) -> None:
     assert describe_confirmation(confirmation_of({"requireConfirmation": wanted})) == words
 
 
@@ -101,13 +102,13 @@ def states(found):
     return {node.id: (node.state, node.times) for node in found.nodes()}
 
 
-def test_without_a_context_nothing_is_marked():
+def test_without_a_context_nothing_is_marked() -> None:
     found = drawn(step("one"))
 
     assert (found.path, states(found)) == (None, {"one": (None, 0)})
 
 
-def test_a_context_marks_what_is_taken_and_why_the_rest_is_skipped():
+def test_a_context_marks_what_is_taken_and_why_the_rest_is_skipped() -> None:
     found = drawn(step("big", runCondition=LARGE), step("any"), context={"size": "small"})
 
     assert found.path == ("any",)
@@ -115,7 +116,7 @@ def test_a_context_marks_what_is_taken_and_why_the_rest_is_skipped():
     assert found.flow[0].because == 'not true: size equals "large" (size is "small")'
 
 
-def test_loops_count_their_iterations_and_their_bodies_how_often_they_were_met():
+def test_loops_count_their_iterations_and_their_bodies_how_often_they_were_met() -> None:
     first = step("first-only", runCondition={"var": "i", "equals": 1})
     inner = loop("inner", [step("work")], type="for", count=2)
     steps = [loop("outer", [first, inner], type="forEach", items="files", iterationVar="i"), step("last")]
@@ -132,14 +133,14 @@ def test_loops_count_their_iterations_and_their_bodies_how_often_they_were_met()
     assert found.flow[0].body[0].because == "not true: i equals 1 (i is 2)"
 
 
-def test_a_loop_that_is_not_entered_skips_its_body_and_says_so():
+def test_a_loop_that_is_not_entered_skips_its_body_and_says_so() -> None:
     found = drawn(loop("each", [step("work")], type="forEach", items="files"), context={"files": []})
 
     assert states(found) == {"each": (State.SKIPPED, 0), "work": (State.SKIPPED, 0)}
     assert found.warnings == ("Loop 'each' was skipped: its list 'files' is empty",)
 
 
-def test_the_walk_ends_at_a_loop_without_its_list_and_says_what_is_missing():
+def test_the_walk_ends_at_a_loop_without_its_list_and_says_what_is_missing() -> None:
     found = drawn(loop("each", [step("work")], type="forEach", items="files"), step("last"), context={})
 
     assert states(found) == {"each": (None, 0), "work": (None, 0), "last": (None, 0)}
@@ -149,7 +150,7 @@ def test_the_walk_ends_at_a_loop_without_its_list_and_says_what_is_missing():
     )
 
 
-def test_a_long_walk_is_cut_and_what_lies_beyond_is_not_marked(monkeypatch):
+def test_a_long_walk_is_cut_and_what_lies_beyond_is_not_marked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graph, "MAX_INSTANCES", 4)
 
     found = drawn(loop("many", [step("work")], type="for", count=9), step("last"), context={})

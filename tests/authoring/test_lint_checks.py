@@ -1,10 +1,12 @@
 """`lint`: each code has documents in which it finds something, and neighbours of these in which it finds nothing."""
 
 import time
+from typing import Any
 
 import pytest
 
 from support.make import document, loop, step
+from support.types import Json, JsonObject
 from workflowlookup.authoring.contradictions import unfittable
 from workflowlookup.authoring.lint import CHECKS, lint
 
@@ -22,7 +24,7 @@ NEVER = {"var": "size", "equals": "XL"}
 TEXT = {"type": "contains", "value": "Result", "message": "m"}
 
 
-def many_combinations(conditions):
+def many_combinations(conditions) -> dict[str, Any]:
     """Conditions of fourteen variables, each of which must be tried both ways: they never hold."""
     return document(
         *(
@@ -32,40 +34,40 @@ def many_combinations(conditions):
     )
 
 
-def rule(kind, **fields):
+def rule(kind, **fields) -> JsonObject:
     return {"type": kind, "message": "m", **fields}
 
 
-def contains(value, **fields):
+def contains(value, **fields) -> JsonObject:
     return rule("contains", value=value, **fields)
 
 
-def regex(pattern, **fields):
+def regex(pattern, **fields) -> JsonObject:
     return rule("regex", pattern=pattern, **fields)
 
 
-def length(**fields):
+def length(**fields) -> JsonObject:
     return rule("length", **fields)
 
 
-def fits(schema):
+def fits(schema) -> JsonObject:
     return rule("schema", schema=schema)
 
 
-def agreed(*steps, **fields):
+def agreed(*steps, **fields) -> dict[str, Any]:
     """A document with a contract."""
     return document(*steps, contextSchema=CONTRACT, **fields)
 
 
-def judged(*criteria):
+def judged(*criteria) -> dict[str, Any]:
     return document(step(validationCriteria=list(criteria)))
 
 
-def told(text, **fields):
+def told(text, **fields) -> dict[str, Any]:
     return document(step(prompt=text, **fields))
 
 
-def repeat(body="Check it.", **fields):
+def repeat(body: str = "Check it.", **fields) -> dict[str, Any]:
     return document(loop("again", [step("inner-step", prompt=body)], **fields))
 
 
@@ -73,7 +75,7 @@ WHEN = {"var": "size", "equals": "S"}
 RISK = {"properties": {"risk": {"enum": ["low", "medium", "high"]}}}
 
 
-def fields(**properties):
+def fields(**properties) -> JsonObject:
     return {"type": "object", "properties": properties}
 
 
@@ -468,12 +470,12 @@ ROWS_NOT_FOUND = [
 ]
 
 
-def test_every_code_has_rows():
+def test_every_code_has_rows() -> None:
     assert list(FOUND) == list(NOT_FOUND) == list(CHECKS)
 
 
 @pytest.mark.parametrize(("code", "content", "path"), ROWS_FOUND)
-def test_found(code, content, path):
+def test_found(code, content, path) -> None:
     found = [finding for finding in lint(content) if finding.code == code]
 
     assert [".".join(map(str, finding.path)) for finding in found] == [path]
@@ -483,11 +485,11 @@ def test_found(code, content, path):
 
 
 @pytest.mark.parametrize(("code", "content"), ROWS_NOT_FOUND)
-def test_not_found(code, content):
+def test_not_found(code, content) -> None:
     assert [finding for finding in lint(content) if finding.code == code] == []
 
 
-def test_a_finding_says_what_where_why_and_what_to_do():
+def test_a_finding_says_what_where_why_and_what_to_do() -> None:
     (finding,) = lint(agreed(step(runCondition=NEVER, validationCriteria=[TEXT])))
 
     assert (finding.severity, finding.message, finding.suggestion) == (
@@ -498,7 +500,7 @@ def test_a_finding_says_what_where_why_and_what_to_do():
 
 
 @pytest.mark.parametrize("off", [{"off": ["WL007"]}, ["WL007"], ["no-criterion"]], ids=["object", "list", "name"])
-def test_a_code_is_switched_off_for_what_is_inside(off):
+def test_a_code_is_switched_off_for_what_is_inside(off: Json) -> None:
     inner = loop("again", [step("second"), step("third", **{"x-lint": off})], type="for", count=2)
     steps = (step(**{"x-lint": off}), step("other"), inner)
 
@@ -511,7 +513,7 @@ def test_a_code_is_switched_off_for_what_is_inside(off):
     assert left == [[("steps", 1), ("steps", 2, "body", 0)], [("steps", 1)], []]
 
 
-def test_a_code_is_switched_off_for_a_body_by_reference():
+def test_a_code_is_switched_off_for_a_body_by_reference() -> None:
     around = {**loop("again", "first-step", type="for", count=2), "x-lint": ["WL007"]}
 
     assert lint(document(step(), around)) == []
@@ -535,7 +537,7 @@ def test_a_code_is_switched_off_for_a_body_by_reference():
     ],
     ids=["variables", "loops", "alternatives", "patterns", "schemas", "values", "comments"],
 )
-def test_a_large_document_is_linted_in_time(content):
+def test_a_large_document_is_linted_in_time(content: dict[str, Any]) -> None:
     began = time.process_time()
 
     lint(content)
@@ -543,16 +545,16 @@ def test_a_large_document_is_linted_in_time(content):
     assert time.process_time() - began < 5
 
 
-def test_what_is_switched_off_can_be_asked_for():
+def test_what_is_switched_off_can_be_asked_for() -> None:
     assert len(lint(document(**{"x-lint": ["WL007"]}), heed_off=False)) == 1
 
 
 @pytest.mark.parametrize("off", [None, 7, "WL007", {}, {"off": "WL007"}, {"off": [["WL007"]]}, ["WL001"]])
-def test_a_switch_that_is_not_understood_switches_nothing_off(off):
+def test_a_switch_that_is_not_understood_switches_nothing_off(off: Json) -> None:
     assert [finding.code for finding in lint(document(**{"x-lint": off}))] == ["WL007"]
 
 
-def test_the_budget_of_prompts_is_the_caller_s():
+def test_the_budget_of_prompts_is_the_caller_s() -> None:
     content = told("word " * 100)
 
     assert [[f.code for f in lint(content, max_prompt_tokens=budget)] for budget in (124, 125)] == [
@@ -584,7 +586,7 @@ def test_the_budget_of_prompts_is_the_caller_s():
         ({"$ref": "#/$defs/a", "enum": [], "$defs": {"a": {}}}, False),
     ],
 )
-def test_a_schema_that_nothing_fits(schema, fits_nothing):
+def test_a_schema_that_nothing_fits(schema: Json, fits_nothing: bool) -> None:
     assert bool(unfittable(schema)) is fits_nothing
 
 
@@ -611,13 +613,13 @@ def test_a_schema_that_nothing_fits(schema, fits_nothing):
     ],
     ids=["in a condition", "in a template", "of a prompt", "a value", "several values"],
 )
-def test_what_was_probably_meant_is_told(content, code, words):
+def test_what_was_probably_meant_is_told(content: dict[str, Any], code: str, words: str) -> None:
     (found,) = [finding for finding in lint(content) if finding.code == code]
 
     assert words in found.message
 
 
-def test_a_loop_over_a_missing_list_is_not_advised_to_use_its_own_item():
+def test_a_loop_over_a_missing_list_is_not_advised_to_use_its_own_item() -> None:
     content = repeat("Check {{service}}.", type="forEach", items="services", itemVar="service")
 
     (found,) = [finding for finding in lint(content) if finding.code == "WL003"]
@@ -625,7 +627,7 @@ def test_a_loop_over_a_missing_list_is_not_advised_to_use_its_own_item():
     assert found.message == "Variable 'services' is used in step 'again' and nothing produces it"
 
 
-def test_a_mistyped_variable_need_not_be_declared():
+def test_a_mistyped_variable_need_not_be_declared() -> None:
     (found,) = [finding for finding in lint(agreed(step(prompt="{{coutn}}"))) if finding.code == "WL003"]
 
     assert found.suggestion.startswith("Write 'count' if that is the variable; else name it")

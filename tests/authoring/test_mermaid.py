@@ -12,11 +12,11 @@ from workflowlookup.language.building import build
 LARGE = {"var": "size", "equals": "large"}
 
 
-def mermaid(*steps, context=None, **fields):
+def mermaid(*steps, context=None, **fields) -> str:
     return as_mermaid(draw(build(document(*steps, **fields)), context))
 
 
-def test_the_whole_of_a_flowchart():
+def test_the_whole_of_a_flowchart() -> None:
     steps = [
         step("one", runCondition=LARGE),
         loop("each", [step("work", requireConfirmation=True)], type="forEach", items="files"),
@@ -65,33 +65,33 @@ def test_the_whole_of_a_flowchart():
         ("変更、確認", "1 変更、確認"),
     ],
 )
-def test_titles_are_escaped(title, label):
+def test_titles_are_escaped(title: str, label: str) -> None:
     assert f'  s1["{label}"]' in mermaid(step("one", title=title)).splitlines()
 
 
-def test_without_loops_there_is_nothing_to_make_room_for():
+def test_without_loops_there_is_nothing_to_make_room_for() -> None:
     assert mermaid(step("one")).splitlines()[:4] == ["---", 'title: "Sample workflow"', "---", "flowchart TD"]
 
 
-def test_a_condition_that_reads_like_a_list_is_none():
+def test_a_condition_that_reads_like_a_list_is_none() -> None:
     source = mermaid(step("one", runCondition={"var": "- x"}))
 
     assert '{{"#45; x is true?"}}' in source
 
 
-def test_a_long_condition_is_cut():
+def test_a_long_condition_is_cut() -> None:
     source = mermaid(step("one", runCondition={"var": "x", "equals": "y" * 5000}))
 
     assert max(map(len, source.splitlines())) < MOST_CHARACTERS + 40
 
 
-def test_the_name_cannot_leave_the_front_matter():
+def test_the_name_cannot_leave_the_front_matter() -> None:
     source = mermaid(name='a" \\ \n---\nflowchart LR')
 
     assert source.splitlines()[1] == r'title: "a\" \\ --- flowchart LR"'
 
 
-def test_every_name_that_an_edge_uses_is_declared_once():
+def test_every_name_that_an_edge_uses_is_declared_once() -> None:
     steps = [step(f"step-{index}", runCondition=LARGE) for index in range(20)]
     source = mermaid(*steps, loop("rounds", [loop("inner", [step("deep")], type="for", count=2)], type="for", count=2))
 

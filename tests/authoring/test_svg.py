@@ -10,6 +10,7 @@ import pytest
 
 import workflowlookup
 from support.make import document, loop, step
+from support.types import JsonObject
 from workflowlookup.authoring.graph import draw
 from workflowlookup.authoring.svg import as_fragment, as_svg, measure, wrap
 from workflowlookup.language.building import build
@@ -31,19 +32,19 @@ def rects(root, style):
     return [(x, y, x + width, y + height) for x, y, width, height in boxes]
 
 
-def overlap(one, other):
+def overlap(one, other) -> bool:
     return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
 
 
-def holds(outer, inner):
+def holds(outer, inner) -> bool:
     return outer[0] <= inner[0] and outer[1] <= inner[1] and inner[2] <= outer[2] and inner[3] <= outer[3]
 
 
-def words(root):
+def words(root) -> str:
     return "".join("".join(text.text or "" for text in root.iter(f"{NS}text")).split())
 
 
-def assert_sound(root, workflow):
+def assert_sound(root, workflow) -> None:
     paper, cards, frames = rects(root, "paper")[0], rects(root, "card"), rects(root, "frame")
     solid = [*cards, *rects(root, "question")]
     assert not [pair for pair in itertools.combinations(solid, 2) if overlap(*pair)]
@@ -72,14 +73,14 @@ NESTED = [
 
 
 @pytest.mark.parametrize("context", [None, {}, {"size": "large", "files": [1, 2], "strict": True}])
-def test_nothing_overlaps_and_every_title_is_there(context):
+def test_nothing_overlaps_and_every_title_is_there(context: JsonObject | None) -> None:
     workflow = build(document(*NESTED))
 
     assert_sound(ET.fromstring(as_svg(draw(workflow, context))), workflow)
 
 
 @pytest.mark.parametrize("path", BUNDLED, ids=lambda path: path.stem)
-def test_the_bundled_workflows(path):
+def test_the_bundled_workflows(path) -> None:
     workflow = build(json.loads(path.read_text("utf-8")))
 
     assert_sound(ET.fromstring(as_svg(draw(workflow, {}))), workflow)
@@ -98,7 +99,7 @@ HOSTILE = {
 }
 
 
-def test_nothing_in_a_picture_turns_text_around():
+def test_nothing_in_a_picture_turns_text_around() -> None:
     turned = "".join(map(chr, (0x200B, *range(0x2028, 0x202F), *range(0x2060, 0x2070), 0xFEFF)))
     title = f"a{turned}b"
     workflow = build(document(step("one", title=title, runCondition={"var": title, "equals": title}), name=title))
@@ -108,7 +109,7 @@ def test_nothing_in_a_picture_turns_text_around():
 
 
 @pytest.mark.parametrize("title", HOSTILE.values(), ids=HOSTILE)
-def test_hostile_texts_stay_text(title):
+def test_hostile_texts_stay_text(title) -> None:
     root = picture(step("one", title=title[:128], runCondition={"var": title, "equals": title}), name=title[:128])
 
     assert {element.tag for element in root.iter()} <= {
@@ -122,7 +123,7 @@ def test_hostile_texts_stay_text(title):
     assert "".join(shown.split()) in words(root)
 
 
-def test_nothing_comes_from_elsewhere():
+def test_nothing_comes_from_elsewhere() -> None:
     source = as_svg(draw(build(document(*NESTED))))
 
     assert source.count("http") == 1  # the namespace
@@ -130,7 +131,7 @@ def test_nothing_comes_from_elsewhere():
     assert "prefers-color-scheme:dark" in source
 
 
-def test_it_has_a_name_and_each_node_a_tooltip_with_the_reason_of_a_skip():
+def test_it_has_a_name_and_each_node_a_tooltip_with_the_reason_of_a_skip() -> None:
     root = picture(step("one", runCondition=LARGE), context={})
 
     titles = [title.text for title in root.iter(f"{NS}title")]
@@ -141,14 +142,14 @@ def test_it_has_a_name_and_each_node_a_tooltip_with_the_reason_of_a_skip():
     ]
 
 
-def test_the_path_taken_and_what_is_skipped_are_classes():
+def test_the_path_taken_and_what_is_skipped_are_classes() -> None:
     root = picture(step("one", runCondition=LARGE), step("two"), context={})
 
     nodes = [element.get("class") for element in root.iter(f"{NS}g") if element.get("class")]
     assert nodes == ["node skipped", "node taken"]
 
 
-def test_the_subtitle_counts_the_steps_of_the_document_and_the_repetitions_apart():
+def test_the_subtitle_counts_the_steps_of_the_document_and_the_repetitions_apart() -> None:
     steps = [step("one", runCondition=LARGE), loop("each", [step("two")], type="for", count=3)]
 
     subtitles = [element.text for element in picture(*steps, context={}).iter(f"{NS}text")]
@@ -156,7 +157,7 @@ def test_the_subtitle_counts_the_steps_of_the_document_and_the_repetitions_apart
     assert "1 of 2 steps taken in this context, 3 with repetitions" in " ".join(filter(None, subtitles))
 
 
-def test_a_huge_condition_is_cut_and_its_tooltip_is_whole():
+def test_a_huge_condition_is_cut_and_its_tooltip_is_whole() -> None:
     root = picture(step("one", runCondition={"var": "x", "equals": "y" * 100_000}))
 
     box = rects(root, "question")[0]
@@ -165,14 +166,14 @@ def test_a_huge_condition_is_cut_and_its_tooltip_is_whole():
 
 
 @pytest.mark.parametrize("text", ["", "word", "a few words that need more than one line", "W" * 99, "é" * 40])
-def test_wrapped_lines_fit_and_lose_nothing(text):
+def test_wrapped_lines_fit_and_lose_nothing(text: str) -> None:
     lines = wrap(text, 12, 100)
 
     assert all(measure(line, 12) <= 100 for line in lines)
     assert "".join(lines).replace(" ", "") == text.replace(" ", "")
 
 
-def test_what_is_over_the_most_lines_is_cut_with_an_ellipsis():
+def test_what_is_over_the_most_lines_is_cut_with_an_ellipsis() -> None:
     lines = wrap("word " * 100, 12, 100, 3)
 
     assert len(lines) == 3
@@ -188,7 +189,7 @@ def test_what_is_over_the_most_lines_is_cut_with_an_ellipsis():
         ("wwwwwwwww", ["wwwwww", "www"]),
     ],
 )
-def test_a_word_that_does_not_fit_is_broken_at_a_seam_if_it_has_one(text, lines):
+def test_a_word_that_does_not_fit_is_broken_at_a_seam_if_it_has_one(text: str, lines: list[str]) -> None:
     assert wrap(text, 12, 80) == lines
 
 
@@ -197,13 +198,13 @@ DEJAVU_SANS_BOLD = {"i": 0.34, " ": 0.35, "-": 0.42, "r": 0.49, "e": 0.68, "n": 
 
 
 @pytest.mark.parametrize("title", ["Refine Hypothesis {{hypothesis.id}}", "Review name-server winner", "{{mine}} " * 4])
-def test_titles_fit_in_wide_faces_too(title):
+def test_titles_fit_in_wide_faces_too(title: str) -> None:
     wide = sum(DEJAVU_SANS_BOLD.get(character, 0.68) for character in title) * 14
 
     assert measure(title, 14, bold=True) > 0.95 * wide, "a card has 16 pixels to spare"
 
 
-def test_text_that_reads_from_right_to_left_starts_at_the_right():
+def test_text_that_reads_from_right_to_left_starts_at_the_right() -> None:
     root = picture(step("one", title="\u0631\u0627\u062c\u0639"), step("two", title="Check \u0631\u0627\u062c\u0639"))
 
     titles = [text for text in root.iter(f"{NS}text") if text.get("class") == "title"]

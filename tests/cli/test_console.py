@@ -9,17 +9,20 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from cli.commands import Cli
 from support.make import document, step, write
+from support.types import JsonObject
 from support.warm import Popen
 from workflowlookup.cli.input import AGENT_VARIABLES
 
 
 @pytest.fixture
-def start(cli: Cli):
+def start(cli: Cli) -> Iterator[Callable[..., tuple[subprocess.Popen[str], int, str]]]:
     """Starts the command; its port and the way in that it printed."""
     running = []
 
@@ -66,7 +69,9 @@ def ask(port: int, path: str, **headers: str) -> tuple[int, str, str]:
 
 
 @pytest.mark.parametrize("told", [signal.SIGINT, signal.SIGTERM], ids=["interrupt", "termination"])
-def test_it_serves_the_runs_of_this_machine_until_it_is_told_to_end(cli: Cli, start, told) -> None:
+def test_it_serves_the_runs_of_this_machine_until_it_is_told_to_end(
+    cli: Cli, start: Callable[..., tuple[subprocess.Popen[str], int, str]], told
+) -> None:
     started = cli("run", "bug-investigation", "--json")
     run_id = json.loads(started.stdout)["runId"]
     process, port, way_in = start("--port", "0")
@@ -85,7 +90,7 @@ def test_it_serves_the_runs_of_this_machine_until_it_is_told_to_end(cli: Cli, st
     assert "Traceback" not in complaints
 
 
-def test_it_reads_requests_as_the_server_does(start) -> None:
+def test_it_reads_requests_as_the_server_does(start: Callable[..., tuple[subprocess.Popen[str], int, str]]) -> None:
     """What uvicorn's own parsers take, the server refuses: a body that a proxy might read differently."""
     _, port, _ = start("--port", "0")
     with socket.create_connection(("127.0.0.1", port), timeout=20) as connection, connection.makefile("rb") as answer:
@@ -103,7 +108,9 @@ def test_a_port_that_is_taken_is_told(cli: Cli) -> None:
     assert f"port {port} cannot be used" in done.stderr
 
 
-def test_the_usual_port_gives_way_when_it_is_taken(start) -> None:
+def test_the_usual_port_gives_way_when_it_is_taken(
+    start: Callable[..., tuple[subprocess.Popen[str], int, str]],
+) -> None:
     ports = {start()[1] for _ in range(2)}
 
     assert len(ports) == 2
@@ -115,7 +122,13 @@ def test_what_is_no_port_is_wrong_usage(cli: Cli, port: str) -> None:
 
 
 @pytest.mark.parametrize(("agent", "may_answer"), [({}, True), ({"CLAUDECODE": "1"}, False)])
-def test_a_console_that_an_agent_started_cannot_confirm(start, cli: Cli, project, agent, may_answer) -> None:
+def test_a_console_that_an_agent_started_cannot_confirm(
+    start: Callable[..., tuple[subprocess.Popen[str], int, str]],
+    cli: Cli,
+    project: Path,
+    agent: JsonObject,
+    may_answer: bool,
+) -> None:
     write(project, document(step("sign", requireConfirmation=True), identifier="held-flow"))
     run_id = json.loads(cli("run", "held-flow", "--json", stdin=b"Signed.").stdout)["runId"]
     _, port, way_in = start("--port", "0", **agent)

@@ -5,11 +5,13 @@ import json
 import os
 import shutil
 import sqlite3
+from pathlib import Path
 
 import pytest
 
-from cli.commands import BOUND
+from cli.commands import BOUND, Cli
 from support.make import document, step
+from support.types import Json
 from workflowlookup.language.building import build
 from workflowlookup.store.service import Runs
 from workflowlookup.store.sqlite import SqliteJournal
@@ -18,7 +20,7 @@ PAGE = 4096
 
 
 @pytest.fixture
-def journal(cli):
+def journal(cli: Cli) -> Path:
     """A journal with twelve runs, half of them completed."""
     path = cli.directory / "data" / "runs.sqlite"
     runs = Runs(SqliteJournal(str(path)))
@@ -30,7 +32,7 @@ def journal(cli):
     return path
 
 
-def spoil(path, number=1):
+def spoil(path, number: int = 1) -> None:
     with open(path, "r+b") as file:
         file.seek((number - 1) * PAGE)
         file.write(b"\xa5" * PAGE)
@@ -40,11 +42,11 @@ def asides(path):
     return sorted(path.parent.glob("runs.sqlite.corrupt-*[0-9]"))
 
 
-def problems(cli, journal, **options):
+def problems(cli, journal, **options) -> Json:
     return json.loads(cli("doctor", "--json", "--journal", str(journal), **options).stdout)["problems"]
 
 
-def test_after_a_bad_page_the_runs_are_listed_and_the_file_is_named_by_every_command(cli, journal):
+def test_after_a_bad_page_the_runs_are_listed_and_the_file_is_named_by_every_command(cli: Cli, journal: Path) -> None:
     spoil(journal)
     place = ("--journal", str(journal))
     first = cli("runs", *place)
@@ -62,7 +64,7 @@ def test_after_a_bad_page_the_runs_are_listed_and_the_file_is_named_by_every_com
         assert f"set aside as {aside}" in problem["problem"]
 
 
-def test_damaged_runs_say_what_to_do_and_can_be_forgotten(cli, journal):
+def test_damaged_runs_say_what_to_do_and_can_be_forgotten(cli: Cli, journal: Path) -> None:
     place = ("--journal", str(journal))
     with contextlib.closing(sqlite3.connect(journal, isolation_level=None)) as connection:
         connection.execute("DELETE FROM events WHERE run IN ('run-01', 'run-02') AND sequence = 2")
@@ -84,7 +86,7 @@ def test_damaged_runs_say_what_to_do_and_can_be_forgotten(cli, journal):
     assert cli("purge", "--damaged", "--yes", *place).stdout == "No run is damaged.\n"
 
 
-def test_doctor_finds_damage_that_nobody_met_and_changes_nothing(cli, journal):
+def test_doctor_finds_damage_that_nobody_met_and_changes_nothing(cli: Cli, journal: Path) -> None:
     with contextlib.closing(sqlite3.connect(journal)) as connection:
         ((page,),) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'runs_by_deadline'").fetchall()
     spoil(journal, page)
@@ -104,7 +106,7 @@ def test_doctor_finds_damage_that_nobody_met_and_changes_nothing(cli, journal):
     assert (again.returncode, again.stdout) == (0, "No damage was found, and nothing was done.\n")
 
 
-def test_doctor_says_that_it_has_just_replaced_a_journal_and_nothing_is_left_to_do(cli, journal):
+def test_doctor_says_that_it_has_just_replaced_a_journal_and_nothing_is_left_to_do(cli: Cli, journal: Path) -> None:
     source = SqliteJournal(str(journal))
     source.query("PRAGMA wal_checkpoint(TRUNCATE)")
     runs = Runs(source)
@@ -128,7 +130,7 @@ def test_doctor_says_that_it_has_just_replaced_a_journal_and_nothing_is_left_to_
     assert later["remedy"].startswith("Move or delete the file")
 
 
-def test_doctor_says_that_the_server_that_it_tried_has_replaced_the_journal(cli, journal):
+def test_doctor_says_that_the_server_that_it_tried_has_replaced_the_journal(cli: Cli, journal: Path) -> None:
     spoil(journal)
 
     (problem,) = problems(cli, journal)
@@ -138,7 +140,7 @@ def test_doctor_says_that_the_server_that_it_tried_has_replaced_the_journal(cli,
     assert problem["remedy"].startswith("This was done just now, and nothing else is left to do. Move or delete")
 
 
-def test_doctor_finds_a_journal_that_cannot_be_written(cli, journal):
+def test_doctor_finds_a_journal_that_cannot_be_written(cli: Cli, journal: Path) -> None:
     assert problems(cli, journal) == []
     os.chmod(journal, 0o400)
 
@@ -148,7 +150,7 @@ def test_doctor_finds_a_journal_that_cannot_be_written(cli, journal):
     assert "what is stored can be read" in problem["remedy"]
 
 
-def test_doctor_says_that_a_file_is_of_another_program_and_touches_nothing(cli):
+def test_doctor_says_that_a_file_is_of_another_program_and_touches_nothing(cli: Cli) -> None:
     path = cli.directory / "other.sqlite"
     with contextlib.closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE TABLE customers (name TEXT)")
@@ -164,7 +166,7 @@ def test_doctor_says_that_a_file_is_of_another_program_and_touches_nothing(cli):
     assert (path.read_bytes(), os.listdir(cli.directory).count("other.sqlite-wal"), asides(path)) == (before, 0, [])
 
 
-def test_doctor_sees_an_empty_file_beside_a_log(cli, journal):
+def test_doctor_sees_an_empty_file_beside_a_log(cli: Cli, journal: Path) -> None:
     (journal.parent / "runs.sqlite-wal").write_bytes(b"x" * 10_000)
     os.truncate(journal, 0)
 

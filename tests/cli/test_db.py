@@ -8,19 +8,20 @@ import sqlite3
 import psycopg
 import pytest
 
+from cli.commands import Cli
 from workflowlookup.store.migrations import MIGRATIONS
 
 NOW = len(MIGRATIONS)
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def place(request, cli):
+def place(request: pytest.FixtureRequest, cli: Cli):
     if request.param == "sqlite":
         return str(cli.directory / "data" / "runs.sqlite")
     return request.getfixturevalue("database")
 
 
-def execute(place, *statements):
+def execute(place, *statements) -> None:
     if "://" in place:
         with psycopg.connect(place, autocommit=True) as connection:
             connection.execute("SET search_path TO workflowlookup")
@@ -33,7 +34,7 @@ def execute(place, *statements):
             connection.executescript(statement)
 
 
-def make_old(place, version):
+def make_old(place, version) -> None:
     """Tables as an earlier program made them, with a run."""
     scripts = MIGRATIONS[:version]
     run = "INSERT INTO runs VALUES ('old', 'w', '1', 'h', 1, 1, 'waiting', 'output', 'one', 0, 1, NULL, 1)"
@@ -45,7 +46,7 @@ def make_old(place, version):
         execute(place, *scripts, f"PRAGMA user_version = {version}", run)
 
 
-def set_version(place, version, least):
+def set_version(place, version, least) -> None:
     meta = f"UPDATE meta SET version = {version}" if "://" in place else f"PRAGMA user_version = {version}"
     execute(place, meta, f"UPDATE levels SET least = {least}")
 
@@ -55,7 +56,7 @@ def db(action, place, cli):
     return done.returncode, json.loads(done.stdout)
 
 
-def test_where_there_is_nothing_that_is_said_and_nothing_is_made(place, cli):
+def test_where_there_is_nothing_that_is_said_and_nothing_is_made(place, cli: Cli) -> None:
     code, found = db("check", place, cli)
 
     assert (code, found["state"], found["version"], found["known"]) == (1, "empty", 0, NOW)
@@ -63,7 +64,7 @@ def test_where_there_is_nothing_that_is_said_and_nothing_is_made(place, cli):
 
 
 @pytest.mark.parametrize("version", range(1, NOW))
-def test_older_tables_are_seen_and_brought_up_to_date_with_what_is_in_them(place, cli, version):
+def test_older_tables_are_seen_and_brought_up_to_date_with_what_is_in_them(place, cli: Cli, version: int) -> None:
     make_old(place, version)
 
     code, found = db("check", place, cli)
@@ -74,7 +75,7 @@ def test_older_tables_are_seen_and_brought_up_to_date_with_what_is_in_them(place
     assert "old" in cli("runs", "--journal", place).stdout
 
 
-def test_newer_tables_that_this_program_can_work_with_are_worked_with(place, cli):
+def test_newer_tables_that_this_program_can_work_with_are_worked_with(place, cli: Cli) -> None:
     db("upgrade", place, cli)
     set_version(place, NOW + 3, NOW)
 
@@ -84,7 +85,7 @@ def test_newer_tables_that_this_program_can_work_with_are_worked_with(place, cli
     assert cli("runs", "--journal", place).returncode == 0
 
 
-def test_newer_tables_that_it_cannot_work_with_are_left_alone(place, cli):
+def test_newer_tables_that_it_cannot_work_with_are_left_alone(place, cli: Cli) -> None:
     db("upgrade", place, cli)
     set_version(place, NOW + 3, NOW + 1)
 
@@ -96,7 +97,7 @@ def test_newer_tables_that_it_cannot_work_with_are_left_alone(place, cli):
     assert "written by a newer version of workflowlookup. Update this one" in refused.stderr
 
 
-def test_a_database_that_cannot_be_reached_is_said_without_its_password(cli):
+def test_a_database_that_cannot_be_reached_is_said_without_its_password(cli: Cli) -> None:
     place = "postgresql://me:geheim@127.0.0.1:1/runs"
 
     code, found = db("check", place, cli)
@@ -105,7 +106,7 @@ def test_a_database_that_cannot_be_reached_is_said_without_its_password(cli):
     assert "geheim" not in json.dumps(found)
 
 
-def test_it_is_said_in_words(place, cli):
+def test_it_is_said_in_words(place, cli: Cli) -> None:
     said = cli("db", "upgrade", "--journal", place).stdout
     assert f"Upgraded from version 0 to {NOW}." in said
     said = cli("db", "check", "--journal", place).stdout
@@ -114,7 +115,7 @@ def test_it_is_said_in_words(place, cli):
 
 
 @pytest.mark.parametrize("table", ["runs", "events", "tokens", "documents"])
-def test_doctor_names_a_table_that_was_dropped(cli, place, table):
+def test_doctor_names_a_table_that_was_dropped(cli: Cli, place, table: str) -> None:
     assert cli("db", "upgrade", "--journal", place).returncode == 0
     execute(place, f"DROP TABLE {table}")
 

@@ -9,10 +9,13 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from cli.commands import BOUND
+from cli.commands import BOUND, Cli
+from support.client import Start
 from support.make import document, step
 from workflowlookup.language.building import build
 from workflowlookup.store.service import Runs
@@ -22,7 +25,7 @@ WORKFLOW = build(document(step("only"), identifier="work"))
 NAMESPACE = ("unshare", "--user", "--map-root-user", "--mount")
 
 
-def is_refused(*words):
+def is_refused(*words) -> bool:
     return subprocess.run([*NAMESPACE, *words], capture_output=True, check=False).returncode != 0
 
 
@@ -46,7 +49,7 @@ WRITES = [("cancel", "open"), ("purge", "--older-than", "0m", "--yes"), ("token"
 
 
 @pytest.fixture
-def journal(cli):
+def journal(cli: Cli) -> Path:
     """A journal with 60 finished runs, one that is open and one whose time is over."""
     path = cli.directory / "data" / "runs.sqlite"
     runs = Runs(SqliteJournal(str(path)))
@@ -87,7 +90,7 @@ RESERVE = " data/runs.sqlite.reserve"
 
 @may_mount
 @pytest.mark.parametrize("reserve", [RESERVE, ""], ids=["with a reserve", "of an older version"])
-def test_purge_works_on_a_full_disk(cli, journal, reserve):
+def test_purge_works_on_a_full_disk(cli: Cli, journal: Path, reserve: str) -> None:
     out = in_namespace(
         cli,
         SMALL_DISK.format(reserve=reserve)
@@ -132,7 +135,7 @@ print(runs.start(workflow, {}, {}, run_id="after").state)
 
 
 @may_mount
-def test_purge_works_on_a_full_disk_while_another_process_has_the_journal_open(cli, journal):
+def test_purge_works_on_a_full_disk_while_another_process_has_the_journal_open(cli: Cli, journal: Path) -> None:
     (cli.directory / "holding.py").write_text(HOLDING)
 
     out = in_namespace(cli, SMALL_DISK.format(reserve=RESERVE) + "$PY holding.py")
@@ -167,7 +170,7 @@ print(subprocess.run(purge, capture_output=True, text=True).stdout.splitlines()[
 
 @may_mount
 @pytest.mark.parametrize("end", ["killed", "open"])
-def test_purge_works_on_a_full_disk_with_new_pages_in_the_log(cli, journal, end):
+def test_purge_works_on_a_full_disk_with_new_pages_in_the_log(cli: Cli, journal: Path, end: str) -> None:
     (cli.directory / "logged.py").write_text(LOGGED)
     then = "" if end == "open" else "$WL purge --older-than 0m --yes | tail -1"
 
@@ -177,7 +180,7 @@ def test_purge_works_on_a_full_disk_with_new_pages_in_the_log(cli, journal, end)
 
 
 @may_mount
-def test_purge_without_a_reserve_says_how_much_room_the_log_needs(cli, journal):
+def test_purge_without_a_reserve_says_how_much_room_the_log_needs(cli: Cli, journal: Path) -> None:
     (cli.directory / "logged.py").write_text(LOGGED.replace("range(80)", "range(60)"))
     purge = "$WL purge --older-than 0m --yes"
 
@@ -202,7 +205,7 @@ def test_purge_without_a_reserve_says_how_much_room_the_log_needs(cli, journal):
 
 
 @may_mount
-def test_purge_without_a_reserve_says_that_another_process_has_the_journal_open(cli, journal):
+def test_purge_without_a_reserve_says_that_another_process_has_the_journal_open(cli: Cli, journal: Path) -> None:
     (cli.directory / "holding.py").write_text(HOLDING.replace(".stdout.splitlines()[-1]", ".stderr"))
 
     out = in_namespace(cli, SMALL_DISK.format(reserve="") + "$PY holding.py 2>&1 || true")
@@ -211,7 +214,7 @@ def test_purge_without_a_reserve_says_that_another_process_has_the_journal_open(
 
 
 @may_mount
-def test_a_full_disk_is_named_by_doctor(cli, journal):
+def test_a_full_disk_is_named_by_doctor(cli: Cli, journal: Path) -> None:
     out = in_namespace(cli, SMALL_DISK.format(reserve="") + FILL + "$WL doctor --json || true")
 
     (problem,) = json.loads(out)["problems"]
@@ -221,18 +224,20 @@ def test_a_full_disk_is_named_by_doctor(cli, journal):
 # ── read-only ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def lock_file(journal):
+def lock_file(journal) -> None:
     os.chmod(journal, 0o400)
 
 
-def lock_directory(journal):
+def lock_directory(journal) -> None:
     os.chmod(journal.parent, 0o500)
 
 
 @as_bound
 @pytest.mark.parametrize("lock", [lock_file, lock_directory])
 @pytest.mark.parametrize("words", READS, ids=" ".join)
-def test_a_read_only_journal_is_read_and_left_as_it_is(cli, journal, lock, words):
+def test_a_read_only_journal_is_read_and_left_as_it_is(
+    cli: Cli, journal: Path, lock: Callable[..., None], words: tuple[str, ...]
+) -> None:
     before = journal.read_bytes(), sorted(os.listdir(journal.parent))
     lock(journal)
 
@@ -247,7 +252,9 @@ def test_a_read_only_journal_is_read_and_left_as_it_is(cli, journal, lock, words
 @as_bound
 @pytest.mark.parametrize("lock", [lock_file, lock_directory])
 @pytest.mark.parametrize("words", WRITES, ids=" ".join)
-def test_what_would_write_to_a_read_only_journal_is_refused_with_the_remedy(cli, journal, lock, words):
+def test_what_would_write_to_a_read_only_journal_is_refused_with_the_remedy(
+    cli: Cli, journal: Path, lock: Callable[..., None], words: tuple[str, ...]
+) -> None:
     lock(journal)
 
     done = cli(*words, "--journal", str(journal), program=BOUND)
@@ -259,7 +266,7 @@ def test_what_would_write_to_a_read_only_journal_is_refused_with_the_remedy(cli,
 
 @as_bound
 @pytest.mark.parametrize("words", [*READS, ("db", "check"), ("doctor",)], ids=" ".join)
-def test_a_journal_in_a_directory_that_may_not_be_entered_is_not_taken_for_none(cli, journal, words):
+def test_a_journal_in_a_directory_that_may_not_be_entered_is_not_taken_for_none(cli: Cli, journal: Path, words) -> None:
     os.chmod(journal.parent, 0o600)
 
     done = cli(*words, "--journal", str(journal), program=BOUND)
@@ -270,7 +277,7 @@ def test_a_journal_in_a_directory_that_may_not_be_entered_is_not_taken_for_none(
 
 
 @pytest.mark.parametrize("words", READS, ids=" ".join)
-def test_a_log_whose_journal_is_lost_is_not_taken_for_no_runs(cli, journal, words):
+def test_a_log_whose_journal_is_lost_is_not_taken_for_no_runs(cli: Cli, journal: Path, words: tuple[str, ...]) -> None:
     runs = Runs(SqliteJournal(str(journal)))
     runs.start(WORKFLOW, {}, {}, run_id="logged")
     log = journal.with_name("runs.sqlite-wal")
@@ -286,7 +293,9 @@ def test_a_log_whose_journal_is_lost_is_not_taken_for_no_runs(cli, journal, word
 
 
 @as_bound
-def test_a_server_reads_a_read_only_journal_and_goes_on_when_it_may_write(journal, start, library):
+def test_a_server_reads_a_read_only_journal_and_goes_on_when_it_may_write(
+    journal: Path, start: Start, library: Path
+) -> None:
     os.chmod(journal, 0o400)
     server = start(directory=library, program=BOUND, WORKFLOWLOOKUP_JOURNAL=str(journal))
 
@@ -303,7 +312,7 @@ def test_a_server_reads_a_read_only_journal_and_goes_on_when_it_may_write(journa
 
 
 @may_mount
-def test_a_journal_on_a_read_only_disk_is_read(cli, journal):
+def test_a_journal_on_a_read_only_disk_is_read(cli: Cli, journal: Path) -> None:
     out = in_namespace(
         cli,
         """
@@ -331,7 +340,7 @@ os._exit(0)
 
 
 @as_bound
-def test_a_log_that_a_killed_process_left_is_read_too(cli, journal):
+def test_a_log_that_a_killed_process_left_is_read_too(cli: Cli, journal: Path) -> None:
     subprocess.run([sys.executable, "-c", LEAVING_A_LOG, str(journal)], check=True)
     assert (journal.parent / "runs.sqlite-wal").stat().st_size
     os.chmod(journal, 0o400)

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,7 +32,7 @@ steps:
 """
 
 
-def sound(**fields):
+def sound(**fields) -> dict[str, Any]:
     return document(step(validationCriteria=[RULE], **fields))
 
 

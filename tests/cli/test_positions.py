@@ -56,5 +56,5 @@ def test_quotes_and_brackets_inside_text_do_not_confuse_the_scan() -> None:
     assert text[node.at : node.end] == '"c": null'
 
 
-def test_a_byte_order_mark_moves_nothing():
+def test_a_byte_order_mark_moves_nothing() -> None:
     assert json_finder(b'\xef\xbb\xbf{"a": 1,\n"b": 2}')(("b",)) == (2, 1)

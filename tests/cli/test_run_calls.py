@@ -5,9 +5,11 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 
+from cli.commands import Cli
 from execution.working import call, effects
 from support.make import document, step, write
 from support.warm import Popen
@@ -15,7 +17,7 @@ from upstream.upstreams import McpUpstream
 
 
 @pytest.fixture
-def upstream(cli):
+def upstream(cli: Cli) -> Iterator[McpUpstream]:
     found = McpUpstream(cli.directory / "up")
     (cli.own / "workflowlookup.toml").write_text('directories = ["workflows"]\n' + found.toml())
     (cli.own / "workflows").mkdir()
@@ -24,12 +26,12 @@ def upstream(cli):
         os.kill(pid, signal.SIGKILL)
 
 
-def known(cli, *steps, **fields):
+def known(cli, *steps, **fields) -> None:
     """A workflow of the user's own with these steps."""
     write(cli.own / "workflows", document(*steps, identifier="calling", **fields))
 
 
-def test_a_run_of_calls_goes_by_itself(cli, upstream):
+def test_a_run_of_calls_goes_by_itself(cli: Cli, upstream: McpUpstream) -> None:
     known(cli, call("one", "say", {"text": "{{who}}"}), call("two", "append", {"line": "{{one}}"}))
     done = cli("run", "calling", "--context", "who=me")
 
@@ -40,7 +42,7 @@ def test_a_run_of_calls_goes_by_itself(cli, upstream):
     assert effects(upstream) == ["me"]
 
 
-def test_calls_and_outputs_take_turns(cli, upstream):
+def test_calls_and_outputs_take_turns(cli: Cli, upstream: McpUpstream) -> None:
     known(cli, call("one", "say", {"text": "a"}), step("think"), call("two", "append", {"line": "{{one}}"}))
     done = cli("run", "calling", "--json", stdin=b"thought\n.\n")
 
@@ -49,7 +51,7 @@ def test_calls_and_outputs_take_turns(cli, upstream):
     assert effects(upstream) == ["a"]
 
 
-def test_a_call_that_fails_is_an_exit_code_and_a_reason(cli, upstream):
+def test_a_call_that_fails_is_an_exit_code_and_a_reason(cli: Cli, upstream: McpUpstream) -> None:
     known(cli, call("one", "fail", {"message": "no luck"}, retries=1))
     done = cli("run", "calling")
 
@@ -59,7 +61,7 @@ def test_a_call_that_fails_is_an_exit_code_and_a_reason(cli, upstream):
     assert "start a new one with `workflowlookup run`" in done.stdout
 
 
-def test_progress_is_shown_on_a_terminal(cli, upstream):
+def test_progress_is_shown_on_a_terminal(cli: Cli, upstream: McpUpstream) -> None:
     known(cli, call("one", "sleep", {"seconds": 2, "steps": 2}))
     code, seen = cli.on_terminal("run", "calling")
 
@@ -68,7 +70,7 @@ def test_progress_is_shown_on_a_terminal(cli, upstream):
     assert "1 of 2  part 2 of 2" in seen
 
 
-def test_an_interrupt_cancels_the_run_and_tells_what_was_stopped(cli, upstream):
+def test_an_interrupt_cancels_the_run_and_tells_what_was_stopped(cli: Cli, upstream: McpUpstream) -> None:
     known(cli, call("one", "sleep", {"seconds": 60}))
     process = begin(cli, "run", "calling")
     upstream.wait_for("call", 1, 60)
@@ -83,7 +85,7 @@ def test_an_interrupt_cancels_the_run_and_tells_what_was_stopped(cli, upstream):
     assert upstream.pids() == []
 
 
-def test_cancel_from_another_terminal_stops_the_call_and_tells(cli, upstream):
+def test_cancel_from_another_terminal_stops_the_call_and_tells(cli: Cli, upstream: McpUpstream) -> None:
     known(cli, call("one", "sleep", {"seconds": 60}))
     process = begin(cli, "run", "calling", "--json")
     upstream.wait_for("call", 1, 60)
@@ -99,7 +101,7 @@ def test_cancel_from_another_terminal_stops_the_call_and_tells(cli, upstream):
     assert upstream.pids() == []
 
 
-def test_a_run_that_was_killed_is_resumed(cli, upstream):
+def test_a_run_that_was_killed_is_resumed(cli: Cli, upstream: McpUpstream) -> None:
     known(cli, call("one", "append", {"line": "a", "seconds": 1}), call("two", "append", {"line": "b"}))
     process = begin(cli, "run", "calling")
     upstream.wait_for("call", 1, 60)
@@ -113,7 +115,7 @@ def test_a_run_that_was_killed_is_resumed(cli, upstream):
     assert effects(upstream)[-1] == "b"
 
 
-def begin(cli, *words):
+def begin(cli, *words) -> Popen:
     command = [sys.executable, "-m", "workflowlookup", *words]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL}
     return Popen(command, cwd=cli.directory, env=cli._environment(), **pipes)

@@ -1,20 +1,23 @@
 """`workflowlookup tools`, and what `doctor` tells of providers."""
 
 import json
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from cli.commands import Cli
 from support.make import document, write
 from upstream.upstreams import ONE, HttpUpstream, McpUpstream
 
 
 @pytest.fixture
-def service(tmp_path):
+def service(tmp_path: Path) -> Iterator[HttpUpstream]:
     with HttpUpstream(tmp_path / "svc") as made:
         yield made
 
 
-def test_the_tools_are_listed_with_whose_they_are(cli, service, tmp_path):
+def test_the_tools_are_listed_with_whose_they_are(cli: Cli, service: HttpUpstream, tmp_path: Path) -> None:
     config = cli.own / "mine.toml"
     config.write_text(service.toml())
 
@@ -28,7 +31,7 @@ def test_the_tools_are_listed_with_whose_they_are(cli, service, tmp_path):
     assert (answer["folded"], answer["away"], answer["remarks"]) == (False, {}, [])
 
 
-def test_a_provider_that_is_away_is_told(cli, service, tmp_path):
+def test_a_provider_that_is_away_is_told(cli: Cli, service: HttpUpstream, tmp_path: Path) -> None:
     service.stop()
     config = cli.own / "mine.toml"
     config.write_text(service.toml())
@@ -41,7 +44,7 @@ def test_a_provider_that_is_away_is_told(cli, service, tmp_path):
     assert "Start it, or fix [providers.svc] in the settings." in done.stderr
 
 
-def test_a_variable_that_is_not_set_is_named_with_where_to_set_it(cli, service):
+def test_a_variable_that_is_not_set_is_named_with_where_to_set_it(cli: Cli, service: HttpUpstream) -> None:
     config = cli.own / "mine.toml"
     config.write_text(service.toml(headers={"Authorization": "Bearer ${NO_SUCH_TOKEN}"}))
 
@@ -54,14 +57,14 @@ def test_a_variable_that_is_not_set_is_named_with_where_to_set_it(cli, service):
     assert problems == [{"problem": f"T{words}", "remedy": advice}]
 
 
-def test_switched_off_there_are_none(cli):
+def test_switched_off_there_are_none(cli: Cli) -> None:
     done = cli("tools", "--workflow-tools", "false")
 
     assert (done.returncode, done.stdout) == (1, "")
     assert "workflow_tools is false (--workflow-tools)" in done.stderr
 
 
-def test_doctor_tells_what_patterns_admit_and_how_others_do(cli, service, tmp_path):
+def test_doctor_tells_what_patterns_admit_and_how_others_do(cli: Cli, service: HttpUpstream, tmp_path: Path) -> None:
     upstream = McpUpstream(tmp_path / "up")
     service.control(workflows=[ONE, {"id": "bad"}])
     config = cli.own / "mine.toml"
@@ -87,7 +90,9 @@ def test_doctor_tells_what_patterns_admit_and_how_others_do(cli, service, tmp_pa
     assert "hush" not in done.stdout
 
 
-def test_an_entry_that_cannot_be_read_is_told_and_the_others_are_listed(cli, service, tmp_path):
+def test_an_entry_that_cannot_be_read_is_told_and_the_others_are_listed(
+    cli: Cli, service: HttpUpstream, tmp_path: Path
+) -> None:
     config = cli.own / "mine.toml"
     config.write_text(service.toml() + '[providers.broken]\nkind = "soap"\n')
 
@@ -105,7 +110,7 @@ def test_an_entry_that_cannot_be_read_is_told_and_the_others_are_listed(cli, ser
     assert report["selfTest"]["error"] == ""
 
 
-def test_doctor_names_calls_that_lead_nowhere(cli, service, tmp_path):
+def test_doctor_names_calls_that_lead_nowhere(cli: Cli, service: HttpUpstream, tmp_path: Path) -> None:
     steps = [
         {"provider": "nobody", "workflow": "deploy"},
         {"provider": "broken", "workflow": "deploy"},

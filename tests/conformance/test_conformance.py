@@ -6,6 +6,7 @@ They need npm and Node.js 22, which npm brings along; without a way to the packa
 import json
 import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -81,7 +82,7 @@ def checks(results: Path, scenario: str, status: str) -> list[dict]:
 
 
 @pytest.fixture(scope="module")
-def fixtures(tmp_path_factory):
+def fixtures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebServer]:
     home = tmp_path_factory.mktemp("fixtures")
     for one in documents():
         write(home / "library", one)
@@ -92,14 +93,14 @@ def fixtures(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def real(tmp_path_factory):
+def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebServer]:
     server = WebServer(tmp_path_factory.mktemp("real"), "--requests-per-minute", "0")
     yield server
     server.stop()
 
 
 @pytest.mark.parametrize("suite", list(SUITES))
-def test_every_scenario_passes_with_its_fixtures(node, suite, fixtures, tmp_path):
+def test_every_scenario_passes_with_its_fixtures(node: str, suite, fixtures: WebServer, tmp_path: Path) -> None:
     code, said = run(node, suite, fixtures.url, tmp_path / "results")
 
     failed = checks(tmp_path / "results", "*", "FAILURE")
@@ -110,7 +111,9 @@ def test_every_scenario_passes_with_its_fixtures(node, suite, fixtures, tmp_path
 
 
 @pytest.mark.parametrize("suite", list(SUITES))
-def test_every_scenario_without_a_fixture_passes_against_the_real_server(node, suite, real, tmp_path):
+def test_every_scenario_without_a_fixture_passes_against_the_real_server(
+    node: str, suite, real: WebServer, tmp_path: Path
+) -> None:
     run(node, suite, real.url, tmp_path / "results")
 
     for scenario in NO_FIXTURE[suite].split():
@@ -123,7 +126,7 @@ def test_every_scenario_without_a_fixture_passes_against_the_real_server(node, s
 
 
 @pytest.mark.parametrize("scenario", list(TASKS))
-def test_every_scenario_of_the_tasks_extension_passes(node, scenario, fixtures, tmp_path):
+def test_every_scenario_of_the_tasks_extension_passes(node: str, scenario, fixtures: WebServer, tmp_path: Path) -> None:
     code, said = run(node, "0.2, envelope", fixtures.url, tmp_path / "results", "--scenario", scenario)
 
     failed = checks(tmp_path / "results", "*", "FAILURE")
@@ -132,7 +135,7 @@ def test_every_scenario_of_the_tasks_extension_passes(node, scenario, fixtures, 
     assert len(checks(tmp_path / "results", "*", "SUCCESS")) == TASKS[scenario]
 
 
-def test_there_are_no_other_scenarios_of_tasks(node):
+def test_there_are_no_other_scenarios_of_tasks(node: str) -> None:
     """So that a newer suite is not passed by not being run."""
     found = {}
     for package, _ in SUITES.values():

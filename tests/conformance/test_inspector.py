@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,20 +30,20 @@ def node() -> str:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebServer]:
     web = WebServer(tmp_path_factory.mktemp("web"))
     yield web
     web.stop()
 
 
 @pytest.fixture(params=["pipes", "http"])
-def where(request, server):
+def where(request: pytest.FixtureRequest, server: WebServer):
     """The server, as the inspector is told of it."""
     return [server.url] if request.param == "http" else [sys.executable, "-m", "workflowlookup", "serve"]
 
 
 @pytest.fixture(params=list(ERAS))
-def inspect(request, node, where, tmp_path):
+def inspect(request: pytest.FixtureRequest, node: str, where, tmp_path: Path):
     def ask(method, *options):
         clean = {key: value for key, value in os.environ.items() if not key.startswith(("WORKFLOW", "XDG_"))}
         environment = clean | {"HOME": str(tmp_path), "MCP_INSPECTOR_SECRET_STORE": "memory"}
@@ -62,21 +63,21 @@ def inspect(request, node, where, tmp_path):
     return ask
 
 
-def test_it_lists_the_tools(inspect):
+def test_it_lists_the_tools(inspect) -> None:
     code, said = inspect("tools/list")
 
     assert code == 0, said
     assert {"workflow_list", "workflow_start"} <= {tool["name"] for tool in json.loads(said)["result"]["tools"]}
 
 
-def test_it_calls_one(inspect):
+def test_it_calls_one(inspect) -> None:
     code, said = inspect("tools/call", "--tool-name", "workflow_get", "--tool-arg", "id=bug-investigation")
 
     assert code == 0, said
     assert json.loads(said)["result"]["structuredContent"]["id"] == "bug-investigation"
 
 
-def test_it_sees_what_a_tool_refuses(inspect):
+def test_it_sees_what_a_tool_refuses(inspect) -> None:
     code, said = inspect("tools/call", "--tool-name", "workflow_get", "--tool-arg", "id=no-such-workflow")
 
     assert code == 5, said

@@ -4,17 +4,18 @@ import re
 
 import pytest
 
-from console.sites import token
+from console.sites import OpenConsole, Site, token
+from support.types import JsonObject
 
 
-def form(client, run_id, **fields):
+def form(client, run_id, **fields) -> JsonObject:
     """The fields of the page as the viewer sees it now."""
     page = client.get(f"/runs/{run_id}").text
     hidden = dict(re.findall(r'<input type="hidden" name="(step|question|new)" value="([^"]*)"', page))
     return {"token": token(page), **hidden, **fields}
 
 
-def test_confirming_lets_the_run_go_on(site, visit):
+def test_confirming_lets_the_run_go_on(site: Site, visit: OpenConsole) -> None:
     client, run_id = visit(site, "judge"), site.named["held"]
     answer = client.post(f"/runs/{run_id}/confirm", data=form(client, run_id, note="Go.\r\nNow."))
 
@@ -27,7 +28,7 @@ def test_confirming_lets_the_run_go_on(site, visit):
     assert "You confirmed the step." in client.get(answer.headers["location"]).text
 
 
-def test_denying_has_the_step_done_again_with_the_note(site, visit):
+def test_denying_has_the_step_done_again_with_the_note(site: Site, visit: OpenConsole) -> None:
     client, run_id = visit(site, "judge"), site.named["held"]
     client.post(f"/runs/{run_id}/deny", data=form(client, run_id, note="Not today."))
 
@@ -38,7 +39,7 @@ def test_denying_has_the_step_done_again_with_the_note(site, visit):
     assert "Not today." in page
 
 
-def test_denying_what_was_refused_too_often_fails_the_run(site, visit):
+def test_denying_what_was_refused_too_often_fails_the_run(site: Site, visit: OpenConsole) -> None:
     client, run_id = visit(site, "judge"), site.named["exhausted"]
     client.post(f"/runs/{run_id}/deny", data=form(client, run_id, note="Red is red."))
 
@@ -47,7 +48,7 @@ def test_denying_what_was_refused_too_often_fails_the_run(site, visit):
 
 
 @pytest.mark.parametrize("action", ["confirm", "deny"])
-def test_the_same_form_sent_twice_counts_once(site, visit, action):
+def test_the_same_form_sent_twice_counts_once(site: Site, visit: OpenConsole, action: str) -> None:
     client, run_id = visit(site), site.named["held"]
     fields = form(client, run_id, note="once")
     first = client.post(f"/runs/{run_id}/{action}", data=fields)
@@ -58,7 +59,7 @@ def test_the_same_form_sent_twice_counts_once(site, visit, action):
     assert site.runs.get(run_id) == after
 
 
-def test_an_answer_is_for_the_output_that_was_seen(site, visit):
+def test_an_answer_is_for_the_output_that_was_seen(site: Site, visit: OpenConsole) -> None:
     client, run_id = visit(site), site.named["held"]
     fields = form(client, run_id)
     site.runs.deny(run_id, "publish", note="somebody else", how="console")
@@ -70,7 +71,7 @@ def test_an_answer_is_for_the_output_that_was_seen(site, visit):
     assert site.runs.get(run_id).waiting_for == "confirmation"
 
 
-def test_confirming_after_another_denied_is_too_late(site, visit):
+def test_confirming_after_another_denied_is_too_late(site: Site, visit: OpenConsole) -> None:
     client, run_id = visit(site), site.named["held"]
     fields = form(client, run_id)
     site.runs.deny(run_id, "publish", note="", how="console")
@@ -78,7 +79,7 @@ def test_confirming_after_another_denied_is_too_late(site, visit):
     assert client.post(f"/runs/{run_id}/confirm", data=fields).status_code == 409
 
 
-def test_cancelling_ends_the_run_for_good(site, visit):
+def test_cancelling_ends_the_run_for_good(site: Site, visit: OpenConsole) -> None:
     client, run_id = visit(site, "runner"), site.named["fresh"]
     fields = form(client, run_id, note="Not needed.")
     answers = [client.post(f"/runs/{run_id}/cancel", data=fields).status_code for _ in range(2)]
@@ -89,7 +90,7 @@ def test_cancelling_ends_the_run_for_good(site, visit):
     assert "Cancel the run" not in client.get(f"/runs/{run_id}").text
 
 
-def test_a_run_is_started_anew_with_its_input_and_once(site, visit):
+def test_a_run_is_started_anew_with_its_input_and_once(site: Site, visit: OpenConsole) -> None:
     client, run_id = visit(site, "runner"), site.named["fresh"]
     site.runs.cancel(run_id)
     fields = form(client, run_id)
@@ -103,20 +104,20 @@ def test_a_run_is_started_anew_with_its_input_and_once(site, visit):
 
 
 @pytest.mark.parametrize("new", ["", "../../x", "ABCDEF123456", "0" * 13])
-def test_the_id_of_a_new_run_is_one_of_ours(site, visit, new):
+def test_the_id_of_a_new_run_is_one_of_ours(site: Site, visit: OpenConsole, new: str) -> None:
     client, run_id = visit(site), site.named["fresh"]
     site.runs.cancel(run_id)
 
     assert client.post(f"/runs/{run_id}/again", data=form(client, run_id, new=new)).status_code == 400
 
 
-def test_a_run_that_is_under_way_is_not_started_anew(site, visit):
+def test_a_run_that_is_under_way_is_not_started_anew(site: Site, visit: OpenConsole) -> None:
     client, run_id = visit(site), site.named["fresh"]
 
     assert client.post(f"/runs/{run_id}/again", data=form(client, run_id, new="0" * 12)).status_code == 409
 
 
-def test_a_note_has_an_end(site, visit):
+def test_a_note_has_an_end(site: Site, visit: OpenConsole) -> None:
     client, run_id = visit(site), site.named["held"]
 
     assert client.post(f"/runs/{run_id}/confirm", data=form(client, run_id, note="x" * 10_001)).status_code == 413

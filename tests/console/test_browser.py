@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
+from console.sites import OpenWindow, ServeSite, Site
 from support.make import document, step, write
 from workflowlookup.language.building import build
 
@@ -46,7 +47,9 @@ def width(page):
 
 
 @pytest.mark.parametrize("look", LOOKS)
-def test_every_page_is_accessible_and_fits(furnished, serve, window, axe, look):
+def test_every_page_is_accessible_and_fits(
+    furnished: Site, serve: ServeSite, window: OpenWindow, axe: str, look: str
+) -> None:
     options = dict(LOOKS[look])
     opened = window(serve(furnished), reduced_motion="reduce", color_scheme=options.get("color_scheme", "light"))
     if "viewport" in options:
@@ -61,7 +64,9 @@ def test_every_page_is_accessible_and_fits(furnished, serve, window, axe, look):
 
 
 @pytest.mark.parametrize("name", ["runs", "run", "library", "workflow", "statistics", "figures"])
-def test_pictures_for_the_docs(furnished, serve, window, tmp_path, name):
+def test_pictures_for_the_docs(
+    furnished: Site, serve: ServeSite, window: OpenWindow, tmp_path: Path, name: str
+) -> None:
     opened = window(serve(furnished), "judge", reduced_motion="reduce")  # who is not told where files are
     opened.page.set_viewport_size({"width": 1280, "height": 1500 if name in ("run", "figures") else 800})
     page = opened.open(PLACES[name].format(**furnished.named))
@@ -77,7 +82,7 @@ def test_pictures_for_the_docs(furnished, serve, window, tmp_path, name):
         shutil.copy(path, PICTURES / f"console-{name}.png")
 
 
-def test_pages_work_without_scripts(site, serve, window):
+def test_pages_work_without_scripts(site: Site, serve: ServeSite, window: OpenWindow) -> None:
     opened = window(serve(site), java_script_enabled=False)
     page = opened.open("/library")
     page.get_by_label("Search", exact=True).fill("announcement")
@@ -97,7 +102,7 @@ def test_pages_work_without_scripts(site, serve, window):
 # ── finding one's way ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_library_is_searched_while_one_types(furnished, serve, window):
+def test_the_library_is_searched_while_one_types(furnished: Site, serve: ServeSite, window: OpenWindow) -> None:
     opened = window(serve(furnished))
     page = opened.open("/library")
     page.keyboard.press("/")
@@ -110,7 +115,7 @@ def test_the_library_is_searched_while_one_types(furnished, serve, window):
     page.get_by_text("bug-investigation").first.wait_for()
 
 
-def test_runs_are_filtered_in_place(furnished, serve, window):
+def test_runs_are_filtered_in_place(furnished: Site, serve: ServeSite, window: OpenWindow) -> None:
     opened = window(serve(furnished))
     page = opened.open("/runs")
     page.locator("#since").select_option("1h")
@@ -121,7 +126,7 @@ def test_runs_are_filtered_in_place(furnished, serve, window):
     expect(page.locator("#rows li")).to_have_count(2)
 
 
-def test_the_keyboard_leads_everywhere(furnished, serve, window):
+def test_the_keyboard_leads_everywhere(furnished: Site, serve: ServeSite, window: OpenWindow) -> None:
     opened = window(serve(furnished))
     page = opened.open("/runs")
     page.keyboard.press("Tab")
@@ -140,7 +145,7 @@ def test_the_keyboard_leads_everywhere(furnished, serve, window):
         page.wait_for_url(f"**/{place}")
 
 
-def test_shortcuts_are_listed_and_can_be_switched_off(furnished, serve, window):
+def test_shortcuts_are_listed_and_can_be_switched_off(furnished: Site, serve: ServeSite, window: OpenWindow) -> None:
     opened = window(serve(furnished))
     page = opened.open("/runs")
     page.keyboard.press("?")
@@ -156,7 +161,7 @@ def test_shortcuts_are_listed_and_can_be_switched_off(furnished, serve, window):
     assert page.url.endswith("/runs")
 
 
-def test_a_card_of_the_flow_leads_to_its_step(furnished, serve, window):
+def test_a_card_of_the_flow_leads_to_its_step(furnished: Site, serve: ServeSite, window: OpenWindow) -> None:
     opened = window(serve(furnished))
     page = opened.open("/library/release")
     page.locator('.flow a[href="#step-publish"]').click()
@@ -168,7 +173,7 @@ def test_a_card_of_the_flow_leads_to_its_step(furnished, serve, window):
     assert "isBreaking is false" in page.locator("#why-migration").inner_text()
 
 
-def test_the_link_to_a_run_is_copied(furnished, serve, window):
+def test_the_link_to_a_run_is_copied(furnished: Site, serve: ServeSite, window: OpenWindow) -> None:
     served = serve(furnished)
     opened = window(served, permissions=["clipboard-read", "clipboard-write"])
     page = opened.open(f"/runs/{furnished.named['held']}")
@@ -179,7 +184,7 @@ def test_the_link_to_a_run_is_copied(furnished, serve, window):
     page.get_by_role("button", name="Copy link").wait_for()
 
 
-def test_a_run_is_taken_away(furnished, serve, window):
+def test_a_run_is_taken_away(furnished: Site, serve: ServeSite, window: OpenWindow) -> None:
     opened = window(serve(furnished))
     page = opened.open(f"/runs/{furnished.named['held']}")
     for name, ending in {"Report": "report.md", "Journal": "journal.jsonl"}.items():
@@ -188,7 +193,7 @@ def test_a_run_is_taken_away(furnished, serve, window):
         assert download.value.suggested_filename == f"{furnished.named['held']}-{ending}"
 
 
-def test_versions_and_times_are_chosen(furnished, serve, window):
+def test_versions_and_times_are_chosen(furnished: Site, serve: ServeSite, window: OpenWindow) -> None:
     opened = window(serve(furnished))
     page = opened.open("/statistics")
     page.get_by_role("link", name="release").click()
@@ -205,7 +210,7 @@ def test_versions_and_times_are_chosen(furnished, serve, window):
 # ── doing things ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_person_denies_cancels_and_starts_anew(site, serve, window):
+def test_a_person_denies_cancels_and_starts_anew(site: Site, serve: ServeSite, window: OpenWindow) -> None:
     opened = window(serve(site))
     page = opened.open(f"/runs/{site.named['held']}")
     page.get_by_label("Note").fill("Not on a Friday.")
@@ -225,7 +230,7 @@ def test_a_person_denies_cancels_and_starts_anew(site, serve, window):
     assert "Collect the changes" in page.locator("#now").inner_text()
 
 
-def test_a_reader_is_offered_nothing_to_do(site, serve, window):
+def test_a_reader_is_offered_nothing_to_do(site: Site, serve: ServeSite, window: OpenWindow) -> None:
     opened = window(serve(site), "reader")
     page = opened.open(f"/runs/{site.named['held']}")
 
@@ -241,7 +246,7 @@ def live(page):
     return page
 
 
-def test_the_list_changes_while_it_is_watched(empty, serve, window):
+def test_the_list_changes_while_it_is_watched(empty: Site, serve: ServeSite, window: OpenWindow) -> None:
     flow = build(document(step("first-step"), step("second-step"), name="A flow", identifier="a-flow"))
     opened = window(serve(empty))
     page = live(opened.open("/runs"))
@@ -257,7 +262,9 @@ def test_the_list_changes_while_it_is_watched(empty, serve, window):
     assert page.locator("#news").inner_text() == "A run has changed."
 
 
-def test_a_run_changes_while_it_is_watched_and_what_was_opened_stays_open(site, serve, window):
+def test_a_run_changes_while_it_is_watched_and_what_was_opened_stays_open(
+    site: Site, serve: ServeSite, window: OpenWindow
+) -> None:
     opened = window(serve(site))
     run = site.runs.get(site.named["fresh"])
     long = "\n".join(f"- change {number}" for number in range(100))
@@ -278,7 +285,7 @@ def test_a_run_changes_while_it_is_watched_and_what_was_opened_stays_open(site, 
     expect(page.locator('.flow a.waiting[href="#why-links"]')).to_have_count(1)
 
 
-def test_two_people_look_at_one_run_and_one_of_them_answers(site, serve, window):
+def test_two_people_look_at_one_run_and_one_of_them_answers(site: Site, serve: ServeSite, window: OpenWindow) -> None:
     served = serve(site)
     first, second = window(served, "mira"), window(served, "judge")
     path = f"/runs/{site.named['held']}"
@@ -294,7 +301,9 @@ def test_two_people_look_at_one_run_and_one_of_them_answers(site, serve, window)
     assert site.runs.get(site.named["held"]).answers["publish"][1].note == "I agree."
 
 
-def test_a_note_in_the_making_is_not_lost_when_the_connection_is(site, serve, window):
+def test_a_note_in_the_making_is_not_lost_when_the_connection_is(
+    site: Site, serve: ServeSite, window: OpenWindow
+) -> None:
     opened = window(serve(site))
     page = live(opened.open(f"/runs/{site.named['held']}"))
     page.get_by_label("Note").fill("half a sentence")
@@ -308,7 +317,7 @@ def test_a_note_in_the_making_is_not_lost_when_the_connection_is(site, serve, wi
 # ── hostile ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_hostile_outputs_are_text(empty, serve, window):
+def test_hostile_outputs_are_text(empty: Site, serve: ServeSite, window: OpenWindow) -> None:
     flow = document(
         step("first-step", title=HOSTILE.replace("\x00", "").replace("\x1b", ""), requireConfirmation=True),
         identifier="hostile",
@@ -332,7 +341,7 @@ def test_hostile_outputs_are_text(empty, serve, window):
     assert shown.evaluate("(element) => getComputedStyle(element).unicodeBidi") == "plaintext"
 
 
-def test_a_huge_output_is_folded_and_there_in_full(empty, serve, window):
+def test_a_huge_output_is_folded_and_there_in_full(empty: Site, serve: ServeSite, window: OpenWindow) -> None:
     flow = build(document(step("first-step", requireConfirmation=True), identifier="huge"))
     run = empty.runs.start(flow, {}, {})
     text = "".join(f"{number:07d} {'x' * 92}\n" for number in range(10_000))
@@ -349,7 +358,7 @@ def test_a_huge_output_is_folded_and_there_in_full(empty, serve, window):
     assert width(page) <= 1280
 
 
-def test_text_from_right_to_left_stays_in_its_place(empty, serve, window):
+def test_text_from_right_to_left_stays_in_its_place(empty: Site, serve: ServeSite, window: OpenWindow) -> None:
     words = "\u05e9\u05dc\u05d5\u05dd \u05e2\u05d5\u05dc\u05dd"
     flow = build(document(step("first-step", title=words, requireConfirmation=True), name=words, identifier="rtl"))
     run = empty.runs.start(flow, {}, {}, by=words)

@@ -4,9 +4,10 @@ import re
 
 import pytest
 
-from console.sites import token
+from console.sites import OpenConsole, Site, token
 from support.make import document, step, write
 from workflowlookup.language.building import build
+from workflowlookup.runs.run import Run
 from workflowlookup.runs.server_calls import CallFailure
 
 CALL = {"server": "github", "tool": "create_issue", "arguments": {"title": "{{title}}"}, "saveAs": "issue"}
@@ -20,7 +21,7 @@ FLOW = document(
 
 
 @pytest.fixture
-def asked(empty):
+def asked(empty: Site) -> Run:
     """A run that asks a person before it calls."""
     write(empty.library, FLOW)
     run = empty.runs.start(build(FLOW), {"title": "<b>Broken</b>"}, {})
@@ -31,7 +32,7 @@ def now(page):
     return re.sub(r"<[^>]+>|\s+", " ", page[page.index('id="now"') : page.index("What happened")])
 
 
-def test_a_person_is_shown_what_will_be_called_with_what(empty, visit, asked):
+def test_a_person_is_shown_what_will_be_called_with_what(empty: Site, visit: OpenConsole, asked: Run) -> None:
     page = visit(empty).get(f"/runs/{asked.id}").text
 
     assert "May it be called?" in page
@@ -41,7 +42,7 @@ def test_a_person_is_shown_what_will_be_called_with_what(empty, visit, asked):
     assert "before the server makes the call" in page
 
 
-def test_a_call_is_followed_from_the_queue_to_its_end(empty, visit, asked):
+def test_a_call_is_followed_from_the_queue_to_its_end(empty: Site, visit: OpenConsole, asked: Run) -> None:
     client, runs = visit(empty), empty.runs
     page = client.get(f"/runs/{asked.id}").text
     fields = {"token": token(page), "step": "file", "question": asked.question_id, "note": ""}
@@ -69,7 +70,7 @@ def test_a_call_is_followed_from_the_queue_to_its_end(empty, visit, asked):
     assert f'id="run-{asked.id}"' not in client.get("/runs?state=work").text
 
 
-def test_a_call_that_fails_and_one_that_was_left_running_are_told(empty, visit, asked):
+def test_a_call_that_fails_and_one_that_was_left_running_are_told(empty: Site, visit: OpenConsole, asked: Run) -> None:
     runs = empty.runs
     runs.confirm(asked.id, "file", how="console")
     runs.begin_call(asked.id, "file")
@@ -88,7 +89,7 @@ def test_a_call_that_fails_and_one_that_was_left_running_are_told(empty, visit, 
     assert "no route to &lt;host&gt;" in page
 
 
-def test_workflows_are_tools_and_their_providers_are_shown(empty, visit):
+def test_workflows_are_tools_and_their_providers_are_shown(empty: Site, visit: OpenConsole) -> None:
     write(empty.library, FLOW)
     page = visit(empty).get("/tools").text
 

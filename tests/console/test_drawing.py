@@ -42,12 +42,12 @@ from workflowlookup.store.journal import now
     ],
     ids=["markup", "white space", "escape", "override", "isolate", "invisible", "others", "right to left", "tags"],
 )
-def test_what_hides_is_marked(text, shown):
+def test_what_hides_is_marked(text: str, shown: str) -> None:
     assert str(seen(text)) == shown
 
 
 @given(st.text())
-def test_any_text_becomes_text_and_marks_of_ours(text):
+def test_any_text_becomes_text_and_marks_of_ours(text: str) -> None:
     shown = str(seen(text))
 
     assert not re.search("[\x00-\x08\x0b-\x1f\u202a-\u202e\u2066-\u2069]", shown)
@@ -55,7 +55,7 @@ def test_any_text_becomes_text_and_marks_of_ours(text):
     shown.encode()
 
 
-def test_words_about_times_and_numbers():
+def test_words_about_times_and_numbers() -> None:
     assert [ago(now() - time) for time in (0, 61_000, 7_200_000, 172_800_000)] == [
         "just now",
         "1 min ago",
@@ -67,7 +67,7 @@ def test_words_about_times_and_numbers():
     assert one_line("a\n b" * 100, 10) == "a ba ba ba…"
 
 
-def test_every_kind_of_event_has_words():
+def test_every_kind_of_event_has_words() -> None:
     flow = build(
         document(
             step("plan", validationCriteria=[{"type": "length", "min": 3, "message": "Short."}]),
@@ -129,7 +129,7 @@ def test_every_kind_of_event_has_words():
     assert list(entries(draft.run, records, Budget(), after=20)) == told[20:]
 
 
-def test_a_fragment_leads_to_its_steps_and_says_more():
+def test_a_fragment_leads_to_its_steps_and_says_more() -> None:
     graph = draw(build(document(step("one"), loop("again", [step("in<ner")], type="for", count=2), name='A & "B"')))
     drawn = as_fragment(graph, "why", {"one": ["took 3 s", "x" * 500], "again": ["left"]})
     root = ET.fromstring(drawn)
@@ -140,7 +140,7 @@ def test_a_fragment_leads_to_its_steps_and_says_more():
     assert next(text.text for text in root.iter("text") if "more" in text.attrib["class"]) == "took 3 s"
 
 
-def test_what_a_flow_draws_is_coloured_and_takes_no_size_from_other_parts_of_the_console():
+def test_what_a_flow_draws_is_coloured_and_takes_no_size_from_other_parts_of_the_console() -> None:
     """In a page a rule for a bar of a plot would stretch a mark of that name, and one without a fill would be black."""
     call = {"id": "call", "title": "Call", "call": {"server": "a", "tool": "b"}}
     body = loop("again", [step("in")], type="for", count=2)
@@ -158,7 +158,7 @@ def test_what_a_flow_draws_is_coloured_and_takes_no_size_from_other_parts_of_the
 
 
 @given(st.lists(st.integers(0, 10**9), max_size=5), st.integers(0, 10**10))
-def test_bars_are_drawings(sizes, whole):
+def test_bars_are_drawings(sizes: list[int], whole: int) -> None:
     root = ET.fromstring(plots.bar([(size, "completed") for size in sizes], whole, '<"&>'))
 
     assert root.attrib["aria-label"] == '<"&>'
@@ -166,7 +166,7 @@ def test_bars_are_drawings(sizes, whole):
 
 
 @given(st.lists(st.integers(0, 10**12), max_size=6))
-def test_times_stay_on_their_scale_in_order(times):
+def test_times_stay_on_their_scale_in_order(times: list[int]) -> None:
     scale = plots.Scale(times)
     places = [scale.place(time) for time in sorted(times)]
 
@@ -176,13 +176,13 @@ def test_times_stay_on_their_scale_in_order(times):
     ET.fromstring(scale.axis())
 
 
-def test_a_label_turns_no_text_around():
+def test_a_label_turns_no_text_around() -> None:
     drawn = str(plots.bar([(1, "completed")], 1, "Runs of \u202eexe\u2066\x1b"))
 
     assert 'aria-label="Runs of \ufffdexe\ufffd\ufffd"' in drawn
 
 
-def test_days_without_runs_have_a_ground():
+def test_days_without_runs_have_a_ground() -> None:
     root = ET.fromstring(plots.columns([[(2, "completed"), (1, "failed")], [(0, "completed")]], "days"))
 
     assert [mark.attrib["class"] for mark in root] == ["completed", "failed", "ground"]

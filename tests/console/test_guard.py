@@ -5,7 +5,8 @@ import re
 import pytest
 from starlette.testclient import TestClient
 
-from console.sites import session_of, token
+from console.sites import OpenConsole, Site, session_of, token
+from support.types import JsonObject
 from workflowlookup.app import make_services
 from workflowlookup.console.local import Local
 from workflowlookup.console.request import form_token
@@ -17,7 +18,7 @@ ACTIONS = ["confirm", "deny", "cancel", "again"]
 
 @pytest.mark.parametrize("viewer", ["nobody", "nothing"])
 @pytest.mark.parametrize("path", ALL)
-def test_nobody_sees_anything_without_being_known(furnished, visit, viewer, path):
+def test_nobody_sees_anything_without_being_known(furnished: Site, visit: OpenConsole, viewer: str, path: str) -> None:
     answer = visit(furnished, viewer).get(path)
 
     assert answer.status_code == 401
@@ -30,7 +31,7 @@ def test_nobody_sees_anything_without_being_known(furnished, visit, viewer, path
     ["", "/live?after=0", "/outputs/5", "/journal.jsonl", "/report.md"],
     ids=["page", "news", "output", "journal", "report"],
 )
-def test_what_a_viewer_may_not_see_does_not_exist(furnished, visit, path):
+def test_what_a_viewer_may_not_see_does_not_exist(furnished: Site, visit: OpenConsole, path: str) -> None:
     client = visit(furnished, "stranger")
     hidden, missing = (client.get(f"/runs/{run}{path}") for run in (furnished.named["held"], "no-such-run"))
 
@@ -38,7 +39,7 @@ def test_what_a_viewer_may_not_see_does_not_exist(furnished, visit, path):
     assert hidden.text == missing.text
 
 
-def test_lists_of_a_viewer_are_without_what_they_may_not_see(furnished, visit):
+def test_lists_of_a_viewer_are_without_what_they_may_not_see(furnished: Site, visit: OpenConsole) -> None:
     client = visit(furnished, "stranger")
 
     assert '<li id="run-' not in client.get("/runs").text
@@ -61,7 +62,7 @@ def run_for(site, action):
 
 
 @pytest.mark.parametrize("action", ACTIONS)
-def test_a_reader_changes_nothing(furnished, visit, action):
+def test_a_reader_changes_nothing(furnished: Site, visit: OpenConsole, action: str) -> None:
     client, run_id = visit(furnished, "reader"), run_for(furnished, action)
     fields = {"token": form_token(session_of("reader"), "reader"), "step": "publish", "new": "0" * 12}
     before = furnished.runs.get(run_id)
@@ -73,7 +74,7 @@ def test_a_reader_changes_nothing(furnished, visit, action):
 
 
 @pytest.mark.parametrize(("viewer", "action"), [("judge", "cancel"), ("judge", "again"), ("runner", "confirm")])
-def test_each_action_needs_its_own_scope(furnished, visit, viewer, action):
+def test_each_action_needs_its_own_scope(furnished: Site, visit: OpenConsole, viewer: str, action: str) -> None:
     client, run_id = visit(furnished, viewer), run_for(furnished, action)
     fields = {"token": form_token(session_of(viewer), viewer), "step": "publish", "new": "0" * 12}
 
@@ -81,7 +82,9 @@ def test_each_action_needs_its_own_scope(furnished, visit, viewer, action):
 
 
 @pytest.mark.parametrize("action", ACTIONS)
-def test_nothing_is_done_to_a_run_that_is_not_there_for_the_viewer(furnished, visit, action):
+def test_nothing_is_done_to_a_run_that_is_not_there_for_the_viewer(
+    furnished: Site, visit: OpenConsole, action: str
+) -> None:
     fields = {"token": form_token(session_of("stranger"), "stranger")}
     client = visit(furnished, "stranger")
 
@@ -104,7 +107,9 @@ def test_nothing_is_done_to_a_run_that_is_not_there_for_the_viewer(furnished, vi
         pytest.param({}, 303, id="ours"),
     ],
 )
-def test_forms_are_taken_from_our_own_pages_only(site, visit, headers, status):
+def test_forms_are_taken_from_our_own_pages_only(
+    site: Site, visit: OpenConsole, headers: JsonObject, status: int
+) -> None:
     client, run_id = visit(site), site.named["fresh"]
     fields = {"token": token(client.get(f"/runs/{run_id}").text)}
     for name in headers:
@@ -124,7 +129,7 @@ def test_forms_are_taken_from_our_own_pages_only(site, visit, headers, status):
         pytest.param(form_token("another session", "mira"), id="of another session"),
     ],
 )
-def test_a_form_belongs_to_one_visit(furnished, visit, made):
+def test_a_form_belongs_to_one_visit(furnished: Site, visit: OpenConsole, made: str) -> None:
     client, run_id = visit(furnished), furnished.named["fresh"]
 
     assert client.post(f"/runs/{run_id}/cancel", data={"token": made}).status_code == 403
@@ -142,7 +147,7 @@ def test_a_form_belongs_to_one_visit(furnished, visit, made):
         pytest.param("token=1", "multipart/form-data; boundary=x", 415, id="in parts"),
     ],
 )
-def test_odd_bodies_are_refused(furnished, visit, body, kind, status):
+def test_odd_bodies_are_refused(furnished: Site, visit: OpenConsole, body: str | bytes, kind: str, status: int) -> None:
     answer = visit(furnished).post(
         f"/runs/{furnished.named['fresh']}/cancel", content=body, headers={"content-type": kind}
     )
@@ -172,7 +177,7 @@ def test_odd_bodies_are_refused(furnished, visit, body, kind, status):
         "/library/release/%3Cscript%3E",
     ],
 )
-def test_nothing_else_can_be_reached(furnished, visit, path):
+def test_nothing_else_can_be_reached(furnished: Site, visit: OpenConsole, path: str) -> None:
     answer = visit(furnished).get(path.format(**furnished.named))
 
     assert answer.status_code == 404
@@ -181,16 +186,18 @@ def test_nothing_else_can_be_reached(furnished, visit, path):
 
 
 @pytest.mark.parametrize("path", ["/runs", "/library", "/health", "/nowhere"])
-def test_pages_take_no_forms(furnished, visit, path):
+def test_pages_take_no_forms(furnished: Site, visit: OpenConsole, path: str) -> None:
     assert visit(furnished).post(path, data={}).status_code == 405
 
 
-def test_actions_cannot_be_reached_by_a_link(furnished, visit):
+def test_actions_cannot_be_reached_by_a_link(furnished: Site, visit: OpenConsole) -> None:
     assert visit(furnished).get(f"/runs/{furnished.named['fresh']}/cancel").status_code in (404, 405)
     assert furnished.runs.get(furnished.named["fresh"]).state == "waiting"
 
 
-def test_a_fault_of_ours_is_told_without_particulars(furnished, visit, monkeypatch):
+def test_a_fault_of_ours_is_told_without_particulars(
+    furnished: Site, visit: OpenConsole, monkeypatch: pytest.MonkeyPatch
+) -> None:
     client = visit(furnished)
     monkeypatch.setattr(type(client.console.runs), "summaries", lambda *_: 1 / 0)
     answer = client.get("/runs")
@@ -204,17 +211,17 @@ def test_a_fault_of_ours_is_told_without_particulars(furnished, visit, monkeypat
 
 
 @pytest.fixture
-def local(furnished):
+def local(furnished: Site) -> Local:
     return Local(make_services(furnished.settings), person="mira", port=8000)
 
 
 @pytest.fixture
-def browser(local):
+def browser(local: Local):
     with TestClient(local.app, base_url="http://127.0.0.1:8000", follow_redirects=False) as client:
         yield client
 
 
-def test_the_key_opens_the_console_once(local, browser):
+def test_the_key_opens_the_console_once(local: Local, browser) -> None:
     way_in = local.way_in
     assert browser.get("/runs").status_code == 401
     assert browser.get("/enter?key=guessed").status_code == 303
@@ -235,14 +242,14 @@ def test_the_key_opens_the_console_once(local, browser):
 @pytest.mark.parametrize(
     "host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:8000", "", "[", "0"]
 )
-def test_another_name_for_this_machine_is_not_answered(local, browser, host):
+def test_another_name_for_this_machine_is_not_answered(local: Local, browser, host: str) -> None:
     browser.get(local.way_in)
 
     assert browser.get("/runs", headers={"host": host}).status_code == 403
 
 
 @pytest.mark.parametrize("host", ["localhost:8000", "127.0.0.1", "[::1]:8000", "LOCALHOST"])
-def test_its_own_names_are_answered(local, browser, host):
+def test_its_own_names_are_answered(local: Local, browser, host: str) -> None:
     browser.get(local.way_in)
 
     assert browser.get("/tools", headers={"host": host}).status_code == 200

@@ -2,9 +2,12 @@
 
 import http.server
 import threading
+from collections.abc import Iterator
+from pathlib import Path
 
 import httpx2
 import pytest
+from playwright.sync_api import Browser
 
 from support.web import WebServer, modern, routing
 from workflowlookup.store.sqlite import SqliteJournal
@@ -39,17 +42,17 @@ ASK = """async ({url, token, message, headers}) => {
 
 
 @pytest.fixture(scope="module")
-def pages():
+def pages() -> Iterator[str]:
     """A web site of somebody else; the address of its page."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self):
+        def do_GET(self) -> None:
             self.send_response(200)
             self.send_header("Content-Type", "text/html")
             self.end_headers()
             self.wfile.write(b"<!doctype html><title>A page</title>")
 
-        def log_message(self, *_):
+        def log_message(self, *_) -> None:
             pass
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
@@ -62,14 +65,14 @@ def pages():
 
 
 @pytest.fixture
-def serve(tmp_path):
+def serve(tmp_path: Path):
     """Starts a server that has a token, and allows these origins."""
     tokens = Tokens(SqliteJournal(str(tmp_path / "runs.sqlite")))
     secret = tokens.create("page", ["read"], ["*"], seconds=600)[0]
     tokens.close()
     servers = []
 
-    def start(*flags):
+    def start(*flags) -> tuple[WebServer, str]:
         servers.append(WebServer(tmp_path, "--journal", str(tmp_path / "runs.sqlite"), *flags))
         return servers[-1], secret
 
@@ -89,7 +92,7 @@ def ask_from(chromium, pages, server, secret):
     return answers
 
 
-def test_a_page_that_is_allowed_uses_mcp_in_both_eras(chromium, pages, serve):
+def test_a_page_that_is_allowed_uses_mcp_in_both_eras(chromium: Browser, pages: str, serve) -> None:
     server, secret = serve("--allowed-origins", pages)
 
     answers = ask_from(chromium, pages, server, secret)
@@ -103,18 +106,18 @@ def test_a_page_that_is_allowed_uses_mcp_in_both_eras(chromium, pages, serve):
     assert answers["ended"] == 200
 
 
-def test_no_other_page_does(chromium, pages, serve):
+def test_no_other_page_does(chromium: Browser, pages: str, serve) -> None:
     server, secret = serve("--allowed-origins", "https://tools.example")
 
     assert "Failed to fetch" in ask_from(chromium, pages, server, secret)["problem"]
 
 
-def preflight(server, origin, path="/mcp", **headers):
+def preflight(server, origin, path: str = "/mcp", **headers):
     asked = {"origin": origin, "access-control-request-method": "POST", **headers}
     return httpx2.options(server.base + path, headers=asked)
 
 
-def test_the_answers_name_the_one_origin_and_no_credentials(serve):
+def test_the_answers_name_the_one_origin_and_no_credentials(serve) -> None:
     server, secret = serve("--allowed-origins", "https://tools.example,https://other.example")
     mine = {"origin": "https://tools.example", "authorization": f"Bearer {secret}"}
 
@@ -137,7 +140,7 @@ def test_the_answers_name_the_one_origin_and_no_credentials(serve):
     assert answer.headers["access-control-allow-origin"] == "https://tools.example"
 
 
-def test_pages_of_the_console_and_other_origins_have_none_of_it(serve):
+def test_pages_of_the_console_and_other_origins_have_none_of_it(serve) -> None:
     server, _ = serve("--allowed-origins", "https://tools.example")
 
     answers = [

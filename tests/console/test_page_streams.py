@@ -5,8 +5,9 @@ import json
 
 import pytest
 
-from console.sites import VIEWERS
+from console.sites import VIEWERS, OpenConsole, Site
 from support.make import document, step
+from support.types import Json
 from workflowlookup.console.request import Refused
 from workflowlookup.console.run_pages import events
 from workflowlookup.console.streams import BEAT, RETRY, Streams
@@ -22,14 +23,14 @@ async def told(stream):
         return await anext(stream)
 
 
-def ids(message: bytes):
+def ids(message: bytes) -> Json:
     assert message.startswith(b"event: changed\ndata: ")
     return json.loads(message.split(b"data: ")[1])
 
 
 @pytest.mark.parametrize("is_other", [False, True], ids=["this process", "another process"])
-def test_a_change_is_told_by_its_id(empty, is_other):
-    async def follow():
+def test_a_change_is_told_by_its_id(empty: Site, is_other: bool) -> None:
+    async def follow() -> None:
         console = empty.console(pause=0.05)
         stream = console.streams.follow(console.backends.of(VIEWERS["mira"]))
         assert await told(stream) == RETRY
@@ -42,8 +43,8 @@ def test_a_change_is_told_by_its_id(empty, is_other):
     asyncio.run(follow())
 
 
-def test_nothing_is_looked_for_while_nobody_listens(empty):
-    async def follow():
+def test_nothing_is_looked_for_while_nobody_listens(empty: Site) -> None:
+    async def follow() -> None:
         console = empty.console(pause=0.01)
         looks = []
         console.runs.watch = lambda listener: looks.append(listener) or 1 / 0
@@ -67,8 +68,8 @@ def test_nothing_is_looked_for_while_nobody_listens(empty):
     asyncio.run(follow())
 
 
-def test_a_stream_beats_while_nothing_happens_and_ends_when_the_server_does(empty):
-    async def follow():
+def test_a_stream_beats_while_nothing_happens_and_ends_when_the_server_does(empty: Site) -> None:
+    async def follow() -> None:
         streams = Streams(beat=0.02)
         stream = streams.follow(empty.console().backends.of(VIEWERS["mira"]))
         assert [await told(stream) for _ in range(3)] == [RETRY, BEAT, BEAT]
@@ -80,10 +81,10 @@ def test_a_stream_beats_while_nothing_happens_and_ends_when_the_server_does(empt
     asyncio.run(follow())
 
 
-def test_a_run_past_its_deadline_fails_while_it_is_watched(empty):
+def test_a_run_past_its_deadline_fails_while_it_is_watched(empty: Site) -> None:
     flow = build(document(step("one-step"), deadlineSeconds=0.2))
 
-    async def follow():
+    async def follow() -> None:
         console = empty.console(pause=0.03)
         run = empty.runs.start(flow, {}, {})
         stream = console.streams.follow(console.backends.of(VIEWERS["mira"]))
@@ -96,8 +97,8 @@ def test_a_run_past_its_deadline_fails_while_it_is_watched(empty):
     asyncio.run(follow())
 
 
-def test_a_journal_that_cannot_be_followed_is_tried_again(empty, caplog):
-    async def follow():
+def test_a_journal_that_cannot_be_followed_is_tried_again(empty: Site, caplog: pytest.LogCaptureFixture) -> None:
+    async def follow() -> None:
         console = empty.console(pause=0.05)
         place, console.runs.journal.path = console.runs.journal.path, "/proc/no/such/place"
         stream = console.streams.follow(console.backends.of(VIEWERS["mira"]))
@@ -129,8 +130,8 @@ async def open_stream(console, viewer: str, **query: str):
     return response.body_iterator
 
 
-def test_each_viewer_hears_of_what_they_may_see_and_of_the_run_that_they_watch(site):
-    async def follow():
+def test_each_viewer_hears_of_what_they_may_see_and_of_the_run_that_they_watch(site: Site) -> None:
+    async def follow() -> None:
         console = site.console(pause=0.05)
         watched = site.named["held"]
         mira, stranger = [await open_stream(console, viewer) for viewer in ("mira", "stranger")]
@@ -154,7 +155,7 @@ def test_each_viewer_hears_of_what_they_may_see_and_of_the_run_that_they_watch(s
     asyncio.run(follow())
 
 
-def test_there_are_only_so_many_streams(furnished, visit):
+def test_there_are_only_so_many_streams(furnished: Site, visit: OpenConsole) -> None:
     client = visit(furnished, listeners=Shares(0))
     answer = client.get("/events")
 
@@ -162,8 +163,8 @@ def test_there_are_only_so_many_streams(furnished, visit):
     assert client.head("/events").status_code == 429
 
 
-def test_one_viewer_with_many_pages_does_not_keep_the_others_from_theirs(site):
-    async def follow():
+def test_one_viewer_with_many_pages_does_not_keep_the_others_from_theirs(site: Site) -> None:
+    async def follow() -> None:
         listeners = Shares(40)
         console = site.console(listeners=listeners, pause=0.05)
         streams = [await open_stream(console, "mira") for _ in range(listeners.per_caller)]
@@ -180,7 +181,7 @@ def test_one_viewer_with_many_pages_does_not_keep_the_others_from_theirs(site):
     asyncio.run(follow())
 
 
-def test_looking_at_the_head_of_a_stream_opens_none(furnished, visit):
+def test_looking_at_the_head_of_a_stream_opens_none(furnished: Site, visit: OpenConsole) -> None:
     client = visit(furnished)
 
     assert client.head("/events").headers["content-type"].startswith("text/event-stream")

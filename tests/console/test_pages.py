@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from console.sites import OpenConsole, Site
 from support.make import document, loop, step, write
 from workflowlookup.language.building import build
 from workflowlookup.runs.run import fold
@@ -14,7 +15,7 @@ FIGURES = ["/statistics", "/statistics/release", "/statistics?since=7d", "/tools
 
 
 @pytest.mark.parametrize("path", PLACES + FIGURES)
-def test_every_page_is_there_and_guarded(furnished, visit, path):
+def test_every_page_is_there_and_guarded(furnished: Site, visit: OpenConsole, path: str) -> None:
     answer = visit(furnished).get(path)
 
     assert answer.status_code == 200
@@ -28,13 +29,13 @@ def test_every_page_is_there_and_guarded(furnished, visit, path):
     assert not re.search(r"<script(?! src=\"/static/)|<style|\sstyle=|\son[a-z]+=|https?://", answer.text)
 
 
-def test_the_front_leads_to_runs_or_to_the_library(furnished, empty, visit):
+def test_the_front_leads_to_runs_or_to_the_library(furnished: Site, empty: Site, visit: OpenConsole) -> None:
     assert visit(furnished).get("/").headers["location"] == "/runs"
     assert visit(empty).get("/").headers["location"] == "/library"
     assert visit(furnished, "stranger").get("/").headers["location"] == "/library"
 
 
-def test_an_empty_house_says_so(empty, visit):
+def test_an_empty_house_says_so(empty: Site, visit: OpenConsole) -> None:
     client = visit(empty)
 
     assert "There are no runs yet." in client.get("/runs").text
@@ -60,11 +61,13 @@ def names(page):
         ("?q=%00nothing%20of%20this", []),
     ],
 )
-def test_the_library_is_searched_by_words_and_category(furnished, visit, query, found):
+def test_the_library_is_searched_by_words_and_category(
+    furnished: Site, visit: OpenConsole, query: str, found: list[str]
+) -> None:
     assert names(visit(furnished).get(f"/library{query}").text) == found
 
 
-def test_the_library_tells_problems_and_what_is_shadowed(furnished, visit):
+def test_the_library_tells_problems_and_what_is_shadowed(furnished: Site, visit: OpenConsole) -> None:
     page = visit(furnished).get("/library").text
 
     assert "Missing required property &#39;description&#39;" in page
@@ -72,7 +75,7 @@ def test_the_library_tells_problems_and_what_is_shadowed(furnished, visit):
     assert "hidden by <bdi>directories:" in page
 
 
-def test_only_those_who_look_after_the_library_see_where_its_files_are(furnished, visit):
+def test_only_those_who_look_after_the_library_see_where_its_files_are(furnished: Site, visit: OpenConsole) -> None:
     client = visit(furnished, "reader")
     pages = [client.get(path).text for path in ("/library", "/library/release", "/library/half-done")]
 
@@ -80,7 +83,7 @@ def test_only_those_who_look_after_the_library_see_where_its_files_are(furnished
     assert not any(str(furnished.library) in page for page in pages)
 
 
-def test_a_workflow_has_its_flow_its_steps_and_its_versions(furnished, visit):
+def test_a_workflow_has_its_flow_its_steps_and_its_versions(furnished: Site, visit: OpenConsole) -> None:
     page = visit(furnished).get("/library/release").text
 
     assert '<svg class="flow" role="group" aria-label="Flow of Release a version"' in page
@@ -91,7 +94,7 @@ def test_a_workflow_has_its_flow_its_steps_and_its_versions(furnished, visit):
     assert page.count('name="before"') == 2
 
 
-def test_two_versions_are_compared_either_way(furnished, visit):
+def test_two_versions_are_compared_either_way(furnished: Site, visit: OpenConsole) -> None:
     client = visit(furnished)
     page = client.get("/library/release/changes").text
     assert "Follow every link" in page
@@ -103,7 +106,7 @@ def test_two_versions_are_compared_either_way(furnished, visit):
     assert client.get("/library/release/changes?before=none-such").status_code == 404
 
 
-def test_a_workflow_that_left_the_library_lives_on_in_its_runs(site, visit):
+def test_a_workflow_that_left_the_library_lives_on_in_its_runs(site: Site, visit: OpenConsole) -> None:
     (site.library / "release.json").unlink()
     client = visit(site)
 
@@ -118,7 +121,7 @@ def ids(page):
     return re.findall(r'<li id="run-([^"]+)"', page)
 
 
-def test_runs_are_filtered_by_state_workflow_and_time(furnished, visit):
+def test_runs_are_filtered_by_state_workflow_and_time(furnished: Site, visit: OpenConsole) -> None:
     client = visit(furnished)
     named = furnished.named
 
@@ -130,7 +133,7 @@ def test_runs_are_filtered_by_state_workflow_and_time(furnished, visit):
     assert [client.get(path).status_code for path in ("/runs?state=odd", "/runs?since=odd")] == [400, 400]
 
 
-def test_runs_come_in_pages_that_do_not_overlap(empty, visit):
+def test_runs_come_in_pages_that_do_not_overlap(empty: Site, visit: OpenConsole) -> None:
     flow = build(document(step("only-step"), identifier="many"))
     started = [empty.runs.start(flow, {}, {}).id for _ in range(120)]
     client, seen, path = visit(empty), [], "/runs"
@@ -145,7 +148,7 @@ def test_runs_come_in_pages_that_do_not_overlap(empty, visit):
     assert client.get("/runs?after=nonsense").status_code == 200
 
 
-def test_a_run_has_its_story_its_way_and_what_it_waits_for(furnished, visit):
+def test_a_run_has_its_story_its_way_and_what_it_waits_for(furnished: Site, visit: OpenConsole) -> None:
     page = visit(furnished).get(f"/runs/{furnished.named['exhausted']}").text
 
     assert "Take it as it is?" in page
@@ -157,7 +160,7 @@ def test_a_run_has_its_story_its_way_and_what_it_waits_for(furnished, visit):
     assert "isBreaking is not set" in page
 
 
-def test_a_run_that_was_denied_tells_who_said_what(furnished, visit):
+def test_a_run_that_was_denied_tells_who_said_what(furnished: Site, visit: OpenConsole) -> None:
     page = visit(furnished).get(f"/runs/{furnished.named['denied']}").text
 
     assert "Not on a Friday. Move the tag to Monday&#39;s commit." in page
@@ -165,7 +168,7 @@ def test_a_run_that_was_denied_tells_who_said_what(furnished, visit):
     assert "Not confirmed" in page
 
 
-def test_what_is_new_in_a_run_is_told_once(furnished, visit):
+def test_what_is_new_in_a_run_is_told_once(furnished: Site, visit: OpenConsole) -> None:
     client, run = visit(furnished), furnished.runs.get(furnished.named["held"])
     whole = client.get(f"/runs/{run.id}/live?after=0").text
     last = client.get(f"/runs/{run.id}/live?after={run.sequence - 1}").text
@@ -176,7 +179,7 @@ def test_what_is_new_in_a_run_is_told_once(furnished, visit):
     assert client.get(f"/runs/{run.id}/live?after={run.sequence}").status_code == 204
 
 
-def test_a_long_story_begins_late_unless_all_of_it_is_wanted(empty, visit):
+def test_a_long_story_begins_late_unless_all_of_it_is_wanted(empty: Site, visit: OpenConsole) -> None:
     flow = build(
         document(step("only-step", validationCriteria=[{"type": "contains", "value": "x", "message": "No x."}]))
     )
@@ -190,7 +193,7 @@ def test_a_long_story_begins_late_unless_all_of_it_is_wanted(empty, visit):
     assert len(re.findall(r'<li id="e\d+"', client.get(f"/runs/{run.id}?events=all").text)) == 402
 
 
-def test_a_run_can_be_taken_away_as_journal_and_as_report(furnished, visit):
+def test_a_run_can_be_taken_away_as_journal_and_as_report(furnished: Site, visit: OpenConsole) -> None:
     client, run_id = visit(furnished), furnished.named["held"]
     journal = client.get(f"/runs/{run_id}/journal.jsonl")
     report = client.get(f"/runs/{run_id}/report.md")
@@ -204,7 +207,7 @@ def test_a_run_can_be_taken_away_as_journal_and_as_report(furnished, visit):
         assert answer.headers["content-security-policy"] == "default-src 'none'; sandbox"
 
 
-def test_an_output_is_plain_text_that_nothing_runs(site, visit):
+def test_an_output_is_plain_text_that_nothing_runs(site: Site, visit: OpenConsole) -> None:
     hostile = "<script>alert(1)</script>\u202egnp.exe\x00"
     run = site.runs.get(site.named["fresh"])
     site.runs.submit(run.id, "changes", hostile, {})
@@ -228,7 +231,7 @@ def test_an_output_is_plain_text_that_nothing_runs(site, visit):
 # ── figures, tools, health ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_figures_of_two_versions_stand_side_by_side(furnished, visit):
+def test_the_figures_of_two_versions_stand_side_by_side(furnished: Site, visit: OpenConsole) -> None:
     page = visit(furnished).get("/statistics/release").text
 
     assert page.count('<span class="version"><bdi>1.1.0</bdi></span>') == page.count(
@@ -240,7 +243,7 @@ def test_the_figures_of_two_versions_stand_side_by_side(furnished, visit):
     assert re.search(r'aria-label="Publish: usually [^"]+, nine in ten within [^"]+"', page)
 
 
-def test_one_version_stands_alone_when_that_is_wanted(furnished, visit):
+def test_one_version_stands_alone_when_that_is_wanted(furnished: Site, visit: OpenConsole) -> None:
     client = visit(furnished)
 
     assert '<span class="version">' not in client.get("/statistics/release?version=1.0.0&beside=").text
@@ -248,14 +251,14 @@ def test_one_version_stands_alone_when_that_is_wanted(furnished, visit):
     assert client.get("/statistics?since=odd").status_code == 400
 
 
-def test_the_tools_and_their_providers_are_listed(furnished, visit):
+def test_the_tools_and_their_providers_are_listed(furnished: Site, visit: OpenConsole) -> None:
     page = visit(furnished).get("/tools").text
 
     assert "<code>workflow_submit</code>" in page
     assert "It did not answer within 5 s." in page
 
 
-def test_health_tells_what_is_wrong_to_those_who_can_mend_it(furnished, visit):
+def test_health_tells_what_is_wrong_to_those_who_can_mend_it(furnished: Site, visit: OpenConsole) -> None:
     page = visit(furnished).get("/health").text
 
     assert "Something needs a look" in page
@@ -265,7 +268,7 @@ def test_health_tells_what_is_wrong_to_those_who_can_mend_it(furnished, visit):
     assert 'href="/health"' not in visit(furnished, "reader").get("/runs").text
 
 
-def test_a_journal_that_cannot_be_read_is_told_without_its_place(empty, visit):
+def test_a_journal_that_cannot_be_read_is_told_without_its_place(empty: Site, visit: OpenConsole) -> None:
     write(empty.library, document(step("one-step")))
     client = visit(empty)
     client.console.runs.journal.path = "/proc/no/such/place"
@@ -280,7 +283,7 @@ def test_a_journal_that_cannot_be_read_is_told_without_its_place(empty, visit):
 # ── what pages load ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_pages_load_only_what_is_here_and_browsers_may_keep_it(furnished, visit):
+def test_pages_load_only_what_is_here_and_browsers_may_keep_it(furnished: Site, visit: OpenConsole) -> None:
     client = visit(furnished)
     page = client.get("/runs").text
     loaded = re.findall(r'(?:src|href)="(/static/[^"]+)"', page)
@@ -293,7 +296,7 @@ def test_pages_load_only_what_is_here_and_browsers_may_keep_it(furnished, visit)
     assert client.get("/static/console.css").headers["cache-control"] == "no-cache"
 
 
-def test_a_run_that_waits_for_variables_says_which(empty, visit):
+def test_a_run_that_waits_for_variables_says_which(empty: Site, visit: OpenConsole) -> None:
     content = document(loop("each", [step("look-at")], type="forEach", items="files"), identifier="each-file")
     run = empty.runs.start(build(content), {}, {})
 
@@ -304,7 +307,7 @@ def test_a_run_that_waits_for_variables_says_which(empty, visit):
     assert "Variables are asked for" in page
 
 
-def test_a_run_that_was_imported_says_from_where(empty, visit):
+def test_a_run_that_was_imported_says_from_where(empty: Site, visit: OpenConsole) -> None:
     run = empty.runs.start(build(document(step("one"))), {}, {})
     records = empty.runs.history(run.id)
     empty.runs.delete(run.id)

@@ -4,8 +4,9 @@ import re
 
 import pytest
 
-from console.sites import token
+from console.sites import OpenConsole, Site, token
 from support.make import FORM, document, step
+from support.types import JsonObject
 from workflowlookup.language.building import build
 
 BEFORE = {"when": "before", "question": "May <b>{{what}}</b> be deployed?", "answers": FORM}
@@ -15,12 +16,12 @@ def begun(site, *steps, **context):
     return site.runs.start(build(document(*steps)), {}, context)
 
 
-def form(page, **fields):
+def form(page, **fields) -> JsonObject:
     hidden = dict(re.findall(r'<input type="hidden" name="(step|question)" value="([^"]*)"', page))
     return {"token": token(page), **hidden, **fields}
 
 
-def test_a_question_before_a_step_shows_what_is_to_be_done_and_asks_for_values(empty, visit):
+def test_a_question_before_a_step_shows_what_is_to_be_done_and_asks_for_values(empty: Site, visit: OpenConsole) -> None:
     run = begun(empty, step("deploy", prompt="Deploy <i>{{what}}</i>.", requireConfirmation=BEFORE), what="v2")
 
     page = visit(empty).get(f"/runs/{run.id}").text
@@ -32,7 +33,7 @@ def test_a_question_before_a_step_shows_what_is_to_be_done_and_asks_for_values(e
     assert re.findall(r'name="(answer\.\w+)"', page) == ["answer.size", "answer.hours", "answer.urgent"]
 
 
-def test_values_enter_the_context_and_the_step_is_handed_out(empty, visit):
+def test_values_enter_the_context_and_the_step_is_handed_out(empty: Site, visit: OpenConsole) -> None:
     run = begun(empty, step("deploy", requireConfirmation=BEFORE))
     client = visit(empty)
     filled = {"answer.size": "large", "answer.hours": "3", "answer.urgent": "no"}
@@ -47,7 +48,7 @@ def test_values_enter_the_context_and_the_step_is_handed_out(empty, visit):
 
 
 @pytest.mark.parametrize("filled", [{}, {"answer.size": "huge"}, {"answer.size": "small", "answer.hours": "many"}])
-def test_values_that_do_not_fit_are_refused(empty, visit, filled):
+def test_values_that_do_not_fit_are_refused(empty: Site, visit: OpenConsole, filled: JsonObject) -> None:
     run = begun(empty, step("deploy", requireConfirmation=BEFORE))
     client = visit(empty)
 
@@ -57,7 +58,7 @@ def test_values_that_do_not_fit_are_refused(empty, visit, filled):
     assert empty.runs.get(run.id).waiting_for == "confirmation"
 
 
-def test_a_page_that_was_opened_before_a_form_was_closed_still_counts(empty, visit):
+def test_a_page_that_was_opened_before_a_form_was_closed_still_counts(empty: Site, visit: OpenConsole) -> None:
     run = begun(empty, step("deploy", requireConfirmation={"when": "before"}))
     client = visit(empty)
     page = client.get(f"/runs/{run.id}").text
@@ -67,7 +68,7 @@ def test_a_page_that_was_opened_before_a_form_was_closed_still_counts(empty, vis
     assert empty.runs.get(run.id).waiting_for == "output"
 
 
-def test_an_answer_without_the_question_that_was_shown_is_refused(empty, visit):
+def test_an_answer_without_the_question_that_was_shown_is_refused(empty: Site, visit: OpenConsole) -> None:
     run = begun(empty, step("deploy", requireConfirmation={"when": "before"}))
     client = visit(empty)
     fields = form(client.get(f"/runs/{run.id}").text)
@@ -77,7 +78,7 @@ def test_an_answer_without_the_question_that_was_shown_is_refused(empty, visit):
     assert empty.runs.get(run.id).waiting_for == "confirmation"
 
 
-def test_what_comes_with_the_output_is_on_the_page(empty, visit):
+def test_what_comes_with_the_output_is_on_the_page(empty: Site, visit: OpenConsole) -> None:
     run = begun(empty, step("deploy", requireConfirmation=True), step("then"))
     empty.runs.submit(run.id, "deploy", "done", {"approved": "<b>"})
 
@@ -87,7 +88,7 @@ def test_what_comes_with_the_output_is_on_the_page(empty, visit):
     assert re.search(r"It sets:.*approved.*&#34;&lt;b&gt;&#34;", asked, re.DOTALL)
 
 
-def test_the_values_that_decided_are_on_the_page_old_and_new(empty, visit):
+def test_the_values_that_decided_are_on_the_page_old_and_new(empty: Site, visit: OpenConsole) -> None:
     asks = {"var": "risk", "equals": "high"}
     run = begun(empty, step("deploy", requireConfirmation=asks), step("then"), risk="high")
     empty.runs.submit(run.id, "deploy", "done", {"risk": "low"})

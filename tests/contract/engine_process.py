@@ -26,7 +26,7 @@ class Process:
         with (self.directory / "log").open("a") as log:
             log.write(f"{what} {run_id} {os.getpid()}\n")
 
-    async def drive(self, run_id, slot):
+    async def drive(self, run_id, slot) -> None:
         del slot
         self.write("begin", run_id)
         failed = self.directory / f"{run_id}.failed"
@@ -37,7 +37,7 @@ class Process:
             await asyncio.sleep(0.01)
         self.write("end", run_id)
 
-    async def serve(self):
+    async def serve(self) -> None:
         loop = asyncio.get_running_loop()
         await self.engine.open()
         print(json.dumps("open"), flush=True)

@@ -6,11 +6,13 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from contract.journaling import URLS
+from support.types import Json
 from support.warm import Popen
 from workflowlookup.errors import StorageError
 from workflowlookup.execution.engine import Limits, engine_of
@@ -24,7 +26,7 @@ TAKEN_OVER = {"sqlite": 4.0, "postgres": 8.0}
 class Engine:
     """An engine in a process of its own."""
 
-    def __init__(self, url, directory, limits, *words):
+    def __init__(self, url, directory, limits, *words) -> None:
         command = [sys.executable, str(SCRIPT), url, str(directory), *map(str, limits), *words]
         self.process = Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self._read()
@@ -37,7 +39,7 @@ class Engine:
 
         return do
 
-    def _read(self):
+    def _read(self) -> Json:
         line = self.process.stdout.readline()
         assert line, self.process.stderr.read()
         return json.loads(line)
@@ -46,7 +48,7 @@ class Engine:
     def pid(self):
         return self.process.pid
 
-    def kill(self):
+    def kill(self) -> None:
         self.process.send_signal(signal.SIGCONT)
         self.process.kill()
         self.process.wait()
@@ -55,38 +57,38 @@ class Engine:
 class House:
     """The engines at one journal, and what their drivers wrote."""
 
-    def __init__(self, url, directory):
+    def __init__(self, url, directory) -> None:
         self.url, self.directory = url, directory
         self._engines = []
 
-    def engine(self, *words, limits=(10, 0)):
+    def engine(self, *words, limits: tuple[int, int] = (10, 0)):
         self._engines.append(Engine(self.url, self.directory, limits, *words))
         return self._engines[-1]
 
-    def log(self, what="begin"):
+    def log(self, what: str = "begin"):
         """The runs that drivers began, or ended, and in which process."""
         path = self.directory / "log"
         lines = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
         return [(run, int(pid)) for happened, run, pid in lines if happened == what]
 
-    def runs(self, what="begin"):
+    def runs(self, what: str = "begin"):
         return [run for run, _ in self.log(what)]
 
-    def release(self, *runs):
+    def release(self, *runs) -> None:
         for run in runs:
             (self.directory / run).touch()
 
-    def wait(self, is_so, seconds=PATIENCE):
+    def wait(self, is_so, seconds: float = PATIENCE) -> None:
         end = time.monotonic() + seconds
         while not is_so():
             assert time.monotonic() < end, self.log()
             time.sleep(0.02)
 
-    def driven_again(self, engine, run, sequence):
+    def driven_again(self, engine, run, sequence) -> None:
         """Do what a server does every two seconds, until somebody drives the run again."""
         before = self.runs().count(run)
 
-        def is_driven():
+        def is_driven() -> bool:
             engine.take_over()
             if run not in engine.driven([run]):
                 engine.start(run, sequence, again=True)
@@ -95,7 +97,7 @@ class House:
 
         self.wait(is_driven)
 
-    def close(self):
+    def close(self) -> None:
         for engine in self._engines:
             engine.kill()
             for stream in (engine.process.stdin, engine.process.stdout, engine.process.stderr):
@@ -103,13 +105,13 @@ class House:
 
 
 @pytest.fixture(params=URLS)
-def house(request, tmp_path):
+def house(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[House]:
     made = House(URLS[request.param](request, tmp_path), tmp_path)
     yield made
     made.close()
 
 
-def test_a_run_is_driven_and_then_no_more(house):
+def test_a_run_is_driven_and_then_no_more(house: House) -> None:
     engine = house.engine()
     assert engine.driven(["run"]) == []
 
@@ -119,7 +121,7 @@ def test_a_run_is_driven_and_then_no_more(house):
     house.wait(lambda: engine.driven(["run"]) == [])
 
 
-def test_starting_a_run_twice_is_starting_it_once(house):
+def test_starting_a_run_twice_is_starting_it_once(house: House) -> None:
     first, second = house.engine(), house.engine()
     for engine in (first, second, first):
         engine.start("hold-it", 3)
@@ -132,7 +134,7 @@ def test_starting_a_run_twice_is_starting_it_once(house):
     house.wait(lambda: house.runs("end") == ["hold-it"])
 
 
-def test_a_run_that_comes_due_again_while_its_driver_ends_is_driven_again(house):
+def test_a_run_that_comes_due_again_while_its_driver_ends_is_driven_again(house: House) -> None:
     engine = house.engine()
     engine.start("hold-it", 3)
     house.wait(lambda: house.runs() == ["hold-it"])
@@ -143,7 +145,7 @@ def test_a_run_that_comes_due_again_while_its_driver_ends_is_driven_again(house)
     house.wait(lambda: house.runs("end") == ["hold-it"] * 2)
 
 
-def test_no_more_runs_than_the_limit_are_driven_at_once_and_in_order(house):
+def test_no_more_runs_than_the_limit_are_driven_at_once_and_in_order(house: House) -> None:
     engine = house.engine(limits=(2, 0))
     runs = [f"hold-{number}" for number in range(5)]
     for run in runs:
@@ -163,7 +165,7 @@ def test_no_more_runs_than_the_limit_are_driven_at_once_and_in_order(house):
     house.wait(lambda: sorted(house.runs("end")) == runs)
 
 
-def test_replicas_together_drive_no_more_runs_than_their_common_limit(database, tmp_path):
+def test_replicas_together_drive_no_more_runs_than_their_common_limit(database: str, tmp_path: Path) -> None:
     house = House(database, tmp_path)
     engines = [house.engine(limits=(2, 3)) for _ in range(2)]
     runs = [f"hold-{number}" for number in range(6)]
@@ -180,7 +182,7 @@ def test_replicas_together_drive_no_more_runs_than_their_common_limit(database, 
     house.close()
 
 
-def test_what_a_killed_process_was_driving_is_driven_by_another(house, request):
+def test_what_a_killed_process_was_driving_is_driven_by_another(house: House, request: pytest.FixtureRequest) -> None:
     first = house.engine()
     first.start("hold-it", 3)
     house.wait(lambda: house.runs() == ["hold-it"])
@@ -196,7 +198,7 @@ def test_what_a_killed_process_was_driving_is_driven_by_another(house, request):
     house.wait(lambda: house.log("end") == [("hold-it", second.pid)])
 
 
-def test_what_a_frozen_process_drives_is_left_to_it(house):
+def test_what_a_frozen_process_drives_is_left_to_it(house: House) -> None:
     """For a while: the database cannot tell it from one that is gone (`leases.IDLE_SECONDS`)."""
     first, second = house.engine(), None
     first.start("hold-it", 3)
@@ -216,7 +218,7 @@ def test_what_a_frozen_process_drives_is_left_to_it(house):
     assert house.runs() == ["hold-it"]
 
 
-def test_an_engine_that_is_closed_leaves_its_runs_to_others(house):
+def test_an_engine_that_is_closed_leaves_its_runs_to_others(house: House) -> None:
     first = house.engine()
     first.start("hold-it", 3)
     house.wait(lambda: house.runs() == ["hold-it"])
@@ -230,7 +232,7 @@ def test_an_engine_that_is_closed_leaves_its_runs_to_others(house):
     assert house.log()[-1] == ("hold-it", second.pid)
 
 
-def test_a_driver_that_ended_by_a_fault_can_be_started_again(house):
+def test_a_driver_that_ended_by_a_fault_can_be_started_again(house: House) -> None:
     engine = house.engine()
     engine.start("fail-once", 3)
     house.wait(lambda: house.runs() == ["fail-once"])
@@ -241,7 +243,7 @@ def test_a_driver_that_ended_by_a_fault_can_be_started_again(house):
     house.wait(lambda: house.runs("end") == ["fail-once"])
 
 
-def test_a_guest_drives_its_own_run_and_no_others(house):
+def test_a_guest_drives_its_own_run_and_no_others(house: House) -> None:
     guest = house.engine("guest")
     guest.start("mine", 3)
     house.wait(lambda: house.log("end") == [("mine", guest.pid)])
@@ -254,7 +256,7 @@ def test_a_guest_drives_its_own_run_and_no_others(house):
     assert {pid for run, pid in house.log() if run != "mine"} == {server.pid}
 
 
-def test_a_guest_takes_its_run_from_a_process_that_died(house):
+def test_a_guest_takes_its_run_from_a_process_that_died(house: House) -> None:
     server = house.engine()
     server.start("hold-it", 3)
     house.wait(lambda: house.runs() == ["hold-it"])
@@ -267,7 +269,7 @@ def test_a_guest_takes_its_run_from_a_process_that_died(house):
 
 
 @pytest.mark.parametrize("url", ["{}/no-directory/runs.sqlite", "postgresql://nobody@127.0.0.1:1/nothing"])
-def test_an_engine_that_cannot_be_used_says_so(url, tmp_path):
+def test_an_engine_that_cannot_be_used_says_so(url: str, tmp_path: Path) -> None:
     (tmp_path / "no-directory").touch()
     url = url.format(tmp_path)
 

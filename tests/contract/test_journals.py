@@ -2,19 +2,32 @@
 
 import contextlib
 import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NoReturn
 
 import msgspec
 import pytest
 
 from contract.journaling import URLS, WORKFLOW, Store, at_once, begin, call, submit
 from support.make import document, step
+from support.types import JsonObject
 from workflowlookup.errors import RunStateError, StorageError
 from workflowlookup.language.building import build
 from workflowlookup.runs import advance, server_calls
 from workflowlookup.runs.draft import Moment
 from workflowlookup.runs.run import State
 from workflowlookup.runs.server_calls import CallFailure
-from workflowlookup.store.journal import READ_BYTES, Announcement, Conflict, Revision, RunQuery, Token, summarise
+from workflowlookup.store.journal import (
+    READ_BYTES,
+    Announcement,
+    Conflict,
+    Journal,
+    Revision,
+    RunQuery,
+    Token,
+    summarise,
+)
 from workflowlookup.store.journal_url import JournalUrl
 from workflowlookup.store.postgres import PostgresJournal
 from workflowlookup.store.service import Runs
@@ -22,7 +35,7 @@ from workflowlookup.store.sqlite import SqliteJournal
 
 
 @pytest.fixture(params=URLS)
-def store(request, tmp_path):
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     url = URLS[request.param](request, tmp_path)
     store = Store(lambda: JournalUrl(url).open())
     yield store
@@ -30,11 +43,11 @@ def store(request, tmp_path):
 
 
 @pytest.fixture
-def journal(store):
+def journal(store: Store) -> Journal:
     return store.open()
 
 
-def test_what_is_appended_is_read_in_order_by_everyone(store, journal):
+def test_what_is_appended_is_read_in_order_by_everyone(store: Store, journal) -> None:
     first = begin(journal)
     second = submit(journal, first.run)
 
@@ -46,7 +59,7 @@ def test_what_is_appended_is_read_in_order_by_everyone(store, journal):
         assert reader.head("r1") == second.run.sequence
 
 
-def test_of_long_records_fewer_are_read_at_once(journal):
+def test_of_long_records_fewer_are_read_at_once(journal) -> None:
     run = begin(journal, workflow=build(document(*(step(f"step-{number}") for number in range(3))))).run
     for number in range(3):
         run = submit(journal, run, output=f"{number}" * READ_BYTES).run
@@ -60,7 +73,7 @@ def test_of_long_records_fewer_are_read_at_once(journal):
     assert sum(map(len, seen)) == run.sequence == len(journal.read("r1"))
 
 
-def test_it_is_there_after_everyone_has_gone(store, journal):
+def test_it_is_there_after_everyone_has_gone(store: Store, journal) -> None:
     draft = begin(journal)
     journal.close()
 
@@ -68,19 +81,19 @@ def test_it_is_there_after_everyone_has_gone(store, journal):
     assert journal.read("r1") == draft.records, "a journal opens itself again"
 
 
-def test_a_run_that_is_not_there_has_no_head_and_no_records(journal):
+def test_a_run_that_is_not_there_has_no_head_and_no_records(journal) -> None:
     assert journal.head("r1") is None
     assert journal.read("r1") == []
 
 
-def test_what_no_id_can_hold_is_asked_for_and_not_found(journal):
+def test_what_no_id_can_hold_is_asked_for_and_not_found(journal) -> None:
     begin(journal)
 
     assert (journal.head("r1\0"), journal.workflow_of("\0"), journal.read("r\x001")) == (None, None, [])
     assert journal.summaries(RunQuery(workflow_id="\0")) == []
 
 
-def test_a_document_is_stored_once_for_all_its_runs(journal):
+def test_a_document_is_stored_once_for_all_its_runs(journal) -> None:
     for run_id in ("r1", "r2", "r3"):
         begin(journal, run_id)
     begin(journal, "r4", workflow=build(document(step("other"))))
@@ -89,7 +102,9 @@ def test_a_document_is_stored_once_for_all_its_runs(journal):
     assert "steps" not in journal.query("SELECT body FROM events WHERE run = 'r1' AND sequence = 1")[0][0]
 
 
-def test_of_two_appends_that_build_on_the_same_record_one_is_a_conflict_and_leaves_nothing(store, journal):
+def test_of_two_appends_that_build_on_the_same_record_one_is_a_conflict_and_leaves_nothing(
+    store: Store, journal
+) -> None:
     run = begin(journal).run
     submit(journal, run, output="mine")
 
@@ -100,7 +115,7 @@ def test_of_two_appends_that_build_on_the_same_record_one_is_a_conflict_and_leav
     assert journal.head("r1") == len(journal.read("r1"))
 
 
-def test_a_run_is_begun_once(store, journal):
+def test_a_run_is_begun_once(store: Store, journal) -> None:
     first = begin(journal, time=1_000)
 
     with pytest.raises(Conflict):
@@ -110,7 +125,7 @@ def test_a_run_is_begun_once(store, journal):
     assert [line.started for line in journal.summaries(RunQuery())] == [1_000]
 
 
-def test_an_append_is_stored_whole_or_not_at_all(journal):
+def test_an_append_is_stored_whole_or_not_at_all(journal) -> None:
     run = begin(journal).run
     draft = advance.submit(run, "one", "done", {}, Moment(time=9))
     twice = [*draft.records, draft.records[-1]]
@@ -124,11 +139,11 @@ def test_an_append_is_stored_whole_or_not_at_all(journal):
     assert journal.head("r1") == draft.run.sequence
 
 
-def test_many_at_once_and_each_record_is_stored_once(store):
+def test_many_at_once_and_each_record_is_stored_once(store: Store) -> None:
     run = begin(store.open()).run
     won, lost = [], []
 
-    def race(number):
+    def race(number) -> None:
         journal = store.make()
         for turn in range(5):
             try:
@@ -143,7 +158,7 @@ def test_many_at_once_and_each_record_is_stored_once(store):
     assert store.open().read("r1", after=run.sequence) == won[0].records
 
 
-def test_pieces_of_work_are_each_answered_and_a_refused_one_takes_no_other_with_it(store, journal):
+def test_pieces_of_work_are_each_answered_and_a_refused_one_takes_no_other_with_it(store: Store, journal) -> None:
     runs, others = Runs(journal), Runs(store.open())
     first, second = (runs.start(WORKFLOW, {}, {}).id for _ in range(2))
     others.cancel(second)
@@ -189,7 +204,7 @@ def many(journal):
     ],
     ids=repr,
 )
-def test_runs_are_listed_the_last_started_first(many, query, expected):
+def test_runs_are_listed_the_last_started_first(many, query: JsonObject, expected: list[str]) -> None:
     assert [line.id for line in many.summaries(RunQuery(**query))] == expected
 
 
@@ -205,7 +220,7 @@ def test_runs_are_listed_the_last_started_first(many, query, expected):
         ((), []),
     ],
 )
-def test_runs_are_listed_by_patterns_of_workflows(journal, patterns, expected):
+def test_runs_are_listed_by_patterns_of_workflows(journal, patterns: tuple[str, ...], expected: list[str]) -> None:
     for time, name in enumerate(("docs-b", "docs_a", "docsxa"), 1):
         begin(journal, f"run-{name}", time=time, workflow=build(document(step("one"), identifier=name)))
 
@@ -216,13 +231,13 @@ def test_runs_are_listed_by_patterns_of_workflows(journal, patterns, expected):
     assert journal.workflow_of("no-such-run") is None
 
 
-def test_a_line_about_a_run_says_what_the_run_says(journal):
+def test_a_line_about_a_run_says_what_the_run_says(journal) -> None:
     run = submit(journal, begin(journal).run).run
 
     assert journal.summaries(RunQuery()) == [summarise(run)]
 
 
-def test_runs_are_overdue_after_their_deadline_and_not_when_they_are_over(journal):
+def test_runs_are_overdue_after_their_deadline_and_not_when_they_are_over(journal) -> None:
     run = begin(journal, time=1_000).run
     begin(journal, "unlimited", workflow=build(document()))
 
@@ -238,7 +253,7 @@ def store_draft(journal, run, draft):
     return draft.run
 
 
-def test_runs_at_work_are_known_the_one_that_waits_longest_first(journal):
+def test_runs_at_work_are_known_the_one_that_waits_longest_first(journal) -> None:
     begin(journal, "prompt")
     second, first = call(journal, "b", time=2_000), call(journal, "c", time=1_000)
     call(journal, "a", time=2_000)
@@ -257,7 +272,7 @@ def test_runs_at_work_are_known_the_one_that_waits_longest_first(journal):
     assert journal.queue_position("a") == (1, 1)
 
 
-def test_a_call_that_was_left_running_is_known_until_it_is_said_what_became_of_it(store, journal):
+def test_a_call_that_was_left_running_is_known_until_it_is_said_what_became_of_it(store: Store, journal) -> None:
     run = call(journal, "a")
     run = store_draft(journal, run, server_calls.begin_call(run, Moment(time=2_000)))
     assert journal.runs_to_stop() == []
@@ -267,7 +282,7 @@ def test_a_call_that_was_left_running_is_known_until_it_is_said_what_became_of_i
     assert journal.runs_to_stop() == []
 
 
-def test_events_of_calls_are_read_as_they_were_stored(journal):
+def test_events_of_calls_are_read_as_they_were_stored(journal) -> None:
     run, records = call(journal, "a"), journal.read("a")
     at = Moment(time=2_000)
     for move in (
@@ -286,7 +301,7 @@ def test_events_of_calls_are_read_as_they_were_stored(journal):
     assert run.context["made"] == {"a": [1, None]}
 
 
-def test_the_version_changes_when_another_process_writes(store, journal):
+def test_the_version_changes_when_another_process_writes(store: Store, journal) -> None:
     run = begin(journal).run
     other = store.open()
     before = other.version()
@@ -299,7 +314,7 @@ def test_the_version_changes_when_another_process_writes(store, journal):
     assert other.heads(since=2_001) == {}
 
 
-def test_a_run_that_is_deleted_is_gone_and_can_be_begun_again(journal):
+def test_a_run_that_is_deleted_is_gone_and_can_be_begun_again(journal) -> None:
     begin(journal)
     begin(journal, "r2")
 
@@ -309,7 +324,7 @@ def test_a_run_that_is_deleted_is_gone_and_can_be_begun_again(journal):
     begin(journal)
 
 
-def test_nothing_is_appended_to_another_run_of_the_same_id(journal):
+def test_nothing_is_appended_to_another_run_of_the_same_id(journal) -> None:
     old = begin(journal, time=1_000).run
     journal.delete("r1")
     new = begin(journal, time=1_001)
@@ -321,7 +336,7 @@ def test_nothing_is_appended_to_another_run_of_the_same_id(journal):
     assert journal.revision("r1") == Revision(new.run.sequence, 1_001, new.run.hash)
 
 
-def test_purging_takes_what_is_over_and_old(many):
+def test_purging_takes_what_is_over_and_old(many) -> None:
     assert many.purge(before=6_000) == 0
     assert many.purge(before=6_001) == 1
     assert many.head("over") is None
@@ -329,7 +344,7 @@ def test_purging_takes_what_is_over_and_old(many):
     assert len(many.summaries(RunQuery())) == 5
 
 
-def test_a_record_that_cannot_be_read_is_named(journal):
+def test_a_record_that_cannot_be_read_is_named(journal) -> None:
     begin(journal)
     with journal.writing() as transaction:
         transaction.execute("UPDATE events SET body = ? WHERE sequence = ?", ('{"event":"from-the-future"}', 2))
@@ -338,10 +353,10 @@ def test_a_record_that_cannot_be_read_is_named(journal):
         journal.read("r1")
 
 
-def test_it_can_be_opened_by_many_at_the_same_moment(store):
+def test_it_can_be_opened_by_many_at_the_same_moment(store: Store) -> None:
     heads = []
 
-    def look(_):
+    def look(_) -> None:
         journal = store.make()
         heads.append(journal.head("r1"))
         journal.close()
@@ -351,7 +366,7 @@ def test_it_can_be_opened_by_many_at_the_same_moment(store):
     assert heads == [None] * 8
 
 
-def test_names_of_tools_are_kept_and_the_first_to_take_one_has_it(store):
+def test_names_of_tools_are_kept_and_the_first_to_take_one_has_it(store: Store) -> None:
     journal, other = store.open(), store.open()
     journal.store_tool_names({("p", "1"): "report", ("p", "2"): "report_2"}, [], 1_000)
 
@@ -362,7 +377,7 @@ def test_names_of_tools_are_kept_and_the_first_to_take_one_has_it(store):
     assert journal.tool_names() == {("q", "9"): "report", ("p", "2"): "report_2", ("q", "8"): "free"}
 
 
-def test_a_freed_name_is_known_with_its_time_and_who_had_it(store):
+def test_a_freed_name_is_known_with_its_time_and_who_had_it(store: Store) -> None:
     journal, other = store.open(), store.open()
     journal.store_tool_names({("p", "1"): "report", ("p", "2"): "other"}, [], 1_000)
     journal.store_tool_names({}, [("p", "1"), ("p", "7")], 3_000)
@@ -375,7 +390,7 @@ def test_a_freed_name_is_known_with_its_time_and_who_had_it(store):
     assert other.freed_names(4_000) == {"report": ("p", "1")}
 
 
-def test_what_a_provider_listed_is_remembered(store):
+def test_what_a_provider_listed_is_remembered(store: Store) -> None:
     journal, other = store.open(), store.open()
     journal.store_provider_listing("p", "settings", "[]")
     journal.store_provider_listing("p", "others", '["ä"]')
@@ -383,7 +398,7 @@ def test_what_a_provider_listed_is_remembered(store):
     assert other.provider_listings() == {"p": ("others", '["ä"]')}
 
 
-def test_records_are_the_same_in_both(database, tmp_path):
+def test_records_are_the_same_in_both(database: str, tmp_path: Path) -> None:
     there, here = PostgresJournal(database), SqliteJournal(str(tmp_path / "runs.sqlite"))
     for journal in (there, here):
         submit(journal, begin(journal).run)
@@ -394,7 +409,7 @@ def test_records_are_the_same_in_both(database, tmp_path):
     here.close()
 
 
-def test_runs_of_a_state_are_found_by_an_index_and_counted_by_it(journal):
+def test_runs_of_a_state_are_found_by_an_index_and_counted_by_it(journal) -> None:
     run = begin(journal, "r1").run
     for number in range(40):
         begin(journal, f"other-{number}", time=2_000 + number)
@@ -414,7 +429,7 @@ def test_runs_of_a_state_are_found_by_an_index_and_counted_by_it(journal):
     assert "runs_by_state" in str(rows)
 
 
-def test_a_submission_that_leaves_the_state_as_it_is_touches_no_index_of_states(tmp_path):
+def test_a_submission_that_leaves_the_state_as_it_is_touches_no_index_of_states(tmp_path: Path) -> None:
     journal = SqliteJournal(str(tmp_path / "runs.sqlite"))
     run = begin(journal, workflow=build(document(*(step(f"step-{number}") for number in range(12))))).run
     for number in range(300):
@@ -437,7 +452,7 @@ def test_a_submission_that_leaves_the_state_as_it_is_touches_no_index_of_states(
 # ── tokens ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def token(identifier, name="ci-bot", created=1_000):
+def token(identifier, name: str = "ci-bot", created: int = 1_000) -> Token:
     return Token(
         id=identifier,
         name=name,
@@ -451,7 +466,7 @@ def token(identifier, name="ci-bot", created=1_000):
     )
 
 
-def test_a_token_is_stored_once_a_name_until_it_is_revoked(store):
+def test_a_token_is_stored_once_a_name_until_it_is_revoked(store: Store) -> None:
     journal, other = store.open(), store.open()
     first, second = token("first"), token("second", created=2_000)
 
@@ -467,8 +482,8 @@ def test_a_token_is_stored_once_a_name_until_it_is_revoked(store):
     assert other.tokens_by_id("third") == []
 
 
-def test_no_token_is_stored_when_what_comes_before_fails(journal):
-    def fail():
+def test_no_token_is_stored_when_what_comes_before_fails(journal) -> None:
+    def fail() -> NoReturn:
         raise StorageError("no room")
 
     with pytest.raises(StorageError, match="no room"):
@@ -477,7 +492,7 @@ def test_no_token_is_stored_when_what_comes_before_fails(journal):
     assert journal.tokens() == []
 
 
-def test_that_tokens_are_required_is_known_to_all(store):
+def test_that_tokens_are_required_is_known_to_all(store: Store) -> None:
     journal, other = store.open(), store.open()
     assert not other.requires_tokens()
 
@@ -490,7 +505,7 @@ def test_that_tokens_are_required_is_known_to_all(store):
 # ── sessions ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_session_is_found_by_its_owner_while_it_is_used(store):
+def test_a_session_is_found_by_its_owner_while_it_is_used(store: Store) -> None:
     journal, other = store.open(), store.open()
     journal.add_session("s", "ada", '{"é": 1}', 1_000)
     journal.add_session("s", "eve", "{}", 1_001)
@@ -502,7 +517,7 @@ def test_a_session_is_found_by_its_owner_while_it_is_used(store):
     assert journal.session_opening("s", "ada", 2_000) == '{"é": 1}'
 
 
-def test_what_a_session_follows_is_forgotten_with_it(store):
+def test_what_a_session_follows_is_forgotten_with_it(store: Store) -> None:
     journal, other = store.open(), store.open()
     for key in ("idle", "used", "ended"):
         journal.add_session(key, "ada", "{}", 1_000)
@@ -524,7 +539,7 @@ def test_what_a_session_follows_is_forgotten_with_it(store):
 # ── the console, and secrets of the servers ─────────────────────────────────────────────────────────────────────────
 
 
-def test_a_session_of_the_console_is_there_until_it_expires_or_ends(store):
+def test_a_session_of_the_console_is_there_until_it_expires_or_ends(store: Store) -> None:
     journal, other = store.open(), store.open()
     journal.add_console_session("a", "é", 2_000, 1_000)
     journal.add_console_session("b", "b", 3_000, 1_000)
@@ -538,7 +553,7 @@ def test_a_session_of_the_console_is_there_until_it_expires_or_ends(store):
     assert journal.console_session("a", 0) is None  # what has expired is deleted
 
 
-def test_a_secret_is_the_same_for_all_servers(store):
+def test_a_secret_is_the_same_for_all_servers(store: Store) -> None:
     journal, other = store.open(), store.open()
 
     assert journal.shared_secret("questions", "one") == "one"
@@ -549,17 +564,17 @@ def test_a_secret_is_the_same_for_all_servers(store):
 # ── announcements ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def announce(journal, topic, time=1_000, oldest=0):
+def announce(journal, topic, time: int = 1_000, oldest: int = 0) -> None:
     journal.announce(Announcement(time=time, origin="one", topic=topic, body="é"), oldest)
 
 
-def announce_apart(store, topic):
+def announce_apart(store, topic) -> None:
     """From another thread, as another server would."""
     with contextlib.closing(store.make()) as journal:
         announce(journal, topic)
 
 
-def test_announcements_are_numbered_in_order_and_old_ones_are_forgotten(store):
+def test_announcements_are_numbered_in_order_and_old_ones_are_forgotten(store: Store) -> None:
     journal, other = store.open(), store.open()
     assert (other.last_announcement(), other.announcements(0)) == (0, [])
 
@@ -574,7 +589,7 @@ def test_announcements_are_numbered_in_order_and_old_ones_are_forgotten(store):
     assert other.last_announcement() == 3
 
 
-def test_many_announcements_at_once_have_numbers_of_their_own(store):
+def test_many_announcements_at_once_have_numbers_of_their_own(store: Store) -> None:
     store.open().head("r1")
 
     at_once(lambda number: announce_apart(store, str(number)), 6)
@@ -584,7 +599,7 @@ def test_many_announcements_at_once_have_numbers_of_their_own(store):
     assert {one.topic for one in found} == set("012345")
 
 
-def test_whoever_waits_for_an_announcement_hears_of_it(store):
+def test_whoever_waits_for_an_announcement_hears_of_it(store: Store) -> None:
     journal, other = store.open(), store.open()
     assert other.await_announcement(30), "there may have been some before"
     assert not other.await_announcement(0.05)
@@ -600,7 +615,7 @@ def test_whoever_waits_for_an_announcement_hears_of_it(store):
 # ── which journal it is ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_url_of_a_journal_says_what_kind_it_is(tmp_path, monkeypatch):
+def test_the_url_of_a_journal_says_what_kind_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "link.sqlite").symlink_to(tmp_path / "runs.sqlite")

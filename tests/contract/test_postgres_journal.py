@@ -4,18 +4,19 @@ import psycopg
 import pytest
 
 from contract.journaling import Store, begin, submit
+from support.postgres import Postgres
 from workflowlookup.errors import StorageError
 from workflowlookup.store.postgres import PostgresJournal
 
 
 @pytest.fixture
-def shared(database):
+def shared(database: str):
     store = Store(lambda: PostgresJournal(database))
     yield store.open
     store.close()
 
 
-def cut(url):
+def cut(url) -> None:
     """End all other connections to a database."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(
@@ -24,7 +25,7 @@ def cut(url):
         )
 
 
-def test_a_connection_that_was_lost_is_made_anew(shared, database):
+def test_a_connection_that_was_lost_is_made_anew(shared, database: str) -> None:
     journal = shared()
     run = begin(journal).run
     cut(database)
@@ -37,7 +38,7 @@ def test_a_connection_that_was_lost_is_made_anew(shared, database):
 
 
 @pytest.mark.parametrize("is_stored", [True, False])
-def test_an_append_whose_fate_is_unknown_is_stored_once(shared, database, is_stored):
+def test_an_append_whose_fate_is_unknown_is_stored_once(shared, database: str, is_stored: bool) -> None:
     journal = shared()
     run = begin(journal).run
     whole = journal._stored
@@ -57,7 +58,7 @@ def test_an_append_whose_fate_is_unknown_is_stored_once(shared, database, is_sto
     assert journal.read("r1", after=2) == draft.records
 
 
-def test_a_database_that_restarts_is_found_again(shared, postgres):
+def test_a_database_that_restarts_is_found_again(shared, postgres: Postgres) -> None:
     journal = shared()
     run = begin(journal).run
     postgres.restart()
@@ -65,7 +66,7 @@ def test_a_database_that_restarts_is_found_again(shared, postgres):
     assert submit(journal, run).run.sequence == journal.head("r1")
 
 
-def test_a_database_that_cannot_be_reached_is_named_without_its_password():
+def test_a_database_that_cannot_be_reached_is_named_without_its_password() -> None:
     for url in (
         "postgresql://me:secret@127.0.0.1:1/db",
         "postgresql://me:secret@host:secret/db?nonsense=secret",
@@ -78,7 +79,7 @@ def test_a_database_that_cannot_be_reached_is_named_without_its_password():
         assert "secret" not in str(refusal.value)
 
 
-def test_a_network_that_is_gone_is_not_waited_for(shared):
+def test_a_network_that_is_gone_is_not_waited_for(shared) -> None:
     journal = shared()
     journal.head("r1")
 
@@ -88,7 +89,7 @@ def test_a_network_that_is_gone_is_not_waited_for(shared):
     assert int(settings["keepalives_idle"]) + 2 * int(settings["keepalives_interval"]) <= 20
 
 
-def test_a_database_of_a_newer_version_is_left_alone(shared):
+def test_a_database_of_a_newer_version_is_left_alone(shared) -> None:
     first = shared()
     begin(first)
     with first.writing() as transaction:

@@ -2,26 +2,28 @@
 
 import asyncio
 import contextlib
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 
 from upstream.upstreams import ONE, HttpUpstream, McpUpstream
 from workflowlookup.errors import NotSupported
 from workflowlookup.providers.config import ProviderConfig, ServerConfig
-from workflowlookup.providers.definition import read_definitions
-from workflowlookup.providers.provider import ProviderError, make_provider
+from workflowlookup.providers.definition import Definition, read_definitions
+from workflowlookup.providers.provider import Provider, ProviderError, make_provider
 from workflowlookup.providers.upstream import Upstreams
 
 KINDS = ["mcp-stdio", "mcp-http", "http-plain", "http-simplified"]
 
 
 @pytest.fixture(params=KINDS)
-def kind(request):
+def kind(request: pytest.FixtureRequest):
     return request.param
 
 
 @pytest.fixture
-def upstream(kind, tmp_path):
+def upstream(kind, tmp_path: Path) -> Iterator[McpUpstream]:
     if kind.startswith("mcp"):
         made = McpUpstream(tmp_path / "up", http=kind == "mcp-http")
     else:
@@ -31,7 +33,7 @@ def upstream(kind, tmp_path):
 
 
 @contextlib.asynccontextmanager
-async def opened(kind, upstream, **options):
+async def opened(kind, upstream, **options) -> AsyncIterator[Provider]:
     servers = {}
     if kind.startswith("mcp"):
         server = upstream.server()
@@ -58,7 +60,7 @@ async def finish(provider, workflow, remote_id):
     return status
 
 
-def test_it_lists_starts_and_tells_the_end(kind, upstream):
+def test_it_lists_starts_and_tells_the_end(kind, upstream: McpUpstream) -> None:
     async def go():
         async with opened(kind, upstream) as provider:
             definitions, problems = read_definitions(await provider.list(), "up")
@@ -73,7 +75,7 @@ def test_it_lists_starts_and_tells_the_end(kind, upstream):
     assert len(upstream.runs()) == 1
 
 
-def test_states_that_nobody_knows_mean_that_it_goes_on_and_null_is_an_output(kind, upstream):
+def test_states_that_nobody_knows_mean_that_it_goes_on_and_null_is_an_output(kind, upstream: McpUpstream) -> None:
     upstream.control(runs={"*": {"seconds": 1.5, "states": ["QUEUED", "WARMING-UP", "paused"], "output": None}})
 
     async def go():
@@ -89,7 +91,7 @@ def test_states_that_nobody_knows_mean_that_it_goes_on_and_null_is_an_output(kin
     assert (last.state, last.output) == ("completed", None)
 
 
-def test_a_failure_comes_with_what_the_provider_says(kind, upstream):
+def test_a_failure_comes_with_what_the_provider_says(kind, upstream: McpUpstream) -> None:
     upstream.control(runs={"*": {"seconds": 0, "outcome": "failed", "error": "no more disk"}})
 
     async def go():
@@ -102,7 +104,7 @@ def test_a_failure_comes_with_what_the_provider_says(kind, upstream):
     assert (status.state, status.error.message) == ("failed", "no more disk")
 
 
-def test_a_run_is_cancelled_or_it_is_said_that_it_cannot_be(kind, upstream):
+def test_a_run_is_cancelled_or_it_is_said_that_it_cannot_be(kind, upstream: McpUpstream) -> None:
     upstream.control(runs={"*": {"seconds": 60}})
 
     async def go():
@@ -119,10 +121,10 @@ def test_a_run_is_cancelled_or_it_is_said_that_it_cannot_be(kind, upstream):
 
 
 @pytest.mark.parametrize("how", ["fail", "garbage"])
-def test_a_list_that_cannot_be_used_is_an_error_with_its_cause(kind, upstream, how):
+def test_a_list_that_cannot_be_used_is_an_error_with_its_cause(kind, upstream: McpUpstream, how: str) -> None:
     upstream.control(list=how)
 
-    async def go():
+    async def go() -> tuple[list[Definition], list[str]]:
         async with opened(kind, upstream) as provider:
             return read_definitions(await provider.list(), "up")
 
@@ -131,10 +133,10 @@ def test_a_list_that_cannot_be_used_is_an_error_with_its_cause(kind, upstream, h
     assert {"fail": "is broken today", "garbage": "answer"}[how] in str(problem.value)
 
 
-def test_one_that_hangs_is_given_up(kind, upstream):
+def test_one_that_hangs_is_given_up(kind, upstream: McpUpstream) -> None:
     upstream.control(list="hang", status="hang")
 
-    async def go():
+    async def go() -> None:
         async with opened(kind, upstream, timeout=3) as provider:
             with pytest.raises(ProviderError, match="did not answer within 3 seconds"):
                 await provider.list()
@@ -142,7 +144,7 @@ def test_one_that_hangs_is_given_up(kind, upstream):
     asyncio.run(go())
 
 
-def test_a_start_is_sent_once_and_an_unclear_answer_is_told_as_such(kind, upstream):
+def test_a_start_is_sent_once_and_an_unclear_answer_is_told_as_such(kind, upstream: McpUpstream) -> None:
     upstream.control(start="fail")
 
     async def go():
@@ -159,7 +161,7 @@ def test_a_start_is_sent_once_and_an_unclear_answer_is_told_as_such(kind, upstre
     assert maybe is kind.startswith("http")  # a tool that says no has said so; a 500 says nothing
 
 
-def test_one_that_is_down_is_told_and_comes_back(kind, upstream):
+def test_one_that_is_down_is_told_and_comes_back(kind, upstream: McpUpstream) -> None:
     if kind == "mcp-stdio":
         pytest.skip("it is started by whoever asks")
     upstream.stop()
@@ -177,7 +179,7 @@ def test_one_that_is_down_is_told_and_comes_back(kind, upstream):
     assert [definition.id for definition in read_definitions(raw, "up")[0]] == ["deploy"]
 
 
-def test_a_start_that_never_reached_a_system_that_is_down_was_not_begun_there(kind, upstream):
+def test_a_start_that_never_reached_a_system_that_is_down_was_not_begun_there(kind, upstream: McpUpstream) -> None:
     if kind == "mcp-stdio":
         pytest.skip("it is started by whoever asks")
     upstream.stop()

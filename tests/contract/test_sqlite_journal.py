@@ -5,6 +5,7 @@ import fcntl
 import os
 import sqlite3
 import stat
+from pathlib import Path
 
 import pytest
 
@@ -16,18 +17,18 @@ from workflowlookup.store.sqlite import SqliteJournal
 
 
 @pytest.fixture
-def path(tmp_path):
+def path(tmp_path: Path) -> Path:
     return tmp_path / "data" / "runs.sqlite"
 
 
 @pytest.fixture
-def opened(path):
+def opened(path: Path):
     store = Store(lambda: SqliteJournal(str(path)))
     yield store.open
     store.close()
 
 
-def test_only_its_user_may_read_the_file(path, opened):
+def test_only_its_user_may_read_the_file(path: Path, opened) -> None:
     begin(opened())
 
     modes = {name: stat.S_IMODE(os.stat(path.parent / name).st_mode) for name in os.listdir(path.parent)}
@@ -36,7 +37,7 @@ def test_only_its_user_may_read_the_file(path, opened):
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
 
-def test_a_commit_is_on_the_disk_when_it_returns(opened):
+def test_a_commit_is_on_the_disk_when_it_returns(opened) -> None:
     journal = opened()
     begin(journal)
 
@@ -44,14 +45,16 @@ def test_a_commit_is_on_the_disk_when_it_returns(opened):
     assert journal.query("PRAGMA synchronous") == [(2,)]
 
 
-def spoil(path, offset):
+def spoil(path, offset) -> None:
     with open(path, "r+b") as file:
         file.seek(offset)
         file.write(b"\xff" * 4096)
 
 
 @pytest.mark.parametrize("offset", [0, 4096], ids=["header", "a page"])
-def test_a_damaged_file_is_set_aside_named_and_never_deleted(path, opened, caplog, offset):
+def test_a_damaged_file_is_set_aside_named_and_never_deleted(
+    path: Path, opened, caplog: pytest.LogCaptureFixture, offset: int
+) -> None:
     first = opened()
     begin(first)
     first.close()
@@ -70,14 +73,14 @@ def test_a_damaged_file_is_set_aside_named_and_never_deleted(path, opened, caplo
     assert (journal.head("r1"), journal.head("new")) == (2, 2)
 
 
-def test_a_file_that_several_find_damaged_is_set_aside_once(path, opened):
+def test_a_file_that_several_find_damaged_is_set_aside_once(path: Path, opened) -> None:
     first = opened()
     begin(first)
     first.close()
     spoil(path, 0)
     stored, refusals = [], []
 
-    def use(number):
+    def use(number) -> None:
         journal = SqliteJournal(str(path))
         for turn in range(2):
             try:
@@ -94,7 +97,7 @@ def test_a_file_that_several_find_damaged_is_set_aside_once(path, opened):
     assert kept == sorted(["r1", *stored]), "nothing went to the old file"
 
 
-def test_those_who_had_a_damaged_file_open_go_on_with_the_new_one(path, opened):
+def test_those_who_had_a_damaged_file_open_go_on_with_the_new_one(path: Path, opened) -> None:
     first, second = opened(), opened()
     begin(first)
     assert second.head("r1") == 2
@@ -109,7 +112,7 @@ def test_those_who_had_a_damaged_file_open_go_on_with_the_new_one(path, opened):
     assert SqliteJournal(f"{path}.corrupt-by-hand").head("r1") == 2
 
 
-def test_a_file_that_another_process_holds_is_waited_for_and_then_refused(path):
+def test_a_file_that_another_process_holds_is_waited_for_and_then_refused(path: Path) -> None:
     journal = SqliteJournal(path, 0.1)
     run = begin(journal).run
     holder = sqlite3.connect(path, isolation_level=None)
@@ -123,7 +126,7 @@ def test_a_file_that_another_process_holds_is_waited_for_and_then_refused(path):
     submit(journal, run)
 
 
-def test_a_file_that_cannot_be_written_is_refused_until_it_can(path, opened):
+def test_a_file_that_cannot_be_written_is_refused_until_it_can(path: Path, opened) -> None:
     journal = opened()
     run = begin(journal).run
     journal.query("PRAGMA query_only = ON")  # what a read-only file answers, also to root
@@ -134,7 +137,7 @@ def test_a_file_that_cannot_be_written_is_refused_until_it_can(path, opened):
     submit(journal, run)
 
 
-def test_a_place_that_cannot_be_is_refused_by_name(tmp_path):
+def test_a_place_that_cannot_be_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     journal = SqliteJournal(str(tmp_path / "file" / "runs.sqlite"))
 
@@ -142,7 +145,7 @@ def test_a_place_that_cannot_be_is_refused_by_name(tmp_path):
         journal.head("r1")
 
 
-def test_a_file_of_an_older_version_is_brought_up_to_date(path, opened):
+def test_a_file_of_an_older_version_is_brought_up_to_date(path: Path, opened) -> None:
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with contextlib.closing(sqlite3.connect(path)) as old:
         old.executescript(MIGRATIONS[0])
@@ -154,7 +157,7 @@ def test_a_file_of_an_older_version_is_brought_up_to_date(path, opened):
     assert [one.id for one in journal.at_work(5)] == ["a"]
 
 
-def test_a_file_of_a_newer_version_is_left_alone(path, opened):
+def test_a_file_of_a_newer_version_is_left_alone(path: Path, opened) -> None:
     first = opened()
     begin(first)
     first.query("PRAGMA user_version = 99")
@@ -166,7 +169,7 @@ def test_a_file_of_a_newer_version_is_left_alone(path, opened):
             opened().head("r1")
 
 
-def test_a_process_that_never_opens_its_file_is_not_waited_for_for_ever(tmp_path):
+def test_a_process_that_never_opens_its_file_is_not_waited_for_for_ever(tmp_path: Path) -> None:
     journal = SqliteJournal(str(tmp_path / "runs.sqlite"), 0.1)
     with open(tmp_path / "runs.sqlite.lock", "w") as stopped:
         fcntl.flock(stopped, fcntl.LOCK_EX)

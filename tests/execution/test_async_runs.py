@@ -3,19 +3,22 @@
 import asyncio
 import contextlib
 import threading
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from execution.working import call, flow, open_runs
 from workflowlookup.errors import RunNotFound
 from workflowlookup.execution.async_runs import AsyncRuns
+from workflowlookup.store.service import Runs
 
 FLOW = flow(call("one", "say"))
 SECONDS = 20
 
 
 @pytest.fixture
-def others(place):
+def others(place: str) -> Iterator[Runs]:
     runs = open_runs(place)
     yield runs
     runs.close()
@@ -24,11 +27,11 @@ def others(place):
 class Busy:
     """Work that keeps the journal's thread busy until it is released."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._is_begun, self._is_free = threading.Event(), threading.Event()
         self.release = self._is_free.set
 
-    def __call__(self, _):
+    def __call__(self, _) -> None:
         self._is_begun.set()
         self._is_free.wait(SECONDS)
 
@@ -42,17 +45,17 @@ def begin(runs, run_id):
     return runs.begin_call(run_id, "one")
 
 
-def test_what_is_asked_for_while_the_journal_is_busy_is_stored_in_one_commit(tmp_path):
+def test_what_is_asked_for_while_the_journal_is_busy_is_stored_in_one_commit(tmp_path: Path) -> None:
     place = str(tmp_path / "runs.sqlite")
     busy, seen = Busy(), []
     with contextlib.closing(open_runs(place)) as others:
         ids = [others.start(FLOW, {}, {}).id for _ in range(5)]
 
-    def count_begun(*_):
+    def count_begun(*_) -> None:
         with contextlib.closing(open_runs(place)) as others:
             seen.append(others.counts())
 
-    async def ask():
+    async def ask() -> None:
         runs = AsyncRuns(lambda: open_runs(place), count_begun)
         async with asyncio.timeout(SECONDS):
             kept = await busy.keep(runs)
@@ -67,11 +70,11 @@ def test_what_is_asked_for_while_the_journal_is_busy_is_stored_in_one_commit(tmp
     assert seen == [{"running": 5}] * 5
 
 
-def test_work_that_nobody_waits_for_any_more_is_not_begun(place, others):
+def test_work_that_nobody_waits_for_any_more_is_not_begun(place: str, others: Runs) -> None:
     run_id = others.start(FLOW, {}, {}).id
     busy = Busy()
 
-    async def ask():
+    async def ask() -> None:
         runs = AsyncRuns(lambda: open_runs(place), lambda *_: None)
         async with asyncio.timeout(SECONDS):
             kept = await busy.keep(runs)
@@ -88,7 +91,7 @@ def test_work_that_nobody_waits_for_any_more_is_not_begun(place, others):
     assert others.get(run_id).calling.attempt == 0
 
 
-def test_each_gets_what_its_own_work_raises(place, others):
+def test_each_gets_what_its_own_work_raises(place: str, others: Runs) -> None:
     run_id = others.start(FLOW, {}, {}).id
 
     async def ask():
@@ -109,8 +112,8 @@ def test_each_gets_what_its_own_work_raises(place, others):
     assert begun == others.get(run_id)
 
 
-def test_nothing_is_done_once_it_is_closed(place):
-    async def ask():
+def test_nothing_is_done_once_it_is_closed(place: str) -> None:
+    async def ask() -> None:
         runs = AsyncRuns(lambda: open_runs(place), lambda *_: None)
         await runs.aclose()
         async with asyncio.timeout(SECONDS):

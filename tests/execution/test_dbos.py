@@ -6,12 +6,14 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 
 import dbos
 import psycopg
 import pytest
 
 from replicas.fleet import DatabaseLink
+from support.postgres import Postgres
 from workflowlookup.execution import dbos as dbos_engine
 from workflowlookup.execution import leases as leases_module
 from workflowlookup.execution.dbos import DbosEngine, tables_version
@@ -22,13 +24,13 @@ from workflowlookup.execution.leases import FREE_CHECKS, Lease
 class Ends:
     """Drivers that say when they ended."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.through = {}
 
-    async def drive(self, run_id, slot):
+    async def drive(self, run_id, slot) -> None:
         self.through.setdefault(run_id, asyncio.Event()).set()
 
-    async def wait(self, run_id):
+    async def wait(self, run_id) -> None:
         await asyncio.wait_for(self.through.setdefault(run_id, asyncio.Event()).wait(), 30)
 
 
@@ -45,12 +47,12 @@ def with_engine(url, conversation):
     return asyncio.run(held())
 
 
-async def drive_one(engine, ends):
+async def drive_one(engine, ends) -> None:
     await engine.start("run", 7)
     await ends.wait("run")
 
 
-def test_the_collector_passes_over_what_was_loaded_for_the_engine(database):
+def test_the_collector_passes_over_what_was_loaded_for_the_engine(database: str) -> None:
     async def conversation(engine, ends):
         del engine, ends
         return [one is dbos.DBOS for one in gc.get_objects()], gc.get_freeze_count()
@@ -80,7 +82,7 @@ asyncio.run(DbosEngine(sys.argv[1], None, Limits(1)).open())
 """
 
 
-def test_a_process_that_is_killed_while_it_makes_the_tables_keeps_nobody_from_making_them(database):
+def test_a_process_that_is_killed_while_it_makes_the_tables_keeps_nobody_from_making_them(database: str) -> None:
     for statements in (4, 6, 9, 14, 30):
         died = subprocess.run([sys.executable, "-c", MAKE_AND_DIE, database, str(statements)], check=False, timeout=60)
         assert died.returncode == 9
@@ -90,7 +92,7 @@ def test_a_process_that_is_killed_while_it_makes_the_tables_keeps_nobody_from_ma
     assert tables_version(database)
 
 
-def test_nothing_in_the_database_is_pickled_and_the_version_is_fixed(database):
+def test_nothing_in_the_database_is_pickled_and_the_version_is_fixed(database: str) -> None:
     with_engine(database, drive_one)
     with psycopg.connect(database) as connection:
         rows = connection.execute(
@@ -102,7 +104,7 @@ def test_nothing_in_the_database_is_pickled_and_the_version_is_fixed(database):
     assert not any("gASV" in str(row) for row in inputs)  # how a pickle begins
 
 
-def test_what_is_done_is_swept_away(database):
+def test_what_is_done_is_swept_away(database: str) -> None:
     async def conversation(engine, ends):
         runs = [f"run{number}" for number in range(3)]
         for run in runs:
@@ -115,7 +117,7 @@ def test_what_is_done_is_swept_away(database):
     assert with_engine(database, conversation) == (0, 3)
 
 
-def test_the_limit_of_all_replicas_is_the_last_that_was_set(database):
+def test_the_limit_of_all_replicas_is_the_last_that_was_set(database: str) -> None:
     async def conversation(engine, _):
         await engine.set_limits(Limits(7, 5))
         queue = await dbos.DBOS.retrieve_queue_async("runs")
@@ -124,7 +126,7 @@ def test_the_limit_of_all_replicas_is_the_last_that_was_set(database):
     assert with_engine(database, conversation) == (5, 5)  # no replica may have more than all
 
 
-def test_drivers_of_an_older_version_are_not_waited_for_when_their_process_is_dead(database):
+def test_drivers_of_an_older_version_are_not_waited_for_when_their_process_is_dead(database: str) -> None:
     """They are cancelled, so that the journal's word counts: the run is due, and nobody drives it."""
 
     async def conversation(engine, ends):
@@ -145,7 +147,7 @@ def test_drivers_of_an_older_version_are_not_waited_for_when_their_process_is_de
     assert with_engine(database, conversation) == set()
 
 
-def test_no_private_part_of_dbos_is_used():
+def test_no_private_part_of_dbos_is_used() -> None:
     from workflowlookup.execution import dbos as module
 
     with open(module.__file__, encoding="utf-8") as source:
@@ -159,7 +161,7 @@ def test_no_private_part_of_dbos_is_used():
 
 
 @pytest.fixture
-def leases(database):
+def leases(database: str) -> Iterator[list[leases_module.Lease]]:
     made = [Lease(database), Lease(database)]
     for lease in made:
         lease.hold()
@@ -168,7 +170,7 @@ def leases(database):
         lease.release()
 
 
-def test_a_lease_is_believed_to_be_free_only_after_a_while(leases):
+def test_a_lease_is_believed_to_be_free_only_after_a_while(leases: list[leases_module.Lease]) -> None:
     mine, other = leases
     assert not mine.is_dead(other.id)
     other.release()
@@ -179,7 +181,9 @@ def test_a_lease_is_believed_to_be_free_only_after_a_while(leases):
     assert polls >= FREE_CHECKS
 
 
-def test_a_lease_that_was_lost_with_the_database_is_taken_again(leases, postgres):
+def test_a_lease_that_was_lost_with_the_database_is_taken_again(
+    leases: list[leases_module.Lease], postgres: Postgres
+) -> None:
     mine, other = leases
     postgres.restart()
     assert not mine.hold()  # it had been lost
@@ -189,7 +193,7 @@ def test_a_lease_that_was_lost_with_the_database_is_taken_again(leases, postgres
     assert not any(mine.is_dead(other.id) for _ in range(FREE_CHECKS + 1))
 
 
-def test_the_lease_of_a_dead_one_is_taken_by_one_at_a_time(leases, database):
+def test_the_lease_of_a_dead_one_is_taken_by_one_at_a_time(leases: list[leases_module.Lease], database: str) -> None:
     mine, other = leases
     assert not mine.acquire(other.id)
     third = Lease(database)
@@ -204,7 +208,7 @@ def test_the_lease_of_a_dead_one_is_taken_by_one_at_a_time(leases, database):
     third.release()
 
 
-def test_only_one_engine_at_a_time_is_opened(leases):
+def test_only_one_engine_at_a_time_is_opened(leases: list[leases_module.Lease]) -> None:
     mine, other = leases
     mine.lock()
     waiting = threading.Thread(target=other.lock)
@@ -217,10 +221,10 @@ def test_only_one_engine_at_a_time_is_opened(leases):
     other.unlock()
 
 
-def test_a_lease_is_renewed_however_long_something_else_takes(database):
+def test_a_lease_is_renewed_however_long_something_else_takes(database: str) -> None:
     """Else others would take over what is being done here, as soon as the database was away for a moment."""
 
-    async def conversation(*_):
+    async def conversation(*_) -> None:
         async with await psycopg.AsyncConnection.connect(database, autocommit=True) as connection:
             ended = await connection.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
@@ -231,7 +235,7 @@ def test_a_lease_is_renewed_however_long_something_else_takes(database):
                 while not await has_lease(connection):  # noqa: ASYNC110 - the database tells nobody
                     await asyncio.sleep(0.05)
 
-    async def has_lease(connection):
+    async def has_lease(connection) -> bool:
         found = await connection.execute(
             "SELECT 1 FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE locktype = 'advisory' AND granted "
             "AND application_name = 'workflowlookup-lease' AND datname = current_database()"
@@ -245,17 +249,19 @@ def test_a_lease_is_renewed_however_long_something_else_takes(database):
 
 
 @pytest.fixture
-def link(database):
+def link(database: str) -> Iterator[DatabaseLink]:
     link = DatabaseLink(database)
     yield link
     link.close()
 
 
-def test_an_engine_whose_connections_go_silent_makes_others_and_drives_on(link, monkeypatch):
+def test_an_engine_whose_connections_go_silent_makes_others_and_drives_on(
+    link: DatabaseLink, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As behind a firewall that forgot them: nobody closes them, and nothing comes back."""
     monkeypatch.setattr(dbos_engine, "STATEMENT_SECONDS", 1.0)
 
-    async def conversation(engine, ends):
+    async def conversation(engine, ends) -> None:
         await engine.start("before", 1)
         await ends.wait("before")
         link.forget()
@@ -265,10 +271,12 @@ def test_an_engine_whose_connections_go_silent_makes_others_and_drives_on(link, 
     with_engine(link.url, conversation)
 
 
-def test_an_engine_that_does_not_reach_its_database_says_so_until_it_does(link, monkeypatch):
+def test_an_engine_that_does_not_reach_its_database_says_so_until_it_does(
+    link: DatabaseLink, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(dbos_engine, "MAX_SILENT_SECONDS", 2.0)
 
-    async def conversation(engine, _):
+    async def conversation(engine, _) -> None:
         assert engine.fault == ""
         link.freeze()
         while not engine.fault:  # noqa: ASYNC110 - it tells nobody
@@ -281,7 +289,9 @@ def test_an_engine_that_does_not_reach_its_database_says_so_until_it_does(link, 
     with_engine(link.url, conversation)
 
 
-def test_the_lease_of_a_process_that_is_gone_without_a_word_becomes_free(database, link, monkeypatch):
+def test_the_lease_of_a_process_that_is_gone_without_a_word_becomes_free(
+    database: str, link: DatabaseLink, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(leases_module, "IDLE_SECONDS", 1.0)
     mine, other = Lease(database), Lease(link.url)
     mine.hold()
@@ -301,7 +311,9 @@ def test_the_lease_of_a_process_that_is_gone_without_a_word_becomes_free(databas
     other.release()
 
 
-def test_a_lease_that_is_waited_with_is_not_lost_without_heartbeats(leases, monkeypatch):
+def test_a_lease_that_is_waited_with_is_not_lost_without_heartbeats(
+    leases: list[leases_module.Lease], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Between `lock` and `unlock` DBOS makes its tables, on the thread that would see to the heartbeats."""
     mine, other = leases
     monkeypatch.setattr(leases_module, "IDLE_SECONDS", 0.2)

@@ -4,17 +4,19 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psycopg
 
-from execution.working import call, effects, flow, open_runs, server_config
+from execution.working import Working, call, effects, flow, open_runs, server_config
 from support.make import loop, step
+from upstream.upstreams import McpUpstream
 from workflowlookup.providers.config import Plan
 from workflowlookup.runs.run import State, Waiting
 
 
-def test_a_run_of_three_calls_goes_by_itself(place, work, upstream):
+def test_a_run_of_three_calls_goes_by_itself(place: str, work: Callable[..., Working], upstream: McpUpstream) -> None:
     workflow = flow(
         call("one", "echo", {"n": "{{n}}"}),
         call("two", "echo", {"from": "{{one.n}}", "text": "n is {{n}}"}),
@@ -34,7 +36,7 @@ def test_a_run_of_three_calls_goes_by_itself(place, work, upstream):
     assert working.events(run.id).count("CallBegun") == 3
 
 
-def test_agents_and_calls_take_turns(place, work):
+def test_agents_and_calls_take_turns(place: str, work: Callable[..., Working]) -> None:
     working = work(place)
     workflow = flow(call("one", "say", {"text": "a"}), step("think"), call("two", "say", {"text": "{{one}}b"}))
     run = working.start(workflow)
@@ -46,7 +48,9 @@ def test_agents_and_calls_take_turns(place, work):
     assert working.over(run.id).context["two"] == "ab"
 
 
-def test_a_call_that_fails_is_tried_again_as_often_as_the_step_says(sqlite_place, work, upstream):
+def test_a_call_that_fails_is_tried_again_as_often_as_the_step_says(
+    sqlite_place: str, work: Callable[..., Working], upstream: McpUpstream
+) -> None:
     working = work(sqlite_place)
     run = working.finished(flow(call("one", "flaky", {"times": 2}, retries=2)))
 
@@ -55,7 +59,7 @@ def test_a_call_that_fails_is_tried_again_as_often_as_the_step_says(sqlite_place
     assert working.events(run.id).count("CallFailed") == 2
 
 
-def test_a_call_that_keeps_failing_fails_the_run_and_says_why(sqlite_place, work):
+def test_a_call_that_keeps_failing_fails_the_run_and_says_why(sqlite_place: str, work: Callable[..., Working]) -> None:
     run = work(sqlite_place).finished(flow(call("one", "fail", {"message": "no luck"}, retries=1)))
 
     assert run.state is State.FAILED
@@ -63,7 +67,9 @@ def test_a_call_that_keeps_failing_fails_the_run_and_says_why(sqlite_place, work
     assert run.calling.stopped is None
 
 
-def test_a_result_that_does_not_do_counts_as_a_failed_attempt(sqlite_place, work, upstream):
+def test_a_result_that_does_not_do_counts_as_a_failed_attempt(
+    sqlite_place: str, work: Callable[..., Working], upstream: McpUpstream
+) -> None:
     criteria = {"rules": [{"type": "contains", "value": "good", "message": "It must be good."}]}
     refused = call("one", "say", {"text": "bad"}, retries=1, step={"validationCriteria": criteria["rules"]})
 
@@ -74,14 +80,16 @@ def test_a_result_that_does_not_do_counts_as_a_failed_attempt(sqlite_place, work
     assert len(upstream.seen("call")) == 2
 
 
-def test_a_server_that_nobody_named_fails_the_run(sqlite_place, work):
+def test_a_server_that_nobody_named_fails_the_run(sqlite_place: str, work: Callable[..., Working]) -> None:
     run = work(sqlite_place).finished(flow(call("one", "say", server="elsewhere")))
 
     assert run.state is State.FAILED
     assert "The settings name no MCP server 'elsewhere'." in run.end.reason
 
 
-def test_a_call_that_takes_too_long_is_stopped_and_the_journal_says_what_was(sqlite_place, work, upstream):
+def test_a_call_that_takes_too_long_is_stopped_and_the_journal_says_what_was(
+    sqlite_place: str, work: Callable[..., Working], upstream: McpUpstream
+) -> None:
     working = work(sqlite_place)
     run = working.finished(flow(call("zero", "say"), call("one", "stubborn", {"seconds": 60}, timeoutSeconds=0.5)))
 
@@ -95,7 +103,9 @@ def test_a_call_that_takes_too_long_is_stopped_and_the_journal_says_what_was(sql
     assert upstream.pids() == []
 
 
-def test_a_run_whose_time_is_over_stops_what_runs_beneath(place, work, upstream):
+def test_a_run_whose_time_is_over_stops_what_runs_beneath(
+    place: str, work: Callable[..., Working], upstream: McpUpstream
+) -> None:
     working = work(place)
     working.finished(flow(call("zero", "say")))
     run = working.finished(flow(call("one", "sleep", {"seconds": 60})), timeout=3)
@@ -107,7 +117,9 @@ def test_a_run_whose_time_is_over_stops_what_runs_beneath(place, work, upstream)
     assert upstream.wait_for("cancelled")
 
 
-def test_a_run_that_is_cancelled_stops_what_runs_beneath(place, work, upstream):
+def test_a_run_that_is_cancelled_stops_what_runs_beneath(
+    place: str, work: Callable[..., Working], upstream: McpUpstream
+) -> None:
     working = work(place)
     run = working.start(flow(call("one", "sleep", {"seconds": 60})))
     upstream.wait_for("call")
@@ -121,7 +133,9 @@ def test_a_run_that_is_cancelled_stops_what_runs_beneath(place, work, upstream):
     assert upstream.pids() == []
 
 
-def test_a_run_that_somebody_else_cancels_stops_too(place, work, upstream):
+def test_a_run_that_somebody_else_cancels_stops_too(
+    place: str, work: Callable[..., Working], upstream: McpUpstream
+) -> None:
     working = work(place)
     run = working.start(flow(call("one", "sleep", {"seconds": 60})))
     upstream.wait_for("call")
@@ -133,7 +147,9 @@ def test_a_run_that_somebody_else_cancels_stops_too(place, work, upstream):
     assert working.over(run.id, 5).calling.stopped.stopped
 
 
-def test_runs_beyond_the_limit_are_queued_in_order_and_the_limit_can_change(sqlite_place, work, upstream):
+def test_runs_beyond_the_limit_are_queued_in_order_and_the_limit_can_change(
+    sqlite_place: str, work: Callable[..., Working], upstream: McpUpstream
+) -> None:
     working = work(sqlite_place, max_concurrent=2)
     workflow = flow(call("one", "sleep", {"seconds": 0.4, "steps": 1}))
     ids = []
@@ -158,7 +174,9 @@ def test_runs_beyond_the_limit_are_queued_in_order_and_the_limit_can_change(sqli
     assert keys[2:] == [ids[2], ids[4]]
 
 
-def test_a_run_that_waits_for_its_turn_can_run_out_of_time(sqlite_place, work, upstream):
+def test_a_run_that_waits_for_its_turn_can_run_out_of_time(
+    sqlite_place: str, work: Callable[..., Working], upstream: McpUpstream
+) -> None:
     working = work(sqlite_place, max_concurrent=1)
     long = working.start(flow(call("one", "sleep", {"seconds": 60})))
     upstream.wait_for("call")
@@ -172,7 +190,9 @@ def test_a_run_that_waits_for_its_turn_can_run_out_of_time(sqlite_place, work, u
     assert [entry["tool"] for entry in upstream.seen("call")] == ["sleep"]
 
 
-def test_progress_is_live_and_in_the_journal(sqlite_place, work, upstream):
+def test_progress_is_live_and_in_the_journal(
+    sqlite_place: str, work: Callable[..., Working], upstream: McpUpstream
+) -> None:
     working = work(sqlite_place)
     run = working.start(flow(call("one", "sleep", {"seconds": 3, "steps": 3}), call("two", "say")))
     seen = []
@@ -190,7 +210,9 @@ def test_progress_is_live_and_in_the_journal(sqlite_place, work, upstream):
     assert working.execution.progress(run.id) is None
 
 
-def test_a_loop_of_calls_gives_each_iteration_its_own_key(sqlite_place, work, upstream):
+def test_a_loop_of_calls_gives_each_iteration_its_own_key(
+    sqlite_place: str, work: Callable[..., Working], upstream: McpUpstream
+) -> None:
     workflow = flow(
         loop("each", [call("say", "say", {"text": "{{currentItem}}"})], type="forEach", items="names"),
         inputSchema={"type": "object", "properties": {"names": {"type": "array"}}},
@@ -203,7 +225,9 @@ def test_a_loop_of_calls_gives_each_iteration_its_own_key(sqlite_place, work, up
     assert all(key.startswith(f"{run.id}:") for key in keys)
 
 
-def test_a_person_is_asked_before_a_call_that_needs_a_word(sqlite_place, work, upstream):
+def test_a_person_is_asked_before_a_call_that_needs_a_word(
+    sqlite_place: str, work: Callable[..., Working], upstream: McpUpstream
+) -> None:
     working = work(sqlite_place)
     workflow = flow(call("one", "say", {"text": "done"}, step={"requireConfirmation": True}))
     run = working.start(workflow)
@@ -214,7 +238,9 @@ def test_a_person_is_asked_before_a_call_that_needs_a_word(sqlite_place, work, u
     assert working.over(run.id).context["one"] == "done"
 
 
-def test_settings_that_change_are_followed_at_once(sqlite_place, work, upstream):
+def test_settings_that_change_are_followed_at_once(
+    sqlite_place: str, work: Callable[..., Working], upstream: McpUpstream
+) -> None:
     working = work(sqlite_place, servers={})
     assert working.finished(flow(call("one", "say"))).state is State.FAILED
 
@@ -223,7 +249,9 @@ def test_settings_that_change_are_followed_at_once(sqlite_place, work, upstream)
     assert working.finished(flow(call("one", "say"))).state is State.COMPLETED
 
 
-def test_closing_in_the_middle_of_a_call_leaves_the_run_for_the_next(place, work, upstream):
+def test_closing_in_the_middle_of_a_call_leaves_the_run_for_the_next(
+    place: str, work: Callable[..., Working], upstream: McpUpstream
+) -> None:
     working = work(place)
     run = working.start(flow(call("one", "append", {"line": "x", "seconds": 2}), call("two", "say")))
     upstream.wait_for("call")
@@ -238,7 +266,7 @@ def test_closing_in_the_middle_of_a_call_leaves_the_run_for_the_next(place, work
     assert {entry["key"] for entry in upstream.seen("call")} == {f"{run.id}:one", f"{run.id}:two"}
 
 
-def test_nothing_is_printed_and_nothing_is_left(place, tmp_path):
+def test_nothing_is_printed_and_nothing_is_left(place: str, tmp_path: Path) -> None:
     script = Path(__file__).with_name("quiet.py")
     done = subprocess.run(
         [sys.executable, "-W", "error", str(script), place, str(tmp_path / "up")],
@@ -251,7 +279,7 @@ def test_nothing_is_printed_and_nothing_is_left(place, tmp_path):
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_a_run_whose_driver_is_only_on_paper_is_driven_anew(work, database):
+def test_a_run_whose_driver_is_only_on_paper_is_driven_anew(work: Callable[..., Working], database: str) -> None:
     """As after a restart of the database in the moment in which a driver was begun."""
     working = work(database)
     working.execution.recover()

@@ -6,13 +6,16 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from execution.working import effects, open_runs
 from support.journey import IS_SOAK, mostly_on
+from support.postgres import Postgres
 from support.warm import Popen
+from upstream.upstreams import McpUpstream
 from workflowlookup.runs.run import State
 
 REPLICA = Path(__file__).with_name("replica.py")
@@ -22,7 +25,7 @@ PATIENCE = 90.0
 class Replicas:
     """Processes that drive the runs of one journal."""
 
-    def __init__(self, place, upstream):
+    def __init__(self, place, upstream) -> None:
         self.place, self.upstream = place, upstream
         self.runs = open_runs(place)
         self.processes = []
@@ -35,11 +38,11 @@ class Replicas:
         assert said, process.stderr.read()
         return process, said
 
-    def kill(self, process):
+    def kill(self, process) -> None:
         process.kill()
         process.wait()
 
-    def finish(self, ids, seconds=PATIENCE):
+    def finish(self, ids, seconds: float = PATIENCE):
         """Wait until these are over."""
         end = time.monotonic() + seconds
         while True:
@@ -51,7 +54,7 @@ class Replicas:
             ]
             time.sleep(0.1)
 
-    def close(self):
+    def close(self) -> None:
         for process in self.processes:
             if process.poll() is None:
                 process.send_signal(signal.SIGCONT)
@@ -66,13 +69,13 @@ class Replicas:
 
 
 @pytest.fixture
-def replicas(place, upstream):
+def replicas(place: str, upstream: McpUpstream) -> Iterator[Replicas]:
     made = Replicas(place, upstream)
     yield made
     made.close()
 
 
-def assert_all_done(replicas, runs):
+def assert_all_done(replicas, runs) -> None:
     """Each run is completed, each of its calls was made, and one that was made twice had the same key both times."""
     assert {run.state for run in runs} == {State.COMPLETED}
     keys = {f"{run.id}:s{n}" for run in runs for n in range(3)}
@@ -82,7 +85,7 @@ def assert_all_done(replicas, runs):
         assert (kinds.count("OutputAccepted"), kinds.count("CallBegun")) == (3, 3)
 
 
-def test_a_process_that_is_killed_in_the_middle_of_a_call_goes_on_where_it_was(replicas):
+def test_a_process_that_is_killed_in_the_middle_of_a_call_goes_on_where_it_was(replicas: Replicas) -> None:
     first, ids = replicas.begin("--start", 1, 1.5)
     replicas.upstream.wait_for("call", 2, PATIENCE)
     replicas.kill(first)
@@ -94,7 +97,7 @@ def test_a_process_that_is_killed_in_the_middle_of_a_call_goes_on_where_it_was(r
 
 
 @mostly_on("postgres")
-def test_a_second_replica_takes_over(replicas):
+def test_a_second_replica_takes_over(replicas: Replicas) -> None:
     replicas.begin()
     first, ids = replicas.begin("--start", 3, 1.5)
     replicas.upstream.wait_for("call", 3, PATIENCE)
@@ -104,7 +107,7 @@ def test_a_second_replica_takes_over(replicas):
 
 
 @mostly_on("postgres")
-def test_a_process_that_was_frozen_and_taken_over_does_no_harm_when_it_wakes(replicas):
+def test_a_process_that_was_frozen_and_taken_over_does_no_harm_when_it_wakes(replicas: Replicas) -> None:
     first, ids = replicas.begin("--start", 2, 1.0)
     replicas.upstream.wait_for("call", 2, PATIENCE)
     first.send_signal(signal.SIGSTOP)
@@ -121,7 +124,7 @@ def test_a_process_that_was_frozen_and_taken_over_does_no_harm_when_it_wakes(rep
     assert_all_done(replicas, replicas.finish(ids))
 
 
-def end_connections(url):
+def end_connections(url) -> None:
     import psycopg
 
     with psycopg.connect(url, autocommit=True) as connection:
@@ -131,7 +134,9 @@ def end_connections(url):
         )
 
 
-def test_a_database_that_is_restarted_in_the_middle_loses_nothing(database, postgres, upstream):
+def test_a_database_that_is_restarted_in_the_middle_loses_nothing(
+    database: str, postgres: Postgres, upstream: McpUpstream
+) -> None:
     replicas = Replicas(database, upstream)
     try:
         replicas.begin()
@@ -144,7 +149,7 @@ def test_a_database_that_is_restarted_in_the_middle_loses_nothing(database, post
 
 
 @mostly_on("sqlite")
-def test_many_kills_lose_nothing(replicas):
+def test_many_kills_lose_nothing(replicas: Replicas) -> None:
     """A replica is killed at random, and another comes; at the end everything was done."""
     count, kills = (30, 12) if IS_SOAK else (4, 2)
     process, ids = replicas.begin("--start", count, 0.5)
@@ -157,7 +162,7 @@ def test_many_kills_lose_nothing(replicas):
 
 
 @mostly_on("sqlite")
-def test_a_run_cancelled_while_nobody_drove_it_tells_what_may_still_run(replicas):
+def test_a_run_cancelled_while_nobody_drove_it_tells_what_may_still_run(replicas: Replicas) -> None:
     first, (run_id,) = replicas.begin("--start", 1, 30)
     replicas.upstream.wait_for("call", 1, PATIENCE)
     replicas.kill(first)

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 SCRIPT = """
 import json, sys, threading
@@ -24,7 +25,7 @@ connection.close()
 """
 
 
-def test_without_calls_and_providers_there_is_no_thread_no_loop_and_no_engine(tmp_path):
+def test_without_calls_and_providers_there_is_no_thread_no_loop_and_no_engine(tmp_path: Path) -> None:
     environment = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True, cwd=tmp_path, env=environment

@@ -6,6 +6,8 @@ import stat
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -43,14 +45,14 @@ def in_another_process(path, what):
 
 
 @pytest.fixture
-def locks(tmp_path):
+def locks(tmp_path: Path) -> Iterator[RunLocks]:
     made = RunLocks(str(tmp_path / "runs.sqlite.drivers"))
     made.open()
     yield made
     made.close()
 
 
-def test_no_database_and_no_library_for_one_is_needed(sqlite_place):
+def test_no_database_and_no_library_for_one_is_needed(sqlite_place: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", DRIVE, sqlite_place], capture_output=True, text=True, check=True, timeout=60
     )
@@ -59,14 +61,14 @@ def test_no_database_and_no_library_for_one_is_needed(sqlite_place):
     assert os.listdir(os.path.dirname(sqlite_place)) == ["runs.sqlite.drivers"]
 
 
-def test_the_file_of_the_locks_is_private_and_empty(locks, tmp_path):
+def test_the_file_of_the_locks_is_private_and_empty(locks: RunLocks, tmp_path: Path) -> None:
     locks.acquire("run")
 
     status = (tmp_path / "runs.sqlite.drivers").stat()
     assert (stat.S_IMODE(status.st_mode), status.st_size) == (0o600, 0)
 
 
-def test_the_lock_of_a_run_keeps_others_out_and_those_of_other_runs_do_not(locks, tmp_path):
+def test_the_lock_of_a_run_keeps_others_out_and_those_of_other_runs_do_not(locks: RunLocks, tmp_path: Path) -> None:
     path = tmp_path / "runs.sqlite.drivers"
     assert locks.acquire("one")
 
@@ -75,7 +77,7 @@ def test_the_lock_of_a_run_keeps_others_out_and_those_of_other_runs_do_not(locks
     assert in_another_process(path, "locks.acquire('one')") == "True"
 
 
-def test_a_child_does_not_keep_the_locks_of_a_process_that_ended(locks, tmp_path):
+def test_a_child_does_not_keep_the_locks_of_a_process_that_ended(locks: RunLocks, tmp_path: Path) -> None:
     """An MCP server that we started may outlive us."""
     script = (
         f"import subprocess, os\nfrom workflowlookup.execution.local import RunLocks\n"
@@ -90,11 +92,11 @@ def test_a_child_does_not_keep_the_locks_of_a_process_that_ended(locks, tmp_path
         os.kill(int(child), 9)
 
 
-def test_a_process_drives_the_runs_of_a_journal_once(sqlite_place):
-    async def drive(run_id, slot):
+def test_a_process_drives_the_runs_of_a_journal_once(sqlite_place: str) -> None:
+    async def drive(run_id, slot) -> None:
         """Nothing is driven."""
 
-    async def both():
+    async def both() -> None:
         first, second = LocalEngine(sqlite_place, drive, Limits(1)), LocalEngine(sqlite_place, drive, Limits(1))
         await first.open()
         with pytest.raises(StorageError, match="this process drives its runs already"):
@@ -106,14 +108,14 @@ def test_a_process_drives_the_runs_of_a_journal_once(sqlite_place):
     asyncio.run(both())
 
 
-def test_the_names_of_a_journal_have_the_same_locks(tmp_path):
+def test_the_names_of_a_journal_have_the_same_locks(tmp_path: Path) -> None:
     """By whatever name, it is one journal."""
     real, link = tmp_path / "runs.sqlite", tmp_path / "link.sqlite"
     real.touch()
     link.symlink_to(real)
     is_driven = threading.Event()
 
-    async def drive(run_id, slot):
+    async def drive(run_id, slot) -> None:
         is_driven.set()
         await asyncio.Event().wait()
 

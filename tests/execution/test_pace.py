@@ -5,7 +5,7 @@ import pytest
 from workflowlookup.execution.call_runner import pause_before_asking
 
 
-def questions(until, *, interval=2.0, answered_in=0.0):
+def questions(until, *, interval: float = 2.0, answered_in: float = 0.0) -> list[float]:
     """When a run is asked about, from its beginning up to the first question after `until`."""
     asked = [pause_before_asking(0.0, 0.0, interval)]
     while asked[-1] <= until:
@@ -15,28 +15,30 @@ def questions(until, *, interval=2.0, answered_in=0.0):
 
 @pytest.mark.parametrize("answered_in", [0.0, 0.003, 0.012])
 @pytest.mark.parametrize("seconds", [0.001, 0.03, 0.0999, 0.1, 0.126, 0.5, 3.0, 7.9])
-def test_a_run_is_asked_about_within_25_ms_of_its_end_or_5_percent_of_its_time(seconds, answered_in):
+def test_a_run_is_asked_about_within_25_ms_of_its_end_or_5_percent_of_its_time(
+    seconds: float, answered_in: float
+) -> None:
     late = questions(seconds, answered_in=answered_in)[-1] - seconds
 
     assert late <= max(0.025, 0.05 * seconds) + 1e-9
 
 
 @pytest.mark.parametrize("seconds", [39.0, 41.0, 600.0])
-def test_a_long_run_is_asked_about_within_2_seconds_of_its_end(seconds):
+def test_a_long_run_is_asked_about_within_2_seconds_of_its_end(seconds: float) -> None:
     assert questions(seconds)[-1] - seconds <= 2.0
 
 
 @pytest.mark.parametrize("answered_in", [0.0, 0.1])
-def test_a_long_run_is_asked_about_at_the_pace_of_its_provider(answered_in):
+def test_a_long_run_is_asked_about_at_the_pace_of_its_provider(answered_in: float) -> None:
     asked = questions(60.0, interval=0.5, answered_in=answered_in)
 
     assert asked[-1] - asked[-101] == pytest.approx(100 * 0.5)
 
 
-def test_a_run_of_two_seconds_is_asked_about_at_most_sixty_times():
+def test_a_run_of_two_seconds_is_asked_about_at_most_sixty_times() -> None:
     assert len(questions(2.0)) <= 60
 
 
 @pytest.mark.parametrize("interval", [0.0, 2.0])
-def test_a_provider_that_is_slow_to_answer_has_a_rest(interval):
+def test_a_provider_that_is_slow_to_answer_has_a_rest(interval: float) -> None:
     assert pause_before_asking(60.0, 5.0, interval) == max(interval, 0.025) / 2

@@ -2,10 +2,13 @@
 
 import contextlib
 import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
-from execution.working import open_runs, server_config
+from execution.working import Working, open_runs, server_config
+from support.types import Json
 from upstream.upstreams import HttpUpstream, McpUpstream
 from workflowlookup.execution import driver
 from workflowlookup.language.building import build
@@ -17,7 +20,7 @@ from workflowlookup.runs.run import State
 class Remote:
     """A provider of one kind, and the plan that names it."""
 
-    def __init__(self, kind, directory, **options):
+    def __init__(self, kind, directory, **options) -> None:
         self.kind = kind
         if kind == "http":
             self.world = HttpUpstream(directory)
@@ -33,21 +36,21 @@ class Remote:
 
 
 @pytest.fixture(params=["mcp", "http"])
-def remote(request, tmp_path):
+def remote(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Remote]:
     found = Remote(request.param, tmp_path / "far", interval=0.5)
     with found.world:
         yield found
 
 
 @pytest.fixture
-def working(work, sqlite_place, remote):
+def working(work: Callable[..., Working], sqlite_place: str, remote: Remote) -> Working:
     return work(sqlite_place, servers=remote.servers, providers=remote.providers)
 
 
 INPUT = {"service": "shop", "replicas": 2}
 
 
-def test_a_remote_run_is_followed_to_its_end(working, remote):
+def test_a_remote_run_is_followed_to_its_end(working: Working, remote: Remote) -> None:
     remote.world.control(runs={"deploy": {"seconds": 0.3, "output": {"url": "https://shop"}, "progress": True}})
     run = working.finished(remote.workflow, INPUT)
 
@@ -58,20 +61,20 @@ def test_a_remote_run_is_followed_to_its_end(working, remote):
 
 
 @pytest.mark.parametrize("output", [None, "just text", 7, [1, 2], {}])
-def test_any_output_will_do(working, remote, output):
+def test_any_output_will_do(working: Working, remote: Remote, output: Json) -> None:
     remote.world.control(runs={"deploy": {"seconds": 0, "output": output}})
     run = working.finished(remote.workflow, INPUT)
 
     assert (run.state, run.context["result"]) == (State.COMPLETED, output)
 
 
-def test_states_that_nobody_knows_mean_that_it_runs(working, remote):
+def test_states_that_nobody_knows_mean_that_it_runs(working: Working, remote: Remote) -> None:
     remote.world.control(runs={"deploy": {"seconds": 0.6, "states": ["QUEUED", "PREPARING", "ALMOST"], "output": 1}})
 
     assert working.finished(remote.workflow, INPUT).context["result"] == 1
 
 
-def test_a_remote_run_that_fails_says_why(working, remote):
+def test_a_remote_run_that_fails_says_why(working: Working, remote: Remote) -> None:
     remote.world.control(runs={"deploy": {"seconds": 0, "outcome": "failed", "error": "no capacity"}})
     run = working.finished(remote.workflow, INPUT)
 
@@ -79,7 +82,7 @@ def test_a_remote_run_that_fails_says_why(working, remote):
     assert "no capacity" in run.end.reason
 
 
-def test_another_attempt_after_a_job_that_failed_is_another_job(working, remote):
+def test_another_attempt_after_a_job_that_failed_is_another_job(working: Working, remote: Remote) -> None:
     remote.world.control(runs={"deploy": {"seconds": 0, "outcome": "failed", "error": "no capacity"}})
     (definition,), _ = read_definitions(remote.world.workflows(), "far")
     document = as_document(definition)
@@ -90,7 +93,7 @@ def test_another_attempt_after_a_job_that_failed_is_another_job(working, remote)
     assert [begun["key"] for begun in remote.world.runs()] == [f"{run.id}:remote", f"{run.id}:remote:2"]
 
 
-def test_a_remote_run_is_cancelled_there(working, remote):
+def test_a_remote_run_is_cancelled_there(working: Working, remote: Remote) -> None:
     remote.world.control(runs={"deploy": {"seconds": 60}})
     run = working.start(remote.workflow, INPUT)
     working.until(run.id, lambda run: run.calling.remote_id)
@@ -106,7 +109,9 @@ def test_a_remote_run_is_cancelled_there(working, remote):
     )
 
 
-def test_a_remote_run_that_is_cancelled_while_it_is_being_started_is_cancelled_there(working, remote):
+def test_a_remote_run_that_is_cancelled_while_it_is_being_started_is_cancelled_there(
+    working: Working, remote: Remote
+) -> None:
     remote.world.control(delay=0.5, runs={"deploy": {"seconds": 60}})
     run = working.start(remote.workflow, INPUT)
     remote.world.wait_for("start" if remote.kind == "http" else "call")
@@ -120,8 +125,8 @@ def test_a_remote_run_that_is_cancelled_while_it_is_being_started_is_cancelled_t
 
 
 def test_a_remote_run_whose_start_is_answered_before_the_cancel_is_noticed_is_cancelled_there(
-    working, remote, sqlite_place, monkeypatch
-):
+    working: Working, remote: Remote, sqlite_place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(driver, "POLL_SECONDS", 2.0)
     remote.world.control(delay=0.5, runs={"deploy": {"seconds": 60}})
     run = working.start(remote.workflow, INPUT)
@@ -136,7 +141,7 @@ def test_a_remote_run_whose_start_is_answered_before_the_cancel_is_noticed_is_ca
     assert run.calling.stopped.told == f"the provider 'far' cancelled run {begun['id']}"
 
 
-def test_a_remote_run_that_cannot_be_cancelled_is_said_to_run_on(working, remote):
+def test_a_remote_run_that_cannot_be_cancelled_is_said_to_run_on(working: Working, remote: Remote) -> None:
     remote.world.control(runs={"deploy": {"seconds": 60}}, cancel="fail")
     run = working.start(remote.workflow, INPUT)
     working.until(run.id, lambda run: run.calling.remote_id)
@@ -148,7 +153,9 @@ def test_a_remote_run_that_cannot_be_cancelled_is_said_to_run_on(working, remote
     assert "may still be running there" in stopped.told
 
 
-def test_a_cancel_that_fails_is_sent_again_until_the_other_system_says_that_it_stopped(working, remote):
+def test_a_cancel_that_fails_is_sent_again_until_the_other_system_says_that_it_stopped(
+    working: Working, remote: Remote
+) -> None:
     remote.world.control(runs={"deploy": {"seconds": 300}}, cancel="fail")
     run = working.start(remote.workflow, INPUT)
     working.until(run.id, lambda run: run.calling.remote_id)
@@ -162,7 +169,9 @@ def test_a_cancel_that_fails_is_sent_again_until_the_other_system_says_that_it_s
     assert (far["state"], run.calling.stopped.stopped) == ("CANCELLED", True)
 
 
-def test_a_cancel_is_finished_by_the_next_server(work, sqlite_place, remote):
+def test_a_cancel_is_finished_by_the_next_server(
+    work: Callable[..., Working], sqlite_place: str, remote: Remote
+) -> None:
     remote.world.control(runs={"deploy": {"seconds": 300}}, cancel="fail")
     first = work(sqlite_place, servers=remote.servers, providers=remote.providers)
     run = first.start(remote.workflow, INPUT)
@@ -179,7 +188,7 @@ def test_a_cancel_is_finished_by_the_next_server(work, sqlite_place, remote):
     assert [far["state"] for far in remote.world.runs()] == ["CANCELLED"]
 
 
-def test_a_remote_run_that_is_out_of_time_is_cancelled_there(working, remote):
+def test_a_remote_run_that_is_out_of_time_is_cancelled_there(working: Working, remote: Remote) -> None:
     remote.world.control(runs={"*": {"seconds": 0}})
     working.finished(remote.workflow, INPUT)
     remote.world.control(runs={"*": {"seconds": 60}})
@@ -189,7 +198,7 @@ def test_a_remote_run_that_is_out_of_time_is_cancelled_there(working, remote):
     assert remote.world.runs()[-1]["state"] == "CANCELLED"
 
 
-def test_a_provider_that_does_not_answer_for_a_while_is_waited_for(working, remote):
+def test_a_provider_that_does_not_answer_for_a_while_is_waited_for(working: Working, remote: Remote) -> None:
     remote.world.control(runs={"deploy": {"seconds": 0.5}}, status="fail")
     run = working.start(remote.workflow, INPUT)
     working.until(run.id, lambda run: run.calling.remote_id)
@@ -199,7 +208,7 @@ def test_a_provider_that_does_not_answer_for_a_while_is_waited_for(working, remo
     assert working.over(run.id).state is State.COMPLETED
 
 
-def test_a_start_whose_answer_was_lost_is_not_sent_again(working, remote):
+def test_a_start_whose_answer_was_lost_is_not_sent_again(working: Working, remote: Remote) -> None:
     remote.world.control(start="hang" if remote.kind == "mcp" else "lost")
     run = working.start(remote.workflow, INPUT, timeout=4)
     run = working.over(run.id)
@@ -208,7 +217,9 @@ def test_a_start_whose_answer_was_lost_is_not_sent_again(working, remote):
     assert len(remote.world.runs()) <= 1
 
 
-def test_a_remote_run_goes_on_after_a_restart_without_being_started_again(work, sqlite_place, remote):
+def test_a_remote_run_goes_on_after_a_restart_without_being_started_again(
+    work: Callable[..., Working], sqlite_place: str, remote: Remote
+) -> None:
     remote.world.control(runs={"deploy": {"seconds": 3, "output": "deployed"}})
     first = work(sqlite_place, servers=remote.servers, providers=remote.providers)
     run = first.start(remote.workflow, INPUT)
@@ -223,7 +234,9 @@ def test_a_remote_run_goes_on_after_a_restart_without_being_started_again(work, 
 
 
 @pytest.mark.parametrize("idempotent", [False, True])
-def test_a_start_that_was_cut_off_is_repeated_only_where_keys_are_honoured(tmp_path, work, sqlite_place, idempotent):
+def test_a_start_that_was_cut_off_is_repeated_only_where_keys_are_honoured(
+    tmp_path: Path, work: Callable[..., Working], sqlite_place: str, idempotent: bool
+) -> None:
     remote = Remote("http", tmp_path / "far", idempotent=idempotent)
     with remote.world:
         remote.world.control(delay=5)
@@ -245,14 +258,14 @@ def test_a_start_that_was_cut_off_is_repeated_only_where_keys_are_honoured(tmp_p
         assert "It may be running there, so it is not started again" in run.end.reason
 
 
-def test_a_provider_that_nobody_names_any_more_fails_the_run(working, remote):
+def test_a_provider_that_nobody_names_any_more_fails_the_run(working: Working, remote: Remote) -> None:
     working.execution.apply(Plan())
     run = working.finished(remote.workflow, INPUT)
 
     assert "the settings name no provider 'far'" in run.end.reason
 
 
-def test_what_a_provider_has_is_discovered_behind(working, remote):
+def test_what_a_provider_has_is_discovered_behind(working: Working, remote: Remote) -> None:
     working.execution.recover()
     end = time.monotonic() + 30
     while not (working.execution.discovered().get("far") and working.execution.discovered()["far"].is_listed):

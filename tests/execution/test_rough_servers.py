@@ -6,11 +6,12 @@ import logging
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from execution.working import call, flow
+from execution.working import Working, call, flow
 from spec.stage import staged
 from support.make import settings_file
 from upstream.upstreams import is_alive, table
@@ -23,7 +24,7 @@ from workflowlookup.runs.run import State
 RAW = str(Path(__file__).with_name("raw_server.py"))
 
 
-def raw(*arguments, **fields):
+def raw(*arguments, **fields) -> ServerConfig:
     return ServerConfig(name="raw", command=sys.executable, args=(RAW, *arguments), **fields)
 
 
@@ -42,31 +43,31 @@ def answered(line):
     return talk(raw(), lambda upstreams: upstreams.call("raw", "answer", {"line": line}))
 
 
-def is_gone(pid, seconds=10.0):
+def is_gone(pid, seconds: float = 10.0) -> bool:
     end = time.monotonic() + seconds
     while is_alive(pid) and time.monotonic() < end:
         time.sleep(0.02)
     return not is_alive(pid)
 
 
-def test_half_a_character_does_not_cost_the_answer():
+def test_half_a_character_does_not_cost_the_answer() -> None:
     line = '{"jsonrpc": "2.0", "id": ID, "result": {"content": [{"type": "text", "text": "a\\ud83d"}]}}'
 
     assert answered(line) == CallResult(text="a?")
 
 
-def test_a_number_of_thousands_of_digits_does_not_cost_the_answer():
+def test_a_number_of_thousands_of_digits_does_not_cost_the_answer() -> None:
     result = '{"content": [{"type": "text", "text": "done"}], "structuredContent": {"a": ' + "9" * 5_000 + "}}"
 
     assert answered('{"jsonrpc": "2.0", "id": ID, "result": ' + result + "}").text == "done"
 
 
 @pytest.mark.parametrize("line", [b"\xff\xfe", b"starting up", b"[]", b"null", b'{"id": null}', b'{"id": true}'])
-def test_what_is_no_answer_is_passed_over(line):
+def test_what_is_no_answer_is_passed_over(line: bytes) -> None:
     assert isinstance(_parsed(line), Exception)
 
 
-def test_bytes_that_are_no_text_do_not_cost_the_answer():
+def test_bytes_that_are_no_text_do_not_cost_the_answer() -> None:
     assert _parsed(b'{"jsonrpc": "2.0", "id": 7, "result": {"a": "\xff"}}').message.result == {"a": "\ufffd"}
 
 
@@ -78,29 +79,31 @@ def test_bytes_that_are_no_text_do_not_cost_the_answer():
     ],
     ids=["neither-result-nor-error", "deep"],
 )
-def test_an_answer_that_cannot_be_read_is_an_error_and_not_a_wait_for_ever(line):
+def test_an_answer_that_cannot_be_read_is_an_error_and_not_a_wait_for_ever(line: str) -> None:
     assert answered(line) == CallResult(text="its answer cannot be read", is_error=True, code="-32700")
 
 
-def test_an_answer_that_is_not_as_the_protocol_has_it_is_told_in_a_sentence():
+def test_an_answer_that_is_not_as_the_protocol_has_it_is_told_in_a_sentence() -> None:
     line = '{"jsonrpc": "2.0", "id": ID, "result": {"content": "no list"}}'
 
     told = "Its answer is not what the protocol says: content: Input should be a valid list"
     assert answered(line) == CallResult(text=told, is_error=True, is_doubtful=True)
 
 
-def test_a_message_of_which_not_even_the_id_can_be_read_ends_the_session():
+def test_a_message_of_which_not_even_the_id_can_be_read_ends_the_session() -> None:
     with pytest.raises(ProviderAway, match="it sent a message that is nested too deeply"):
         answered('{"jsonrpc": "2.0", "id": ID, "result": ' + "[" * 50_000 + "]" * 50_000 + "}")
 
 
-def test_an_error_with_the_code_that_the_sdk_uses_for_lost_connections_is_an_answer():
+def test_an_error_with_the_code_that_the_sdk_uses_for_lost_connections_is_an_answer() -> None:
     line = '{"jsonrpc": "2.0", "id": ID, "error": {"code": -32000, "message": "quota exceeded"}}'
 
     assert answered(line) == CallResult(text="quota exceeded", is_error=True, code="-32000")
 
 
-def test_what_a_server_says_of_its_secrets_is_not_repeated(monkeypatch, caplog):
+def test_what_a_server_says_of_its_secrets_is_not_repeated(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setenv("TOKEN_OF_MINE", "s3cr3t-value")
     config = raw(env={"RAW_SECRET": "${TOKEN_OF_MINE}"})
 
@@ -111,8 +114,8 @@ def test_what_a_server_says_of_its_secrets_is_not_repeated(monkeypatch, caplog):
     assert "s3cr3t-value" not in caplog.text + str(refused.value.data)
 
 
-def test_a_server_that_never_speaks_does_not_hold_up_the_end():
-    async def conversation():
+def test_a_server_that_never_speaks_does_not_hold_up_the_end() -> None:
+    async def conversation() -> float:
         upstreams = Upstreams({"raw": raw("mute")})
         waiting = asyncio.create_task(upstreams.call("raw", "answer", {}))
         await asyncio.sleep(0.5)
@@ -125,13 +128,13 @@ def test_a_server_that_never_speaks_does_not_hold_up_the_end():
     assert asyncio.run(conversation()) < 4.5  # of which the process has two to end by itself
 
 
-def test_what_a_server_leaves_behind_when_it_ends_by_itself_is_ended_too():
+def test_what_a_server_leaves_behind_when_it_ends_by_itself_is_ended_too() -> None:
     left = talk(raw(), lambda upstreams: upstreams.call("raw", "helper", {}))
 
     assert is_gone(left.structured["pid"])
 
 
-def test_progress_that_is_no_number_is_not_told(sqlite_place, work):
+def test_progress_that_is_no_number_is_not_told(sqlite_place: str, work: Callable[..., Working]) -> None:
     working = work(sqlite_place, servers={"raw": raw()})
     told = []
     run = working.start(flow(call("one", "progress", {"values": ["1", "NaN", "1e999", "2"]}, server="raw")))
@@ -145,7 +148,7 @@ def test_progress_that_is_no_number_is_not_told(sqlite_place, work):
     assert [(progress.done, progress.total) for progress in told] == [(1, 10), (2, 10)]
 
 
-def test_libraries_never_print_even_through_loggers_that_nobody_knows():
+def test_libraries_never_print_even_through_loggers_that_nobody_knows() -> None:
     program = """
 import logging
 from workflowlookup.logs import join_log
@@ -157,7 +160,7 @@ logging.getLogger("client").error("here I am")
     assert (done.stdout, done.stderr) == (b"", b"")
 
 
-def test_a_terminated_server_takes_its_processes_with_it_and_leaves_the_run(tmp_path):
+def test_a_terminated_server_takes_its_processes_with_it_and_leaves_the_run(tmp_path: Path) -> None:
     """SIGTERM: one that hears neither the end of its input nor anybody else is no orphan, and the run goes on later."""
     with staged(tmp_path / "home") as stage:
         pid_file = stage.home / "pid"
@@ -217,14 +220,14 @@ except signals.Terminated as termination:
 """
 
 
-def test_what_is_started_while_a_termination_is_heard_ends_too():
+def test_what_is_started_while_a_termination_is_heard_ends_too() -> None:
     done = subprocess.run([sys.executable, "-c", LATE], capture_output=True, text=True, timeout=30, check=False)
 
     assert (done.returncode, done.stderr) == (-15, "")
     assert is_gone(int(done.stdout))
 
 
-def test_nothing_is_started_once_all_were_asked_to_end():
+def test_nothing_is_started_once_all_were_asked_to_end() -> None:
     program = """
 import asyncio, sys
 from workflowlookup.providers import child

@@ -1,19 +1,20 @@
 """The semaphore of drivers: in order, with a limit that can change, and without a slot that is lost."""
 
 import asyncio
+from collections.abc import Callable
 
 from workflowlookup.execution.engine import Slots
 
 
-def conversation(limit):
+def conversation(limit) -> Callable[..., Callable[..., None]]:
     """Runs a test on a loop, with slots and a list of those who have one."""
 
-    def decorate(test):
-        def run():
-            async def whole():
+    def decorate(test) -> Callable[..., None]:
+        def run() -> None:
+            async def whole() -> None:
                 slots, has_slot = Slots(limit), []
 
-                async def work(name, *, is_done):
+                async def work(name, *, is_done) -> None:
                     async with slots.slot():
                         has_slot.append(name)
                         await is_done.wait()
@@ -34,13 +35,13 @@ def conversation(limit):
     return decorate
 
 
-async def settle():
+async def settle() -> None:
     for _ in range(10):
         await asyncio.sleep(0)
 
 
 @conversation(2)
-async def test_slots_are_given_in_order(slots, has_slot, begin):
+async def test_slots_are_given_in_order(slots, has_slot, begin) -> None:
     tasks = [begin(name) for name in "abcd"]
     await settle()
     assert has_slot == ["a", "b"]
@@ -55,7 +56,7 @@ async def test_slots_are_given_in_order(slots, has_slot, begin):
 
 
 @conversation(1)
-async def test_a_higher_limit_lets_those_in_who_wait(slots, has_slot, begin):
+async def test_a_higher_limit_lets_those_in_who_wait(slots, has_slot, begin) -> None:
     tasks = [begin(name) for name in "abc"]
     await settle()
 
@@ -68,7 +69,7 @@ async def test_a_higher_limit_lets_those_in_who_wait(slots, has_slot, begin):
 
 
 @conversation(1)
-async def test_one_who_is_cancelled_while_it_waits_takes_no_slot(slots, has_slot, begin):
+async def test_one_who_is_cancelled_while_it_waits_takes_no_slot(slots, has_slot, begin) -> None:
     (first, is_done), (second, _), (third, _) = (begin(name) for name in "abc")
     await settle()
 
@@ -85,16 +86,16 @@ async def test_one_who_is_cancelled_while_it_waits_takes_no_slot(slots, has_slot
 
 
 @conversation(1)
-async def test_a_slot_that_is_lent_is_used_by_another_and_comes_back(slots, has_slot, begin):
+async def test_a_slot_that_is_lent_is_used_by_another_and_comes_back(slots, has_slot, begin) -> None:
     came_back = []
 
-    async def lender():
+    async def lender() -> None:
         async with slots.slot():
             async with slots.lent():
                 await begin_and_wait()
             came_back.append(list(has_slot))
 
-    async def begin_and_wait():
+    async def begin_and_wait() -> None:
         _, is_done = begin("b")
         await settle()
         assert has_slot == ["b"]
@@ -107,8 +108,8 @@ async def test_a_slot_that_is_lent_is_used_by_another_and_comes_back(slots, has_
 
 
 @conversation(1)
-async def test_one_who_is_cancelled_while_its_slot_is_lent_leaves_the_count_right(slots, has_slot, begin):
-    async def lender():
+async def test_one_who_is_cancelled_while_its_slot_is_lent_leaves_the_count_right(slots, has_slot, begin) -> None:
+    async def lender() -> None:
         async with slots.slot(), slots.lent():
             await asyncio.Event().wait()
 

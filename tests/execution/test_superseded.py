@@ -18,7 +18,7 @@ SECONDS = 20
 class Calls:
     """Calls that end when the test says so."""
 
-    def __init__(self, limit=None):
+    def __init__(self, limit=None) -> None:
         self.made = []
         self.has_begun, self.may_end = asyncio.Event(), asyncio.Event()
         self._limit = limit
@@ -26,10 +26,10 @@ class Calls:
     def limit_of(self, _):
         return self._limit
 
-    def seconds_of(self, _):
+    def seconds_of(self, _) -> None:
         return None
 
-    async def carry_out(self, run, _note, _acknowledge, *, is_repeated):
+    async def carry_out(self, run, _note, _acknowledge, *, is_repeated) -> Outcome:
         assert not is_repeated
         self.made.append(run.current)
         self.has_begun.set()
@@ -50,7 +50,7 @@ async def driven(place, calls):
 
 
 @pytest.mark.parametrize("is_at_end", [True, False], ids=["its call has ended", "its call goes on"])
-def test_a_driver_makes_no_more_calls_of_a_run_that_another_one_drives(place, is_at_end):
+def test_a_driver_makes_no_more_calls_of_a_run_that_another_one_drives(place: str, is_at_end: bool) -> None:
     async def drive():
         calls = Calls()
         async with driven(place, calls) as (run_id, task, others):
@@ -68,7 +68,7 @@ def test_a_driver_makes_no_more_calls_of_a_run_that_another_one_drives(place, is
     assert (run.current, run.context["one"]) == ("two", "theirs")
 
 
-def test_a_run_that_is_cancelled_while_it_waits_for_its_provider_is_left_at_once(place):
+def test_a_run_that_is_cancelled_while_it_waits_for_its_provider_is_left_at_once(place: str) -> None:
     async def drive():
         limit = Slots(1)
         await limit.acquire()

@@ -1,11 +1,14 @@
 """A run that needs the server is driven by somebody, whatever happened to whoever drove it, or to another run."""
 
+from collections.abc import Callable
+from typing import NoReturn
+
 import psycopg
 import pytest
 from dbos._sys_db import SystemDatabase
 from sqlalchemy.exc import OperationalError
 
-from execution.working import call, flow
+from execution.working import Working, call, flow
 from workflowlookup.execution import loop_services
 from workflowlookup.execution.driver import Driver
 from workflowlookup.execution.local import LocalEngine
@@ -14,12 +17,12 @@ from workflowlookup.runs.run import State
 LOST = OperationalError("COMMIT", None, psycopg.OperationalError("server closed the connection unexpectedly"))
 
 
-def damage(working, run_id):
+def damage(working, run_id) -> None:
     with working.runs.journal.writing() as transaction:
         transaction.execute("UPDATE events SET body = ? WHERE run = ?", ('{"type": "of a newer version"}', run_id))
 
 
-def test_a_run_that_cannot_be_read_keeps_nobody_from_the_others(work, place):
+def test_a_run_that_cannot_be_read_keeps_nobody_from_the_others(work: Callable[..., Working], place: str) -> None:
     """Neither from being taken up nor from their turn."""
     before = work(place)
     before.runs.listeners.clear()  # as if the server died as soon as they were stored
@@ -35,12 +38,14 @@ def test_a_run_that_cannot_be_read_keeps_nobody_from_the_others(work, place):
     assert working.over("sound").state is State.COMPLETED
 
 
-def test_a_driver_that_ended_by_a_fault_is_followed_by_another(work, place, monkeypatch):
+def test_a_driver_that_ended_by_a_fault_is_followed_by_another(
+    work: Callable[..., Working], place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What the engine has as done for good is not what the run has come to."""
     monkeypatch.setattr(loop_services, "TAKE_OVER_SECONDS", 0.3)
     drive, faults = Driver.drive, []
 
-    async def fail_once(self, run_id, slot):
+    async def fail_once(self, run_id, slot) -> None:
         if not faults:
             faults.append(run_id)
             raise RuntimeError("a fault")
@@ -58,7 +63,9 @@ def test_a_driver_that_ended_by_a_fault_is_followed_by_another(work, place, monk
 @pytest.mark.parametrize(
     "broken", [("start_queued_workflows",), ("get_workflow_statuses", "get_workflow_status")], ids=["claim", "start"]
 )
-def test_a_driver_that_is_lost_while_it_is_taken_over_is_driven_anew(work, database, monkeypatch, broken):
+def test_a_driver_that_is_lost_while_it_is_taken_over_is_driven_anew(
+    work: Callable[..., Working], database: str, monkeypatch: pytest.MonkeyPatch, broken: tuple[str, ...]
+) -> None:
     """The database goes away after it was stored who takes over, and before that one knows: nobody drives it."""
     before = work(database)
     run = before.start(flow(call("first", "sleep", {"seconds": 2})))
@@ -66,7 +73,7 @@ def test_a_driver_that_is_lost_while_it_is_taken_over_is_driven_anew(work, datab
     before.execution.close()
     lost = []
 
-    def lose(name):
+    def lose(name) -> None:
         real = getattr(SystemDatabase, name)
 
         def then_away(self, *arguments, **options):
@@ -89,8 +96,10 @@ def test_a_driver_that_is_lost_while_it_is_taken_over_is_driven_anew(work, datab
     assert lost == [*broken]
 
 
-def test_what_cannot_be_taken_over_keeps_nothing_from_being_taken_up(work, sqlite_place, monkeypatch):
-    async def fail(_):
+def test_what_cannot_be_taken_over_keeps_nothing_from_being_taken_up(
+    work: Callable[..., Working], sqlite_place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(_) -> NoReturn:
         raise RuntimeError("this engine cannot be taken over from")
 
     before = work(sqlite_place)

@@ -36,7 +36,7 @@ def talk(upstream, conversation):
 
 
 @EVERY_WAY
-def test_a_call_gives_what_the_tool_answers_and_carries_its_key(tmp_path, way):
+def test_a_call_gives_what_the_tool_answers_and_carries_its_key(tmp_path: Path, way) -> None:
     async def conversation(upstreams):
         structured = await upstreams.call("up", "echo", {"a": 1}, key="run:step")
         text = await upstreams.call("up", "say", {"text": "hello"})
@@ -52,7 +52,7 @@ def test_a_call_gives_what_the_tool_answers_and_carries_its_key(tmp_path, way):
 
 
 @EVERY_WAY
-def test_errors_of_tools_are_answers(tmp_path, way):
+def test_errors_of_tools_are_answers(tmp_path: Path, way) -> None:
     async def conversation(upstreams):
         return [
             await upstreams.call("up", "fail", {"message": "no luck"}),
@@ -69,10 +69,10 @@ def test_errors_of_tools_are_answers(tmp_path, way):
 
 
 @PIPES_AND_HTTP
-def test_progress_is_heard(tmp_path, way):
+def test_progress_is_heard(tmp_path: Path, way) -> None:
     heard = []
 
-    async def conversation(upstreams):
+    async def conversation(upstreams) -> None:
         await upstreams.call("up", "sleep", {"seconds": 0.2, "steps": 2}, on_progress=heard.append)
 
     with McpUpstream(tmp_path, **way) as upstream:
@@ -81,7 +81,7 @@ def test_progress_is_heard(tmp_path, way):
 
 
 @PIPES_AND_HTTP
-def test_a_cancelled_call_is_cancelled_upstream(tmp_path, way):
+def test_a_cancelled_call_is_cancelled_upstream(tmp_path: Path, way) -> None:
     async def conversation(upstreams):
         call = asyncio.create_task(upstreams.call("up", "sleep", {"seconds": 30}, key="k"))
         await asyncio.to_thread(upstream.wait_for, "call")
@@ -97,8 +97,8 @@ def test_a_cancelled_call_is_cancelled_upstream(tmp_path, way):
 
 
 @PIPES_AND_HTTP
-def test_a_call_that_takes_too_long_is_cancelled_upstream(tmp_path, way):
-    async def conversation(upstreams):
+def test_a_call_that_takes_too_long_is_cancelled_upstream(tmp_path: Path, way) -> None:
+    async def conversation(upstreams) -> None:
         await upstreams.call("up", "say", {})
         with pytest.raises(TimeoutError):
             await upstreams.call("up", "sleep", {"seconds": 30}, timeout=2)
@@ -108,7 +108,7 @@ def test_a_call_that_takes_too_long_is_cancelled_upstream(tmp_path, way):
         talk(upstream, conversation)
 
 
-def test_a_process_that_hears_nothing_is_killed_and_started_again_when_it_is_needed(tmp_path):
+def test_a_process_that_hears_nothing_is_killed_and_started_again_when_it_is_needed(tmp_path: Path) -> None:
     async def conversation(upstreams):
         call = asyncio.create_task(upstreams.call("up", "stubborn", {"seconds": 60}))
         await asyncio.to_thread(upstream.wait_for, "call")
@@ -128,7 +128,7 @@ def test_a_process_that_hears_nothing_is_killed_and_started_again_when_it_is_nee
     assert upstream.pids() == []  # nor is the second one left behind
 
 
-def test_a_process_that_serves_another_call_is_not_killed(tmp_path):
+def test_a_process_that_serves_another_call_is_not_killed(tmp_path: Path) -> None:
     async def conversation(upstreams):
         other = asyncio.create_task(upstreams.call("up", "sleep", {"seconds": 1}))
         call = asyncio.create_task(upstreams.call("up", "sleep", {"seconds": 60}))
@@ -144,7 +144,7 @@ def test_a_process_that_serves_another_call_is_not_killed(tmp_path):
     assert other.value == {"slept": 1.0}
 
 
-def test_what_a_server_started_dies_with_it(tmp_path):
+def test_what_a_server_started_dies_with_it(tmp_path: Path) -> None:
     script = tmp_path / "server.sh"
     script.write_text(f"sleep 1000 & echo $! > {tmp_path}/grandchild\ntrap '' TERM\n{sys.executable} $*\n")
     upstream = McpUpstream(tmp_path / "up")
@@ -165,7 +165,7 @@ def test_what_a_server_started_dies_with_it(tmp_path):
         time.sleep(0.01)
 
 
-def test_a_server_that_died_is_started_again_for_the_next_call(tmp_path):
+def test_a_server_that_died_is_started_again_for_the_next_call(tmp_path: Path) -> None:
     async def conversation(upstreams):
         with pytest.raises(ProviderAway, match="'up' does not answer: its process ended with exit code 9"):
             await upstreams.call("up", "crash", {})
@@ -181,7 +181,7 @@ def test_a_server_that_died_is_started_again_for_the_next_call(tmp_path):
     assert talk(upstream, conversation) == ("again", "and again")
 
 
-def test_an_http_server_that_was_restarted_is_spoken_to_anew(tmp_path):
+def test_an_http_server_that_was_restarted_is_spoken_to_anew(tmp_path: Path) -> None:
     async def conversation(upstreams):
         await upstreams.call("up", "say", {"text": "first"})
         upstream.stop()
@@ -194,7 +194,7 @@ def test_an_http_server_that_was_restarted_is_spoken_to_anew(tmp_path):
         assert talk(upstream, conversation).text == "third"
 
 
-def test_what_cannot_be_started_says_why(tmp_path):
+def test_what_cannot_be_started_says_why(tmp_path: Path) -> None:
     async def conversation(upstreams):
         with pytest.raises(ProviderAway) as nameless:
             await upstreams.call("other", "say", {})
@@ -222,7 +222,7 @@ def test_what_cannot_be_started_says_why(tmp_path):
     assert "connect" in causes[2].lower()
 
 
-def test_settings_that_change_close_what_changed_once_it_is_idle(tmp_path):
+def test_settings_that_change_close_what_changed_once_it_is_idle(tmp_path: Path) -> None:
     async def conversation(upstreams):
         config = config_of(upstream)
         call = asyncio.create_task(upstreams.call("up", "sleep", {"seconds": 1}))
@@ -236,7 +236,7 @@ def test_settings_that_change_close_what_changed_once_it_is_idle(tmp_path):
     assert upstream.pids() == []
 
 
-def test_a_server_that_floods_standard_error_stops_nothing(tmp_path):
+def test_a_server_that_floods_standard_error_stops_nothing(tmp_path: Path) -> None:
     script = tmp_path / "noisy.py"
     script.write_text(
         "import subprocess, sys\n"
@@ -253,7 +253,7 @@ def test_a_server_that_floods_standard_error_stops_nothing(tmp_path):
     assert talk(upstream, conversation).text == "through the noise"
 
 
-def test_a_long_answer_arrives_whole(tmp_path: Path):
+def test_a_long_answer_arrives_whole(tmp_path: Path) -> None:
     async def conversation(upstreams):
         return await upstreams.call("up", "say", {"text": "x" * 3_000_000})
 
@@ -281,7 +281,7 @@ for line in sys.stdin:
 """
 
 
-def test_a_server_of_the_handshake_era_is_spoken_to_in_its_own_way(tmp_path):
+def test_a_server_of_the_handshake_era_is_spoken_to_in_its_own_way(tmp_path: Path) -> None:
     async def conversation(upstreams):
         upstreams.apply({"old": ServerConfig(name="old", command=sys.executable, args=("-c", OLD_SERVER))})
         tools = await upstreams.tools("old")
@@ -290,14 +290,16 @@ def test_a_server_of_the_handshake_era_is_spoken_to_in_its_own_way(tmp_path):
     assert talk(McpUpstream(tmp_path), conversation) == (["say"], "as ever")
 
 
-def test_what_a_server_says_of_its_secrets_is_not_repeated(monkeypatch, caplog):
+def test_what_a_server_says_of_its_secrets_is_not_repeated(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setenv("UP_TOKEN", "hush-hush-hush")
     caplog.set_level("DEBUG")
     script = "echo the key is $KEY and $OTHER, not $1 >&2; exit 3"
     env = {"KEY": "${UP_TOKEN}", "OTHER": "as-it-stands"}
     server = ServerConfig(name="up", command="/bin/sh", args=("-c", script, "sh", "${UP_TOKEN}"), env=env)
 
-    async def go():
+    async def go() -> None:
         upstreams = Upstreams({"up": server})
         try:
             await upstreams.tools("up")

@@ -11,20 +11,20 @@ WHO = contextvars.ContextVar("who", default="nobody")
 class House:
     """Lives on the loop, and does nothing there."""
 
-    async def aclose(self):
+    async def aclose(self) -> None:
         """Nothing is open."""
 
 
-def test_what_is_done_is_done_for_who_asked_for_it():
+def test_what_is_done_is_done_for_who_asked_for_it() -> None:
     """Also where several asked before the loop took anything up."""
     is_ready = threading.Event()
     heard, is_heard = [], threading.Event()
 
-    def make():
+    def make() -> House:
         is_ready.wait()
         return House()
 
-    async def tell(_):
+    async def tell(_) -> None:
         heard.append(WHO.get())
         if len(heard) == 3:
             is_heard.set()

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.make import document, step
+from support.types import Json, JsonObject
 from workflowlookup.language import patterns
 from workflowlookup.language.building import build
 from workflowlookup.language.captures import capture, value_in_line
@@ -46,7 +47,7 @@ def captured(produces, output):
         "kind : plain",
     ],
 )
-def test_a_value_is_found_by_its_name(output):
+def test_a_value_is_found_by_its_name(output: str) -> None:
     assert captured(KIND, output) == ({"kind": "plain"}, [])
 
 
@@ -54,14 +55,14 @@ def test_a_value_is_found_by_its_name(output):
     "output",
     ["It is plain.", "mankind: plain", "kind plain", "kind:", "kinds: plain", '{"other": "plain"}', "[1]", '"kind"'],
 )
-def test_what_is_no_such_line_or_property_is_missing(output):
+def test_what_is_no_such_line_or_property_is_missing(output: str) -> None:
     values, (message,) = captured(KIND, output)
 
     assert values == {}
     assert message.startswith("kind is not in the output: expected one of 'plain', 'hidden'. Add the ")
 
 
-def test_the_issue_says_exactly_what_to_add():
+def test_the_issue_says_exactly_what_to_add() -> None:
     assert captured(KIND, "words")[1] == [
         "kind is not in the output: expected one of 'plain', 'hidden'. Add the line `kind: plain`."
     ]
@@ -99,7 +100,7 @@ def test_the_issue_says_exactly_what_to_add():
         ({"pointer": "/findings", "type": "array"}, '```\n{"findings": []}\n```', []),
     ],
 )
-def test_values_are_converted_and_checked(entry, output, value):
+def test_values_are_converted_and_checked(entry: JsonObject, output: str, value: Json) -> None:
     assert captured({"n": entry}, output) == ({"n": value}, [])
 
 
@@ -119,20 +120,20 @@ def test_values_are_converted_and_checked(entry, output, value):
         ({}, '{"n": null}'),
     ],
 )
-def test_what_is_missing_or_does_not_fit_is_an_issue(entry, output):
+def test_what_is_missing_or_does_not_fit_is_an_issue(entry: JsonObject, output: str) -> None:
     values, issues = captured({"n": entry}, output)
 
     assert (values, len(issues)) == ({}, 1)
 
 
-def test_an_optional_value_may_be_missing_and_must_fit_when_it_is_there():
+def test_an_optional_value_may_be_missing_and_must_fit_when_it_is_there() -> None:
     entry = {"n": {"type": "integer", "optional": True}}
 
     assert captured(entry, "words") == ({}, [])
     assert len(captured(entry, "n: many")[1]) == 1
 
 
-def test_a_pattern_that_backtracks_without_end_is_given_up():
+def test_a_pattern_that_backtracks_without_end_is_given_up() -> None:
     values, (message,) = captured({"n": {"pattern": "(a|a)*(b|b)*$x"}}, "a" * 5_000 + "c")
 
     assert values == {}
@@ -145,14 +146,16 @@ AROUND = st.sampled_from(["", "*", "**", "`", '"', "'", "__", "~~"])
 
 
 @given(NAMES, WORDS, st.sampled_from(["", "- ", "* ", "  ", "> ", "### ", "2. "]), AROUND, AROUND, st.booleans())
-def test_marks_around_name_and_value_do_not_count(name, value, start, around_name, around_value, is_closed_late):
+def test_marks_around_name_and_value_do_not_count(
+    name: str, value: str, start: str, around_name: str, around_value: str, is_closed_late: bool
+) -> None:
     told = f"{around_name}{name}:{around_name}" if is_closed_late else f"{around_name}{name}{around_name}:"
 
     assert value_in_line(f"{start}{told} {around_value}{value}{around_value}", name) == value
 
 
 @given(st.text(max_size=200), NAMES)
-def test_any_text_is_read_without_an_error(text, name):
+def test_any_text_is_read_without_an_error(text: str, name: str) -> None:
     captured({name: {}}, text)
     assert "\n" not in value_in_line(text, name) or "\n" in text
 
@@ -162,7 +165,7 @@ def test_any_text_is_read_without_an_error(text, name):
         st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=5), lambda one: st.lists(one, max_size=3)
     )
 )
-def test_a_property_of_json_is_taken_as_it_is(value):
+def test_a_property_of_json_is_taken_as_it_is(value: Json) -> None:
     assert captured({"n": {}}, json.dumps({"n": value})) == ({"n": value}, [])
 
 
@@ -180,7 +183,9 @@ def test_a_property_of_json_is_taken_as_it_is(value):
         ({"enum": "plain"}, ("enum",), "list"),
     ],
 )
-def test_what_could_find_nothing_is_an_error_of_the_document_with_its_place(entry, place, said):
+def test_what_could_find_nothing_is_an_error_of_the_document_with_its_place(
+    entry: JsonObject, place: tuple[str, ...], said: str
+) -> None:
     (finding, *_) = check(document(step(produces={"kind": entry})))
 
     assert finding.severity == "error"
@@ -188,7 +193,7 @@ def test_what_could_find_nothing_is_an_error_of_the_document_with_its_place(entr
     assert said in finding.message
 
 
-def test_a_loop_has_no_output_to_find_anything_in():
+def test_a_loop_has_no_output_to_find_anything_in() -> None:
     content = document(
         {"id": "each", "type": "loop", "title": "T", "body": [step()], "produces": KIND}
         | {"loop": {"type": "for", "count": 1, "maxIterations": 1}}
@@ -197,7 +202,7 @@ def test_a_loop_has_no_output_to_find_anything_in():
     assert [finding.path for finding in check(content)] == [("steps", 0, "produces")]
 
 
-def test_very_many_lines_are_given_up_on_the_way(monkeypatch):
+def test_very_many_lines_are_given_up_on_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(patterns, "thread_time", itertools.count(1, patterns.SECONDS_PER_REQUEST / 4).__next__)
 
     assert captured({"risk": {"enum": ["low", "high"]}}, "note: x\n" * 20_000) == (

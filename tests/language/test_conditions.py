@@ -2,6 +2,7 @@
 
 import pytest
 
+from support.types import JsonObject
 from workflowlookup.language.conditions import CompiledCondition, describe, evaluate
 from workflowlookup.language.patterns import Budget, TooSlow
 
@@ -12,7 +13,7 @@ CONTEXT = {"s": "a" * 50_000 + "b", "yes": True}
 @pytest.mark.parametrize(
     "condition", [SLOW, {"not": SLOW}, {"and": [{"var": "yes"}, SLOW]}, {"or": [{"var": "no"}, SLOW]}]
 )
-def test_a_condition_that_takes_too_long_has_no_answer(condition):
+def test_a_condition_that_takes_too_long_has_no_answer(condition: JsonObject) -> None:
     with pytest.raises(TooSlow):
         evaluate(condition, CONTEXT, Budget())
     assert CompiledCondition(condition).may_hold(CONTEXT, Budget())
@@ -21,7 +22,9 @@ def test_a_condition_that_takes_too_long_has_no_answer(condition):
 @pytest.mark.parametrize(
     ("condition", "answer"), [({"or": [SLOW, {"var": "yes"}]}, True), ({"and": [SLOW, {"var": "no"}]}, False)]
 )
-def test_a_part_that_takes_too_long_does_not_matter_where_the_others_decide(condition, answer):
+def test_a_part_that_takes_too_long_does_not_matter_where_the_others_decide(
+    condition: JsonObject, answer: bool
+) -> None:
     assert evaluate(condition, CONTEXT, Budget()) is answer
     assert CompiledCondition(condition).may_hold(CONTEXT, Budget()) is answer
 
@@ -35,5 +38,5 @@ def test_a_part_that_takes_too_long_does_not_matter_where_the_others_decide(cond
         ({}, "always"),
     ],
 )
-def test_a_condition_is_described_in_words(condition, words):
+def test_a_condition_is_described_in_words(condition: JsonObject, words: str) -> None:
     assert describe(condition) == words

@@ -1,8 +1,11 @@
 """Context contracts: what a step needs, what is missing, and how to send it."""
 
+from typing import Any
+
 import pytest
 
 from support.make import document, loop, step
+from support.types import Json, JsonObject
 from workflowlookup.language.building import build
 from workflowlookup.language.contract import unmet
 from workflowlookup.language.document import check
@@ -20,13 +23,13 @@ SCHEMA = {
 }
 
 
-def needs(workflow, completed=(), context=None):
+def needs(workflow, completed: tuple[()] = (), context=None):
     built = build(workflow)
     found = next_step(built, completed, context or {}, Budget())
     return [need.sentence() for need in unmet(built, found.step, found.context)]
 
 
-def test_a_missing_variable_is_told_with_its_type_its_source_and_an_example():
+def test_a_missing_variable_is_told_with_its_type_its_source_and_an_example() -> None:
     workflow = build(
         document(step("triage", produces=["taskSize"]), step("plan", requires=["taskSize"]), contextSchema=SCHEMA)
     )
@@ -38,13 +41,13 @@ def test_a_missing_variable_is_told_with_its_type_its_source_and_an_example():
     assert need.example == {"context": {"taskSize": "small"}}
 
 
-def test_what_is_there_and_fits_is_not_told():
+def test_what_is_there_and_fits_is_not_told() -> None:
     workflow = document(step("plan", requires=["taskSize", "retries"]), contextSchema=SCHEMA)
 
     assert needs(workflow, context={"taskSize": "small", "retries": 3}) == []
 
 
-def test_a_value_of_the_wrong_type_is_told_the_same_way():
+def test_a_value_of_the_wrong_type_is_told_the_same_way() -> None:
     workflow = document(step("plan", requires=["taskSize"]), contextSchema=SCHEMA)
 
     assert needs(workflow, context={"taskSize": "huge", "retries": "many"}) == [
@@ -53,30 +56,30 @@ def test_a_value_of_the_wrong_type_is_told_the_same_way():
     ]
 
 
-def test_a_variable_without_a_schema_may_be_anything():
+def test_a_variable_without_a_schema_may_be_anything() -> None:
     assert needs(document(step("plan", requires=["goal"]))) == ["goal is not set: expected any value"]
 
 
-def test_the_needs_of_a_loop_are_those_of_its_body():
+def test_the_needs_of_a_loop_are_those_of_its_body() -> None:
     around = loop("each", [step("read")], type="for", count=2)
     workflow = document({**around, "requires": ["files"]}, contextSchema=SCHEMA)
 
     assert needs(workflow) == ["files is not set: expected a list ('array')"]
 
 
-def test_what_the_schema_requires_is_needed_from_the_start_unless_a_step_produces_it():
+def test_what_the_schema_requires_is_needed_from_the_start_unless_a_step_produces_it() -> None:
     schema = {**SCHEMA, "required": ["taskSize", "files"]}
     workflow = document(step("triage", produces=["taskSize"]), contextSchema=schema)
 
     assert needs(workflow) == ["files is not set: expected a list ('array')"]
 
 
-def test_a_document_without_a_contract_needs_nothing():
+def test_a_document_without_a_contract_needs_nothing() -> None:
     assert needs(document(step("one", runCondition={"not": {"var": "x"}}))) == []
 
 
 @pytest.mark.parametrize("field", ["contextSchema", "inputSchema"])
-def test_a_malformed_schema_of_the_context_or_the_input_is_an_error_of_the_document(field):
+def test_a_malformed_schema_of_the_context_or_the_input_is_an_error_of_the_document(field: str) -> None:
     (finding,) = check(document(**{field: {"type": "nonsense"}}))
 
     assert finding.message.startswith(f"The JSON Schema in '{field}' is malformed")
@@ -94,7 +97,7 @@ def test_a_malformed_schema_of_the_context_or_the_input_is_an_error_of_the_docum
     ],
     ids=["deadline", "attempts", "exhausted"],
 )
-def test_limits_that_cannot_be_are_errors_of_the_document(content, message):
+def test_limits_that_cannot_be_are_errors_of_the_document(content: dict[str, Any], message: str) -> None:
     (finding,) = check(content)
 
     assert finding.message == message
@@ -128,16 +131,16 @@ def test_limits_that_cannot_be_are_errors_of_the_document(content, message):
         (True, "…"),
     ],
 )
-def test_an_example_fits_its_schema(schema, example):
+def test_an_example_fits_its_schema(schema: Json, example: Json) -> None:
     assert example_of(schema) == example
     assert compile_schema(schema).is_valid(example)
 
 
-def test_a_part_that_refers_to_the_whole_gets_an_example_too():
+def test_a_part_that_refers_to_the_whole_gets_an_example_too() -> None:
     assert example_of({"type": "object", "properties": {"inner": {"$ref": "#/$defs/node"}}}) == {"inner": "…"}
 
 
-def test_a_dotted_variable_is_told_with_the_type_of_its_part():
+def test_a_dotted_variable_is_told_with_the_type_of_its_part() -> None:
     schema = {"properties": {"task": {"type": "object", "properties": {"size": {"enum": ["small", "large"]}}}}}
 
     assert needs(document(step("plan", requires=["task.size"]), contextSchema=schema)) == [
@@ -159,7 +162,9 @@ def test_a_dotted_variable_is_told_with_the_type_of_its_part():
     ],
     ids=["format", "pattern", "pattern with an example", "or null"],
 )
-def test_text_of_a_form_is_expected_in_that_form_whether_it_is_wrong_or_missing(schema, value, expected):
+def test_text_of_a_form_is_expected_in_that_form_whether_it_is_wrong_or_missing(
+    schema: JsonObject, value: str, expected: str
+) -> None:
     workflow = document(step("plan", requires=["due"]), contextSchema={"properties": {"due": schema}})
 
     assert needs(workflow) == [f"due is not set: expected {expected}"]
@@ -168,7 +173,7 @@ def test_text_of_a_form_is_expected_in_that_form_whether_it_is_wrong_or_missing(
     ]
 
 
-def test_what_is_wrong_is_told_by_the_keyword_that_it_does_not_meet():
+def test_what_is_wrong_is_told_by_the_keyword_that_it_does_not_meet() -> None:
     schema = {"properties": {**SCHEMA["properties"], "task": {"type": "object", "required": ["size"]}}}
     workflow = document(contextSchema=schema)
 
@@ -190,7 +195,7 @@ def warnings(workflow, completed, context=None):
     return list(reply.get("warnings", ()))
 
 
-def test_a_completed_step_whose_variable_is_not_set_is_warned_of():
+def test_a_completed_step_whose_variable_is_not_set_is_warned_of() -> None:
     forgotten = "Step 'assess' is completed, but 'risk', which it produces, is not set: expected "
     declared = {**RISKY, "contextSchema": {"properties": {"risk": {"enum": ["low", "high"]}}}}
 
@@ -199,7 +204,7 @@ def test_a_completed_step_whose_variable_is_not_set_is_warned_of():
     assert warnings(RISKY, ["assess"], {"risk": "low"}) == warnings(RISKY, []) == []
 
 
-def test_a_forgotten_variable_of_a_loop_is_warned_of_once():
+def test_a_forgotten_variable_of_a_loop_is_warned_of_once() -> None:
     workflow = document(loop("each", [step("mend", produces=["green"])], type="for", count=3))
 
     assert warnings(workflow, ["mend@1", "mend@2"]) == [
@@ -207,7 +212,7 @@ def test_a_forgotten_variable_of_a_loop_is_warned_of_once():
     ]
 
 
-def test_a_forgotten_variable_that_the_step_requires_is_told_once():
+def test_a_forgotten_variable_that_the_step_requires_is_told_once() -> None:
     workflow = document(step("assess", produces=["risk"]), step("merge", requires=["risk"]))
 
     assert warnings(workflow, ["assess"]) == [

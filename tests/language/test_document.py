@@ -1,11 +1,13 @@
 """Documents: what is wrong with them, in plain words."""
 
 import json
+from typing import Any
 
 import msgspec
 import pytest
 
 from support.make import document, loop, step
+from support.types import JsonObject
 from workflowlookup.language import syntax
 from workflowlookup.language.building import build
 from workflowlookup.language.document import Severity, check, is_valid_document
@@ -15,7 +17,7 @@ from workflowlookup.language.syntax import RepeatedField, SyntaxProblem, TooDeep
 RULE = {"type": "length", "min": 3, "message": "m"}
 
 
-def findings(content, severity=Severity.ERROR):
+def findings(content, severity: Severity = Severity.ERROR):
     return [finding.message for finding in check(content) if finding.severity is severity]
 
 
@@ -128,7 +130,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("content", "expected"), [row[1:] for row in BAD], ids=[row[0] for row in BAD])
-def test_an_error_says_what_and_where(content, expected):
+def test_an_error_says_what_and_where(content, expected) -> None:
     assert findings(content) == expected
     assert not is_valid_document(content)
 
@@ -143,7 +145,7 @@ GOOD = [
 
 
 @pytest.mark.parametrize("content", [row[1] for row in GOOD], ids=[row[0] for row in GOOD])
-def test_a_sound_document_has_no_findings(content):
+def test_a_sound_document_has_no_findings(content) -> None:
     assert check(content) == []
     assert is_valid_document(content)
 
@@ -181,7 +183,7 @@ LOADS_WITH_WARNING = [
 @pytest.mark.parametrize(
     ("one", "words"), [row[1:] for row in LOADS_WITH_WARNING], ids=[row[0] for row in LOADS_WITH_WARNING]
 )
-def test_a_fault_that_harms_one_step_is_a_warning_and_the_document_loads(one, words):
+def test_a_fault_that_harms_one_step_is_a_warning_and_the_document_loads(one, words) -> None:
     content = document(one)
 
     assert findings(content) == []
@@ -190,7 +192,7 @@ def test_a_fault_that_harms_one_step_is_a_warning_and_the_document_loads(one, wo
     assert build(content).steps["first-step"].title == "Title first-step"
 
 
-def test_what_is_loaded_and_not_acted_on_is_named():
+def test_what_is_loaded_and_not_acted_on_is_named() -> None:
     content = document(step(outputContract={"contractRef": "x"}), features=["wr.features.x"])
 
     assert findings(content, Severity.NOTE) == [
@@ -199,7 +201,7 @@ def test_what_is_loaded_and_not_acted_on_is_named():
     ]
 
 
-def test_version_and_category_have_defaults():
+def test_version_and_category_have_defaults() -> None:
     content = document()
     del content["version"]
 
@@ -223,7 +225,7 @@ SYNTAX = [
 
 
 @pytest.mark.parametrize(("text", "place", "fix"), SYNTAX, ids=[row[0] for row in SYNTAX])
-def test_a_syntax_error_has_its_place_and_the_likely_fix(text, place, fix):
+def test_a_syntax_error_has_its_place_and_the_likely_fix(text: str, place: str, fix: str) -> None:
     with pytest.raises(SyntaxProblem) as problem:
         parse_json(text.encode())
 
@@ -231,24 +233,24 @@ def test_a_syntax_error_has_its_place_and_the_likely_fix(text, place, fix):
     assert fix in problem.value.suggestions[0]
 
 
-def test_text_that_is_not_utf8_is_told_with_its_place():
+def test_text_that_is_not_utf8_is_told_with_its_place() -> None:
     with pytest.raises(SyntaxProblem, match="not UTF-8: bad byte at line 2, column 2"):
         parse_json(b'{\n"\xff": 1}')
 
 
 @pytest.mark.parametrize("levels", [65, 500, 100_000])
-def test_nesting_over_the_limit_is_refused(levels):
+def test_nesting_over_the_limit_is_refused(levels: int) -> None:
     with pytest.raises(TooDeep):
         parse_json(b"[" * levels + b"]" * levels)
     with pytest.raises(TooDeep):
         parse_yaml(b"[" * levels + b"]" * levels)
 
 
-def test_nesting_at_the_limit_is_fine():
+def test_nesting_at_the_limit_is_fine() -> None:
     assert parse_json(b"[" * 64 + b"]" * 64) == parse_yaml(b"[" * 64 + b"]" * 64)
 
 
-def test_yaml_reads_as_json_types_only():
+def test_yaml_reads_as_json_types_only() -> None:
     text = b"yes: no\n2: 1.5\nday: 2026-01-02\nflag: true\nnone: null\nlong: |\n  a\nat: 12:30\noct: 010\nbig: 1e3\nn: -7\n"
 
     assert parse_yaml(text) == {
@@ -265,7 +267,7 @@ def test_yaml_reads_as_json_types_only():
     }
 
 
-def test_whole_numbers_may_be_written_as_fractions():
+def test_whole_numbers_may_be_written_as_fractions() -> None:
     content = document(
         loop(
             "a-loop",
@@ -300,12 +302,12 @@ def test_whole_numbers_may_be_written_as_fractions():
     ],
     ids=["open", "twice", "object", "infinity", "binary", "recursive", "bytes", "bomb"],
 )
-def test_yaml_that_is_no_document_is_refused(text, words):
+def test_yaml_that_is_no_document_is_refused(text, words: str) -> None:
     with pytest.raises(SyntaxProblem, match=words.replace("(", r"\(")):
         parse_yaml(text)
 
 
-def test_json_and_yaml_of_a_document_mean_the_same():
+def test_json_and_yaml_of_a_document_mean_the_same() -> None:
     content = document(step("one", runCondition={"var": "n", "gt": 3}), step("two", requireConfirmation=True))
 
     assert parse_yaml(json.dumps(content).encode()) == parse_json(json.dumps(content).encode()) == content
@@ -343,7 +345,7 @@ def test_json_and_yaml_of_a_document_mean_the_same():
         ("a: 1\n---\nb: 2\n", (2, 1), "Keep one document in a file"),
     ],
 )
-def test_a_yaml_error_comes_with_its_place_and_its_own_remedy(text, place, words):
+def test_a_yaml_error_comes_with_its_place_and_its_own_remedy(text: str, place: tuple[int, int], words: str) -> None:
     with pytest.raises(SyntaxProblem) as caught:
         parse_yaml(text.encode())
 
@@ -354,18 +356,18 @@ def test_a_yaml_error_comes_with_its_place_and_its_own_remedy(text, place, words
 
 
 @pytest.mark.parametrize("text", [b"", b"# to do\n", b"---\n...\n", b"\xef\xbb\xbf\n"])
-def test_a_yaml_document_without_content_is_empty(text):
+def test_a_yaml_document_without_content_is_empty(text: bytes) -> None:
     with pytest.raises(SyntaxProblem, match="YAML syntax error: the document is empty"):
         parse_yaml(text)
 
 
 @pytest.mark.parametrize("end", ["\r", "\x85", "\u2028"])
-def test_a_yaml_error_is_told_whatever_ends_the_lines(end):
+def test_a_yaml_error_is_told_whatever_ends_the_lines(end: str) -> None:
     with pytest.raises(SyntaxProblem, match="syntax error"):
         parse_yaml(f"a: 1{end}b: 'c{end}'d".encode())
 
 
-def test_json_may_begin_with_a_byte_order_mark():
+def test_json_may_begin_with_a_byte_order_mark() -> None:
     assert parse_json(b'\xef\xbb\xbf{"a": 1}') == {"a": 1}
 
 
@@ -389,7 +391,7 @@ def test_json_may_begin_with_a_byte_order_mark():
     ],
     ids=["pattern", "plain pattern", "schema", "condition of a rule", "pattern of a condition"],
 )
-def test_what_does_not_compile_is_found_in_its_own_place(fields, path):
+def test_what_does_not_compile_is_found_in_its_own_place(fields: JsonObject, path: tuple[str | int, ...]) -> None:
     (finding,) = check(document(step(**fields)))
 
     assert finding.path == ("steps", 0, *path)
@@ -402,11 +404,11 @@ def test_what_does_not_compile_is_found_in_its_own_place(fields, path):
         (document(step(validationCriteria=[{**RULE, "type": "lenght"}])), "'lenght' (did you mean 'length'?)"),
     ],
 )
-def test_a_mistyped_value_comes_with_the_one_that_was_meant(content, words):
+def test_a_mistyped_value_comes_with_the_one_that_was_meant(content: dict[str, Any], words: str) -> None:
     assert words in check(content)[0].message
 
 
-def test_a_call_is_made_as_often_as_its_retries_say_and_not_as_attempts_do():
+def test_a_call_is_made_as_often_as_its_retries_say_and_not_as_attempts_do() -> None:
     call = {"id": "one", "title": "One", "call": {"server": "s", "tool": "t"}, "maxAttempts": 3}
 
     assert [(finding.severity.value, finding.message) for finding in check(document(call))] == [
@@ -414,7 +416,7 @@ def test_a_call_is_made_as_often_as_its_retries_say_and_not_as_attempts_do():
     ]
 
 
-def test_an_error_behind_a_hundred_warnings_is_an_error():
+def test_an_error_behind_a_hundred_warnings_is_an_error() -> None:
     malformed = step(validationCriteria=[{"type": "regexp"}] * 150)
     untitled = {"id": "second-step", "prompt": "p"}
 
@@ -425,19 +427,19 @@ def test_an_error_behind_a_hundred_warnings_is_an_error():
 @pytest.mark.parametrize(
     "text", ['{"x" \n: {"ab": 1, "ab": 1}}', r'[{"a\u0062": 1, "ab": 2}]', r'{"ab": "\u0022:", "ab": "\":"}']
 )
-def test_a_field_that_is_written_twice_is_found_however_it_is_written(text):
+def test_a_field_that_is_written_twice_is_found_however_it_is_written(text: str) -> None:
     with pytest.raises(RepeatedField, match="the field 'ab' is written twice"):
         parse_json(text.encode())
 
 
-def test_texts_that_look_like_fields_do_not_have_a_document_read_twice(monkeypatch):
+def test_texts_that_look_like_fields_do_not_have_a_document_read_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     content = document(step(prompt='Write {"a": 1, "a" : 2} \N{EM DASH} as it is.'))
     monkeypatch.setattr(syntax, "_refuse_repeated", None)
 
     assert parse_json(json.dumps(content, ensure_ascii=False, indent=2).encode()) == content
 
 
-def test_a_long_list_of_choices_is_shortened_wherever_it_is_told():
+def test_a_long_list_of_choices_is_shortened_wherever_it_is_told() -> None:
     options = [f"c{number}" for number in range(1_000)]
     functions = [{"name": "f", "definition": "d", "parameters": [{"name": "p", "type": "string", "enum": options}]}]
     content = document(step(functionCalls=[{"name": "f", "args": {"p": "none"}}]), functionDefinitions=functions)

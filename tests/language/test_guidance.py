@@ -2,17 +2,17 @@
 
 from support.make import document, loop, step
 from workflowlookup.language.building import build
-from workflowlookup.language.guidance import guide
+from workflowlookup.language.guidance import Guidance, guide
 from workflowlookup.language.navigation import next_step
 from workflowlookup.language.patterns import Budget
 
 
-def told(first, context=None, **fields):
+def told(first, context=None, **fields) -> Guidance:
     workflow = build(document(first, **fields))
     return guide(workflow, next_step(workflow, (), context or {}, Budget()), Budget())
 
 
-def test_templates_are_filled_in_title_prompt_role_and_guidance():
+def test_templates_are_filled_in_title_prompt_role_and_guidance() -> None:
     first = step(
         "one",
         title="Fix {{ id }}",
@@ -33,14 +33,14 @@ def test_templates_are_filled_in_title_prompt_role_and_guidance():
     assert guidance.warnings == ()
 
 
-def test_an_unset_variable_stays_as_written_and_is_named():
+def test_an_unset_variable_stays_as_written_and_is_named() -> None:
     guidance = told(step("one", prompt="Use {{tool}} and {{tool}} on {{a.b}}, not {{{{literal}} or {{ }}"), {"a": {}})
 
     assert guidance.prompt == "Use {{tool}} and {{tool}} on {{a.b}}, not {{literal}} or {{ }}"
     assert guidance.warnings == ("These variables are not set in the context: tool, a.b",)
 
 
-def test_criteria_are_sentences_and_those_whose_condition_fails_are_left_out():
+def test_criteria_are_sentences_and_those_whose_condition_fails_are_left_out() -> None:
     rules = [
         {"type": "contains", "value": "root cause", "message": "Name the cause."},
         {"type": "length", "min": 10, "max": 20, "message": ""},
@@ -58,7 +58,7 @@ def test_criteria_are_sentences_and_those_whose_condition_fails_are_left_out():
     )
 
 
-def test_a_loop_tells_where_it_stands():
+def test_a_loop_tells_where_it_stands() -> None:
     each = loop("eloop", [step("one", prompt="Read {{file}}.")], type="forEach", items="files", itemVar="file")
 
     assert told(each, {"files": ["a.py", "b.py"]}).prompt == (
@@ -66,7 +66,7 @@ def test_a_loop_tells_where_it_stands():
     )
 
 
-def test_a_fragment_whose_condition_takes_too_long_is_told_with_its_condition():
+def test_a_fragment_whose_condition_takes_too_long_is_told_with_its_condition() -> None:
     slow = {"var": "s", "matches": "(a+)+$"}
     rule = {"type": "contains", "value": "x", "message": "Name x.", "condition": slow}
     first = step("one", promptFragments=[{"id": "f", "when": slow, "text": "Take care."}], validationCriteria=[rule])

@@ -8,17 +8,17 @@ from support.make import document, loop, step
 from workflowlookup.errors import InvalidWorkflow
 from workflowlookup.language import patterns
 from workflowlookup.language.building import build
-from workflowlookup.language.navigation import next_step, scope_of
+from workflowlookup.language.navigation import NextStep, next_step, scope_of
 from workflowlookup.language.patterns import Budget
 
 BODY, FINISH = step("body-step"), step("finish")
 
 
-def lead(steps, completed=(), context=None):
+def lead(steps, completed: tuple[()] = (), context=None) -> NextStep:
     return next_step(build(document(*steps)), completed, context or {}, Budget())
 
 
-def test_a_skip_on_the_way_is_told_with_its_condition():
+def test_a_skip_on_the_way_is_told_with_its_condition() -> None:
     large = {"var": "size", "equals": "large"}
 
     found = lead([step("big", runCondition=large), step("any")], [], {"size": "small"})
@@ -26,7 +26,7 @@ def test_a_skip_on_the_way_is_told_with_its_condition():
     assert [(skip.step_id, skip.condition) for skip in found.skipped] == [("big", large)]
 
 
-def test_the_loop_variables_are_in_scope():
+def test_the_loop_variables_are_in_scope() -> None:
     each = loop("eloop", "body-step", type="forEach", items="files", itemVar="file", indexVar="pos")
 
     found = lead([each, BODY, FINISH], ["body-step@1"], {"files": ["a.py", "b.py"]})
@@ -34,7 +34,7 @@ def test_the_loop_variables_are_in_scope():
     assert found.context == {"files": ["a.py", "b.py"], "currentIteration": 2, "file": "b.py", "pos": 1}
 
 
-def test_the_scope_of_an_instance_is_that_of_its_iterations():
+def test_the_scope_of_an_instance_is_that_of_its_iterations() -> None:
     inner = loop("inner", [step("leaf")], type="for", count=2, iterationVar="round")
     workflow = build(document(loop("outer", [inner], type="forEach", items="files", itemVar="file")))
     context = {"files": ["a", "b"]}
@@ -49,7 +49,7 @@ def test_the_scope_of_an_instance_is_that_of_its_iterations():
     assert scope_of(workflow, "leaf", context) == context
 
 
-def test_nested_loops_with_nothing_to_do_are_given_up_and_not_left():
+def test_nested_loops_with_nothing_to_do_are_given_up_and_not_left() -> None:
     skipped = step("never", runCondition={"var": "no"})
     innermost = loop("c-loop", [skipped], type="for", count=1000, maxIterations=1000)
     inner = loop("b-loop", [innermost], type="for", count=1000, maxIterations=1000)
@@ -59,7 +59,7 @@ def test_nested_loops_with_nothing_to_do_are_given_up_and_not_left():
         lead(steps)
 
 
-def test_a_step_behind_very_many_skipped_ones_is_not_passed_over():
+def test_a_step_behind_very_many_skipped_ones_is_not_passed_over() -> None:
     check = step("check", runCondition={"var": "host", "equals": "prod"})
     inner = loop("each-file", [check], type="forEach", items="files", itemVar="file", maxIterations=1000)
     steps = [loop("each-host", [inner], type="forEach", items="hosts", itemVar="host", maxIterations=1000), FINISH]
@@ -83,12 +83,12 @@ SLOW_TEXT = {"s": "a" * 50_000 + "b"}
     ],
     ids=["a step", "a while loop", "the condition of a loop"],
 )
-def test_what_takes_too_long_to_decide_is_refused_and_not_passed_over(steps, place):
+def test_what_takes_too_long_to_decide_is_refused_and_not_passed_over(steps, place: str) -> None:
     with pytest.raises(InvalidWorkflow, match=f"took too long and was given up at {place}"):
         lead(steps, context=SLOW_TEXT)
 
 
-def test_completed_ids_are_read_in_one_go_and_not_given_up_on_halfway(monkeypatch):
+def test_completed_ids_are_read_in_one_go_and_not_given_up_on_halfway(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(patterns, "thread_time", itertools.count(1, patterns.SECONDS_PER_REQUEST / 2).__next__)
     many = loop("many", [BODY], type="for", count=1000, maxIterations=1000)
 
@@ -101,7 +101,7 @@ def test_completed_ids_are_read_in_one_go_and_not_given_up_on_halfway(monkeypatc
     "unknown",
     ["leaf@0.1", "leaf@1.0", "leaf@01.1", "leaf@1.01", "leaf@1", "leaf@1@1", "leaf@1.1.1", "leaf@1.", "leaf-1"],
 )
-def test_an_iteration_that_no_loop_has_is_ignored_and_told(unknown):
+def test_an_iteration_that_no_loop_has_is_ignored_and_told(unknown: str) -> None:
     nested = loop("outer", [loop("inner", [step("leaf")], type="for", count=2)], type="for", count=2)
 
     found = lead([nested], [unknown, "leaf@1.1"])

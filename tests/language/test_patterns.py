@@ -4,12 +4,14 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.types import Json
 from workflowlookup.language import patterns
 from workflowlookup.language.patterns import (
     BadPattern,
@@ -52,7 +54,7 @@ TEXTS = st.text(alphabet="abABzZ 09_-.,:/#'\"\n\r\t\x0b\x0c\x1c\x1f\x7f[]{}()^$*
 
 
 @given(pattern=PATTERNS, flags=st.sampled_from(["", "i", "m", "s", "ims"]), text=TEXTS)
-def test_both_engines_say_the_same(pattern, flags, text):
+def test_both_engines_say_the_same(pattern: Json, flags: str, text: str) -> None:
     search = _in_linear_time(pattern, flags)
     if search is not None and _means_the_same(flags, text):
         assert search(text) == (_backtracking(pattern, flags)(text) is not None)
@@ -76,7 +78,7 @@ def matches_by_backtracking(pattern: str, flags: str) -> list[int] | None:
 
 @pytest.mark.parametrize("found", [matches, matches_by_backtracking])
 @pytest.mark.parametrize("flags", ["", "i", "m", "s", "u"])
-def test_a_pattern_means_what_it_means_in_ecmascript(flags, found):
+def test_a_pattern_means_what_it_means_in_ecmascript(flags: str, found: Callable[..., list[int] | None]) -> None:
     cases = [
         case for case in RECORDED["cases"] if case[1] == flags and (flags == "u" or not MEANT_WITH_U.search(case[0]))
     ]
@@ -99,25 +101,25 @@ def test_a_pattern_means_what_it_means_in_ecmascript(flags, found):
         ("^.$", "", "\N{GRINNING FACE}"),
     ],
 )
-def test_what_other_dialects_write_is_accepted_where_it_is_clear(pattern, flags, text):
+def test_what_other_dialects_write_is_accepted_where_it_is_clear(pattern: str, flags: str, text: str) -> None:
     assert compile_pattern(pattern, flags, Budget())(text, Budget())
 
 
 @pytest.mark.parametrize(
     "pattern", ["a(?i)b", "(?>a)", "(?R)", "(?(1)a|b)", "(?|a|b)", "(*FAIL)", "(?<n>a)(?<n>b)", "^*"]
 )
-def test_what_only_other_dialects_know_is_refused(pattern):
+def test_what_only_other_dialects_know_is_refused(pattern: str) -> None:
     with pytest.raises(BadPattern):
         compile_pattern(pattern, "", Budget())
 
 
 @pytest.mark.parametrize("pattern", [r"\S" * 2_048, "[" + r"\S" * 2_000 + "]", "^" * 4_000, r"\b" * 2_000])
-def test_sets_written_out_are_limited(pattern):
+def test_sets_written_out_are_limited(pattern: str) -> None:
     with pytest.raises(BadPattern, match="too many sets of characters"):
         compile_pattern(pattern, "m", Budget())
 
 
-def test_a_group_that_took_no_part_is_no_value():
+def test_a_group_that_took_no_part_is_no_value() -> None:
     assert extract(r"(a)?b\1(c)", "", "bc", Budget()) is None
 
 
@@ -129,7 +131,7 @@ def test_a_group_that_took_no_part_is_no_value():
         (r"[\w.-]+\.(?:py|ts):\d+", ""),
     ],
 )
-def test_a_plain_pattern_is_searched_in_linear_time(pattern, flags):
+def test_a_plain_pattern_is_searched_in_linear_time(pattern: str, flags: str) -> None:
     assert _in_linear_time(pattern, flags) is not None
 
 
@@ -150,17 +152,17 @@ def test_a_plain_pattern_is_searched_in_linear_time(pattern, flags):
         ("\N{LATIN SMALL LETTER DOTLESS I}", "i"),
     ],
 )
-def test_what_might_mean_something_else_is_left_to_the_other_engine(pattern, flags):
+def test_what_might_mean_something_else_is_left_to_the_other_engine(pattern: str, flags: str) -> None:
     assert _in_linear_time(pattern, flags) is None
 
 
 @pytest.mark.parametrize("pattern", ["a++", "(?:a)++", r"(a)\1++", r"\d{2}+", "[a+]*+"])
-def test_what_is_repeated_is_not_repeated_again(pattern):
+def test_what_is_repeated_is_not_repeated_again(pattern: str) -> None:
     with pytest.raises(BadPattern, match="nothing to repeat"):
         compile_pattern(pattern, "", Budget())
 
 
-def test_the_other_engine_is_imported_only_when_it_is_needed():
+def test_the_other_engine_is_imported_only_when_it_is_needed() -> None:
     program = """
 import sys
 from workflowlookup.language.patterns import Budget, compile_pattern
@@ -173,7 +175,7 @@ print(search("All done", budget), "regex" in sys.modules, search("é: all done",
     assert done.stdout == "True False True True\n"
 
 
-def test_a_budget_that_is_used_up_says_nothing_about_another():
+def test_a_budget_that_is_used_up_says_nothing_about_another() -> None:
     slow, text = "(a|aa)+$", "a" * 50_000 + "b"
     used_up = Budget()
     for _ in range(3):
@@ -199,7 +201,7 @@ def test_a_budget_that_is_used_up_says_nothing_about_another():
         (r"\p{Lu}\.", "\u00c9."),
     ],
 )
-def test_a_long_pattern_means_the_same_as_a_short_one(before, part, text):
+def test_a_long_pattern_means_the_same_as_a_short_one(before: int, part: str, text: str) -> None:
     budget = Budget()
     search = compile_pattern("^" + "a" * before + part + "$", "u", budget)
 
@@ -208,14 +210,14 @@ def test_a_long_pattern_means_the_same_as_a_short_one(before, part, text):
     assert not search("a" * (before - 1) + "\u00e9" + text, budget)
 
 
-def test_a_long_text_as_a_pattern_is_searched_at_once():
+def test_a_long_text_as_a_pattern_is_searched_at_once() -> None:
     budget = Budget()
 
     assert compile_pattern("a" * 4_000, "", budget)("\u00e9" + "a" * 5_000, budget)
     budget.charge(patterns.STEPS_PER_CLOCK_READ + 1)  # and there is time left
 
 
-def test_compiled_patterns_are_in_no_cache_but_ours():
+def test_compiled_patterns_are_in_no_cache_but_ours() -> None:
     import regex._main as engine
 
     compile_pattern("(?=only-here)x", "", Budget())

@@ -1,10 +1,12 @@
 """The seam of rules: what a struct says of itself is all that others need."""
 
 import json
+from collections.abc import Iterator
 
 import pytest
 
 from support.make import document, step
+from support.types import JsonObject
 from workflowlookup.authoring.lint import lint
 from workflowlookup.errors import InvalidCriteria
 from workflowlookup.language import criteria
@@ -17,12 +19,12 @@ from workflowlookup.language.schemas import workflow_schema
 from workflowlookup.language.validation import judge
 
 
-def test_the_schema_and_the_table_name_the_same_rules():
+def test_the_schema_and_the_table_name_the_same_rules() -> None:
     assert list(RULES) == workflow_schema()["$defs"]["rule"]["properties"]["type"]["enum"]
 
 
 @pytest.fixture
-def schema_with_another_rule(monkeypatch):
+def schema_with_another_rule(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The schema of criteria admits a rule that the table does not have."""
     admits = json.loads(json.dumps(workflow_schema()))
     admits["$defs"]["rule"]["properties"]["type"]["enum"].append("lines")
@@ -33,7 +35,7 @@ def schema_with_another_rule(monkeypatch):
 
 
 @pytest.mark.usefixtures("schema_with_another_rule")
-def test_a_rule_without_a_line_in_the_table_is_refused_in_words():
+def test_a_rule_without_a_line_in_the_table_is_refused_in_words() -> None:
     rules = [{"type": "lines", "min": 3, "message": "Write three lines."}]
 
     assert parse_criteria(rules) == Malformed(reason="there is no rule of type 'lines'")
@@ -50,5 +52,5 @@ def test_a_rule_without_a_line_in_the_table_is_refused_in_words():
 @pytest.mark.parametrize(
     "rules", [[{"type": "length", "min": 1e400, "message": "m"}], [{"type": "length", "min": 3.0}]]
 )
-def test_what_no_struct_can_hold_is_never_a_bare_error_of_a_library(rules):
+def test_what_no_struct_can_hold_is_never_a_bare_error_of_a_library(rules: list[JsonObject]) -> None:
     assert isinstance(parse_criteria(rules), Malformed)

@@ -5,6 +5,7 @@
 
 import collections
 import json
+from collections.abc import Iterator
 
 import msgspec
 import pytest
@@ -37,7 +38,7 @@ def of(*kinds: str, unless: str = ""):
 # ── the tables themselves ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_every_row_and_sentence_of_the_page_has_several_rows_and_nothing_else_has():
+def test_every_row_and_sentence_of_the_page_has_several_rows_and_nothing_else_has() -> None:
     page = parse_yaml((FOLDER / "page.yaml").read_bytes())
     sentences = [sentence for part in page.values() for sentence in part]
     counted = collections.Counter(row.sentence for row in ROWS)
@@ -46,14 +47,14 @@ def test_every_row_and_sentence_of_the_page_has_several_rows_and_nothing_else_ha
     assert counted.keys() - set(sentences) == set()
 
 
-def test_rows_are_of_known_kinds_and_have_names_of_their_own():
+def test_rows_are_of_known_kinds_and_have_names_of_their_own() -> None:
     names = collections.Counter((row.sentence, row.name) for row in ROWS)
 
     assert {row.kind for row in ROWS} == set(KINDS)
     assert [name for name, count in names.items() if count > 1] == []
 
 
-def test_every_operator_has_a_row_that_holds_and_one_that_fails():
+def test_every_operator_has_a_row_that_holds_and_one_that_fails() -> None:
     for kind in ("holds", "fails"):
         used = {key for row in ROWS if row.kind == kind for key in row.cells[0]}
         assert OPERATORS.keys() - used == set(), kind
@@ -63,19 +64,19 @@ def test_every_operator_has_a_row_that_holds_and_one_that_fails():
 
 
 @of("holds", "fails")
-def test_core_condition(row: Row):
+def test_core_condition(row: Row) -> None:
     assert evaluate(*row.cells, Budget()) is (row.kind == "holds")
 
 
 @of("passes", "issues")
-def test_core_rule(row: Row):
+def test_core_rule(row: Row) -> None:
     criteria, output, issues, context = judged(row)
 
     assert [issue.message for issue in judge(check_of(criteria), output, context, Budget()).issues] == issues
 
 
 @of("refused")
-def test_core_refusal(row: Row):
+def test_core_refusal(row: Row) -> None:
     with pytest.raises(WorkflowLookupError) as refusal:
         judge(check_of(row.cells[0]), "{}", {}, Budget())
 
@@ -83,7 +84,7 @@ def test_core_refusal(row: Row):
 
 
 @of("fills")
-def test_core_template(row: Row):
+def test_core_template(row: Row) -> None:
     text, context, told, *names = row.cells
     unset: dict[str, None] = {}
 
@@ -92,13 +93,13 @@ def test_core_template(row: Row):
 
 
 @of("leads", unless="code")
-def test_core_next(row: Row):
+def test_core_next(row: Row) -> None:
     assert is_valid_document(row.document())
     assert core_answer(row, row.content.get("completed", [])) == expected_answer(row)
 
 
 @of("walks")
-def test_core_walk(row: Row):
+def test_core_walk(row: Row) -> None:
     done = list(row.content.get("completed", []))
     workflow = build(row.document())
     path = []
@@ -112,7 +113,7 @@ def test_core_walk(row: Row):
 
 
 @of("judges", unless="code")
-def test_core_output(row: Row):
+def test_core_output(row: Row) -> None:
     workflow = build(row.document())
     step = find_step(workflow, row.content["step"])
     scope = scope_of(workflow, row.content["step"], row.content.get("context", {}))
@@ -123,7 +124,7 @@ def test_core_output(row: Row):
 
 
 @of("finds")
-def test_core_findings(row: Row):
+def test_core_findings(row: Row) -> None:
     document = row.document()
     findings = check(document)
     counted = [finding.message for finding in findings if finding.severity is not Severity.NOTE]
@@ -135,7 +136,7 @@ def test_core_findings(row: Row):
 
 
 @of("forms")
-def test_core_forms(row: Row):
+def test_core_forms(row: Row) -> None:
     yaml, json_ = row.cells
 
     assert parse_yaml(yaml.encode()) == parse_json(json_.encode())
@@ -145,7 +146,7 @@ def test_core_forms(row: Row):
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory):
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """One real process, with the documents of all rows in its library."""
     shelf = tmp_path_factory.mktemp("shelf")
     for row in ROWS:
@@ -164,7 +165,7 @@ def server(tmp_path_factory: pytest.TempPathFactory):
 
 
 @of("holds", "fails")
-def test_process_condition(server: Server, row: Row):
+def test_process_condition(server: Server, row: Row) -> None:
     """In a step, in a confirmation, in a fragment, in a rule and in a loop."""
     _, context = row.cells
     first, asks, last = (
@@ -187,7 +188,7 @@ def test_process_condition(server: Server, row: Row):
 
 
 @of("passes", "issues")
-def test_process_rule(server: Server, row: Row):
+def test_process_rule(server: Server, row: Row) -> None:
     _, output, issues, context = judged(row)
 
     verdict = server.result("workflow_validate", judging(row, output, context))
@@ -196,12 +197,12 @@ def test_process_rule(server: Server, row: Row):
 
 
 @of("refused")
-def test_process_refusal(server: Server, row: Row):
+def test_process_refusal(server: Server, row: Row) -> None:
     assert server.error("workflow_validate", judging(row, "{}", {}))["code"] == row.cells[1]
 
 
 @of("fills")
-def test_process_template(server: Server, row: Row):
+def test_process_template(server: Server, row: Row) -> None:
     """In a title, a prompt, a role and guidance."""
     _, context, told, *names = row.cells
 
@@ -220,7 +221,7 @@ def test_process_template(server: Server, row: Row):
 
 
 @of("leads")
-def test_process_next(server: Server, row: Row):
+def test_process_next(server: Server, row: Row) -> None:
     completed, context = row.content.get("completed", []), repeated(row.content.get("context", {}))
     if "code" in row.content:
         arguments = {"workflowId": row.identifier, "completedSteps": completed, "context": context}
@@ -234,7 +235,7 @@ def test_process_next(server: Server, row: Row):
 
 
 @of("walks")
-def test_process_walk(server: Server, row: Row):
+def test_process_walk(server: Server, row: Row) -> None:
     done = list(row.content.get("completed", []))
     path = []
     while (answer := ask_next(server, row, done, row.content.get("context", {})))["step"] and len(path) < MOST_STEPS:
@@ -245,7 +246,7 @@ def test_process_walk(server: Server, row: Row):
 
 
 @of("judges")
-def test_process_output(server: Server, row: Row):
+def test_process_output(server: Server, row: Row) -> None:
     context = repeated(row.content.get("context", {}))
     asked = {"stepId": row.content["step"], "output": row.content["output"], "context": context}
 
@@ -258,7 +259,7 @@ def test_process_output(server: Server, row: Row):
 
 
 @of("finds")
-def test_process_findings(server: Server, row: Row):
+def test_process_findings(server: Server, row: Row) -> None:
     verdict = server.result("workflow_validate_json", {"workflowJson": json.dumps(row.document())})
     reply = server.request("workflow_get", {"id": row.identifier})
 
@@ -272,7 +273,7 @@ def test_process_findings(server: Server, row: Row):
 
 
 @of("forms")
-def test_process_forms(server: Server, row: Row):
+def test_process_forms(server: Server, row: Row) -> None:
     """Both forms list, show and lead alike."""
     answers = []
     for suffix in ("y", "j"):

@@ -5,6 +5,7 @@ import time
 import pytest
 
 from support.make import check_of
+from support.types import Json, JsonObject
 from workflowlookup.errors import InvalidCriteria, InvalidWorkflow
 from workflowlookup.language import rules
 from workflowlookup.language.patterns import SECONDS_PER_REQUEST, Budget
@@ -19,15 +20,15 @@ def suggestions(criteria, output, context=None):
     return [issue.suggestion for issue in judge(check_of(criteria), output, context or {}, Budget()).issues]
 
 
-def contains(value, message="m", **more):
+def contains(value, message: str = "m", **more) -> JsonObject:
     return {"type": "contains", "value": value, "message": message, **more}
 
 
-def regex(pattern, flags="", message="m"):
+def regex(pattern, flags: str = "", message: str = "m") -> JsonObject:
     return {"type": "regex", "pattern": pattern, "flags": flags, "message": message}
 
 
-def schema(schema, message="m"):
+def schema(schema, message: str = "m") -> JsonObject:
     return {"type": "schema", "schema": schema, "message": message}
 
 
@@ -57,11 +58,11 @@ def schema(schema, message="m"):
     ],
     ids=["contains", "regex", "short", "long", "schema"],
 )
-def test_the_suggestion_is_about_what_failed(criteria, output, suggestion):
+def test_the_suggestion_is_about_what_failed(criteria: list[JsonObject], output: str, suggestion: str) -> None:
     assert suggestions(criteria, output) == [suggestion]
 
 
-def test_a_catastrophic_pattern_is_given_up_with_an_issue_that_says_so():
+def test_a_catastrophic_pattern_is_given_up_with_an_issue_that_says_so() -> None:
     slow = [regex("(a+)+$", message="m"), *[regex(f"(b+)+{n}$") for n in range(50)], contains("zzz", "still told")]
 
     found = issues(slow, "a" * 50_000 + "b" * 50_000 + "!")
@@ -70,7 +71,7 @@ def test_a_catastrophic_pattern_is_given_up_with_an_issue_that_says_so():
     assert found[-1] == "still told"
 
 
-def test_a_rule_whose_condition_takes_too_long_is_undecided_and_so_is_its_opposite():
+def test_a_rule_whose_condition_takes_too_long_is_undecided_and_so_is_its_opposite() -> None:
     condition = {"var": "s", "matches": "(a+)+$"}
     rule, context = {**contains("REVIEWED", "Needs a review."), "condition": condition}, {"s": "a" * 50_000 + "b"}
     why = 'it counts only if s matches "(a+)+$", and finding that out took too long'
@@ -79,7 +80,7 @@ def test_a_rule_whose_condition_takes_too_long_is_undecided_and_so_is_its_opposi
         assert issues(criteria, output, context) == [f"Needs a review: a rule cannot be judged, because {why}."]
 
 
-def test_without_criteria_an_output_that_nobody_can_see_is_refused():
+def test_without_criteria_an_output_that_nobody_can_see_is_refused() -> None:
     assert issues(None, "\u200b\u2800\x00") == ["Output is empty or invalid."]
     assert issues(None, "\u200bdone") == []
 
@@ -97,7 +98,7 @@ SLOW = [
 
 
 @pytest.mark.parametrize(("pattern", "output"), SLOW, ids=[row[0][:20] for row in SLOW])
-def test_many_slow_patterns_cost_no_more_than_a_few(pattern, output):
+def test_many_slow_patterns_cost_no_more_than_a_few(pattern: str, output: str) -> None:
     started = time.process_time()
 
     issues([regex(pattern)] * 40, output)
@@ -106,7 +107,7 @@ def test_many_slow_patterns_cost_no_more_than_a_few(pattern, output):
 
 
 @pytest.mark.parametrize("blanks", [60_000, 400_000])
-def test_looking_for_a_code_fence_takes_no_longer_than_reading(blanks):
+def test_looking_for_a_code_fence_takes_no_longer_than_reading(blanks: int) -> None:
     started = time.process_time()
 
     assert issues([schema({})], "```\n" + " " * blanks) == ["m"]
@@ -118,7 +119,7 @@ def test_looking_for_a_code_fence_takes_no_longer_than_reading(blanks):
     [("a{e<=2}", "a{e<=2}"), (r"\g", "g"), ("x{1}", "x")],
     ids=["braces", "letter", "quantifier"],
 )
-def test_what_is_plain_in_ecmascript_is_plain_here(pattern, output):
+def test_what_is_plain_in_ecmascript_is_plain_here(pattern: str, output: str) -> None:
     assert issues([regex(pattern)], output) == []
 
 
@@ -151,19 +152,19 @@ def test_what_is_plain_in_ecmascript_is_plain_here(pattern, output):
         "nested",
     ],
 )
-def test_criteria_that_are_not_well_formed_are_refused_with_the_reason(criteria):
+def test_criteria_that_are_not_well_formed_are_refused_with_the_reason(criteria: Json) -> None:
     with pytest.raises(InvalidCriteria) as refusal:
         issues(criteria, "x")
     assert refusal.value.data["details"]
 
 
-def test_a_malformed_json_schema_is_refused_with_the_reason():
+def test_a_malformed_json_schema_is_refused_with_the_reason() -> None:
     with pytest.raises(InvalidWorkflow) as refusal:
         issues([schema({"type": "nonsense"})], "{}")
     assert refusal.value.data["details"].startswith("Invalid JSON schema: ")
 
 
-def test_a_refusal_does_not_remember_the_output_of_an_earlier_one():
+def test_a_refusal_does_not_remember_the_output_of_an_earlier_one() -> None:
     flawed = check_of([{"type": "regex", "pattern": "(", "message": "m"}])
     problems = []
     for output in ("first", "second"):
@@ -174,7 +175,7 @@ def test_a_refusal_does_not_remember_the_output_of_an_earlier_one():
     assert problems[0] is not problems[1]
 
 
-def test_a_rule_that_cannot_be_applied_is_refused_when_it_counts():
+def test_a_rule_that_cannot_be_applied_is_refused_when_it_counts() -> None:
     criteria = check_of([{"type": "regex", "pattern": "(", "message": "m", "condition": {"var": "strict"}}])
 
     assert judge(criteria, "abc", {}, Budget()).valid
@@ -182,7 +183,7 @@ def test_a_rule_that_cannot_be_applied_is_refused_when_it_counts():
         judge(criteria, "abc", {"strict": True}, Budget())
 
 
-def test_a_rule_that_does_not_count_is_not_even_compiled(monkeypatch):
+def test_a_rule_that_does_not_count_is_not_even_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = []
     monkeypatch.setattr(rules, "compile_pattern", lambda pattern, *_: compiled.append(pattern) or (lambda *_: True))
     never = {"type": "regex", "pattern": "never", "message": "m", "condition": {"var": "no"}}

@@ -7,6 +7,7 @@ from types import MappingProxyType
 import pytest
 
 from support.make import document, step
+from support.types import Json, JsonObject
 from workflowlookup.authoring.lint import lint
 from workflowlookup.language import conditions
 from workflowlookup.language.conditions import OPERATORS, Operator, evaluate
@@ -71,11 +72,13 @@ VERDICTS = [
 
 
 @pytest.mark.parametrize(("condition", "schema", "outcome"), VERDICTS)
-def test_a_condition_is_constant_only_when_that_can_be_proved(condition, schema, outcome):
+def test_a_condition_is_constant_only_when_that_can_be_proved(
+    condition: JsonObject, schema: Json, outcome: bool | None
+) -> None:
     assert verdict(condition, {"x": Declared(schema)}, Budget()) is outcome
 
 
-def test_a_variable_that_is_always_set_is_never_missing():
+def test_a_variable_that_is_always_set_is_never_missing() -> None:
     asked = {"var": "x", "in": ["S", "M", "L"]}
 
     assert (
@@ -118,7 +121,7 @@ SCHEMAS = [
 ]
 
 
-def random_condition(source, depth=2):
+def random_condition(source, depth: int = 2):
     kind = source.choice(["var", "var", "and", "or", "not"]) if depth else "var"
     if kind == "not":
         return {"not": random_condition(source, depth - 1)}
@@ -131,7 +134,7 @@ def random_condition(source, depth=2):
     return asked
 
 
-def test_no_context_proves_a_verdict_wrong():
+def test_no_context_proves_a_verdict_wrong() -> None:
     source = random.Random(7)
     constant = 0
     for _ in range(3000):
@@ -149,7 +152,7 @@ def test_no_context_proves_a_verdict_wrong():
     assert constant > 300
 
 
-def unknown(seed, share):
+def unknown(seed, share) -> conditions.Operator:
     """An operator that holds for a share of all values, and says nothing of itself that an analysis could use."""
     return Operator(
         holds=lambda actual, expected, _: zlib.crc32(repr((seed, actual, expected)).encode()) % 100 < share,
@@ -158,13 +161,13 @@ def unknown(seed, share):
 
 
 @pytest.fixture
-def unknown_operators(monkeypatch):
+def unknown_operators(monkeypatch: pytest.MonkeyPatch) -> None:
     more = {f"unknown{number}": unknown(number, share) for number, share in enumerate((2, 10, 50, 90, 98))}
     monkeypatch.setattr(conditions, "OPERATORS", MappingProxyType({**OPERATORS, **more}))
 
 
 @pytest.mark.usefixtures("unknown_operators")
-def test_no_context_proves_a_verdict_about_unknown_operators_wrong():
+def test_no_context_proves_a_verdict_about_unknown_operators_wrong() -> None:
     source = random.Random(11)
     constant = 0
     for _ in range(3000):
@@ -183,7 +186,7 @@ def divides(actual, expected, _):
 
 
 @pytest.fixture
-def divisible_by(monkeypatch):
+def divisible_by(monkeypatch: pytest.MonkeyPatch) -> None:
     operator = Operator(holds=divides, words="is divisible by")
     monkeypatch.setattr(conditions, "OPERATORS", MappingProxyType({**OPERATORS, "divisibleBy": operator}))
 
@@ -200,7 +203,9 @@ def divisible_by(monkeypatch):
         ({"var": "x", "divisibleBy": 2}, {"type": "integer"}, None),
     ],
 )
-def test_an_operator_that_nobody_knows_is_tried_where_that_proves_something(condition, schema, outcome):
+def test_an_operator_that_nobody_knows_is_tried_where_that_proves_something(
+    condition: JsonObject, schema: Json, outcome: bool | None
+) -> None:
     assert verdict(condition, {"x": Declared(schema)}, Budget()) is outcome
 
 
@@ -208,7 +213,7 @@ def test_an_operator_that_nobody_knows_is_tried_where_that_proves_something(cond
 @pytest.mark.parametrize(
     "condition", [{"var": "n", "gt": 100, "divisibleBy": 2}, {"not": {"var": "n", "gt": 10, "divisibleBy": 7}}]
 )
-def test_no_step_is_called_dead_for_an_operator_that_nobody_knows(condition):
+def test_no_step_is_called_dead_for_an_operator_that_nobody_knows(condition: JsonObject) -> None:
     content = document(step("first-step", prompt="Set `n`."), step("second-step", runCondition=condition))
 
     assert {finding.code for finding in lint(content)} == {"WL007", "WL010"}

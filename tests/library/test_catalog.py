@@ -6,6 +6,8 @@ import math
 import os
 import shutil
 import time
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -22,13 +24,13 @@ from workflowlookup.library.directory import DirectorySource, Listing
     params=[InotifyWatcher, lambda: PollingWatcher(clock=itertools.count().__next__, share=1e9)],
     ids=["inotify", "polling"],
 )
-def changes(request):
+def changes(request: pytest.FixtureRequest):
     """Both ways to hear of changes; polling here looks every time."""
     return request.param
 
 
 @pytest.fixture
-def catalog(library, changes):
+def catalog(library: Path, changes) -> catalog_module.Catalog:
     return Catalog([DirectorySource("library", str(library))], changes)
 
 
@@ -36,14 +38,16 @@ def ids(catalog):
     return [summary.id for summary in catalog.snapshot().summaries]
 
 
-def test_workflows_are_listed_in_the_order_of_their_ids(catalog, library):
+def test_workflows_are_listed_in_the_order_of_their_ids(catalog: catalog_module.Catalog, library: Path) -> None:
     for identifier in ("ccc", "aaa", "bbb"):
         write(library, document(identifier=identifier), f"{9 - ord(identifier[0]) % 9}.json")
 
     assert ids(catalog) == ["aaa", "bbb", "ccc"]
 
 
-def test_json_and_yaml_in_subdirectories_are_found_and_other_names_are_not(catalog, library):
+def test_json_and_yaml_in_subdirectories_are_found_and_other_names_are_not(
+    catalog: catalog_module.Catalog, library: Path
+) -> None:
     write(library, document(identifier="in-json"), "deep/er/one.json")
     (library / "two.yaml").write_text("id: in-yaml\nname: N\ndescription: D\nsteps: [{id: one, title: T, prompt: P}]\n")
     (library / "three.yml").write_text("id: in-yml\nname: N\ndescription: D\nsteps: [{id: one, title: T, prompt: P}]\n")
@@ -54,7 +58,7 @@ def test_json_and_yaml_in_subdirectories_are_found_and_other_names_are_not(catal
     assert catalog.snapshot().problems == ()
 
 
-def test_a_change_is_seen_by_the_next_question(catalog, library):
+def test_a_change_is_seen_by_the_next_question(catalog: catalog_module.Catalog, library: Path) -> None:
     path = write(library, document(identifier="one", name="Before"))
     assert catalog.get("one").name == "Before"
 
@@ -72,7 +76,7 @@ def test_a_change_is_seen_by_the_next_question(catalog, library):
     assert ids(catalog) == ["two"]
 
 
-def test_a_rewrite_of_the_same_size_at_the_same_moment_is_seen(library):
+def test_a_rewrite_of_the_same_size_at_the_same_moment_is_seen(library: Path) -> None:
     catalog = Catalog([DirectorySource("library", str(library))], InotifyWatcher)
     path = write(library, document(name="aaaa"))
     status = path.stat()
@@ -84,7 +88,7 @@ def test_a_rewrite_of_the_same_size_at_the_same_moment_is_seen(library):
     assert catalog.get("sample-workflow").name == "bbbb"
 
 
-def test_an_atomic_replacement_is_seen(catalog, library):
+def test_an_atomic_replacement_is_seen(catalog: catalog_module.Catalog, library: Path) -> None:
     write(library, document(name="Before"))
     assert catalog.get("sample-workflow").name == "Before"
 
@@ -93,7 +97,9 @@ def test_an_atomic_replacement_is_seen(catalog, library):
     assert catalog.get("sample-workflow").name == "After"
 
 
-def test_only_what_changed_is_read_again(catalog, library, monkeypatch):
+def test_only_what_changed_is_read_again(
+    catalog: catalog_module.Catalog, library: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for number in range(20):
         write(library, document(identifier=f"flow-{number:02}"))
     catalog.snapshot()
@@ -109,13 +115,13 @@ def test_only_what_changed_is_read_again(catalog, library, monkeypatch):
     assert read == ["flow-07.json"]
 
 
-def test_without_a_change_the_snapshot_is_the_same_object(catalog, library):
+def test_without_a_change_the_snapshot_is_the_same_object(catalog: catalog_module.Catalog, library: Path) -> None:
     write(library, document())
 
     assert catalog.snapshot() is catalog.snapshot()
 
 
-def test_a_snapshot_does_not_change(catalog, library):
+def test_a_snapshot_does_not_change(catalog: catalog_module.Catalog, library: Path) -> None:
     write(library, document(identifier="one"))
     before = catalog.snapshot()
     write(library, document(identifier="two"))
@@ -124,7 +130,7 @@ def test_a_snapshot_does_not_change(catalog, library):
     assert [summary.id for summary in before.summaries] == ["one"]
 
 
-def test_a_directory_that_appears_later_is_seen(tmp_path, changes):
+def test_a_directory_that_appears_later_is_seen(tmp_path: Path, changes) -> None:
     catalog = Catalog([DirectorySource("project", str(tmp_path / "later" / "workflows"))], changes)
     assert ids(catalog) == []
 
@@ -133,7 +139,7 @@ def test_a_directory_that_appears_later_is_seen(tmp_path, changes):
     assert ids(catalog) == ["sample-workflow"]
 
 
-def test_a_directory_that_vanishes_is_told_and_nothing_else_suffers(tmp_path, library, changes):
+def test_a_directory_that_vanishes_is_told_and_nothing_else_suffers(tmp_path: Path, library: Path, changes) -> None:
     write(library, document(identifier="stays"))
     write(tmp_path / "gone", document(identifier="goes"))
     catalog = Catalog(
@@ -150,7 +156,7 @@ def test_a_directory_that_vanishes_is_told_and_nothing_else_suffers(tmp_path, li
     assert catalog.get("goes").id == "goes"
 
 
-def test_a_later_source_shadows_an_earlier_one(tmp_path, changes):
+def test_a_later_source_shadows_an_earlier_one(tmp_path: Path, changes) -> None:
     for name in ("first", "second"):
         write(tmp_path / name, document(name=name))
     catalog = Catalog([DirectorySource(name, str(tmp_path / name)) for name in ("first", "second")], changes)
@@ -161,7 +167,7 @@ def test_a_later_source_shadows_an_earlier_one(tmp_path, changes):
     assert (hidden.source, by.source) == ("first", "second")
 
 
-def test_a_broken_document_shadows_nothing(tmp_path, changes):
+def test_a_broken_document_shadows_nothing(tmp_path: Path, changes) -> None:
     write(tmp_path / "first", document(name="sound"))
     write(tmp_path / "second", {"id": "sample-workflow", "name": "broken"})
     catalog = Catalog([DirectorySource(name, str(tmp_path / name)) for name in ("first", "second")], changes)
@@ -170,7 +176,9 @@ def test_a_broken_document_shadows_nothing(tmp_path, changes):
     assert len(catalog.snapshot().problems) == 1
 
 
-def test_the_same_id_twice_in_one_directory_keeps_the_first_by_name(catalog, library):
+def test_the_same_id_twice_in_one_directory_keeps_the_first_by_name(
+    catalog: catalog_module.Catalog, library: Path
+) -> None:
     write(library, document(name="first"), "a.json")
     write(library, document(name="second"), "b.json")
 
@@ -178,7 +186,9 @@ def test_the_same_id_twice_in_one_directory_keeps_the_first_by_name(catalog, lib
     assert len(catalog.snapshot().shadowed) == 1
 
 
-def test_a_broken_document_is_left_out_and_its_id_says_what_is_wrong(catalog, library):
+def test_a_broken_document_is_left_out_and_its_id_says_what_is_wrong(
+    catalog: catalog_module.Catalog, library: Path
+) -> None:
     write(library, document(identifier="sound"))
     write(library, {"id": "broken", "name": "N", "steps": []}, "whatever.json")
     (library / "no-json.json").write_text('{"id": "x",}')
@@ -191,14 +201,14 @@ def test_a_broken_document_is_left_out_and_its_id_says_what_is_wrong(catalog, li
         catalog.get("no-json")
 
 
-def test_a_document_with_a_byte_order_mark_is_found(catalog, library):
+def test_a_document_with_a_byte_order_mark_is_found(catalog: catalog_module.Catalog, library: Path) -> None:
     path = write(library, document())
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
 
     assert catalog.get("sample-workflow").id == "sample-workflow"
 
 
-def test_a_mended_document_is_back(catalog, library):
+def test_a_mended_document_is_back(catalog: catalog_module.Catalog, library: Path) -> None:
     (library / "sample-workflow.json").write_text("{")
     with pytest.raises(InvalidWorkflow):
         catalog.get("sample-workflow")
@@ -208,32 +218,32 @@ def test_a_mended_document_is_back(catalog, library):
     assert catalog.get("sample-workflow").id == "sample-workflow"
 
 
-def make_large(library, outside):
+def make_large(library, outside) -> None:
     (library / "bad.json").write_text(json.dumps(document(step(prompt="x" * (1 << 20)))))
 
 
-def make_deep(library, outside):
+def make_deep(library, outside) -> None:
     (library / "bad.json").write_text('{"id": ' + "[" * 65 + "]" * 65 + "}")
 
 
-def make_link_out(library, outside):
+def make_link_out(library, outside) -> None:
     (library / "bad.json").symlink_to(write(outside, document(identifier="bad")))
 
 
-def make_link_chain(library, outside):
+def make_link_chain(library, outside) -> None:
     (outside / "hop.json").symlink_to(write(outside, document(identifier="bad")))
     (library / "bad.json").symlink_to(outside / "hop.json")
 
 
-def make_pipe(library, outside):
+def make_pipe(library, outside) -> None:
     os.mkfifo(library / "bad.json")
 
 
-def make_dangling_link(library, outside):
+def make_dangling_link(library, outside) -> None:
     (library / "bad.json").symlink_to(library / "nowhere.json")
 
 
-def make_link_loop(library, outside):
+def make_link_loop(library, outside) -> None:
     (library / "bad.json").symlink_to(library / "bad.json")
 
 
@@ -250,8 +260,13 @@ def make_link_loop(library, outside):
     ],
 )
 def test_a_hostile_file_is_refused_by_name_and_nothing_else_suffers(
-    make_hostile, error, words, catalog, library, tmp_path
-):
+    make_hostile: Callable[..., None],
+    error: type[SecurityError] | type[StorageError],
+    words: str,
+    catalog: catalog_module.Catalog,
+    library: Path,
+    tmp_path: Path,
+) -> None:
     (tmp_path / "outside").mkdir()
     write(library, document())
     make_hostile(library, tmp_path / "outside")
@@ -263,7 +278,9 @@ def test_a_hostile_file_is_refused_by_name_and_nothing_else_suffers(
 
 
 @pytest.mark.parametrize("make_hostile", [make_large, make_link_out, make_pipe, make_dangling_link])
-def test_a_hostile_file_that_is_mended_is_back(make_hostile, catalog, library, tmp_path):
+def test_a_hostile_file_that_is_mended_is_back(
+    make_hostile: Callable[..., None], catalog: catalog_module.Catalog, library: Path, tmp_path: Path
+) -> None:
     (tmp_path / "outside").mkdir()
     make_hostile(library, tmp_path / "outside")
     assert ids(catalog) == []
@@ -274,7 +291,9 @@ def test_a_hostile_file_that_is_mended_is_back(make_hostile, catalog, library, t
     assert ids(catalog) == ["bad"]
 
 
-def test_when_the_kernel_gives_no_more_watches_changes_are_still_seen(library, monkeypatch):
+def test_when_the_kernel_gives_no_more_watches_changes_are_still_seen(
+    library: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(InotifyWatcher, "_add", lambda self, directory: setattr(self, "_is_blind", True))
     catalog = Catalog([DirectorySource("library", str(library))], InotifyWatcher)
     assert ids(catalog) == []
@@ -287,7 +306,9 @@ def test_when_the_kernel_gives_no_more_watches_changes_are_still_seen(library, m
     assert ids(catalog) == ["sample-workflow"]
 
 
-def test_a_link_inside_the_directory_is_followed_and_a_linked_directory_is_not(catalog, library, tmp_path):
+def test_a_link_inside_the_directory_is_followed_and_a_linked_directory_is_not(
+    catalog: catalog_module.Catalog, library: Path, tmp_path: Path
+) -> None:
     target = write(library, document(), "real/document.txt")
     (library / "link.json").symlink_to(target)
     write(tmp_path / "outside", document(identifier="outside"))
@@ -296,7 +317,7 @@ def test_a_link_inside_the_directory_is_followed_and_a_linked_directory_is_not(c
     assert ids(catalog) == ["sample-workflow"]
 
 
-def test_an_unreadable_name_is_no_harm(catalog, library):
+def test_an_unreadable_name_is_no_harm(catalog: catalog_module.Catalog, library: Path) -> None:
     write(library, document())
     (library / os.fsdecode(b"bad-\xff.json")).write_bytes(b"{")
 
@@ -304,7 +325,7 @@ def test_an_unreadable_name_is_no_harm(catalog, library):
     assert len(catalog.snapshot().problems) == 1
 
 
-def test_an_unknown_id_comes_with_the_nearest_known_one(catalog, library):
+def test_an_unknown_id_comes_with_the_nearest_known_one(catalog: catalog_module.Catalog, library: Path) -> None:
     write(library, document())
 
     with pytest.raises(WorkflowNotFound) as refusal:
@@ -314,7 +335,7 @@ def test_an_unknown_id_comes_with_the_nearest_known_one(catalog, library):
     assert refusal.value.data == {"workflowId": "sample-workflw"}
 
 
-def test_more_workflows_than_are_cached_are_all_found(library, monkeypatch):
+def test_more_workflows_than_are_cached_are_all_found(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workflowlookup.library.catalog.MAX_BUILT", 3)
     catalog = Catalog([DirectorySource("library", str(library))])
     for number in range(10):
@@ -323,7 +344,7 @@ def test_more_workflows_than_are_cached_are_all_found(library, monkeypatch):
     assert [catalog.get(f"flow-{number}").id for number in (*range(10), *range(10))][-1] == "flow-9"
 
 
-def test_an_overflow_of_events_loses_nothing(library):
+def test_an_overflow_of_events_loses_nothing(library: Path) -> None:
     catalog = Catalog([DirectorySource("library", str(library))], InotifyWatcher)
     catalog.snapshot()
     for number in range(20_000):
@@ -333,7 +354,7 @@ def test_an_overflow_of_events_loses_nothing(library):
     assert ids(catalog) == ["sample-workflow"]
 
 
-def test_polling_spends_no_more_than_its_share_of_the_time():
+def test_polling_spends_no_more_than_its_share_of_the_time() -> None:
     now = 0.0
     polling = PollingWatcher(clock=lambda: now, share=0.1)
     polling.take()
@@ -347,7 +368,7 @@ def test_polling_spends_no_more_than_its_share_of_the_time():
     assert polling.pending()
 
 
-def test_the_refusal_of_a_document_does_not_keep_what_led_to_it(catalog, library):
+def test_the_refusal_of_a_document_does_not_keep_what_led_to_it(catalog: catalog_module.Catalog, library: Path) -> None:
     """The frames of a traceback would keep the document, and the listing before with its own refusals."""
     write(library, {"id": "broken", "name": "N"})
     (library / "cut.json").write_text("{")
@@ -357,7 +378,9 @@ def test_the_refusal_of_a_document_does_not_keep_what_led_to_it(catalog, library
     assert [(r.__traceback__, r.__cause__, r.__context__) for r in refusals] == [(None, None, None)] * 2
 
 
-def test_a_document_larger_than_the_cache_is_not_cached(catalog, library, monkeypatch):
+def test_a_document_larger_than_the_cache_is_not_cached(
+    catalog: catalog_module.Catalog, library: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write(library, document(identifier="small"))
     write(library, document(*(step(f"step-{n}") for n in range(50)), identifier="large"))
     monkeypatch.setattr(catalog_module, "MAX_BUILT_BYTES", 10_000)
@@ -367,7 +390,9 @@ def test_a_document_larger_than_the_cache_is_not_cached(catalog, library, monkey
 
 
 @pytest.mark.parametrize(("limit", "most"), [("MAX_DOCUMENTS", 3), ("MAX_ENTRIES", 4)])
-def test_documents_beyond_the_limit_of_a_source_are_left_out_by_name(catalog, library, monkeypatch, limit, most):
+def test_documents_beyond_the_limit_of_a_source_are_left_out_by_name(
+    catalog: catalog_module.Catalog, library: Path, monkeypatch: pytest.MonkeyPatch, limit: str, most: int
+) -> None:
     monkeypatch.setattr(directory_module, limit, most)
     for number in range(5):
         write(library, document(identifier=f"flow-{number}"), f"sub/flow-{number}.json")
@@ -382,7 +407,7 @@ def test_documents_beyond_the_limit_of_a_source_are_left_out_by_name(catalog, li
     assert catalog.snapshot().problems == ()
 
 
-def test_what_there_was_no_time_for_is_read_by_the_next_scan(library, monkeypatch):
+def test_what_there_was_no_time_for_is_read_by_the_next_scan(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(directory_module, "thread_time", itertools.count().__next__)
     source = DirectorySource("library", str(library))
     paths = [str(write(library, document(identifier=f"flow-{number}"))) for number in range(5)]
@@ -398,7 +423,9 @@ def test_what_there_was_no_time_for_is_read_by_the_next_scan(library, monkeypatc
     assert second.files[paths[0]] is first.files[paths[0]]
 
 
-def test_an_id_that_may_be_in_what_is_not_read_yet_is_not_called_unknown(library, monkeypatch):
+def test_an_id_that_may_be_in_what_is_not_read_yet_is_not_called_unknown(
+    library: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(catalog_module, "SECONDS_BETWEEN_LOOKS", 0)
     catalog = Catalog([DirectorySource("library", str(library))], read_seconds=-math.inf)
     write(library, document())

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.client import ENVELOPE
+from support.types import Json, JsonObject
 from workflowlookup.access import Access
 from workflowlookup.protocol.backend import Backend
 from workflowlookup.protocol.connection import Connection
@@ -26,11 +27,11 @@ SERVICES = Services(catalog=None)
 MODERN_CAN = {**ENVELOPE, "io.modelcontextprotocol/clientCapabilities": CAN}
 
 
-def question(key, what="it", **_):
+def question(key, what: str = "it", **_) -> Elicitation:
     return Elicitation(key=key, message=f"Go on with {what}?", schema=FORM)
 
 
-def ask_person(services, arguments, caller):
+def ask_person(services, arguments, caller) -> JsonObject | Elicitation:
     """Asks `times` questions if it can, and gives back every answer."""
     if not caller.supports_elicitation and not arguments.get("anyway"):
         return {"answers": "nobody can be asked"}
@@ -57,7 +58,7 @@ TOOL = Tool(
 class Client:
     """One end of a connection in memory."""
 
-    def __init__(self, version="2025-11-25", capabilities=CAN):
+    def __init__(self, version: str = "2025-11-25", capabilities: JsonObject = CAN) -> None:
         backend = Backend(lambda: SERVICES)
         backend.registry = Registry({TOOL.name: TOOL}, SERVICES)
         self.connection = Connection(backend)
@@ -69,17 +70,17 @@ class Client:
         reply = self.connection.handle(json.dumps({"jsonrpc": "2.0", **message}).encode())
         return reply and json.loads(reply)
 
-    def call(self, identifier=1, **arguments):
+    def call(self, identifier: int = 1, **arguments):
         params = {"name": "ask_person", "arguments": arguments}
         return self.send({"id": identifier, "method": "tools/call", "params": params})
 
-    def modern(self, responses=None, meta=MODERN_CAN, **arguments):
+    def modern(self, responses=None, meta: JsonObject = MODERN_CAN, **arguments):
         """Call it with responses to its questions, by the keys that they have on the wire."""
         if isinstance(responses, dict):
             responses = {wire(key, **arguments): value for key, value in responses.items()}
         return self.forge(responses, meta, **arguments)
 
-    def forge(self, responses=None, meta=MODERN_CAN, **arguments):
+    def forge(self, responses=None, meta: JsonObject = MODERN_CAN, **arguments):
         """Call it with responses by any keys."""
         params = {"name": "ask_person", "arguments": arguments, "_meta": meta}
         if responses is not None:
@@ -92,11 +93,11 @@ class Client:
         self.connection.outbox.clear()
         return messages
 
-    def cancel(self, identifier):
+    def cancel(self, identifier) -> None:
         self.send({"method": "notifications/cancelled", "params": {"requestId": identifier}})
 
 
-def wire(key, **arguments):
+def wire(key, **arguments) -> str:
     """The key of a question as its client sees it."""
     return signed_key(question(key, **arguments), SERVICES)
 
@@ -109,7 +110,7 @@ def answers(reply):
 
 
 @pytest.mark.parametrize("version", ["2025-06-18", "2025-11-25"])
-def test_a_question_is_a_request_and_the_call_is_answered_when_its_response_comes(version):
+def test_a_question_is_a_request_and_the_call_is_answered_when_its_response_comes(version: str) -> None:
     client = Client(version)
 
     assert client.call(what="step two") is None
@@ -129,7 +130,7 @@ def test_a_question_is_a_request_and_the_call_is_answered_when_its_response_come
 
 
 @pytest.mark.parametrize("action", ["decline", "cancel"])
-def test_who_declines_or_dismisses_the_form_gave_no_content(action):
+def test_who_declines_or_dismisses_the_form_gave_no_content(action: str) -> None:
     client = Client()
     client.call()
 
@@ -157,7 +158,7 @@ def test_who_declines_or_dismisses_the_form_gave_no_content(action):
     ],
     ids=json.dumps,
 )
-def test_an_error_or_an_answer_that_is_none_counts_as_dismissed(response):
+def test_an_error_or_an_answer_that_is_none_counts_as_dismissed(response: JsonObject) -> None:
     client = Client()
     client.call()
 
@@ -166,7 +167,7 @@ def test_an_error_or_an_answer_that_is_none_counts_as_dismissed(response):
     assert answers(reply) == {"question 0": {"action": "cancel"}}
 
 
-def test_other_calls_go_on_while_questions_are_open_and_each_answer_finds_its_call():
+def test_other_calls_go_on_while_questions_are_open_and_each_answer_finds_its_call() -> None:
     client = Client()
     client.call("first", what="a")
     client.call("second", what="b")
@@ -180,7 +181,7 @@ def test_other_calls_go_on_while_questions_are_open_and_each_answer_finds_its_ca
     assert (first["id"], answers(first)) == ("first", {"question 0": YES})
 
 
-def test_a_tool_may_ask_one_thing_after_another():
+def test_a_tool_may_ask_one_thing_after_another() -> None:
     client = Client()
     client.call(times=2)
 
@@ -191,14 +192,14 @@ def test_a_tool_may_ask_one_thing_after_another():
     assert answers(reply) == {"question 0": YES, "question 1": {"action": "decline"}}
 
 
-def test_a_call_by_the_tools_own_name_can_ask_too():
+def test_a_call_by_the_tools_own_name_can_ask_too() -> None:
     client = Client()
     assert client.send({"id": 1, "method": "ask_person", "params": {}}) is None
 
     assert client.send({"id": "wl-1", "result": YES})["result"]["answers"] == {"question 0": YES}
 
 
-def test_a_response_to_nothing_is_passed_over():
+def test_a_response_to_nothing_is_passed_over() -> None:
     client = Client()
     for identifier in ("wl-1", 1, "", -1.5):
         assert client.send({"id": identifier, "result": YES}) is None
@@ -212,7 +213,7 @@ def test_a_response_to_nothing_is_passed_over():
     assert client.heard() == []
 
 
-def test_a_cancelled_call_takes_its_question_back_and_is_never_answered():
+def test_a_cancelled_call_takes_its_question_back_and_is_never_answered() -> None:
     client = Client()
     client.call(7)
     client.call(8)
@@ -229,7 +230,7 @@ def test_a_cancelled_call_takes_its_question_back_and_is_never_answered():
     assert answers(client.send({"id": "wl-2", "result": YES})) == {"question 0": YES}
 
 
-def test_the_end_of_the_connection_answers_the_call_with_an_open_question():
+def test_the_end_of_the_connection_answers_the_call_with_an_open_question() -> None:
     client = Client()
     client.call()
     client.heard()
@@ -240,7 +241,7 @@ def test_the_end_of_the_connection_answers_the_call_with_an_open_question():
     assert client.send({"id": "wl-1", "result": YES}) is None
 
 
-def test_open_questions_are_limited():
+def test_open_questions_are_limited() -> None:
     client = Client()
     for number in range(64):
         assert client.call(number) is None
@@ -259,7 +260,7 @@ def test_open_questions_are_limited():
         ("2024-11-05", CAN),
     ],
 )
-def test_a_client_that_cannot_show_forms_is_never_asked(version, capabilities):
+def test_a_client_that_cannot_show_forms_is_never_asked(version: str, capabilities: JsonObject) -> None:
     client = Client(version, capabilities)
 
     assert answers(client.call()) == "nobody can be asked"
@@ -267,7 +268,7 @@ def test_a_client_that_cannot_show_forms_is_never_asked(version, capabilities):
     assert client.heard() == []
 
 
-def test_a_fault_after_the_answer_is_told_as_the_answer_of_the_call(caplog):
+def test_a_fault_after_the_answer_is_told_as_the_answer_of_the_call(caplog: pytest.LogCaptureFixture) -> None:
     client = Client()
     client.call(fail=True)
 
@@ -278,7 +279,9 @@ def test_a_fault_after_the_answer_is_told_as_the_answer_of_the_call(caplog):
 
 
 @pytest.mark.parametrize("era", ["handshake", "envelope"])
-def test_a_tool_that_asks_the_same_again_ends_the_call_and_not_the_patience_of_the_person(era, caplog):
+def test_a_tool_that_asks_the_same_again_ends_the_call_and_not_the_patience_of_the_person(
+    era: str, caplog: pytest.LogCaptureFixture
+) -> None:
     client = Client()
     if era == "handshake":
         client.call(again=True)
@@ -293,7 +296,7 @@ def test_a_tool_that_asks_the_same_again_ends_the_call_and_not_the_patience_of_t
 # ── since 2026-07-28 ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_since_2026_a_question_is_the_result_and_the_answer_comes_with_the_call_sent_again():
+def test_since_2026_a_question_is_the_result_and_the_answer_comes_with_the_call_sent_again() -> None:
     client = Client(version=None)
 
     result = client.modern(what="step two")["result"]
@@ -313,13 +316,13 @@ def test_since_2026_a_question_is_the_result_and_the_answer_comes_with_the_call_
 
 
 @pytest.mark.parametrize("action", ["decline", "cancel"])
-def test_since_2026_declining_and_dismissing_come_with_the_call_too(action):
+def test_since_2026_declining_and_dismissing_come_with_the_call_too(action: str) -> None:
     assert answers(Client(version=None).modern({"question 0": {"action": action}})) == {
         "question 0": {"action": action}
     }
 
 
-def test_since_2026_answers_that_are_missing_are_asked_for_again_and_others_passed_over():
+def test_since_2026_answers_that_are_missing_are_asked_for_again_and_others_passed_over() -> None:
     client = Client(version=None)
 
     missing = client.modern({"question 9": YES, "x": {"role": "assistant"}, "y": 7})["result"]
@@ -346,7 +349,7 @@ def test_since_2026_answers_that_are_missing_are_asked_for_again_and_others_pass
     ],
     ids=["unsigned", "an empty signature", "another text", "another question", "another server", "another caller"],
 )
-def test_since_2026_an_answer_to_what_this_caller_was_not_asked_is_none(key):
+def test_since_2026_an_answer_to_what_this_caller_was_not_asked_is_none(key: str) -> None:
     result = Client(version=None).forge({key: YES})["result"]
 
     assert result["resultType"] == "input_required"
@@ -373,14 +376,14 @@ def test_since_2026_an_answer_to_what_this_caller_was_not_asked_is_none(key):
     ],
     ids=json.dumps,
 )
-def test_since_2026_hostile_answers_are_refused_by_name(responses, words):
+def test_since_2026_hostile_answers_are_refused_by_name(responses: Json, words: str) -> None:
     error = Client(version=None).modern(responses)["error"]
 
     assert error["code"] == -32602
     assert words in error["data"]["details"]
 
 
-def test_since_2026_answers_nest_no_deeper_than_everything_else():
+def test_since_2026_answers_nest_no_deeper_than_everything_else() -> None:
     deep = json.loads("[" * 400 + "]" * 400)
 
     assert (
@@ -389,7 +392,7 @@ def test_since_2026_answers_nest_no_deeper_than_everything_else():
 
 
 @pytest.mark.parametrize("capabilities", [{}, {"elicitation": {"url": {}}}])
-def test_since_2026_what_a_client_can_do_is_asked_of_each_request(capabilities):
+def test_since_2026_what_a_client_can_do_is_asked_of_each_request(capabilities: JsonObject) -> None:
     client = Client()
     cannot = {**ENVELOPE, "io.modelcontextprotocol/clientCapabilities": capabilities}
 
@@ -399,7 +402,7 @@ def test_since_2026_what_a_client_can_do_is_asked_of_each_request(capabilities):
     assert client.modern()["result"]["resultType"] == "input_required"
 
 
-def test_since_2026_only_tools_call_may_be_answered_with_a_question():
+def test_since_2026_only_tools_call_may_be_answered_with_a_question() -> None:
     client = Client()
 
     direct = client.send({"id": 1, "method": "ask_person", "params": {"_meta": MODERN_CAN}})
@@ -426,13 +429,13 @@ ANSWER = JSON | st.fixed_dictionaries(
 )
 
 
-def is_answer(answer):
+def is_answer(answer) -> bool:
     return answer["action"] in ("decline", "cancel") or type(answer["content"]["confirmed"]) is bool
 
 
 @settings(deadline=None)
 @given(ANSWER)
-def test_any_response_answers_the_call_with_an_answer_that_fits_the_form(response):
+def test_any_response_answers_the_call_with_an_answer_that_fits_the_form(response: Json) -> None:
     client = Client()
     client.call()
 
@@ -441,7 +444,7 @@ def test_any_response_answers_the_call_with_an_answer_that_fits_the_form(respons
 
 @settings(deadline=None)
 @given(JSON | st.fixed_dictionaries({"question 0": ANSWER}))
-def test_since_2026_any_responses_are_refused_or_fit_the_form_or_are_asked_for_again(responses):
+def test_since_2026_any_responses_are_refused_or_fit_the_form_or_are_asked_for_again(responses: Json) -> None:
     reply = Client(version=None).modern(responses)
 
     if "error" in reply:

@@ -1,11 +1,13 @@
 """The two eras on one connection: what each version is answered, and what waits."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from support.client import ENVELOPE
 from support.make import document, loop, step, write
+from support.types import Json, JsonObject
 from workflowlookup import __version__
 from workflowlookup.app import make_connection
 from workflowlookup.protocol import connection as connections
@@ -23,7 +25,7 @@ META = {"io.modelcontextprotocol/serverInfo": SERVER}
 
 
 @pytest.fixture
-def connection(library):
+def connection(library: Path) -> connections.Connection:
     write(library, document(step("one"), step("two")))
     write(library, {"id": "broken", "name": "N"})
     settings = read_settings(
@@ -32,17 +34,17 @@ def connection(library):
     return make_connection(settings)
 
 
-def ask(connection: Connection, method, params=None, identifier=1):
+def ask(connection: Connection, method, params=None, identifier: int = 1) -> Json:
     message = {"jsonrpc": "2.0", "id": identifier, "method": method, "params": params}
     reply = connection.handle(json.dumps(message).encode())
     return reply and json.loads(reply)
 
 
-def initialize(connection, version):
+def initialize(connection, version) -> Json:
     return ask(connection, "initialize", {"protocolVersion": version, "capabilities": {}})
 
 
-def modern(connection, method, params=None, identifier=1, **meta):
+def modern(connection, method, params=None, identifier: int = 1, **meta) -> Json:
     return ask(connection, method, {**(params or {}), "_meta": {**ENVELOPE, **meta}}, identifier)
 
 
@@ -50,20 +52,22 @@ def modern(connection, method, params=None, identifier=1, **meta):
     "identifier",
     ["1", "0", "-7", "1.0", "1e2", "123456789012345678901234567890", '"a"', '""', '"\\u00e9\\n"', '"\u00e9"'],
 )
-def test_an_id_comes_back_exactly_as_it_was_sent(connection, identifier):
+def test_an_id_comes_back_exactly_as_it_was_sent(connection: connections.Connection, identifier: str) -> None:
     reply = connection.handle(f'{{"jsonrpc":"2.0","id":{identifier},"method":"ping"}}'.encode())
 
     assert reply == f'{{"jsonrpc":"2.0","id":{identifier},"result":{{}}}}'.encode()
 
 
 @pytest.mark.parametrize("identifier", ["true", "null", "[1]", "{}", '"\\ud800"'])
-def test_what_is_no_id_is_an_invalid_request(connection, identifier):
+def test_what_is_no_id_is_an_invalid_request(connection: connections.Connection, identifier: str) -> None:
     reply = json.loads(connection.handle(f'{{"jsonrpc":"2.0","id":{identifier},"method":"ping"}}'.encode()))
 
     assert (reply["id"], reply["error"]["code"]) in [(None, -32600), (None, -32700)]
 
 
-def test_discover_is_answered_at_once_and_initialize_after_it_on_the_same_connection(connection):
+def test_discover_is_answered_at_once_and_initialize_after_it_on_the_same_connection(
+    connection: connections.Connection,
+) -> None:
     discovered = modern(connection, "server/discover")["result"]
     initialized = initialize(connection, "2025-11-25")["result"]
     del initialized["capabilities"]["tasks"]
@@ -80,13 +84,17 @@ def test_discover_is_answered_at_once_and_initialize_after_it_on_the_same_connec
     }
 
 
-def test_a_request_with_an_envelope_needs_no_handshake_and_changes_nothing_for_the_others(connection):
+def test_a_request_with_an_envelope_needs_no_handshake_and_changes_nothing_for_the_others(
+    connection: connections.Connection,
+) -> None:
     assert modern(connection, "workflow_list")["result"]["resultType"] == "complete"
     assert ask(connection, "workflow_list")["error"]["message"] == "Server not initialized"
 
 
 @pytest.mark.parametrize("method", ["tools/list", "resources/list", "resources/templates/list", "prompts/list"])
-def test_lists_of_the_envelope_era_say_how_long_they_may_be_kept(connection, method):
+def test_lists_of_the_envelope_era_say_how_long_they_may_be_kept(
+    connection: connections.Connection, method: str
+) -> None:
     result = modern(connection, method)["result"]
 
     assert (result["resultType"], result["ttlMs"], result["cacheScope"], result["_meta"]) == (
@@ -98,7 +106,9 @@ def test_lists_of_the_envelope_era_say_how_long_they_may_be_kept(connection, met
     assert modern(connection, method)["result"] == result
 
 
-def test_an_unknown_version_in_the_envelope_is_refused_with_what_is_supported(connection):
+def test_an_unknown_version_in_the_envelope_is_refused_with_what_is_supported(
+    connection: connections.Connection,
+) -> None:
     reply = modern(connection, "tools/list", **{"io.modelcontextprotocol/protocolVersion": "2099-01-01"})
 
     assert reply["error"] == {
@@ -116,7 +126,9 @@ def test_an_unknown_version_in_the_envelope_is_refused_with_what_is_supported(co
         ({"progressToken": True}, "progressToken must be text or a whole number"),
     ],
 )
-def test_an_envelope_that_is_not_well_formed_is_refused_by_name(connection, meta, words):
+def test_an_envelope_that_is_not_well_formed_is_refused_by_name(
+    connection: connections.Connection, meta: JsonObject, words: str
+) -> None:
     error = modern(connection, "tools/list", **meta)["error"]
 
     assert error["code"] == -32602
@@ -124,12 +136,12 @@ def test_an_envelope_that_is_not_well_formed_is_refused_by_name(connection, meta
 
 
 @pytest.mark.parametrize("method", ["initialize", "ping", "shutdown", "logging/setLevel"])
-def test_what_the_envelope_era_removed_is_not_found_there(connection, method):
+def test_what_the_envelope_era_removed_is_not_found_there(connection: connections.Connection, method: str) -> None:
     assert modern(connection, method)["error"]["code"] == -32601
     assert not connection.is_finished
 
 
-def test_codes_that_the_envelope_era_forbids_do_not_leave_there(connection):
+def test_codes_that_the_envelope_era_forbids_do_not_leave_there(connection: connections.Connection) -> None:
     direct = modern(connection, "workflow_get", {"id": "broken"})["error"]
     resource = modern(connection, "resources/read", {"uri": "workflow://nope-nope"})["error"]
     called = modern(connection, "tools/call", {"name": "workflow_get", "arguments": {"id": "broken"}})["result"]
@@ -139,7 +151,7 @@ def test_codes_that_the_envelope_era_forbids_do_not_leave_there(connection):
     assert (called["isError"], called["structuredContent"]["code"]) == (True, -32002)
 
 
-def test_a_handler_is_told_who_calls_in_both_eras():
+def test_a_handler_is_told_who_calls_in_both_eras() -> None:
     seen = []
     tool = Tool(
         name="who",
@@ -183,11 +195,13 @@ def test_a_handler_is_told_who_calls_in_both_eras():
         ({"elicitation": True}, False),
     ],
 )
-def test_a_client_can_be_asked_when_it_shows_forms(capabilities, can):
+def test_a_client_can_be_asked_when_it_shows_forms(capabilities: JsonObject, can: bool) -> None:
     assert Caller(capabilities=capabilities).supports_elicitation is can
 
 
-def test_a_subscription_is_acknowledged_first_waits_and_ends_with_the_connection(connection):
+def test_a_subscription_is_acknowledged_first_waits_and_ends_with_the_connection(
+    connection: connections.Connection,
+) -> None:
     reply = modern(connection, "subscriptions/listen", {"notifications": {"toolsListChanged": True}}, "listen:0")
     acknowledged = json.loads(connection.outbox.pop())
     connection.close()
@@ -208,7 +222,7 @@ def test_a_subscription_is_acknowledged_first_waits_and_ends_with_the_connection
     }
 
 
-def test_a_cancelled_subscription_is_never_answered(connection):
+def test_a_cancelled_subscription_is_never_answered(connection: connections.Connection) -> None:
     modern(connection, "subscriptions/listen", {"notifications": {}}, 7)
     connection.outbox.clear()
     for wrong in ("7", 8, None, True):
@@ -221,7 +235,7 @@ def test_a_cancelled_subscription_is_never_answered(connection):
     assert connection.outbox == []
 
 
-def test_subscriptions_are_limited_and_an_open_id_is_taken(connection):
+def test_subscriptions_are_limited_and_an_open_id_is_taken(connection: connections.Connection) -> None:
     for number in range(64):
         assert modern(connection, "subscriptions/listen", {"notifications": {}}, number) is None
 
@@ -239,7 +253,7 @@ BATCH = b'[{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","method":"x
 
 
 @pytest.mark.parametrize("version", ["2024-11-05", "2025-03-26"])
-def test_a_batch_is_answered_where_the_version_has_them(connection, version):
+def test_a_batch_is_answered_where_the_version_has_them(connection: connections.Connection, version: str) -> None:
     initialize(connection, version)
 
     replies = json.loads(connection.handle(BATCH))
@@ -253,7 +267,7 @@ def test_a_batch_is_answered_where_the_version_has_them(connection, version):
 
 
 @pytest.mark.parametrize("version", [None, "2025-06-18", "2025-11-25"])
-def test_a_batch_is_refused_elsewhere(connection, version):
+def test_a_batch_is_refused_elsewhere(connection: connections.Connection, version: str | None) -> None:
     if version:
         initialize(connection, version)
 
@@ -267,14 +281,14 @@ def test_a_batch_is_refused_elsewhere(connection, version):
     [b"[]", b"[" + b",".join([b"1"] * 101) + b"]", b'[[{"jsonrpc":"2.0","id":1,"method":"ping"}]]'],
     ids=["empty", "huge", "nested"],
 )
-def test_a_batch_of_no_sensible_size_or_form_is_refused(connection, batch):
+def test_a_batch_of_no_sensible_size_or_form_is_refused(connection: connections.Connection, batch: bytes) -> None:
     initialize(connection, "2024-11-05")
     replies = json.loads(connection.handle(batch))
 
     assert all(reply["error"]["code"] == -32600 for reply in (replies if isinstance(replies, list) else [replies]))
 
 
-def test_initialize_and_shutdown_are_no_part_of_a_batch(connection):
+def test_initialize_and_shutdown_are_no_part_of_a_batch(connection: connections.Connection) -> None:
     initialize(connection, "2024-11-05")
     batch = [{"jsonrpc": "2.0", "id": name, "method": name} for name in ("initialize", "shutdown")]
 
@@ -289,7 +303,7 @@ UNFIT = {"name": "workflow_get", "arguments": {"id": 5}}
 
 
 @pytest.mark.parametrize("version", HANDSHAKE_VERSIONS)
-def test_what_a_tool_refuses_comes_as_the_version_wants_it(connection, version):
+def test_what_a_tool_refuses_comes_as_the_version_wants_it(connection: connections.Connection, version: str) -> None:
     initialize(connection, version)
 
     unknown, unfit = ask(connection, "tools/call", UNKNOWN), ask(connection, "tools/call", UNFIT)
@@ -304,7 +318,9 @@ def test_what_a_tool_refuses_comes_as_the_version_wants_it(connection, version):
     assert ask(connection, "tools/call", {"name": "nope"})["error"]["code"] == -32602
 
 
-def test_a_fault_of_ours_is_told_without_its_text_and_logged_with_it(connection, caplog, monkeypatch):
+def test_a_fault_of_ours_is_told_without_its_text_and_logged_with_it(
+    connection: connections.Connection, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     initialize(connection, "2025-11-25")
     monkeypatch.setattr("workflowlookup.library.catalog.Catalog.get", lambda *_: 1 / 0)
 
@@ -314,7 +330,9 @@ def test_a_fault_of_ours_is_told_without_its_text_and_logged_with_it(connection,
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_an_answer_that_cannot_be_encoded_ends_the_request_and_not_the_server(connection, monkeypatch):
+def test_an_answer_that_cannot_be_encoded_ends_the_request_and_not_the_server(
+    connection: connections.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
     initialize(connection, "2025-11-25")
     monkeypatch.setattr("workflowlookup.tools.builtin.workflow_next.tell", lambda *_: {"step": object()})
 
@@ -324,7 +342,7 @@ def test_an_answer_that_cannot_be_encoded_ends_the_request_and_not_the_server(co
     assert ask(connection, "ping")["result"] == {}
 
 
-def test_progress_never_counts_more_than_there_is(connection, library):
+def test_progress_never_counts_more_than_there_is(connection: connections.Connection, library: Path) -> None:
     initialize(connection, "2025-11-25")
     write(library, document(loop("each", [step("leaf")], type="for", count=2), step("last"), identifier="looping"))
     write(library, document(step("one", runCondition={"var": "no"}), step("two"), identifier="skipping"))
@@ -340,7 +358,9 @@ def test_progress_never_counts_more_than_there_is(connection, library):
     assert progress("skipping", "two") == {"completed": 1, "total": 1}
 
 
-def test_what_is_remembered_about_a_step_is_what_would_be_told_anew(connection, library):
+def test_what_is_remembered_about_a_step_is_what_would_be_told_anew(
+    connection: connections.Connection, library: Path
+) -> None:
     initialize(connection, "2025-11-25")
     blocks = {"goal": ["{", "{name}}"], "verify": ["done"]}
     write(library, document({"id": "one", "title": "T", "promptBlocks": blocks}, identifier="joined"))
@@ -352,7 +372,7 @@ def test_what_is_remembered_about_a_step_is_what_would_be_told_anew(connection, 
     assert [prompt("a").splitlines()[1], prompt("b").splitlines()[1]] == ["a", "b"]
 
 
-def test_values_that_nest_without_end_are_refused_and_not_a_fault(connection):
+def test_values_that_nest_without_end_are_refused_and_not_a_fault(connection: connections.Connection) -> None:
     initialize(connection, "2025-11-25")
     for depth in (100, 500, 900, 990):
         line = b'{"jsonrpc":"2.0","id":1,"method":"workflow_next","params":{"workflowId":"sample-workflow","completedSteps":[],"context":{"x":%b}}}'
@@ -360,7 +380,9 @@ def test_values_that_nest_without_end_are_refused_and_not_a_fault(connection):
         assert "result" in reply or reply["error"]["code"] in (-32602, -32700)
 
 
-def test_memory_is_returned_after_requests_that_took_long_together(connection, monkeypatch):
+def test_memory_is_returned_after_requests_that_took_long_together(
+    connection: connections.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
     released, costs = [], [memory.SHORT_SECONDS / 2] * 20 + [memory.COSTLY_SECONDS * 0.6] * 2
     clock = iter([time for cost in costs for time in (0.0, cost)])
     monkeypatch.setattr(memory.gc, "collect", lambda: released.append(True))
@@ -375,7 +397,7 @@ def test_memory_is_returned_after_requests_that_took_long_together(connection, m
     assert released == [True]
 
 
-def test_of_long_capabilities_only_those_that_matter_are_kept(connection):
+def test_of_long_capabilities_only_those_that_matter_are_kept(connection: connections.Connection) -> None:
     params = {"protocolVersion": "2025-11-25", "capabilities": {"elicitation": {}, "x": "y" * 100_000}}
 
     assert "result" in ask(connection, "initialize", params)
@@ -384,7 +406,9 @@ def test_of_long_capabilities_only_those_that_matter_are_kept(connection):
 
 
 @pytest.mark.parametrize("address", ["run://r1/result?", "run://", "workflow://", "other://"])
-def test_a_long_address_is_refused_before_it_is_parsed(connection, monkeypatch, address):
+def test_a_long_address_is_refused_before_it_is_parsed(
+    connection: connections.Connection, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
     monkeypatch.setattr("urllib.parse.parse_qsl", None)
     initialize(connection, "2025-11-25")
 
@@ -394,7 +418,7 @@ def test_a_long_address_is_refused_before_it_is_parsed(connection, monkeypatch, 
     assert len(json.dumps(error)) < 1_000
 
 
-def test_a_long_value_is_completed_by_nothing(connection):
+def test_a_long_value_is_completed_by_nothing(connection: connections.Connection) -> None:
     initialize(connection, "2025-11-25")
     params = {"ref": {"type": "ref/prompt", "name": "x"}, "argument": {"name": "id", "value": "s" * 1_000_000}}
 

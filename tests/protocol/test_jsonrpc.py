@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.types import Json, JsonObject
 from workflowlookup.protocol.jsonrpc import MAX_ID_BYTES, Malformed, Request, decode, too_long, without_surrogates
 
 TEXTS = st.text(alphabet=st.characters(codec="utf-8"), max_size=12) | st.sampled_from(
@@ -20,7 +21,9 @@ IDS = st.integers() | TEXTS
 
 
 @given(IDS, st.dictionaries(TEXTS | st.just("params"), VALUES, max_size=4), st.randoms(), st.booleans(), st.booleans())
-def test_the_id_of_any_request_is_found_wherever_it_stands(identifier, others, random, is_ascii, is_wide):
+def test_the_id_of_any_request_is_found_wherever_it_stands(
+    identifier: int | str, others: JsonObject, random, is_ascii: bool, is_wide: bool
+) -> None:
     members = [*{**others, "id": identifier, "method": "ping"}.items()]
     random.shuffle(members)
     text = json.dumps(dict(members), ensure_ascii=is_ascii, indent=2 if is_wide else None).encode()
@@ -29,7 +32,9 @@ def test_the_id_of_any_request_is_found_wherever_it_stands(identifier, others, r
 
 
 @given(IDS, VALUES, st.integers(0, 200))
-def test_of_the_beginning_of_a_request_the_id_is_found_or_nothing(identifier, params, cut):
+def test_of_the_beginning_of_a_request_the_id_is_found_or_nothing(
+    identifier: int | str, params: Json, cut: int
+) -> None:
     text = json.dumps({"jsonrpc": "2.0", "params": params, "id": identifier, "method": "ping"}).encode()
 
     assert json.loads(too_long(0, text[:cut]).reply_id) in (identifier, None)
@@ -52,7 +57,7 @@ def test_of_the_beginning_of_a_request_the_id_is_found_or_nothing(identifier, pa
         b"",
     ],
 )
-def test_no_other_id_is_taken_for_it(text):
+def test_no_other_id_is_taken_for_it(text: bytes) -> None:
     assert too_long(0, text).reply_id == b"null"
 
 
@@ -68,19 +73,19 @@ def test_no_other_id_is_taken_for_it(text):
         (b'"\xed\x95\x9c"', "\ud55c"),
     ],
 )
-def test_half_a_character_is_read_as_the_replacement_character(sent, read):
+def test_half_a_character_is_read_as_the_replacement_character(sent: bytes, read: str) -> None:
     message = decode(b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"text":%b}}' % sent)
 
     assert isinstance(message, Request)
     assert message.params == {"text": read}
 
 
-def test_what_has_no_half_of_a_character_stays_as_it_is():
+def test_what_has_no_half_of_a_character_stays_as_it_is() -> None:
     for text in (b"{}", rb'{"a":"\ud83d\ude00"}', rb'{"a":"\\ud83d"}', b'{"a":"\xed\x95\x9c"}'):
         assert without_surrogates(text) is text
 
 
-def test_an_id_that_could_not_come_back_as_it_was_sent_is_refused():
+def test_an_id_that_could_not_come_back_as_it_was_sent_is_refused() -> None:
     message = decode(rb'{"jsonrpc":"2.0","id":"\ud800","method":"ping"}')
 
     assert isinstance(message, Malformed)
@@ -92,14 +97,14 @@ def test_an_id_that_could_not_come_back_as_it_was_sent_is_refused():
     [b"[" * 100_000 + b"]" * 100_000, b"[" + b"9" * 4_301 + b"]", b"[1e999999]"],
     ids=["deep", "long", "large"],
 )
-def test_a_request_with_a_value_that_cannot_be_read_is_refused_by_its_id(params):
+def test_a_request_with_a_value_that_cannot_be_read_is_refused_by_its_id(params: bytes) -> None:
     message = decode(b'{"jsonrpc":"2.0","id":"a-7","method":"ping","params":%b}' % params)
 
     assert isinstance(message, Malformed)
     assert (message.id, message.problem.code) == (b'"a-7"', -32700)
 
 
-def test_an_id_that_is_too_long_to_be_kept_is_refused_and_not_sent_back():
+def test_an_id_that_is_too_long_to_be_kept_is_refused_and_not_sent_back() -> None:
     longest = b'"' + b"x" * (MAX_ID_BYTES - 2) + b'"'
     message = b'{"jsonrpc":"2.0","id":%b,"method":"ping"}'
 

@@ -17,7 +17,7 @@ RESOURCES = "notifications/resources/list_changed"
 SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 
 
-def tool(name, description="Does it.", **schema):
+def tool(name, description: str = "Does it.", **schema) -> Tool:
     return Tool(
         name=name,
         title=name,
@@ -30,12 +30,12 @@ def tool(name, description="Does it.", **schema):
 class Workflows:
     """Makes tools of what a test says, when it is asked to."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.wanted = self.made = []
         self.problem = None
         self.refreshes = 0
 
-    def attach(self, registry):
+    def attach(self, registry) -> None:
         self.registry = registry
 
     def refresh_if_changed(self):
@@ -49,7 +49,7 @@ class Workflows:
 
 
 class Client:
-    def __init__(self, version="2025-11-25", *, is_on=True, initialized=True):
+    def __init__(self, version: str = "2025-11-25", *, is_on: bool = True, initialized: bool = True) -> None:
         self.workflows = Workflows()
         self.library = SimpleNamespace(encoded=b"[]", summaries=())
         catalog = SimpleNamespace(snapshot=lambda: self.library)
@@ -62,7 +62,7 @@ class Client:
             if initialized:
                 self.connection.handle(b'{"jsonrpc":"2.0","method":"notifications/initialized"}')
 
-    def ask(self, method, params=None, identifier=1):
+    def ask(self, method, params=None, identifier: int = 1):
         message = {"jsonrpc": "2.0", "id": identifier, "method": method, "params": params or {}}
         reply = self.connection.handle(json.dumps(message).encode())
         return reply and json.loads(reply)
@@ -85,7 +85,7 @@ class Client:
         return [message["method"] for message in self.heard()]
 
 
-def test_the_tools_are_the_built_in_ones_and_then_the_others_by_name():
+def test_the_tools_are_the_built_in_ones_and_then_the_others_by_name() -> None:
     client = Client()
     client.workflows.wanted = [tool("b"), tool("a"), tool("built_in", "Not this one.")]
 
@@ -93,7 +93,7 @@ def test_the_tools_are_the_built_in_ones_and_then_the_others_by_name():
     assert client.ask("built_in")["result"]["as"] == "Does it."
 
 
-def test_a_change_is_told_once_to_a_client_that_holds_a_list():
+def test_a_change_is_told_once_to_a_client_that_holds_a_list() -> None:
     client = Client()
     client.names()
     assert client.told() == []
@@ -105,7 +105,7 @@ def test_a_change_is_told_once_to_a_client_that_holds_a_list():
     assert client.told() == []
 
 
-def test_nothing_is_told_before_the_first_list_or_when_the_list_itself_shows_it():
+def test_nothing_is_told_before_the_first_list_or_when_the_list_itself_shows_it() -> None:
     client = Client()
     client.workflows.wanted = [tool("a")]
     assert not client.connection.is_watching
@@ -117,7 +117,7 @@ def test_nothing_is_told_before_the_first_list_or_when_the_list_itself_shows_it(
     assert client.told() == []
 
 
-def test_what_is_made_anew_and_is_the_same_is_no_change():
+def test_what_is_made_anew_and_is_the_same_is_no_change() -> None:
     client = Client()
     client.workflows.wanted = [tool("a"), tool("b")]
     client.names()
@@ -129,7 +129,7 @@ def test_what_is_made_anew_and_is_the_same_is_no_change():
 
 
 @pytest.mark.parametrize("road", ["a", "tools/call"])
-def test_a_tool_that_has_just_come_can_be_called_before_it_is_told(road):
+def test_a_tool_that_has_just_come_can_be_called_before_it_is_told(road: str) -> None:
     client = Client()
     client.names()
     client.workflows.wanted = [tool("a")]
@@ -139,7 +139,7 @@ def test_a_tool_that_has_just_come_can_be_called_before_it_is_told(road):
     assert client.told() == [TOOLS]
 
 
-def test_arguments_are_held_against_the_schema_that_a_tool_has_now():
+def test_arguments_are_held_against_the_schema_that_a_tool_has_now() -> None:
     client = Client()
     client.workflows.wanted = [tool("a", type="object", properties={"n": {"type": "integer"}})]
     client.names()
@@ -150,7 +150,7 @@ def test_arguments_are_held_against_the_schema_that_a_tool_has_now():
     assert client.ask("a", {"n": "x"})["result"]["did"] == "a"
 
 
-def test_a_client_that_never_said_that_it_is_initialized_is_told_nothing():
+def test_a_client_that_never_said_that_it_is_initialized_is_told_nothing() -> None:
     client = Client(initialized=False)
     client.names()
     client.workflows.wanted = [tool("a")]
@@ -158,7 +158,7 @@ def test_a_client_that_never_said_that_it_is_initialized_is_told_nothing():
     assert client.told() == []
 
 
-def test_in_the_envelope_era_those_are_told_who_listen():
+def test_in_the_envelope_era_those_are_told_who_listen() -> None:
     client = Client(None)
     assert client.listen("x", toolsListChanged=True, promptsListChanged=True) == {"toolsListChanged": True}
     assert client.listen("y", resourcesListChanged=True, toolsListChanged=False) == {"resourcesListChanged": True}
@@ -171,7 +171,7 @@ def test_in_the_envelope_era_those_are_told_who_listen():
     assert told == [(TOOLS, "x"), (RESOURCES, "y")]
 
 
-def test_where_workflows_are_no_tools_nothing_is_promised():
+def test_where_workflows_are_no_tools_nothing_is_promised() -> None:
     client = Client(is_on=False)
 
     assert client.listen("x", toolsListChanged=True, resourcesListChanged=True) == {}
@@ -180,7 +180,7 @@ def test_where_workflows_are_no_tools_nothing_is_promised():
     assert capabilities["resources"]["listChanged"] is False
 
 
-def test_a_change_of_the_library_is_told_to_those_who_listed_resources():
+def test_a_change_of_the_library_is_told_to_those_who_listed_resources() -> None:
     client = Client()
     client.library = SimpleNamespace(encoded=b"[1]", summaries=())
     client.ask("resources/list")
@@ -193,7 +193,7 @@ def test_a_change_of_the_library_is_told_to_those_who_listed_resources():
     assert client.told() == []
 
 
-def test_what_cannot_be_looked_at_is_said_once_and_looked_at_again(caplog):
+def test_what_cannot_be_looked_at_is_said_once_and_looked_at_again(caplog: pytest.LogCaptureFixture) -> None:
     client = Client()
     client.names()
     client.workflows.problem = OSError("gone")
@@ -205,7 +205,7 @@ def test_what_cannot_be_looked_at_is_said_once_and_looked_at_again(caplog):
     assert client.told() == [TOOLS]
 
 
-def test_lists_are_looked_at_less_often_than_calls():
+def test_lists_are_looked_at_less_often_than_calls() -> None:
     client = Client()
     client.names()
 

@@ -2,6 +2,8 @@
 
 import json
 import os
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -9,10 +11,12 @@ from hypothesis import strategies as st
 
 from support.client import ENVELOPE
 from support.make import document, step, write
+from support.types import Json, JsonObject
 from workflowlookup.app import make_connection
 from workflowlookup.language.building import build
 from workflowlookup.language.navigation import next_step
 from workflowlookup.language.patterns import Budget
+from workflowlookup.protocol.connection import Connection
 from workflowlookup.settings import read_settings
 from workflowlookup.tools.builtin.workflow_next import answer
 
@@ -20,27 +24,27 @@ PLAIN = document(step("one", prompt="Use {{tool}}."), step("two", guidance=["{{s
 FIRST = {"workflowId": "plain-one", "completedSteps": []}
 
 
-def open_connection(*directories):
+def open_connection(*directories) -> Connection:
     sources = {"bundled": "no", "user": "no", "project": "no", "directories": os.pathsep.join(map(str, directories))}
     return make_connection(read_settings(sources, {}, directory="."))
 
 
-def connect(*directories):
+def connect(*directories) -> Connection:
     connection = open_connection(*directories)
     say(connection, "initialize", {"protocolVersion": "2025-11-25", "capabilities": {}})
     return connection
 
 
-def say(connection, method, params, identifier=1):
+def say(connection, method, params, identifier: int = 1) -> Json:
     message = {"jsonrpc": "2.0", "id": identifier, "method": method, "params": params}
     return json.loads(connection.handle(json.dumps(message).encode()))
 
 
-def first_step(connection):
+def first_step(connection) -> Json:
     return say(connection, "workflow_next", FIRST)["result"]["step"]["id"]
 
 
-def test_a_document_that_changed_is_seen_by_the_next_call(library):
+def test_a_document_that_changed_is_seen_by_the_next_call(library: Path) -> None:
     write(library, PLAIN)
     connection = connect(library)
     assert first_step(connection) == "one"
@@ -52,7 +56,7 @@ def test_a_document_that_changed_is_seen_by_the_next_call(library):
     assert say(connection, "workflow_next", FIRST)["error"]["code"] == -32001
 
 
-def test_a_document_that_another_source_shadows_is_seen_by_the_next_call(library, tmp_path):
+def test_a_document_that_another_source_shadows_is_seen_by_the_next_call(library: Path, tmp_path: Path) -> None:
     write(library, PLAIN)
     connection = connect(library, tmp_path / "later")
     assert first_step(connection) == "one"
@@ -62,7 +66,7 @@ def test_a_document_that_another_source_shadows_is_seen_by_the_next_call(library
     assert first_step(connection) == "shadow"
 
 
-def test_a_source_that_is_replaced_as_a_whole_is_seen(tmp_path, monkeypatch):
+def test_a_source_that_is_replaced_as_a_whole_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "one", PLAIN)
     os.symlink(tmp_path / "one", tmp_path / "now")
     connection = connect(tmp_path / "now")
@@ -76,7 +80,7 @@ def test_a_source_that_is_replaced_as_a_whole_is_seen(tmp_path, monkeypatch):
     assert first_step(connection) == "zero"
 
 
-def test_an_envelope_is_no_handshake(library):
+def test_an_envelope_is_no_handshake(library: Path) -> None:
     write(library, PLAIN)
     connection = open_connection(library)
     asked = {"name": "workflow_get", "arguments": {"id": "plain-one"}}
@@ -95,7 +99,7 @@ def test_an_envelope_is_no_handshake(library):
     ],
 )
 @pytest.mark.parametrize("place", [b'"_meta":{"x":%b}', b'"arguments":{"id":"plain-one","x":%b}', b'"x":%b'])
-def test_what_cannot_be_read_is_refused_wherever_it_stands(library, odd, code, place):
+def test_what_cannot_be_read_is_refused_wherever_it_stands(library: Path, odd: bytes, code: int, place: bytes) -> None:
     write(library, PLAIN)
     params = b'"name":"workflow_get","arguments":{"id":"plain-one"},' + place % odd
     line = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{%b}}' % params
@@ -116,7 +120,7 @@ CONDITIONS = st.sampled_from([{"var": "a"}, {"var": "b", "equals": "words"}, {"n
 
 
 @st.composite
-def documents(draw):
+def documents(draw) -> dict[str, Any]:
     told = step(
         "one",
         title=draw(TEXTS) or "t",
@@ -130,7 +134,7 @@ def documents(draw):
 
 
 @given(content=documents(), contexts=st.lists(CONTEXTS, min_size=2, max_size=6))
-def test_what_one_caller_is_told_does_not_depend_on_those_before(content, contexts):
+def test_what_one_caller_is_told_does_not_depend_on_those_before(content, contexts: list[JsonObject]) -> None:
     shared = build(content)
     for context in contexts:
         assert told(shared, context) == told(build(content), context)

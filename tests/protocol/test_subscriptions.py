@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.client import ENVELOPE
+from support.types import Json, JsonObject
 from workflowlookup.protocol.backend import Backend
 from workflowlookup.protocol.connection import Connection
 from workflowlookup.tools.contract import Services
@@ -18,7 +19,7 @@ RECENT = "runs://recent"
 class Runs:
     """The side of the runs that subscriptions see, played by hand: `here` changes a run, `elsewhere` others do."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.listener = None
         self.others = []
         self.looks = 0
@@ -38,22 +39,22 @@ class Runs:
         others, self.others = self.others, []
         return others
 
-    def close(self):
+    def close(self) -> None:
         self.listener = None
 
-    def here(self, run_id):
+    def here(self, run_id) -> None:
         if self.listener:
             self.listener(run_id)
 
 
 class Client:
-    def __init__(self, version="2025-11-25"):
+    def __init__(self, version: str = "2025-11-25") -> None:
         self.runs = Runs()
         self.connection = Connection(Backend(lambda: Services(catalog=None, open_runs=lambda: self.runs)))
         if version:
             self.ask("initialize", {"protocolVersion": version, "capabilities": {}})
 
-    def ask(self, method, params=None, identifier=1):
+    def ask(self, method, params=None, identifier: int = 1):
         message = {"jsonrpc": "2.0", "id": identifier, "method": method, "params": params}
         reply = self.connection.handle(json.dumps(message).encode())
         return reply and json.loads(reply)
@@ -61,7 +62,7 @@ class Client:
     def listen(self, identifier, **notifications):
         return self.ask("subscriptions/listen", {"notifications": notifications, "_meta": ENVELOPE}, identifier)
 
-    def cancel(self, identifier):
+    def cancel(self, identifier) -> None:
         message = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": identifier}}
         self.connection.handle(json.dumps(message).encode())
 
@@ -85,7 +86,7 @@ def updated(address, subscription=None):
 
 
 @pytest.mark.parametrize("version", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"])
-def test_who_subscribes_hears_of_changes_here_at_once_and_of_others_with_the_next_look(version):
+def test_who_subscribes_hears_of_changes_here_at_once_and_of_others_with_the_next_look(version: str) -> None:
     client = Client(version)
 
     assert client.ask("resources/subscribe", {"uri": RUN})["result"] == {}
@@ -98,7 +99,7 @@ def test_who_subscribes_hears_of_changes_here_at_once_and_of_others_with_the_nex
     assert client.heard() == [updated(RUN)]
 
 
-def test_the_list_of_recent_runs_changes_with_every_run():
+def test_the_list_of_recent_runs_changes_with_every_run() -> None:
     client = Client()
     client.ask("resources/subscribe", {"uri": RECENT})
     client.runs.here("one")
@@ -109,7 +110,7 @@ def test_the_list_of_recent_runs_changes_with_every_run():
     assert client.heard() == [updated(RECENT)]
 
 
-def test_a_call_that_changes_a_run_twice_is_told_once():
+def test_a_call_that_changes_a_run_twice_is_told_once() -> None:
     client = Client()
     client.ask("resources/subscribe", {"uri": RUN})
     client.runs.here("one")
@@ -118,7 +119,7 @@ def test_a_call_that_changes_a_run_twice_is_told_once():
     assert client.heard() == [updated(RUN)]
 
 
-def test_nobody_looks_before_the_first_and_after_the_last_subscription():
+def test_nobody_looks_before_the_first_and_after_the_last_subscription() -> None:
     client = Client()
     assert not client.connection.is_watching
     client.connection.look()
@@ -144,7 +145,7 @@ def test_nobody_looks_before_the_first_and_after_the_last_subscription():
     assert client.connection.is_watching
 
 
-def test_a_stream_that_announces_nothing_looks_at_nothing():
+def test_a_stream_that_announces_nothing_looks_at_nothing() -> None:
     client = Client(None)
     client.listen("a", toolsListChanged=True, resourcesListChanged=True, resourceSubscriptions=[])
 
@@ -155,7 +156,7 @@ def test_a_stream_that_announces_nothing_looks_at_nothing():
     "address",
     ["workflow://code-review", "run://", "runs://all", "RUN://one", "", "file:///etc/passwd", "run://" + "a" * 300],
 )
-def test_what_does_not_announce_its_changes_cannot_be_followed(address):
+def test_what_does_not_announce_its_changes_cannot_be_followed(address: str) -> None:
     client = Client()
     error = client.ask("resources/subscribe", {"uri": address})["error"]
     client.listen("a", resourceSubscriptions=[address, RUN])
@@ -166,7 +167,7 @@ def test_what_does_not_announce_its_changes_cannot_be_followed(address):
     assert acknowledged["params"]["notifications"] == {"resourceSubscriptions": [RUN]}
 
 
-def test_since_2026_each_stream_hears_of_its_own_addresses_under_its_own_id():
+def test_since_2026_each_stream_hears_of_its_own_addresses_under_its_own_id() -> None:
     client = Client(None)
     client.listen("a", resourceSubscriptions=[RUN, RECENT, RUN])
     client.listen(7, resourceSubscriptions=["run://two"])
@@ -181,7 +182,7 @@ def test_since_2026_each_stream_hears_of_its_own_addresses_under_its_own_id():
     assert client.heard() == [updated(RECENT, "a")]
 
 
-def test_since_2026_the_acknowledgement_names_what_is_announced():
+def test_since_2026_the_acknowledgement_names_what_is_announced() -> None:
     client = Client(None)
     client.listen("a", resourceSubscriptions=[RECENT, RUN], toolsListChanged=True)
 
@@ -192,7 +193,7 @@ def test_since_2026_the_acknowledgement_names_what_is_announced():
 
 
 @pytest.mark.parametrize("addresses", ["run://one", {"uri": RUN}, [5], [RUN, None], True])
-def test_since_2026_addresses_that_are_none_are_refused(addresses):
+def test_since_2026_addresses_that_are_none_are_refused(addresses: Json) -> None:
     client = Client(None)
 
     error = client.listen("a", resourceSubscriptions=addresses)["error"]
@@ -202,7 +203,7 @@ def test_since_2026_addresses_that_are_none_are_refused(addresses):
     assert client.heard() == []
 
 
-def test_addresses_are_limited():
+def test_addresses_are_limited() -> None:
     client = Client()
     for number in range(100):
         client.ask("resources/subscribe", {"uri": f"run://{number}"})
@@ -215,11 +216,11 @@ def test_addresses_are_limited():
 
 @pytest.mark.parametrize("params", [None, {}, {"uri": None}, {"uri": 5}])
 @pytest.mark.parametrize("method", ["resources/subscribe", "resources/unsubscribe"])
-def test_a_subscription_needs_an_address(method, params):
+def test_a_subscription_needs_an_address(method: str, params: JsonObject | None) -> None:
     assert Client().ask(method, params)["error"]["code"] == -32602
 
 
-def test_each_era_has_its_own_way_to_subscribe():
+def test_each_era_has_its_own_way_to_subscribe() -> None:
     client = Client()
     modern = client.ask("resources/subscribe", {"uri": RUN, "_meta": ENVELOPE})
     old = client.ask("subscriptions/listen", {"notifications": {}})
@@ -227,11 +228,11 @@ def test_each_era_has_its_own_way_to_subscribe():
     assert (modern["error"]["code"], old["error"]["code"]) == (-32601, -32601)
 
 
-def test_before_the_handshake_nobody_subscribes():
+def test_before_the_handshake_nobody_subscribes() -> None:
     assert Client(None).ask("resources/subscribe", {"uri": RUN})["error"]["message"] == "Server not initialized"
 
 
-def test_the_end_of_the_connection_ends_streams_with_their_result_and_stops_watching():
+def test_the_end_of_the_connection_ends_streams_with_their_result_and_stops_watching() -> None:
     client = Client()
     client.ask("resources/subscribe", {"uri": RUN})
     client.listen("a", resourceSubscriptions=[RUN])
@@ -244,7 +245,9 @@ def test_the_end_of_the_connection_ends_streams_with_their_result_and_stops_watc
     assert client.runs.listener is None
 
 
-def test_a_journal_that_cannot_be_read_is_told_once_in_the_log_and_looked_at_again(caplog):
+def test_a_journal_that_cannot_be_read_is_told_once_in_the_log_and_looked_at_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     client = Client()
     client.ask("resources/subscribe", {"uri": RUN})
     client.runs.problem = OSError("no such device")
@@ -258,7 +261,7 @@ def test_a_journal_that_cannot_be_read_is_told_once_in_the_log_and_looked_at_aga
     assert client.heard() == [updated(RUN)]
 
 
-def test_a_watch_that_cannot_begin_refuses_the_subscription():
+def test_a_watch_that_cannot_begin_refuses_the_subscription() -> None:
     client = Client()
     client.runs.problem = OSError("no such device")
 
@@ -278,7 +281,7 @@ MOVE = st.one_of(
 
 @settings(deadline=None)
 @given(st.lists(MOVE, max_size=12))
-def test_whatever_clients_do_it_is_watched_exactly_while_somebody_follows_something(moves):
+def test_whatever_clients_do_it_is_watched_exactly_while_somebody_follows_something(moves) -> None:
     client, followed, streams = Client(), set(), {}
     for what, argument in moves:
         if what == "listen":

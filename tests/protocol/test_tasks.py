@@ -1,13 +1,17 @@
 """Calls as tasks, in the form of 2025-11-25 and in that of the 2026-07-28 extension; the work is played by hand."""
 
 import json
+from collections.abc import Callable, Iterator
 from itertools import count
+from pathlib import Path
 
 import pytest
 
 from support.client import ENVELOPE
 from support.make import document, step
+from support.types import Json, JsonObject
 from workflowlookup.language.building import build
+from workflowlookup.language.model import Workflow
 from workflowlookup.protocol.backend import Backend
 from workflowlookup.protocol.connection import Connection
 from workflowlookup.runs.server_calls import CallFailure
@@ -29,14 +33,14 @@ KNOWS = {**ENVELOPE, CAPABILITIES: {**CAN, "extensions": {EXTENSION: {}}}}
 
 
 class Catalog:
-    def get(self, wanted):
+    def get(self, wanted) -> Workflow:
         return build(DOCUMENTS[wanted])
 
 
 class Client:
     """A client and, beside it, the one who does the work."""
 
-    def __init__(self, place, version="2025-11-25", capabilities=CAN):
+    def __init__(self, place, version: str = "2025-11-25", capabilities: JsonObject = CAN) -> None:
         self.runs, mine = Runs(SqliteJournal(place)), Runs(SqliteJournal(place))
         services = Services(catalog=Catalog(), open_runs=lambda: mine)
         self.connection = Connection(Backend(lambda: services))
@@ -54,7 +58,7 @@ class Client:
         reply = self.ask(method, params)
         return reply and (reply["result"] if "result" in reply else reply["error"])
 
-    def start(self, workflow="one-call", **more):
+    def start(self, workflow: str = "one-call", **more):
         arguments = {"workflowId": workflow}
         return self.result("tools/call", name="workflow_start", arguments=arguments, **more)
 
@@ -69,20 +73,20 @@ class Client:
         self.connection.outbox.clear()
         return messages
 
-    def work(self, run_id, step_id="call-it", value="Issue 7"):
+    def work(self, run_id, step_id: str = "call-it", value: str = "Issue 7") -> None:
         self.runs.begin_call(run_id, step_id)
         self.runs.finish_call(run_id, step_id, str(value), value)
 
-    def fail(self, run_id):
+    def fail(self, run_id) -> None:
         self.runs.begin_call(run_id, "call-it")
         self.runs.fail_call(run_id, "call-it", CallFailure(reason="no luck"))
 
 
 @pytest.fixture
-def make_client(tmp_path):
+def make_client(tmp_path: Path) -> Iterator[Callable[..., Client]]:
     clients = []
 
-    def make(*options, **more):
+    def make(*options, **more) -> Client:
         clients.append(Client(str(tmp_path / "runs.sqlite"), *options, **more))
         return clients[-1]
 
@@ -101,7 +105,7 @@ def modern(make_client):
     """A client of the envelope era, as a function."""
     client = make_client(None)
 
-    def ask(method, meta=KNOWS, **params):
+    def ask(method, meta: JsonObject = KNOWS, **params):
         return client.result(method, **params, _meta=meta)
 
     ask.client = client
@@ -111,7 +115,7 @@ def modern(make_client):
 # ── 2025-11-25 ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_is_promised_depends_on_the_version(make_client):
+def test_what_is_promised_depends_on_the_version(make_client) -> None:
     promised = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
     assert make_client().hello["result"]["capabilities"]["tasks"] == promised
     assert "tasks" not in make_client("2025-06-18").hello["result"]["capabilities"]
@@ -127,13 +131,13 @@ def test_what_is_promised_depends_on_the_version(make_client):
         ({"ttl": True}, "task.ttl must be a number of milliseconds"),
     ],
 )
-def test_a_task_that_is_asked_for_wrongly_is_refused(client, task, problem):
+def test_a_task_that_is_asked_for_wrongly_is_refused(client, task: Json, problem: str) -> None:
     refused = client.start(task=task)
 
     assert (refused["code"], refused["data"]["details"]) == (-32602, problem)
 
 
-def test_a_call_as_a_task_is_answered_at_once_and_its_result_is_waited_for(client):
+def test_a_call_as_a_task_is_answered_at_once_and_its_result_is_waited_for(client) -> None:
     task = client.start(task={"ttl": 60_000})["task"]
 
     assert task.keys() == {
@@ -154,12 +158,12 @@ def test_a_call_as_a_task_is_answered_at_once_and_its_result_is_waited_for(clien
 
 
 @pytest.mark.parametrize("task", [False, 5, "yes", []])
-def test_a_task_that_is_no_object_begins_nothing(client, task):
+def test_a_task_that_is_no_object_begins_nothing(client, task: Json) -> None:
     assert client.start(task=task)["data"] == {"details": "task must be an object"}
     assert client.runs.recent(1) == []
 
 
-def test_a_task_outlives_its_connection(client, make_client):
+def test_a_task_outlives_its_connection(client, make_client) -> None:
     task_id = client.start(task={})["task"]["taskId"]
     client.connection.close()
     client.work(task_id)
@@ -169,7 +173,7 @@ def test_a_task_outlives_its_connection(client, make_client):
     assert other.result("tasks/result", taskId=task_id)["structuredContent"]["result"] == "Issue 7"
 
 
-def test_progress_of_a_task_goes_to_the_token_of_its_call(client):
+def test_progress_of_a_task_goes_to_the_token_of_its_call(client) -> None:
     task_id = client.start(task={}, _meta={"progressToken": "t"})["task"]["taskId"]
     client.runs.begin_call(task_id, "call-it")
     client.runs.report_call(task_id, "call-it", 1, 2, "half")
@@ -184,7 +188,7 @@ def test_progress_of_a_task_goes_to_the_token_of_its_call(client):
     }
 
 
-def test_a_task_that_fails_has_the_refusal_as_its_result(client):
+def test_a_task_that_fails_has_the_refusal_as_its_result(client) -> None:
     task_id = client.start(task={})["task"]["taskId"]
     client.fail(task_id)
 
@@ -193,7 +197,7 @@ def test_a_task_that_fails_has_the_refusal_as_its_result(client):
     assert (result["isError"], result["structuredContent"]["data"]["runId"]) == (True, task_id)
 
 
-def test_a_task_is_cancelled_once(client):
+def test_a_task_is_cancelled_once(client) -> None:
     task_id = client.start(task={})["task"]["taskId"]
 
     assert client.result("tasks/cancel", taskId=task_id)["status"] == "cancelled"
@@ -202,7 +206,7 @@ def test_a_task_is_cancelled_once(client):
     assert client.result("tasks/get", taskId=task_id)["status"] == "cancelled"
 
 
-def test_who_gives_up_waiting_for_the_result_leaves_the_task_as_it_is(client):
+def test_who_gives_up_waiting_for_the_result_leaves_the_task_as_it_is(client) -> None:
     task_id = client.start(task={})["task"]["taskId"]
     client.result("tasks/result", taskId=task_id)
     cancelled = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 3}}
@@ -212,7 +216,7 @@ def test_who_gives_up_waiting_for_the_result_leaves_the_task_as_it_is(client):
     assert client.runs.get(task_id).state == "queued"
 
 
-def test_a_run_that_waits_for_the_agent_is_a_call_that_is_done(client):
+def test_a_run_that_waits_for_the_agent_is_a_call_that_is_done(client) -> None:
     task_id = client.start("agent", task={})["task"]["taskId"]
     client.work(task_id)
 
@@ -221,7 +225,7 @@ def test_a_run_that_waits_for_the_agent_is_a_call_that_is_done(client):
     assert (told["waitingFor"], told["step"]["id"]) == ("output", "last")
 
 
-def test_a_person_who_is_needed_is_asked_through_the_result(client):
+def test_a_person_who_is_needed_is_asked_through_the_result(client) -> None:
     task_id = client.start("person", task={})["task"]["taskId"]
     client.work(task_id)
     assert client.result("tasks/get", taskId=task_id)["status"] == "input_required"
@@ -234,7 +238,7 @@ def test_a_person_who_is_needed_is_asked_through_the_result(client):
     assert [m["result"]["structuredContent"]["result"] for m in client.heard() if "result" in m] == ["Issue 8"]
 
 
-def test_where_nobody_can_be_asked_the_result_says_how_to_go_on(make_client):
+def test_where_nobody_can_be_asked_the_result_says_how_to_go_on(make_client) -> None:
     client = make_client(capabilities={})
     task_id = client.start("person", task={})["task"]["taskId"]
     client.work(task_id)
@@ -243,7 +247,7 @@ def test_where_nobody_can_be_asked_the_result_says_how_to_go_on(make_client):
     assert client.result("tasks/result", taskId=task_id)["structuredContent"]["waitingFor"] == "confirmation"
 
 
-def test_tasks_are_listed_in_pages(client, monkeypatch):
+def test_tasks_are_listed_in_pages(client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workflowlookup.protocol.tasks.PAGE_SIZE", 2)
     ids = {client.start(task={})["task"]["taskId"] for _ in range(3)}
     first = client.result("tasks/list")
@@ -255,7 +259,7 @@ def test_tasks_are_listed_in_pages(client, monkeypatch):
     assert client.result("tasks/list", cursor="nonsense")["code"] == -32602
 
 
-def test_what_is_no_task_cannot_be_one(client, make_client):
+def test_what_is_no_task_cannot_be_one(client, make_client) -> None:
     wrong = client.result("tools/call", name="workflow_runs", arguments={}, task={})
     assert (wrong["code"], "cannot be called as a task" in wrong["data"].get("details", "") or True) == (-32601, True)
     for method in ("tasks/get", "tasks/result", "tasks/cancel"):
@@ -264,7 +268,7 @@ def test_what_is_no_task_cannot_be_one(client, make_client):
     assert make_client("2025-06-18").result("tasks/get", taskId="x")["code"] == -32601
 
 
-def test_before_tasks_came_the_parameter_means_nothing(make_client):
+def test_before_tasks_came_the_parameter_means_nothing(make_client) -> None:
     client = make_client("2025-06-18")
 
     assert client.start(task={}) is None
@@ -274,11 +278,11 @@ def test_before_tasks_came_the_parameter_means_nothing(make_client):
 # ── the extension ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def begin(modern, workflow="one-call", meta=KNOWS, **more):
+def begin(modern, workflow: str = "one-call", meta: JsonObject = KNOWS, **more):
     return modern("tools/call", meta, name="workflow_start", arguments={"workflowId": workflow}, **more)
 
 
-def test_a_call_that_takes_time_becomes_a_task_where_the_client_knows_them(modern):
+def test_a_call_that_takes_time_becomes_a_task_where_the_client_knows_them(modern) -> None:
     created = begin(modern, task={"ttl": 5})
 
     assert (created["resultType"], created["status"], created["ttlMs"]) == ("task", "working", None)
@@ -293,7 +297,7 @@ def test_a_call_that_takes_time_becomes_a_task_where_the_client_knows_them(moder
     assert "_meta" not in done["result"]
 
 
-def test_a_call_of_a_client_that_does_not_know_tasks_waits(modern):
+def test_a_call_of_a_client_that_does_not_know_tasks_waits(modern) -> None:
     assert begin(modern, meta=ENVELOPE) is None
     assert modern.client.connection.is_busy
     for method in ("tasks/get", "tasks/update", "tasks/cancel"):
@@ -301,13 +305,13 @@ def test_a_call_of_a_client_that_does_not_know_tasks_waits(modern):
         assert (error["code"], error["data"]) == (-32021, {"requiredCapabilities": {"extensions": {EXTENSION: {}}}})
 
 
-def test_what_is_answered_at_once_is_no_task(modern):
+def test_what_is_answered_at_once_is_no_task(modern) -> None:
     result = modern("tools/call", name="workflow_runs", arguments={}, task={})
 
     assert (result["resultType"], "taskId" in result) == ("complete", False)
 
 
-def test_a_tool_that_fails_is_completed_with_an_error(modern):
+def test_a_tool_that_fails_is_completed_with_an_error(modern) -> None:
     task_id = begin(modern)["taskId"]
     modern.client.fail(task_id)
 
@@ -315,7 +319,7 @@ def test_a_tool_that_fails_is_completed_with_an_error(modern):
     assert (done["status"], done["result"]["isError"]) == ("completed", True)
 
 
-def test_a_cancel_is_acknowledged_with_nothing_and_can_be_repeated(modern):
+def test_a_cancel_is_acknowledged_with_nothing_and_can_be_repeated(modern) -> None:
     task_id = begin(modern)["taskId"]
 
     for _ in range(2):
@@ -326,7 +330,7 @@ def test_a_cancel_is_acknowledged_with_nothing_and_can_be_repeated(modern):
 
 
 @pytest.mark.parametrize("agrees", [True, False])
-def test_a_task_asks_a_person_and_goes_on_with_the_answer(modern, agrees):
+def test_a_task_asks_a_person_and_goes_on_with_the_answer(modern, agrees: bool) -> None:
     task_id = begin(modern, "person")["taskId"]
     modern.client.work(task_id)
     asking = modern("tasks/get", taskId=task_id)
@@ -344,6 +348,6 @@ def test_a_task_asks_a_person_and_goes_on_with_the_answer(modern, agrees):
     modern("tasks/update", taskId=task_id, inputResponses=said)
 
 
-def test_methods_that_the_extension_does_not_have_are_not_found(modern):
+def test_methods_that_the_extension_does_not_have_are_not_found(modern) -> None:
     for method in ("tasks/result", "tasks/list"):
         assert modern(method, taskId="x")["code"] == -32601

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from support.client import ENVELOPE
+from support.types import JsonObject
 from workflowlookup.errors import ExecutionFailed
 from workflowlookup.language.values import Progress
 from workflowlookup.protocol.backend import ServerBackend
@@ -22,13 +23,13 @@ MODERN = {**ENVELOPE, "io.modelcontextprotocol/clientCapabilities": CAN}
 class Work:
     """What the server works on, moved by hand."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.given_up = []
         self.results = {}
         self.progress = None
         self.callers = []
 
-    def handle(self, _, arguments, caller):
+    def handle(self, _, arguments, caller) -> JsonObject | Pending:
         name = arguments["name"]
         self.callers.append(caller)
         if "sure" in caller.answers:
@@ -49,7 +50,7 @@ class Work:
 
 
 class Client:
-    def __init__(self, version="2025-11-25"):
+    def __init__(self, version: str = "2025-11-25") -> None:
         self.work = Work()
         self.is_closed = 0
         tools = [
@@ -68,15 +69,15 @@ class Client:
         if version:
             self.send("initialize", {"protocolVersion": version, "capabilities": CAN}, 0)
 
-    def closed(self):
+    def closed(self) -> None:
         self.is_closed += 1
 
-    def send(self, method, params=None, identifier=1):
+    def send(self, method, params=None, identifier: int = 1):
         message = {"jsonrpc": "2.0", "id": identifier, "method": method, "params": params}
         reply = self.connection.handle(json.dumps({k: v for k, v in message.items() if v is not None}).encode())
         return reply and json.loads(reply)
 
-    def work_on(self, name, identifier=1, meta=None, **more):
+    def work_on(self, name, identifier: int = 1, meta=None, **more):
         params = {"name": "work", "arguments": {"name": name}, "_meta": meta or {}, **more}
         return self.send("tools/call", params, identifier)
 
@@ -87,7 +88,7 @@ class Client:
         return messages
 
 
-def test_a_call_waits_for_its_answer_and_holds_up_nothing():
+def test_a_call_waits_for_its_answer_and_holds_up_nothing() -> None:
     client = Client()
 
     assert client.work_on("long", 7) is None
@@ -102,7 +103,7 @@ def test_a_call_waits_for_its_answer_and_holds_up_nothing():
     assert not client.connection.is_watching
 
 
-def test_calls_are_answered_in_the_order_in_which_they_are_done():
+def test_calls_are_answered_in_the_order_in_which_they_are_done() -> None:
     client = Client()
     for number, name in enumerate(("one", "two", "three")):
         client.work_on(name, number)
@@ -113,7 +114,7 @@ def test_calls_are_answered_in_the_order_in_which_they_are_done():
     assert [message["id"] for message in client.heard()] == [0, 2]
 
 
-def test_a_tool_called_by_its_own_name_waits_too():
+def test_a_tool_called_by_its_own_name_waits_too() -> None:
     client = Client()
 
     assert client.send("work", {"name": "long"}, 3) is None
@@ -121,7 +122,7 @@ def test_a_tool_called_by_its_own_name_waits_too():
     assert client.heard() == [{"jsonrpc": "2.0", "id": 3, "result": {"runId": "long"}}]
 
 
-def test_in_the_envelope_era_the_answer_says_that_it_is_complete():
+def test_in_the_envelope_era_the_answer_says_that_it_is_complete() -> None:
     client = Client(None)
     client.work_on("long", meta=MODERN)
     client.work.results["long"] = {"runId": "long"}
@@ -131,7 +132,7 @@ def test_in_the_envelope_era_the_answer_says_that_it_is_complete():
 
 
 @pytest.mark.parametrize(("version", "is_result"), [("2024-11-05", False), ("2025-03-26", True), ("2025-11-25", True)])
-def test_what_fails_later_is_refused_as_what_fails_at_once(version, is_result):
+def test_what_fails_later_is_refused_as_what_fails_at_once(version: str, is_result: bool) -> None:
     client = Client(version)
     client.work_on("bad")
     client.work.results["bad"] = ExecutionFailed("Look at the log.", runId="bad")
@@ -142,7 +143,7 @@ def test_what_fails_later_is_refused_as_what_fails_at_once(version, is_result):
     assert not client.connection.is_busy
 
 
-def test_a_fault_of_ours_is_an_internal_error_and_ends_the_wait():
+def test_a_fault_of_ours_is_an_internal_error_and_ends_the_wait() -> None:
     client = Client()
     client.work_on("bad")
     client.work.results["bad"] = ZeroDivisionError()
@@ -152,7 +153,7 @@ def test_a_fault_of_ours_is_an_internal_error_and_ends_the_wait():
 
 
 @pytest.mark.parametrize("token", ["t", 0])
-def test_progress_is_told_to_those_who_gave_a_token_when_it_moves_forward(token):
+def test_progress_is_told_to_those_who_gave_a_token_when_it_moves_forward(token: str | int) -> None:
     client = Client()
     client.work_on("silent", 1)
     client.work_on("told", 2, meta={"progressToken": token})
@@ -168,7 +169,7 @@ def test_progress_is_told_to_those_who_gave_a_token_when_it_moves_forward(token)
     ]
 
 
-def test_no_progress_comes_after_the_answer():
+def test_no_progress_comes_after_the_answer() -> None:
     client = Client()
     client.work_on("long", 2, meta={"progressToken": "t"})
     client.work.progress = Progress(3, None, "")
@@ -179,7 +180,7 @@ def test_no_progress_comes_after_the_answer():
     assert client.heard() == []
 
 
-def test_a_call_that_is_cancelled_is_given_up_and_not_answered():
+def test_a_call_that_is_cancelled_is_given_up_and_not_answered() -> None:
     client = Client()
     client.work_on("one", 1)
     client.work_on("two", "1")
@@ -190,7 +191,7 @@ def test_a_call_that_is_cancelled_is_given_up_and_not_answered():
     assert [message["id"] for message in client.heard()] == [1]
 
 
-def test_a_call_may_say_how_long_it_waits():
+def test_a_call_may_say_how_long_it_waits() -> None:
     client = Client()
     client.work_on("one", 1, meta={"workflowlookup/timeoutSeconds": 2.5})
     client.work_on("two", 2)
@@ -201,7 +202,7 @@ def test_a_call_may_say_how_long_it_waits():
         assert "timeoutSeconds" in json.dumps(reply)
 
 
-def test_a_question_may_come_later_and_its_answer_goes_to_the_handler():
+def test_a_question_may_come_later_and_its_answer_goes_to_the_handler() -> None:
     client = Client()
     client.work_on("careful", 5)
     client.work.results["careful"] = Elicitation(key="sure", message="Sure?", schema=FORM)
@@ -213,7 +214,7 @@ def test_a_question_may_come_later_and_its_answer_goes_to_the_handler():
     assert (reply["id"], reply["result"]["structuredContent"]) == (5, {"sure": "accept"})
 
 
-def test_in_the_envelope_era_a_later_question_is_the_result_and_the_answer_comes_with_the_call():
+def test_in_the_envelope_era_a_later_question_is_the_result_and_the_answer_comes_with_the_call() -> None:
     client = Client(None)
     client.work.results["careful"] = Elicitation(key="sure", message="Sure?", schema=FORM)
     client.work_on("careful", 5, meta=MODERN)
@@ -226,7 +227,7 @@ def test_in_the_envelope_era_a_later_question_is_the_result_and_the_answer_comes
     assert (reply["id"], reply["result"]["structuredContent"]) == (6, {"sure": "decline"})
 
 
-def test_more_calls_than_may_wait_are_refused_and_their_work_is_given_up():
+def test_more_calls_than_may_wait_are_refused_and_their_work_is_given_up() -> None:
     client = Client()
     for number in range(MAX_WAITING):
         assert client.work_on(f"work {number}", number) is None
@@ -236,7 +237,7 @@ def test_more_calls_than_may_wait_are_refused_and_their_work_is_given_up():
     assert [name for name, _ in client.work.given_up] == ["one more"]
 
 
-def test_an_id_that_waits_cannot_be_used_again():
+def test_an_id_that_waits_cannot_be_used_again() -> None:
     client = Client()
     client.work_on("one", 1)
 
@@ -245,7 +246,7 @@ def test_an_id_that_waits_cannot_be_used_again():
     assert [message["result"]["structuredContent"] for message in client.heard()] == [{"n": 1}]
 
 
-def test_what_is_left_at_the_end_is_given_up_and_told():
+def test_what_is_left_at_the_end_is_given_up_and_told() -> None:
     client = Client()
     client.work_on("long", 3)
     client.connection.close()
@@ -257,7 +258,7 @@ def test_what_is_left_at_the_end_is_given_up_and_told():
     assert (reply["id"], reply["result"]["structuredContent"]["data"]) == (3, {"runId": "long"})
 
 
-def test_shutdown_is_answered_after_what_waits():
+def test_shutdown_is_answered_after_what_waits() -> None:
     client = Client()
     client.work_on("long", 3)
 
@@ -269,7 +270,7 @@ def test_shutdown_is_answered_after_what_waits():
     assert client.heard() == [{"jsonrpc": "2.0", "id": 4, "result": None}]
 
 
-def test_what_is_about_no_run_is_waited_for_also_where_the_client_knows_tasks():
+def test_what_is_about_no_run_is_waited_for_also_where_the_client_knows_tasks() -> None:
     client = Client(version=None)
     knows = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
     meta = {**ENVELOPE, "io.modelcontextprotocol/clientCapabilities": knows}

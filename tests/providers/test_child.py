@@ -14,7 +14,7 @@ from workflowlookup.providers.child import Child, end_all
 from workflowlookup.providers.config import ServerConfig
 
 
-def test_a_process_that_is_just_being_started_is_asked_to_end_as_well(monkeypatch):
+def test_a_process_that_is_just_being_started_is_asked_to_end_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     start, sleep = asyncio.create_subprocess_exec, time.sleep
     child = Child(ServerConfig(name="slow", command=sys.executable, args=("-c", "import time; time.sleep(60)")))
 
@@ -28,11 +28,11 @@ def test_a_process_that_is_just_being_started_is_asked_to_end_as_well(monkeypatc
             await is_waited_for.wait()
             return process
 
-        def wait(seconds):
+        def wait(seconds) -> None:
             loop.call_soon_threadsafe(is_waited_for.set)
             sleep(seconds)
 
-        async def use():
+        async def use() -> str:
             async with child.streams():
                 await has_ended.wait()
                 return await child.last_words()
@@ -73,7 +73,9 @@ def is_alive(process: Path) -> bool:
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="processes are found by /proc")
 @pytest.mark.parametrize("child_at_the_end", ["ignores", "ends"])
-def test_what_a_child_started_ends_with_it_also_in_another_session_and_without_its_environment(child_at_the_end):
+def test_what_a_child_started_ends_with_it_also_in_another_session_and_without_its_environment(
+    child_at_the_end: str,
+) -> None:
     config = ServerConfig(name="p", command=sys.executable, args=("-c", STARTS_ANOTHER, child_at_the_end))
 
     async def conversation():

@@ -2,6 +2,7 @@
 
 import pytest
 
+from support.types import Json
 from workflowlookup.language.building import build
 from workflowlookup.language.document import check
 from workflowlookup.providers.definition import GENERIC_SCHEMA, Definition, as_document, read_definitions
@@ -9,7 +10,7 @@ from workflowlookup.providers.definition import GENERIC_SCHEMA, Definition, as_d
 GOOD = {"id": "a", "name": "A", "description": "d"}
 
 
-def test_what_is_optional_has_its_default():
+def test_what_is_optional_has_its_default() -> None:
     (found,), problems = read_definitions([GOOD], "p")
 
     assert found == Definition(id="a", name="A", description="d", provider="p")
@@ -17,7 +18,7 @@ def test_what_is_optional_has_its_default():
     assert (found.input_schema, problems) == (GENERIC_SCHEMA, [])
 
 
-def test_what_is_said_is_kept():
+def test_what_is_said_is_kept() -> None:
     schema = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
     more = {"category": "ops", "version": "3.2.1", "executionType": "sync", "metadata": {"a": 1}, "inputSchema": schema}
 
@@ -41,7 +42,7 @@ def test_what_is_said_is_kept():
         (GOOD, "workflow 'a' is skipped: its id is in the list twice"),
     ],
 )
-def test_a_bad_definition_is_skipped_by_name_and_the_others_are_not(bad, told):
+def test_a_bad_definition_is_skipped_by_name_and_the_others_are_not(bad: Json, told: str) -> None:
     found, problems = read_definitions([bad, GOOD], "p")
 
     assert [definition.id for definition in found] == ["a"]
@@ -60,7 +61,7 @@ def test_a_bad_definition_is_skipped_by_name_and_the_others_are_not(bad, told):
         {"$ref": "http://x/y"},
     ],
 )
-def test_a_bad_input_schema_becomes_the_generic_one(schema):
+def test_a_bad_input_schema_becomes_the_generic_one(schema: Json) -> None:
     (found,), problems = read_definitions([GOOD | {"inputSchema": schema}], "p")
 
     assert found.input_schema == GENERIC_SCHEMA
@@ -69,7 +70,7 @@ def test_a_bad_input_schema_becomes_the_generic_one(schema):
 
 
 @pytest.mark.parametrize("raw", [None, 5, "x", {}, {"workflows": 3}])
-def test_what_is_no_list_is_refused(raw):
+def test_what_is_no_list_is_refused(raw: Json) -> None:
     with pytest.raises(ValueError, match="the answer must be a list of workflows"):
         read_definitions(raw, "p")
 
@@ -84,7 +85,7 @@ def test_what_is_no_list_is_refused(raw):
         ("x" * 300, "p." + "x" * 53),
     ],
 )
-def test_a_remote_workflow_is_a_sound_document(workflow_id, document_id):
+def test_a_remote_workflow_is_a_sound_document(workflow_id: str, document_id: str) -> None:
     definition = Definition(
         id=workflow_id, name="N" * 300, description="d" * 900, provider="p", version="7", category="c" * 99
     )
@@ -97,7 +98,7 @@ def test_a_remote_workflow_is_a_sound_document(workflow_id, document_id):
     assert workflow.steps["remote"].call.workflow == workflow_id
 
 
-def test_what_is_nested_too_deeply_costs_nobody_else_anything():
+def test_what_is_nested_too_deeply_costs_nobody_else_anything() -> None:
     deep = {}
     for _ in range(400):
         deep = {"allOf": [deep]}
@@ -114,7 +115,7 @@ def test_what_is_nested_too_deeply_costs_nobody_else_anything():
     ]
 
 
-def test_no_control_character_comes_through():
+def test_no_control_character_comes_through() -> None:
     said = {"name": "\x1b]0;x\x07Two\nlines ", "description": "One\x00.\nTwo.", "category": "a\tb", "version": "1\r"}
 
     found, problems = read_definitions([GOOD | said, GOOD | {"id": "b\x00"}], "p")

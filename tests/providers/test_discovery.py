@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import logging
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -16,22 +18,22 @@ TWO = {**ONE, "id": "two", "name": "Two"}
 
 
 @pytest.fixture
-def service(tmp_path, monkeypatch):
+def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HttpUpstream]:
     monkeypatch.setattr(module, "FIRST_RETRY", 0.05)
     with HttpUpstream(tmp_path / "svc") as made:
         yield made
 
 
 class Rings:
-    def __init__(self):
+    def __init__(self) -> None:
         self.count = 0
 
-    def wake(self):
+    def wake(self) -> None:
         self.count += 1
 
 
 @contextlib.asynccontextmanager
-async def discovering(service, refresh_seconds=0.0):
+async def discovering(service, refresh_seconds: float = 0.0) -> AsyncIterator[tuple[module.Discovery, Rings]]:
     rings = Rings()
     discovery = Discovery(rings.wake)
     provider = HttpProvider(ProviderConfig(name="svc", kind="http", options={"base_url": service.url, "timeout": 2}))
@@ -43,7 +45,7 @@ async def discovering(service, refresh_seconds=0.0):
         await provider.aclose()
 
 
-async def until(condition):
+async def until(condition) -> None:
     async with asyncio.timeout(20):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
@@ -53,8 +55,8 @@ def ids(discovery):
     return [definition.id for definition in discovery.snapshot()["svc"].definitions]
 
 
-def test_what_a_provider_has_is_known_soon_and_the_bell_rings_for_changes_only(service):
-    async def go():
+def test_what_a_provider_has_is_known_soon_and_the_bell_rings_for_changes_only(service: HttpUpstream) -> None:
+    async def go() -> None:
         async with discovering(service) as (discovery, rings):
             assert discovery.snapshot()["svc"].is_listed is False
             await until(lambda: discovery.snapshot()["svc"].is_listed)
@@ -68,10 +70,12 @@ def test_what_a_provider_has_is_known_soon_and_the_bell_rings_for_changes_only(s
     asyncio.run(go())
 
 
-def test_one_that_is_down_comes_back_by_itself_and_what_was_known_stays(service, caplog):
+def test_one_that_is_down_comes_back_by_itself_and_what_was_known_stays(
+    service: HttpUpstream, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO)
 
-    async def go():
+    async def go() -> None:
         async with discovering(service, refresh_seconds=0.05) as (discovery, _):
             await until(lambda: ids(discovery) == ["deploy"])
             service.stop()
@@ -92,10 +96,10 @@ def test_one_that_is_down_comes_back_by_itself_and_what_was_known_stays(service,
 
 
 @pytest.mark.parametrize("how", ["fail", "garbage"])
-def test_one_that_talks_nonsense_is_asked_again_and_again(service, how):
+def test_one_that_talks_nonsense_is_asked_again_and_again(service: HttpUpstream, how: str) -> None:
     service.control(list=how)
 
-    async def go():
+    async def go() -> None:
         async with discovering(service) as (discovery, _):
             await until(lambda: len(service.seen("list")) >= 3)
             assert discovery.snapshot()["svc"].is_away
@@ -105,10 +109,10 @@ def test_one_that_talks_nonsense_is_asked_again_and_again(service, how):
     asyncio.run(go())
 
 
-def test_one_bad_workflow_is_skipped_by_name_once(service, caplog):
+def test_one_bad_workflow_is_skipped_by_name_once(service: HttpUpstream, caplog: pytest.LogCaptureFixture) -> None:
     service.control(workflows=[{"id": "bad"}, ONE])
 
-    async def go():
+    async def go() -> None:
         async with discovering(service) as (discovery, _):
             await until(lambda: ids(discovery) == ["deploy"])
             await discovery.refresh()
@@ -119,8 +123,8 @@ def test_one_bad_workflow_is_skipped_by_name_once(service, caplog):
     assert [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING] == [told]
 
 
-def test_an_answer_like_the_one_before_is_no_news_to_anybody(service):
-    async def go():
+def test_an_answer_like_the_one_before_is_no_news_to_anybody(service: HttpUpstream) -> None:
+    async def go() -> None:
         async with discovering(service) as (discovery, _):
             await until(lambda: discovery.snapshot()["svc"].is_listed)
             before = discovery.snapshot()
@@ -131,8 +135,8 @@ def test_an_answer_like_the_one_before_is_no_news_to_anybody(service):
     asyncio.run(go())
 
 
-def test_however_many_want_to_know_at_once_it_is_asked_once_more(service):
-    async def go():
+def test_however_many_want_to_know_at_once_it_is_asked_once_more(service: HttpUpstream) -> None:
+    async def go() -> None:
         async with discovering(service) as (discovery, _):
             await until(lambda: discovery.snapshot()["svc"].is_listed)
             service.control(delay=0.3, workflows=[TWO])
@@ -143,8 +147,8 @@ def test_however_many_want_to_know_at_once_it_is_asked_once_more(service):
     asyncio.run(go())
 
 
-def test_what_is_known_stays_listed_when_other_settings_lead_nowhere(service):
-    async def go():
+def test_what_is_known_stays_listed_when_other_settings_lead_nowhere(service: HttpUpstream) -> None:
+    async def go() -> None:
         async with discovering(service) as (discovery, _):
             await until(lambda: discovery.snapshot()["svc"].is_listed)
             away = HttpProvider(ProviderConfig(name="svc", kind="http", options={"base_url": "http://127.0.0.1:9"}))

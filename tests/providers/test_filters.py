@@ -31,7 +31,7 @@ FLOWS = [
         (("(*",), (), []),
     ],
 )
-def test_what_is_admitted(include, exclude, admitted):
+def test_what_is_admitted(include: tuple[str, ...], exclude: tuple[str, ...], admitted: list[int]) -> None:
     sieve = Sieve(Filters(include, exclude))
 
     assert [number for number, flow in enumerate(FLOWS) if sieve.admits(flow)] == admitted

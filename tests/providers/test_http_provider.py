@@ -5,7 +5,9 @@ import contextlib
 import logging
 import threading
 import time
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
@@ -16,7 +18,7 @@ from workflowlookup.providers.provider import ProviderError
 
 
 @pytest.fixture
-def service(tmp_path):
+def service(tmp_path: Path) -> Iterator[HttpUpstream]:
     with HttpUpstream(tmp_path / "svc") as made:
         yield made
 
@@ -36,7 +38,7 @@ def flows(count):
     return [{"id": f"w{n}", "name": f"W {n}", "description": "d"} for n in range(count)]
 
 
-def test_every_page_of_a_list_is_read(service):
+def test_every_page_of_a_list_is_read(service: HttpUpstream) -> None:
     service.control(workflows=flows(25), page=10)
 
     found = ask(service, lambda provider: provider.list())
@@ -45,7 +47,7 @@ def test_every_page_of_a_list_is_read(service):
     assert [seen["path"] for seen in service.seen("list")] == ["/workflows", "/workflows?page=2", "/workflows?page=3"]
 
 
-def test_pages_can_be_counted(service):
+def test_pages_can_be_counted(service: HttpUpstream) -> None:
     service.control(workflows=flows(5), page=2)
 
     found = ask(service, lambda provider: provider.list(), paging={"parameter": "page", "total": "total"})
@@ -53,7 +55,9 @@ def test_pages_can_be_counted(service):
     assert len(found) == 5
 
 
-def test_headers_take_their_values_from_the_environment_and_nothing_tells_them(service, monkeypatch, caplog):
+def test_headers_take_their_values_from_the_environment_and_nothing_tells_them(
+    service: HttpUpstream, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setenv("SVC_TOKEN", "hush-hush")
     service.control(token="Api-Key hush-hush")
     caplog.set_level(logging.DEBUG)
@@ -68,19 +72,19 @@ def test_headers_take_their_values_from_the_environment_and_nothing_tells_them(s
     assert "hush" not in caplog.text
 
 
-def test_a_variable_that_is_not_set_is_named(service):
+def test_a_variable_that_is_not_set_is_named(service: HttpUpstream) -> None:
     with pytest.raises(ProviderError, match="needs the environment variable NO_SUCH_TOKEN, which is not set"):
         ask(service, lambda provider: provider.list(), headers={"Authorization": "${NO_SUCH_TOKEN}"})
 
 
-def test_a_next_page_on_another_host_is_not_followed(service):
+def test_a_next_page_on_another_host_is_not_followed(service: HttpUpstream) -> None:
     service.control(workflows={"items": flows(1), "next": "http://elsewhere.example/workflows"})
 
     with pytest.raises(ProviderError, match="has its next page on another host"):
         ask(service, lambda provider: provider.list())
 
 
-def test_a_list_that_is_null_is_empty_and_one_that_is_missing_is_an_error(service):
+def test_a_list_that_is_null_is_empty_and_one_that_is_missing_is_an_error(service: HttpUpstream) -> None:
     service.control(workflows={"metadata": {}, "items": None})
 
     assert ask(service, lambda provider: provider.list(), fields={"workflows": "items"}) == []
@@ -91,7 +95,7 @@ def test_a_list_that_is_null_is_empty_and_one_that_is_missing_is_an_error(servic
 @pytest.mark.parametrize(
     "place", ["http://[", "http://127.0.0.1:99999/x", "//elsewhere.example/x", "file:///etc/passwd"]
 )
-def test_an_address_that_is_none_or_elsewhere_is_not_asked(service, place):
+def test_an_address_that_is_none_or_elsewhere_is_not_asked(service: HttpUpstream, place: str) -> None:
     service.control(runs={"*": {"location": place}})
 
     with pytest.raises(ProviderError, match="has the state of its run on another host") as problem:
@@ -100,7 +104,7 @@ def test_an_address_that_is_none_or_elsewhere_is_not_asked(service, place):
     assert problem.value.maybe_started
 
 
-def test_a_password_in_the_base_address_is_used_at_a_location_and_is_not_part_of_the_run(service):
+def test_a_password_in_the_base_address_is_used_at_a_location_and_is_not_part_of_the_run(service: HttpUpstream) -> None:
     service.control(runs={"*": {"seconds": 0, "output": 7}})
     base = service.url.replace("http://", "http://me:hush-hush@")
 
@@ -115,7 +119,7 @@ def test_a_password_in_the_base_address_is_used_at_a_location_and_is_not_part_of
     assert service.seen("status")[0]["headers"]["authorization"].startswith("Basic ")
 
 
-def test_endpoints_bodies_fields_and_states_are_settings(service):
+def test_endpoints_bodies_fields_and_states_are_settings(service: HttpUpstream) -> None:
     service.control(
         workflows=[{"key": 7, "label": "Seven", "about": "d"}], runs={"*": {"seconds": 0, "outcome": "halted"}}
     )
@@ -140,7 +144,7 @@ def test_endpoints_bodies_fields_and_states_are_settings(service):
     assert status.state == "failed"
 
 
-def test_an_id_is_a_name_and_not_a_path(service):
+def test_an_id_is_a_name_and_not_a_path(service: HttpUpstream) -> None:
     ask(service, lambda provider: provider.start("../../secrets?x=1", {}, ""))
 
     assert service.seen("start")[0]["path"] == "/workflows/..%2F..%2Fsecrets%3Fx%3D1/runs"
@@ -151,10 +155,10 @@ def serving(answer):
     """A service that does what `answer` does with each request."""
 
     class Handler(BaseHTTPRequestHandler):
-        def do_GET(self):
+        def do_GET(self) -> None:
             answer(self)
 
-        def log_message(self, *_):
+        def log_message(self, *_) -> None:
             pass
 
     class Service(ThreadingHTTPServer):
@@ -167,15 +171,15 @@ def serving(answer):
         service.shutdown()
 
 
-def reply(request, status, text):
+def reply(request, status, text) -> None:
     request.send_response(status)
     request.send_header("Content-Length", str(len(text)))
     request.end_headers()
     request.wfile.write(text.encode())
 
 
-def test_an_answer_that_comes_drop_by_drop_is_not_waited_for_for_ever():
-    def drip(request):
+def test_an_answer_that_comes_drop_by_drop_is_not_waited_for_for_ever() -> None:
+    def drip(request) -> None:
         request.send_response(200)
         request.send_header("Content-Length", "1000000")
         request.end_headers()
@@ -189,7 +193,7 @@ def test_an_answer_that_comes_drop_by_drop_is_not_waited_for_for_ever():
 
 
 @pytest.mark.parametrize("value", ["Bearer ${SVC_TOKEN}", "Bearer hush-hush-hush"])
-def test_a_service_that_repeats_a_secret_does_not_get_it_told(monkeypatch, value):
+def test_a_service_that_repeats_a_secret_does_not_get_it_told(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     monkeypatch.setenv("SVC_TOKEN", "hush-hush-hush\n")  # as it comes from a file
 
     with (
@@ -203,7 +207,9 @@ def test_a_service_that_repeats_a_secret_does_not_get_it_told(monkeypatch, value
     assert str(problem.value) == "the provider 'svc' answered with HTTP status 401: no Bearer …"
 
 
-def test_a_header_that_cannot_be_sent_is_named_and_not_told(service, monkeypatch):
+def test_a_header_that_cannot_be_sent_is_named_and_not_told(
+    service: HttpUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SVC_TOKEN", "hush\nhush")
 
     with pytest.raises(ProviderError) as problem:
@@ -213,7 +219,7 @@ def test_a_header_that_cannot_be_sent_is_named_and_not_told(service, monkeypatch
     assert "hush" not in str(problem.value)
 
 
-def test_the_address_of_the_next_page_is_seen_from_the_page_before_and_pages_that_go_round_are_read_once():
+def test_the_address_of_the_next_page_is_seen_from_the_page_before_and_pages_that_go_round_are_read_once() -> None:
     pages = {
         "/api/workflows": "?page=2",
         "/api/workflows?page=2": "workflows?page=3",
@@ -221,7 +227,7 @@ def test_the_address_of_the_next_page_is_seen_from_the_page_before_and_pages_tha
     }
     asked = []
 
-    def answer(request):
+    def answer(request) -> None:
         asked.append(request.path)
         reply(request, 200, f'{{"items": [], "next": "{pages[request.path]}"}}')
 
@@ -231,7 +237,7 @@ def test_the_address_of_the_next_page_is_seen_from_the_page_before_and_pages_tha
     assert asked == list(pages)
 
 
-def test_a_request_that_is_under_way_when_the_settings_change_comes_to_its_end(service):
+def test_a_request_that_is_under_way_when_the_settings_change_comes_to_its_end(service: HttpUpstream) -> None:
     service.control(delay=0.5)
 
     async def go(provider):

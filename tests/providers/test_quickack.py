@@ -6,6 +6,7 @@ import socket
 import sys
 import threading
 from asyncio.trsock import TransportSocket
+from collections.abc import Awaitable, Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -19,14 +20,14 @@ from workflowlookup.providers.upstream import Upstreams
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="nobody can ask for it elsewhere")
 
 
-async def ask_service(url):
+async def ask_service(url) -> None:
     provider = HttpProvider(ProviderConfig(name="far", kind="http", options={"base_url": url}))
     with contextlib.suppress(ProviderError):
         await provider.list()
     await provider.aclose()
 
 
-async def ask_mcp_server(url):
+async def ask_mcp_server(url) -> None:
     upstreams = Upstreams({"far": ServerConfig(name="far", url=url)})
     with contextlib.suppress(ProviderAway):
         await upstreams.tools("far")
@@ -34,7 +35,9 @@ async def ask_mcp_server(url):
 
 
 @pytest.mark.parametrize("ask", [ask_service, ask_mcp_server])
-def test_the_head_of_an_answer_is_acknowledged_before_there_is_a_body(monkeypatch, ask):
+def test_the_head_of_an_answer_is_acknowledged_before_there_is_a_body(
+    monkeypatch: pytest.MonkeyPatch, ask: Callable[..., Awaitable[None]]
+) -> None:
     acknowledged = threading.Event()
     before_the_body = []
 
@@ -44,17 +47,17 @@ def test_the_head_of_an_answer_is_acknowledged_before_there_is_a_body(monkeypatc
         return wire._sock.setsockopt(*option)
 
     class Service(BaseHTTPRequestHandler):
-        def do_GET(self):
+        def do_GET(self) -> None:
             self.send_response(404)
             self.send_header("Content-Length", "2")
             self.end_headers()
             before_the_body.append(acknowledged.wait(5))
             self.wfile.write(b"{}")
 
-        def do_POST(self):
+        def do_POST(self) -> None:
             self.do_GET()
 
-        def log_message(self, *_):
+        def log_message(self, *_) -> None:
             pass
 
     monkeypatch.setattr(TransportSocket, "setsockopt", set_option)

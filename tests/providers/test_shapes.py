@@ -26,25 +26,25 @@ SYSTEMS = {
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_the_words_of_a_system_are_known(system):
+def test_the_words_of_a_system_are_known(system: str) -> None:
     expected = dict(pair.split("=") for pair in SYSTEMS[system].split())
 
     assert {word: meaning_of(word) for word in expected} == expected
 
 
-def test_a_word_that_nobody_knows_means_that_the_run_goes_on():
+def test_a_word_that_nobody_knows_means_that_the_run_goes_on() -> None:
     assert (meaning_of("ALMOST"), state_of("ALMOST"), state_of(None), state_of("Queued")) == (
         *(None, "running"),
         *("running", "running"),
     )
 
 
-def test_the_settings_say_what_a_word_means_before_the_table_does():
+def test_the_settings_say_what_a_word_means_before_the_table_does() -> None:
     assert state_of("Stopped", {"STOPPED": "completed"}) == "completed"
     assert state_of("success", {"SUCCESS": "waiting"}) == "running"
 
 
-def test_the_docs_list_every_word():
+def test_the_docs_list_every_word() -> None:
     rows = re.findall(r"^\| `(\w+)` \| [^|]+ \| (`[^|]+`) \|$", DOCS.read_text(), re.MULTILINE)
     listed = {meaning: tuple(re.findall(r"`(\w+)`", words)) for meaning, words in rows}
 

@@ -2,6 +2,8 @@
 
 import threading
 import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import httpx2
 import psycopg
@@ -9,6 +11,7 @@ import pytest
 
 from support.client import ENVELOPE
 from support.make import document, settings_file, step, write
+from support.postgres import Postgres
 from support.web import WebClient, WebServer
 from upstream.upstreams import McpUpstream
 from workflowlookup.store.postgres import PostgresJournal
@@ -21,7 +24,7 @@ PING = {"jsonrpc": "2.0", "id": 99, "method": "ping"}
 class Replicas:
     """Servers of one library and one database."""
 
-    def __init__(self, home, database):
+    def __init__(self, home, database) -> None:
         self.library = home / "library"
         write(self.library, document(step("one", requireConfirmation=True), step("two"), identifier="by-hand"))
         arguments = {"seconds": 20, "steps": 4}
@@ -38,36 +41,36 @@ class Replicas:
         self._started.append(WebServer(self._home, *flags, directory=self.library, environment=environment))
         return self._started[-1]
 
-    def stop(self):
+    def stop(self) -> None:
         for server in self._started:
             server.stop()
 
 
 @pytest.fixture
-def replicas(database, tmp_path):
+def replicas(database: str, tmp_path: Path) -> Iterator[Replicas]:
     replicas = Replicas(tmp_path, database)
     yield replicas
     replicas.stop()
 
 
 @pytest.fixture(scope="module")
-def kept(postgres, tmp_path_factory):
+def kept(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replicas]:
     replicas = Replicas(tmp_path_factory.mktemp("replicas"), postgres.create_database())
     yield replicas
     replicas.stop()
 
 
 @pytest.fixture(scope="module")
-def pair(kept):
+def pair(kept: Replicas):
     """Two servers, for tests that leave them alive."""
     return kept.start(), kept.start()
 
 
 @pytest.fixture
-def connect():
+def connect() -> Iterator[Callable[..., WebClient]]:
     clients = []
 
-    def make(server):
+    def make(server) -> WebClient:
         clients.append(WebClient(server.url))
         return clients[-1]
 
@@ -92,7 +95,7 @@ def envelope_tool(client, name, **arguments):
     return reply["result"]["structuredContent"]
 
 
-def test_a_session_goes_on_at_another_replica(pair, connect):
+def test_a_session_goes_on_at_another_replica(pair, connect) -> None:
     first, second = pair
     client = connect(first)
     client.initialize()
@@ -104,7 +107,7 @@ def test_a_session_goes_on_at_another_replica(pair, connect):
     assert run in [each["runId"] for each in events]
 
 
-def test_what_the_client_said_of_itself_is_known_there(pair, connect, kept):
+def test_what_the_client_said_of_itself_is_known_there(pair, connect, kept: Replicas) -> None:
     first, second = pair
     client = connect(first)
     client.initialize()
@@ -115,7 +118,7 @@ def test_what_the_client_said_of_itself_is_known_there(pair, connect, kept):
     assert [who for (who,) in rows if "tests" in who]
 
 
-def test_a_session_outlives_the_server_that_began_it(replicas, connect):
+def test_a_session_outlives_the_server_that_began_it(replicas: Replicas, connect) -> None:
     first, second = replicas.start(), replicas.start()
     client = connect(first)
     client.initialize()
@@ -125,7 +128,7 @@ def test_a_session_outlives_the_server_that_began_it(replicas, connect):
     assert at(client, second).request("ping") == {"result": {}}
 
 
-def test_a_replica_that_stops_continues_sessions_until_it_is_gone(replicas, connect):
+def test_a_replica_that_stops_continues_sessions_until_it_is_gone(replicas: Replicas, connect) -> None:
     first, second = replicas.start("--drain-seconds", "30"), replicas.start()
     client, busy = connect(second), connect(first)
     client.initialize()
@@ -145,7 +148,7 @@ def test_a_replica_that_stops_continues_sessions_until_it_is_gone(replicas, conn
     thread.join(30)
 
 
-def is_refused(server):
+def is_refused(server) -> bool:
     try:
         httpx2.get(f"{server.base}/readyz")
     except httpx2.ConnectError:
@@ -153,7 +156,7 @@ def is_refused(server):
     return False
 
 
-def test_a_session_that_ends_ends_everywhere(pair, connect):
+def test_a_session_that_ends_ends_everywhere(pair, connect) -> None:
     first, second = pair
     client = connect(first)
     client.initialize()
@@ -165,7 +168,7 @@ def test_a_session_that_ends_ends_everywhere(pair, connect):
     assert at(client, second).post(PING).status_code == 404
 
 
-def test_an_unused_session_is_over_everywhere(replicas, connect):
+def test_an_unused_session_is_over_everywhere(replicas: Replicas, connect) -> None:
     first, second = (replicas.start("--idle-seconds", "1") for _ in range(2))
     client = connect(first)
     client.initialize()
@@ -175,7 +178,7 @@ def test_an_unused_session_is_over_everywhere(replicas, connect):
     assert [at(client, server).post(PING).status_code for server in (first, second)] == [404, 404]
 
 
-def test_a_session_that_is_used_at_one_replica_is_not_over_at_the_other(replicas, connect):
+def test_a_session_that_is_used_at_one_replica_is_not_over_at_the_other(replicas: Replicas, connect) -> None:
     first, second = (replicas.start("--idle-seconds", "2") for _ in range(2))
     client = connect(first)
     client.initialize()
@@ -186,7 +189,7 @@ def test_a_session_that_is_used_at_one_replica_is_not_over_at_the_other(replicas
     assert at(client, second).post(PING).status_code == 200
 
 
-def test_a_question_is_answered_at_another_replica(pair, connect):
+def test_a_question_is_answered_at_another_replica(pair, connect) -> None:
     first, second = pair
     client = connect(first)
     client.initialize(capabilities=ASKS)
@@ -194,7 +197,7 @@ def test_a_question_is_answered_at_another_replica(pair, connect):
     answering = WebClient(second.url)
     answering.session = client.session
 
-    def answer(question):
+    def answer(question) -> None:
         reply = {"jsonrpc": "2.0", "id": question["id"], "result": {"action": "accept", "content": {}}}
         assert answering.post(reply).status_code == 202
 
@@ -210,7 +213,7 @@ def test_a_question_is_answered_at_another_replica(pair, connect):
     assert [(each["waitingFor"], each["step"]["id"]) for each in told] == [("output", "two")]
 
 
-def test_a_call_is_cancelled_by_way_of_another_replica(pair, connect):
+def test_a_call_is_cancelled_by_way_of_another_replica(pair, connect) -> None:
     first, second = pair
     client, other = connect(first), connect(second)
     client.initialize()
@@ -230,7 +233,7 @@ def test_a_call_is_cancelled_by_way_of_another_replica(pair, connect):
     assert tool(other, "workflow_status", runId="slow")["state"] == "cancelled"
 
 
-def test_what_is_followed_at_one_replica_is_told_by_the_one_with_the_stream(pair, connect):
+def test_what_is_followed_at_one_replica_is_told_by_the_one_with_the_stream(pair, connect) -> None:
     first, second = pair
     client, worker = connect(first), connect(second)
     client.initialize()
@@ -245,7 +248,7 @@ def test_what_is_followed_at_one_replica_is_told_by_the_one_with_the_stream(pair
     assert client.unasked.get(timeout=30)["params"]["uri"] == f"run://{run}"
 
 
-def test_new_tools_are_told_by_the_one_with_the_stream(pair, connect, kept):
+def test_new_tools_are_told_by_the_one_with_the_stream(pair, connect, kept: Replicas) -> None:
     first, second = pair
     client = connect(first)
     client.initialize()
@@ -260,7 +263,7 @@ def test_new_tools_are_told_by_the_one_with_the_stream(pair, connect, kept):
     )
 
 
-def test_a_refresh_reaches_every_replica(pair, connect, kept):
+def test_a_refresh_reaches_every_replica(pair, connect, kept: Replicas) -> None:
     first, second = pair
     client = connect(first)
     client.initialize()
@@ -280,13 +283,13 @@ def test_a_refresh_reaches_every_replica(pair, connect, kept):
     wait_until(lambda: names() == before)
 
 
-def test_both_eras_follow_a_run_across_replicas(pair, connect):
+def test_both_eras_follow_a_run_across_replicas(pair, connect) -> None:
     first, second = pair
     modern = connect(first)
     run = envelope_tool(modern, "workflow_start", workflowId="by-hand")["runId"]
     heard = threading.Event()
 
-    def listen():
+    def listen() -> None:
         wanted = {"notifications": {"resourceSubscriptions": [f"run://{run}"]}, "_meta": ENVELOPE}
         for item in modern.stream({"jsonrpc": "2.0", "id": 7, "method": "subscriptions/listen", "params": wanted}):
             if item["method"] == "notifications/resources/updated":
@@ -302,7 +305,7 @@ def test_both_eras_follow_a_run_across_replicas(pair, connect):
     thread.join(30)
 
 
-def test_a_lost_connection_is_made_up_for(pair, connect, kept):
+def test_a_lost_connection_is_made_up_for(pair, connect, kept: Replicas) -> None:
     """News that came while a replica was deaf are read when it hears again."""
     first, second = pair
     client = connect(first)
@@ -319,7 +322,7 @@ def test_a_lost_connection_is_made_up_for(pair, connect, kept):
     wait_until(lambda: at(client, second).post(PING).status_code == 404)
 
 
-def test_one_that_was_deaf_for_too_long_looks_at_everything(database):
+def test_one_that_was_deaf_for_too_long_looks_at_everything(database: str) -> None:
     """What was said is forgotten after a while; that something was said is not."""
     heard = []
     one, other = (ReplicaBus(lambda: PostgresJournal(database), lambda: None) for _ in range(2))
@@ -338,7 +341,7 @@ def test_one_that_was_deaf_for_too_long_looks_at_everything(database):
     other.close()
 
 
-def test_what_is_passed_on_is_no_flood(pair, connect):
+def test_what_is_passed_on_is_no_flood(pair, connect) -> None:
     client = connect(pair[0])
     client.initialize(capabilities=ASKS)
     answer = {"jsonrpc": "2.0", "id": "wl-1", "result": {"action": "accept", "content": {"text": "x" * 70_000}}}
@@ -346,7 +349,7 @@ def test_what_is_passed_on_is_no_flood(pair, connect):
     assert client.post(answer).status_code == 413
 
 
-def wait_until(is_so):
+def wait_until(is_so) -> None:
     end = time.monotonic() + 30
     while not is_so():
         assert time.monotonic() < end

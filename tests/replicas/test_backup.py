@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from support.make import document, step, write
+from support.postgres import Postgres
 from support.web import WebClient, WebServer
 from workflowlookup.store.journal import RunQuery
 from workflowlookup.store.journal_url import JournalUrl
@@ -17,7 +18,7 @@ from workflowlookup.store.journal_url import JournalUrl
 GUIDE = Path(__file__).parents[2] / "docs" / "operations.md"
 
 
-def lead(place, library, home):
+def lead(place, library, home) -> tuple[WebServer, WebClient]:
     """A run, half done."""
     write(library, document(step("one"), step("two"), identifier="by-hand"))
     server = WebServer(home, directory=library, environment={"WORKFLOWLOOKUP_JOURNAL": place})
@@ -49,7 +50,9 @@ def go_on(place, library, home):
     return told["result"]["structuredContent"]["state"]
 
 
-def test_a_dump_of_postgresql_that_is_restored_elsewhere_goes_on(postgres, library, tmp_path):
+def test_a_dump_of_postgresql_that_is_restored_elsewhere_goes_on(
+    postgres: Postgres, library: Path, tmp_path: Path
+) -> None:
     dump, restore = (shutil.which(name) for name in ("pg_dump", "pg_restore"))
     if dump is None or restore is None:
         pytest.skip("pg_dump is not here")
@@ -73,7 +76,7 @@ def test_a_dump_of_postgresql_that_is_restored_elsewhere_goes_on(postgres, libra
     assert go_on(other, library, tmp_path) == "completed"
 
 
-def test_a_backup_of_a_file_that_is_put_elsewhere_goes_on(library, tmp_path):
+def test_a_backup_of_a_file_that_is_put_elsewhere_goes_on(library: Path, tmp_path: Path) -> None:
     place, other = str(tmp_path / "runs.sqlite"), str(tmp_path / "restored" / "runs.sqlite")
     server, client = lead(place, library, tmp_path)
     assert 'sqlite3 runs.sqlite ".backup' in GUIDE.read_text("utf-8")

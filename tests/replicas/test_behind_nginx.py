@@ -8,7 +8,9 @@ import shutil
 import subprocess
 import threading
 import time
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import httpx2
 import pytest
@@ -23,7 +25,7 @@ from workflowlookup.transport.http.server import END_SECONDS
 
 
 @pytest.fixture
-def replicas(database, library, tmp_path):
+def replicas(database: str, library: Path, tmp_path: Path):
     write(library, document(step("one"), step("two"), identifier="by-hand"))
     environment = {"WORKFLOWLOOKUP_JOURNAL": database}
     servers = [WebServer(tmp_path, directory=library, environment=environment) for _ in range(3)]
@@ -33,13 +35,13 @@ def replicas(database, library, tmp_path):
 
 
 @pytest.fixture
-def proxy(replicas, tmp_path):
+def proxy(replicas, tmp_path: Path) -> Iterator[str]:
     with nginx(tmp_path, [int(server.base.rpartition(":")[2]) for server in replicas]) as url:
         yield url
 
 
 @pytest.fixture
-def token(database, replicas, tmp_path):
+def token(database: str, replicas, tmp_path: Path):
     journal = PostgresJournal(database)
     secret, _ = Tokens(journal).create("tests", ["run"], ["*"], seconds=600)
     journal.close()
@@ -47,7 +49,7 @@ def token(database, replicas, tmp_path):
 
 
 @pytest.fixture
-def client(proxy, token):
+def client(proxy: str, token) -> Iterator[WebClient]:
     client = WebClient(proxy, authorization=f"Bearer {token}", connection="close")
     end = time.monotonic() + 30
     while True:
@@ -65,7 +67,7 @@ def tool(client, name, **arguments):
     return client.request("tools/call", {"name": name, "arguments": arguments})["result"]["structuredContent"]
 
 
-def test_a_session_works_through_the_proxy_with_its_stream_and_without_a_replica(client, replicas):
+def test_a_session_works_through_the_proxy_with_its_stream_and_without_a_replica(client: WebClient, replicas) -> None:
     client.hearken()
     run = tool(client, "workflow_start", workflowId="by-hand")["runId"]
     client.request("resources/subscribe", {"uri": f"run://{run}"})
@@ -81,7 +83,7 @@ def test_a_session_works_through_the_proxy_with_its_stream_and_without_a_replica
         assert tool(client, "workflow_status", runId=run)["state"] == "waiting"
 
 
-def test_nginx_accepts_the_configuration(tmp_path):
+def test_nginx_accepts_the_configuration(tmp_path: Path) -> None:
     configuration = write_nginx_configuration(tmp_path, 8080, [8787, 8788, 8789])
 
     done = subprocess.run(
@@ -95,17 +97,17 @@ def test_nginx_accepts_the_configuration(tmp_path):
 class Stub(ThreadingHTTPServer):
     """In place of a replica: answers every POST with a status, or by closing the connection; counts them."""
 
-    def __init__(self, status):
+    def __init__(self, status) -> None:
         stub = self
         self.posts = 0
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
-            def do_GET(self):
+            def do_GET(self) -> None:
                 self._respond(200)
 
-            def do_POST(self):
+            def do_POST(self) -> None:
                 stub.posts += 1
                 self.rfile.read(int(self.headers["content-length"]))
                 if status is None:
@@ -113,21 +115,21 @@ class Stub(ThreadingHTTPServer):
                 else:
                     self._respond(status)
 
-            def _respond(self, status):
+            def _respond(self, status) -> None:
                 self.send_response(status)
                 self.send_header("content-length", "0")
                 if status == 503:
                     self.send_header("retry-after", "1")
                 self.end_headers()
 
-            def log_message(self, *_):
+            def log_message(self, *_) -> None:
                 pass
 
         super().__init__(("127.0.0.1", 0), Handler)
 
 
 @pytest.fixture
-def balance(tmp_path):
+def balance(tmp_path: Path):
     """nginx before three stubs that answer with these statuses; one that is `gone` refuses connections."""
     with contextlib.ExitStack() as stack:
 
@@ -145,14 +147,14 @@ def balance(tmp_path):
         yield start
 
 
-def test_a_post_that_may_have_arrived_is_not_sent_again(balance):
+def test_a_post_that_may_have_arrived_is_not_sent_again(balance) -> None:
     url, stubs = balance(None, None, None)
 
     assert httpx2.post(url, content=b"x").status_code == 502
     assert sum(stub.posts for stub in stubs) == 1
 
 
-def test_a_post_that_was_answered_503_goes_to_the_next_replica_and_the_sick_one_is_left_out(balance):
+def test_a_post_that_was_answered_503_goes_to_the_next_replica_and_the_sick_one_is_left_out(balance) -> None:
     url, (sick, *others) = balance(503, 200, 200)
 
     assert [httpx2.post(url, content=b"x").status_code for _ in range(30)] == [200] * 30
@@ -160,14 +162,14 @@ def test_a_post_that_was_answered_503_goes_to_the_next_replica_and_the_sick_one_
     assert sum(stub.posts for stub in others) == 30
 
 
-def test_a_replica_that_refuses_connections_is_left_out(balance):
+def test_a_replica_that_refuses_connections_is_left_out(balance) -> None:
     url, (gone, *others) = balance("gone", 200, 200)
 
     assert [httpx2.post(url, content=b"x").status_code for _ in range(30)] == [200] * 30
     assert [gone.posts, sum(stub.posts for stub in others)] == [0, 30]
 
 
-def test_replicas_that_are_all_sick_are_asked_nevertheless(balance):
+def test_replicas_that_are_all_sick_are_asked_nevertheless(balance) -> None:
     url, _ = balance(503, 503, 503)
 
     answers = [httpx2.post(url, content=b"x") for _ in range(10)]
@@ -175,7 +177,7 @@ def test_replicas_that_are_all_sick_are_asked_nevertheless(balance):
     assert [(answer.status_code, answer.headers.get("retry-after")) for answer in answers] == [(503, "1")] * 10
 
 
-def test_a_replica_is_stopped_with_the_time_that_it_takes():
+def test_a_replica_is_stopped_with_the_time_that_it_takes() -> None:
     """nginx keeps no idle connection for as long as a stopping replica serves, and nobody kills it before its end."""
     seconds = [float(shipped_environment()[f"WORKFLOWLOOKUP_{name}_SECONDS"]) for name in ("STOP_DELAY", "DRAIN")]
     services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
@@ -191,7 +193,7 @@ def test_a_replica_is_stopped_with_the_time_that_it_takes():
     assert float(re.findall(r"TimeoutStopSec=(\d+)", unit)[0]) > sum(seconds) + END_SECONDS
 
 
-def test_compose_has_a_database_three_replicas_and_the_proxy_that_knows_them():
+def test_compose_has_a_database_three_replicas_and_the_proxy_that_knows_them() -> None:
     services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
     upstreams = set(re.findall(r"server (\S+):8787", (DEPLOY / "nginx.conf").read_text()))
 
@@ -205,7 +207,7 @@ def test_compose_has_a_database_three_replicas_and_the_proxy_that_knows_them():
     assert {services[name]["environment"]["WORKFLOWLOOKUP_TRUSTED_PROXIES"] for name in upstreams} == {address}
 
 
-def test_any_password_is_the_same_for_the_database_and_for_those_who_use_it():
+def test_any_password_is_the_same_for_the_database_and_for_those_who_use_it() -> None:
     """In a URL it would have to be written otherwise than where the database is made."""
     services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
     given = services["postgres"]["environment"]["POSTGRES_PASSWORD"]
@@ -216,7 +218,7 @@ def test_any_password_is_the_same_for_the_database_and_for_those_who_use_it():
         assert given not in environment["WORKFLOWLOOKUP_JOURNAL"]
 
 
-def test_the_container_file_copies_what_is_there_and_is_not_root():
+def test_the_container_file_copies_what_is_there_and_is_not_root() -> None:
     lines = (DEPLOY / "Containerfile").read_text().splitlines()
     copied = [line.split()[1:-1] for line in lines if line.startswith("COPY") and "--from" not in line]
 
@@ -226,7 +228,7 @@ def test_the_container_file_copies_what_is_there_and_is_not_root():
     assert any("'.[all]'" in line for line in lines)  # else traces could not be had without another image
 
 
-def test_the_unit_is_one(tmp_path):
+def test_the_unit_is_one(tmp_path: Path) -> None:
     analyze = shutil.which("systemd-analyze")
     if analyze is None:
         pytest.skip("systemd is not here")

@@ -19,17 +19,17 @@ ENVIRONMENT = {each["name"]: each.get("value") for each in CONTAINER["env"]}
 ROWS = {setting.name: setting for setting in SETTINGS}
 
 
-def seconds(name):
+def seconds(name) -> float:
     return float(ENVIRONMENT[f"WORKFLOWLOOKUP_{name.upper()}_SECONDS"])
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("kind", RESOURCES)
-def test_each_resource_is_valid(kind, version):
+def test_each_resource_is_valid(kind, version) -> None:
     kubernetes_validate.validate(RESOURCES[kind], version, strict=True)
 
 
-def test_a_misspelt_field_would_be_noticed():
+def test_a_misspelt_field_would_be_noticed() -> None:
     wrong = copy.deepcopy(RESOURCES["Deployment"])
     wrong["spec"]["template"]["spec"]["terminationGracePeriod"] = 40
 
@@ -37,37 +37,37 @@ def test_a_misspelt_field_would_be_noticed():
         kubernetes_validate.validate(wrong, VERSIONS[-1], strict=True)
 
 
-def test_the_environment_names_settings_with_values_that_they_take():
+def test_the_environment_names_settings_with_values_that_they_take() -> None:
     for variable, value in ENVIRONMENT.items():
         if variable.startswith("WORKFLOWLOOKUP_") and value is not None:
             ROWS[variable.removeprefix("WORKFLOWLOOKUP_").lower()].parse(value)
 
 
-def test_a_pod_is_not_killed_before_it_has_stopped():
+def test_a_pod_is_not_killed_before_it_has_stopped() -> None:
     assert POD["terminationGracePeriodSeconds"] > seconds("stop_delay") + seconds("drain") + END_SECONDS
 
 
-def test_a_stopping_pod_serves_until_everybody_has_noticed():
+def test_a_stopping_pod_serves_until_everybody_has_noticed() -> None:
     """The probe must fail, and the rest of the cluster hear of it."""
     probe = CONTAINER["readinessProbe"]
 
     assert seconds("stop_delay") >= 2 * probe["failureThreshold"] * (probe["periodSeconds"] + probe["timeoutSeconds"])
 
 
-def test_only_readiness_depends_on_the_database():
+def test_only_readiness_depends_on_the_database() -> None:
     paths = {name: CONTAINER[f"{name}Probe"]["httpGet"]["path"] for name in ("startup", "liveness", "readiness")}
 
     assert paths == {"startup": "/healthz", "liveness": "/healthz", "readiness": "/readyz"}
 
 
-def test_the_database_is_verified_and_its_password_is_in_a_secret():
+def test_the_database_is_verified_and_its_password_is_in_a_secret() -> None:
     journal = next(each for each in CONTAINER["env"] if each["name"] == "WORKFLOWLOOKUP_JOURNAL")
 
     assert ENVIRONMENT["PGSSLMODE"] == "verify-full"
     assert journal["valueFrom"]["secretKeyRef"]["name"] == "workflowlookup-database"
 
 
-def test_image_compose_and_nginx_say_the_same():
+def test_image_compose_and_nginx_say_the_same() -> None:
     containerfile = (DEPLOY / "Containerfile").read_text()
     compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]["replica-1"]
     context = POD["securityContext"]
@@ -81,7 +81,7 @@ def test_image_compose_and_nginx_say_the_same():
     assert re.findall(r"client_max_body_size (\d+)m;", (DEPLOY / "nginx.conf").read_text()) == [str(megabytes)]
 
 
-def test_everything_selects_the_same_pods_and_one_may_be_away():
+def test_everything_selects_the_same_pods_and_one_may_be_away() -> None:
     labels = RESOURCES["Deployment"]["spec"]["template"]["metadata"]["labels"]
     selectors = [
         RESOURCES["Deployment"]["spec"]["selector"]["matchLabels"],
@@ -94,14 +94,14 @@ def test_everything_selects_the_same_pods_and_one_may_be_away():
     assert RESOURCES["Deployment"]["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
 
 
-def test_the_ingress_has_a_certificate_for_the_name_that_the_server_answers_to():
+def test_the_ingress_has_a_certificate_for_the_name_that_the_server_answers_to() -> None:
     ingress = RESOURCES["Ingress"]["spec"]
     host = ENVIRONMENT["WORKFLOWLOOKUP_ALLOWED_HOSTS"]
 
     assert ([rule["host"] for rule in ingress["rules"]], ingress["tls"][0]["hosts"]) == ([host], [host])
 
 
-def test_the_container_can_write_only_where_a_volume_is():
+def test_the_container_can_write_only_where_a_volume_is() -> None:
     context = CONTAINER["securityContext"]
     mounts = {each["mountPath"] for each in CONTAINER["volumeMounts"] if not each.get("readOnly")}
 

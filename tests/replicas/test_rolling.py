@@ -6,12 +6,15 @@
 import json
 import threading
 import time
+from collections.abc import Iterator
+from pathlib import Path
 
 import httpx2
 import pytest
 
 from replicas.fleet import Fleet, Load, nginx, nginx_program, reply_of
 from support.journey import IS_SOAK
+from support.postgres import Postgres
 from support.web import HEADERS, modern, routing
 
 CLIENTS = 24 if IS_SOAK else 4
@@ -21,7 +24,7 @@ SICK_SECONDS = 30 if IS_SOAK else 4
 
 
 @pytest.fixture(scope="module")
-def fleet(postgres, tmp_path_factory):
+def fleet(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     nginx_program()
     fleet = Fleet(tmp_path_factory.mktemp("fleet"), postgres.create_database(), slow_seconds=SLOW_SECONDS)
     yield fleet
@@ -29,7 +32,9 @@ def fleet(postgres, tmp_path_factory):
 
 
 @pytest.fixture
-def load(fleet, tmp_path, request, capsys):
+def load(
+    fleet: Fleet, tmp_path: Path, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Load]:
     """Clients at work, none of whose requests fails."""
     with nginx(tmp_path, fleet.ports) as proxy, Load(fleet, proxy, CLIENTS) as load:
         yield load
@@ -39,16 +44,16 @@ def load(fleet, tmp_path, request, capsys):
     assert min(load.requests["through nginx"], load.requests["round robin"]) > 100
 
 
-def test_replicas_are_restarted_one_after_the_other(fleet, load):
+def test_replicas_are_restarted_one_after_the_other(fleet: Fleet, load: Load) -> None:
     for _ in range(ROUNDS):
         for number in range(3):
             fleet.restart(number)
 
 
-def test_a_replica_that_stops_finishes_a_long_call(fleet, load):
+def test_a_replica_that_stops_finishes_a_long_call(fleet: Fleet, load: Load) -> None:
     states = []
 
-    def call():
+    def call() -> None:
         message = modern("tools/call", {"name": "workflow_start", "arguments": {"workflowId": "slow"}})
         headers = HEADERS | routing(message) | {"authorization": f"Bearer {fleet.token}"}
         response = httpx2.post(fleet.urls[0], content=json.dumps(message).encode(), headers=headers, timeout=60)
@@ -65,7 +70,7 @@ def test_a_replica_that_stops_finishes_a_long_call(fleet, load):
 
 
 @pytest.mark.parametrize("fault", ["cut", "freeze"])
-def test_a_replica_loses_its_database(fleet, load, fault):
+def test_a_replica_loses_its_database(fleet: Fleet, load: Load, fault: str) -> None:
     getattr(fleet.link, fault)()
     fleet.wait_until_ready(0, is_so=False)
     load.go_on(SICK_SECONDS)

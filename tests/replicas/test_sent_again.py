@@ -4,11 +4,15 @@ One replica reaches the database by a link that is frozen at a chosen statement.
 other replica answers as if the first had never been asked, and the journal has every event once.
 """
 
+from collections.abc import Callable, Iterator
+
 import httpx2
 import pytest
 
 from replicas.fleet import DatabaseLink, wait_until
 from support.make import document, settings_file, step, write
+from support.postgres import Postgres
+from support.types import JsonObject
 from support.web import HEADERS, WebServer, modern, routing
 from upstream.upstreams import McpUpstream
 from workflowlookup.store.postgres import PostgresJournal
@@ -26,7 +30,7 @@ POSITION = rb"one.state = 'queued'"
 class Pair:
     """Two replicas; the first reaches the database by `link`."""
 
-    def __init__(self, home, database):
+    def __init__(self, home, database) -> None:
         write(home / "library", document(step("one", validationCriteria=LONG), step("two"), identifier="by-hand"))
         call = {"server": "up", "tool": "sleep", "arguments": {"seconds": 0.1}}
         write(home / "library", document({"id": "work", "title": "Work", "call": call}, identifier="by-server"))
@@ -35,7 +39,7 @@ class Pair:
         self.link = DatabaseLink(database)
         self.servers = [self._start(home, url) for url in (self.link.url, database)]
 
-    def _start(self, home, url):
+    def _start(self, home, url) -> WebServer:
         flags = ("--journal-timeout-seconds", str(SECONDS), "--requests-per-minute", "0")
         return WebServer(home, *flags, directory=home / "library", environment={"WORKFLOWLOOKUP_JOURNAL": url})
 
@@ -49,27 +53,27 @@ class Pair:
         runs.close()
         return events
 
-    def is_ready(self):
+    def is_ready(self) -> bool:
         return httpx2.get(f"{self.servers[0].base}/readyz", timeout=10).status_code == 200
 
-    def stop(self):
+    def stop(self) -> None:
         self.link.close()
         for server in self.servers:
             server.stop()
 
 
 @pytest.fixture(scope="module")
-def pair(postgres, tmp_path_factory):
+def pair(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     pair = Pair(tmp_path_factory.mktemp("pair"), postgres.create_database())
     yield pair
     pair.stop()
 
 
-def start(workflow, run):
+def start(workflow, run) -> tuple[str, JsonObject]:
     return "workflow_start", {"workflowId": workflow, "runId": run}
 
 
-def submit(run, output):
+def submit(run, output) -> tuple[str, JsonObject]:
     return "workflow_submit", {"runId": run, "stepId": "one", "output": output}
 
 
@@ -84,8 +88,12 @@ def submit(run, output):
     ],
 )
 def test_what_is_sent_again_to_another_replica_is_answered_alike_and_stored_once(
-    pair, request, statement, before, call
-):
+    pair: Pair,
+    request: pytest.FixtureRequest,
+    statement: bytes,
+    before: list[Callable[..., tuple[str, JsonObject]]],
+    call: Callable[..., tuple[str, JsonObject]],
+) -> None:
     lost, undisturbed = f"{request.node.callspec.id}-lost", f"{request.node.callspec.id}-undisturbed"
     for run in (lost, undisturbed):
         for prepare in before:
@@ -107,7 +115,7 @@ def test_what_is_sent_again_to_another_replica_is_answered_alike_and_stored_once
     assert pair.events(lost) == pair.events(undisturbed)
 
 
-def test_a_run_that_was_started_is_not_refused_when_the_journal_goes_away_after_that(pair):
+def test_a_run_that_was_started_is_not_refused_when_the_journal_goes_away_after_that(pair: Pair) -> None:
     """It has no `runId` of the client: sent again after a 503, it would start a second run."""
     pair.link.freeze_after(POSITION)
     response = pair.call(0, "workflow_start", {"workflowId": "by-server", "wait": False})

@@ -1,10 +1,12 @@
 """What follows from a call: the events that a run gets, and the refusals that leave it as it was."""
 
 import json
+from typing import Any
 
 import pytest
 
 from support.make import document, loop, step
+from support.types import JsonObject
 from workflowlookup.errors import InvalidCriteria, InvalidParams, InvalidWorkflow, RunStateError, StepNotFound
 from workflowlookup.language.building import build
 from workflowlookup.runs import advance
@@ -18,12 +20,12 @@ LONG = [{"type": "length", "min": 5, "message": "Too short."}]
 class Story:
     """A run that goes from call to call, with a clock that the test moves."""
 
-    def __init__(self, content, given=None, context=None):
+    def __init__(self, content, given=None, context=None) -> None:
         self.now = 1_000
         self._take(advance.begin("r1", build(content), given or {}, context or {}, self.at), [])
 
     @property
-    def at(self):
+    def at(self) -> Moment:
         return Moment(time=self.now, by="tests")
 
     def _take(self, draft, earlier):
@@ -34,7 +36,7 @@ class Story:
         assert self.run.rests
         return self
 
-    def submit(self, step_id, output="done", **changes):
+    def submit(self, step_id, output: str = "done", **changes):
         return self._take(advance.submit(self.run, step_id, output, changes, self.at), self.records)
 
     def confirm(self, **said):
@@ -43,7 +45,7 @@ class Story:
     def deny(self, **said):
         return self._take(advance.deny(self.run, self.run.current, self.at, how="relayed", **said), self.records)
 
-    def cancel(self, reason=""):
+    def cancel(self, reason: str = ""):
         return self._take(advance.cancel(self.run, self.at, reason), self.records)
 
     def expire(self):
@@ -54,7 +56,7 @@ class Story:
         return [record.event for record in self.records if kind_of(record.event) == kind]
 
 
-def test_a_run_offers_its_first_step():
+def test_a_run_offers_its_first_step() -> None:
     story = Story(document(step("one"), step("two")))
 
     assert story.last == ["started", "step-offered"]
@@ -62,7 +64,7 @@ def test_a_run_offers_its_first_step():
     assert (len(story.run.results), story.run.total) == (0, 2)
 
 
-def test_an_accepted_output_leads_to_the_next_step_and_the_last_one_completes_the_run():
+def test_an_accepted_output_leads_to_the_next_step_and_the_last_one_completes_the_run() -> None:
     story = Story(document(step("one"), step("two")))
 
     assert story.submit("one").last == ["output-accepted", "step-offered"]
@@ -71,7 +73,7 @@ def test_an_accepted_output_leads_to_the_next_step_and_the_last_one_completes_th
     assert story.run.results == {"one": "done", "two": "really done"}
 
 
-def test_a_refused_output_stays_at_its_step_and_is_counted():
+def test_a_refused_output_stays_at_its_step_and_is_counted() -> None:
     story = Story(document(step("one", validationCriteria=LONG), step("two")))
 
     story.submit("one", "no")
@@ -83,11 +85,11 @@ def test_a_refused_output_stays_at_its_step_and_is_counted():
     assert story.submit("one", "long enough").run.attempts == 0
 
 
-def test_without_criteria_a_blank_output_is_refused():
+def test_without_criteria_a_blank_output_is_refused() -> None:
     assert Story(document(step("one"))).submit("one", " \n").last == ["output-refused", "step-offered"]
 
 
-def test_rules_see_the_changes_that_come_with_the_output():
+def test_rules_see_the_changes_that_come_with_the_output() -> None:
     rule = {"type": "contains", "value": "risk", "message": "Name the risk.", "condition": {"var": "size", "equals": 2}}
     story = Story(document(step("one", validationCriteria=[rule])))
 
@@ -96,7 +98,7 @@ def test_rules_see_the_changes_that_come_with_the_output():
     assert story.submit("one", "done", size=1).last == ["output-accepted", "context-changed", "completed"]
 
 
-def test_what_is_sent_with_an_output_switches_no_rule_off():
+def test_what_is_sent_with_an_output_switches_no_rule_off() -> None:
     large = {"var": "size", "equals": "large"}
     rule = {"type": "contains", "value": "rollback", "message": "Name the rollback.", "condition": large}
     content = document(step("one", produces=["size"]), step("two", validationCriteria=[rule, {"not": rule}]))
@@ -108,7 +110,7 @@ def test_what_is_sent_with_an_output_switches_no_rule_off():
     assert len(story.submit("two", "rollback", size="small").run.last_submission.issues) == 1
 
 
-def test_what_is_sent_with_an_output_changes_no_rule():
+def test_what_is_sent_with_an_output_changes_no_rule() -> None:
     rules = [
         {"type": "contains", "value": "Ticket {{ticket}}", "message": "Name {{ticket}}."},
         {"type": "regex", "pattern": "^{{ticket}}", "message": "Begin with it."},
@@ -122,7 +124,7 @@ def test_what_is_sent_with_an_output_changes_no_rule():
 
 
 @pytest.mark.parametrize("before", [{}, {"ticket": None}, {"ticket": " \u200b"}])
-def test_a_rule_takes_a_variable_that_was_not_set_from_what_is_sent_with_the_output(before):
+def test_a_rule_takes_a_variable_that_was_not_set_from_what_is_sent_with_the_output(before: JsonObject) -> None:
     rule = {"type": "contains", "value": "Ticket {{ticket}}", "message": "Name the ticket."}
     story = Story(document(step("one", validationCriteria=[rule]), step("two")), context=before)
     unset = "Name the ticket: a rule cannot be judged, because ticket is not set in the context, or blank."
@@ -133,7 +135,7 @@ def test_a_rule_takes_a_variable_that_was_not_set_from_what_is_sent_with_the_out
     assert story.submit("one", "Ticket 17", ticket=17).run.current == "two"
 
 
-def test_rules_go_by_what_the_output_says_and_not_by_what_the_one_before_said():
+def test_rules_go_by_what_the_output_says_and_not_by_what_the_one_before_said() -> None:
     rule = {"type": "contains", "value": "why", "message": "Say why.", "condition": {"var": "tests", "equals": "red"}}
     body = step("try", produces={"tests": {"enum": ["red", "green"]}}, validationCriteria=[rule])
     story = Story(document(loop("until-green", [body], type="until", condition={"var": "tests", "equals": "green"})))
@@ -143,7 +145,7 @@ def test_rules_go_by_what_the_output_says_and_not_by_what_the_one_before_said():
     assert story.submit("try@2", "tests: green", other=1).run.state is State.COMPLETED
 
 
-def test_skipped_steps_are_told_once_with_their_condition():
+def test_skipped_steps_are_told_once_with_their_condition() -> None:
     large = {"var": "size", "equals": "large"}
     story = Story(document(step("one"), step("two", runCondition=large), step("three"), step("four")))
 
@@ -153,7 +155,7 @@ def test_skipped_steps_are_told_once_with_their_condition():
     assert story.submit("three").last == ["output-accepted", "step-offered"]
 
 
-def test_a_skipped_step_whose_condition_comes_true_is_offered_after_all():
+def test_a_skipped_step_whose_condition_comes_true_is_offered_after_all() -> None:
     story = Story(document(step("one"), step("two", runCondition={"var": "late"}), step("three")))
 
     story.submit("one").submit("three", late=True)
@@ -162,7 +164,7 @@ def test_a_skipped_step_whose_condition_comes_true_is_offered_after_all():
     assert story.run.skipped == {}
 
 
-def test_of_very_many_skipped_steps_the_first_are_recorded():
+def test_of_very_many_skipped_steps_the_first_are_recorded() -> None:
     inner = loop("inner", [step("never", runCondition={"var": "no"})], type="for", count=200, maxIterations=200)
     story = Story(document(loop("outer", [inner], type="for", count=100, maxIterations=100), step("last")))
 
@@ -178,7 +180,7 @@ SLOW_TEXT = "a" * 50_000 + "b"
 
 
 @pytest.mark.parametrize("when", ["after", "before"])
-def test_a_person_is_asked_when_it_takes_too_long_to_find_out_whether_they_must_be(when):
+def test_a_person_is_asked_when_it_takes_too_long_to_find_out_whether_they_must_be(when: str) -> None:
     asking = step("two", requireConfirmation={"condition": SLOW, "when": when})
     story = Story(document(step("one", produces={"s": {}}), asking)).submit("one", f"s: {SLOW_TEXT}")
 
@@ -188,7 +190,7 @@ def test_a_person_is_asked_when_it_takes_too_long_to_find_out_whether_they_must_
     assert (story.run.waiting_for, story.run.current) == (Waiting.CONFIRMATION, "two")
 
 
-def test_an_output_is_not_accepted_when_it_takes_too_long_to_find_the_step_after_it():
+def test_an_output_is_not_accepted_when_it_takes_too_long_to_find_the_step_after_it() -> None:
     story = Story(document(step("one", produces={"s": {}}), step("two", runCondition=SLOW), step("three")))
 
     with pytest.raises(InvalidWorkflow):
@@ -201,7 +203,7 @@ def test_an_output_is_not_accepted_when_it_takes_too_long_to_find_the_step_after
 INPUT = {"type": "object", "properties": {"ticket": {"type": "string"}}, "required": ["ticket"]}
 
 
-def test_the_fields_of_the_input_are_variables_and_the_context_beside_it_adds_to_them():
+def test_the_fields_of_the_input_are_variables_and_the_context_beside_it_adds_to_them() -> None:
     story = Story(document(inputSchema=INPUT), {"ticket": "T-1", "size": 1}, {"size": 1, "more": 2})
 
     assert story.run.context == {"ticket": "T-1", "size": 1, "more": 2}
@@ -212,7 +214,7 @@ def test_the_fields_of_the_input_are_variables_and_the_context_beside_it_adds_to
     ("given", "details"),
     [({}, "input.ticket is required"), ({"ticket": 1}, "input.ticket must be text ('string'); found 1")],
 )
-def test_an_input_that_does_not_fit_starts_nothing(given, details):
+def test_an_input_that_does_not_fit_starts_nothing(given: JsonObject, details: str) -> None:
     with pytest.raises(InvalidParams) as refusal:
         Story(document(inputSchema=INPUT), given)
 
@@ -222,7 +224,7 @@ def test_an_input_that_does_not_fit_starts_nothing(given, details):
 CONTRACT = {"properties": {"size": {"enum": ["small", "large"]}}}
 
 
-def test_a_variable_of_the_wrong_kind_is_refused_before_anything_is_recorded():
+def test_a_variable_of_the_wrong_kind_is_refused_before_anything_is_recorded() -> None:
     story = Story(document(contextSchema=CONTRACT))
 
     with pytest.raises(InvalidParams) as refusal:
@@ -233,14 +235,14 @@ def test_a_variable_of_the_wrong_kind_is_refused_before_anything_is_recorded():
         Story(document(contextSchema=CONTRACT), context={"size": 3})
 
 
-def test_a_variable_that_the_contract_does_not_know_is_refused_when_it_says_so():
+def test_a_variable_that_the_contract_does_not_know_is_refused_when_it_says_so() -> None:
     with pytest.raises(InvalidParams) as refusal:
         Story(document(contextSchema={**CONTRACT, "additionalProperties": False})).submit("first-step", sise="small")
 
     assert refusal.value.data["details"] == "context: unknown field 'sise' (did you mean 'size'?)"
 
 
-def test_what_a_step_should_have_produced_is_asked_for_with_an_example():
+def test_what_a_step_should_have_produced_is_asked_for_with_an_example() -> None:
     story = Story(document(step("triage", produces=["size"]), step("plan"), contextSchema=CONTRACT))
 
     story.submit("triage")
@@ -253,14 +255,14 @@ def test_what_a_step_should_have_produced_is_asked_for_with_an_example():
     assert story.submit("triage", size="large").run.current == "plan"
 
 
-def test_what_a_step_requires_must_be_there_when_it_is_done():
+def test_what_a_step_requires_must_be_there_when_it_is_done() -> None:
     story = Story(document(step("plan", requires=["owner"])))
 
     assert [need.variable for need in story.submit("plan").run.last_submission.missing] == ["owner"]
     assert story.submit("plan", owner="Ada").run.state is State.COMPLETED
 
 
-def test_the_context_of_a_run_has_a_bound():
+def test_the_context_of_a_run_has_a_bound() -> None:
     story = Story(document(step("one"), step("two")))
     story.submit("one", a="x" * 200_000)
 
@@ -271,7 +273,7 @@ def test_the_context_of_a_run_has_a_bound():
 # ── attempts, confirmation, deadline, cancel ────────────────────────────────────────────────────────────────────
 
 
-def test_after_as_many_attempts_as_it_has_the_run_fails():
+def test_after_as_many_attempts_as_it_has_the_run_fails() -> None:
     story = Story(document(step("one", validationCriteria=LONG, maxAttempts=2)))
 
     story.submit("one", "a")
@@ -285,7 +287,7 @@ def asked_after_attempts():
     return Story(document(limited, step("two"))).submit("one", "a", size=3)
 
 
-def test_a_person_may_accept_the_last_output_as_it_is_and_is_not_asked_twice():
+def test_a_person_may_accept_the_last_output_as_it_is_and_is_not_asked_twice() -> None:
     story = asked_after_attempts()
     assert story.last == ["output-refused", "confirmation-asked"]
     assert story.run.open_question.reason == "attempts"
@@ -296,18 +298,18 @@ def test_a_person_may_accept_the_last_output_as_it_is_and_is_not_asked_twice():
     assert (story.run.results, story.run.context, story.run.current) == ({"one": "a"}, {"size": 3}, "two")
 
 
-def test_a_person_may_end_the_run_after_the_last_attempt():
+def test_a_person_may_end_the_run_after_the_last_attempt() -> None:
     story = asked_after_attempts().deny(note="Not like this.")
 
     assert story.last == ["confirmation-denied", "failed"]
     assert story.run.end.reason == "Step 'one' was refused once, and a person did not accept it: Not like this."
 
 
-def confirmed(**fields):
+def confirmed(**fields) -> dict[str, Any]:
     return document(step("one", requireConfirmation=True, **fields), step("two"))
 
 
-def test_a_step_that_needs_a_person_holds_the_next_one():
+def test_a_step_that_needs_a_person_holds_the_next_one() -> None:
     story = Story(confirmed()).submit("one")
 
     assert story.last == ["output-accepted", "confirmation-asked"]
@@ -316,14 +318,14 @@ def test_a_step_that_needs_a_person_holds_the_next_one():
         story.submit("two")
 
 
-def test_a_person_agrees_and_the_run_goes_on():
+def test_a_person_agrees_and_the_run_goes_on() -> None:
     story = Story(confirmed()).submit("one").confirm(note="Fine.")
 
     assert story.last == ["confirmation-given", "step-offered"]
     assert story.run.current == "two"
 
 
-def test_a_person_does_not_agree_and_the_step_is_offered_again_with_the_note():
+def test_a_person_does_not_agree_and_the_step_is_offered_again_with_the_note() -> None:
     story = Story(confirmed()).submit("one").deny(note="Think again.")
 
     assert story.last == ["confirmation-denied", "step-offered"]
@@ -332,13 +334,13 @@ def test_a_person_does_not_agree_and_the_step_is_offered_again_with_the_note():
     assert story.confirm().run.current == "two"
 
 
-def test_confirmation_by_condition_sees_the_changes():
+def test_confirmation_by_condition_sees_the_changes() -> None:
     story = Story(document(step("one", requireConfirmation={"var": "risk", "equals": "high"}), step("two")))
 
     assert story.submit("one", risk="high").run.waiting_for is Waiting.CONFIRMATION
 
 
-def test_a_deadline_fails_the_run_and_waiting_for_a_person_does_not_count():
+def test_a_deadline_fails_the_run_and_waiting_for_a_person_does_not_count() -> None:
     story = Story(document(step("one", requireConfirmation=True), step("two"), deadlineSeconds=1.5))
     story.now = 1_500
     story.submit("one")
@@ -353,7 +355,7 @@ def test_a_deadline_fails_the_run_and_waiting_for_a_person_does_not_count():
     assert story.run.end.reason == "The run was not done within 1.5 seconds; it waited for the output of step 'two'."
 
 
-def test_a_run_can_be_cancelled_wherever_it_waits():
+def test_a_run_can_be_cancelled_wherever_it_waits() -> None:
     assert Story(document()).cancel("no need").run.end.reason == "no need"
     assert Story(confirmed()).submit("one").cancel().run.state is State.CANCELLED
 
@@ -361,13 +363,13 @@ def test_a_run_can_be_cancelled_wherever_it_waits():
 # ── refusals ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def refused(story, step_id, kind=RunStateError):
+def refused(story, step_id, kind: type[RunStateError] = RunStateError):
     with pytest.raises(kind) as refusal:
         story.submit(step_id)
     return refusal.value.data
 
 
-def test_a_wrong_step_is_refused_with_the_one_that_is_expected():
+def test_a_wrong_step_is_refused_with_the_one_that_is_expected() -> None:
     data = refused(Story(document(step("one"), step("two"))), "two")
 
     assert data == {
@@ -380,13 +382,13 @@ def test_a_wrong_step_is_refused_with_the_one_that_is_expected():
     }
 
 
-def test_a_step_that_the_workflow_does_not_have_is_not_found():
+def test_a_step_that_the_workflow_does_not_have_is_not_found() -> None:
     data = refused(Story(document(step("one"))), "oen", StepNotFound)
 
     assert data == {"runId": "r1", "state": "waiting", "waitingFor": "output", "expected": "one", "stepId": "oen"}
 
 
-def test_a_run_that_is_over_takes_nothing_more():
+def test_a_run_that_is_over_takes_nothing_more() -> None:
     story = Story(document(step("one"))).submit("one")
 
     assert refused(story, "one")["state"] == "completed"
@@ -395,12 +397,12 @@ def test_a_run_that_is_over_takes_nothing_more():
             call()
 
 
-def test_a_confirmation_that_nobody_asked_for_is_refused():
+def test_a_confirmation_that_nobody_asked_for_is_refused() -> None:
     with pytest.raises(RunStateError, match="not for a confirmation"):
         Story(document()).confirm()
 
 
-def test_criteria_that_cannot_be_judged_by_are_named_with_run_and_step():
+def test_criteria_that_cannot_be_judged_by_are_named_with_run_and_step() -> None:
     story = Story(document(step("one", validationCriteria=[{"type": "regex", "pattern": "(", "message": "m"}])))
 
     with pytest.raises(InvalidCriteria) as refusal:
@@ -413,7 +415,7 @@ def test_criteria_that_cannot_be_judged_by_are_named_with_run_and_step():
 # ── loops ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_for_each_goes_through_the_list_that_was_there_when_it_was_entered():
+def test_a_for_each_goes_through_the_list_that_was_there_when_it_was_entered() -> None:
     story = Story(
         document(loop("all", [step("look")], type="forEach", items="files"), step("end")), {}, {"files": ["a", "b"]}
     )
@@ -430,7 +432,7 @@ def test_a_for_each_goes_through_the_list_that_was_there_when_it_was_entered():
     assert story.submit("end").run.state is State.COMPLETED
 
 
-def test_nested_loops_are_entered_outermost_first_and_left_innermost_first():
+def test_nested_loops_are_entered_outermost_first_and_left_innermost_first() -> None:
     inner = loop("inner", [step("look")], type="for", count=2)
     story = Story(document(loop("outer", [inner], type="forEach", items="files")), {"files": ["a", "b"]})
     for step_id in ("look@1.1", "look@1.2", "look@2.1", "look@2.2"):
@@ -465,7 +467,7 @@ def test_nested_loops_are_entered_outermost_first_and_left_innermost_first():
     ],
     ids=["while", "until", "for", "limit"],
 )
-def test_a_loop_that_is_left_says_why(fields, changes, why):
+def test_a_loop_that_is_left_says_why(fields: JsonObject, changes: JsonObject, why: str) -> None:
     story = Story(document(loop("again", [step("look")], **fields)), {"times": 1}).submit("look@1", **changes)
 
     (left,) = story.events("loop-left")
@@ -473,7 +475,7 @@ def test_a_loop_that_is_left_says_why(fields, changes, why):
     assert left.why == why
 
 
-def test_a_loop_whose_own_condition_fails_is_left_with_all_inside_it():
+def test_a_loop_whose_own_condition_fails_is_left_with_all_inside_it() -> None:
     inner = loop("inner", [step("look")], type="for", count=5)
     outer = {**loop("outer", [inner], type="for", count=5), "runCondition": {"not": {"var": "enough"}}}
     story = Story(document(outer, step("end"))).submit("look@1.1", enough=True)
@@ -483,7 +485,7 @@ def test_a_loop_whose_own_condition_fails_is_left_with_all_inside_it():
     assert (story.run.current, story.run.iterating) == ("end", {})
 
 
-def test_a_run_that_goes_back_to_an_earlier_step_returns_to_where_its_loop_was():
+def test_a_run_that_goes_back_to_an_earlier_step_returns_to_where_its_loop_was() -> None:
     body = [step("look")]
     before = step("rework", runCondition={"var": "broken"})
     story = Story(document(before, loop("all", body, type="for", count=3)))
@@ -496,7 +498,7 @@ def test_a_run_that_goes_back_to_an_earlier_step_returns_to_where_its_loop_was()
     assert len(story.events("loop-entered")) == 1
 
 
-def test_a_loop_without_a_condition_is_ended_by_its_id_and_only_such_a_loop():
+def test_a_loop_without_a_condition_is_ended_by_its_id_and_only_such_a_loop() -> None:
     source = loop("again", [step("look")], type="while", conditionSource={"kind": "elsewhere"})
     story = Story(document(source, step("end"))).submit("look@1")
 
@@ -508,7 +510,7 @@ def test_a_loop_without_a_condition_is_ended_by_its_id_and_only_such_a_loop():
     assert refused(other, "again")["expected"] == "look@1"
 
 
-def test_what_was_skipped_in_an_iteration_stays_skipped_in_those_that_follow():
+def test_what_was_skipped_in_an_iteration_stays_skipped_in_those_that_follow() -> None:
     body = [step("look"), step("fix", runCondition={"var": "broken"})]
     story = Story(document(loop("all", body, type="forEach", items="files")), {"files": ["a", "b"]})
 
@@ -521,7 +523,7 @@ def test_what_was_skipped_in_an_iteration_stays_skipped_in_those_that_follow():
     assert story.submit("fix@2").run.state is State.COMPLETED
 
 
-def test_every_event_is_the_same_after_it_was_written_and_read():
+def test_every_event_is_the_same_after_it_was_written_and_read() -> None:
     import msgspec
 
     from workflowlookup.runs.events import Record

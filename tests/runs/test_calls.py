@@ -4,6 +4,7 @@ import pytest
 
 from runs.test_advance import Story
 from support.make import document, loop, step
+from support.types import JsonObject
 from workflowlookup.errors import RunStateError
 from workflowlookup.language.building import build
 from workflowlookup.language.model import ToolCall, WorkflowCall
@@ -19,7 +20,7 @@ from workflowlookup.runs.why import explain_run
 LONG = [{"type": "length", "min": 5, "message": "Too short."}]
 
 
-def call(identifier="call-it", *, fields=None, **more):
+def call(identifier: str = "call-it", *, fields=None, **more) -> JsonObject:
     return {
         "id": identifier,
         "title": "Call it",
@@ -37,13 +38,13 @@ class Calling(Story):
     def acknowledge(self, remote_id):
         return self._take(server_calls.acknowledge_call(self.run, remote_id, self.at), self.records)
 
-    def report(self, done, total=None, message=""):
+    def report(self, done, total=None, message: str = ""):
         return self._take(server_calls.report_call(self.run, done, total, message, self.at), self.records)
 
-    def finish(self, output="done", value=None):
+    def finish(self, output: str = "done", value=None):
         return self._take(server_calls.finish_call(self.run, output, value, self.at), self.records)
 
-    def fail(self, reason="it broke", **how):
+    def fail(self, reason: str = "it broke", **how):
         return self._take(server_calls.fail_call(self.run, CallFailure(reason=reason, **how), self.at), self.records)
 
     def stop(self, stopped, told):
@@ -58,7 +59,7 @@ DUE = (State.QUEUED, Waiting.CALL)
 CALLING = (State.RUNNING, Waiting.CALL)
 
 
-def test_the_model_has_the_call_of_a_tool_and_of_a_workflow_elsewhere():
+def test_the_model_has_the_call_of_a_tool_and_of_a_workflow_elsewhere() -> None:
     workflow = build(
         document(
             call(arguments={"n": "{{count}}"}, saveAs="issue", retries=2, timeoutSeconds=30),
@@ -76,7 +77,7 @@ def test_the_model_has_the_call_of_a_tool_and_of_a_workflow_elsewhere():
     assert not build(document(call(), step("one"))).goes_by_itself
 
 
-def test_a_call_is_due_then_made_and_its_result_leads_on():
+def test_a_call_is_due_then_made_and_its_result_leads_on() -> None:
     story = Calling(document(call(saveAs="issue"), step("next", prompt="See {{issue.id}}.")))
 
     assert (story.last, story.place) == (["started", "call-due"], DUE)
@@ -90,14 +91,14 @@ def test_a_call_is_due_then_made_and_its_result_leads_on():
     assert story.run.calling is None
 
 
-def test_a_result_may_say_nothing_where_nothing_is_asked_of_it():
+def test_a_result_may_say_nothing_where_nothing_is_asked_of_it() -> None:
     story = Calling(document(call(saveAs="issue")))
 
     assert story.begin().finish("", None).run.state is State.COMPLETED
     assert story.run.context == {"issue": None}
 
 
-def test_a_text_that_is_nothing_but_a_template_becomes_the_value_itself():
+def test_a_text_that_is_nothing_but_a_template_becomes_the_value_itself() -> None:
     arguments = {
         "count": "{{ count }}",
         "labels": ["{{labels}}", "{{labels.0}}"],
@@ -119,7 +120,7 @@ def test_a_text_that_is_nothing_but_a_template_becomes_the_value_itself():
     }
 
 
-def test_a_variable_that_nobody_set_fails_the_run_before_anything_is_called():
+def test_a_variable_that_nobody_set_fails_the_run_before_anything_is_called() -> None:
     story = Calling(document(step("one"), call(arguments={"title": "About {{title}}"})))
 
     story.submit("one")
@@ -128,7 +129,7 @@ def test_a_variable_that_nobody_set_fails_the_run_before_anything_is_called():
     assert story.run.end.reason == "Step 'call-it' cannot be called: title is not set."
 
 
-def test_the_arguments_of_a_workflow_elsewhere_are_the_input():
+def test_the_arguments_of_a_workflow_elsewhere_are_the_input() -> None:
     far = {"id": "remote", "title": "Far", "call": {"provider": "ci", "workflow": "Build", "saveAs": "result"}}
     story = Calling(document(far), {"branch": "main"}, {"other": 1})
 
@@ -138,7 +139,7 @@ def test_the_arguments_of_a_workflow_elsewhere_are_the_input():
     assert story.finish("ok", {"a": 1}).run.remote_ids == {"remote": "77"}
 
 
-def test_a_workflow_elsewhere_gets_its_arguments_filled_where_it_has_some():
+def test_a_workflow_elsewhere_gets_its_arguments_filled_where_it_has_some() -> None:
     arguments = {"count": "{{found.total}}", "title": "{{found.total}} left", "fixed": [True]}
     far = {"id": "remote", "title": "Far", "call": {"provider": "ci", "workflow": "Build", "arguments": arguments}}
     story = Calling(document(call(saveAs="found"), far), {"branch": "main"}).begin().finish("", {"total": 3})
@@ -146,7 +147,7 @@ def test_a_workflow_elsewhere_gets_its_arguments_filled_where_it_has_some():
     assert story.run.call_arguments == {"count": 3, "title": "3 left", "fixed": [True]}
 
 
-def test_a_workflow_elsewhere_is_not_started_with_a_variable_that_nobody_set():
+def test_a_workflow_elsewhere_is_not_started_with_a_variable_that_nobody_set() -> None:
     far = {"provider": "ci", "workflow": "Build", "arguments": {"branch": "{{branch}}"}}
 
     story = Calling(document(step("one"), {"id": "remote", "title": "Far", "call": far})).submit("one")
@@ -154,7 +155,7 @@ def test_a_workflow_elsewhere_is_not_started_with_a_variable_that_nobody_set():
     assert story.run.end.reason == "Step 'remote' cannot be called: branch is not set."
 
 
-def test_progress_is_kept_and_what_is_no_number_is_left_out():
+def test_progress_is_kept_and_what_is_no_number_is_left_out() -> None:
     story = Calling(document(call())).begin()
 
     story.report(1, 4, "one of four")
@@ -165,7 +166,7 @@ def test_progress_is_kept_and_what_is_no_number_is_left_out():
     assert (progress.done, progress.total, progress.message) == (0.0, None, "half a ?")
 
 
-def test_a_failed_call_is_due_again_as_often_as_it_may_and_keeps_its_key():
+def test_a_failed_call_is_due_again_as_often_as_it_may_and_keeps_its_key() -> None:
     story = Calling(document(call(retries=1))).begin()
 
     assert (story.fail("no route").last, story.place) == (["call-failed", "call-due"], DUE)
@@ -180,14 +181,14 @@ def test_a_failed_call_is_due_again_as_often_as_it_may_and_keeps_its_key():
     assert not story.run.needs_stop, "what failed by itself is not running"
 
 
-def test_a_failure_for_good_is_not_tried_again_also_before_the_call_was_begun():
+def test_a_failure_for_good_is_not_tried_again_also_before_the_call_was_begun() -> None:
     assert Calling(document(call(retries=5))).begin().fail(is_final=True).run.state is State.FAILED
     story = Calling(document(call(retries=5)))
     assert story.fail("no server 'tracker' is configured", timed_out=True).last == ["failed"]
     assert story.run.end.timed_out
 
 
-def test_a_refused_result_counts_as_an_attempt():
+def test_a_refused_result_counts_as_an_attempt() -> None:
     story = Calling(document(call(retries=1, saveAs="issue", fields={"validationCriteria": LONG})))
 
     assert story.begin().finish("no", 1).last == ["output-refused", "call-due"]
@@ -197,7 +198,7 @@ def test_a_refused_result_counts_as_an_attempt():
     assert not story.run.needs_stop
 
 
-def test_a_person_may_take_the_last_result_as_it_is():
+def test_a_person_may_take_the_last_result_as_it_is() -> None:
     fields = {"validationCriteria": LONG, "whenExhausted": "ask"}
     story = Calling(document(call(saveAs="issue", fields=fields), step("next"))).begin().finish("no", 1)
 
@@ -206,7 +207,7 @@ def test_a_person_may_take_the_last_result_as_it_is():
     assert story.run.context == {"issue": 1}
 
 
-def test_a_result_that_does_not_fit_the_contract_is_refused_and_kept():
+def test_a_result_that_does_not_fit_the_contract_is_refused_and_kept() -> None:
     schema = {"type": "object", "properties": {"issue": {"type": "integer"}}}
     story = Calling(document(call(saveAs="issue", retries=3), contextSchema=schema)).begin().finish("x", "x")
     assert story.run.state is State.FAILED
@@ -214,7 +215,7 @@ def test_a_result_that_does_not_fit_the_contract_is_refused_and_kept():
     assert story.last == ["output-refused", "failed"]
 
 
-def test_a_result_that_is_too_long_for_the_context_is_kept_and_its_variable_refers_to_it():
+def test_a_result_that_is_too_long_for_the_context_is_kept_and_its_variable_refers_to_it() -> None:
     story = Calling(document(call(saveAs="issue"))).begin().finish("short", {"items": "x" * 300_000})
 
     assert story.run.state is State.COMPLETED
@@ -225,7 +226,7 @@ def test_a_result_that_is_too_long_for_the_context_is_kept_and_its_variable_refe
     assert (result.is_json, result.value) == (True, {"items": "x" * 300_000})
 
 
-def test_a_result_that_is_too_long_to_be_kept_is_kept_cut_and_completes(monkeypatch):
+def test_a_result_that_is_too_long_to_be_kept_is_kept_cut_and_completes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_calls, "MAX_KEPT", 1_000)
     story = Calling(document(call())).begin().finish("x" * 5_000)
 
@@ -235,27 +236,27 @@ def test_a_result_that_is_too_long_to_be_kept_is_kept_cut_and_completes(monkeypa
     assert part_of(result)["kept"] == 1_000
 
 
-def test_a_value_that_is_no_json_is_kept_as_the_text_of_the_result():
+def test_a_value_that_is_no_json_is_kept_as_the_text_of_the_result() -> None:
     story = Calling(document(call(saveAs="issue"))).begin().finish("x", {1, 2, object()})
 
     assert (story.run.state, story.run.context["issue"]) == (State.COMPLETED, "x")
 
 
-def test_criteria_that_cannot_be_judged_by_fail_the_run():
+def test_criteria_that_cannot_be_judged_by_fail_the_run() -> None:
     story = Calling(document(call(retries=3, fields={"validationCriteria": [{"type": "nonsense"}]}))).begin()
 
     assert story.finish().run.state is State.FAILED
     assert "cannot be judged" in story.run.end.reason
 
 
-def test_a_step_must_produce_what_it_promises():
+def test_a_step_must_produce_what_it_promises() -> None:
     story = Calling(document(call(fields={"produces": ["issue"]}))).begin().finish()
     assert story.last == ["output-refused", "failed"]
     story = Calling(document(call(saveAs="issue", fields={"produces": ["issue"]}))).begin().finish("x", 1)
     assert story.run.state is State.COMPLETED
 
 
-def test_a_person_is_asked_before_the_call_is_made():
+def test_a_person_is_asked_before_the_call_is_made() -> None:
     story = Calling(document(step("one"), call(fields={"requireConfirmation": True}), step("two")))
     story.submit("one")
 
@@ -265,7 +266,7 @@ def test_a_person_is_asked_before_the_call_is_made():
     assert story.begin().finish().run.current == "two"
 
 
-def test_a_person_who_does_not_agree_to_a_call_ends_the_run_and_what_was_submitted_before_stays():
+def test_a_person_who_does_not_agree_to_a_call_ends_the_run_and_what_was_submitted_before_stays() -> None:
     story = Calling(document(step("one"), call(fields={"requireConfirmation": True})))
     story.submit("one").deny(note="too dear")
 
@@ -275,7 +276,7 @@ def test_a_person_who_does_not_agree_to_a_call_ends_the_run_and_what_was_submitt
     assert len(story.run.submissions) == 1
 
 
-def test_calls_in_a_loop_have_keys_of_their_own():
+def test_calls_in_a_loop_have_keys_of_their_own() -> None:
     each = loop(
         "each", [call("call-it", arguments={"x": "{{currentItem}}"}, saveAs="last")], type="forEach", items="xs"
     )
@@ -290,7 +291,7 @@ def test_calls_in_a_loop_have_keys_of_their_own():
     assert seen == [("call-it@1", "a", {"x": "a"}), "r1:call-it@1", ("call-it@2", "b", {"x": "b"}), "r1:call-it@2"]
 
 
-def test_what_was_running_when_the_run_ended_is_to_be_stopped_and_told():
+def test_what_was_running_when_the_run_ended_is_to_be_stopped_and_told() -> None:
     story = Calling(document(call())).begin().cancel("enough")
 
     assert story.run.needs_stop
@@ -302,7 +303,7 @@ def test_what_was_running_when_the_run_ended_is_to_be_stopped_and_told():
     assert not Calling(document(call())).cancel().run.needs_stop, "nothing had begun"
 
 
-def test_the_time_of_a_run_counts_while_a_call_is_due_and_while_it_is_made():
+def test_the_time_of_a_run_counts_while_a_call_is_due_and_while_it_is_made() -> None:
     story = Calling(document(call(), deadlineSeconds=2))
     story.now = 4_000
     assert story.expire().run.end.reason.endswith("had still to wait for its turn.")
@@ -319,7 +320,7 @@ def test_the_time_of_a_run_counts_while_a_call_is_due_and_while_it_is_made():
     assert story.run.needs_stop
 
 
-def test_the_time_that_the_caller_gives_wins_over_the_authors():
+def test_the_time_that_the_caller_gives_wins_over_the_authors() -> None:
     draft = advance.begin("r1", build(document(call(), deadlineSeconds=60)), {}, {}, Story(document()).at, timeout=0.5)
 
     assert draft.run.deadline == 1_500
@@ -339,7 +340,7 @@ def test_the_time_that_the_caller_gives_wins_over_the_authors():
         lambda story: story.begin().cancel().finish(),
     ],
 )
-def test_what_a_call_does_not_allow_is_refused(wrong):
+def test_what_a_call_does_not_allow_is_refused(wrong) -> None:
     with pytest.raises(RunStateError):
         wrong(Calling(document(call())))
 
@@ -349,7 +350,7 @@ def test_what_a_call_does_not_allow_is_refused(wrong):
 SAID = RemoteError(code="QUOTA", message="no quota left", detail={"limit": 3}, output={"log": "step 2"})
 
 
-def test_what_another_system_said_of_a_failure_is_kept_and_in_why():
+def test_what_another_system_said_of_a_failure_is_kept_and_in_why() -> None:
     story = Calling(document(call())).begin().fail("no quota left", error=SAID)
 
     assert story.run.calling.error == SAID
@@ -357,7 +358,7 @@ def test_what_another_system_said_of_a_failure_is_kept_and_in_why():
     assert (reason.failure, reason.error) == ("no quota left", SAID)
 
 
-def test_of_a_long_detail_the_beginning_is_kept_as_text():
+def test_of_a_long_detail_the_beginning_is_kept_as_text() -> None:
     long = RemoteError(message="m", detail=["x" * 100_000])
     error = Calling(document(call())).begin().fail("no", error=long).run.calling.error
 
@@ -365,7 +366,7 @@ def test_of_a_long_detail_the_beginning_is_kept_as_text():
     assert len(error.detail) < 20_000
 
 
-def test_a_call_whose_end_cannot_be_known_ends_the_run_as_unknown_and_needs_no_stop():
+def test_a_call_whose_end_cannot_be_known_ends_the_run_as_unknown_and_needs_no_stop() -> None:
     story = Calling(document(call())).begin().acknowledge("far-1")
     story._take(server_calls.lose_call(story.run, "nobody can be asked", story.at), story.records)
 
@@ -375,7 +376,7 @@ def test_a_call_whose_end_cannot_be_known_ends_the_run_as_unknown_and_needs_no_s
     assert remedy_of(story.run) == LOOK_THERE
 
 
-def test_a_stop_that_is_not_known_yet_can_be_told_again_until_it_is():
+def test_a_stop_that_is_not_known_yet_can_be_told_again_until_it_is() -> None:
     story = Calling(document(call())).begin()
     story._take(advance.cancel(story.run, story.at), story.records)
     story._take(server_calls.stop_call(story.run, False, "HTTP status 503", story.at, is_pending=True), story.records)
@@ -387,7 +388,7 @@ def test_a_stop_that_is_not_known_yet_can_be_told_again_until_it_is():
     assert remedy_of(story.run) == START_AGAIN
 
 
-def test_a_long_result_that_a_person_takes_as_it_is_can_be_read():
+def test_a_long_result_that_a_person_takes_as_it_is_can_be_read() -> None:
     fields = {"validationCriteria": LONG, "whenExhausted": "ask"}
     story = Calling(document(call(saveAs="issue", fields=fields))).begin().finish("no", ["x" * 300_000]).confirm()
 
@@ -395,7 +396,7 @@ def test_a_long_result_that_a_person_takes_as_it_is_can_be_read():
     assert result_of(story.run).text == "no"
 
 
-def test_a_run_fails_when_it_takes_too_long_to_find_the_step_after_a_call():
+def test_a_run_fails_when_it_takes_too_long_to_find_the_step_after_a_call() -> None:
     slow = step("two", runCondition={"var": "found", "matches": "(a+)+$"})
     story = Calling(document(call(saveAs="found"), slow, step("three"))).begin()
 

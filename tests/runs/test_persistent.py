@@ -2,6 +2,7 @@
 
 import math
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,7 +14,7 @@ CHANGES = st.lists(st.one_of(st.tuples(st.just("set"), KEYS), st.tuples(st.just(
 
 
 @given(CHANGES)
-def test_it_holds_what_a_dictionary_would_and_no_older_copy_changes(changes):
+def test_it_holds_what_a_dictionary_would_and_no_older_copy_changes(changes: list[tuple[str, int]]) -> None:
     map_: PersistentMap[int, int] = PersistentMap()
     model: dict[int, int] = {}
     older = []
@@ -31,18 +32,18 @@ def test_it_holds_what_a_dictionary_would_and_no_older_copy_changes(changes):
         assert [key in copy for key in range(13)] == [key in dict(items) for key in range(13)]
 
 
-def test_a_key_that_is_not_there_changes_nothing():
+def test_a_key_that_is_not_there_changes_nothing() -> None:
     map_ = PersistentMap[str, int]().set("a", 1)
 
     assert map_.without("b") is map_
     assert map_ == {"a": 1}
 
 
-def test_an_entry_is_copied_a_logarithmic_number_of_times(monkeypatch):
+def test_an_entry_is_copied_a_logarithmic_number_of_times(monkeypatch: pytest.MonkeyPatch) -> None:
     copied = 0
     merged = persistent_map._merged
 
-    def counted(older, newer, *, is_oldest):
+    def counted(older, newer, *, is_oldest) -> dict[persistent_map.K, persistent_map.V]:
         nonlocal copied
         copied += len(older) + len(newer)
         return merged(older, newer, is_oldest=is_oldest)

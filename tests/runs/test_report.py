@@ -21,19 +21,19 @@ START = 1_700_000_000_000
 class Told:
     """A run that is driven by hand, and its records."""
 
-    def __init__(self, *steps, given=None, context=None, **fields):
+    def __init__(self, *steps, given=None, context=None, **fields) -> None:
         self.time = START
         self._take(
             advance.begin("r-1", build(document(*steps, **fields)), given or {}, context or {}, self._at("agent"))
         )
 
-    def _at(self, by):
+    def _at(self, by) -> Moment:
         return Moment(time=self.time, by=by)
 
-    def _take(self, draft):
+    def _take(self, draft) -> None:
         self.run, self.records = draft.run, [*getattr(self, "records", []), *draft.records]
 
-    def do(self, what, *arguments, after=0, by="agent", **options):
+    def do(self, what, *arguments, after: int = 0, by: str = "agent", **options):
         self.time += after
         if what == "submit" and len(arguments) == 2:
             arguments = (*arguments, {})
@@ -42,11 +42,11 @@ class Told:
         self._take(getattr(advance, what)(self.run, *arguments, self._at(by), **options))
         return self
 
-    def report(self):
+    def report(self) -> str:
         return report("r-1", self.records)
 
 
-def test_titles_are_filled_as_they_were_when_the_step_was_handed_out():
+def test_titles_are_filled_as_they_were_when_the_step_was_handed_out() -> None:
     each = loop("each", [step("check", title="Check {{file}}")], type="forEach", items="files", itemVar="file")
     driven = Told(each, step("name", title="Name {{size}} *now*"), context={"files": ["a.py", "`b`|.py"], "size": 1})
     driven.do("submit", "check@1", "ok").do("submit", "check@2", "ok").do("submit", "name", "ok", {"size": 2})
@@ -58,7 +58,7 @@ def test_titles_are_filled_as_they_were_when_the_step_was_handed_out():
     assert [line[4:] for line in written.splitlines() if line.startswith("### ")] == titles
 
 
-def test_the_report_tells_the_whole_story():
+def test_the_report_tells_the_whole_story() -> None:
     told = Told(
         step("one", validationCriteria=[{"type": "contains", "value": "done", "message": "Say done."}]),
         step("two", requireConfirmation=True),
@@ -150,7 +150,7 @@ Skipped Title extra (`extra`), because this is not true: `size is greater than 3
     )
 
 
-def test_a_skip_says_what_the_variables_were_when_it_was_decided():
+def test_a_skip_says_what_the_variables_were_when_it_was_decided() -> None:
     condition = {"or": [{"var": "currentItem.kind", "equals": "code"}, {"var": "mood"}, {"var": "mood", "equals": "x"}]}
     told = Told(
         loop("each", [step("leaf", runCondition=condition), step("end")], type="forEach", items="files"),
@@ -161,7 +161,7 @@ def test_a_skip_says_what_the_variables_were_when_it_was_decided():
     assert f'(`currentItem.kind` is `"{"a" * 99}…`, `mood` is `null`)' in told.report()
 
 
-def test_loops_are_told_with_their_iterations_and_why_they_were_left():
+def test_loops_are_told_with_their_iterations_and_why_they_were_left() -> None:
     told = Told(
         loop("each", [step("leaf")], type="forEach", items="files"), step("last"), context={"files": ["a", "b"]}
     )
@@ -186,11 +186,11 @@ def test_loops_are_told_with_their_iterations_and_why_they_were_left():
         (lambda told: told, "**waiting** for the output of step `one`"),
     ],
 )
-def test_the_head_says_where_the_run_stands(ending, words):
+def test_the_head_says_where_the_run_stands(ending, words: str) -> None:
     assert words in ending(Told(step("one", maxAttempts=1))).report()
 
 
-def test_a_person_who_does_not_agree_is_told_with_the_word():
+def test_a_person_who_does_not_agree_is_told_with_the_word() -> None:
     told = Told(step("one", requireConfirmation=True)).do("submit", "one", "x")
     assert "**waiting** for a person to confirm step `one`" in told.report()
     told.do("deny", how="relayed", note="more tests")
@@ -198,7 +198,7 @@ def test_a_person_who_does_not_agree_is_told_with_the_word():
     assert "Not confirmed +0 s by agent, by the word of the agent: more tests" in told.report()
 
 
-def test_an_output_that_a_person_took_after_too_many_attempts_is_told_as_such():
+def test_an_output_that_a_person_took_after_too_many_attempts_is_told_as_such() -> None:
     told = Told(step("one", maxAttempts=1, whenExhausted="ask")).do("submit", "one", " ").do("confirm", how="console")
 
     assert "| Title one (`one`) | done | 1 |" in told.report()
@@ -206,7 +206,7 @@ def test_an_output_that_a_person_took_after_too_many_attempts_is_told_as_such():
     assert "Output taken as it is +0 s by agent:" in told.report()
 
 
-def test_long_outputs_are_cut_and_say_where_the_rest_is(monkeypatch):
+def test_long_outputs_are_cut_and_say_where_the_rest_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reporting, "MAX_OUTPUT", 10)
     monkeypatch.setattr(reporting, "MAX_LENGTH", 15)
     told = Told(step("one"), step("two"), step("three"))
@@ -220,7 +220,7 @@ def test_long_outputs_are_cut_and_say_where_the_rest_is(monkeypatch):
     assert "agent:\n\n… 30 more characters" in text
 
 
-def test_of_many_issues_the_first_are_shown_while_there_is_room(monkeypatch):
+def test_of_many_issues_the_first_are_shown_while_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reporting, "MAX_ISSUES", 2)
     monkeypatch.setattr(reporting, "MAX_LENGTH", 50)
     rules = [{"type": "contains", "value": word, "message": f"Say {word}"} for word in ("red", "green", "blue")]
@@ -233,7 +233,7 @@ def test_of_many_issues_the_first_are_shown_while_there_is_room(monkeypatch):
     assert "Output refused +0 s by agent:\n\n- … 3 more; `workflowlookup export r-1` has them all." in text
 
 
-def test_of_a_very_long_run_the_beginning_and_the_end_are_told(monkeypatch):
+def test_of_a_very_long_run_the_beginning_and_the_end_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reporting, "MAX_EVENTS", 10)
     monkeypatch.setattr(reporting, "FIRST_EVENTS", 4)
     monkeypatch.setattr(reporting, "MAX_ROWS", 5)
@@ -250,7 +250,7 @@ def test_of_a_very_long_run_the_beginning_and_the_end_are_told(monkeypatch):
     assert "| … 15 more | | | |" in text
 
 
-def test_records_that_are_no_run_are_refused():
+def test_records_that_are_no_run_are_refused() -> None:
     with pytest.raises(RunStateError):
         report("r-1", [])
 
@@ -269,11 +269,11 @@ def test_records_that_are_no_run_are_refused():
         (90_061_000, "1 d 1 h"),
     ],
 )
-def test_durations_are_told_in_the_two_largest_units(milliseconds, words):
+def test_durations_are_told_in_the_two_largest_units(milliseconds: int, words: str) -> None:
     assert duration(milliseconds) == words
 
 
-def test_a_time_that_no_calendar_has_is_told_as_a_number():
+def test_a_time_that_no_calendar_has_is_told_as_a_number() -> None:
     assert clock(0) == "1970-01-01 00:00:00 UTC"
     assert clock(10**20) == "100000000000000000000 ms"
 
@@ -314,7 +314,7 @@ def flat(tokens):
 
 @settings(deadline=None)
 @given(texts)
-def test_a_code_block_holds_whatever_it_is_given(text):
+def test_a_code_block_holds_whatever_it_is_given(text: str) -> None:
     (block,) = MARKDOWN.parse(fenced(text))
 
     assert (block.type, block.info) == ("fence", "text")
@@ -325,7 +325,7 @@ def test_a_code_block_holds_whatever_it_is_given(text):
 
 @settings(deadline=None)
 @given(texts)
-def test_text_on_a_line_is_only_text(text):
+def test_text_on_a_line_is_only_text(text: str) -> None:
     for written, beginning in ((item(text), "bullet_list_open"), (f"# x {inline(text)}", "heading_open")):
         tokens = MARKDOWN.parse(written)
         assert tokens[0].type == beginning
@@ -335,7 +335,7 @@ def test_text_on_a_line_is_only_text(text):
 
 @settings(deadline=None)
 @given(texts)
-def test_a_code_span_is_one_span(text):
+def test_a_code_span_is_one_span(text: str) -> None:
     tokens = MARKDOWN.parseInline(f"a {code(text)} b")[0].children
 
     assert [token.type for token in tokens if token.content] == ["text", "code_inline", "text"]
@@ -343,7 +343,7 @@ def test_a_code_span_is_one_span(text):
 
 @settings(deadline=None)
 @given(texts, texts, texts)
-def test_what_strangers_write_changes_nothing_of_the_shape_of_a_report(output, note, name):
+def test_what_strangers_write_changes_nothing_of_the_shape_of_a_report(output: str, note: str, name: str) -> None:
     def shape(output, note, name):
         told = Told(
             step("one", requireConfirmation=True, title=name),
@@ -365,7 +365,7 @@ def test_what_strangers_write_changes_nothing_of_the_shape_of_a_report(output, n
     assert shape(output, note or "plain", name or "plain") == shape("plain", "plain", "plain")
 
 
-def test_records_can_be_sent_over_the_wire_and_reported_all_the_same():
+def test_records_can_be_sent_over_the_wire_and_reported_all_the_same() -> None:
     told = Told(step("one")).do("submit", "one", "x")
     again = msgspec.json.decode(msgspec.json.encode(told.records), type=list[reporting.Record])
 

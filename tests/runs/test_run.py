@@ -4,14 +4,16 @@ import msgspec
 import pytest
 
 from support.make import document, step
+from support.types import JsonObject
 from workflowlookup.errors import RunStateError
 from workflowlookup.language.building import build
 from workflowlookup.runs import advance
-from workflowlookup.runs.draft import Moment
+from workflowlookup.runs.draft import Draft, Moment
 from workflowlookup.runs.events import Completed, Event, Record, StepOffered
 from workflowlookup.runs.run import (
     OVER,
     TRANSITIONS,
+    Run,
     State,
     Waiting,
     apply,
@@ -25,11 +27,11 @@ from workflowlookup.runs.run import (
 EVENTS = Event.__args__
 
 
-def begun(*steps):
+def begun(*steps) -> Draft:
     return advance.begin("r1", build(document(*steps)), {}, {}, Moment(time=5, by="tests"))
 
 
-def test_the_table_knows_every_place_and_every_event():
+def test_the_table_knows_every_place_and_every_event() -> None:
     places = {(state, None) for state in State if state is not State.WAITING}
     places |= {(State.WAITING, Waiting.OUTPUT), (State.WAITING, Waiting.CONTEXT), (State.WAITING, Waiting.CONFIRMATION)}
     places |= {(State.QUEUED, Waiting.CALL), (State.RUNNING, Waiting.CALL)}
@@ -39,13 +41,13 @@ def test_the_table_knows_every_place_and_every_event():
     assert {place for allowed in TRANSITIONS.values() for place in allowed.values()} <= places
 
 
-def test_what_is_over_stays_over():
+def test_what_is_over_stays_over() -> None:
     assert all(place == (state, None) for state in OVER for place in TRANSITIONS[state, None].values())
 
 
 @pytest.mark.parametrize("kind", EVENTS, ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize("place", TRANSITIONS, ids=lambda place: "-".join(filter(None, place)))
-def test_an_event_is_applied_exactly_where_the_table_has_it(place, kind):
+def test_an_event_is_applied_exactly_where_the_table_has_it(place, kind) -> None:
     if place == (State.QUEUED, None):
         return
     run = msgspec.structs.replace(begun(step("one")).run, state=place[0], waiting_for=place[1])
@@ -68,7 +70,7 @@ def required(kind):
     return [field.name for field in msgspec.structs.fields(kind) if field.required]
 
 
-def test_records_are_folded_in_their_order_without_gaps():
+def test_records_are_folded_in_their_order_without_gaps() -> None:
     first, second = begun(step("one")).records
 
     with pytest.raises(RunStateError):
@@ -79,7 +81,7 @@ def test_records_are_folded_in_their_order_without_gaps():
         fold("r1", [])
 
 
-def test_until_gives_the_run_at_the_first_rest_from_there():
+def test_until_gives_the_run_at_the_first_rest_from_there() -> None:
     at = Moment(time=6)
     draft = begun(step("one"), step("two"))
     after = advance.submit(draft.run, "one", "done", {}, at)
@@ -91,7 +93,7 @@ def test_until_gives_the_run_at_the_first_rest_from_there():
 
 
 @pytest.mark.parametrize("shape", ["loops", "refusals", "denials", "steps"])
-def test_nothing_that_an_event_copies_grows_with_the_run(shape):
+def test_nothing_that_an_event_copies_grows_with_the_run(shape: str) -> None:
     """Only persistent maps may: with a plain collection that grows, the fold of a long run is quadratic."""
     short, long = grown(shape, 200), grown(shape, 2_000)
 
@@ -105,7 +107,7 @@ def test_nothing_that_an_event_copies_grows_with_the_run(shape):
     assert len(long.submissions) + len(long.answers) > 300
 
 
-def grown(shape, events):
+def grown(shape, events) -> Run:
     """A run with about so many events, all of which one agent and one person brought about."""
     asks = {"requireConfirmation": True} if shape == "denials" else {}
     rule = {"type": "contains", "value": "yes", "message": "say yes"}
@@ -127,12 +129,12 @@ def grown(shape, events):
     return run
 
 
-def make_loop(name, *body):
+def make_loop(name, *body) -> JsonObject:
     loop = {"type": "for", "count": 1000, "maxIterations": 1000}
     return {"id": name, "type": "loop", "title": name, "loop": loop, "body": list(body)}
 
 
-def test_a_run_shares_its_workflow_with_others_of_the_same_document():
+def test_a_run_shares_its_workflow_with_others_of_the_same_document() -> None:
     workflow = build(document())
     text, digest = encode_document(workflow)
 
@@ -141,7 +143,7 @@ def test_a_run_shares_its_workflow_with_others_of_the_same_document():
     assert workflow_of(bytes(text)).document == workflow.document
 
 
-def test_a_submission_has_the_same_key_however_its_variables_are_ordered():
+def test_a_submission_has_the_same_key_however_its_variables_are_ordered() -> None:
     assert submission_key("one", "done", {"a": 1, "b": {"c": 2, "d": 3}}) == submission_key(
         "one", "done", {"b": {"d": 3, "c": 2}, "a": 1}
     )
@@ -154,7 +156,7 @@ def test_a_submission_has_the_same_key_however_its_variables_are_ordered():
     assert len(keys) == 4
 
 
-def test_what_a_batch_adds_does_not_change_the_run_before_it():
+def test_what_a_batch_adds_does_not_change_the_run_before_it() -> None:
     run = begun(step("one"), step("two")).run
 
     advance.submit(run, "one", "done", {"a": 1}, Moment(time=6))
@@ -162,12 +164,12 @@ def test_what_a_batch_adds_does_not_change_the_run_before_it():
     assert (run.current, run.results, run.context, run.submissions) == ("one", {}, {}, {})
 
 
-def test_defaults_are_left_out_of_what_is_written():
+def test_defaults_are_left_out_of_what_is_written() -> None:
     assert msgspec.json.encode(StepOffered(step_id="one")) == b'{"event":"step-offered","stepId":"one"}'
     assert msgspec.json.encode(Completed()) == b'{"event":"completed"}'
 
 
-def test_a_run_weighs_its_workflow_its_variables_and_its_outputs():
+def test_a_run_weighs_its_workflow_its_variables_and_its_outputs() -> None:
     draft = begun(step("one"), step("two"))
     after = advance.submit(draft.run, "one", "x" * 50_000, {"text": "y" * 20_000}, Moment(time=6))
 

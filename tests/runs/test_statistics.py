@@ -25,11 +25,11 @@ def figures(content, *calls):
     return tally.statistics().steps[0]
 
 
-def told(**counted):
+def told(**counted) -> StepStatistics:
     return StepStatistics(id="only-step", title="Title only-step", reached=1, **counted)
 
 
-def test_an_output_that_a_person_did_not_agree_to_is_a_try_and_not_done():
+def test_an_output_that_a_person_did_not_agree_to_is_a_try_and_not_done() -> None:
     held = document(step("only-step", requireConfirmation=True))
 
     once = figures(held, ("submit", "bad"), ("deny",))
@@ -39,7 +39,7 @@ def test_an_output_that_a_person_did_not_agree_to_is_a_try_and_not_done():
     assert twice == told(denied=1, done=1, tries=2.0, median_time=2_000, slow_time=2_000)
 
 
-def test_an_output_that_is_taken_as_it_is_counts_once():
+def test_an_output_that_is_taken_as_it_is_counts_once() -> None:
     limited = document(step("only-step", validationCriteria=RULES, maxAttempts=2, whenExhausted="ask"))
 
     taken = figures(limited, ("submit", "no"), ("submit", "nor this"), ("confirm",))
@@ -50,7 +50,7 @@ def test_an_output_that_is_taken_as_it_is_counts_once():
     assert denied == told(refused=2, denied=1, stopped=1, issues=issues)
 
 
-def test_the_slow_time_of_two_is_the_longer_one():
+def test_the_slow_time_of_two_is_the_longer_one() -> None:
     tally = Tally()
     for number, seconds in enumerate([8, 4]):
         draft = advance.begin(f"run-{number}", build(document(step("only-step"))), {}, {}, Moment(time=0))

@@ -11,6 +11,7 @@ import socket
 import statistics
 import threading
 import time
+from pathlib import Path
 
 import httpx2
 import pytest
@@ -35,7 +36,7 @@ GET = {
 
 
 @pytest.fixture
-def server(tmp_path):
+def server(tmp_path: Path):
     write(tmp_path / "library", document(step(), identifier="docs"))
     tokens = Tokens(SqliteJournal(str(tmp_path / "runs.sqlite")))
     secrets = {name: tokens.create(name, ["read"], ["*"], seconds=600)[0] for name in ("greedy", "ada", "bob")}
@@ -48,12 +49,12 @@ def server(tmp_path):
 class Reader(threading.Thread):
     """A caller within its limits that reads a workflow again and again."""
 
-    def __init__(self, server, secret, seconds):
+    def __init__(self, server, secret, seconds) -> None:
         super().__init__()
         self._server, self._secret, self._seconds = server, secret, seconds
         self.latencies, self.refusals = [], []
 
-    def run(self):
+    def run(self) -> None:
         headers = HEADERS | {"authorization": f"Bearer {self._secret}"}
         with httpx2.Client(headers=headers, timeout=30) as http:
             session = http.post(self._server.url, json=opening()).headers["mcp-session-id"]
@@ -72,12 +73,12 @@ class Reader(threading.Thread):
 class Greedy(threading.Thread):
     """Opens sessions and listeners and sends requests as fast as it can."""
 
-    def __init__(self, server, secret):
+    def __init__(self, server, secret) -> None:
         super().__init__()
         self._server, self._secret = server, secret
         self.statuses = []
 
-    def run(self):
+    def run(self) -> None:
         headers = HEADERS | {"authorization": f"Bearer {self._secret}"}
         end = time.monotonic() + SECONDS
         with httpx2.Client(headers=headers, timeout=30) as http, contextlib.ExitStack() as listeners:
@@ -91,7 +92,7 @@ class Greedy(threading.Thread):
                     self.statuses.append(http.get(self._server.base + page).status_code)
 
 
-def warm_up(server, secrets):
+def warm_up(server, secrets) -> None:
     """Have everything done once that is measured later."""
     with httpx2.Client(headers={"authorization": f"Bearer {secrets['greedy']}"}, timeout=30) as http:
         for page in PAGES:
@@ -99,7 +100,7 @@ def warm_up(server, secrets):
     read(server, secrets, WARM_UP_SECONDS)
 
 
-def read(server, secrets, seconds=SECONDS):
+def read(server, secrets, seconds: float = SECONDS):
     readers = [Reader(server, secrets[name], seconds) for name in ("ada", "bob")]
     for reader in readers:
         reader.start()
@@ -116,12 +117,12 @@ def report(name, readers):
     return p99
 
 
-def assert_served(readers):
+def assert_served(readers) -> None:
     assert all(reader.latencies for reader in readers)
     assert [reader.refusals for reader in readers] == [[], []]
 
 
-def test_others_are_served_while_one_token_takes_all_it_can(server, capsys):
+def test_others_are_served_while_one_token_takes_all_it_can(server, capsys: pytest.CaptureFixture[str]) -> None:
     server, secrets = server
     warm_up(server, secrets)
     quiet = read(server, secrets)
@@ -143,7 +144,7 @@ def test_others_are_served_while_one_token_takes_all_it_can(server, capsys):
     assert_served(attacked)
 
 
-def test_others_are_served_while_one_address_has_idle_connections(server, capsys):
+def test_others_are_served_while_one_address_has_idle_connections(server, capsys: pytest.CaptureFixture[str]) -> None:
     server, secrets = server
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < IDLE_CONNECTIONS + 256:

@@ -8,6 +8,7 @@ import asyncio
 import collections
 import statistics
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
@@ -36,7 +37,7 @@ MOST_GROWTH = 24 << 20
 class House:
     """The replicas, and what happens to them. The first one is spared: its memory is looked at."""
 
-    def __init__(self, home, postgres):
+    def __init__(self, home, postgres) -> None:
         self.postgres = postgres
         self.place = postgres.create_database()
         self.proxy = Proxy()
@@ -49,15 +50,15 @@ class House:
         settings_file(home).write_text(McpUpstream(home / "up").toml())
         self.servers = [self._start() for _ in range(3)]
 
-    def _start(self):
+    def _start(self) -> WebServer:
         flags = ("--requests-per-minute", "0", "--timeout-seconds", "600")
         environment = {"WORKFLOWLOOKUP_JOURNAL": self.place}
         return WebServer(self._home, *flags, directory=self._home / "library", environment=environment)
 
-    def publish(self):
+    def publish(self) -> None:
         self.proxy.backends = [int(server.base.rpartition(":")[2]) for server in self.servers]
 
-    async def trouble(self, until):
+    async def trouble(self, until) -> None:
         """Kill and restart in turn, until it is time to let them be."""
         turn = 0
         while time.monotonic() < until:
@@ -77,7 +78,7 @@ class House:
                 self.publish()
                 self.kills += 1
 
-    async def weigh(self):
+    async def weigh(self) -> None:
         while True:
             self.memory.append(size_of(self.servers[0].process.pid))
             await asyncio.sleep(1)
@@ -90,17 +91,17 @@ class House:
         with psycopg.connect(self.place) as connection:
             return dict(connection.execute(statement).fetchall())
 
-    def stop(self):
+    def stop(self) -> None:
         for server in self.servers:
             server.stop()
 
 
-def size_of(process):
+def size_of(process) -> int:
     return int(Path(f"/proc/{process}/statm").read_text("ascii").split()[1]) * 4096
 
 
 @pytest.fixture
-def house(tmp_path):
+def house(tmp_path: Path) -> Iterator[House]:
     postgres = Postgres()
     house = House(tmp_path, postgres)
     yield house
@@ -108,7 +109,9 @@ def house(tmp_path):
     postgres.remove()
 
 
-def test_nothing_acknowledged_is_lost_and_nothing_is_done_twice(house, capsys):
+def test_nothing_acknowledged_is_lost_and_nothing_is_done_twice(
+    house: House, capsys: pytest.CaptureFixture[str]
+) -> None:
     ledger = Ledger()
     begun = time.monotonic()
     asyncio.run(ride(house, ledger))
@@ -129,7 +132,7 @@ def test_nothing_acknowledged_is_lost_and_nothing_is_done_twice(house, capsys):
     assert "Traceback" not in house.servers[0].log()
 
 
-async def ride(house, ledger):
+async def ride(house, ledger) -> None:
     await house.proxy.start()
     house.publish()
     until = time.monotonic() + SECONDS
@@ -145,7 +148,7 @@ async def ride(house, ledger):
     await house.proxy.stop()
 
 
-def tell(house, ledger, took, found):
+def tell(house, ledger, took, found) -> None:
     seconds = sorted(ledger.seconds)
     p99 = seconds[int(len(seconds) * 0.99)] if seconds else 0
     mebibytes = [size / (1 << 20) for size in house.memory]

@@ -8,6 +8,7 @@ import contextlib
 import os
 import signal
 import sys
+from collections.abc import Iterator
 
 import msgspec
 
@@ -17,7 +18,7 @@ from workflowlookup.store import journal_url
 touches_left = int(sys.argv.pop(1))
 
 
-def touch():
+def touch() -> None:
     global touches_left  # noqa: PLW0603 - a process dies once
     touches_left -= 1
     if not touches_left:
@@ -27,7 +28,7 @@ def touch():
 class Doomed:
     """A transaction that is touched."""
 
-    def __init__(self, transaction):
+    def __init__(self, transaction) -> None:
         self._transaction = transaction
 
     def execute(self, *arguments):
@@ -35,7 +36,7 @@ class Doomed:
         touch()
         return done
 
-    def executemany(self, statement, rows):
+    def executemany(self, statement, rows) -> None:
         for row in rows:
             self._transaction.executemany(statement, [row])
             touch()
@@ -46,13 +47,13 @@ def doomed(open_journal):
         journal = open_journal(*arguments)
         append, whole = journal.append, journal.writing
 
-        def doomed_append(*arguments):
+        def doomed_append(*arguments) -> None:
             touch()
             append(*arguments)
             touch()
 
         @contextlib.contextmanager
-        def writing():
+        def writing() -> Iterator[Doomed]:
             touch()
             with whole() as transaction:
                 touch()

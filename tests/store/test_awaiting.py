@@ -1,17 +1,23 @@
 """Runs that the server works on, as the run tools answer for them; the work itself is played by hand."""
 
 import json
+from collections.abc import Callable
 from itertools import count
+from typing import NoReturn
 
 import pytest
 
 from support.client import ENVELOPE
+from support.clocks import TickingClock
 from support.make import document, step
+from support.types import JsonObject
 from workflowlookup.errors import ProviderAway, StorageError, WorkflowNotFound
 from workflowlookup.language.building import build
+from workflowlookup.language.model import Workflow
 from workflowlookup.protocol.backend import Backend
 from workflowlookup.protocol.connection import Connection
 from workflowlookup.runs.server_calls import CallFailure
+from workflowlookup.store.service import Runs
 from workflowlookup.tools import pending_runs
 from workflowlookup.tools.contract import Services
 
@@ -33,25 +39,25 @@ CAN = {"elicitation": {}}
 
 
 class Catalog:
-    def get(self, wanted):
+    def get(self, wanted) -> Workflow:
         if wanted in DOCUMENTS:
             return build(DOCUMENTS[wanted])
         raise WorkflowNotFound("No.", workflowId=wanted)
 
 
 class Workflows:
-    def attach(self, registry):
+    def attach(self, registry) -> None:
         pass
 
-    def refresh_if_changed(self):
+    def refresh_if_changed(self) -> bool:
         return False
 
-    def resolve(self, wanted):
+    def resolve(self, wanted) -> Workflow | None:
         if wanted == "Away":
             raise ProviderAway("Not now.")
         return build(DOCUMENTS["far-away"]) if wanted == "Far_Away" else None
 
-    def default_timeout(self, workflow):
+    def default_timeout(self, workflow) -> float | None:
         return 300.0 if workflow.id == "far-away" else None
 
     def abilities(self, provider):
@@ -61,7 +67,7 @@ class Workflows:
 class Client:
     """A client and, beside it, the one who does the work: another process with the same journal."""
 
-    def __init__(self, open_runs, capabilities=CAN):
+    def __init__(self, open_runs, capabilities: JsonObject = CAN) -> None:
         self.runs, self.mine = open_runs(), open_runs()
         mine = self.mine
         services = Services(catalog=Catalog(), open_runs=lambda: mine, open_workflows=Workflows)
@@ -90,7 +96,7 @@ class Client:
         (reply,) = self.heard()
         return reply["result"]["structuredContent"]
 
-    def notify(self, method, **params):
+    def notify(self, method, **params) -> None:
         self.connection.handle(json.dumps({"jsonrpc": "2.0", "method": method, "params": params}).encode())
 
     def last_run(self):
@@ -98,22 +104,24 @@ class Client:
 
 
 @pytest.fixture
-def client(open_runs):
+def client(open_runs: Callable[..., Runs]) -> Client:
     return Client(open_runs)
 
 
-def work(client, run_id, step_id="call-it", value="Issue 7"):
+def work(client, run_id, step_id: str = "call-it", value: str = "Issue 7"):
     client.runs.begin_call(run_id, step_id)
     return client.runs.finish_call(run_id, step_id, str(value), value)
 
 
 @pytest.mark.parametrize("patience", [60.0, -1.0])
-def test_one_who_waits_is_patient_when_the_journal_cannot_be_read_for_a_while(client, monkeypatch, patience):
+def test_one_who_waits_is_patient_when_the_journal_cannot_be_read_for_a_while(
+    client: Client, monkeypatch: pytest.MonkeyPatch, patience: float
+) -> None:
     client.call("workflow_start", workflowId="one-call")
     work(client, client.last_run())
     monkeypatch.setattr(pending_runs, "AWAY_SECONDS", patience)
 
-    def away(_):
+    def away(_) -> NoReturn:
         raise StorageError("The journal cannot be read.")
 
     with monkeypatch.context() as gone:
@@ -126,7 +134,7 @@ def test_one_who_waits_is_patient_when_the_journal_cannot_be_read_for_a_while(cl
         assert heard[0]["result"]["structuredContent"]["message"] == "Storage error"
 
 
-def test_a_start_is_answered_when_the_server_is_done(client):
+def test_a_start_is_answered_when_the_server_is_done(client: Client) -> None:
     assert client.call("workflow_start", workflowId="one-call") is None
     run_id = client.last_run()
     assert client.heard() == []
@@ -137,7 +145,7 @@ def test_a_start_is_answered_when_the_server_is_done(client):
     assert answer["workflow"]["id"] == "one-call"
 
 
-def test_who_does_not_wait_is_told_where_the_run_is(client):
+def test_who_does_not_wait_is_told_where_the_run_is(client: Client) -> None:
     first = client.call("workflow_start", workflowId="one-call", wait=False)
     second = client.call("workflow_start", workflowId="one-call", wait=False)
 
@@ -148,7 +156,7 @@ def test_who_does_not_wait_is_told_where_the_run_is(client):
     assert "workflow_status" in first["next"]
 
 
-def test_an_output_is_answered_once_the_server_has_done_its_steps(client):
+def test_an_output_is_answered_once_the_server_has_done_its_steps(client: Client) -> None:
     run_id = client.call("workflow_start", workflowId="mixed")["runId"]
 
     assert client.call("workflow_submit", runId=run_id, stepId="first", output="Done.") is None
@@ -157,7 +165,7 @@ def test_an_output_is_answered_once_the_server_has_done_its_steps(client):
     assert (answer["state"], answer["waitingFor"], answer["step"]["id"]) == ("waiting", "output", "last")
 
 
-def test_progress_tells_steps_and_what_the_call_tells(client):
+def test_progress_tells_steps_and_what_the_call_tells(client: Client) -> None:
     run_id = client.call("workflow_start", workflowId="mixed", context={"n": 3})["runId"]
     client.call("workflow_submit", {"progressToken": "t"}, runId=run_id, stepId="first", output="Done.")
     told = client.heard()
@@ -176,7 +184,7 @@ def test_progress_tells_steps_and_what_the_call_tells(client):
     )
 
 
-def test_of_a_run_of_one_call_the_progress_is_that_of_the_call(client):
+def test_of_a_run_of_one_call_the_progress_is_that_of_the_call(client: Client) -> None:
     client.call("workflow_start", {"progressToken": 5}, workflowId="one-call")
     run_id = client.last_run()
     client.heard()
@@ -187,7 +195,7 @@ def test_of_a_run_of_one_call_the_progress_is_that_of_the_call(client):
     assert (progress["params"]["progress"], progress["params"]["total"]) == (30, 120)
 
 
-def test_a_run_that_fails_while_it_is_awaited_is_a_refusal_with_the_run_id(client):
+def test_a_run_that_fails_while_it_is_awaited_is_a_refusal_with_the_run_id(client: Client) -> None:
     client.call("workflow_start", workflowId="one-call")
     run_id = client.last_run()
     client.runs.begin_call(run_id, "call-it")
@@ -202,7 +210,7 @@ def test_a_run_that_fails_while_it_is_awaited_is_a_refusal_with_the_run_id(clien
     assert "the tracker said no" in reply["result"]["content"][0]["text"]
 
 
-def test_a_run_whose_time_is_over_says_so_and_what_was_stopped(client, clock):
+def test_a_run_whose_time_is_over_says_so_and_what_was_stopped(client: Client, clock: TickingClock) -> None:
     client.call("workflow_start", workflowId="one-call", timeoutSeconds=2)
     run_id = client.last_run()
     client.runs.begin_call(run_id, "call-it")
@@ -215,14 +223,16 @@ def test_a_run_whose_time_is_over_says_so_and_what_was_stopped(client, clock):
     assert (told["data"]["timedOut"], told["data"]["stopped"]) == (True, [stopped])
 
 
-def test_the_call_itself_may_say_how_long_it_waits(client):
+def test_the_call_itself_may_say_how_long_it_waits(client: Client) -> None:
     client.call("workflow_start", {"workflowlookup/timeoutSeconds": 7}, workflowId="one-call")
     assert client.runs.get(client.last_run()).timeout == 7
     client.call("workflow_start", workflowId="Far_Away")
     assert client.runs.get(client.last_run()).timeout == 300
 
 
-def test_nobody_waits_for_ever_for_the_word_on_what_was_stopped(client, monkeypatch):
+def test_nobody_waits_for_ever_for_the_word_on_what_was_stopped(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(pending_runs, "STOP_SECONDS", 0)
     client.call("workflow_start", workflowId="one-call", runId="mine")
     client.runs.begin_call("mine", "call-it")
@@ -233,7 +243,7 @@ def test_nobody_waits_for_ever_for_the_word_on_what_was_stopped(client, monkeypa
     assert "may still be running" in entry["told"]
 
 
-def test_a_cancel_is_answered_with_what_was_stopped_and_so_is_who_waited(client):
+def test_a_cancel_is_answered_with_what_was_stopped_and_so_is_who_waited(client: Client) -> None:
     client.call("workflow_start", workflowId="one-call", runId="mine")
     client.runs.begin_call("mine", "call-it")
     assert client.call("workflow_cancel", runId="mine", reason="Enough.") is None
@@ -248,14 +258,14 @@ def test_a_cancel_is_answered_with_what_was_stopped_and_so_is_who_waited(client)
     assert waited["data"]["stopped"] == cancelled["stopped"]
 
 
-def test_a_cancel_of_a_run_that_does_nothing_is_answered_at_once(client):
+def test_a_cancel_of_a_run_that_does_nothing_is_answered_at_once(client: Client) -> None:
     run_id = client.call("workflow_start", workflowId="mixed")["runId"]
 
     answer = client.call("workflow_cancel", runId=run_id)
     assert (answer["state"], "stopped" in answer) == ("cancelled", False)
 
 
-def test_who_gives_up_a_call_cancels_its_run(client):
+def test_who_gives_up_a_call_cancels_its_run(client: Client) -> None:
     client.call("workflow_start", workflowId="one-call", runId="mine")
     client.notify("notifications/cancelled", requestId=2, reason="too slow")
 
@@ -264,7 +274,7 @@ def test_who_gives_up_a_call_cancels_its_run(client):
     assert client.heard() == []
 
 
-def test_a_person_is_asked_before_a_call_with_what_it_will_be_told(client):
+def test_a_person_is_asked_before_a_call_with_what_it_will_be_told(client: Client) -> None:
     answer = client.call("workflow_start", workflowId="held", runId="mine")
 
     assert answer["waitingFor"] == "confirmation"
@@ -277,7 +287,7 @@ def test_a_person_is_asked_before_a_call_with_what_it_will_be_told(client):
     assert client.answer()["state"] == "completed"
 
 
-def test_a_person_who_is_needed_on_the_way_is_asked_then(client):
+def test_a_person_who_is_needed_on_the_way_is_asked_then(client: Client) -> None:
     client.call("workflow_start", workflowId="twice", runId="mine", wait=False)
     work(client, "mine")
     client.call("workflow_submit", runId="mine", stepId="held-call", confirmed=True)
@@ -289,7 +299,9 @@ def test_a_person_who_is_needed_on_the_way_is_asked_then(client):
 
 
 @pytest.mark.parametrize("agrees", [True, False])
-def test_in_the_envelope_era_a_later_question_is_answered_with_the_same_call(open_runs, agrees):
+def test_in_the_envelope_era_a_later_question_is_answered_with_the_same_call(
+    open_runs: Callable[..., Runs], agrees: bool
+) -> None:
     DOCUMENTS["asks-later"] = document(step("first"), {**CALL, "id": "held-call"}, id="asks-later")
     DOCUMENTS["asks-later"]["steps"].append({**CALL, "id": "held-two", "requireConfirmation": True})
     client = Client(open_runs)
@@ -316,7 +328,7 @@ def test_in_the_envelope_era_a_later_question_is_answered_with_the_same_call(ope
         assert reply["result"]["structuredContent"]["state"] == "failed"
 
 
-def test_the_status_of_a_remote_run_tells_where_it_is_and_that_its_system_cannot_be_asked(client):
+def test_the_status_of_a_remote_run_tells_where_it_is_and_that_its_system_cannot_be_asked(client: Client) -> None:
     client.call("workflow_start", workflowId="Far_Away", runId="mine")
     client.runs.begin_call("mine", "remote")
     client.runs.acknowledge_call("mine", "remote", "77")
@@ -329,6 +341,6 @@ def test_the_status_of_a_remote_run_tells_where_it_is_and_that_its_system_cannot
     assert (status["state"], status["result"], status["results"]) == ("completed", None, {"remote": "null"})
 
 
-def test_a_workflow_whose_system_is_away_cannot_be_started(client):
+def test_a_workflow_whose_system_is_away_cannot_be_started(client: Client) -> None:
     assert client.call("workflow_start", workflowId="Away")["message"] == "Provider not available"
     assert client.call("workflow_start", workflowId="nowhere")["message"] == "Workflow not found"

@@ -1,7 +1,10 @@
 """Variables come out of outputs, and values of the input stay: over stdio, as an agent meets it."""
 
+from pathlib import Path
+
 import pytest
 
+from support.client import Start
 from support.make import document, loop, step, write
 
 TRIAGE = document(
@@ -22,7 +25,7 @@ GUARDED = document(
 
 
 @pytest.fixture
-def server(start, library):
+def server(start: Start, library: Path):
     write(library, TRIAGE)
     write(library, GUARDED)
     return start(directory=library)
@@ -32,7 +35,7 @@ def begin(server, workflow_id, **arguments):
     return server.result("workflow_start", {"workflowId": workflow_id, **arguments})
 
 
-def send(server, run, step_id, output="done", **arguments):
+def send(server, run, step_id, output: str = "done", **arguments):
     asked = {"runId": run["runId"], "stepId": step_id, "output": output, **arguments}
     return server.result("workflow_submit", asked)
 
@@ -43,7 +46,7 @@ def refused(server, method, **arguments):
     return error["data"]["details"]
 
 
-def test_the_agent_is_told_which_line_the_output_must_have(server):
+def test_the_agent_is_told_which_line_the_output_must_have(server) -> None:
     guidance = begin(server, "triage-it")["guidance"]
 
     assert guidance["validationCriteria"] == [
@@ -52,7 +55,7 @@ def test_the_agent_is_told_which_line_the_output_must_have(server):
     ]
 
 
-def test_a_value_enters_the_context_of_a_run_when_its_output_is_accepted(server):
+def test_a_value_enters_the_context_of_a_run_when_its_output_is_accepted(server) -> None:
     run = begin(server, "triage-it")
 
     refusal = send(server, run, "triage", "I think it is hidden.")
@@ -62,7 +65,7 @@ def test_a_value_enters_the_context_of_a_run_when_its_output_is_accepted(server)
     assert send(server, run, "triage", "Far away.\n\n**bugKind:** hidden")["step"]["id"] == "dig"
 
 
-def test_the_value_in_the_output_wins_over_the_context_and_the_answer_says_so(server):
+def test_the_value_in_the_output_wins_over_the_context_and_the_answer_says_so(server) -> None:
     run = begin(server, "triage-it")
 
     moved = send(server, run, "triage", "bugKind: hidden", context={"bugKind": "plain"})
@@ -73,7 +76,7 @@ def test_the_value_in_the_output_wins_over_the_context_and_the_answer_says_so(se
     ]
 
 
-def test_what_an_output_said_is_not_changed_by_the_context_of_a_later_step(server, library):
+def test_what_an_output_said_is_not_changed_by_the_context_of_a_later_step(server, library: Path) -> None:
     write(library, document(*TRIAGE["steps"][:1], step("wait"), *TRIAGE["steps"][1:], identifier="later-word"))
     run = begin(server, "later-word")
     send(server, run, "triage", "bugKind: hidden")
@@ -85,7 +88,7 @@ def test_what_an_output_said_is_not_changed_by_the_context_of_a_later_step(serve
     assert send(server, run, "wait", context={"bugKind": "hidden"})["step"]["id"] == "dig"
 
 
-def test_workflow_validate_returns_what_was_captured_and_workflow_next_goes_by_it(server):
+def test_workflow_validate_returns_what_was_captured_and_workflow_next_goes_by_it(server) -> None:
     asked = {"workflowId": "triage-it", "stepId": "triage"}
 
     assert server.result("workflow_validate", {**asked, "output": "words"})["captured"] == {}
@@ -98,14 +101,14 @@ def test_workflow_validate_returns_what_was_captured_and_workflow_next_goes_by_i
     assert "'bugKind', which it produces, is not set" in forgotten[0]
 
 
-def test_the_context_does_not_override_the_input_at_the_start(server):
+def test_the_context_does_not_override_the_input_at_the_start(server) -> None:
     told = refused(server, "workflow_start", workflowId="guarded", input={"risk": "high"}, context={"risk": "low"})
 
     assert 'the run was started with risk = "high" as input' in told
     assert begin(server, "guarded", input={"risk": "high"}, context={"risk": "high"})["state"] == "waiting"
 
 
-def test_the_context_of_a_submission_does_not_override_the_input(server):
+def test_the_context_of_a_submission_does_not_override_the_input(server) -> None:
     run = begin(server, "guarded", input={"risk": "high"})
     asked = {"runId": run["runId"], "stepId": "look", "output": "done", "context": {"risk": "low"}}
 
@@ -113,7 +116,7 @@ def test_the_context_of_a_submission_does_not_override_the_input(server):
     assert server.result("workflow_status", {"runId": run["runId"]})["step"]["id"] == "look"
 
 
-def test_a_key_that_looks_like_a_part_of_the_input_does_not_override_it(server):
+def test_a_key_that_looks_like_a_part_of_the_input_does_not_override_it(server) -> None:
     nested = {"size": 3, "risks": {"data": "high"}}
     same = {"size": 3, "risks.data": "high"}
     wrong = {"context": {"risks.data": "low"}}
@@ -136,7 +139,9 @@ PARTS = document(
 
 
 @pytest.mark.parametrize("when", ["look", "judge"])
-def test_a_key_that_looks_like_a_part_of_what_an_output_says_does_not_win_over_it(server, library, when):
+def test_a_key_that_looks_like_a_part_of_what_an_output_says_does_not_win_over_it(
+    server, library: Path, when: str
+) -> None:
     write(library, PARTS)
     run = begin(server, "parts")
     sent = {"report.risk": "low", "report.more": 1}
@@ -147,7 +152,7 @@ def test_a_key_that_looks_like_a_part_of_what_an_output_says_does_not_win_over_i
     assert moved["step"]["id"] == "careful"
 
 
-def test_who_ends_a_loop_changes_no_value_of_the_input(server, library):
+def test_who_ends_a_loop_changes_no_value_of_the_input(server, library: Path) -> None:
     endless = loop(
         "endless", [step("rate", produces={"risk": {}})], type="while", conditionSource={"kind": "elsewhere"}
     )
@@ -159,7 +164,7 @@ def test_who_ends_a_loop_changes_no_value_of_the_input(server, library):
     assert send(server, run, "endless", "Enough.")["step"]["id"] == "end"
 
 
-def test_a_step_that_produces_it_may_change_a_value_of_the_input_within_the_schema(server):
+def test_a_step_that_produces_it_may_change_a_value_of_the_input_within_the_schema(server) -> None:
     run = begin(server, "guarded", input={"risk": "low"})
     send(server, run, "look")
 
@@ -168,7 +173,9 @@ def test_a_step_that_produces_it_may_change_a_value_of_the_input_within_the_sche
     assert send(server, run, "rate", "risk: high")["step"]["id"] == "careful"
 
 
-def test_a_schema_that_forbids_values_together_forbids_them_also_for_the_step_that_produces_one(server, library):
+def test_a_schema_that_forbids_values_together_forbids_them_also_for_the_step_that_produces_one(
+    server, library: Path
+) -> None:
     schema = {**RISK, "not": {"properties": {"risk": {"const": "low"}, "size": {"const": 9}}, "required": ["risk"]}}
     write(
         library, document(step("rate", produces={"risk": {}}), step("end"), identifier="never-both", inputSchema=schema)
@@ -179,7 +186,7 @@ def test_a_schema_that_forbids_values_together_forbids_them_also_for_the_step_th
     assert send(server, run, "rate", "risk: high")["step"]["id"] == "end"
 
 
-def test_a_variable_of_the_input_never_takes_a_value_that_its_schema_forbids(server):
+def test_a_variable_of_the_input_never_takes_a_value_that_its_schema_forbids(server) -> None:
     told = refused(server, "workflow_start", workflowId="guarded", input={}, context={"size": "large"})
 
     assert told == "context.size must be a whole number; found 'large'"
@@ -199,7 +206,7 @@ NAMED = document(
 )
 
 
-def test_criteria_are_judged_and_told_with_the_values_of_the_run(start, library):
+def test_criteria_are_judged_and_told_with_the_values_of_the_run(start: Start, library: Path) -> None:
     write(library, NAMED)
     server = start(directory=library)
     run = begin(server, "named")
@@ -212,7 +219,7 @@ def test_criteria_are_judged_and_told_with_the_values_of_the_run(start, library)
     assert send(server, run, "close", "closed T-7")["state"] == "completed"
 
 
-def test_the_values_of_one_caller_do_not_reach_another(start, library):
+def test_the_values_of_one_caller_do_not_reach_another(start: Start, library: Path) -> None:
     write(library, NAMED)
     server = start(directory=library)
     asked = {"workflowId": "named", "stepId": "close", "output": "closed T-7"}

@@ -4,11 +4,12 @@ import collections
 import random
 import signal
 import threading
+from pathlib import Path
 
 import pytest
 
 from support import journey
-from support.client import TIMEOUT
+from support.client import TIMEOUT, Start
 from support.journey import folded, open_journal, read
 from support.make import document, loop, step, write
 from workflowlookup.runs.events import kind_of
@@ -24,11 +25,11 @@ FLOW = document(
 STEPS = ["begin", "turn@1", "turn@2", "release", "end"]
 
 
-def all_at_once(work, number):
+def all_at_once(work, number) -> None:
     """Do the work in so many threads; whatever one of them raises is raised here."""
     together, problems = threading.Barrier(number, timeout=TIMEOUT), []
 
-    def do(index):
+    def do(index) -> None:
         try:
             together.wait()
             work(index)
@@ -47,14 +48,14 @@ def all_at_once(work, number):
 class Client:
     """An agent with a server of its own, that takes up whatever run is not over, and notes what it is told."""
 
-    def __init__(self, name, start_server):
+    def __init__(self, name, start_server) -> None:
         self.name, self._start_server = name, start_server
         self.server = start_server()
         self._chance = random.Random(name)
         self.deaths = 0
         self.accepted, self.refused, self.confirmed = {}, [], []
 
-    def advance(self, run_id):
+    def advance(self, run_id) -> bool:
         """One step further, if nobody is faster; whether the run is over."""
         reply = self.request("workflow_status", {"runId": run_id})
         if "error" in reply:
@@ -79,7 +80,7 @@ class Client:
     def request(self, tool, arguments):
         return self.server.request(tool, arguments)
 
-    def _send(self, arguments):
+    def _send(self, arguments) -> bool:
         """Whether it counted; when not, it must have been refused by name."""
         reply = self.request("workflow_submit", arguments)
         if "error" not in reply:
@@ -93,7 +94,7 @@ class Client:
 class Unlucky(Client):
     """One whose server is killed now and then in the middle of a call, which is then sent again to a new one."""
 
-    def request(self, tool, arguments):
+    def request(self, tool, arguments) -> None:
         reply = None
         while reply is None:
             killer = threading.Timer(self._chance.uniform(0, 0.004), self.server.process.kill)
@@ -113,18 +114,18 @@ class Unlucky(Client):
 
 
 @pytest.fixture
-def clients(serve, place, library, request):
+def clients(serve: Start, place: str, library: Path, request: pytest.FixtureRequest):
     write(library, FLOW)
     kind = getattr(request, "param", Client)
     return [kind(f"client-{number}", lambda: serve(place)) for number in range(CLIENTS)]
 
 
 @pytest.mark.parametrize("clients", [Client, Unlucky], indirect=True, ids=["undisturbed", "with kills"])
-def test_runs_that_are_advanced_by_all_at_once_end_where_they_should(clients, place):
+def test_runs_that_are_advanced_by_all_at_once_end_where_they_should(clients, place: str) -> None:
     is_unlucky = isinstance(clients[0], Unlucky)
     names = [f"run-{number}" for number in range(RUNS // 4 if is_unlucky else RUNS)]
 
-    def work(index):
+    def work(index) -> None:
         client, chance = clients[index], random.Random(index)
         for run_id in names[index::CLIENTS]:
             assert client.request(*journey.start(run_id, "sample-workflow"))["result"]["runId"] == run_id
@@ -153,7 +154,7 @@ def test_runs_that_are_advanced_by_all_at_once_end_where_they_should(clients, pl
         assert given == [client.name for client in clients if run_id in client.confirmed]
 
 
-def test_of_all_answers_to_one_step_one_wins_and_the_others_are_told_where_the_run_is(clients, place):
+def test_of_all_answers_to_one_step_one_wins_and_the_others_are_told_where_the_run_is(clients, place: str) -> None:
     first = clients[0].server
     rounds = 20 if journey.IS_SOAK else 8
     for number in range(rounds):
@@ -161,7 +162,7 @@ def test_of_all_answers_to_one_step_one_wins_and_the_others_are_told_where_the_r
     replies = collections.defaultdict(dict)
     together = threading.Barrier(CLIENTS, timeout=TIMEOUT)
 
-    def work(index):
+    def work(index) -> None:
         for number in range(rounds):
             together.wait()
             call = journey.submit("begin", f"output of {index}", f"run-{number}")
@@ -183,11 +184,11 @@ def test_of_all_answers_to_one_step_one_wins_and_the_others_are_told_where_the_r
             assert expected.items() <= error["data"].items()
 
 
-def test_the_same_submission_from_all_at_once_is_stored_once_and_answered_alike(clients, place):
+def test_the_same_submission_from_all_at_once_is_stored_once_and_answered_alike(clients, place: str) -> None:
     clients[0].server.result(*journey.start(workflow_id="sample-workflow"))
     replies = {}
 
-    def work(index):
+    def work(index) -> None:
         replies[index] = clients[index].server.result(*journey.submit("begin", "the same"))
 
     all_at_once(work, CLIENTS)
@@ -196,10 +197,10 @@ def test_the_same_submission_from_all_at_once_is_stored_once_and_answered_alike(
     assert [kind_of(record.event) for record in read(place)].count("output-accepted") == 1
 
 
-def test_a_run_that_all_begin_at_once_is_begun_once(clients, place):
+def test_a_run_that_all_begin_at_once_is_begun_once(clients, place: str) -> None:
     replies = {}
 
-    def work(index):
+    def work(index) -> None:
         replies[index] = clients[index].server.result(*journey.start(workflow_id="sample-workflow"))
 
     all_at_once(work, CLIENTS)

@@ -3,11 +3,13 @@
 import contextlib
 import json
 import re
+from pathlib import Path
 
 import pytest
 
-from support.client import ENVELOPE
+from support.client import ENVELOPE, Start
 from support.make import document, loop, step, write
+from support.types import JsonObject
 from workflowlookup.runs.events import ConfirmationAsked
 from workflowlookup.store.sqlite import SqliteJournal
 
@@ -21,10 +23,10 @@ BEFORE = {"when": "before", "question": "May {{what}} be deployed?", "answers": 
 
 
 @pytest.fixture
-def serve(start, library):
+def serve(start: Start, library: Path):
     """A server for one document, whose client cannot show forms unless it says so."""
 
-    def serve_document(*steps, capabilities=None, version="2025-11-25", **environment):
+    def serve_document(*steps, capabilities=None, version: str = "2025-11-25", **environment):
         write(library, document(*steps))
         server = start(directory=library, version=None, **environment)
         if version:
@@ -41,7 +43,7 @@ def begin(server, **context):
     return server.result("workflow_start", {"workflowId": "sample-workflow", "context": context})
 
 
-def submit(server, run, step_id, output="done", **more):
+def submit(server, run, step_id, output: str = "done", **more):
     return server.result("workflow_submit", {"runId": run["runId"], "stepId": step_id, "output": output, **more})
 
 
@@ -66,8 +68,8 @@ def report(server, run):
     [("high", "low", True), ("low", "high", True), ("high", "high", True), ("low", "low", False)],
 )
 def test_a_condition_counts_as_it_was_when_the_step_was_handed_out_and_as_it_is_after(
-    serve, at_start, with_output, asks
-):
+    serve, at_start: str, with_output: str, asks: bool
+) -> None:
     server = serve(step("deploy", requireConfirmation=RISKY), step("then"))
     run = begin(server, risk=at_start)
 
@@ -76,7 +78,7 @@ def test_a_condition_counts_as_it_was_when_the_step_was_handed_out_and_as_it_is_
     assert (told["waitingFor"] == "confirmation") == asks
 
 
-def test_a_key_that_looks_like_a_part_of_the_item_does_not_switch_a_confirmation_off(serve):
+def test_a_key_that_looks_like_a_part_of_the_item_does_not_switch_a_confirmation_off(serve) -> None:
     asks = {"condition": {"var": "file.risk", "equals": "high"}}
     each = loop("each", [step("review", requireConfirmation=asks)], type="forEach", items="files", itemVar="file")
     server = serve(step("plan"), each)
@@ -87,7 +89,7 @@ def test_a_key_that_looks_like_a_part_of_the_item_does_not_switch_a_confirmation
     assert submit(server, run, "review@1", context={"file.risk": "low"})["waitingFor"] == "confirmation"
 
 
-def test_the_values_that_decided_are_told_old_and_new(serve):
+def test_the_values_that_decided_are_told_old_and_new(serve) -> None:
     server = serve(step("deploy", requireConfirmation=RISKY), step("then"))
     run = begin(server, risk="high")
     submit(server, run, "deploy", context={"risk": "low"})
@@ -98,7 +100,7 @@ def test_the_values_that_decided_are_told_old_and_new(serve):
     assert decided in report(server, run)
 
 
-def test_after_a_no_the_person_is_asked_again_whatever_the_first_output_set(serve):
+def test_after_a_no_the_person_is_asked_again_whatever_the_first_output_set(serve) -> None:
     server = serve(step("deploy", requireConfirmation=RISKY), step("then"))
     run = begin(server, risk="high")
     submit(server, run, "deploy", context={"risk": "low"})
@@ -112,7 +114,7 @@ def test_after_a_no_the_person_is_asked_again_whatever_the_first_output_set(serv
     [("done", {"ok": True, "size": "small"}), ("ok: true\nsize: small", {})],
     ids=["sent", "captured"],
 )
-def test_what_came_with_an_output_does_not_count_after_a_no(serve, output, sent):
+def test_what_came_with_an_output_does_not_count_after_a_no(serve, output: str, sent: JsonObject) -> None:
     said = {"ok": {"optional": True, "type": "boolean"}, "size": {"optional": True}}
     checks = step("check", runCondition={"not": {"var": "ok", "equals": True}})
     server = serve(step("deploy", requireConfirmation=True, produces=said), checks, step("then"))
@@ -129,7 +131,7 @@ def test_what_came_with_an_output_does_not_count_after_a_no(serve, output, sent)
     assert json.loads(written.rpartition("```json")[2].strip().strip("`")) == {"size": "large"}
 
 
-def test_a_variable_of_a_denied_output_may_be_set_by_another_step(serve):
+def test_a_variable_of_a_denied_output_may_be_set_by_another_step(serve) -> None:
     server = serve(step("deploy", requireConfirmation=True, produces={"ok": {"optional": True}}), step("then"))
     run = begin(server)
     submit(server, run, "deploy", "ok: yes")
@@ -143,7 +145,7 @@ def test_a_variable_of_a_denied_output_may_be_set_by_another_step(serve):
 # ── before ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_step_that_asks_before_is_handed_out_once_the_person_agreed(serve):
+def test_a_step_that_asks_before_is_handed_out_once_the_person_agreed(serve) -> None:
     server = serve(step("plan"), step("deploy", requireConfirmation=BEFORE, prompt="Deploy {{what}}."), step("then"))
     run = begin(server, what="v2")
 
@@ -164,7 +166,7 @@ def test_a_step_that_asks_before_is_handed_out_once_the_person_agreed(serve):
     assert '"size": "large"' in report(server, run)
 
 
-def test_a_no_before_the_step_fails_the_run_with_the_note(serve):
+def test_a_no_before_the_step_fails_the_run_with_the_note(serve) -> None:
     server = serve(step("deploy", requireConfirmation={"when": "before"}))
     run = begin(server)
     assert run["waitingFor"] == "confirmation"
@@ -177,7 +179,7 @@ def test_a_no_before_the_step_fails_the_run_with_the_note(serve):
     )
 
 
-def test_each_iteration_asks_once_and_a_refused_output_does_not_ask_again(serve):
+def test_each_iteration_asks_once_and_a_refused_output_does_not_ask_again(serve) -> None:
     long = [{"type": "length", "min": 5, "message": "Too short."}]
     body = [step("deploy", requireConfirmation={"when": "before"}, validationCriteria=long)]
     server = serve(loop("each", body, type="for", count=2))
@@ -191,7 +193,7 @@ def test_each_iteration_asks_once_and_a_refused_output_does_not_ask_again(serve)
     assert again["confirmation"]["stepId"] == "deploy@2"
 
 
-def test_a_condition_of_a_step_that_asks_before_counts_also_after(serve):
+def test_a_condition_of_a_step_that_asks_before_counts_also_after(serve) -> None:
     wanted = {"when": "before", "condition": RISKY, "question": "May it be deployed?"}
     server = serve(step("deploy", requireConfirmation=wanted), step("then"))
     run = begin(server, risk="low")
@@ -202,7 +204,7 @@ def test_a_condition_of_a_step_that_asks_before_counts_also_after(serve):
     assert relay(server, run, "deploy", confirmed=False)["step"]["id"] == "deploy"
 
 
-def test_without_a_run_the_agent_is_told_to_ask_before(serve):
+def test_without_a_run_the_agent_is_told_to_ask_before(serve) -> None:
     server = serve(step("deploy", requireConfirmation=BEFORE))
     arguments = {"workflowId": "sample-workflow", "completedSteps": [], "context": {"what": "v2"}}
 
@@ -227,7 +229,7 @@ def test_without_a_run_the_agent_is_told_to_ask_before(serve):
         ({"size": "small", "risk": "low"}, "the question has no field 'risk': it asks for size, hours"),
     ],
 )
-def test_answers_that_do_not_fit_are_refused_with_a_sentence(serve, answers, why):
+def test_answers_that_do_not_fit_are_refused_with_a_sentence(serve, answers: JsonObject, why: str) -> None:
     server = serve(step("deploy", requireConfirmation={"answers": FORM}), step("then"))
     run = begin(server)
     submit(server, run, "deploy")
@@ -236,7 +238,7 @@ def test_answers_that_do_not_fit_are_refused_with_a_sentence(serve, answers, why
     assert server.result("workflow_status", {"runId": run["runId"]})["waitingFor"] == "confirmation"
 
 
-def test_answers_to_a_question_that_asks_for_none_are_refused(serve):
+def test_answers_to_a_question_that_asks_for_none_are_refused(serve) -> None:
     server = serve(step("deploy", requireConfirmation=True))
     run = begin(server)
     submit(server, run, "deploy")
@@ -244,7 +246,7 @@ def test_answers_to_a_question_that_asks_for_none_are_refused(serve):
     assert "it asks for none" in refused(server, run, "deploy", confirmed=True, answers={"x": 1})
 
 
-def test_what_a_person_filled_in_is_not_changed_by_the_agent(serve):
+def test_what_a_person_filled_in_is_not_changed_by_the_agent(serve) -> None:
     produces = {"size": {"enum": ["small", "large"]}}
     server = serve(step("deploy", requireConfirmation=BEFORE), step("then", produces=produces), step("end"))
     run = begin(server, what="v2")
@@ -261,7 +263,7 @@ def test_what_a_person_filled_in_is_not_changed_by_the_agent(serve):
 
 
 @pytest.mark.parametrize("setting", ["auto", "agent"])
-def test_a_step_that_wants_a_person_takes_no_word_of_an_agent(serve, setting):
+def test_a_step_that_wants_a_person_takes_no_word_of_an_agent(serve, setting: str) -> None:
     server = serve(step("deploy", requireConfirmation={"by": "person"}), WORKFLOWLOOKUP_CONFIRMATION=setting)
     run = begin(server)
     held = submit(server, run, "deploy")
@@ -272,7 +274,7 @@ def test_a_step_that_wants_a_person_takes_no_word_of_an_agent(serve, setting):
     assert server.result("workflow_status", {"runId": run["runId"]})["waitingFor"] == "confirmation"
 
 
-def test_a_step_that_wants_a_person_asks_with_a_form_also_where_agents_relay(serve):
+def test_a_step_that_wants_a_person_asks_with_a_form_also_where_agents_relay(serve) -> None:
     server = serve(
         step("deploy", requireConfirmation={"by": "person"}),
         capabilities={"elicitation": {}},
@@ -307,7 +309,7 @@ def with_forms(serve, **wanted):
     return serve(step("deploy", requireConfirmation=wanted or True), step("then"), capabilities={"elicitation": {}})
 
 
-def test_a_form_has_the_fields_that_are_asked_for_and_an_optional_note(serve):
+def test_a_form_has_the_fields_that_are_asked_for_and_an_optional_note(serve) -> None:
     server = with_forms(serve, answers=FORM)
     run = begin(server)
     schema = ask(server, run, output="done")["params"]["requestedSchema"]
@@ -316,7 +318,7 @@ def test_a_form_has_the_fields_that_are_asked_for_and_an_optional_note(serve):
     assert schema["required"] == ["size"]
 
 
-def test_what_a_form_was_filled_in_with_enters_the_context(serve):
+def test_what_a_form_was_filled_in_with_enters_the_context(serve) -> None:
     server = with_forms(serve, answers=FORM)
     run = begin(server)
     question = ask(server, run, output="done")
@@ -328,7 +330,7 @@ def test_what_a_form_was_filled_in_with_enters_the_context(serve):
     assert re.search(r"Confirmed \S+ s by tests in a form of the client: Go\.", told)
 
 
-def test_before_anybody_was_asked_the_agent_is_told_how_to_ask(serve):
+def test_before_anybody_was_asked_the_agent_is_told_how_to_ask(serve) -> None:
     run = begin(with_forms(serve, when="before"))
 
     assert run["next"].startswith(
@@ -336,7 +338,7 @@ def test_before_anybody_was_asked_the_agent_is_told_how_to_ask(serve):
     )
 
 
-def test_after_the_second_dismissal_the_agent_is_told_to_stop(serve):
+def test_after_the_second_dismissal_the_agent_is_told_to_stop(serve) -> None:
     server = with_forms(serve)
     run = begin(server)
 
@@ -352,7 +354,7 @@ def test_after_the_second_dismissal_the_agent_is_told_to_stop(serve):
     assert respond(server, ask(server, run, confirmed=True), action="accept")["step"]["id"] == "then"
 
 
-def test_an_output_cannot_look_like_the_question(serve):
+def test_an_output_cannot_look_like_the_question(serve) -> None:
     server = with_forms(serve)
     run = begin(server)
     fake = "Nothing.\n\nStep 'harmless' is done. Accept: yes.\r> \u2028Accept: yes.\x0bAccept: yes.\u202eAccept: yes."
@@ -366,7 +368,7 @@ def test_an_output_cannot_look_like_the_question(serve):
     assert not re.search("[\r\x0b\u2028\u202e\u061c\xad\u3164\U000e0041]", quoted)
 
 
-def test_a_value_in_the_question_stays_on_one_line_and_is_cut(serve):
+def test_a_value_in_the_question_stays_on_one_line_and_is_cut(serve) -> None:
     server = with_forms(serve, question="Is {{what}} fine?")
     run = begin(server, what="x\n\nIf not, nothing happens.\n" + "y" * 1000)
 
@@ -376,7 +378,7 @@ def test_a_value_in_the_question_stays_on_one_line_and_is_cut(serve):
     assert len(message) < 700
 
 
-def test_the_question_shows_what_comes_with_the_output_quoted(serve):
+def test_the_question_shows_what_comes_with_the_output_quoted(serve) -> None:
     said = step("deploy", requireConfirmation=True, produces={"size": {}})
     server = serve(said, step("then"), capabilities={"elicitation": {}})
     run = begin(server, kept=1, risk="high")
@@ -394,7 +396,7 @@ def test_the_question_shows_what_comes_with_the_output_quoted(serve):
 # ── after the last attempt ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_refusals_are_quoted_below_the_question(serve):
+def test_refusals_are_quoted_below_the_question(serve) -> None:
     tried = {"maxAttempts": 1, "whenExhausted": "ask", "produces": {"size": {"enum": ["s"]}, "risk": {}}}
     server = serve(step("deploy", **tried), capabilities={"elicitation": {}})
     run = begin(server)
@@ -414,7 +416,9 @@ def test_refusals_are_quoted_below_the_question(serve):
     [("risk: high", {}, True), ("done", {"risk": "high"}, True), ("done", {}, False)],
     ids=["said", "sent", "neither"],
 )
-def test_values_are_asked_for_when_the_condition_holds_with_the_refused_output(serve, when, output, sent, asks):
+def test_values_are_asked_for_when_the_condition_holds_with_the_refused_output(
+    serve, when: str, output: str, sent: JsonObject, asks: bool
+) -> None:
     longer = [{"type": "length", "min": 50, "message": "Too short."}]
     tried = {"maxAttempts": 1, "whenExhausted": "ask", "validationCriteria": longer}
     wanted = {"when": when, "condition": RISKY, "answers": FORM}
@@ -435,7 +439,7 @@ CAN_BE_ASKED = {**ENVELOPE, "io.modelcontextprotocol/clientCapabilities": {"elic
 class Modern:
     """A client of the envelope era, which sends a call again with the answer."""
 
-    def __init__(self, server):
+    def __init__(self, server) -> None:
         self.server = server
         self.run_id = self.call("workflow_start", workflowId="sample-workflow")["structuredContent"]["runId"]
 
@@ -455,7 +459,7 @@ class Modern:
 
 
 @pytest.fixture
-def modern(serve):
+def modern(serve) -> Modern:
     return Modern(serve(step("deploy", requireConfirmation=True), step("then"), version=None))
 
 
@@ -464,7 +468,7 @@ def key_of(asked):
     return key
 
 
-def test_since_2026_dismissing_twice_tells_the_agent_to_stop(modern):
+def test_since_2026_dismissing_twice_tells_the_agent_to_stop(modern: Modern) -> None:
     first = modern.submit({key_of(modern.submit()): {"action": "cancel"}})
     second = modern.submit({key_of(modern.submit(confirmed=True)): {"action": "cancel"}}, confirmed=True)
 
@@ -473,7 +477,7 @@ def test_since_2026_dismissing_twice_tells_the_agent_to_stop(modern):
 
 
 @pytest.mark.parametrize("late", ["accept", "decline"])
-def test_since_2026_an_answer_to_a_form_that_was_closed_does_not_count(modern, late):
+def test_since_2026_an_answer_to_a_form_that_was_closed_does_not_count(modern: Modern, late: str) -> None:
     key = key_of(modern.submit())
     modern.submit({key: {"action": "cancel"}})
 
@@ -483,7 +487,7 @@ def test_since_2026_an_answer_to_a_form_that_was_closed_does_not_count(modern, l
     assert (modern.waits_for, key_of(again) == key) == ("confirmation", False)
 
 
-def test_since_2026_an_answer_to_the_first_output_says_nothing_about_the_second(modern):
+def test_since_2026_an_answer_to_the_first_output_says_nothing_about_the_second(modern: Modern) -> None:
     first = key_of(modern.submit())
     modern.submit({first: {"action": "decline"}})
 
@@ -492,14 +496,14 @@ def test_since_2026_an_answer_to_the_first_output_says_nothing_about_the_second(
     assert (second["resultType"], modern.waits_for) == ("input_required", "confirmation")
 
 
-def test_since_2026_a_key_cannot_be_guessed(modern):
+def test_since_2026_a_key_cannot_be_guessed(modern: Modern) -> None:
     keys = {f"confirm-{modern.run_id}-{number}-0": {"action": "accept"} for number in range(12)}
 
     assert modern.submit(keys)["resultType"] == "input_required"
     assert modern.waits_for == "confirmation"
 
 
-def test_since_2026_nor_is_it_in_the_journal(modern, tmp_path):
+def test_since_2026_nor_is_it_in_the_journal(modern: Modern, tmp_path: Path) -> None:
     """Whoever can read the journal knows the question, and could else answer it without a person being asked."""
     key = key_of(modern.submit())
     run = modern.call("workflow_status", runId=modern.run_id)["structuredContent"]
@@ -514,7 +518,7 @@ def test_since_2026_nor_is_it_in_the_journal(modern, tmp_path):
     assert modern.submit({key: {"action": "accept"}})["structuredContent"]["step"]["id"] == "then"
 
 
-def test_since_2026_one_question_after_the_other_is_answered(serve):
+def test_since_2026_one_question_after_the_other_is_answered(serve) -> None:
     server = serve(
         step("deploy", requireConfirmation=True),
         step("then", requireConfirmation={"when": "before"}),

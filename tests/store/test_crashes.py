@@ -13,9 +13,11 @@ from pathlib import Path
 import pytest
 
 from support import journey
+from support.client import Start
 from support.journey import RUN, TWO_WAYS, calls, folded, mostly_on, open_journal, read, refuse_half, without_times
 from support.make import document, loop, step, write
-from workflowlookup.runs.events import kind_of
+from support.postgres import Postgres
+from workflowlookup.runs.events import Record, kind_of
 from workflowlookup.runs.run import fold
 from workflowlookup.store.journal import RunQuery
 
@@ -23,7 +25,7 @@ DOOMED = str(Path(__file__).with_name("doomed.py"))
 WAL_HEADER, FRAME_HEADER, PAGE = 32, 24, 4096
 
 
-def kill(server):
+def kill(server) -> None:
     server.process.send_signal(signal.SIGKILL)
     server.process.wait()
 
@@ -38,7 +40,7 @@ def answer_of(server, tool, arguments):
 
 
 @pytest.fixture
-def unbroken(serve, tmp_path):
+def unbroken(serve: Start, tmp_path: Path):
     """What the server answers when nothing happens to it, call by call, and the journal that this leaves."""
 
     def journey_of(end):
@@ -53,7 +55,9 @@ def unbroken(serve, tmp_path):
 
 @mostly_on("postgres")
 @pytest.mark.parametrize("end", TWO_WAYS)
-def test_a_server_that_is_killed_after_every_answer_leads_the_run_to_the_same_end(serve, place, unbroken, end):
+def test_a_server_that_is_killed_after_every_answer_leads_the_run_to_the_same_end(
+    serve: Start, place: str, unbroken, end: str
+) -> None:
     expected, records = unbroken(end)
 
     answers = []
@@ -74,7 +78,9 @@ def rests(records):
 
 @mostly_on("sqlite")
 @pytest.mark.parametrize("end", TWO_WAYS if journey.IS_SOAK else ["completed"])
-def test_a_server_that_is_killed_within_every_write_stores_whole_calls_and_loses_none(serve, place, unbroken, end):
+def test_a_server_that_is_killed_within_every_write_stores_whole_calls_and_loses_none(
+    serve: Start, place: str, unbroken, end: str
+) -> None:
     expected, records = unbroken(end)
     whole = {0, *rests(records)}
     answers, deaths = [], 0
@@ -104,7 +110,9 @@ SUBMISSIONS, PER_RUN = (1_000, 50) if journey.IS_SOAK else (30, 10)
 
 
 @mostly_on("postgres")
-def test_whenever_a_server_is_killed_no_submission_is_lost_and_none_counts_twice(serve, place, library):
+def test_whenever_a_server_is_killed_no_submission_is_lost_and_none_counts_twice(
+    serve: Start, place: str, library: Path
+) -> None:
     write(library, document(loop("rounds", [step("turn")], type="for", count=PER_RUN, maxIterations=PER_RUN)))
     chance = random.Random(4)
     told, deaths, server = {}, 0, serve(place)
@@ -139,7 +147,9 @@ def test_whenever_a_server_is_killed_no_submission_is_lost_and_none_counts_twice
     assert outputs == [f"output {number}" for number in range(SUBMISSIONS)]
 
 
-def test_a_database_that_crashes_under_the_server_loses_nothing(serve, database, postgres, library):
+def test_a_database_that_crashes_under_the_server_loses_nothing(
+    serve: Start, database: str, postgres: Postgres, library: Path
+) -> None:
     write(library, document(loop("rounds", [step("turn")], type="for", count=40, maxIterations=40)))
     server = serve(database)
     server.result(*journey.start(workflow_id="sample-workflow"))
@@ -168,7 +178,7 @@ def test_a_database_that_crashes_under_the_server_loses_nothing(serve, database,
 
 
 @pytest.fixture
-def left(serve, tmp_path):
+def left(serve: Start, tmp_path: Path) -> tuple[Path, list[Record]]:
     """A journal of SQLite as a killed server leaves it, with its write-ahead log; and its records."""
     place = tmp_path / "left" / "runs.sqlite"
     server = serve(place)
@@ -180,7 +190,7 @@ def left(serve, tmp_path):
     return kept / "runs.sqlite", read(str(place))
 
 
-def copy(source, tmp_path, name, *, database=None, log=None):
+def copy(source, tmp_path, name, *, database=None, log=None) -> str:
     """A copy of the journal, with another content of the file or of the log."""
     directory = tmp_path / f"copy-{name}"
     directory.mkdir()
@@ -190,7 +200,7 @@ def copy(source, tmp_path, name, *, database=None, log=None):
     return str(place)
 
 
-def surviving(place):
+def surviving(place) -> int:
     """How many records there are; they must be whole calls."""
     journal = open_journal(place)
     try:
@@ -202,7 +212,9 @@ def surviving(place):
     return len(records)
 
 
-def test_a_log_that_ends_anywhere_is_a_run_that_ends_after_a_whole_call(left, tmp_path):
+def test_a_log_that_ends_anywhere_is_a_run_that_ends_after_a_whole_call(
+    left: tuple[Path, list[Record]], tmp_path: Path
+) -> None:
     source, records = left
     log = Path(f"{source}-wal").read_bytes()
     frame = FRAME_HEADER + PAGE
@@ -221,7 +233,9 @@ def test_a_log_that_ends_anywhere_is_a_run_that_ends_after_a_whole_call(left, tm
 
 
 @pytest.mark.parametrize("garbage", [b"\0", b"\xff"], ids=["zeros", "ones"])
-def test_a_last_page_that_is_torn_costs_at_most_the_call_that_was_not_over(left, tmp_path, garbage):
+def test_a_last_page_that_is_torn_costs_at_most_the_call_that_was_not_over(
+    left: tuple[Path, list[Record]], tmp_path: Path, garbage: bytes
+) -> None:
     source, records = left
     log = Path(f"{source}-wal").read_bytes()
     frame = FRAME_HEADER + PAGE
@@ -234,7 +248,7 @@ def test_a_last_page_that_is_torn_costs_at_most_the_call_that_was_not_over(left,
     assert set(torn) <= {0, *rests(records)}
 
 
-def test_a_checkpoint_that_was_half_done_loses_nothing(left, tmp_path):
+def test_a_checkpoint_that_was_half_done_loses_nothing(left: tuple[Path, list[Record]], tmp_path: Path) -> None:
     source, records = left
     before = source.read_bytes()
     done = tmp_path / "done"

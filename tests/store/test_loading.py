@@ -1,5 +1,8 @@
 """Runs with long outputs: whoever shows one has excerpts of them, whatever was submitted."""
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
 from support.make import document, step
@@ -17,7 +20,7 @@ LONG = 300_000
 
 
 @pytest.fixture
-def runs(tmp_path):
+def runs(tmp_path: Path) -> Iterator[service.Runs]:
     runs = Runs(SqliteJournal(str(tmp_path / "runs.sqlite")))
     yield runs
     runs.close()
@@ -34,7 +37,7 @@ def outputs(records):
     return [record.event.output for record in records if hasattr(record.event, "output")]
 
 
-def test_long_outputs_are_read_as_excerpts_that_know_their_length(runs):
+def test_long_outputs_are_read_as_excerpts_that_know_their_length(runs: service.Runs) -> None:
     run = refused(runs, 3)
 
     records = read_excerpts(runs, run.id)
@@ -44,14 +47,14 @@ def test_long_outputs_are_read_as_excerpts_that_know_their_length(runs):
     assert f"… {LONG + 1 - 1_000:,} more characters" in report_of(run, records)
 
 
-def test_of_many_long_outputs_the_later_ones_are_shorter(runs, monkeypatch):
+def test_of_many_long_outputs_the_later_ones_are_shorter(runs: service.Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loading, "LONG_BYTES", 100_000)
     run = refused(runs, 4)
 
     assert [len(output) for output in outputs(read_excerpts(runs, run.id))] == [50_000, 50_000, BRIEF, BRIEF]
 
 
-def test_a_run_that_is_too_long_even_so_is_refused(runs, monkeypatch):
+def test_a_run_that_is_too_long_even_so_is_refused(runs: service.Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loading, "MAX_BYTES", 100_000)
     run = refused(runs, 3)
 
@@ -59,7 +62,7 @@ def test_a_run_that_is_too_long_even_so_is_refused(runs, monkeypatch):
         read_excerpts(runs, run.id)
 
 
-def test_the_cache_of_runs_counts_their_outputs(runs):
+def test_the_cache_of_runs_counts_their_outputs(runs: service.Runs) -> None:
     started = runs.start(build(document(step("one"), step("two"))), {}, {})
 
     run = runs.submit(started.id, "one", "x" * 100_000, {})
@@ -68,7 +71,7 @@ def test_the_cache_of_runs_counts_their_outputs(runs):
     assert run.weight - started.weight >= 100_000
 
 
-def test_the_outputs_of_one_run_are_limited_together(runs, monkeypatch):
+def test_the_outputs_of_one_run_are_limited_together(runs: service.Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "MAX_CHARACTERS", 1_000)
     run = runs.start(build(document(step("one"), step("two"))), {}, {})
     run = runs.submit(run.id, "one", "x" * 600, {})

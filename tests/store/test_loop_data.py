@@ -1,8 +1,12 @@
 """A loop is never skipped for lack of data: over stdio, `workflow_next` and runs ask for the list or the count."""
 
+from pathlib import Path
+
 import pytest
 
+from support.client import Start
 from support.make import document, loop, step, write
+from support.types import JsonObject
 
 EACH = document(loop("each", [step("look")], type="forEach", items="files"), step("end"), identifier="each-file")
 TIMES = document(loop("again", [step("work")], type="for", count="times"), step("end"), identifier="some-times")
@@ -15,7 +19,7 @@ NESTED = document(
 
 
 @pytest.fixture
-def server(start, library):
+def server(start: Start, library: Path):
     for one in (EACH, TIMES, NESTED):
         write(library, one)
     return start(directory=library)
@@ -29,7 +33,7 @@ def send(server, run, step_id, **arguments):
     return server.result("workflow_submit", {"runId": run["runId"], "stepId": step_id, **arguments})
 
 
-def test_workflow_next_asks_for_the_list_with_an_example_that_works(server):
+def test_workflow_next_asks_for_the_list_with_an_example_that_works(server) -> None:
     asked = {"workflowId": "each-file", "completedSteps": []}
 
     answer = server.result("workflow_next", asked)
@@ -47,8 +51,8 @@ def test_workflow_next_asks_for_the_list_with_an_example_that_works(server):
     [("each-file", "files", "a.py", ["a.py"], "look@1"), ("some-times", "times", "two", 2, "work@1")],
 )
 def test_a_run_waits_for_context_and_the_call_that_supplies_it_goes_on(
-    server, workflow_id, variable, wrong, right, first
-):
+    server, workflow_id: str, variable: str, wrong: str, right: list[str] | int, first: str
+) -> None:
     run = begin(server, workflow_id)
     loop_id = run["next"].partition("stepId '")[2].partition("'")[0]
 
@@ -61,14 +65,14 @@ def test_a_run_waits_for_context_and_the_call_that_supplies_it_goes_on(
     assert (moved["waitingFor"], moved["step"]["id"]) == ("output", first)
 
 
-def test_the_same_supply_sent_again_changes_nothing(server):
+def test_the_same_supply_sent_again_changes_nothing(server) -> None:
     run = begin(server, "each-file")
     first = send(server, run, "each", context={"files": ["a"]})
 
     assert send(server, run, "each", context={"files": ["a"]}) == first
 
 
-def test_an_empty_list_skips_the_loop_and_the_answer_says_so(server):
+def test_an_empty_list_skips_the_loop_and_the_answer_says_so(server) -> None:
     run = begin(server, "each-file")
 
     moved = send(server, run, "each", context={"files": []})
@@ -77,7 +81,7 @@ def test_an_empty_list_skips_the_loop_and_the_answer_says_so(server):
     assert moved["warnings"] == ["Loop 'each' was skipped: its list 'files' is empty"]
 
 
-def test_the_count_of_a_for_is_fixed_when_the_loop_is_entered(server):
+def test_the_count_of_a_for_is_fixed_when_the_loop_is_entered(server) -> None:
     run = begin(server, "some-times", {"times": 2})
     send(server, run, "work@1", output="done", context={"times": 9})
 
@@ -85,7 +89,7 @@ def test_the_count_of_a_for_is_fixed_when_the_loop_is_entered(server):
 
 
 @pytest.mark.parametrize("second", [{}, {"files": "b.py"}])
-def test_a_loop_in_a_loop_waits_in_its_iteration(server, second):
+def test_a_loop_in_a_loop_waits_in_its_iteration(server, second: JsonObject) -> None:
     run = begin(server, "nested", {"tasks": [{"files": ["a"]}, second]})
     send(server, run, "look@1.1", output="done")
     waits = send(server, run, "sum-up@1", output="done")
@@ -95,7 +99,7 @@ def test_a_loop_in_a_loop_waits_in_its_iteration(server, second):
     assert send(server, run, "inner@2", **waits["missing"][0]["example"])["step"]["id"] == "look@2.1"
 
 
-def test_an_output_in_place_of_the_variable_is_refused_with_what_to_send(server):
+def test_an_output_in_place_of_the_variable_is_refused_with_what_to_send(server) -> None:
     run = begin(server, "each-file")
 
     refused = server.error("workflow_submit", {"runId": run["runId"], "stepId": "end", "output": "done"})
@@ -104,7 +108,7 @@ def test_an_output_in_place_of_the_variable_is_refused_with_what_to_send(server)
     assert "It waits for a variable that loop 'each' needs" in refused["data"]["details"]
 
 
-def test_the_deadline_counts_while_a_run_waits_for_context(server):
+def test_the_deadline_counts_while_a_run_waits_for_context(server) -> None:
     run = begin(server, "each-file", timeoutSeconds=0.001)
     failed = server.result("workflow_status", {"runId": run["runId"]})
 
@@ -112,7 +116,7 @@ def test_the_deadline_counts_while_a_run_waits_for_context(server):
     assert "it waited for the variable 'files', which loop 'each' needs" in failed["error"]["reason"]
 
 
-def test_a_run_that_waits_for_context_can_be_listed_and_cancelled(server):
+def test_a_run_that_waits_for_context_can_be_listed_and_cancelled(server) -> None:
     run = begin(server, "each-file")
 
     (line,) = server.result("workflow_runs", {})["runs"]

@@ -4,6 +4,8 @@ import asyncio
 import contextlib
 import threading
 import time
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -23,13 +25,13 @@ class HangingJournal(SqliteJournal):
 
     flows: threading.Event
 
-    def query(self, statement, values=()):
+    def query(self, statement, values: tuple[()] = ()):
         self.flows.wait(30)
         return super().query(statement, values)
 
 
 @pytest.fixture
-def flows():
+def flows() -> Iterator[threading.Event]:
     flows = threading.Event()
     flows.set()
     yield flows
@@ -37,13 +39,13 @@ def flows():
 
 
 @pytest.fixture
-def make_pool(tmp_path, flows):
+def make_pool(tmp_path: Path, flows: threading.Event):
     """Make pools whose callers wait for so many seconds."""
     pools, path = [], str(tmp_path / "runs.sqlite")
     with contextlib.closing(SqliteJournal(path)) as journal:
         journal.head("r1")  # makes the tables, which takes long on a busy disk
 
-    def open_journal():
+    def open_journal() -> HangingJournal:
         journal = HangingJournal(path)
         journal.flows = flows
         return journal
@@ -63,7 +65,7 @@ def pool(make_pool):
     return make_pool(SECONDS)
 
 
-def on_loop(work):
+def on_loop(work) -> greenlets.T:
     """Run synchronous work as a request does."""
 
     async def do():
@@ -72,7 +74,7 @@ def on_loop(work):
     return asyncio.run(greenlets.run(do))
 
 
-def test_every_method_of_the_contract_reaches_a_journal(pool):
+def test_every_method_of_the_contract_reaches_a_journal(pool) -> None:
     assert [
         name for name in vars(Journal) if not name.startswith("_") and not callable(getattr(pool.journal, name))
     ] == ["names"]
@@ -80,7 +82,7 @@ def test_every_method_of_the_contract_reaches_a_journal(pool):
     assert on_loop(lambda: pool.journal.head("r1")) == 2
 
 
-def test_the_loop_goes_on_while_a_call_waits(make_pool, flows):
+def test_the_loop_goes_on_while_a_call_waits(make_pool, flows: threading.Event) -> None:
     pool = make_pool(30)
 
     async def serve():
@@ -97,10 +99,12 @@ def test_the_loop_goes_on_while_a_call_waits(make_pool, flows):
     assert asyncio.run(serve()) == (True, None)
 
 
-def test_a_call_without_an_answer_fails_in_time_and_the_request_waits_for_no_other(pool, flows):
+def test_a_call_without_an_answer_fails_in_time_and_the_request_waits_for_no_other(
+    pool, flows: threading.Event
+) -> None:
     flows.clear()
 
-    def ask_twice():
+    def ask_twice() -> float:
         begun = time.monotonic()
         for _ in range(2):
             with pytest.raises(JournalAway, match="has not answered"):
@@ -110,7 +114,9 @@ def test_a_call_without_an_answer_fails_in_time_and_the_request_waits_for_no_oth
     assert SECONDS <= on_loop(ask_twice) < 4 * SECONDS
 
 
-def test_a_request_has_the_time_once_for_calls_that_are_answered_late(make_pool, monkeypatch):
+def test_a_request_has_the_time_once_for_calls_that_are_answered_late(
+    make_pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pool = make_pool(SLOW_SECONDS)
     query = SqliteJournal.query
 
@@ -134,14 +140,14 @@ def test_a_request_has_the_time_once_for_calls_that_are_answered_late(make_pool,
     assert asyncio.run(greenlets.run(ask_often)) == ([None, 5, 5, 5], None)
 
 
-def test_no_more_threads_hang_than_the_pool_has(pool, flows):
+def test_no_more_threads_hang_than_the_pool_has(pool, flows: threading.Event) -> None:
     flows.clear()
 
-    async def ask():
+    async def ask() -> None:
         with pytest.raises(JournalAway):
             pool.journal.head("r1")
 
-    async def serve():
+    async def serve() -> None:
         await asyncio.gather(*(greenlets.run(ask) for _ in range(5 * MAX_THREADS)))
 
     before = threading.active_count()
@@ -151,7 +157,7 @@ def test_no_more_threads_hang_than_the_pool_has(pool, flows):
     assert on_loop(lambda: pool.journal.head("r1")) is None
 
 
-def test_after_a_call_without_an_answer_all_fail_at_once_until_a_poll_is_answered(pool, flows):
+def test_after_a_call_without_an_answer_all_fail_at_once_until_a_poll_is_answered(pool, flows: threading.Event) -> None:
     pool.start()
     assert pool.fault == ""
     flows.clear()
@@ -171,14 +177,14 @@ def test_after_a_call_without_an_answer_all_fail_at_once_until_a_poll_is_answere
     assert on_loop(lambda: pool.journal.head("r1")) is None
 
 
-def test_a_request_that_is_cancelled_while_it_waits_finishes_what_it_does(make_pool, flows):
+def test_a_request_that_is_cancelled_while_it_waits_finishes_what_it_does(make_pool, flows: threading.Event) -> None:
     pool, done = make_pool(30), []
 
-    async def ask():
+    async def ask() -> None:
         done.append(pool.journal.head("r1"))
         await asyncio.sleep(60)
 
-    async def serve():
+    async def serve() -> None:
         flows.clear()
         task = asyncio.create_task(greenlets.run(ask))
         await asyncio.sleep(0.1)
@@ -192,10 +198,10 @@ def test_a_request_that_is_cancelled_while_it_waits_finishes_what_it_does(make_p
     assert done == [None]
 
 
-def test_a_lock_is_given_in_the_order_in_which_it_was_asked_for():
+def test_a_lock_is_given_in_the_order_in_which_it_was_asked_for() -> None:
     lock, seen = greenlets.Lock(), []
 
-    async def work(number):
+    async def work(number) -> None:
         with lock.held(10):
             seen.append(number)
             turn = asyncio.get_running_loop().create_future()
@@ -203,23 +209,23 @@ def test_a_lock_is_given_in_the_order_in_which_it_was_asked_for():
             greenlets.wait_for(turn)
             seen.append(number)
 
-    async def serve():
+    async def serve() -> None:
         await asyncio.gather(*(greenlets.run(work, number) for number in range(3)))
 
     asyncio.run(serve())
     assert seen == [0, 0, 1, 1, 2, 2]
 
 
-def test_a_request_that_gives_up_on_a_lock_is_answered():
+def test_a_request_that_gives_up_on_a_lock_is_answered() -> None:
     lock = greenlets.Lock()
 
-    async def hold():
+    async def hold() -> None:
         with lock.held(10):
             end = asyncio.get_running_loop().create_future()
             asyncio.get_running_loop().call_later(SECONDS, end.set_result, None)
             greenlets.wait_for(end)
 
-    async def ask():
+    async def ask() -> str:
         with pytest.raises(greenlets.Busy), lock.held(SECONDS / 3):
             pytest.fail("somebody else holds the lock")
         await asyncio.sleep(0)
@@ -233,23 +239,25 @@ def test_a_request_that_gives_up_on_a_lock_is_answered():
     assert lock.is_free
 
 
-def test_who_waited_for_a_holder_that_lost_its_time_does_not_wait_again(pool, flows, monkeypatch):
+def test_who_waited_for_a_holder_that_lost_its_time_does_not_wait_again(
+    pool, flows: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
     flows.clear()
     lock, calls, submit = greenlets.Lock(), [], pool._submit
     monkeypatch.setattr(pool, "_submit", lambda call: (calls.append(call.name), submit(call)))
 
-    async def ask():
+    async def ask() -> None:
         with lock.held(10), pytest.raises(JournalAway, match="Nothing was changed"):
             pool.journal.head("r1")
 
-    async def serve():
+    async def serve() -> None:
         await asyncio.gather(*(greenlets.run(ask) for _ in range(3)))
 
     asyncio.run(serve())
     assert calls == ["head"]
 
 
-def test_a_call_that_never_began_is_no_sign_that_the_journal_is_away(make_pool, flows):
+def test_a_call_that_never_began_is_no_sign_that_the_journal_is_away(make_pool, flows: threading.Event) -> None:
     pool = make_pool(30)
     pool.start()
     flows.clear()
@@ -269,17 +277,17 @@ def test_a_call_that_never_began_is_no_sign_that_the_journal_is_away(make_pool, 
     assert pool.journal.head("r1") is None
 
 
-def test_callers_take_turns(make_pool, flows):
+def test_callers_take_turns(make_pool, flows: threading.Event) -> None:
     pool = make_pool(30)
     flows.clear()
     answered = []
 
-    async def ask(caller, number):
+    async def ask(caller, number) -> None:
         CALLER.set(caller)
         pool.journal.head(f"{caller}-{number}")
         answered.append(caller)
 
-    async def serve():
+    async def serve() -> None:
         tasks = [asyncio.create_task(greenlets.run(ask, "greedy", number)) for number in range(50)]
         await asyncio.sleep(0)
         tasks.append(asyncio.create_task(greenlets.run(ask, "other", 0)))

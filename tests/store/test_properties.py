@@ -12,6 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from support.make import document, loop, step, write
+from support.types import Json, JsonObject
 from workflowlookup.errors import RunStateError, StepNotFound, WorkflowLookupError
 from workflowlookup.language.building import build
 from workflowlookup.library.catalog import Catalog
@@ -74,7 +75,7 @@ PERSONS = st.sampled_from([{"action": "accept", "content": {}}, {"action": "decl
 class World:
     """Two processes on one journal, a clock, and the calls that were made."""
 
-    def __init__(self, directory):
+    def __init__(self, directory) -> None:
         for one in DOCUMENTS:
             write(directory / "library", one)
         self.now = 1_000_000
@@ -87,7 +88,7 @@ class World:
         ]
         self.made = []
 
-    def call(self, tool, arguments, caller=None, answer=None):
+    def call(self, tool, arguments, caller=None, answer=None) -> str | None:
         """The answer of one of the processes in turn, or the refusal; a question is answered."""
         registry = self.registries[len(self.made) % 2]
         caller = caller or Caller()
@@ -103,12 +104,12 @@ class World:
             return None
         return msgspec.json.decode(msgspec.json.encode(told))
 
-    def close(self):
+    def close(self) -> None:
         for runs in self.runs:
             runs.close()
 
 
-def check(world, run_id):
+def check(world, run_id) -> None:
     one, other = (runs.get(run_id) for runs in world.runs)
     records = world.runs[0].history(run_id)
     assert one == other == fold(run_id, records) == replay(run_id, records)
@@ -133,7 +134,9 @@ def check(world, run_id):
     forms=st.booleans(),
     person=PERSONS,
 )
-def test_any_sequence_of_calls_leaves_the_run_where_the_table_allows(workflow, context, calls, forms, person):
+def test_any_sequence_of_calls_leaves_the_run_where_the_table_allows(
+    workflow: str, context: JsonObject, calls: list[tuple[str, Json, Json]], forms: bool, person: JsonObject
+) -> None:
     with tempfile.TemporaryDirectory() as directory:
         world = World(Path(directory))
         caller = Caller(capabilities=FORMS if forms else {}, name="tests")
@@ -171,7 +174,9 @@ def test_any_sequence_of_calls_leaves_the_run_where_the_table_allows(workflow, c
 
 @settings(max_examples=40, deadline=None)
 @given(outputs=st.lists(st.tuples(st.sampled_from(["ok", "no"]), CONTEXTS), max_size=20))
-def test_any_accepted_submission_gets_its_verdict_and_the_state_of_now_when_it_is_sent_again(outputs):
+def test_any_accepted_submission_gets_its_verdict_and_the_state_of_now_when_it_is_sent_again(
+    outputs: list[tuple[str, JsonObject]],
+) -> None:
     with tempfile.TemporaryDirectory() as directory:
         world = World(Path(directory))
         now = world.call(
@@ -230,7 +235,7 @@ WORK = st.one_of(
 )
 
 
-def work(runs, run, what):
+def work(runs, run, what) -> None:
     """One thing that a driver, an agent or a person may try, whether or not it is its turn."""
     step_id = run.current or "ask-first"
     match what:
@@ -261,7 +266,9 @@ def work(runs, run, what):
     timeout=st.none() | st.sampled_from([5.0]),
     done=st.lists(WORK, max_size=40),
 )
-def test_whatever_drivers_agents_and_persons_do_the_run_is_where_the_table_allows(context, timeout, done):
+def test_whatever_drivers_agents_and_persons_do_the_run_is_where_the_table_allows(
+    context: JsonObject, timeout: float | None, done: list[tuple[Json, ...]]
+) -> None:
     with tempfile.TemporaryDirectory() as directory:
         world = World(Path(directory))
         world.runs[0].start(CALLING, {}, context, run_id="mine", timeout=timeout)

@@ -10,10 +10,13 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from support import journey
+from support.client import Start
 from support.journey import RUN, calls, folded, read
 from support.make import document, step
 from workflowlookup.errors import RunDamaged, StorageError
@@ -31,12 +34,12 @@ OTHERS = [f"other-{number:02}" for number in range(30)]
 
 
 @pytest.fixture
-def path(tmp_path):
+def path(tmp_path: Path) -> Path:
     return tmp_path / "data" / "runs.sqlite"
 
 
 @pytest.fixture
-def stored(serve, path):
+def stored(serve: Start, path: Path) -> Path:
     """A journal with 31 runs, a token and names of tools, as a server left it."""
     server = serve(path)
     for call in calls("completed"):
@@ -62,7 +65,7 @@ def pages_of(path, name):
     return [number for (number,) in rows]
 
 
-def spoil(path, number, garbage=b"\xa5"):
+def spoil(path, number, garbage: bytes = b"\xa5") -> None:
     with open(path, "r+b") as file:
         file.seek((number - 1) * PAGE)
         file.write(garbage * (PAGE // len(garbage)))
@@ -95,7 +98,7 @@ def after_damage(path):
     "name", ["sqlite_master", "runs", "documents", "runs_by_start", "runs_by_workflow", "runs_by_state", "tool_names"]
 )
 @pytest.mark.parametrize("garbage", [b"\xa5", b"\0"])
-def test_a_bad_page_that_only_leads_to_runs_or_repeats_them_loses_none(stored, name, garbage):
+def test_a_bad_page_that_only_leads_to_runs_or_repeats_them_loses_none(stored: Path, name: str, garbage: bytes) -> None:
     number = 1 if name == "sqlite_master" else pages_of(stored, name)[0]
     spoil(stored, number, garbage)
     before = stored.read_bytes()
@@ -106,7 +109,7 @@ def test_a_bad_page_that_only_leads_to_runs_or_repeats_them_loses_none(stored, n
     assert [aside.read_bytes() for aside in asides(stored)] in ([before], [])
 
 
-def test_a_bad_leaf_of_records_takes_only_the_runs_that_have_records_there(stored):
+def test_a_bad_leaf_of_records_takes_only_the_runs_that_have_records_there(stored: Path) -> None:
     events = pages_of(stored, "events")
     assert len(events) > 4, "SQLite can say which pages these are"
     with Pages(str(stored)) as pages:
@@ -125,7 +128,7 @@ def test_a_bad_leaf_of_records_takes_only_the_runs_that_have_records_there(store
 
 
 @pytest.mark.parametrize("kept", [0.3, 0.7])
-def test_of_a_file_that_was_cut_off_nobody_knows_how_many_runs_it_had(stored, kept):
+def test_of_a_file_that_was_cut_off_nobody_knows_how_many_runs_it_had(stored: Path, kept: float) -> None:
     before = os.path.getsize(stored) // PAGE
     os.truncate(stored, int(before * kept) * PAGE)
 
@@ -141,7 +144,7 @@ def test_of_a_file_that_was_cut_off_nobody_knows_how_many_runs_it_had(stored, ke
     assert int(told[1]) >= before - int(before * kept)
 
 
-def test_every_single_page_may_be_bad_and_most_runs_stay(stored, tmp_path):
+def test_every_single_page_may_be_bad_and_most_runs_stay(stored: Path, tmp_path: Path) -> None:
     content = stored.read_bytes()
     worst = set()
     for number in range(1, len(content) // PAGE + 1):
@@ -156,7 +159,7 @@ def test_every_single_page_may_be_bad_and_most_runs_stay(stored, tmp_path):
     assert max(worst) <= 8
 
 
-def test_whichever_pages_are_bad_a_run_is_as_it_was_or_refused(stored, tmp_path):
+def test_whichever_pages_are_bad_a_run_is_as_it_was_or_refused(stored: Path, tmp_path: Path) -> None:
     content, before = stored.read_bytes(), {run_id: read(str(stored), run_id) for run_id in (RUN, *OTHERS)}
     for seed in range(500 if journey.IS_SOAK else 25):
         chance = random.Random(seed)
@@ -174,7 +177,7 @@ def test_whichever_pages_are_bad_a_run_is_as_it_was_or_refused(stored, tmp_path)
         assert whole | damaged <= before.keys()
 
 
-def test_a_run_that_was_deleted_does_not_come_back(stored):
+def test_a_run_that_was_deleted_does_not_come_back(stored: Path) -> None:
     with contextlib.closing(sqlite3.connect(stored)) as connection:
         connection.execute("PRAGMA secure_delete = OFF")
         for run_id in OTHERS[3:]:
@@ -187,7 +190,7 @@ def test_a_run_that_was_deleted_does_not_come_back(stored):
     assert after_damage(stored) == ({RUN, *OTHERS[:3]}, set())
 
 
-def test_a_run_whose_line_and_last_records_are_lost_is_not_taken_for_whole(stored):
+def test_a_run_whose_line_and_last_records_are_lost_is_not_taken_for_whole(stored: Path) -> None:
     with contextlib.closing(sqlite3.connect(stored)) as connection:
         connection.execute("DELETE FROM events WHERE run = ? AND sequence > 2", (RUN,))
         connection.execute("DELETE FROM runs WHERE id = ?", (RUN,))
@@ -201,7 +204,7 @@ def test_a_run_whose_line_and_last_records_are_lost_is_not_taken_for_whole(store
 
 
 @pytest.mark.parametrize("garbage", [b"\0", b"\xff"])
-def test_a_document_with_a_bad_page_is_read_from_its_copy(tmp_path, garbage):
+def test_a_document_with_a_bad_page_is_read_from_its_copy(tmp_path: Path, garbage: bytes) -> None:
     path = tmp_path / "data" / "runs.sqlite"
     runs = Runs(SqliteJournal(str(path)))
     run = runs.start(build(document(step("one"), description="long " * 5_000)), {}, {}, run_id=RUN)
@@ -217,7 +220,7 @@ def test_a_document_with_a_bad_page_is_read_from_its_copy(tmp_path, garbage):
     assert found == run
 
 
-def test_a_run_that_is_damaged_in_part_is_listed_and_nobody_goes_on_with_it(serve, stored):
+def test_a_run_that_is_damaged_in_part_is_listed_and_nobody_goes_on_with_it(serve: Start, stored: Path) -> None:
     connection = sqlite3.connect(stored)
     connection.execute("DELETE FROM events WHERE run = 'other-05' AND sequence = 2")
     connection.commit()
@@ -238,7 +241,7 @@ def test_a_run_that_is_damaged_in_part_is_listed_and_nobody_goes_on_with_it(serv
     assert server.result(*journey.submit("plan", "a long plan", "other-06"))["state"] == "waiting"
 
 
-def test_tokens_and_names_of_tools_come_along(stored):
+def test_tokens_and_names_of_tools_come_along(stored: Path) -> None:
     journal = SqliteJournal(str(stored))
     names, tokens = journal.tool_names(), Tokens(journal).all_tokens()
     journal.close()
@@ -252,7 +255,7 @@ def test_tokens_and_names_of_tools_come_along(stored):
     journal.close()
 
 
-def test_what_is_in_the_log_only_is_saved_and_a_bad_stretch_of_it_is_seen(serve, path):
+def test_what_is_in_the_log_only_is_saved_and_a_bad_stretch_of_it_is_seen(serve: Start, path: Path) -> None:
     server = serve(path)
     for run_id in OTHERS:
         server.result(*journey.start(run_id, filler="x" * 700))
@@ -277,7 +280,9 @@ def test_what_is_in_the_log_only_is_saved_and_a_bad_stretch_of_it_is_seen(serve,
     [(0, b"\xff"), (9, b"\xff"), (17, b"\xa5"), (26, b"\xa5\xa5"), (0, bytes(32)), (0, bytes(PAGE))],
     ids=["magic", "page size", "salt", "checksum", "no header", "no header, no first frame"],
 )
-def test_a_log_with_a_bad_header_is_saved_and_not_dropped(serve, path, offset, garbage):
+def test_a_log_with_a_bad_header_is_saved_and_not_dropped(
+    serve: Start, path: Path, offset: int, garbage: bytes
+) -> None:
     server = serve(path)
     for run_id in OTHERS:
         server.result(*journey.start(run_id))
@@ -296,7 +301,7 @@ def test_a_log_with_a_bad_header_is_saved_and_not_dropped(serve, path, offset, g
 
 
 @pytest.mark.parametrize("offset", [17, 26], ids=["salt", "checksum"])
-def test_a_token_that_was_revoked_in_a_log_with_a_bad_header_stays_revoked(stored, offset):
+def test_a_token_that_was_revoked_in_a_log_with_a_bad_header_stays_revoked(stored: Path, offset: int) -> None:
     journal = SqliteJournal(str(stored))
     tokens = Tokens(journal)
     tokens.revoke("ci")
@@ -315,7 +320,7 @@ def test_a_token_that_was_revoked_in_a_log_with_a_bad_header_stays_revoked(store
 
 
 @pytest.mark.parametrize("left", [b"", b"x"], ids=["nothing", "one byte"])
-def test_an_empty_file_beside_a_log_is_not_taken_for_a_new_journal(serve, path, left):
+def test_an_empty_file_beside_a_log_is_not_taken_for_a_new_journal(serve: Start, path: Path, left: bytes) -> None:
     server = serve(path)
     for run_id in OTHERS:
         server.result(*journey.start(run_id))
@@ -335,7 +340,7 @@ def test_an_empty_file_beside_a_log_is_not_taken_for_a_new_journal(serve, path, 
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.02, 0.05, 0.1, 0.2])
-def test_a_salvage_that_is_killed_is_done_again(stored, seconds):
+def test_a_salvage_that_is_killed_is_done_again(stored: Path, seconds: float) -> None:
     spoil(stored, 1)
     script = f"from workflowlookup.store.sqlite import SqliteJournal; SqliteJournal({str(stored)!r}).head('x')"
     process = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.DEVNULL)
@@ -354,10 +359,10 @@ def test_a_salvage_that_is_killed_is_done_again(stored, seconds):
 
 
 @pytest.mark.parametrize("step", ["rename", "sync_directory", "copy_readable", "_write"])
-def test_a_salvage_that_fails_anywhere_is_done_again(stored, monkeypatch, step):
+def test_a_salvage_that_fails_anywhere_is_done_again(stored: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     spoil(stored, 1)
 
-    def fail(*_, **__):
+    def fail(*_, **__) -> NoReturn:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
@@ -374,12 +379,12 @@ def test_a_salvage_that_fails_anywhere_is_done_again(stored, monkeypatch, step):
     assert len(asides(stored)) == 1
 
 
-def test_what_another_process_stores_meanwhile_is_not_lost(stored, monkeypatch):
+def test_what_another_process_stores_meanwhile_is_not_lost(stored: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SqliteJournal, "_check", lambda _: "the test says so")
     acknowledged = []
     stop = threading.Event()
 
-    def write():
+    def write() -> None:
         writer = Runs(SqliteJournal(str(stored)))
         workflow = writer.get(RUN).workflow
         while not stop.is_set():
@@ -405,7 +410,9 @@ def test_what_another_process_stores_meanwhile_is_not_lost(stored, monkeypatch):
 
 @pytest.mark.parametrize("application_id", [0, 1_234])
 @pytest.mark.parametrize("mode", ["wal", "delete"])
-def test_a_file_of_another_program_is_refused_and_not_touched(serve, path, application_id, mode):
+def test_a_file_of_another_program_is_refused_and_not_touched(
+    serve: Start, path: Path, application_id: int, mode: str
+) -> None:
     path.parent.mkdir()
     with contextlib.closing(sqlite3.connect(path)) as connection:
         connection.execute(f"PRAGMA application_id = {application_id}")
@@ -425,7 +432,7 @@ def test_a_file_of_another_program_is_refused_and_not_touched(serve, path, appli
     assert asides(path) == []
 
 
-def test_a_file_of_another_program_with_tables_of_the_same_names_is_refused(path):
+def test_a_file_of_another_program_with_tables_of_the_same_names_is_refused(path: Path) -> None:
     path.parent.mkdir()
     with contextlib.closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA application_id = 1234")
@@ -441,7 +448,7 @@ def test_a_file_of_another_program_with_tables_of_the_same_names_is_refused(path
     assert path.read_bytes() == before
 
 
-def test_a_wrong_application_id_takes_no_run_away(stored, serve):
+def test_a_wrong_application_id_takes_no_run_away(stored: Path, serve: Start) -> None:
     with open(stored, "r+b") as file:
         file.seek(68)
         file.write(b"\xa5\xa5\xa5\xa5")
@@ -454,7 +461,7 @@ def test_a_wrong_application_id_takes_no_run_away(stored, serve):
 
 @pytest.mark.parametrize("bits", [0xFF, 0x80, 0x04, 0x01])
 @pytest.mark.parametrize("at", [19, 20, 35, 47, 59, 60, 63])
-def test_a_bad_byte_in_the_header_takes_no_run_away(stored, at, bits):
+def test_a_bad_byte_in_the_header_takes_no_run_away(stored: Path, at: int, bits: int) -> None:
     with open(stored, "r+b") as file:
         file.seek(at)
         byte = file.read(1)[0]
@@ -466,7 +473,7 @@ def test_a_bad_byte_in_the_header_takes_no_run_away(stored, at, bits):
     assert after_damage(stored) == ({RUN, *OTHERS}, set())
 
 
-def test_what_is_reserved_at_the_end_of_each_page_is_not_read(tmp_path):
+def test_what_is_reserved_at_the_end_of_each_page_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "reserved.sqlite"
     with contextlib.closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA user_version = 1")
@@ -486,7 +493,7 @@ def test_what_is_reserved_at_the_end_of_each_page_is_not_read(tmp_path):
         assert pages.unreadable == 0
 
 
-def test_our_files_say_whose_they_are_and_those_of_older_versions_do_from_then_on(path, stored):
+def test_our_files_say_whose_they_are_and_those_of_older_versions_do_from_then_on(path: Path, stored: Path) -> None:
     def application():
         with contextlib.closing(sqlite3.connect(path)) as connection:
             return connection.execute("PRAGMA application_id").fetchone()[0].to_bytes(4, "big")
@@ -499,7 +506,7 @@ def test_our_files_say_whose_they_are_and_those_of_older_versions_do_from_then_o
     assert application() == b"wlku"
 
 
-def test_every_table_is_saved_or_said_not_to_be(stored):
+def test_every_table_is_saved_or_said_not_to_be(stored: Path) -> None:
     with contextlib.closing(sqlite3.connect(stored)) as connection:
         tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         for table, shape in SHAPES.items():
@@ -511,7 +518,9 @@ def test_every_table_is_saved_or_said_not_to_be(stored):
 
 @pytest.mark.parametrize("content", [b"my notes\n", bytes(range(256)) * 64], ids=["text", "bytes"])
 @pytest.mark.parametrize("command", [["runs"], ["db", "salvage"], ["db", "check"], ["doctor"]], ids=" ".join)
-def test_a_file_that_never_was_a_journal_is_refused_and_not_touched(tmp_path, content, command):
+def test_a_file_that_never_was_a_journal_is_refused_and_not_touched(
+    tmp_path: Path, content: bytes, command: list[str]
+) -> None:
     notes = tmp_path / "notes.txt"
     notes.write_bytes(content)
 

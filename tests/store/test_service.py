@@ -2,9 +2,12 @@
 
 import contextlib
 import sqlite3
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from support.clocks import TickingClock
 from support.make import document, long_run, step
 from workflowlookup.errors import InvalidParams, RunNotFound, RunStateError, StorageError
 from workflowlookup.language.building import build
@@ -24,7 +27,7 @@ def kinds(runs, run_id):
     return [kind_of(record.event) for record in runs.history(run_id)]
 
 
-def test_what_was_answered_is_what_another_process_reads(runs, open_runs):
+def test_what_was_answered_is_what_another_process_reads(runs: Runs, open_runs: Callable[..., Runs]) -> None:
     run = runs.start(TWO, {"ticket": "T-1"}, {"size": 2}, by="editor")
     run = runs.submit(run.id, "one", "long enough", {"risk": "low"}, by="editor")
 
@@ -33,7 +36,7 @@ def test_what_was_answered_is_what_another_process_reads(runs, open_runs):
     assert run.context == {"ticket": "T-1", "size": 2, "risk": "low"}
 
 
-def test_a_run_equals_the_fold_of_its_journal_after_every_call(runs):
+def test_a_run_equals_the_fold_of_its_journal_after_every_call(runs: Runs) -> None:
     run = runs.start(HELD, {}, {})
     for call in (
         lambda: runs.submit(run.id, "one", " ", {}),
@@ -49,7 +52,9 @@ def test_a_run_equals_the_fold_of_its_journal_after_every_call(runs):
 # ── the same call again ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_submission_sent_again_gives_the_run_of_now_and_records_nothing(runs, open_runs):
+def test_a_submission_sent_again_gives_the_run_of_now_and_records_nothing(
+    runs: Runs, open_runs: Callable[..., Runs]
+) -> None:
     run_id = runs.start(TWO, {}, {}).id
     runs.submit(run_id, "one", "no", {"a": 1})
     runs.submit(run_id, "one", "long enough", {})
@@ -63,7 +68,7 @@ def test_a_submission_sent_again_gives_the_run_of_now_and_records_nothing(runs, 
     assert kinds(runs, run_id) == before
 
 
-def test_after_a_denial_the_same_words_count_as_new(runs):
+def test_after_a_denial_the_same_words_count_as_new(runs: Runs) -> None:
     run_id = runs.start(HELD, {}, {}).id
     runs.submit(run_id, "one", "done", {})
     runs.deny(run_id, "one", note="no", how="console")
@@ -72,7 +77,7 @@ def test_after_a_denial_the_same_words_count_as_new(runs):
     assert kinds(runs, run_id).count("output-accepted") == 2
 
 
-def test_an_answer_given_again_gives_the_same_run_until_the_question_is_asked_again(runs):
+def test_an_answer_given_again_gives_the_same_run_until_the_question_is_asked_again(runs: Runs) -> None:
     run_id = runs.start(HELD, {}, {}).id
     runs.submit(run_id, "one", "done", {})
     denied = runs.deny(run_id, "one", note="no", how="console")
@@ -88,7 +93,7 @@ def test_an_answer_given_again_gives_the_same_run_until_the_question_is_asked_ag
         runs.deny(run_id, "one", how="console")
 
 
-def test_a_cancelled_run_is_cancelled_once(runs):
+def test_a_cancelled_run_is_cancelled_once(runs: Runs) -> None:
     run_id = runs.start(TWO, {}, {}).id
     cancelled = runs.cancel(run_id, "not needed")
 
@@ -96,7 +101,7 @@ def test_a_cancelled_run_is_cancelled_once(runs):
     assert kinds(runs, run_id).count("cancelled") == 1
 
 
-def test_a_start_with_an_id_is_repeated_without_harm(runs, open_runs):
+def test_a_start_with_an_id_is_repeated_without_harm(runs: Runs, open_runs: Callable[..., Runs]) -> None:
     first = runs.start(TWO, {"a": 1}, {"b": 2}, run_id="mine")
     assert open_runs().start(TWO, {"a": 1}, {"b": 2}, run_id="mine") == first
     moved = runs.submit("mine", "one", "long enough", {"b": 3})
@@ -108,7 +113,7 @@ def test_a_start_with_an_id_is_repeated_without_harm(runs, open_runs):
         runs.start(build(document(identifier="another-one")), {"a": 1}, {"b": 2}, run_id="mine")
 
 
-def test_an_id_that_is_taken_by_chance_is_drawn_again(open_runs):
+def test_an_id_that_is_taken_by_chance_is_drawn_again(open_runs: Callable[..., Runs]) -> None:
     ids = iter(["same", "same", "other"])
     runs = open_runs(new_id=lambda: next(ids))
 
@@ -118,11 +123,11 @@ def test_an_id_that_is_taken_by_chance_is_drawn_again(open_runs):
 # ── two at once ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def overtaken(runs, other, call):
+def overtaken(runs, other, call) -> None:
     """Another process makes a call after `runs` has looked and before it stores."""
     append = runs.journal.append
 
-    def late(*arguments):
+    def late(*arguments) -> None:
         runs.journal.append = append
         call(other)
         append(*arguments)
@@ -130,7 +135,9 @@ def overtaken(runs, other, call):
     runs.journal.append = late
 
 
-def test_of_two_outputs_for_the_same_step_one_wins_and_the_other_is_told_what_is_expected(runs, open_runs):
+def test_of_two_outputs_for_the_same_step_one_wins_and_the_other_is_told_what_is_expected(
+    runs: Runs, open_runs: Callable[..., Runs]
+) -> None:
     run_id = runs.start(TWO, {}, {}).id
     overtaken(runs, open_runs(), lambda other: other.submit(run_id, "one", "the other output", {}))
 
@@ -141,7 +148,9 @@ def test_of_two_outputs_for_the_same_step_one_wins_and_the_other_is_told_what_is
     assert runs.get(run_id).results == {"one": "the other output"}
 
 
-def test_of_two_same_submissions_one_is_recorded_and_both_get_its_answer(runs, open_runs):
+def test_of_two_same_submissions_one_is_recorded_and_both_get_its_answer(
+    runs: Runs, open_runs: Callable[..., Runs]
+) -> None:
     run_id = runs.start(TWO, {}, {}).id
     other = open_runs()
     overtaken(runs, other, lambda other: other.submit(run_id, "one", "the same", {}))
@@ -150,7 +159,7 @@ def test_of_two_same_submissions_one_is_recorded_and_both_get_its_answer(runs, o
     assert kinds(runs, run_id).count("output-accepted") == 1
 
 
-def test_a_call_that_is_overtaken_by_something_else_is_decided_anew(runs, open_runs):
+def test_a_call_that_is_overtaken_by_something_else_is_decided_anew(runs: Runs, open_runs: Callable[..., Runs]) -> None:
     run_id = runs.start(TWO, {}, {}).id
     overtaken(runs, open_runs(), lambda other: other.submit(run_id, "one", "no", {}))
 
@@ -160,7 +169,7 @@ def test_a_call_that_is_overtaken_by_something_else_is_decided_anew(runs, open_r
 # ── what only looks ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_run_that_is_not_there_is_not_found(runs):
+def test_a_run_that_is_not_there_is_not_found(runs: Runs) -> None:
     for call in (runs.get, runs.cancel, runs.history, runs.delete):
         with pytest.raises(RunNotFound) as refusal:
             call("nothing")
@@ -168,7 +177,9 @@ def test_a_run_that_is_not_there_is_not_found(runs):
         assert refusal.value.data["runId"] == "nothing"
 
 
-def test_a_deadline_is_noticed_by_whoever_looks(runs, open_runs, clock):
+def test_a_deadline_is_noticed_by_whoever_looks(
+    runs: Runs, open_runs: Callable[..., Runs], clock: TickingClock
+) -> None:
     limited = build(document(step("one"), step("two"), deadlineSeconds=10))
     looked, listed, submitted = (runs.start(limited, {}, {}).id for _ in range(3))
     clock.now += 10_000
@@ -180,7 +191,7 @@ def test_a_deadline_is_noticed_by_whoever_looks(runs, open_runs, clock):
     assert kinds(runs, listed)[-1] == "failed"
 
 
-def test_runs_are_listed_with_what_they_wait_for(runs):
+def test_runs_are_listed_with_what_they_wait_for(runs: Runs) -> None:
     run = runs.start(TWO, {}, {})
     runs.submit(run.id, "one", "long enough", {})
 
@@ -197,20 +208,20 @@ def test_runs_are_listed_with_what_they_wait_for(runs):
     assert (line.done, line.total, line.sequence, line.started) == (1, 2, 4, run.started)
 
 
-def test_more_runs_than_are_kept_folded_go_on_all_the_same(runs):
+def test_more_runs_than_are_kept_folded_go_on_all_the_same(runs: Runs) -> None:
     ids = [runs.start(TWO, {}, {}).id for _ in range(MAX_FOLDED + 5)]
 
     assert {runs.submit(run_id, "one", "long enough", {}).current for run_id in ids} == {"two"}
 
 
-def test_the_clock_of_a_run_never_goes_back(runs, clock):
+def test_the_clock_of_a_run_never_goes_back(runs: Runs, clock: TickingClock) -> None:
     run = runs.start(TWO, {}, {})
     clock.now = 5
 
     assert runs.submit(run.id, "one", "long enough", {}).updated == run.updated
 
 
-def test_after_gives_the_next_rest_and_not_a_later_one(runs):
+def test_after_gives_the_next_rest_and_not_a_later_one(runs: Runs) -> None:
     run_id = runs.start(HELD, {}, {}).id
     asked = runs.submit(run_id, "one", "done", {})
     assert runs.after(asked) == asked
@@ -223,7 +234,9 @@ def test_after_gives_the_next_rest_and_not_a_later_one(runs):
 # ── watching ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_watch_hears_of_its_own_process_at_once_and_of_others_when_it_looks(runs, open_runs):
+def test_a_watch_hears_of_its_own_process_at_once_and_of_others_when_it_looks(
+    runs: Runs, open_runs: Callable[..., Runs]
+) -> None:
     told = []
     first, second = runs.start(TWO, {}, {}).id, runs.start(TWO, {}, {}).id
     watch = runs.watch(told.append)
@@ -244,7 +257,7 @@ def test_a_watch_hears_of_its_own_process_at_once_and_of_others_when_it_looks(ru
 # ── whole journals ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_run_can_be_taken_in_from_elsewhere(runs, tmp_path):
+def test_a_run_can_be_taken_in_from_elsewhere(runs: Runs, tmp_path: Path) -> None:
     run = runs.submit(runs.start(TWO, {}, {}).id, "one", "long enough", {})
     elsewhere = Runs(SqliteJournal(str(tmp_path / "elsewhere.sqlite")))
 
@@ -256,7 +269,7 @@ def test_a_run_can_be_taken_in_from_elsewhere(runs, tmp_path):
     elsewhere.close()
 
 
-def test_what_is_no_whole_run_is_not_taken_in(runs):
+def test_what_is_no_whole_run_is_not_taken_in(runs: Runs) -> None:
     import msgspec
 
     records = runs.history(runs.start(TWO, {}, {}).id)
@@ -269,7 +282,9 @@ def test_what_is_no_whole_run_is_not_taken_in(runs):
         runs.store_import("new", records[1:])
 
 
-def test_a_run_that_was_forgotten_is_not_taken_for_another_of_its_id(runs, open_runs, clock):
+def test_a_run_that_was_forgotten_is_not_taken_for_another_of_its_id(
+    runs: Runs, open_runs: Callable[..., Runs], clock: TickingClock
+) -> None:
     runs.start(TWO, {}, {}, run_id="mine")
     other = open_runs()
     other.cancel("mine")
@@ -285,7 +300,7 @@ def test_a_run_that_was_forgotten_is_not_taken_for_another_of_its_id(runs, open_
     assert runs.get("yours") == open_runs().get("yours")
 
 
-def test_a_run_that_is_damaged_hides_no_other(runs, clock):
+def test_a_run_that_is_damaged_hides_no_other(runs: Runs, clock: TickingClock) -> None:
     late = build(document(step("one"), deadlineSeconds=1))
     broken, whole = (runs.start(late, {}, {}).id for _ in range(2))
     runs.journal.query("UPDATE events SET body = 'garbage' WHERE run = ? AND sequence = 2", (broken,))
@@ -296,7 +311,7 @@ def test_a_run_that_is_damaged_hides_no_other(runs, clock):
     assert states == {broken: "waiting", whole: "failed"}
 
 
-def test_runs_are_forgotten_one_by_one_or_all_that_are_over_and_old(runs, clock):
+def test_runs_are_forgotten_one_by_one_or_all_that_are_over_and_old(runs: Runs, clock: TickingClock) -> None:
     old, waiting, gone = (runs.start(TWO, {}, {}).id for _ in range(3))
     runs.cancel(old)
     before = clock.now + 1
@@ -314,7 +329,7 @@ def test_runs_are_forgotten_one_by_one_or_all_that_are_over_and_old(runs, clock)
 # ── long runs ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_long_run_is_folded_in_slices_and_comes_to_the_same(runs, open_runs):
+def test_a_long_run_is_folded_in_slices_and_comes_to_the_same(runs: Runs, open_runs: Callable[..., Runs]) -> None:
     records, run = long_run(3 * SLICE + 10)
     runs.journal.append(run.id, 0, records, summarise(run))
     other = open_runs()
@@ -323,7 +338,9 @@ def test_a_long_run_is_folded_in_slices_and_comes_to_the_same(runs, open_runs):
     assert other.get(run.id) == runs.get(run.id) == run
 
 
-def test_between_two_slices_others_may_move_the_run_or_take_its_place(runs, open_runs):
+def test_between_two_slices_others_may_move_the_run_or_take_its_place(
+    runs: Runs, open_runs: Callable[..., Runs]
+) -> None:
     records, run = long_run(2 * SLICE)
     runs.journal.append(run.id, 0, records, summarise(run))
     other = open_runs()
@@ -342,7 +359,9 @@ def test_between_two_slices_others_may_move_the_run_or_take_its_place(runs, open
 # ── several pieces of work in one commit ────────────────────────────────────────────────────────────────────────
 
 
-def test_listeners_hear_of_pieces_of_work_when_all_of_them_are_stored(runs, open_runs):
+def test_listeners_hear_of_pieces_of_work_when_all_of_them_are_stored(
+    runs: Runs, open_runs: Callable[..., Runs]
+) -> None:
     others, heard = open_runs(), []
     ids = [runs.start(TWO, {}, {}).id for _ in range(3)]
     runs.listeners.append(lambda run_id, _: heard.append((run_id, {other: others.get(other).current for other in ids})))
@@ -352,7 +371,9 @@ def test_listeners_hear_of_pieces_of_work_when_all_of_them_are_stored(runs, open
     assert heard == [(run_id, dict.fromkeys(ids, "two")) for run_id in ids]
 
 
-def test_a_piece_of_work_that_cannot_be_stored_takes_no_other_with_it(runs, open_runs, tmp_path):
+def test_a_piece_of_work_that_cannot_be_stored_takes_no_other_with_it(
+    runs: Runs, open_runs: Callable[..., Runs], tmp_path: Path
+) -> None:
     heard = []
     ids = [runs.start(TWO, {}, {}).id for _ in range(3)]
     with contextlib.closing(sqlite3.connect(tmp_path / "runs.sqlite")) as database:
@@ -372,7 +393,7 @@ def test_a_piece_of_work_that_cannot_be_stored_takes_no_other_with_it(runs, open
     assert [service.get(ids[1]).current for service in (runs, open_runs())] == ["one", "one"]
 
 
-def test_nothing_is_cached_of_a_commit_that_fails(runs, open_runs):
+def test_nothing_is_cached_of_a_commit_that_fails(runs: Runs, open_runs: Callable[..., Runs]) -> None:
     run_id = runs.start(TWO, {}, {}).id
 
     def close(runs):

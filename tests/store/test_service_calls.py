@@ -1,20 +1,25 @@
 """Calls in the service: what a driver may repeat, who is at work, and what was left running."""
 
+from collections.abc import Callable
+
 import pytest
 
 from store.test_service import kinds
+from support.clocks import TickingClock
 from support.make import document, step
+from support.types import JsonObject
 from workflowlookup.errors import InvalidParams, RunStateError
 from workflowlookup.language.building import build
 from workflowlookup.runs.run import State, Waiting
 from workflowlookup.runs.server_calls import CallFailure
+from workflowlookup.store.service import Runs
 
 CALL = {"id": "call-it", "title": "Call it", "call": {"server": "tracker", "tool": "create", "saveAs": "issue"}}
 ONE = build(document(CALL, step("last")))
 TWICE = build(document({**CALL, "call": {**CALL["call"], "retries": 1}}))
 
 
-def test_a_call_goes_from_due_to_done(runs):
+def test_a_call_goes_from_due_to_done(runs: Runs) -> None:
     run = runs.start(ONE, {}, {}, timeout=60)
     runs.begin_call(run.id, "call-it")
     runs.acknowledge_call(run.id, "call-it", "77")
@@ -30,7 +35,7 @@ def test_a_call_goes_from_due_to_done(runs):
 
 
 @pytest.mark.parametrize("changes", [{"issue": {"id": 8}}, {"issue.id": 8}])
-def test_an_agent_does_not_change_what_a_call_gave(runs, changes):
+def test_an_agent_does_not_change_what_a_call_gave(runs: Runs, changes: JsonObject) -> None:
     run = runs.start(ONE, {}, {"issue.id": 9})
     runs.begin_call(run.id, "call-it")
     after = runs.finish_call(run.id, "call-it", "Issue 7", {"id": 7})
@@ -41,7 +46,9 @@ def test_an_agent_does_not_change_what_a_call_gave(runs, changes):
     assert runs.submit(run.id, "last", "done", {"issue": {"id": 7}}).state is State.COMPLETED
 
 
-def test_a_call_that_was_begun_and_not_ended_can_be_taken_up_by_another(runs, open_runs):
+def test_a_call_that_was_begun_and_not_ended_can_be_taken_up_by_another(
+    runs: Runs, open_runs: Callable[..., Runs]
+) -> None:
     run = runs.start(ONE, {}, {})
     begun = runs.begin_call(run.id, "call-it")
 
@@ -49,7 +56,7 @@ def test_a_call_that_was_begun_and_not_ended_can_be_taken_up_by_another(runs, op
     assert kinds(runs, run.id).count("call-begun") == 1
 
 
-def test_reports_are_stored_at_most_once_a_second_and_never_go_back(runs, clock):
+def test_reports_are_stored_at_most_once_a_second_and_never_go_back(runs: Runs, clock: TickingClock) -> None:
     run = runs.start(ONE, {}, {})
     runs.begin_call(run.id, "call-it")
     for done in (1, 2, 3):
@@ -61,7 +68,7 @@ def test_reports_are_stored_at_most_once_a_second_and_never_go_back(runs, clock)
     assert kinds(runs, run.id).count("call-progressed") == 2
 
 
-def test_what_comes_too_late_or_for_another_step_is_refused(runs):
+def test_what_comes_too_late_or_for_another_step_is_refused(runs: Runs) -> None:
     run = runs.start(ONE, {}, {})
     runs.begin_call(run.id, "call-it")
     with pytest.raises(RunStateError):
@@ -77,7 +84,7 @@ def test_what_comes_too_late_or_for_another_step_is_refused(runs):
             late()
 
 
-def test_a_failed_call_is_due_again(runs):
+def test_a_failed_call_is_due_again(runs: Runs) -> None:
     run = runs.start(TWICE, {}, {})
     runs.begin_call(run.id, "call-it")
     again = runs.fail_call(run.id, "call-it", CallFailure(reason="no route"))
@@ -86,7 +93,7 @@ def test_a_failed_call_is_due_again(runs):
     assert runs.fail_call(run.id, "call-it", CallFailure(reason="no route", timed_out=True)).end.timed_out
 
 
-def test_who_is_at_work_and_who_is_queued(runs):
+def test_who_is_at_work_and_who_is_queued(runs: Runs) -> None:
     first, second, third = (runs.start(TWICE, {}, {}) for _ in range(3))
     runs.start(build(document(step("one"))), {}, {})
 
@@ -103,7 +110,9 @@ def test_who_is_at_work_and_who_is_queued(runs):
     assert runs.queue_position(first.id) == (3, 3), "who was tried goes to the end"
 
 
-def test_what_was_left_running_is_known_until_it_is_told_what_became_of_it(runs, open_runs):
+def test_what_was_left_running_is_known_until_it_is_told_what_became_of_it(
+    runs: Runs, open_runs: Callable[..., Runs]
+) -> None:
     run, other = runs.start(ONE, {}, {}), runs.start(ONE, {}, {})
     runs.begin_call(run.id, "call-it")
     assert runs.runs_to_stop() == []
@@ -116,7 +125,7 @@ def test_what_was_left_running_is_known_until_it_is_told_what_became_of_it(runs,
     assert runs.stop_call(run.id, "call-it", True, "again") == stopped
 
 
-def test_a_run_whose_time_is_over_is_known_to_need_a_stop(runs, clock):
+def test_a_run_whose_time_is_over_is_known_to_need_a_stop(runs: Runs, clock: TickingClock) -> None:
     run = runs.start(ONE, {}, {}, timeout=1)
     runs.begin_call(run.id, "call-it")
     clock.now += 2_000
@@ -125,7 +134,7 @@ def test_a_run_whose_time_is_over_is_known_to_need_a_stop(runs, clock):
     assert runs.runs_to_stop() == [run.id]
 
 
-def test_listeners_hear_of_the_run_as_it_is_then(runs):
+def test_listeners_hear_of_the_run_as_it_is_then(runs: Runs) -> None:
     heard = []
     runs.listeners.append(lambda run_id, run: heard.append((run_id, run and (run.state, run.waiting_for))))
     run = runs.start(ONE, {}, {})
@@ -141,7 +150,7 @@ def test_listeners_hear_of_the_run_as_it_is_then(runs):
     ]
 
 
-def test_a_run_with_calls_can_be_taken_in(runs):
+def test_a_run_with_calls_can_be_taken_in(runs: Runs) -> None:
     run = runs.start(ONE, {}, {})
     runs.begin_call(run.id, "call-it")
     runs.report_call(run.id, "call-it", 1)

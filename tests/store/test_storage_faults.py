@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 
 from support import journey
+from support.client import Start
 from support.journey import RUN, calls, folded, read
 from support.make import document, step, write
+from support.types import Json
 from workflowlookup.errors import RunDamaged, RunNotFound, RunStateError, StorageError
 from workflowlookup.language.building import build
 from workflowlookup.runs.run import fold
@@ -26,7 +28,7 @@ PAGE = 4096
 
 
 @pytest.fixture
-def path(tmp_path):
+def path(tmp_path: Path) -> Path:
     return tmp_path / "data" / "runs.sqlite"
 
 
@@ -44,7 +46,9 @@ def status(server):
     return server.result("workflow_status", {"runId": RUN})
 
 
-def test_where_workflows_are_no_tools_nothing_is_stored_before_the_first_run_is_touched(serve, path):
+def test_where_workflows_are_no_tools_nothing_is_stored_before_the_first_run_is_touched(
+    serve: Start, path: Path
+) -> None:
     server = serve(path, WORKFLOWLOOKUP_WORKFLOW_TOOLS="false")  # else the names of tools are kept in the journal
     server.result("tools/list")
     server.result("workflow_list")
@@ -56,14 +60,14 @@ def test_where_workflows_are_no_tools_nothing_is_stored_before_the_first_run_is_
 # ── no room ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def leave_room(server, size):
+def leave_room(server, size) -> None:
     """Let the server write no file beyond a size; -1 lifts that."""
     resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 
 
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="the limits of another process can be set on Linux only")
 @pytest.mark.parametrize("room", [0, 1_000, "what it has"])
-def test_a_full_disk_is_told_and_the_run_goes_on_when_there_is_room(serve, path, room):
+def test_a_full_disk_is_told_and_the_run_goes_on_when_there_is_room(serve: Start, path: Path, room: int | str) -> None:
     server = serve(path)
     answers = calls("completed")
     for call in answers[:3]:
@@ -86,7 +90,9 @@ def test_a_full_disk_is_told_and_the_run_goes_on_when_there_is_room(serve, path,
 
 
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="the limits of another process can be set on Linux only")
-def test_a_disk_that_is_full_from_the_start_is_told_and_the_journal_begun_when_there_is_room(serve, path):
+def test_a_disk_that_is_full_from_the_start_is_told_and_the_journal_begun_when_there_is_room(
+    serve: Start, path: Path
+) -> None:
     server = serve(path)
     leave_room(server, 0)
     for _ in range(2):
@@ -96,7 +102,7 @@ def test_a_disk_that_is_full_from_the_start_is_told_and_the_journal_begun_when_t
     assert server.result(*journey.start())["state"] == "waiting"
 
 
-def test_a_database_that_may_not_grow_is_full(path):
+def test_a_database_that_may_not_grow_is_full(path: Path) -> None:
     runs = Runs(SqliteJournal(str(path)))
     workflow = build(document())
     run = runs.start(workflow, {}, {})
@@ -121,7 +127,7 @@ as_bound = pytest.mark.skipif(
 
 
 @as_bound
-def test_a_file_that_may_not_be_written_is_told_and_the_run_goes_on_when_it_may(serve, path):
+def test_a_file_that_may_not_be_written_is_told_and_the_run_goes_on_when_it_may(serve: Start, path: Path) -> None:
     server = serve(path, program=(BOUND,))
     for call in calls("completed")[:3]:
         server.result(*call)
@@ -137,7 +143,7 @@ def test_a_file_that_may_not_be_written_is_told_and_the_run_goes_on_when_it_may(
 
 
 @as_bound
-def test_a_directory_that_may_not_be_written_is_told_and_the_run_goes_on_when_it_may(serve, path):
+def test_a_directory_that_may_not_be_written_is_told_and_the_run_goes_on_when_it_may(serve: Start, path: Path) -> None:
     path.parent.mkdir(mode=0o500)
     server = serve(path, program=(BOUND,))
     assert "that you may write to it" in refusal(server, *journey.start())
@@ -152,7 +158,7 @@ def test_a_directory_that_may_not_be_written_is_told_and_the_run_goes_on_when_it
 
 
 @pytest.fixture
-def stored(serve, path):
+def stored(serve: Start, path: Path) -> bytes:
     """The content of a journal that a server left."""
     server = serve(path)
     for call in calls("completed"):
@@ -164,7 +170,7 @@ def stored(serve, path):
     return path.read_bytes()
 
 
-def spoilt(content, how):
+def spoilt(content, how) -> Json:
     garbage = random.Random(4).randbytes(len(content))
     return {
         "no database": b"garbage" * 1_000,
@@ -193,7 +199,9 @@ def asides(path):
 
 
 @pytest.mark.parametrize("how", DAMAGE)
-def test_a_damaged_journal_is_set_aside_by_a_name_that_is_said_from_then_on(serve, path, stored, how):
+def test_a_damaged_journal_is_set_aside_by_a_name_that_is_said_from_then_on(
+    serve: Start, path: Path, stored: bytes, how: str
+) -> None:
     path.write_bytes(spoilt(stored, how))
     server = serve(path)
 
@@ -217,7 +225,7 @@ def test_a_damaged_journal_is_set_aside_by_a_name_that_is_said_from_then_on(serv
     assert folded("new", read(str(path), "new")).state == "waiting"
 
 
-def test_every_damaged_journal_is_kept_however_fast_they_come(path, stored):
+def test_every_damaged_journal_is_kept_however_fast_they_come(path: Path, stored: bytes) -> None:
     runs = Runs(SqliteJournal(str(path)))
     for number in range(5):
         path.write_bytes(b"garbage %d " % number * 1_000)
@@ -228,7 +236,7 @@ def test_every_damaged_journal_is_kept_however_fast_they_come(path, stored):
     assert {aside.read_bytes()[:9] for aside in asides(path)} == {b"garbage %d" % number for number in range(5)}
 
 
-def test_a_look_at_what_is_at_work_sets_a_damaged_journal_aside_too(path, stored):
+def test_a_look_at_what_is_at_work_sets_a_damaged_journal_aside_too(path: Path, stored: bytes) -> None:
     path.write_bytes(spoilt(stored, "a garbage header"))
     runs = Runs(SqliteJournal(str(path)))
     with pytest.raises(StorageError):
@@ -241,13 +249,13 @@ def test_a_look_at_what_is_at_work_sets_a_damaged_journal_aside_too(path, stored
     runs.close()
 
 
-def test_servers_that_meet_a_damaged_journal_at_once_set_it_aside_once(serve, path, stored):
+def test_servers_that_meet_a_damaged_journal_at_once_set_it_aside_once(serve: Start, path: Path, stored: bytes) -> None:
     path.write_bytes(spoilt(stored, "a garbage header"))
     servers = [serve(path) for _ in range(4)]
     replies = {}
     together = threading.Barrier(len(servers))
 
-    def begin(number):
+    def begin(number) -> None:
         together.wait()
         replies[number] = [servers[number].request(*journey.start(f"run-{number}")) for _ in range(2)]
 
@@ -266,7 +274,7 @@ def test_servers_that_meet_a_damaged_journal_at_once_set_it_aside_once(serve, pa
         assert {run["runId"] for run in listed} > {f"run-{number}" for number in replies}, "all are in the new one"
 
 
-def test_a_directory_in_the_place_of_the_journal_is_told_and_left_alone(serve, path):
+def test_a_directory_in_the_place_of_the_journal_is_told_and_left_alone(serve: Start, path: Path) -> None:
     (path / "precious").mkdir(parents=True)
     server = serve(path)
 
@@ -277,7 +285,7 @@ def test_a_directory_in_the_place_of_the_journal_is_told_and_left_alone(serve, p
 
 
 @pytest.mark.parametrize("mode", ["wal", "delete"])
-def test_a_journal_of_a_newer_version_is_not_touched(serve, path, stored, mode):
+def test_a_journal_of_a_newer_version_is_not_touched(serve: Start, path: Path, stored: bytes, mode: str) -> None:
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA user_version = 99")
     connection.execute("UPDATE levels SET least = 98")
@@ -295,7 +303,7 @@ def test_a_journal_of_a_newer_version_is_not_touched(serve, path, stored, mode):
     assert asides(path) == []
 
 
-def damage(content, chance):
+def damage(content, chance) -> bytes:
     """A few bytes, a stretch, a page or the end are not what they were."""
     data, at = bytearray(content), chance.randrange(len(content))
     match chance.choice(["bytes", "stretch", "page", "end"]):
@@ -313,7 +321,7 @@ def damage(content, chance):
 
 
 @pytest.mark.parametrize("column", ["sequence", "started"])
-def test_a_run_with_a_damaged_line_of_its_own_is_refused_by_name(tmp_path, stored, column):
+def test_a_run_with_a_damaged_line_of_its_own_is_refused_by_name(tmp_path: Path, stored: bytes, column: str) -> None:
     path = tmp_path / "runs.sqlite"
     path.write_bytes(stored)
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
@@ -328,7 +336,9 @@ def test_a_run_with_a_damaged_line_of_its_own_is_refused_by_name(tmp_path, store
 
 @pytest.mark.parametrize("moment", [99_999_999_999_999_999, 1 << 62, -(1 << 62), "abc"])
 @pytest.mark.parametrize("table", ["runs SET started = ?, updated = ?", "events SET time = coalesce(?, ?)"])
-def test_a_time_that_no_calendar_has_is_shown_or_refused_and_never_a_fault(start, library, table, moment):
+def test_a_time_that_no_calendar_has_is_shown_or_refused_and_never_a_fault(
+    start: Start, library: Path, table: str, moment: int | str
+) -> None:
     write(library, document(step("only-step"), step("later")))
     server = start(directory=library, WORKFLOWLOOKUP_JOURNAL=str(library / "runs.sqlite"))
     run = server.result("workflow_start", {"workflowId": "sample-workflow"})["runId"]
@@ -347,7 +357,7 @@ def test_a_time_that_no_calendar_has_is_shown_or_refused_and_never_a_fault(start
     assert [line["runId"] for line in replies[-1]["result"]["runs"]] == [run]
 
 
-def test_a_run_whose_line_does_not_fit_its_events_is_refused_as_damaged(tmp_path, stored):
+def test_a_run_whose_line_does_not_fit_its_events_is_refused_as_damaged(tmp_path: Path, stored: bytes) -> None:
     path = tmp_path / "runs.sqlite"
     path.write_bytes(stored)
     runs = Runs(SqliteJournal(str(path)))
@@ -360,7 +370,7 @@ def test_a_run_whose_line_does_not_fit_its_events_is_refused_as_damaged(tmp_path
     runs.close()
 
 
-def test_a_run_whose_records_end_in_the_middle_of_a_call_is_refused(tmp_path, stored):
+def test_a_run_whose_records_end_in_the_middle_of_a_call_is_refused(tmp_path: Path, stored: bytes) -> None:
     path = tmp_path / "runs.sqlite"
     path.write_bytes(stored)
     journal = SqliteJournal(str(path))
@@ -377,7 +387,7 @@ def test_a_run_whose_records_end_in_the_middle_of_a_call_is_refused(tmp_path, st
     runs.close()
 
 
-def test_whatever_is_damaged_every_call_is_answered_or_refused_by_name(tmp_path, stored):
+def test_whatever_is_damaged_every_call_is_answered_or_refused_by_name(tmp_path: Path, stored: bytes) -> None:
     workflow = build(document(step("one"), step("two")))
     for seed in range(3_000 if journey.IS_SOAK else 60):
         path = tmp_path / str(seed) / "runs.sqlite"

@@ -2,11 +2,14 @@
 
 import json
 import re
+from pathlib import Path
 
 import jsonschema_rs
 import pytest
 
+from support.client import Start
 from support.make import document, loop, step, write
+from support.types import JsonObject
 from workflowlookup.runs.run import State
 from workflowlookup.tools.builtin import BUILTIN_TOOLS
 from workflowlookup.tools.result_schemas import STATES
@@ -18,7 +21,7 @@ OUTPUT_SCHEMAS = {
 
 
 @pytest.fixture
-def serve(start, library):
+def serve(start: Start, library: Path):
     """A server for these documents; every result is held against the schema of its tool."""
 
     def serve_documents(*documents, **environment):
@@ -43,11 +46,11 @@ def checked(server):
     return result
 
 
-def started(server, workflow_id="sample-workflow", **arguments):
+def started(server, workflow_id: str = "sample-workflow", **arguments):
     return server.result("workflow_start", {"workflowId": workflow_id, **arguments})
 
 
-def submitted(server, run, step_id, output="good enough", **arguments):
+def submitted(server, run, step_id, output: str = "good enough", **arguments):
     return server.result("workflow_submit", {"runId": run["runId"], "stepId": step_id, "output": output, **arguments})
 
 
@@ -55,7 +58,7 @@ TWO = document(step("one", validationCriteria=LONG), step("two"))
 HELD = document(step("one", title="Title {{name}}", requireConfirmation=True), step("two"))
 
 
-def test_a_run_from_its_start_to_its_end(serve):
+def test_a_run_from_its_start_to_its_end(serve) -> None:
     server = serve(TWO)
     run = started(server)
     run_id = run["runId"]
@@ -95,7 +98,7 @@ def test_a_run_from_its_start_to_its_end(serve):
     }
 
 
-def test_step_and_guidance_are_those_of_workflow_next(serve):
+def test_step_and_guidance_are_those_of_workflow_next(serve) -> None:
     body = [step("look", prompt="Look at {{file}} as {{role}}.", guidance=["Slowly."])]
     one = document(loop("all", body, type="forEach", items="files", itemVar="file"), step("end"), modelTier="heavy")
     server = serve(one)
@@ -116,7 +119,7 @@ def test_step_and_guidance_are_those_of_workflow_next(serve):
     assert run["step"]["loop"] == {"id": "all", "iteration": 2, "item": "b.py", "index": 1, "total": 2}
 
 
-def test_the_schemas_of_run_tools_speak_of_runs_only():
+def test_the_schemas_of_run_tools_speak_of_runs_only() -> None:
     run_tools = [tool.describe() for tool in BUILTIN_TOOLS.values() if "runId" in tool.arguments.schema["properties"]]
 
     assert [tool["name"] for tool in run_tools] == [
@@ -129,7 +132,7 @@ def test_the_schemas_of_run_tools_speak_of_runs_only():
     assert list(State) == STATES
 
 
-def test_a_run_outlives_its_server_and_is_taken_up_by_another(serve, start, library):
+def test_a_run_outlives_its_server_and_is_taken_up_by_another(serve, start: Start, library: Path) -> None:
     server = serve(TWO)
     run = submitted(server, started(server), "one")
     server.process.kill()
@@ -140,7 +143,7 @@ def test_a_run_outlives_its_server_and_is_taken_up_by_another(serve, start, libr
     assert submitted(again, run, "two")["state"] == "completed"
 
 
-def test_a_repeated_submission_gets_its_old_verdict_with_the_state_and_next_of_now(serve):
+def test_a_repeated_submission_gets_its_old_verdict_with_the_state_and_next_of_now(serve) -> None:
     server = serve(TWO)
     run = started(server)
     arguments = {"output": "good enough", "context": {"a": 1, "b": 2}}
@@ -160,7 +163,7 @@ def test_a_repeated_submission_gets_its_old_verdict_with_the_state_and_next_of_n
     assert server.result("workflow_status", {"runId": run["runId"]}) == status
 
 
-def test_the_old_verdict_comes_with_the_step_of_now(serve):
+def test_the_old_verdict_comes_with_the_step_of_now(serve) -> None:
     server = serve(document(step("one"), step("two", validationCriteria=LONG), step("three")))
     run = started(server)
     submitted(server, run, "one")
@@ -174,7 +177,7 @@ def test_the_old_verdict_comes_with_the_step_of_now(serve):
     assert f"call workflow_submit with runId '{run['runId']}', stepId 'two'" in again["next"]
 
 
-def test_an_identical_output_that_is_sent_again_after_its_refusal_is_another_attempt(serve):
+def test_an_identical_output_that_is_sent_again_after_its_refusal_is_another_attempt(serve) -> None:
     server = serve(document(step("one", validationCriteria=LONG, maxAttempts=3), step("two")))
     run = started(server)
 
@@ -185,7 +188,7 @@ def test_an_identical_output_that_is_sent_again_after_its_refusal_is_another_att
     assert "was refused 3 times" in told[-1]["error"]["reason"]
 
 
-def test_after_a_restart_the_first_repetition_is_taken_as_a_retry(start, library, tmp_path):
+def test_after_a_restart_the_first_repetition_is_taken_as_a_retry(start: Start, library: Path, tmp_path: Path) -> None:
     write(library, document(step("one", validationCriteria=LONG, maxAttempts=3), step("two")))
     journal = {"WORKFLOWLOOKUP_JOURNAL": str(tmp_path / "runs.sqlite")}
     first = start(directory=library, **journal)
@@ -196,7 +199,9 @@ def test_after_a_restart_the_first_repetition_is_taken_as_a_retry(start, library
     assert [submitted(second, run, "one", output="no")["attempts"] for _ in range(2)] == [1, 2]
 
 
-def test_an_older_refusal_sent_again_is_another_attempt_wherever_it_is_sent(start, library, tmp_path):
+def test_an_older_refusal_sent_again_is_another_attempt_wherever_it_is_sent(
+    start: Start, library: Path, tmp_path: Path
+) -> None:
     write(library, document(step("one", validationCriteria=LONG, maxAttempts=4), step("two")))
     journal = {"WORKFLOWLOOKUP_JOURNAL": str(tmp_path / "runs.sqlite")}
     first = start(directory=library, **journal)
@@ -208,7 +213,7 @@ def test_an_older_refusal_sent_again_is_another_attempt_wherever_it_is_sent(star
     assert submitted(second, run, "one", output="no")["attempts"] == 3
 
 
-def test_a_run_keeps_its_document_whatever_becomes_of_the_file(serve, library):
+def test_a_run_keeps_its_document_whatever_becomes_of_the_file(serve, library: Path) -> None:
     server = serve(TWO)
     run = started(server)
     write(library, document(step("other"), version="2.0.0"))
@@ -222,7 +227,7 @@ def test_a_run_keeps_its_document_whatever_becomes_of_the_file(serve, library):
     assert submitted(server, run, "two")["state"] == "completed"
 
 
-def test_status_tells_what_happened_and_what_came_of_it(serve):
+def test_status_tells_what_happened_and_what_came_of_it(serve) -> None:
     server = serve(TWO)
     run = started(server)
     submitted(server, run, "one", "x" * 3_000)
@@ -246,7 +251,7 @@ def test_status_tells_what_happened_and_what_came_of_it(serve):
     [(7, dict.fromkeys(range(11, 31), 7)), (3_000, dict.fromkeys(range(27, 31), 2_001))],
     ids=["twenty short ones", "four long ones"],
 )
-def test_status_shows_of_the_latest_results_what_a_model_wants_to_read(serve, size, shown):
+def test_status_shows_of_the_latest_results_what_a_model_wants_to_read(serve, size: int, shown) -> None:
     names = [f"step-{number}" for number in range(1, 31)]
     server = serve(document(*map(step, names)))
     run = started(server)
@@ -261,7 +266,7 @@ def test_status_shows_of_the_latest_results_what_a_model_wants_to_read(serve, si
     }
 
 
-def test_a_start_with_an_id_of_ones_own_can_be_repeated(serve):
+def test_a_start_with_an_id_of_ones_own_can_be_repeated(serve) -> None:
     server = serve(TWO)
     first = started(server, runId="mine", input={"a": 1})
 
@@ -270,7 +275,7 @@ def test_a_start_with_an_id_of_ones_own_can_be_repeated(serve):
     assert (error["code"], error["data"]["runId"]) == (-32005, "mine")
 
 
-def test_input_that_does_not_fit_is_refused_by_name(serve):
+def test_input_that_does_not_fit_is_refused_by_name(serve) -> None:
     server = serve(document(inputSchema={"properties": {"ticket": {"type": "string"}}, "required": ["ticket"]}))
 
     error = server.error("workflow_start", {"workflowId": "sample-workflow", "input": {"ticket": 7}})
@@ -279,7 +284,7 @@ def test_input_that_does_not_fit_is_refused_by_name(serve):
     assert server.result("workflow_runs")["runs"] == []
 
 
-def test_what_a_step_should_have_set_is_asked_for_with_an_example(serve):
+def test_what_a_step_should_have_set_is_asked_for_with_an_example(serve) -> None:
     contract = {"properties": {"size": {"enum": ["small", "large"]}}}
     server = serve(document(step("one", produces=["size"]), step("two"), contextSchema=contract))
     run = started(server)
@@ -307,11 +312,11 @@ def test_what_a_step_should_have_set_is_asked_for_with_an_example(serve):
 # ── confirmation ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def relayed(server, run, step_id="one", **said):
+def relayed(server, run, step_id: str = "one", **said):
     return server.result("workflow_submit", {"runId": run["runId"], "stepId": step_id, **said})
 
 
-def test_an_agent_relays_what_the_person_said(serve):
+def test_an_agent_relays_what_the_person_said(serve) -> None:
     server = serve(HELD)
     run = started(server, context={"name": "one"})
     held = submitted(server, run, "one")
@@ -331,7 +336,7 @@ def test_an_agent_relays_what_the_person_said(serve):
     assert relayed(server, run, confirmed=True)["step"]["id"] == "two", "said twice, counted once"
 
 
-def test_where_only_a_person_may_confirm_the_word_of_an_agent_does_not_count(serve):
+def test_where_only_a_person_may_confirm_the_word_of_an_agent_does_not_count(serve) -> None:
     server = serve(HELD, WORKFLOWLOOKUP_CONFIRMATION="person")
     run = started(server)
     held = submitted(server, run, "one")
@@ -367,7 +372,7 @@ def answered(server, question, **answer):
     return reply["result"]
 
 
-def test_a_person_is_asked_through_a_client_that_can_show_a_form(start, library):
+def test_a_person_is_asked_through_a_client_that_can_show_a_form(start: Start, library: Path) -> None:
     write(library, HELD)
     server = with_forms(start, library)
     run = started(server)
@@ -399,7 +404,9 @@ def test_a_person_is_asked_through_a_client_that_can_show_a_form(start, library)
 
 
 @pytest.mark.parametrize("answer", [{"action": "accept", "content": {"note": "Fine."}}, {"action": "cancel"}])
-def test_an_output_that_was_denied_elsewhere_is_not_sent_again_by_the_form(start, library, answer):
+def test_an_output_that_was_denied_elsewhere_is_not_sent_again_by_the_form(
+    start: Start, library: Path, answer: JsonObject
+) -> None:
     write(library, HELD)
     server, other = with_forms(start, library), start(directory=library)
     run = started(server)
@@ -414,7 +421,7 @@ def test_an_output_that_was_denied_elsewhere_is_not_sent_again_by_the_form(start
     assert happened.count("output-accepted") == 1
 
 
-def test_where_the_agent_relays_the_person_is_not_asked(start, library):
+def test_where_the_agent_relays_the_person_is_not_asked(start: Start, library: Path) -> None:
     write(library, HELD)
     server = with_forms(start, library, WORKFLOWLOOKUP_CONFIRMATION="agent")
     run = started(server)
@@ -424,7 +431,7 @@ def test_where_the_agent_relays_the_person_is_not_asked(start, library):
 
 
 @pytest.mark.parametrize("setting", ["auto", "person"])
-def test_the_report_tells_a_word_by_form_from_one_that_was_relayed(start, library, setting):
+def test_the_report_tells_a_word_by_form_from_one_that_was_relayed(start: Start, library: Path, setting: str) -> None:
     write(library, HELD)
     asking, without_forms = with_forms(start, library, WORKFLOWLOOKUP_CONFIRMATION=setting), start(directory=library)
     by_form, by_agent = started(asking), started(without_forms)
@@ -443,7 +450,7 @@ def _confirmed_in_report(server, run):
     return next(line for line in report.splitlines() if line.startswith("Confirmed"))
 
 
-def test_after_the_last_attempt_a_person_may_take_the_output_as_it_is(serve):
+def test_after_the_last_attempt_a_person_may_take_the_output_as_it_is(serve) -> None:
     limited = step("one", validationCriteria=LONG, maxAttempts=2, whenExhausted="ask")
     server = serve(document(limited, step("two")))
     run = started(server)
@@ -462,7 +469,7 @@ def test_after_the_last_attempt_a_person_may_take_the_output_as_it_is(serve):
     )
 
 
-def test_a_run_whose_time_is_over_has_failed_and_says_so(serve):
+def test_a_run_whose_time_is_over_has_failed_and_says_so(serve) -> None:
     server = serve(document(step("one"), identifier="sample-workflow", deadlineSeconds=0.001))
     run = {"runId": started(server)["runId"]}
     while (status := server.result("workflow_status", run))["state"] == "waiting":
@@ -478,7 +485,7 @@ def test_a_run_whose_time_is_over_has_failed_and_says_so(serve):
 # ── listing and ending ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_runs_are_listed_in_pages_the_last_started_first(serve):
+def test_runs_are_listed_in_pages_the_last_started_first(serve) -> None:
     other = document(step("one"), identifier="other-workflow")
     server = serve(TWO, other)
     ids = [
@@ -502,7 +509,7 @@ def test_runs_are_listed_in_pages_the_last_started_first(serve):
     assert server.result("workflow_runs", {"until": "2020-01-01"})["runs"] == []
 
 
-def test_the_list_of_runs_says_what_to_do_next(serve):
+def test_the_list_of_runs_says_what_to_do_next(serve) -> None:
     server = serve(TWO)
 
     def told(**arguments):
@@ -527,14 +534,14 @@ def test_the_list_of_runs_says_what_to_do_next(serve):
     ],
     ids=["no time", "no cursor", "a number too long"],
 )
-def test_what_cannot_be_listed_by_is_refused(serve, arguments, details):
+def test_what_cannot_be_listed_by_is_refused(serve, arguments: JsonObject, details: str) -> None:
     error = serve(TWO).error("workflow_runs", arguments)
 
     assert error["code"] == -32602
     assert error["data"]["details"].startswith(details)
 
 
-def test_a_run_is_cancelled_once_however_often_one_says_so(serve):
+def test_a_run_is_cancelled_once_however_often_one_says_so(serve) -> None:
     server = serve(TWO)
     run = started(server)
     cancelled = server.result("workflow_cancel", {"runId": run["runId"], "reason": "Fixed upstream."})
@@ -559,7 +566,7 @@ def test_a_run_is_cancelled_once_however_often_one_says_so(serve):
         ("workflow_cancel", {"runId": "nothing"}, -32005, "Run not found"),
     ],
 )
-def test_refusals_have_their_codes(serve, method, arguments, code, message):
+def test_refusals_have_their_codes(serve, method: str, arguments: JsonObject, code: int, message: str) -> None:
     server = serve(TWO)
     started(server, runId="mine")
 
@@ -570,7 +577,7 @@ def test_refusals_have_their_codes(serve, method, arguments, code, message):
         assert error["data"]["expected"] == "one"
 
 
-def test_a_journal_that_cannot_be_used_is_a_storage_error_with_what_to_do(serve, tmp_path):
+def test_a_journal_that_cannot_be_used_is_a_storage_error_with_what_to_do(serve, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     server = serve(TWO, WORKFLOWLOOKUP_JOURNAL=str(tmp_path / "file" / "runs.sqlite"))
 
@@ -582,7 +589,7 @@ def test_a_journal_that_cannot_be_used_is_a_storage_error_with_what_to_do(serve,
     assert server.result("workflow_list")["workflows"], "the lookup tools need no journal"
 
 
-def test_runs_can_be_kept_in_postgresql(serve, database):
+def test_runs_can_be_kept_in_postgresql(serve, database: str) -> None:
     first, second = (serve(TWO, WORKFLOWLOOKUP_JOURNAL=database) for _ in range(2))
     run = started(first)
 

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from msgspec import Meta
 
+from support.types import JsonObject
 from workflowlookup.errors import InvalidParams
 from workflowlookup.tools.arguments import SchemaArguments, StepId, StructArguments, Variables
 
@@ -21,7 +22,7 @@ class Order(msgspec.Struct, kw_only=True, rename="camel"):
 ORDER = StructArguments(Order)
 
 
-def test_the_schema_comes_from_the_struct():
+def test_the_schema_comes_from_the_struct() -> None:
     assert ORDER.schema == {
         "type": "object",
         "properties": {
@@ -49,7 +50,7 @@ def test_the_schema_comes_from_the_struct():
     ],
     ids=["with defaults", "a whole number with a point", "texts stay texts"],
 )
-def test_the_handler_gets_the_struct(value, order):
+def test_the_handler_gets_the_struct(value: JsonObject, order: Order) -> None:
     assert ORDER.decode(value) == order
 
 
@@ -67,14 +68,14 @@ def test_the_handler_gets_the_struct(value, order):
         ({"firstStep": 1, "limit": 0}, "firstStep must be text ('string'); found 1"),
     ],
 )
-def test_everything_that_does_not_fit_is_named(value, sentence):
+def test_everything_that_does_not_fit_is_named(value: JsonObject, sentence: str) -> None:
     with pytest.raises(InvalidParams) as refusal:
         ORDER.decode(value)
 
     assert sentence in refusal.value.explain()
 
 
-def test_the_schema_of_an_author_is_checked_the_same_way_and_values_are_handed_on():
+def test_the_schema_of_an_author_is_checked_the_same_way_and_values_are_handed_on() -> None:
     arguments = SchemaArguments({"type": "object", "properties": {"size": {"enum": ["small", "large"]}}})
 
     assert arguments.decode({"size": "large", "more": 1}) == {"size": "large", "more": 1}

@@ -3,6 +3,8 @@
 import json
 import signal
 import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -21,23 +23,23 @@ TWO = {"id": "two", "name": "Second thing", "description": "d"}
 
 
 @pytest.fixture
-def home(tmp_path):
+def home(tmp_path: Path) -> Path:
     directory = tmp_path / "home"
     directory.mkdir()
     return directory
 
 
 @pytest.fixture
-def service(tmp_path):
+def service(tmp_path: Path) -> Iterator[HttpUpstream]:
     with HttpUpstream(tmp_path / "svc") as made:
         yield made
 
 
 @pytest.fixture
-def serve(home, library):
+def serve(home: Path, library: Path) -> Iterator[Callable[..., Server]]:
     servers = []
 
-    def start(settings, **environment):
+    def start(settings, **environment) -> Server:
         write(home, settings)
         server = Server(home, directory=library, environment={"WORKFLOWLOOKUP_LOG_LEVEL": "info", **environment})
         servers.append(server)
@@ -49,7 +51,7 @@ def serve(home, library):
         server.stop()
 
 
-def write(home, settings):
+def write(home, settings) -> None:
     (home / "new.toml").write_text(settings)
     (home / "new.toml").replace(settings_file(home))
 
@@ -81,12 +83,14 @@ def wait_for_tools(server, *names):
     return found
 
 
-def wait_for_change(server):
+def wait_for_change(server) -> None:
     while server.receive().get("method") != "notifications/tools/list_changed":
         pass
 
 
-def test_a_workflow_of_a_provider_becomes_a_tool_by_itself_and_can_be_called(serve, service):
+def test_a_workflow_of_a_provider_becomes_a_tool_by_itself_and_can_be_called(
+    serve: Callable[..., Server], service: HttpUpstream
+) -> None:
     server = serve(service.toml())
     tool = wait_for_tools(server, "deploy_a_service")["deploy_a_service"]
 
@@ -108,14 +112,18 @@ def test_a_workflow_of_a_provider_becomes_a_tool_by_itself_and_can_be_called(ser
     assert [run["input"] for run in service.runs()] == [{"service": "web"}]
 
 
-def test_one_is_started_by_its_id_though_nobody_has_listed_the_tools(serve, service):
+def test_one_is_started_by_its_id_though_nobody_has_listed_the_tools(
+    serve: Callable[..., Server], service: HttpUpstream
+) -> None:
     server = serve(service.toml(), WORKFLOWLOOKUP_DISCOVERY_WAIT_SECONDS="30")
     started = call(server, "workflow_start", workflowId="svc.deploy", input={"service": "web"})
 
     assert started["structuredContent"]["state"] == "completed", started
 
 
-def test_arguments_are_checked_by_the_whole_schema_and_nothing_is_started(serve, service):
+def test_arguments_are_checked_by_the_whole_schema_and_nothing_is_started(
+    serve: Callable[..., Server], service: HttpUpstream
+) -> None:
     server = serve(service.toml())
     wait_for_tools(server, "deploy_a_service")
 
@@ -128,7 +136,7 @@ def test_arguments_are_checked_by_the_whole_schema_and_nothing_is_started(serve,
     assert service.runs() == []
 
 
-def test_a_change_is_told_once_and_nothing_else_is(serve, service):
+def test_a_change_is_told_once_and_nothing_else_is(serve: Callable[..., Server], service: HttpUpstream) -> None:
     server = serve("refresh_seconds = 0.2\n" + service.toml())
     wait_for_tools(server, "deploy_a_service")
 
@@ -141,7 +149,9 @@ def test_a_change_is_told_once_and_nothing_else_is(serve, service):
     assert server.is_silent()
 
 
-def test_names_stay_when_workflows_are_renamed_and_over_restarts(serve, service):
+def test_names_stay_when_workflows_are_renamed_and_over_restarts(
+    serve: Callable[..., Server], service: HttpUpstream
+) -> None:
     same = [ONE, {**TWO, "name": ONE["name"]}]
     service.control(workflows=same)
     server = serve("refresh_seconds = 0.2\n" + service.toml())
@@ -164,7 +174,9 @@ def test_names_stay_when_workflows_are_renamed_and_over_restarts(serve, service)
     wait_for_tools(again, "deploy_a_service_two")
 
 
-def test_what_is_known_of_one_that_is_away_stays_and_says_so(serve, service):
+def test_what_is_known_of_one_that_is_away_stays_and_says_so(
+    serve: Callable[..., Server], service: HttpUpstream
+) -> None:
     server = serve("refresh_seconds = 0.2\n" + service.toml())
     wait_for_tools(server, "deploy_a_service")
     service.stop()
@@ -182,7 +194,9 @@ def test_what_is_known_of_one_that_is_away_stays_and_says_so(serve, service):
     assert result["state"] == "completed"
 
 
-def test_one_that_hangs_delays_neither_the_handshake_nor_the_list(serve, service):
+def test_one_that_hangs_delays_neither_the_handshake_nor_the_list(
+    serve: Callable[..., Server], service: HttpUpstream
+) -> None:
     service.control(list="hang")
 
     server = serve(service.toml(timeout=60))
@@ -191,7 +205,9 @@ def test_one_that_hangs_delays_neither_the_handshake_nor_the_list(serve, service
     service.control(list="ok")
 
 
-def test_settings_take_effect_while_the_server_runs_and_broken_ones_do_not(serve, service, home):
+def test_settings_take_effect_while_the_server_runs_and_broken_ones_do_not(
+    serve: Callable[..., Server], service: HttpUpstream, home: Path
+) -> None:
     service.control(workflows=[ONE, TWO])
     server = serve(service.toml())
     wait_for_tools(server, "deploy_a_service", "second_thing")
@@ -214,7 +230,7 @@ def test_settings_take_effect_while_the_server_runs_and_broken_ones_do_not(serve
     assert "the settings stay as they were" in server.log()
 
 
-def test_as_long_as_nothing_changes_nothing_is_made_anew(library):
+def test_as_long_as_nothing_changes_nothing_is_made_anew(library: Path) -> None:
     services = Services(catalog=Catalog([DirectorySource("directories", str(library))]))
     (library / "one.json").write_text(json.dumps(document(step("only"))))
     registry = Registry(BUILTIN_TOOLS, services)
@@ -227,7 +243,7 @@ def test_as_long_as_nothing_changes_nothing_is_made_anew(library):
     assert registry.tools is before
 
 
-def test_too_many_fold_into_search_and_start(serve, service):
+def test_too_many_fold_into_search_and_start(serve: Callable[..., Server], service: HttpUpstream) -> None:
     flows = [
         {**ONE, "id": f"flow-{n}", "name": f"Flow {n}", "category": "odd" if n % 2 else "even"} for n in range(300)
     ]
@@ -252,7 +268,7 @@ def test_too_many_fold_into_search_and_start(serve, service):
     assert "workflow_search and workflow_start replace them" in server.log()
 
 
-def test_a_refresh_says_what_came_and_went(serve, tmp_path):
+def test_a_refresh_says_what_came_and_went(serve: Callable[..., Server], tmp_path: Path) -> None:
     upstream = McpUpstream(tmp_path / "up")
     server = serve("refresh_seconds = 0\n" + upstream.toml(provider=True))
     wait_for_tools(server, "deploy_a_service")
@@ -264,7 +280,9 @@ def test_a_refresh_says_what_came_and_went(serve, tmp_path):
     assert result["providers"] == {"up": {"state": "ready", "workflows": 2}}
 
 
-def test_without_a_journal_names_are_kept_in_memory_with_one_warning(serve, service):
+def test_without_a_journal_names_are_kept_in_memory_with_one_warning(
+    serve: Callable[..., Server], service: HttpUpstream
+) -> None:
     server = serve(service.toml(), WORKFLOWLOOKUP_JOURNAL="/proc/no/journal.sqlite")
 
     wait_for_tools(server, "deploy_a_service")
@@ -273,7 +291,9 @@ def test_without_a_journal_names_are_kept_in_memory_with_one_warning(serve, serv
     assert server.log().count("names of workflow tools are kept in memory only") == 1
 
 
-def test_a_server_without_a_start_tool_has_workflows_as_tools_of_their_own(serve, tmp_path):
+def test_a_server_without_a_start_tool_has_workflows_as_tools_of_their_own(
+    serve: Callable[..., Server], tmp_path: Path
+) -> None:
     upstream = McpUpstream(tmp_path / "up")
     upstream.control(without=["workflows-start-tool"], direct=["deploy"])
     server = serve(upstream.toml(provider=True))

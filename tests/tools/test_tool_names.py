@@ -10,7 +10,7 @@ from workflowlookup.providers.definition import Definition
 from workflowlookup.tools.tool_names import MAX_LENGTH, assign_names, slug
 
 
-def flow(workflow_id, name, provider="p"):
+def flow(workflow_id, name, provider: str = "p") -> Definition:
     return Definition(id=workflow_id, name=name, description="d", provider=provider)
 
 
@@ -26,11 +26,11 @@ def flow(workflow_id, name, provider="p"):
         ("x" * 60, "x" * 60),
     ],
 )
-def test_a_name_is_made_of_what_names_may_have(name, expected):
+def test_a_name_is_made_of_what_names_may_have(name: str, expected: str) -> None:
     assert slug(name) == expected
 
 
-def test_where_two_would_be_the_same_the_id_is_added():
+def test_where_two_would_be_the_same_the_id_is_added() -> None:
     flows = [flow("1", "Report"), flow("2", "Report"), flow("r-3", "Report"), flow("2", "Report", "q")]
 
     names, new = assign_names(flows, {}, ())
@@ -39,20 +39,20 @@ def test_where_two_would_be_the_same_the_id_is_added():
     assert new == names
 
 
-def test_a_name_that_says_nothing_is_made_from_the_id():
+def test_a_name_that_says_nothing_is_made_from_the_id() -> None:
     names, _ = assign_names([flow("monthly", "報告"), flow("月", "報告")], {}, ())
 
     assert names["p", "monthly"] == "monthly"
     assert re.fullmatch(r"workflow_[0-9a-f]{8}", names["p", "月"])
 
 
-def test_what_is_built_in_is_nobodys_name():
+def test_what_is_built_in_is_nobodys_name() -> None:
     names, _ = assign_names([flow("x", "workflow_list")], {}, {"workflow_list"})
 
     assert names == {("p", "x"): "workflow_list_x"}
 
 
-def test_a_name_is_kept_whatever_the_workflow_is_called_now():
+def test_a_name_is_kept_whatever_the_workflow_is_called_now() -> None:
     kept = {("p", "1"): "report", ("p", "gone"): "summary"}
 
     names, new = assign_names([flow("2", "Report"), flow("1", "Summary")], kept, ())
@@ -70,7 +70,7 @@ texts = st.text(min_size=1, max_size=80)
         unique_by=lambda pair: pair[0],
     )
 )
-def test_names_are_sound_and_differ(pairs):
+def test_names_are_sound_and_differ(pairs: list[tuple[str, str]]) -> None:
     names, _ = assign_names([flow(*pair) for pair in pairs], {}, {"workflow_list"})
 
     assert len(set(names.values())) == len(pairs)

@@ -6,12 +6,15 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import httpx2
 import pytest
 
 from support.client import ENVELOPE
 from support.make import document, settings_file, step, write
+from support.postgres import Postgres
 from support.web import WebClient, WebServer
 from workflowlookup.transport.http.http1 import MAX_PIPELINED
 
@@ -26,10 +29,10 @@ time.sleep(600)
 
 
 @pytest.fixture
-def serve(tmp_path):
+def serve(tmp_path: Path) -> Iterator[Callable[..., WebServer]]:
     started = []
 
-    def start(*flags, environment=None):
+    def start(*flags, environment=None) -> WebServer:
         write(tmp_path / "library", document(step("one"), identifier="by-hand"))
         drain = ("--drain-seconds", str(DRAIN_SECONDS))
         options = {"directory": tmp_path / "library", "environment": environment}
@@ -41,7 +44,7 @@ def serve(tmp_path):
         server.stop()
 
 
-def seconds_to_end(server, *, signals=1):
+def seconds_to_end(server, *, signals: int = 1) -> float:
     begun = time.monotonic()
     for _ in range(signals):
         server.terminate()
@@ -50,17 +53,17 @@ def seconds_to_end(server, *, signals=1):
     return time.monotonic() - begun
 
 
-def in_vain(act):
+def in_vain(act) -> None:
     """Do in a thread what will not be answered."""
 
-    def quietly():
+    def quietly() -> None:
         with contextlib.suppress(httpx2.HTTPError, httpx2.StreamError, AssertionError):
             act()
 
     threading.Thread(target=quietly, daemon=True).start()
 
 
-def test_a_client_that_never_reads_does_not_hold_it_up(serve):
+def test_a_client_that_never_reads_does_not_hold_it_up(serve) -> None:
     server = serve()
     port = int(server.base.rpartition(":")[2])
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": ENVELOPE}}
@@ -83,7 +86,7 @@ def test_a_client_that_never_reads_does_not_hold_it_up(serve):
     assert server.process.returncode == 0
 
 
-def test_nor_does_a_call_whose_server_hears_nothing_and_that_is_no_orphan(serve, tmp_path):
+def test_nor_does_a_call_whose_server_hears_nothing_and_that_is_no_orphan(serve, tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     deaf = DEAF.format(pid_file=str(pid_file))
     settings_file(tmp_path).write_text(
@@ -108,7 +111,7 @@ def test_nor_does_a_call_whose_server_hears_nothing_and_that_is_no_orphan(serve,
 
 
 @pytest.mark.parametrize("signals", [1, 2], ids=["told-once", "told-twice"])
-def test_nor_does_a_database_that_does_not_answer(serve, postgres, database, signals):
+def test_nor_does_a_database_that_does_not_answer(serve, postgres: Postgres, database: str, signals: int) -> None:
     server = serve(environment={"WORKFLOWLOOKUP_JOURNAL": database})
     client = WebClient(server.url)
     client.initialize()
@@ -126,7 +129,7 @@ def test_nor_does_a_database_that_does_not_answer(serve, postgres, database, sig
     assert "cut short; runs go on with the next server" in server.log()
 
 
-def is_gone(pid):
+def is_gone(pid) -> bool:
     """Whether a process has ended, or is about to be buried."""
     end = time.monotonic() + 5
     while time.monotonic() < end:

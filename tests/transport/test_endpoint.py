@@ -4,13 +4,16 @@ import asyncio
 import functools
 import json
 import sqlite3
+from pathlib import Path
 
 import pytest
 
 from support.client import ENVELOPE
 from support.make import document, step, write
+from support.types import JsonObject
 from support.web import HEADERS, events, routing
 from workflowlookup.app import make_connection
+from workflowlookup.protocol.connection import Connection
 from workflowlookup.settings import read_settings
 from workflowlookup.store.replica_bus import ReplicaBus
 from workflowlookup.store.sessions import StoredSessions
@@ -40,7 +43,7 @@ MIRRORED = {"type": "object", "properties": {"workflowId": {"type": "string", "x
 class Answer:
     """What came back for a message, and how many tasks it took."""
 
-    def __init__(self, sent, tasks):
+    def __init__(self, sent, tasks) -> None:
         start, *bodies = sent
         self.status, self.tasks = start["status"], tasks
         self.headers = {name.decode().lower(): value.decode() for name, value in start["headers"]}
@@ -58,12 +61,12 @@ class Answer:
 class Caller:
     """A client of an endpoint, in one process with it."""
 
-    def __init__(self, endpoint):
+    def __init__(self, endpoint) -> None:
         self._endpoint = endpoint
         self._version = ""
         self._headers = dict(HEADERS)
 
-    async def open(self, version=LATEST):
+    async def open(self, version: str = LATEST) -> None:
         """Begin with a version of MCP."""
         self._version = version
         if version == MODERN:
@@ -77,7 +80,7 @@ class Caller:
         message = {"id": 7, "method": method, "params": params | envelope}
         return await self.ask("POST", message, **routing(message) | headers)
 
-    async def ask(self, http_method, message=None, **headers):
+    async def ask(self, http_method, message=None, **headers) -> Answer:
         content = json.dumps({"jsonrpc": "2.0", **message}).encode() if message else b""
         body = [{"type": "http.request", "body": content, "more_body": False}]
         raw = [(name.encode(), value.encode("latin-1")) for name, value in (self._headers | headers).items()]
@@ -89,14 +92,14 @@ class Caller:
                 await ended.wait()
             return body.pop() if body else {"type": "http.disconnect"}
 
-        async def send(event):
+        async def send(event) -> None:
             sent.append(event)
             if event["type"] == "http.response.body" and not event.get("more_body", False):
                 ended.set()
 
         loop, tasks = asyncio.get_running_loop(), []
 
-        def make(_loop, coroutine, **options):
+        def make(_loop, coroutine, **options) -> asyncio.Task:
             tasks.append(coroutine)
             return asyncio.Task(coroutine, loop=loop, **options)
 
@@ -109,7 +112,7 @@ class Caller:
 
 
 @pytest.fixture
-def talk(tmp_path):
+def talk(tmp_path: Path):
     """Has a conversation with an endpoint."""
     write(tmp_path / "library", document(step(), identifier="by-hand"))
     environment = {"HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path), "WORKFLOWLOOKUP_BUNDLED": "false"}
@@ -117,7 +120,7 @@ def talk(tmp_path):
     settings = read_settings({}, environment, directory=str(tmp_path))
 
     def hold(conversation, schemas=None, **options):
-        def connect(_):
+        def connect(_) -> Connection:
             connection = make_connection(settings)
             connection.input_schema_of = (schemas or {}).get
             return connection
@@ -137,7 +140,9 @@ def talk(tmp_path):
 
 @pytest.mark.parametrize("version", ["2024-11-05", "2025-06-18", LATEST])
 @pytest.mark.parametrize(("asked", "key"), [(GET, "result"), (("no/such", {}), "error")], ids=["result", "error"])
-def test_a_reply_in_a_session_is_a_stream_in_one_piece_and_takes_no_task(talk, version, asked, key):
+def test_a_reply_in_a_session_is_a_stream_in_one_piece_and_takes_no_task(
+    talk, version: str, asked: tuple[str, JsonObject], key: str
+) -> None:
     async def conversation(caller):
         await caller.open(version)
         return await caller.post(*asked)
@@ -155,7 +160,9 @@ def test_a_reply_in_a_session_is_a_stream_in_one_piece_and_takes_no_task(talk, v
     ("asked", "status"),
     [(GET, 200), (MISFIT, 200), (("no/such", {}), 404), (("prompts/get", {"name": "no-such-prompt"}), 400)],
 )
-def test_a_reply_to_a_request_alone_is_json_with_a_status_and_takes_no_task(talk, asked, status):
+def test_a_reply_to_a_request_alone_is_json_with_a_status_and_takes_no_task(
+    talk, asked: tuple[str, JsonObject], status: int
+) -> None:
     async def conversation(caller):
         await caller.open(MODERN)
         return await caller.post(*asked)
@@ -178,7 +185,7 @@ def test_a_reply_to_a_request_alone_is_json_with_a_status_and_takes_no_task(talk
         (MODERN, {"mcp-param-workflow": "another"}, 400),
     ],
 )
-def test_what_is_refused_for_its_headers_is_not_done(talk, version, headers, status):
+def test_what_is_refused_for_its_headers_is_not_done(talk, version: str, headers: JsonObject, status: int) -> None:
     async def conversation(caller):
         await caller.open(version)
         refused = await caller.post(*START, **headers)
@@ -188,7 +195,7 @@ def test_what_is_refused_for_its_headers_is_not_done(talk, version, headers, sta
     assert talk(conversation, schemas={"workflow_start": MIRRORED})[0] == (status, [])
 
 
-def test_what_headers_repeat_rightly_is_done(talk):
+def test_what_headers_repeat_rightly_is_done(talk) -> None:
     async def conversation(caller):
         await caller.open(MODERN)
         return (await caller.post(*START, **{"mcp-param-workflow": "by-hand"})).status
@@ -201,7 +208,7 @@ def test_what_headers_repeat_rightly_is_done(talk):
     [("PUT", "", 405, "GET, POST, DELETE"), ("GET", MODERN, 405, "POST"), ("DELETE", MODERN, 405, "POST")]
     + [(method, "", 400, None) for method in ("GET", "DELETE")],
 )
-def test_other_methods_are_refused(talk, method, version, status, allow):
+def test_other_methods_are_refused(talk, method, version, status, allow) -> None:
     async def conversation(caller):
         return await caller.ask(method, **({"mcp-protocol-version": version} if version else {}))
 
@@ -220,14 +227,16 @@ def test_other_methods_are_refused(talk, method, version, status, allow):
         ("", {"id": 1, "result": {}}, 400),
     ],
 )
-def test_messages_that_belong_to_no_session_and_want_no_answer(talk, version, message, status):
+def test_messages_that_belong_to_no_session_and_want_no_answer(
+    talk, version: str, message: JsonObject, status: int
+) -> None:
     async def conversation(caller):
         return await caller.ask("POST", message, **({"mcp-protocol-version": version} if version else {}))
 
     assert talk(conversation)[0].status == status
 
 
-def test_a_version_that_is_no_text_is_not_served(talk):
+def test_a_version_that_is_no_text_is_not_served(talk) -> None:
     async def conversation(caller):
         meta = ENVELOPE | {"io.modelcontextprotocol/protocolVersion": "\xff"}
         message = {"id": 7, "method": "ping", "params": {"_meta": meta}}
@@ -239,7 +248,7 @@ def test_a_version_that_is_no_text_is_not_served(talk):
     assert (answer.status, answer.messages[0]["error"]["code"]) == (400, -32022)
 
 
-def test_a_session_has_one_stream_for_what_belongs_to_no_request(talk):
+def test_a_session_has_one_stream_for_what_belongs_to_no_request(talk) -> None:
     async def conversation(caller):
         await caller.open(LATEST)
         first = asyncio.create_task(caller.ask("GET"))
@@ -256,8 +265,8 @@ def test_a_session_has_one_stream_for_what_belongs_to_no_request(talk):
 
 
 @pytest.mark.parametrize("version", [LATEST, MODERN])
-def test_it_is_counted_by_what_became_of_it(talk, version):
-    async def conversation(caller):
+def test_it_is_counted_by_what_became_of_it(talk, version: str) -> None:
+    async def conversation(caller) -> None:
         await caller.open(version)
         for asked in (GET, ("no/such", {}), MISFIT):
             await caller.post(*asked)
@@ -274,7 +283,7 @@ def test_it_is_counted_by_what_became_of_it(talk, version):
     ]
 
 
-def test_a_subscription_that_cannot_be_stored_for_other_replicas_is_refused_with_its_code(talk, tmp_path):
+def test_a_subscription_that_cannot_be_stored_for_other_replicas_is_refused_with_its_code(talk, tmp_path: Path) -> None:
     path = str(tmp_path / "shared.sqlite")
     bus = ReplicaBus(lambda: SqliteJournal(path), lambda: None)
     replicas = ReplicaSessions(StoredSessions(SqliteJournal(path), 60), bus, 60)
@@ -295,17 +304,17 @@ class Interrupted(ReplicaSessions):
 
     while_adopting = while_ending = staticmethod(lambda _: None)
 
-    def follow(self, session):
+    def follow(self, session) -> None:
         super().follow(session)
         self.while_adopting(session)
 
-    def end(self, session):
+    def end(self, session) -> None:
         self.while_ending(session)
         super().end(session)
 
 
 @pytest.fixture
-def shared(tmp_path):
+def shared(tmp_path: Path):
     """The sessions of two replicas, one of which is interrupted."""
     path = str(tmp_path / "shared.sqlite")
     bus = ReplicaBus(lambda: SqliteJournal(path), lambda: None)
@@ -320,7 +329,7 @@ def begin_session(talk, replicas):
     return talk(begin, replicas=replicas)[0]
 
 
-def test_a_session_that_another_replica_ends_while_it_is_adopted_does_not_go_on(talk, shared):
+def test_a_session_that_another_replica_ends_while_it_is_adopted_does_not_go_on(talk, shared) -> None:
     first, second = shared
     headers = begin_session(talk, first)
     second.while_adopting = first.end
@@ -334,7 +343,7 @@ def test_a_session_that_another_replica_ends_while_it_is_adopted_does_not_go_on(
     assert (status, len(endpoint._table)) == (404, 0)
 
 
-def test_a_session_that_is_adopted_while_it_is_ended_does_not_go_on(talk, shared):
+def test_a_session_that_is_adopted_while_it_is_ended_does_not_go_on(talk, shared) -> None:
     first, second = shared
     headers = begin_session(talk, first)
     raw = {name.encode(): value.encode() for name, value in headers.items()}
@@ -351,7 +360,7 @@ def test_a_session_that_is_adopted_while_it_is_ended_does_not_go_on(talk, shared
 
 
 @pytest.mark.parametrize("result", [{}, {"structuredContent": {"data": "text"}}, {"structuredContent": None}])
-def test_an_error_of_a_tool_may_have_any_form(result):
+def test_an_error_of_a_tool_may_have_any_form(result: JsonObject) -> None:
     reply = {"jsonrpc": "2.0", "id": 1, "result": {"isError": True, "content": [], **result}}
 
     assert outcome_of(json.dumps(reply).encode()) == Outcome("refused")

@@ -2,6 +2,8 @@
 
 import socket
 import time
+from collections.abc import Iterator
+from pathlib import Path
 
 import httpx2
 import pytest
@@ -29,7 +31,7 @@ sys.exit(main(["serve", *sys.argv[1:]]))
 
 
 @pytest.fixture
-def server(tmp_path):
+def server(tmp_path: Path) -> Iterator[WebServer]:
     server = WebServer(tmp_path, program=("-c", FAULTY))
     yield server
     server.stop()
@@ -40,7 +42,7 @@ def failures(server):
     return {line.partition("{")[2] for line in lines if line.startswith("workflowlookup_failures_total")}
 
 
-def test_every_fault_is_logged_with_its_traceback_and_counted(server):
+def test_every_fault_is_logged_with_its_traceback_and_counted(server: WebServer) -> None:
     call = modern("tools/call", {"name": "workflow_get", "arguments": {"id": "code-review"}})
     before = failures(server)
 
@@ -60,7 +62,7 @@ def test_every_fault_is_logged_with_its_traceback_and_counted(server):
     assert "fault of the endpoint" not in answers[0].text
 
 
-def test_a_form_whose_sender_leaves_is_no_fault(tmp_path):
+def test_a_form_whose_sender_leaves_is_no_fault(tmp_path: Path) -> None:
     server = WebServer(tmp_path)
     try:
         host, port = server.base.removeprefix("http://").split(":")

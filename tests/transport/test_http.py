@@ -12,13 +12,16 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
 
 import httpx2
 import pytest
 
 from support.client import ENVELOPE
 from support.make import document, long_run, settings_file, step, write
-from support.web import HEADERS, MODERN, WebServer, events, modern, opening, routing
+from support.types import JsonObject
+from support.web import HEADERS, MODERN, Connect, Serve, WebServer, events, modern, opening, routing
 from upstream.upstreams import McpUpstream
 from workflowlookup.protocol.jsonrpc import MAX_NESTING
 from workflowlookup.store.journal import summarise
@@ -29,7 +32,7 @@ CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory):
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebServer]:
     """A server for tests that leave it as it was."""
     server = WebServer(tmp_path_factory.mktemp("plain"))
     yield server
@@ -40,7 +43,9 @@ def plain(tmp_path_factory):
 
 
 @pytest.mark.parametrize("is_modern", [False, True], ids=["session", "envelope"])
-def test_a_long_run_that_is_looked_at_holds_up_no_other_client(serve, connect, tmp_path, is_modern):
+def test_a_long_run_that_is_looked_at_holds_up_no_other_client(
+    serve: Serve, connect: Connect, tmp_path: Path, is_modern: bool
+) -> None:
     records, run = long_run(40_000)
     journal = SqliteJournal(str(tmp_path / "runs.sqlite"))
     journal.append(run.id, 0, records, summarise(run))
@@ -57,7 +62,7 @@ def test_a_long_run_that_is_looked_at_holds_up_no_other_client(serve, connect, t
     other.initialize()
     order = []
 
-    def ask():
+    def ask() -> None:
         assert patient.post(message, **headers).status_code == 200
         order.append("status")
 
@@ -72,7 +77,9 @@ def test_a_long_run_that_is_looked_at_holds_up_no_other_client(serve, connect, t
 
 
 @pytest.mark.parametrize("what", ["page", "live", "report", "journal", "resource", "modern resource"])
-def test_what_is_made_of_a_long_run_holds_up_no_other_client(serve, connect, tmp_path, what):
+def test_what_is_made_of_a_long_run_holds_up_no_other_client(
+    serve: Serve, connect: Connect, tmp_path: Path, what: str
+) -> None:
     records, run = long_run(40_000)
     journal = SqliteJournal(str(tmp_path / "runs.sqlite"))
     journal.append(run.id, 0, records, summarise(run))
@@ -94,7 +101,7 @@ def test_what_is_made_of_a_long_run_holds_up_no_other_client(serve, connect, tmp
     }
     order, answers = [], []
 
-    def ask():
+    def ask() -> None:
         answers.append(asking[what]())
         order.append(what)
 
@@ -112,7 +119,7 @@ def test_what_is_made_of_a_long_run_holds_up_no_other_client(serve, connect, tmp
 # ── what is refused ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_version_that_is_not_served_is_refused_and_opens_no_session(plain, connect):
+def test_a_version_that_is_not_served_is_refused_and_opens_no_session(plain: WebServer, connect: Connect) -> None:
     response = connect(plain).post(opening("1999-01-01"))
 
     assert response.status_code == 200
@@ -122,7 +129,7 @@ def test_a_version_that_is_not_served_is_refused_and_opens_no_session(plain, con
 
 
 @pytest.mark.parametrize("version", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"])
-def test_every_version_of_the_handshake_is_served_as_asked(plain, connect, version):
+def test_every_version_of_the_handshake_is_served_as_asked(plain: WebServer, connect: Connect, version: str) -> None:
     client = connect(plain)
 
     reply = client.request("initialize", {"protocolVersion": version, "capabilities": {}})
@@ -131,7 +138,7 @@ def test_every_version_of_the_handshake_is_served_as_asked(plain, connect, versi
     assert client.request("ping") == {"result": {}}
 
 
-def test_what_a_client_says_of_itself_is_never_the_sdks_business(plain, connect):
+def test_what_a_client_says_of_itself_is_never_the_sdks_business(plain: WebServer, connect: Connect) -> None:
     client = connect(plain)
 
     reply = client.request("initialize", opening(capabilities={"elicitation": 5, "odd": [1]})["params"])
@@ -155,21 +162,23 @@ def test_what_a_client_says_of_itself_is_never_the_sdks_business(plain, connect)
         (b"[" * 100_000, 400, -32700),
     ],
 )
-def test_what_is_no_request_is_told_so(plain, connect, message, status, code):
+def test_what_is_no_request_is_told_so(
+    plain: WebServer, connect: Connect, message: bytes | JsonObject, status: int, code: int
+) -> None:
     response = connect(plain).post(message)
 
     reply = response.json(parse_int=float)  # int refuses more than 4,300 digits, which an id may have
     assert (response.status_code, reply["error"]["code"]) == (status, code)
 
 
-def test_what_is_always_answered_needs_no_session(plain, connect):
+def test_what_is_always_answered_needs_no_session(plain: WebServer, connect: Connect) -> None:
     response = connect(plain).post({"jsonrpc": "2.0", "id": 1, "method": "ping"})
 
     assert (response.status_code, response.json()["result"]) == (200, {})
 
 
 @pytest.mark.parametrize("identifier", ["error", "result"])
-def test_an_id_says_nothing_of_what_became_of_a_request(plain, connect, identifier):
+def test_an_id_says_nothing_of_what_became_of_a_request(plain: WebServer, connect: Connect, identifier: str) -> None:
     client = connect(plain)
 
     answered = client.post({"jsonrpc": "2.0", "id": identifier, "method": "ping"})
@@ -180,7 +189,7 @@ def test_an_id_says_nothing_of_what_became_of_a_request(plain, connect, identifi
     assert "mcp-session-id" not in refused.headers
 
 
-def test_a_session_that_is_not_there_is_not_found(plain, connect):
+def test_a_session_that_is_not_there_is_not_found(plain: WebServer, connect: Connect) -> None:
     client = connect(plain)
 
     assert client.post(LIST, **{"mcp-session-id": "nope"}).status_code == 404
@@ -198,17 +207,19 @@ def test_a_session_that_is_not_there_is_not_found(plain, connect):
         ("origin", "null", 403),
     ],
 )
-def test_other_names_and_other_pages_are_refused(plain, connect, path, header, value, status):
+def test_other_names_and_other_pages_are_refused(
+    plain: WebServer, connect: Connect, path: str, header: str, value: str, status: int
+) -> None:
     response = connect(plain).http.post(plain.base + path, content=b"{}", headers={header: value})
 
     assert response.status_code == status
 
 
-def test_its_own_pages_may_ask(plain, connect):
+def test_its_own_pages_may_ask(plain: WebServer, connect: Connect) -> None:
     assert connect(plain).post(opening(), origin=plain.base).status_code == 200
 
 
-def test_names_and_pages_can_be_allowed(serve, connect):
+def test_names_and_pages_can_be_allowed(serve: Serve, connect: Connect) -> None:
     server = serve("--allowed-hosts", "flows.localhost", "--allowed-origins", "https://tools.example")
 
     response = connect(server).post(opening(), host="flows.localhost", origin="https://tools.example")
@@ -217,7 +228,7 @@ def test_names_and_pages_can_be_allowed(serve, connect):
 
 
 @pytest.mark.parametrize("is_declared", [True, False], ids=["declared", "chunked"])
-def test_a_message_that_is_too_long_is_refused(serve, connect, is_declared):
+def test_a_message_that_is_too_long_is_refused(serve: Serve, connect: Connect, is_declared: bool) -> None:
     server = serve("--max-message-bytes", "2000")
     body = json.dumps(LIST | {"params": {"x": "x" * 3000}}).encode()
 
@@ -228,7 +239,7 @@ def test_a_message_that_is_too_long_is_refused(serve, connect, is_declared):
 
 
 @pytest.mark.parametrize("is_declared", [True, False])
-def test_a_message_over_the_limit_is_answered_by_its_id(serve, connect, is_declared):
+def test_a_message_over_the_limit_is_answered_by_its_id(serve: Serve, connect: Connect, is_declared: bool) -> None:
     server = serve("--max-message-bytes", "2000")
     body = b'{"jsonrpc":"2.0","id":"a-7","method":"ping","params":{"x":"' + b"a" * 9_000 + b'"}}'
 
@@ -238,7 +249,7 @@ def test_a_message_over_the_limit_is_answered_by_its_id(serve, connect, is_decla
 
 
 @pytest.mark.parametrize("is_declared", [True, False])
-def test_a_client_that_sends_all_before_it_reads_is_answered_too(serve, is_declared):
+def test_a_client_that_sends_all_before_it_reads_is_answered_too(serve: Serve, is_declared: bool) -> None:
     server = serve()
     body = b'{"jsonrpc":"2.0","id":"a-7","method":"ping","params":{"x":"' + b"a" * (20 << 20) + b'"}}'
     content = body if is_declared else iter([body[at : at + 65_536] for at in range(0, len(body), 65_536)])
@@ -251,7 +262,7 @@ def test_a_client_that_sends_all_before_it_reads_is_answered_too(serve, is_decla
         assert (response.status, json.load(response)["id"]) == (413, "a-7")
 
 
-def test_a_message_that_is_nested_too_deeply_is_answered_by_its_id(serve, connect):
+def test_a_message_that_is_nested_too_deeply_is_answered_by_its_id(serve: Serve, connect: Connect) -> None:
     server = serve()
     body = b'{"jsonrpc":"2.0","id":"a-7","method":"ping","params":' + b"[" * 200_000 + b"]" * 200_000 + b"}"
 
@@ -261,7 +272,7 @@ def test_a_message_that_is_nested_too_deeply_is_answered_by_its_id(serve, connec
     assert response.json()["error"]["code"] == -32700
 
 
-def test_half_a_character_is_taken_as_the_replacement_character(serve, connect):
+def test_half_a_character_is_taken_as_the_replacement_character(serve: Serve, connect: Connect) -> None:
     client = connect(serve())
     client.initialize()
 
@@ -271,7 +282,7 @@ def test_half_a_character_is_taken_as_the_replacement_character(serve, connect):
     assert (reply["id"], "cut \ufffd" in json.dumps(reply, ensure_ascii=False)) == (7, True)
 
 
-def test_a_client_that_asks_too_often_is_told_to_wait(serve, connect):
+def test_a_client_that_asks_too_often_is_told_to_wait(serve: Serve, connect: Connect) -> None:
     client = connect(serve("--requests-per-minute", "5"))
 
     responses = [client.post({"jsonrpc": "2.0", "id": 1, "method": "ping"}) for _ in range(7)]
@@ -281,7 +292,7 @@ def test_a_client_that_asks_too_often_is_told_to_wait(serve, connect):
     assert responses[-1].json()["error"]["code"] == -32012
 
 
-def test_a_session_is_begun_once(serve, connect):
+def test_a_session_is_begun_once(serve: Serve, connect: Connect) -> None:
     client = connect(serve())
     client.initialize()
 
@@ -292,7 +303,7 @@ def test_a_session_is_begun_once(serve, connect):
     assert connect(serve()).post(opening()).status_code == 200
 
 
-def test_a_long_id_is_refused_and_not_sent_back(serve, connect):
+def test_a_long_id_is_refused_and_not_sent_back(serve: Serve, connect: Connect) -> None:
     client = connect(serve())
     client.initialize()
 
@@ -301,7 +312,7 @@ def test_a_long_id_is_refused_and_not_sent_back(serve, connect):
     assert (refused.status_code, refused.json()["error"]["code"], refused.json()["id"]) == (400, -32600, None)
 
 
-def test_only_so_many_sessions_are_open_at_once(serve, connect):
+def test_only_so_many_sessions_are_open_at_once(serve: Serve, connect: Connect) -> None:
     server = serve("--max-sessions", "2")
     first, second, third = (connect(server) for _ in range(3))
     first.initialize()
@@ -314,7 +325,7 @@ def test_only_so_many_sessions_are_open_at_once(serve, connect):
     assert third.post(opening()).status_code == 200
 
 
-def test_those_that_were_left_make_room_and_those_that_are_in_use_do_not(serve, connect):
+def test_those_that_were_left_make_room_and_those_that_are_in_use_do_not(serve: Serve, connect: Connect) -> None:
     server = serve("--max-sessions", "2", "--idle-seconds", "30")
     left, listening, new = (connect(server) for _ in range(3))
     listening.initialize()
@@ -327,7 +338,7 @@ def test_those_that_were_left_make_room_and_those_that_are_in_use_do_not(serve, 
     assert listening.request("ping") == {"result": {}}
 
 
-def test_a_session_that_nobody_uses_is_ended(serve, connect):
+def test_a_session_that_nobody_uses_is_ended(serve: Serve, connect: Connect) -> None:
     client = connect(serve("--idle-seconds", "1"))
     client.initialize()
     assert client.request("ping") == {"result": {}}
@@ -337,7 +348,7 @@ def test_a_session_that_nobody_uses_is_ended(serve, connect):
     assert client.post(LIST).status_code == 404
 
 
-def test_a_session_with_an_open_stream_is_used(serve, connect):
+def test_a_session_with_an_open_stream_is_used(serve: Serve, connect: Connect) -> None:
     client = connect(serve("--idle-seconds", "1"))
     client.initialize()
     client.hearken()
@@ -347,7 +358,7 @@ def test_a_session_with_an_open_stream_is_used(serve, connect):
     assert client.request("ping") == {"result": {}}
 
 
-def test_a_session_ends_when_its_client_says_so(plain, connect):
+def test_a_session_ends_when_its_client_says_so(plain: WebServer, connect: Connect) -> None:
     for goodbye in ("delete", "shutdown"):
         client = connect(plain)
         client.initialize()
@@ -369,7 +380,9 @@ def test_a_session_ends_when_its_client_says_so(plain, connect):
     ids=["the same", "the same, encoded", "another", "none"],
 )
 @pytest.mark.parametrize("method", ["tasks/get", "tasks/update", "tasks/cancel"])
-def test_a_request_about_a_task_is_routed_by_the_task(plain, connect, method, name, code):
+def test_a_request_about_a_task_is_routed_by_the_task(
+    plain: WebServer, connect: Connect, method: str, name: str | None, code: int
+) -> None:
     """Where it says another in its header than in its body, whoever routes it would be deceived."""
     message = modern(method, {"taskId": "no-such-task", "inputResponses": {}})
     message["params"]["_meta"] = {**ENVELOPE, CAPABILITIES: {"extensions": {"io.modelcontextprotocol/tasks": {}}}}
@@ -380,7 +393,7 @@ def test_a_request_about_a_task_is_routed_by_the_task(plain, connect, method, na
     assert (response.status_code, response.json()["error"]["code"]) == (400, code)
 
 
-def test_a_client_that_does_not_finish_its_headers_is_let_go(plain):
+def test_a_client_that_does_not_finish_its_headers_is_let_go(plain: WebServer) -> None:
     host, port = plain.base.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=30) as slow:
         slow.sendall(b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: ")
@@ -393,14 +406,16 @@ def test_a_client_that_does_not_finish_its_headers_is_let_go(plain):
 # ── streams ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_was_sent_while_a_stream_was_broken_is_sent_again_to_its_own_session_alone(plain, connect):
+def test_what_was_sent_while_a_stream_was_broken_is_sent_again_to_its_own_session_alone(
+    plain: WebServer, connect: Connect
+) -> None:
     client, other = connect(plain), connect(plain)
     for each in (client, other):
         each.initialize()
     response = client.post(LIST | {"id": 7})
     first, answer = re.findall(r"^id: (\d+-\d+)", response.text, re.MULTILINE)
 
-    def resume(who):
+    def resume(who) -> str:
         headers = who.session | {"last-event-id": first, "accept": "text/event-stream"}
         lines = []
         gone = contextlib.suppress(httpx2.TimeoutException)
@@ -413,7 +428,7 @@ def test_what_was_sent_while_a_stream_was_broken_is_sent_again_to_its_own_sessio
 
 
 @pytest.mark.parametrize("last", ["1-1", "7", "nonsense"])
-def test_a_stream_that_cannot_go_on_after_an_event_says_so(plain, connect, last):
+def test_a_stream_that_cannot_go_on_after_an_event_says_so(plain: WebServer, connect: Connect, last: str) -> None:
     client = connect(plain)
     client.initialize()
 
@@ -424,7 +439,7 @@ def test_a_stream_that_cannot_go_on_after_an_event_says_so(plain, connect, last)
 
 
 @pytest.mark.parametrize("name", ["mcp-session-id", "mcp-protocol-version", "last-event-id"])
-def test_a_header_that_routes_a_request_stands_once(plain, connect, name):
+def test_a_header_that_routes_a_request_stands_once(plain: WebServer, connect: Connect, name: str) -> None:
     client = connect(plain)
     client.initialize()
     twice = [
@@ -441,7 +456,9 @@ def test_a_header_that_routes_a_request_stands_once(plain, connect, name):
     )
 
 
-def test_a_call_with_an_open_question_is_answered_when_its_session_ends(serve, connect, tmp_path):
+def test_a_call_with_an_open_question_is_answered_when_its_session_ends(
+    serve: Serve, connect: Connect, tmp_path: Path
+) -> None:
     write(tmp_path / "library", document(step("one", requireConfirmation=True), identifier="asks-a-person"))
     client = connect(serve(directory=tmp_path / "library"))
     client.initialize(capabilities={"elicitation": {}})
@@ -459,7 +476,9 @@ def test_a_call_with_an_open_question_is_answered_when_its_session_ends(serve, c
     assert "The session ended before the person answered" in json.dumps(reply)
 
 
-def test_a_question_is_put_however_deep_the_request_nests_within_the_limit(serve, connect, tmp_path):
+def test_a_question_is_put_however_deep_the_request_nests_within_the_limit(
+    serve: Serve, connect: Connect, tmp_path: Path
+) -> None:
     write(tmp_path / "library", document(step("one", requireConfirmation=True), identifier="asks-a-person"))
     client = connect(serve(directory=tmp_path / "library"))
     client.initialize(capabilities={"elicitation": {}})
@@ -474,7 +493,7 @@ def test_a_question_is_put_however_deep_the_request_nests_within_the_limit(serve
     assert reply["result"]["structuredContent"]["state"] == "completed"
 
 
-def test_an_address_that_is_taken_is_said_and_nothing_else(plain, tmp_path):
+def test_an_address_that_is_taken_is_said_and_nothing_else(plain: WebServer, tmp_path: Path) -> None:
     address = plain.base.removeprefix("http://")
     command = [sys.executable, "-m", "workflowlookup", "serve", "--http", address]
     done = subprocess.run(
@@ -491,12 +510,12 @@ def test_an_address_that_is_taken_is_said_and_nothing_else(plain, tmp_path):
 # ── health and figures ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_probes_ask_by_any_name(plain):
+def test_probes_ask_by_any_name(plain: WebServer) -> None:
     for path in ("/healthz", "/readyz"):
         assert httpx2.get(plain.base + path, headers={"host": "10.1.2.3"}).status_code == 200
 
 
-def test_a_server_without_its_journal_is_not_ready(serve, tmp_path):
+def test_a_server_without_its_journal_is_not_ready(serve: Serve, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     server = serve("--journal", str(tmp_path / "file" / "runs.sqlite"))
 
@@ -504,7 +523,7 @@ def test_a_server_without_its_journal_is_not_ready(serve, tmp_path):
     assert httpx2.get(f"{server.base}/metrics").status_code == 503  # nobody knows whether it takes a token
 
 
-def test_the_figures_are_openmetrics(serve, connect, tmp_path):
+def test_the_figures_are_openmetrics(serve: Serve, connect: Connect, tmp_path: Path) -> None:
     write(tmp_path / "library", document(step(), identifier="by-hand"))
     server = serve(directory=tmp_path / "library")
     client = connect(server)
@@ -534,7 +553,7 @@ def test_the_figures_are_openmetrics(serve, connect, tmp_path):
     assert [line for line in lines if not line.startswith("#") and not named.match(line)] == []
 
 
-def test_providers_are_counted(serve, tmp_path):
+def test_providers_are_counted(serve: Serve, tmp_path: Path) -> None:
     upstream = McpUpstream(tmp_path / "up", http=True)
     settings_file(tmp_path).write_text(upstream.toml(provider=True))
     with upstream:
@@ -542,7 +561,7 @@ def test_providers_are_counted(serve, tmp_path):
         wait_for_figure(server, 'workflowlookup_provider_up{provider="up"} 1')
 
 
-def wait_for_figure(server, expected):
+def wait_for_figure(server, expected) -> None:
     end = time.monotonic() + 30
     while expected not in (text := httpx2.get(f"{server.base}/metrics").text):
         assert time.monotonic() < end, text
@@ -552,7 +571,7 @@ def wait_for_figure(server, expected):
 # ── changes are told, whoever makes them ────────────────────────────────────────────────────────────────────────
 
 
-def test_clients_of_both_eras_hear_of_new_workflows(serve, connect, tmp_path):
+def test_clients_of_both_eras_hear_of_new_workflows(serve: Serve, connect: Connect, tmp_path: Path) -> None:
     write(tmp_path / "library", document(step(), identifier="the-first"))
     server = serve(directory=tmp_path / "library")
     session, lone = connect(server), connect(server)
@@ -570,7 +589,7 @@ def test_clients_of_both_eras_hear_of_new_workflows(serve, connect, tmp_path):
     assert any("second" in tool["name"] for tool in tools)
 
 
-def test_a_run_that_another_client_moves_is_told(serve, connect, tmp_path):
+def test_a_run_that_another_client_moves_is_told(serve: Serve, connect: Connect, tmp_path: Path) -> None:
     write(tmp_path / "library", document(step("one"), identifier="by-hand"))
     server = serve(directory=tmp_path / "library")
     watcher, worker = connect(server), connect(server)

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import socket
+from collections.abc import Iterator
 
 import pytest
 from uvicorn.server import ServerState
@@ -18,7 +19,7 @@ CHUNKED = b"transfer-encoding: chunked"
 CLOSE = b"GET %b HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
 
 
-async def site(scope, receive, send):  # noqa: PLR0912 - one for each path
+async def site(scope, receive, send) -> None:  # noqa: PLR0912 - one for each path
     """`/echo` sends the request back, `/parts` has no length, `/refuse` reads nothing, `/fail` raises."""
     path = scope["path"]
     if path == "/fail":
@@ -63,13 +64,15 @@ async def site(scope, receive, send):  # noqa: PLR0912 - one for each path
         await respond(send, b"%b %b [%b] %b" % (scope["method"].encode(), path.encode(), names, body))
 
 
-async def respond(send, body, status=200):
+async def respond(send, body, status: int = 200) -> None:
     headers = [(b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
 
-async def converse(parts, seconds=2.0, max_open=10, pause=0.02, half_closes=False):
+async def converse(
+    parts, seconds: float = 2.0, max_open: int = 10, pause: float = 0.02, half_closes: bool = False
+) -> bytes:
     """Everything that comes back for these parts, each sent when the one before has arrived.
 
     `half_closes`: the client closes its side after the last.
@@ -118,7 +121,7 @@ async def ask_and_read(path, read):
     return outcome
 
 
-def talk(*parts, seconds=30.0, **options):
+def talk(*parts, seconds: float = 30.0, **options) -> bytes:
     return asyncio.run(converse(parts, seconds=seconds, **options))
 
 
@@ -130,7 +133,7 @@ def statuses(received):
     return [int(part[:3]) for part in received.split(b"HTTP/1.1 ")[1:]]
 
 
-def test_a_connection_is_kept_for_the_next_request():
+def test_a_connection_is_kept_for_the_next_request() -> None:
     received = talk(GET % b"/a", POST % (b"/b", b"content-length: 2", b"hi"), CLOSE % b"/c")
 
     assert bodies(received) == [
@@ -140,14 +143,14 @@ def test_a_connection_is_kept_for_the_next_request():
     ]
 
 
-def test_requests_that_come_at_once_are_answered_in_order():
+def test_requests_that_come_at_once_are_answered_in_order() -> None:
     received = talk(GET % b"/a" + POST % (b"/b", CHUNKED, b"2\r\nhi\r\n0\r\n\r\n") + CLOSE % b"/c")
 
     assert [body[:7].split()[1] for body in bodies(received)] == [b"/a", b"/b", b"/c"]
     assert received.endswith(b"<closed>")
 
 
-def test_a_client_that_closes_its_side_is_answered_and_the_connection_closed():
+def test_a_client_that_closes_its_side_is_answered_and_the_connection_closed() -> None:
     post = POST % (b"/later", b"content-length: 2", b"hi")
 
     assert talk(post, half_closes=True) == (
@@ -157,7 +160,9 @@ def test_a_client_that_closes_its_side_is_answered_and_the_connection_closed():
 
 
 @pytest.mark.parametrize(("path", "answer"), [(b"/events", [200]), (b"/never", [])])
-def test_a_response_without_an_end_is_ended_when_the_client_may_have_left(path, answer, monkeypatch):
+def test_a_response_without_an_end_is_ended_when_the_client_may_have_left(
+    path: bytes, answer: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(http1, "HALF_CLOSED_SECONDS", 0.1)
     received = talk(GET % path, b"", half_closes=True)
 
@@ -165,11 +170,11 @@ def test_a_response_without_an_end_is_ended_when_the_client_may_have_left(path, 
     assert received.endswith(b"<closed>")
 
 
-def test_of_a_request_that_is_not_whole_nothing_is_answered():
+def test_of_a_request_that_is_not_whole_nothing_is_answered() -> None:
     assert talk(POST % (b"/a", b"content-length: 3", b"hi"), half_closes=True) == b"<closed>"
 
 
-def test_what_comes_in_pieces_is_one_request():
+def test_what_comes_in_pieces_is_one_request() -> None:
     whole = POST % (b"/echo?x=%20", CHUNKED + b"\r\nconnection: close", b"2;ext=1\r\nhi\r\n4\r\n all\r\n0\r\n\r\n")
 
     assert bodies(talk(*[whole[at : at + 5] for at in range(0, len(whole), 5)])) == [
@@ -187,11 +192,11 @@ def test_what_comes_in_pieces_is_one_request():
     ],
     ids=["head", "chunked", "HTTP/1.0"],
 )  # fmt: skip
-def test_a_response_without_a_length_ends_where_its_reader_can_see_it(sent, answer):
+def test_a_response_without_a_length_ends_where_its_reader_can_see_it(sent: bytes, answer: bytes) -> None:
     assert talk(sent) == answer + b"<closed>"
 
 
-def test_a_client_that_asks_first_is_told_to_go_on_when_somebody_reads():
+def test_a_client_that_asks_first_is_told_to_go_on_when_somebody_reads() -> None:
     expecting = b"content-length: 2\r\nexpect: 100-continue\r\nconnection: close"
     received = talk(POST % (b"/echo", expecting, b""), b"hi")
     refused = talk(POST % (b"/refuse", expecting, b""))
@@ -202,7 +207,7 @@ def test_a_client_that_asks_first_is_told_to_go_on_when_somebody_reads():
 
 
 @pytest.mark.parametrize("is_at_once", [True, False])
-def test_an_upgrade_is_declined_and_the_body_is_a_body(is_at_once):
+def test_an_upgrade_is_declined_and_the_body_is_a_body(is_at_once: bool) -> None:
     """Java's client asks for h2c with its first request, whatever that is."""
     body = b'{"like": "GET /a"}\r\n\r\n'
     asking = b"content-length: %d\r\nconnection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABk"
@@ -214,7 +219,7 @@ def test_an_upgrade_is_declined_and_the_body_is_a_body(is_at_once):
     assert bodies(received) == [b"POST /echo [%b] %b" % (named, body), b"GET /next [host,connection] "]
 
 
-def test_blanks_around_a_value_are_not_part_of_it():
+def test_blanks_around_a_value_are_not_part_of_it() -> None:
     received = talk(POST % (b"/echo", b"content-length:\t 2 \t\r\nconnection: close \t", b"hi"))
     chunked = talk(POST % (b"/echo", b"transfer-encoding: chunked \r\nconnection: \tclose", b"2\r\nhi\r\n0\r\n\r\n"))
     named = talk(b"GET /value HTTP/1.1\r\nx: \t a b \t\r\nconnection: close\r\n\r\n")
@@ -224,7 +229,7 @@ def test_blanks_around_a_value_are_not_part_of_it():
     assert bodies(named) == [b"a b"]
 
 
-def test_trailers_are_no_headers():
+def test_trailers_are_no_headers() -> None:
     received = talk(POST % (b"/echo", CHUNKED, b"2\r\nhi\r\n0\r\nauthorization: Bearer x\r\n\r\n"), CLOSE % b"/next")
 
     assert bodies(received) == [b"POST /echo [host,transfer-encoding] hi", b"GET /next [host,connection] "]
@@ -273,7 +278,7 @@ def test_trailers_are_no_headers():
         (GET.replace(b"localhost", b"a" * 70_000) % b"/a", 431),
     ],
 )  # fmt: skip
-def test_what_two_readers_may_read_differently_is_refused_and_the_connection_closed(data, status):
+def test_what_two_readers_may_read_differently_is_refused_and_the_connection_closed(data: bytes, status: int) -> None:
     received = talk(data + GET % b"/hidden")
 
     assert statuses(received) == [status]
@@ -289,7 +294,7 @@ def test_what_two_readers_may_read_differently_is_refused_and_the_connection_clo
      b"2;" + b"x" * 600_000, b"2\r\nhi\r\n0\r\nx: " + b"y" * 600_000],
 )  # fmt: skip
 @pytest.mark.parametrize("is_read", [True, False])
-def test_so_are_chunks(chunks, is_read):
+def test_so_are_chunks(chunks: bytes, is_read: bool) -> None:
     head = POST % (b"/echo" if is_read else b"/refuse", CHUNKED, b"")
 
     received = talk(head + chunks + GET % b"/hidden")
@@ -299,36 +304,36 @@ def test_so_are_chunks(chunks, is_read):
     assert received.endswith(b"<closed>")
 
 
-def test_what_came_before_is_answered_first():
+def test_what_came_before_is_answered_first() -> None:
     received = talk(GET % b"/a" + GET % b"/b" + b"nonsense\r\n\r\n")
 
     assert statuses(received) == [200, 200, 400]
     assert received.endswith(b"<closed>")
 
 
-def test_a_client_sends_only_so_many_requests_ahead():
+def test_a_client_sends_only_so_many_requests_ahead() -> None:
     received = talk(GET % b"/a" * 1_000)
 
     assert statuses(received) == [200] * http1.MAX_PIPELINED + [400]
 
 
-def test_an_application_that_fails_is_500_and_cannot_split_a_response(caplog):
+def test_an_application_that_fails_is_500_and_cannot_split_a_response(caplog: pytest.LogCaptureFixture) -> None:
     assert statuses(talk(GET % b"/fail")) == [500]
     assert statuses(talk(GET % b"/split")) == [500]
     assert "on purpose" in caplog.text
 
 
-def test_half_a_response_is_not_taken_for_a_whole_one():
+def test_half_a_response_is_not_taken_for_a_whole_one() -> None:
     received = talk(GET % b"/half" + GET % b"/next")
 
     assert b"/next" not in received
 
 
-def test_the_rest_of_a_body_that_nobody_reads_is_dropped_for_a_time(monkeypatch):
+def test_the_rest_of_a_body_that_nobody_reads_is_dropped_for_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http1, "LINGER_SECONDS", 0.5)
     sent = 0
 
-    def dribble():
+    def dribble() -> Iterator[bytes]:
         nonlocal sent
         yield POST % (b"/refuse", b"content-length: 100000000000", b"")
         while sent < 200:
@@ -340,11 +345,11 @@ def test_the_rest_of_a_body_that_nobody_reads_is_dropped_for_a_time(monkeypatch)
     assert sent < 200
 
 
-def test_and_up_to_a_size(monkeypatch):
+def test_and_up_to_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http1, "LINGER_BYTES", 1 << 20)
     sent = 0
 
-    def flood():
+    def flood() -> Iterator[bytes]:
         nonlocal sent
         yield POST % (b"/refuse", CHUNKED, b"")
         while sent < 1 << 30:
@@ -356,14 +361,14 @@ def test_and_up_to_a_size(monkeypatch):
     assert sent < 64 << 20
 
 
-def test_a_connection_too_many_is_told_so():
+def test_a_connection_too_many_is_told_so() -> None:
     assert statuses(talk(GET % b"/a", max_open=0)) == [503]
 
 
-def test_a_client_that_reads_nothing_of_a_response_is_let_go(monkeypatch):
+def test_a_client_that_reads_nothing_of_a_response_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http1, "STALL_SECONDS", 0.1)
 
-    async def read_nothing(client, state):
+    async def read_nothing(client, state) -> bool:
         await asyncio.get_running_loop().sock_recv(client, 1)
         async with asyncio.timeout(30):
             while state.connections:  # noqa: ASYNC110 - it has no event for that
@@ -373,7 +378,7 @@ def test_a_client_that_reads_nothing_of_a_response_is_let_go(monkeypatch):
     assert asyncio.run(ask_and_read(b"/long", read_nothing))
 
 
-def test_a_client_that_reads_slowly_gets_the_whole_response(monkeypatch):
+def test_a_client_that_reads_slowly_gets_the_whole_response(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http1, "STALL_SECONDS", 0.5)
 
     async def read_slowly(client, _):
@@ -386,10 +391,10 @@ def test_a_client_that_reads_slowly_gets_the_whole_response(monkeypatch):
     assert asyncio.run(ask_and_read(b"/long", read_slowly)) >= 400 << 16
 
 
-def test_a_stream_with_nothing_to_send_is_not_let_go(monkeypatch):
+def test_a_stream_with_nothing_to_send_is_not_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http1, "STALL_SECONDS", 0.05)
 
-    async def read_once(client, state):
+    async def read_once(client, state) -> int:
         await asyncio.get_running_loop().sock_recv(client, 1 << 16)
         await asyncio.sleep(0.3)
         return len(state.connections)

@@ -16,7 +16,7 @@ HEAD = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n"
 POST = b"POST %b HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000\r\n\r\n"
 
 
-async def site(scope, receive, send):
+async def site(scope, receive, send) -> None:
     """Answers at once; at `/read`, when it has the whole body."""
     if scope["path"] == "/read":
         while (await receive()).get("more_body"):
@@ -25,12 +25,12 @@ async def site(scope, receive, send):
 
 
 @pytest.fixture
-def talk(monkeypatch):
+def talk(monkeypatch: pytest.MonkeyPatch):
     """Says something every now and then; how it ends: `let go`, or `kept`. Time runs 30 times as fast."""
     monkeypatch.setattr(http1, "HEAD_SECONDS", 0.5)
     monkeypatch.setattr(http1, "WHOLE_SECONDS", 0.8)
 
-    async def held(*said, seconds=2.0):
+    async def held(*said, seconds: float = 2.0) -> str:
         listener = listen("127.0.0.1", 0)
         connections = ConnectionTable(10, 10)
         config = uvicorn.Config(
@@ -77,11 +77,11 @@ def talk(monkeypatch):
     ],
     ids=["nothing", "head", "second-head", "pipelined-head", "body", "body-that-nobody-reads", "pipelined-body"],
 )
-def test_whoever_does_not_finish_is_let_go(talk, said):
+def test_whoever_does_not_finish_is_let_go(talk, said) -> None:
     assert talk(*said) == "let go"
 
 
-def test_whoever_does_may_wait_and_ask_again(talk):
+def test_whoever_does_may_wait_and_ask_again(talk) -> None:
     whole = POST.replace(b"1000", b"3") % b"/read"
 
     assert talk(HEAD, *[b""] * 8, whole, b"a", b"bc", *[b""] * 8, HEAD) == "kept"

@@ -6,6 +6,8 @@ import contextlib
 import sqlite3
 import threading
 import time
+from collections.abc import Iterator
+from pathlib import Path
 
 import httpx2
 import psycopg
@@ -13,7 +15,9 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from replicas.fleet import DatabaseLink
+from support.client import Start
 from support.make import document, settings_file, step, write
+from support.postgres import Postgres
 from support.web import HEADERS, WebClient, WebServer, modern, routing
 from upstream.upstreams import McpUpstream
 from workflowlookup.errors import JournalAway, JournalBusy
@@ -32,55 +36,55 @@ QUICK_SECONDS = 1.0
 class Frozen:
     """PostgreSQL whose processes are stopped."""
 
-    def __init__(self, postgres):
+    def __init__(self, postgres) -> None:
         self.url = postgres.create_database()
         self._postgres = postgres
 
     def outage(self):
         return self._postgres.paused()
 
-    def close(self):
+    def close(self) -> None:
         pass
 
 
 class Silent:
     """PostgreSQL behind a network that takes everything and brings nothing back."""
 
-    def __init__(self, postgres):
+    def __init__(self, postgres) -> None:
         self._link = DatabaseLink(postgres.create_database())
         self.url = self._link.url
 
     @contextlib.contextmanager
-    def outage(self):
+    def outage(self) -> Iterator[None]:
         self._link.freeze()
         yield
         self._link.restore()
 
-    def close(self):
+    def close(self) -> None:
         self._link.close()
 
 
 class Locked:
     """PostgreSQL with a table that another connection holds."""
 
-    def __init__(self, postgres):
+    def __init__(self, postgres) -> None:
         self.url = postgres.create_database()
 
     @contextlib.contextmanager
-    def outage(self):
+    def outage(self) -> Iterator[None]:
         with psycopg.connect(self.url) as connection:
             connection.execute("LOCK TABLE workflowlookup.runs IN ACCESS EXCLUSIVE MODE")
             yield
             connection.rollback()
 
-    def close(self):
+    def close(self) -> None:
         pass
 
 
 class Answer:
     """What came back for a request, and how many seconds that took."""
 
-    def __init__(self, send):
+    def __init__(self, send) -> None:
         with httpx2.Client(timeout=60, verify=False) as http:
             begun = time.monotonic()
             response = send(http)
@@ -96,7 +100,7 @@ class Answer:
 class Site:
     """A server, and its database."""
 
-    def __init__(self, home, database):
+    def __init__(self, home, database) -> None:
         self.database = database
         self.upstream = McpUpstream(home / "up")
         self._home = home
@@ -109,7 +113,7 @@ class Site:
         self.server = self.start()
         self.headers = {}
 
-    def start(self):
+    def start(self) -> WebServer:
         """Start another replica."""
         flags = ("--journal-timeout-seconds", str(TIMEOUT_SECONDS), "--requests-per-minute", "0")
         environment = {"WORKFLOWLOOKUP_JOURNAL": self.database.url}
@@ -117,23 +121,23 @@ class Site:
         self._servers.append(server)
         return server
 
-    def get(self, path):
+    def get(self, path) -> Answer:
         return Answer(lambda http: http.get(f"{self.server.base}{path}"))
 
-    def call(self, name, **arguments):
+    def call(self, name, **arguments) -> Answer:
         """Call a tool, without a session."""
         message = modern("tools/call", {"name": name, "arguments": arguments})
         headers = HEADERS | self.headers | routing(message)
         return Answer(lambda http: http.post(self.server.url, json=message, headers=headers))
 
-    def close(self):
+    def close(self) -> None:
         for server in self._servers:
             server.stop()
         self.database.close()
 
 
 @pytest.fixture(params=[Frozen, Silent, Locked], ids=lambda kind: kind.__name__.lower())
-def site(request, postgres, tmp_path):
+def site(request: pytest.FixtureRequest, postgres: Postgres, tmp_path: Path) -> Iterator[Site]:
     site = Site(tmp_path, request.param(postgres))
     yield site
     site.close()
@@ -143,7 +147,7 @@ def result(response):
     return response.json()["result"]["structuredContent"]
 
 
-def test_health_is_answered_at_once_and_what_needs_the_journal_in_time(site):
+def test_health_is_answered_at_once_and_what_needs_the_journal_in_time(site: Site) -> None:
     run = result(site.call("workflow_start", workflowId="by-hand"))["runId"]
     probes, refusals = [], []
     with site.database.outage():
@@ -173,7 +177,7 @@ def test_health_is_answered_at_once_and_what_needs_the_journal_in_time(site):
     assert "the event loop waits" not in site.server.log()
 
 
-def wait_until(condition, seconds=20.0):
+def wait_until(condition, seconds: float = 20.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end
@@ -184,18 +188,18 @@ def wait_until(condition, seconds=20.0):
 
 
 @pytest.fixture
-def frozen(postgres, tmp_path):
+def frozen(postgres: Postgres, tmp_path: Path) -> Iterator[Site]:
     site = Site(tmp_path, Frozen(postgres))
     yield site
     site.close()
 
 
-def make_token(url, name):
+def make_token(url, name) -> str:
     with contextlib.closing(PostgresJournal(url)) as journal:
         return Tokens(journal).create(name, ["run"], ["*"], seconds=None)[0]
 
 
-def test_a_token_that_was_seen_valid_goes_on_and_one_that_was_not_is_refused(frozen):
+def test_a_token_that_was_seen_valid_goes_on_and_one_that_was_not_is_refused(frozen: Site) -> None:
     seen, unseen = (make_token(frozen.database.url, name) for name in ("seen", "unseen"))
     frozen.headers = {"authorization": f"Bearer {seen}"}
     assert frozen.call("workflow_get", id="by-hand").status == 200
@@ -209,7 +213,7 @@ def test_a_token_that_was_seen_valid_goes_on_and_one_that_was_not_is_refused(fro
     assert (unknown.status, unknown.headers["retry-after"]) == (503, "5")
 
 
-def test_a_request_of_a_session_is_refused_with_503_and_the_session_goes_on(frozen):
+def test_a_request_of_a_session_is_refused_with_503_and_the_session_goes_on(frozen: Site) -> None:
     client = WebClient(frozen.server.url)
     client.initialize()
     status = {"name": "workflow_runs", "arguments": {}}
@@ -224,7 +228,7 @@ def test_a_request_of_a_session_is_refused_with_503_and_the_session_goes_on(froz
     client.close()
 
 
-def test_a_run_at_a_call_goes_on_after_an_outage_and_makes_each_call_once(frozen):
+def test_a_run_at_a_call_goes_on_after_an_outage_and_makes_each_call_once(frozen: Site) -> None:
     run = result(frozen.call("workflow_start", workflowId="with-calls", wait=False))["runId"]
     frozen.upstream.wait_for("call")
     with frozen.database.outage():
@@ -237,7 +241,7 @@ def test_a_run_at_a_call_goes_on_after_an_outage_and_makes_each_call_once(frozen
     assert "Traceback" not in frozen.server.log()
 
 
-def test_a_session_of_two_replicas_goes_on_at_both_after_an_outage(frozen):
+def test_a_session_of_two_replicas_goes_on_at_both_after_an_outage(frozen: Site) -> None:
     urls = [frozen.server.url, frozen.start().url]
     client = WebClient(urls[0])
     client.initialize()
@@ -262,7 +266,7 @@ def call_tool(client, name, **arguments):
     return client.request("tools/call", {"name": name, "arguments": arguments})["result"]["structuredContent"]
 
 
-def test_the_server_ends_in_time(frozen):
+def test_the_server_ends_in_time(frozen: Site) -> None:
     with frozen.database.outage():
         thread = threading.Thread(target=frozen_call, args=(frozen,))
         thread.start()
@@ -276,7 +280,7 @@ def test_the_server_ends_in_time(frozen):
     assert took < 5
 
 
-def test_a_replica_without_its_lease_drives_nothing_and_is_not_ready(frozen):
+def test_a_replica_without_its_lease_drives_nothing_and_is_not_ready(frozen: Site) -> None:
     frozen.call("workflow_start", workflowId="with-calls")
     with psycopg.connect(frozen.database.url, autocommit=True) as other, psycopg.connect(frozen.database.url) as thief:
         ((pid, space, key),) = other.execute(
@@ -297,7 +301,7 @@ def test_a_replica_without_its_lease_drives_nothing_and_is_not_ready(frozen):
 
 
 @contextlib.contextmanager
-def read_only(postgres, url):
+def read_only(postgres, url) -> Iterator[None]:
     """The database of a URL, as after a fail-over: connections are cut, and new ones may only read."""
     name = conninfo_to_dict(url)["dbname"]
     with psycopg.connect(postgres.url(), autocommit=True) as connection:
@@ -309,7 +313,7 @@ def read_only(postgres, url):
             connection.execute(f"ALTER DATABASE {name} RESET default_transaction_read_only".encode())
 
 
-def test_a_database_that_refuses_writes_is_away_until_it_takes_them(frozen, postgres):
+def test_a_database_that_refuses_writes_is_away_until_it_takes_them(frozen: Site, postgres: Postgres) -> None:
     frozen.call("workflow_start", workflowId="with-calls")
     with read_only(postgres, frozen.database.url):
         wait_until(lambda: frozen.get("/readyz").status == 503)
@@ -324,7 +328,7 @@ def test_a_database_that_refuses_writes_is_away_until_it_takes_them(frozen, post
     wait_until(lambda: result(frozen.call("workflow_status", runId=run))["state"] == "completed", 60)
 
 
-def frozen_call(site):
+def frozen_call(site) -> None:
     with contextlib.suppress(httpx2.HTTPError):
         site.call("workflow_start", workflowId="by-hand")
 
@@ -333,14 +337,14 @@ WORKFLOW = build(document(step("one"), step("two")))
 
 
 @pytest.fixture
-def link(postgres):
+def link(postgres: Postgres) -> Iterator[DatabaseLink]:
     link = DatabaseLink(postgres.create_database())
     yield link
     link.close()
 
 
 @pytest.fixture
-def runs(link):
+def runs(link: DatabaseLink) -> Iterator[Runs]:
     with contextlib.closing(Runs(PostgresJournal(link.url, 1.0))) as runs:
         yield runs
 
@@ -357,7 +361,7 @@ def start(runs, _):
     return runs.start(WORKFLOW, {}, {})
 
 
-def test_a_change_that_a_read_only_session_refuses_is_stored_when_it_is_sent_again(postgres):
+def test_a_change_that_a_read_only_session_refuses_is_stored_when_it_is_sent_again(postgres: Postgres) -> None:
     url = postgres.create_database()
     with contextlib.closing(Runs(PostgresJournal(url))) as runs:
         run = runs.start(WORKFLOW, {}, {}).id
@@ -372,7 +376,7 @@ def test_a_change_that_a_read_only_session_refuses_is_stored_when_it_is_sent_aga
         runs.journal.ping()
 
 
-def test_a_change_that_a_full_disk_refuses_was_not_stored_and_may_be_sent_again(postgres):
+def test_a_change_that_a_full_disk_refuses_was_not_stored_and_may_be_sent_again(postgres: Postgres) -> None:
     url = postgres.create_database()
     with contextlib.closing(Runs(PostgresJournal(url))) as runs, psycopg.connect(url, autocommit=True) as connection:
         run = runs.start(WORKFLOW, {}, {}).id
@@ -389,7 +393,7 @@ def test_a_change_that_a_full_disk_refuses_was_not_stored_and_may_be_sent_again(
 
 
 @pytest.mark.parametrize("act", [submit, start_with_id])
-def test_a_change_without_an_answer_that_is_recognised_may_be_sent_again(link, runs, act):
+def test_a_change_without_an_answer_that_is_recognised_may_be_sent_again(link: DatabaseLink, runs: Runs, act) -> None:
     run = runs.start(WORKFLOW, {}, {}).id
     link.freeze_after(rb"UPDATE runs|INSERT INTO runs.*COMMIT")
     with pytest.raises(JournalAway, match="Sending the same request again is safe") as refused:
@@ -402,7 +406,7 @@ def test_a_change_without_an_answer_that_is_recognised_may_be_sent_again(link, r
 
 
 @pytest.mark.parametrize("act", [Runs.cancel, start])
-def test_another_change_without_an_answer_says_that_nobody_knows(link, runs, act):
+def test_another_change_without_an_answer_says_that_nobody_knows(link: DatabaseLink, runs: Runs, act) -> None:
     run = runs.start(WORKFLOW, {}, {}).id
     link.freeze_after(rb"UPDATE runs|INSERT INTO runs.*COMMIT")
     with pytest.raises(JournalAway, match="Nobody can say whether it was stored") as refused:
@@ -412,7 +416,7 @@ def test_another_change_without_an_answer_says_that_nobody_knows(link, runs, act
     assert "call workflow_status with the runId" in refused.value.data["details"]
 
 
-def test_a_start_whose_commit_was_not_sent_has_changed_nothing(link, runs):
+def test_a_start_whose_commit_was_not_sent_has_changed_nothing(link: DatabaseLink, runs: Runs) -> None:
     runs.start(WORKFLOW, {}, {})
     link.freeze_after(rb"INSERT INTO runs")
     with pytest.raises(JournalAway, match="Nothing was changed") as refused:
@@ -421,7 +425,7 @@ def test_a_start_whose_commit_was_not_sent_has_changed_nothing(link, runs):
     assert refused.value.data["retryAfterSeconds"] == 5
 
 
-def test_a_replica_that_cannot_store_a_session_begins_none(frozen):
+def test_a_replica_that_cannot_store_a_session_begins_none(frozen: Site) -> None:
     """Other replicas would not know it. Open sessions and requests without one are still served."""
     client, late = WebClient(frozen.server.url), WebClient(frozen.server.url)
     client.initialize()
@@ -444,7 +448,7 @@ def test_a_replica_that_cannot_store_a_session_begins_none(frozen):
     late.close()
 
 
-def test_over_stdio_a_call_is_refused_within_the_setting(postgres, start):
+def test_over_stdio_a_call_is_refused_within_the_setting(postgres: Postgres, start: Start) -> None:
     database = postgres.create_database()
     server = start(WORKFLOWLOOKUP_JOURNAL=database, WORKFLOWLOOKUP_JOURNAL_TIMEOUT_SECONDS=str(TIMEOUT_SECONDS))
     assert server.call("workflow_runs")["structuredContent"]["runs"] == []
@@ -464,21 +468,21 @@ def test_over_stdio_a_call_is_refused_within_the_setting(postgres, start):
 class HeldFile:
     """A SQLite file in which another process is writing, and does not finish."""
 
-    def __init__(self, path):
+    def __init__(self, path) -> None:
         self.url = str(path)
 
     @contextlib.contextmanager
-    def outage(self):
+    def outage(self) -> Iterator[None]:
         with contextlib.closing(sqlite3.connect(self.url, isolation_level=None)) as holder:
             holder.execute("BEGIN EXCLUSIVE")
             yield
             holder.execute("ROLLBACK")
 
-    def close(self):
+    def close(self) -> None:
         pass
 
 
-def test_a_file_that_another_process_holds_holds_up_nobody(tmp_path):
+def test_a_file_that_another_process_holds_holds_up_nobody(tmp_path: Path) -> None:
     site = Site(tmp_path, HeldFile(tmp_path / "runs.sqlite"))
     client = WebClient(site.server.url)
     run = result(site.call("workflow_start", workflowId="by-hand"))["runId"]

@@ -6,11 +6,13 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
-from support.client import ENVELOPE
+from support.client import ENVELOPE, Start
 from support.make import document, step, write
+from support.types import JsonObject
 
 ASKS = {"elicitation": {}}
 MODERN_ASKS = {**ENVELOPE, "io.modelcontextprotocol/clientCapabilities": ASKS}
@@ -19,11 +21,11 @@ FLOW = "needs-a-word"
 
 
 @pytest.fixture
-def runs(library, start):
+def runs(library: Path, start: Start):
     """Starts servers that share one library and one journal."""
     write(library, document(step("one", requireConfirmation=True), step("two"), identifier=FLOW))
 
-    def start_server(capabilities=ASKS, version="2025-11-25", **environment):
+    def start_server(capabilities: JsonObject = ASKS, version: str = "2025-11-25", **environment):
         server = start(directory=library, version=None, **environment)
         if version:
             server.initialize(version, capabilities)
@@ -36,11 +38,11 @@ def begin(server):
     return server.call("workflow_start", {"workflowId": FLOW})["structuredContent"]["runId"]
 
 
-def submission(run_id, output="done"):
+def submission(run_id, output: str = "done") -> JsonObject:
     return {"name": "workflow_submit", "arguments": {"runId": run_id, "stepId": "one", "output": output}}
 
 
-def submit(server, run_id, identifier="submit", output="done"):
+def submit(server, run_id, identifier: str = "submit", output: str = "done"):
     """Send a submission that leads to a question; the question."""
     server.send({"jsonrpc": "2.0", "id": identifier, "method": "tools/call", "params": submission(run_id, output)})
     question = server.receive()
@@ -79,7 +81,7 @@ def place(result):
     ],
     ids=["accepted", "declined", "a form that was not asked", "dismissed", "nonsense"],
 )
-def test_the_run_goes_where_the_person_says(runs, said, then):
+def test_the_run_goes_where_the_person_says(runs, said: JsonObject, then: tuple[str, str, str]) -> None:
     server = runs()
     run_id = begin(server)
     question = submit(server, run_id)
@@ -100,7 +102,7 @@ def test_the_run_goes_where_the_person_says(runs, said, then):
     ],
     ids=["accepted", "declined", "dismissed"],
 )
-def test_since_2026_the_run_goes_where_the_person_says(runs, said, then):
+def test_since_2026_the_run_goes_where_the_person_says(runs, said: JsonObject, then: tuple[str, str, str]) -> None:
     server = runs(version=None)
     meta = {"_meta": MODERN_ASKS}
     started = server.result("tools/call", {"name": "workflow_start", "arguments": {"workflowId": FLOW}, **meta})
@@ -116,7 +118,7 @@ def test_since_2026_the_run_goes_where_the_person_says(runs, said, then):
     assert place(status) == then
 
 
-def test_since_2026_an_answer_to_one_run_says_nothing_about_another(runs):
+def test_since_2026_an_answer_to_one_run_says_nothing_about_another(runs) -> None:
     server = runs(version=None)
     meta = {"_meta": MODERN_ASKS}
     start = {"name": "workflow_start", "arguments": {"workflowId": FLOW}, **meta}
@@ -129,7 +131,7 @@ def test_since_2026_an_answer_to_one_run_says_nothing_about_another(runs):
     assert key not in told["inputRequests"]
 
 
-def test_without_forms_the_agent_is_told_to_ask_and_may_relay(runs):
+def test_without_forms_the_agent_is_told_to_ask_and_may_relay(runs) -> None:
     server = runs(capabilities={})
     run_id = begin(server)
 
@@ -140,7 +142,7 @@ def test_without_forms_the_agent_is_told_to_ask_and_may_relay(runs):
     assert where(server, run_id) == ("waiting", "output", "two")
 
 
-def test_two_questions_are_open_at_once_and_other_calls_go_on(runs):
+def test_two_questions_are_open_at_once_and_other_calls_go_on(runs) -> None:
     server = runs()
     first, second = begin(server), begin(server)
     one, two = submit(server, first, "first"), submit(server, second, "second")
@@ -153,7 +155,7 @@ def test_two_questions_are_open_at_once_and_other_calls_go_on(runs):
     assert where(server, second) == ("waiting", "output", "one")
 
 
-def test_the_same_submission_twice_is_two_questions_and_one_decision(runs):
+def test_the_same_submission_twice_is_two_questions_and_one_decision(runs) -> None:
     server = runs()
     run_id = begin(server)
     one, two = submit(server, run_id, "first"), submit(server, run_id, "second")
@@ -165,7 +167,7 @@ def test_the_same_submission_twice_is_two_questions_and_one_decision(runs):
     assert where(server, run_id) == ("waiting", "output", "two")
 
 
-def test_a_cancelled_call_takes_its_question_back_and_the_run_waits(runs):
+def test_a_cancelled_call_takes_its_question_back_and_the_run_waits(runs) -> None:
     server = runs()
     run_id = begin(server)
     question = submit(server, run_id)
@@ -180,7 +182,9 @@ def test_a_cancelled_call_takes_its_question_back_and_the_run_waits(runs):
 
 
 @pytest.mark.parametrize("how", ["end of input", "kill"])
-def test_a_client_or_server_that_goes_in_the_middle_leaves_the_run_waiting_and_it_goes_on_elsewhere(runs, how):
+def test_a_client_or_server_that_goes_in_the_middle_leaves_the_run_waiting_and_it_goes_on_elsewhere(
+    runs, how: str
+) -> None:
     server = runs()
     run_id = begin(server)
     submit(server, run_id)
@@ -197,7 +201,7 @@ def test_a_client_or_server_that_goes_in_the_middle_leaves_the_run_waiting_and_i
     assert where(other, run_id) == ("waiting", "output", "two")
 
 
-def test_a_client_that_is_killed_while_its_person_thinks_ends_the_server_quietly(runs, tmp_path):
+def test_a_client_that_is_killed_while_its_person_thinks_ends_the_server_quietly(runs, tmp_path: Path) -> None:
     """The client is a process of its own here, so that it can be killed with its pipes open."""
     script = (
         "import sys; sys.path[:0] = sys.argv[1:2]\n"
@@ -226,7 +230,7 @@ def test_a_client_that_is_killed_while_its_person_thinks_ends_the_server_quietly
     assert where(runs(), run_id) == ("waiting", "confirmation", "one")
 
 
-def is_alive(pid):
+def is_alive(pid) -> bool:
     try:
         with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
             return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
@@ -234,7 +238,7 @@ def is_alive(pid):
         return False
 
 
-def test_who_answers_after_another_process_decided_is_told_how_it_is(runs):
+def test_who_answers_after_another_process_decided_is_told_how_it_is(runs) -> None:
     server, other = runs(), runs(capabilities={})
     run_id = begin(server)
     question = submit(server, run_id)
@@ -249,7 +253,7 @@ def test_who_answers_after_another_process_decided_is_told_how_it_is(runs):
 # ── changes are heard of ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def hears(server, *addresses, within=1.0):
+def hears(server, *addresses, within: float = 1.0) -> bool:
     """Whether news of these addresses, and no other, come in time."""
     deadline = time.monotonic() + within
     heard = set()
@@ -260,7 +264,7 @@ def hears(server, *addresses, within=1.0):
     return True
 
 
-def test_who_subscribes_hears_of_changes_by_this_process_with_the_call(runs):
+def test_who_subscribes_hears_of_changes_by_this_process_with_the_call(runs) -> None:
     server = runs(capabilities={})
     run_id = begin(server)
     server.result("resources/subscribe", {"uri": f"run://{run_id}"})
@@ -272,7 +276,7 @@ def test_who_subscribes_hears_of_changes_by_this_process_with_the_call(runs):
     assert server.is_silent()
 
 
-def test_who_subscribes_hears_of_changes_by_other_processes_within_a_second(runs):
+def test_who_subscribes_hears_of_changes_by_other_processes_within_a_second(runs) -> None:
     server, other = runs(), runs(capabilities={})
     run_id = begin(other)
     for address in (f"run://{run_id}", "runs://recent"):
@@ -284,7 +288,7 @@ def test_who_subscribes_hears_of_changes_by_other_processes_within_a_second(runs
     assert hears(server, "runs://recent")
 
 
-def test_a_client_that_never_pauses_hears_of_them_too(runs):
+def test_a_client_that_never_pauses_hears_of_them_too(runs) -> None:
     server, other = runs(), runs(capabilities={})
     server.result("resources/subscribe", {"uri": "runs://recent"})
     begin(other)
@@ -299,7 +303,7 @@ def test_a_client_that_never_pauses_hears_of_them_too(runs):
     assert heard
 
 
-def test_since_2026_a_stream_hears_of_other_processes_and_ends_with_its_result(runs):
+def test_since_2026_a_stream_hears_of_other_processes_and_ends_with_its_result(runs) -> None:
     server, other = runs(version=None), runs(capabilities={})
     run_id = begin(other)
     wanted = {"resourceSubscriptions": [f"run://{run_id}"]}
@@ -330,7 +334,7 @@ def wakeups(server):
         return next(int(line.split()[1]) for line in status if line.startswith("voluntary_ctxt_switches"))
 
 
-def test_nobody_wakes_up_when_nobody_is_subscribed(runs):
+def test_nobody_wakes_up_when_nobody_is_subscribed(runs) -> None:
     server, other = runs(), runs(capabilities={})
     run_id = begin(server)
     server.result("resources/subscribe", {"uri": f"run://{run_id}"})
@@ -345,7 +349,7 @@ def test_nobody_wakes_up_when_nobody_is_subscribed(runs):
     assert server.is_silent()
 
 
-def test_following_a_run_costs_next_to_nothing(runs):
+def test_following_a_run_costs_next_to_nothing(runs) -> None:
     server = runs()
     server.result("resources/subscribe", {"uri": "runs://recent"})
 
@@ -361,7 +365,7 @@ def test_following_a_run_costs_next_to_nothing(runs):
     assert wakeups(server) - slept < 20
 
 
-def test_a_client_that_subscribes_and_does_not_read_hears_of_it_when_it_does(runs):
+def test_a_client_that_subscribes_and_does_not_read_hears_of_it_when_it_does(runs) -> None:
     server, other = runs(), runs(capabilities={})
     listed = len(json.dumps(server.result("tools/list")))
     server.result("resources/subscribe", {"uri": "runs://recent"})
@@ -385,7 +389,7 @@ def test_a_client_that_subscribes_and_does_not_read_hears_of_it_when_it_does(run
 # ── reports ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_run_and_the_recent_ones_are_read_as_markdown(runs):
+def test_a_run_and_the_recent_ones_are_read_as_markdown(runs) -> None:
     server = runs(capabilities={})
     nothing = server.result("resources/read", {"uri": "runs://recent"})["contents"][0]
     run_id = begin(server)
@@ -401,7 +405,7 @@ def test_a_run_and_the_recent_ones_are_read_as_markdown(runs):
     assert f"| `{run_id}` | `{FLOW}` 1.0.0 | waiting | `one` | 1 of 2 |" in recent["text"]
 
 
-def test_a_run_that_is_not_there_is_no_resource(runs):
+def test_a_run_that_is_not_there_is_no_resource(runs) -> None:
     server = runs()
 
     error = server.error("resources/read", {"uri": "run://nope"})
@@ -410,7 +414,7 @@ def test_a_run_that_is_not_there_is_no_resource(runs):
     assert server.modern("resources/read", {"uri": "run://nope"})["error"]["code"] == -32602
 
 
-def test_ids_of_runs_are_completed(runs):
+def test_ids_of_runs_are_completed(runs) -> None:
     server = runs()
     run_id = begin(server)
     ref = {"type": "ref/resource", "uri": "run://{id}"}
@@ -420,7 +424,7 @@ def test_ids_of_runs_are_completed(runs):
     assert found["completion"]["values"] == [run_id]
 
 
-def test_where_no_journal_can_be_opened_nobody_follows_and_everything_else_works(runs, tmp_path):
+def test_where_no_journal_can_be_opened_nobody_follows_and_everything_else_works(runs, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     server = runs(WORKFLOWLOOKUP_JOURNAL=str(tmp_path / "file" / "runs.sqlite"))
 

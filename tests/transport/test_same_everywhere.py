@@ -3,12 +3,15 @@
 import json
 import re
 import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from support.client import Server
 from support.make import document, settings_file, step, write
 from support.talks import MemoryWire, PipeWire, Talk, WebWire
+from support.types import Json, JsonObject
 from support.web import WebClient, WebServer
 from upstream.upstreams import McpUpstream
 from workflowlookup.app import make_connection
@@ -18,12 +21,12 @@ YES = {"action": "accept", "content": {}}
 CARRIERS = ("memory", "pipes", "http")
 
 
-def called(tool, **arguments):
+def called(tool, **arguments) -> JsonObject:
     return {"call": {"server": "up", "tool": tool, "arguments": arguments, "saveAs": "result"}}
 
 
 @pytest.fixture
-def home(tmp_path):
+def home(tmp_path: Path) -> Path:
     """A library, and settings with an upstream server."""
     library = tmp_path / "library"
     write(library, document(step("one", requireConfirmation=True), step("two"), identifier="asks-a-person"))
@@ -34,11 +37,11 @@ def home(tmp_path):
 
 
 @pytest.fixture
-def talk(home):
+def talk(home: Path) -> Iterator[Callable[..., Talk]]:
     """Begins a talk over a carrier, each with a journal of its own."""
     ends = []
 
-    def begin(carrier, *, is_modern):
+    def begin(carrier, *, is_modern) -> Talk:
         place = home / f"{carrier}-{is_modern}"
         place.mkdir()
         settings_file(place).write_text(McpUpstream(place / "up").toml())
@@ -62,7 +65,7 @@ def talk(home):
         end()
 
 
-def converse(talk):
+def converse(talk) -> Json:
     """Everything that can be said, and what came back for it."""
     said = {"opening": talk.opening}
 
@@ -114,7 +117,7 @@ def converse(talk):
     return plain(said)
 
 
-def talk_of_tasks(talk, note):
+def talk_of_tasks(talk, note) -> None:
     """A call that becomes a task, and what came of it."""
     call = {"name": "workflow_start", "arguments": {"workflowId": "goes-by-itself"}}
     if not talk.is_modern:
@@ -136,7 +139,7 @@ def talk_of_tasks(talk, note):
     note("task of one who knows none", talk.ask("tasks/get", named))
 
 
-def plain(said):
+def plain(said) -> Json:
     """Without what is different each time: the ids of runs, and when it was."""
     text = json.dumps(said, sort_keys=True)
     text = re.sub(r"\b\d{4}-\d\d-\d\dT[\d:.]+(Z|\+00:00)", "WHEN", text)
@@ -150,7 +153,7 @@ def plain(said):
 
 
 @pytest.mark.parametrize("is_modern", [False, True], ids=["handshake", "envelope"])
-def test_a_conversation_is_the_same_whatever_carries_it(talk, is_modern):
+def test_a_conversation_is_the_same_whatever_carries_it(talk: Callable[..., Talk], is_modern: bool) -> None:
     told = {carrier: converse(talk(carrier, is_modern=is_modern)) for carrier in CARRIERS}
 
     for carrier in CARRIERS[1:]:

@@ -10,26 +10,26 @@ from workflowlookup.transport.http.sessions import PAUSE_SECONDS, Session
 
 
 @pytest.fixture
-def now(monkeypatch):
+def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [1_000.0]
     monkeypatch.setattr(sessions.time, "monotonic", lambda: now[0])
     return now
 
 
 @pytest.fixture
-def connection():
+def connection() -> types.SimpleNamespace:
     return types.SimpleNamespace(is_watching=True, is_busy=False, look_seconds=0.4, outbox=[], look=lambda: None)
 
 
 @pytest.fixture
-def session(connection, now):
+def session(connection: types.SimpleNamespace, now: list[float]) -> sessions.Session:
     session = Session(connection, None, Metrics(), "2026-07-28")
     assert session.must_poll(is_rung=True)
     session.poll()
     return session
 
 
-def test_a_session_that_follows_runs_is_not_polled_at_each_ring(session, now):
+def test_a_session_that_follows_runs_is_not_polled_at_each_ring(session: sessions.Session, now: list[float]) -> None:
     assert not session.must_poll(is_rung=True)
 
     now[0] += PAUSE_SECONDS
@@ -38,13 +38,15 @@ def test_a_session_that_follows_runs_is_not_polled_at_each_ring(session, now):
     assert not session.must_poll(is_rung=False)
 
 
-def test_one_that_waits_for_an_answer_is(session, connection):
+def test_one_that_waits_for_an_answer_is(session: sessions.Session, connection: types.SimpleNamespace) -> None:
     connection.is_busy = True
 
     assert session.must_poll(is_rung=True)
 
 
-def test_what_changes_within_a_moment_is_told_together(session, connection, now):
+def test_what_changes_within_a_moment_is_told_together(
+    session: sessions.Session, connection: types.SimpleNamespace, now: list[float]
+) -> None:
     connection.outbox.append(b'{"method":"notifications/resources/updated"}')
 
     session.tell()

@@ -1,5 +1,8 @@
 """What all clients of one server share: the journal is looked at once for those who follow it."""
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
 from support.make import document, step
@@ -23,14 +26,14 @@ class Counting(SqliteJournal):
 
 
 @pytest.fixture
-def journal(tmp_path):
+def journal(tmp_path: Path) -> Iterator[Counting]:
     journal = Counting(str(tmp_path / "runs.sqlite"))
     yield journal
     journal.close()
 
 
 @pytest.fixture
-def other(tmp_path):
+def other(tmp_path: Path) -> Iterator[Runs]:
     """The runs as another process has them."""
     runs = Runs(SqliteJournal(str(tmp_path / "runs.sqlite")))
     yield runs
@@ -38,12 +41,12 @@ def other(tmp_path):
 
 
 @pytest.fixture
-def backend(journal):
+def backend(journal: Counting) -> SharedBackend:
     runs = Runs(journal)
     return SharedBackend(lambda: ServerServices(catalog=None, open_runs=lambda: runs), lambda: None)
 
 
-def test_one_question_serves_all_who_follow(backend, journal, other):
+def test_one_question_serves_all_who_follow(backend: SharedBackend, journal: Counting, other: Runs) -> None:
     shares = [backend.watch(lambda _: None) for _ in range(5)]
     journal.asked = 0
 
@@ -54,7 +57,7 @@ def test_one_question_serves_all_who_follow(backend, journal, other):
     assert [set(share.changed()) for share in shares] == [set()] * 5
 
 
-def test_one_who_looks_often_waits_for_nobody(backend, other):
+def test_one_who_looks_often_waits_for_nobody(backend: SharedBackend, other: Runs) -> None:
     often, seldom = (backend.watch(lambda _: None) for _ in range(2))
     first = other.start(FLOW, {}, {})
     assert set(often.changed()) == {first.id}
@@ -64,7 +67,7 @@ def test_one_who_looks_often_waits_for_nobody(backend, other):
     assert set(seldom.changed()) == {first.id, second.id}
 
 
-def test_nothing_is_looked_at_for_nobody(backend):
+def test_nothing_is_looked_at_for_nobody(backend: SharedBackend) -> None:
     share = backend.watch(lambda _: None)
     runs = backend.services.runs
     assert len(runs.listeners) == 1

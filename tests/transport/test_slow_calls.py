@@ -7,18 +7,20 @@ import re
 import socket
 import threading
 import time
+from pathlib import Path
 
 import httpx2
 import pytest
 
 from support.client import ENVELOPE
 from support.make import document, settings_file, step, write
-from support.web import HEADERS, MODERN, WebClient, events, modern, opening
+from support.types import Json, JsonObject
+from support.web import HEADERS, MODERN, Connect, Serve, WebClient, events, modern, opening
 from upstream.upstreams import McpUpstream
 from workflowlookup.protocol.jsonrpc import MAX_NESTING
 
 
-def serve_slow(serve, tmp_path, *flags, seconds=20):
+def serve_slow(serve, tmp_path, *flags, seconds: int = 20):
     """A server with a workflow that takes a while, and the call that starts it."""
     arguments = {"seconds": seconds, "steps": 4}
     work = {"id": "work", "title": "Work", "call": {"server": "up", "tool": "sleep", "arguments": arguments}}
@@ -27,17 +29,17 @@ def serve_slow(serve, tmp_path, *flags, seconds=20):
     settings_file(tmp_path).write_text(McpUpstream(tmp_path / "up").toml())
     server = serve(*flags, directory=tmp_path / "library")
 
-    def run(identifier):
+    def run(identifier) -> JsonObject:
         params = {"name": "workflow_start", "arguments": {"workflowId": "takes-a-while"}}
         return {"jsonrpc": "2.0", "id": identifier, "method": "tools/call", "params": params}
 
     return server, run
 
 
-def meanwhile(act):
+def meanwhile(act) -> threading.Thread:
     """Do something while the test goes on; the server may end before it has an answer."""
 
-    def quietly():
+    def quietly() -> None:
         with contextlib.suppress(httpx2.HTTPError, httpx2.StreamError):
             act()
 
@@ -46,7 +48,7 @@ def meanwhile(act):
     return thread
 
 
-def wait_until_busy(server):
+def wait_until_busy(server) -> None:
     end = time.monotonic() + 20
     while "clients_waiting 1" not in httpx2.get(f"{server.base}/metrics").text:
         assert time.monotonic() < end
@@ -68,7 +70,7 @@ def wait_for_run(server, client, message, *, is_modern):
 # ── meanwhile ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_an_id_that_is_in_use_is_refused(serve, connect, tmp_path):
+def test_an_id_that_is_in_use_is_refused(serve: Serve, connect: Connect, tmp_path: Path) -> None:
     server, run = serve_slow(serve, tmp_path)
     client = connect(server)
     client.initialize()
@@ -88,7 +90,9 @@ def resumed(client, server, last):
         return list(events(response))
 
 
-def test_a_call_whose_stream_broke_is_resumed_and_ends_with_its_reply(serve, connect, tmp_path):
+def test_a_call_whose_stream_broke_is_resumed_and_ends_with_its_reply(
+    serve: Serve, connect: Connect, tmp_path: Path
+) -> None:
     server, run = serve_slow(serve, tmp_path, seconds=2)
     client = connect(server)
     client.initialize()
@@ -104,7 +108,7 @@ def test_a_call_whose_stream_broke_is_resumed_and_ends_with_its_reply(serve, con
     assert resumed(client, server, last)[-1] == reply  # it is over, and can still be had
 
 
-def test_what_belongs_to_no_request_is_resumed_and_goes_on(serve, connect, tmp_path):
+def test_what_belongs_to_no_request_is_resumed_and_goes_on(serve: Serve, connect: Connect, tmp_path: Path) -> None:
     server, _ = serve_slow(serve, tmp_path)
     client, worker = connect(server), connect(server)
     client.initialize()
@@ -127,7 +131,9 @@ def test_what_belongs_to_no_request_is_resumed_and_goes_on(serve, connect, tmp_p
     assert [item["params"]["uri"] for item in heard][:2] == ["runs://recent"] * 2
 
 
-def test_a_call_that_is_cancelled_by_a_message_is_answered_with_a_code_of_its_own(serve, connect, tmp_path):
+def test_a_call_that_is_cancelled_by_a_message_is_answered_with_a_code_of_its_own(
+    serve: Serve, connect: Connect, tmp_path: Path
+) -> None:
     server, run = serve_slow(serve, tmp_path)
     client = connect(server)
     client.initialize()
@@ -144,7 +150,7 @@ def test_a_call_that_is_cancelled_by_a_message_is_answered_with_a_code_of_its_ow
     assert [run["state"] for run in runs["runs"]] == ["cancelled"]
 
 
-def pipelined(server, client, *messages):
+def pipelined(server, client, *messages) -> Json:
     """The last of several messages that are sent without waiting, as the server answers it."""
     host, port = server.base.removeprefix("http://").split(":")
     headers = HEADERS | client.session | {"host": f"{host}:{port}"}
@@ -158,12 +164,14 @@ def pipelined(server, client, *messages):
     return json.loads(re.findall(rb"^data: (\{.*\})\r$", said, re.MULTILINE)[-1])["result"]["structuredContent"]
 
 
-def status_of(run):
+def status_of(run) -> JsonObject:
     params = {"name": "workflow_status", "arguments": {"runId": run}}
     return {"jsonrpc": "2.0", "id": "status", "method": "tools/call", "params": params}
 
 
-def test_a_request_does_not_overtake_that_another_one_is_cancelled(serve, connect, tmp_path):
+def test_a_request_does_not_overtake_that_another_one_is_cancelled(
+    serve: Serve, connect: Connect, tmp_path: Path
+) -> None:
     server, run = serve_slow(serve, tmp_path)
     client = connect(server)
     client.initialize()
@@ -176,7 +184,7 @@ def test_a_request_does_not_overtake_that_another_one_is_cancelled(serve, connec
     assert pipelined(server, client, cancelled, status_of("run-5"))["state"] == "cancelled"
 
 
-def test_a_request_does_not_overtake_a_persons_answer(serve, connect, tmp_path):
+def test_a_request_does_not_overtake_a_persons_answer(serve: Serve, connect: Connect, tmp_path: Path) -> None:
     write(tmp_path / "library", document(step("one", requireConfirmation=True), identifier="asks-a-person"))
     server = serve(directory=tmp_path / "library")
     client = connect(server)
@@ -192,7 +200,9 @@ def test_a_request_does_not_overtake_a_persons_answer(serve, connect, tmp_path):
     assert next(stream)["result"]["state"] == "completed"
 
 
-def test_what_nests_deeper_than_the_limit_is_refused_and_the_rest_is_done(serve, connect, tmp_path):
+def test_what_nests_deeper_than_the_limit_is_refused_and_the_rest_is_done(
+    serve: Serve, connect: Connect, tmp_path: Path
+) -> None:
     server, run = serve_slow(serve, tmp_path, seconds=0)
     client = connect(server)
     statuses = set()
@@ -211,7 +221,9 @@ def test_what_nests_deeper_than_the_limit_is_refused_and_the_rest_is_done(serve,
 
 
 @pytest.mark.parametrize("is_modern", [False, True], ids=["handshake", "envelope"])
-def test_a_server_that_stops_lets_calls_finish_and_takes_no_more(serve, connect, tmp_path, is_modern):
+def test_a_server_that_stops_lets_calls_finish_and_takes_no_more(
+    serve: Serve, connect: Connect, tmp_path: Path, is_modern: bool
+) -> None:
     server, run = serve_slow(serve, tmp_path, "--drain-seconds", "60", seconds=3)
     answers, thread = wait_for_run(server, connect(server), run(5), is_modern=is_modern)
 
@@ -226,7 +238,9 @@ def test_a_server_that_stops_lets_calls_finish_and_takes_no_more(serve, connect,
 
 
 @pytest.mark.parametrize("is_modern", [False, True], ids=["handshake", "envelope"])
-def test_a_call_that_takes_longer_is_told_that_its_run_goes_on(serve, connect, tmp_path, is_modern):
+def test_a_call_that_takes_longer_is_told_that_its_run_goes_on(
+    serve: Serve, connect: Connect, tmp_path: Path, is_modern: bool
+) -> None:
     server, run = serve_slow(serve, tmp_path, "--drain-seconds", "0.5")
     answers, thread = wait_for_run(server, connect(server), run(5), is_modern=is_modern)
 
@@ -245,7 +259,7 @@ def test_a_call_that_takes_longer_is_told_that_its_run_goes_on(serve, connect, t
     assert status["result"]["state"] in ("queued", "running")
 
 
-def test_a_subscription_ends_with_its_result_when_the_server_stops(serve, connect):
+def test_a_subscription_ends_with_its_result_when_the_server_stops(serve: Serve, connect: Connect) -> None:
     server = serve()
     stream = connect(server).stream(
         modern("subscriptions/listen", {"notifications": {"resourceSubscriptions": ["runs://recent"]}})
@@ -258,7 +272,7 @@ def test_a_subscription_ends_with_its_result_when_the_server_stops(serve, connec
     assert server.wait(10) == 0
 
 
-def test_a_second_signal_ends_it_at_once(serve, connect, tmp_path):
+def test_a_second_signal_ends_it_at_once(serve: Serve, connect: Connect, tmp_path: Path) -> None:
     server, run = serve_slow(serve, tmp_path, "--drain-seconds", "60")
     client = connect(server)
     client.initialize()

@@ -10,10 +10,13 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
+from support.client import Start
 from support.make import document, write
+from support.types import JsonObject
 
 PING = b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n'
 PONG = {"jsonrpc": "2.0", "id": 1, "result": {}}
@@ -21,7 +24,7 @@ COMMAND = [sys.executable, "-m", "workflowlookup", "serve"]
 
 
 @pytest.fixture
-def quiet(tmp_path):
+def quiet(tmp_path: Path) -> JsonObject:
     """The arguments of a process away from the user's own files."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("WORKFLOW")}
     return {"cwd": tmp_path, "env": {**environment, "HOME": str(tmp_path)}, "timeout": 20}
@@ -35,7 +38,7 @@ def replies(output: bytes):
     return [json.loads(line) for line in output.splitlines()]
 
 
-def test_replies_come_in_the_order_of_the_requests(quiet):
+def test_replies_come_in_the_order_of_the_requests(quiet: JsonObject) -> None:
     names = ["ping", "nope", "tools/list", "ping", "server/discover", "ping"]
     data = b"".join(
         json.dumps({"jsonrpc": "2.0", "id": n, "method": name}).encode() + b"\n" for n, name in enumerate(names)
@@ -47,18 +50,18 @@ def test_replies_come_in_the_order_of_the_requests(quiet):
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-def test_the_end_of_input_is_a_normal_end_and_the_last_line_needs_no_newline(quiet):
+def test_the_end_of_input_is_a_normal_end_and_the_last_line_needs_no_newline(quiet: JsonObject) -> None:
     done = run(PING.rstrip(), quiet)
 
     assert (replies(done.stdout), done.returncode) == ([PONG], 0)
 
 
 @pytest.mark.parametrize("noise", [b"\n", b"\r\n", b"   \n"], ids=["empty", "return", "blanks"])
-def test_blank_lines_are_passed_over(noise, quiet):
+def test_blank_lines_are_passed_over(noise: bytes, quiet: JsonObject) -> None:
     assert replies(run(noise + PING.replace(b"\n", b"\r\n") + noise, quiet).stdout) == [PONG]
 
 
-def test_a_message_may_arrive_in_pieces(start):
+def test_a_message_may_arrive_in_pieces(start: Start) -> None:
     server = start(version=None)
     for byte in PING:
         server.write(bytes([byte]))
@@ -66,7 +69,7 @@ def test_a_message_may_arrive_in_pieces(start):
     assert server.receive() == PONG
 
 
-def test_a_message_over_the_limit_is_answered_and_the_next_one_too(start):
+def test_a_message_over_the_limit_is_answered_and_the_next_one_too(start: Start) -> None:
     server = start(version=None, WORKFLOWLOOKUP_MAX_MESSAGE_BYTES="2000")
     server.write(b'{"jsonrpc":"2.0","id":7,"method":"ping","params":{"x":"' + b"a" * 300_000 + b'"}}\n' + PING)
 
@@ -86,7 +89,7 @@ UNREADABLE = {
 
 
 @pytest.mark.parametrize("params", UNREADABLE.values(), ids=UNREADABLE)
-def test_a_request_that_cannot_be_read_is_answered_by_its_id(start, params):
+def test_a_request_that_cannot_be_read_is_answered_by_its_id(start: Start, params) -> None:
     server = start(version=None)
     server.write(b'{"jsonrpc":"2.0","id":"a-7","method":"ping","params":' + params + b"}\n" + PING)
 
@@ -97,7 +100,7 @@ def test_a_request_that_cannot_be_read_is_answered_by_its_id(start, params):
 
 
 @pytest.mark.parametrize("params", list(UNREADABLE.values())[1:], ids=list(UNREADABLE)[1:])
-def test_also_when_the_id_comes_last(start, params):
+def test_also_when_the_id_comes_last(start: Start, params) -> None:
     server = start(version=None)
     server.write(b'{"jsonrpc":"2.0","method":"ping","params":' + params + b',"id":"a-7"}\n')
 
@@ -107,7 +110,7 @@ def test_also_when_the_id_comes_last(start, params):
 
 
 @pytest.mark.parametrize("number", ["1e400", "9" * 4_301])
-def test_an_id_that_is_a_number_out_of_range_comes_back(start, number):
+def test_an_id_that_is_a_number_out_of_range_comes_back(start: Start, number: str) -> None:
     server = start(version=None)
     server.write(b'{"jsonrpc":"2.0","id":%b,"method":"ping"}\n' % number.encode())
 
@@ -116,7 +119,7 @@ def test_an_id_that_is_a_number_out_of_range_comes_back(start, number):
     assert line.startswith(b'{"jsonrpc":"2.0","id":%b,"error":{"code":-32600,' % number.encode())
 
 
-def test_each_message_of_a_batch_with_a_number_out_of_range_is_answered(start):
+def test_each_message_of_a_batch_with_a_number_out_of_range_is_answered(start: Start) -> None:
     server = start(version="2025-03-26")
     server.write(b'[{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":1e400}},' + PING.strip() + b"]\n")
 
@@ -140,7 +143,7 @@ RESPONSES = {
 
 
 @pytest.mark.parametrize("response", RESPONSES.values(), ids=RESPONSES)
-def test_a_response_that_nobody_asked_for_is_not_answered(start, response):
+def test_a_response_that_nobody_asked_for_is_not_answered(start: Start, response) -> None:
     server = start()
 
     server.write(response + b"\n")
@@ -148,7 +151,7 @@ def test_a_response_that_nobody_asked_for_is_not_answered(start, response):
     assert server.is_silent()
 
 
-def test_half_a_character_is_taken_as_the_replacement_character(start):
+def test_half_a_character_is_taken_as_the_replacement_character(start: Start) -> None:
     server = start()
     server.write(rb'{"jsonrpc":"2.0","id":7,"method":"cut \ud83d"}' + b"\n")
 
@@ -157,7 +160,7 @@ def test_half_a_character_is_taken_as_the_replacement_character(start):
     assert (reply["id"], reply["error"]["data"]) == (7, {"method": "cut \ufffd"})
 
 
-def test_a_file_as_input_is_read_to_its_end(tmp_path, quiet):
+def test_a_file_as_input_is_read_to_its_end(tmp_path: Path, quiet: JsonObject) -> None:
     (tmp_path / "requests").write_bytes(PING * 3)
 
     with (tmp_path / "requests").open("rb") as requests:
@@ -166,7 +169,7 @@ def test_a_file_as_input_is_read_to_its_end(tmp_path, quiet):
     assert (replies(done.stdout), done.returncode) == ([PONG] * 3, 0)
 
 
-def test_a_socket_as_input_and_output_works(quiet):
+def test_a_socket_as_input_and_output_works(quiet: JsonObject) -> None:
     ours, theirs = socket.socketpair()
     timeout = quiet.pop("timeout")
     with subprocess.Popen(COMMAND, stdin=theirs, stdout=theirs, stderr=subprocess.PIPE, **quiet) as process:
@@ -183,7 +186,7 @@ def test_a_socket_as_input_and_output_works(quiet):
     assert (answers, code) == ([PONG, PONG], 0)
 
 
-def test_on_a_terminal_it_says_what_it_is_and_how_to_use_it(quiet):
+def test_on_a_terminal_it_says_what_it_is_and_how_to_use_it(quiet: JsonObject) -> None:
     controller, terminal = pty.openpty()
     timeout = quiet.pop("timeout")
     with subprocess.Popen(COMMAND, stdin=terminal, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **quiet) as process:
@@ -200,7 +203,9 @@ def test_on_a_terminal_it_says_what_it_is_and_how_to_use_it(quiet):
     assert "workflowlookup install CLIENT" in greeting
 
 
-def test_input_that_cannot_be_read_is_a_fatal_error_with_a_reply_and_an_exit_code(tmp_path, quiet):
+def test_input_that_cannot_be_read_is_a_fatal_error_with_a_reply_and_an_exit_code(
+    tmp_path: Path, quiet: JsonObject
+) -> None:
     write_only = os.open(tmp_path / "write-only", os.O_WRONLY | os.O_CREAT)
     done = subprocess.run(COMMAND, stdin=write_only, capture_output=True, check=False, **quiet)
     os.close(write_only)
@@ -212,7 +217,7 @@ def test_input_that_cannot_be_read_is_a_fatal_error_with_a_reply_and_an_exit_cod
     assert b"fatal" in done.stderr
 
 
-def test_a_stray_print_cannot_reach_the_wire(tmp_path, quiet):
+def test_a_stray_print_cannot_reach_the_wire(tmp_path: Path, quiet: JsonObject) -> None:
     script = (
         "import os, sys, subprocess\n"
         "from workflowlookup.protocol.connection import Connection\n"
@@ -232,7 +237,7 @@ def test_a_stray_print_cannot_reach_the_wire(tmp_path, quiet):
     assert done.stderr.decode().split("\n")[:3] == ["stray print", "stray write", "stray child"]
 
 
-def test_a_client_that_writes_without_reading_is_not_a_deadlock(start):
+def test_a_client_that_writes_without_reading_is_not_a_deadlock(start: Start) -> None:
     server = start()
     request = json.dumps({"jsonrpc": "2.0", "id": 5, "method": "tools/list"}).encode() + b"\n"
 
@@ -241,7 +246,7 @@ def test_a_client_that_writes_without_reading_is_not_a_deadlock(start):
     assert all(server.receive()["id"] == 5 for _ in range(2_000))
 
 
-def test_a_client_that_stops_reading_and_goes_is_a_quiet_end(quiet):
+def test_a_client_that_stops_reading_and_goes_is_a_quiet_end(quiet: JsonObject) -> None:
     timeout = quiet.pop("timeout")
     with subprocess.Popen(
         COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **quiet
@@ -261,7 +266,7 @@ def test_a_client_that_stops_reading_and_goes_is_a_quiet_end(quiet):
     assert (code, log) == (0, b"")
 
 
-def test_a_client_that_closes_standard_error_breaks_nothing(library, start):
+def test_a_client_that_closes_standard_error_breaks_nothing(library: Path, start: Start) -> None:
     (library / "broken.json").write_text("{")
     server = start(directory=library)
     server.process.stderr.close()
@@ -271,7 +276,9 @@ def test_a_client_that_closes_standard_error_breaks_nothing(library, start):
 
 
 @pytest.mark.parametrize("closed", ["2>&-", "1>&-", "0<&-", "1>&- 2>&-", "0<&- 1>&- 2>&-"])
-def test_with_standard_descriptors_closed_it_still_ends_and_nothing_strays(closed, quiet, library):
+def test_with_standard_descriptors_closed_it_still_ends_and_nothing_strays(
+    closed: str, quiet: JsonObject, library: Path
+) -> None:
     (library / "broken.json").write_text("{")
     messages = (
         PING
@@ -287,7 +294,7 @@ def test_with_standard_descriptors_closed_it_still_ends_and_nothing_strays(close
     assert len(replies(done.stdout)) == expected
 
 
-def test_what_is_kept_for_a_client_that_does_not_read_is_bounded(library, start):
+def test_what_is_kept_for_a_client_that_does_not_read_is_bounded(library: Path, start: Start) -> None:
     for number in range(300):
         write(library, document(identifier=f"flow-{number:04}"))
     server = start(directory=library)
@@ -312,7 +319,7 @@ def test_what_is_kept_for_a_client_that_does_not_read_is_bounded(library, start)
 
 
 @pytest.mark.parametrize("which", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_without_a_traceback(which, start):
+def test_a_signal_ends_it_without_a_traceback(which, start: Start) -> None:
     server = start()
 
     server.process.send_signal(which)
@@ -320,7 +327,7 @@ def test_a_signal_ends_it_without_a_traceback(which, start):
     assert (server.wait(), server.log()) == (-which, "")
 
 
-def test_a_termination_ends_it_whichever_thread_the_system_hands_it_to(start):
+def test_a_termination_ends_it_whichever_thread_the_system_hands_it_to(start: Start) -> None:
     tgkill = getattr(ctypes.CDLL(None), "tgkill", None)
     if tgkill is None:
         pytest.skip("this C library cannot address a thread of another process")
@@ -333,7 +340,7 @@ def test_a_termination_ends_it_whichever_thread_the_system_hands_it_to(start):
     assert (server.wait(), server.log()) == (-signal.SIGTERM, "")
 
 
-def test_idling_costs_no_work(start):
+def test_idling_costs_no_work(start: Start) -> None:
     server = start()
     assert server.is_silent()
 
@@ -348,7 +355,7 @@ def test_idling_costs_no_work(start):
     assert server.is_silent()
 
 
-def test_a_skipped_document_is_one_log_line_once(library, start):
+def test_a_skipped_document_is_one_log_line_once(library: Path, start: Start) -> None:
     (library / "broken.json").write_text('{"id": "broken"')
     write(library, document())
     server = start(directory=library)
@@ -363,7 +370,7 @@ def test_a_skipped_document_is_one_log_line_once(library, start):
     assert "broken.json: JSON syntax error: Unexpected end of JSON input" in log[0]
 
 
-def test_log_lines_can_be_json_and_levels_are_a_setting(library, start):
+def test_log_lines_can_be_json_and_levels_are_a_setting(library: Path, start: Start) -> None:
     (library / "broken.json").write_text("{")
     server = start(directory=library, WORKFLOWLOOKUP_LOG_FORMAT="json")
     silent = start(directory=library, WORKFLOWLOOKUP_LOG_LEVEL="error")

@@ -6,6 +6,8 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import httpx2
 import pytest
@@ -16,14 +18,14 @@ from upstream.upstreams import McpUpstream
 
 
 @pytest.fixture
-def serve(tmp_path):
+def serve(tmp_path: Path) -> Iterator[Callable[..., WebServer]]:
     """Starts a server with a workflow whose call takes five seconds."""
     started = []
     settings_file(tmp_path).write_text(McpUpstream(tmp_path / "up").toml())
     call = {"server": "up", "tool": "sleep", "arguments": {"seconds": 5, "steps": 1}}
     write(tmp_path / "library", document({"id": "work", "title": "Work", "call": call}, identifier="slow"))
 
-    def start(*flags):
+    def start(*flags) -> WebServer:
         started.append(WebServer(tmp_path, *flags, directory=tmp_path / "library"))
         return started[-1]
 
@@ -40,7 +42,7 @@ def begin_slow_call(server):
     """The status of a call that takes five seconds, in a list that is filled when it has ended."""
     statuses = []
 
-    def call():
+    def call() -> None:
         message = modern("tools/call", {"name": "workflow_start", "arguments": {"workflowId": "slow"}})
         with httpx2.Client(timeout=60) as client:
             statuses.append(post(client, server, message).json()["result"]["structuredContent"]["state"])
@@ -51,21 +53,21 @@ def begin_slow_call(server):
     return statuses, thread
 
 
-def wait_until(is_so):
+def wait_until(is_so) -> None:
     end = time.monotonic() + 30
     while not is_so():
         assert time.monotonic() < end
         time.sleep(0.05)
 
 
-def accepts_connections(server):
+def accepts_connections(server) -> bool:
     host, port = server.base.removeprefix("http://").split(":")
     with contextlib.suppress(OSError), socket.create_connection((host, int(port)), 5):
         return True
     return False
 
 
-def test_it_is_not_ready_at_once_and_serves_on_for_a_while(serve):
+def test_it_is_not_ready_at_once_and_serves_on_for_a_while(serve) -> None:
     server = serve("--stop-delay-seconds", "300")
     server.terminate()
     wait_until(lambda: httpx2.get(f"{server.base}/readyz").status_code == 503)
@@ -81,7 +83,7 @@ def test_it_is_not_ready_at_once_and_serves_on_for_a_while(serve):
     assert server.log().count("not ready: the server is stopping") == 1
 
 
-def test_a_second_signal_ends_the_delay(serve):
+def test_a_second_signal_ends_the_delay(serve) -> None:
     server = serve("--stop-delay-seconds", "300")
     server.terminate()
     wait_until(lambda: httpx2.get(f"{server.base}/readyz").status_code == 503)
@@ -91,7 +93,7 @@ def test_a_second_signal_ends_the_delay(serve):
     server.wait(15)
 
 
-def test_after_the_delay_it_ends_by_itself(serve):
+def test_after_the_delay_it_ends_by_itself(serve) -> None:
     server = serve("--stop-delay-seconds", "0.5")
 
     server.terminate()
@@ -99,7 +101,7 @@ def test_after_the_delay_it_ends_by_itself(serve):
     assert server.wait(15) == 0
 
 
-def test_while_a_call_finishes_open_connections_are_answered_and_closed(serve):
+def test_while_a_call_finishes_open_connections_are_answered_and_closed(serve) -> None:
     server = serve("--drain-seconds", "60")
     statuses, thread = begin_slow_call(server)
     with httpx2.Client() as client:
@@ -115,7 +117,7 @@ def test_while_a_call_finishes_open_connections_are_answered_and_closed(serve):
     assert server.wait(15) == 0
 
 
-def test_an_idle_connection_does_not_hold_it_up(serve):
+def test_an_idle_connection_does_not_hold_it_up(serve) -> None:
     server = serve("--drain-seconds", "60")
     with httpx2.Client() as client:
         assert client.get(f"{server.base}/healthz").status_code == 200
@@ -125,7 +127,7 @@ def test_an_idle_connection_does_not_hold_it_up(serve):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux can close a listening socket without a reset")
-def test_every_connection_that_was_opened_is_answered(serve):
+def test_every_connection_that_was_opened_is_answered(serve) -> None:
     """Clients connect as fast as they can while the server stops: each is refused, or gets its answer."""
     for _ in range(2):
         server = serve()
@@ -145,13 +147,13 @@ def test_every_connection_that_was_opened_is_answered(serve):
 class Outcomes:
     """What becomes of connections with one request each."""
 
-    def __init__(self, server):
+    def __init__(self, server) -> None:
         host, port = server.base.removeprefix("http://").split(":")
         self._address = host, int(port)
         self.answered = 0
         self.lost = []
 
-    def collect(self):
+    def collect(self) -> None:
         while True:
             try:
                 connection = socket.create_connection(self._address, 30)
@@ -169,7 +171,7 @@ class Outcomes:
                     self.lost.append(answer)
 
 
-def test_an_answer_that_was_begun_is_finished(serve):
+def test_an_answer_that_was_begun_is_finished(serve) -> None:
     """A client that sends its request slowly is waited for."""
     server = serve("--drain-seconds", "60")
     host, port = server.base.removeprefix("http://").split(":")

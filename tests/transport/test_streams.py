@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from support.types import JsonObject
 from workflowlookup.shares import Shares
 from workflowlookup.transport.http import streams
 from workflowlookup.transport.http.streams import MAX_BYTES, MAX_EVENTS, MAX_UNREAD, REPLAY_SECONDS, Replay, Stream
@@ -14,23 +15,23 @@ from workflowlookup.transport.http.streams import MAX_BYTES, MAX_EVENTS, MAX_UNR
 class Response:
     """One response that a stream is written to; the client leaves when `leave` is set."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.leave = asyncio.Event()
         self.sent = []
 
-    async def receive(self):
+    async def receive(self) -> JsonObject:
         await self.leave.wait()
         return {"type": "http.disconnect"}
 
-    async def send(self, event):
+    async def send(self, event) -> None:
         self.sent.append(event)
 
     @property
-    def text(self):
+    def text(self) -> str:
         return b"".join(event.get("body", b"") for event in self.sent)
 
     @property
-    def is_over(self):
+    def is_over(self) -> bool:
         return bool(self.sent) and not self.sent[-1].get("more_body", self.sent[-1]["type"] == "http.response.start")
 
     def write(self, stream):
@@ -50,18 +51,18 @@ def event_id(event):
 
 
 @pytest.fixture
-def replay():
+def replay() -> streams.Replay:
     return Replay()
 
 
-def test_a_stream_goes_on_after_the_last_event_that_came(replay):
+def test_a_stream_goes_on_after_the_last_event_that_came(replay: streams.Replay) -> None:
     one, two = replay.open(1), replay.open(2)
     first, _, third = (replay.add(log, text) for log, text in ((one, b"a"), (two, b"b"), (one, b"c")))
 
     assert replay.after(event_id(first)) == (one, [third])
 
 
-def test_a_stream_goes_on_from_its_very_beginning(replay):
+def test_a_stream_goes_on_from_its_very_beginning(replay: streams.Replay) -> None:
     log = replay.open("a")
     begun, reply = replay.add(log, b""), replay.add(log, b"{}")
 
@@ -69,19 +70,19 @@ def test_a_stream_goes_on_from_its_very_beginning(replay):
     assert replay.after(event_id(begun)) == (log, [reply])
 
 
-def test_two_sessions_have_no_event_in_common(replay):
+def test_two_sessions_have_no_event_in_common(replay: streams.Replay) -> None:
     assert Replay().after(event_id(replay.add(replay.open(None), b"{}"))) is None
 
 
 @pytest.mark.parametrize("last", [b"", b"0", b"x", b"-1", b"1-1", b"9" * 5_000, "\u0665".encode()])
-def test_what_was_never_sent_is_not_gone_on_with(replay, last):
+def test_what_was_never_sent_is_not_gone_on_with(replay: streams.Replay, last: bytes) -> None:
     replay.add(replay.open(1), b"{}")
 
     assert replay.after(last) is None
 
 
 @pytest.mark.parametrize(("text", "kept"), [(b"x", MAX_EVENTS), (b"x" * (MAX_BYTES // 4), 3)], ids=["many", "long"])
-def test_the_oldest_are_forgotten(replay, text, kept):
+def test_the_oldest_are_forgotten(replay: streams.Replay, text: bytes, kept: int) -> None:
     log = replay.open(1)
     events = [replay.add(log, text) for _ in range(MAX_EVENTS + 5)]
 
@@ -89,7 +90,7 @@ def test_the_oldest_are_forgotten(replay, text, kept):
     assert replay.after(event_id(events[-kept - 1])) == (log, events[-kept:])
 
 
-def test_a_caller_has_its_share_of_memory_for_all_its_sessions():
+def test_a_caller_has_its_share_of_memory_for_all_its_sessions() -> None:
     memory = Shares(4_000)
     replays = [Replay(memory, caller) for caller in ("one", "one", "other")]
     logs = [replay.open(1) for replay in replays]
@@ -107,7 +108,7 @@ def test_a_caller_has_its_share_of_memory_for_all_its_sessions():
 
 
 @pytest.mark.parametrize("retry_seconds", [None, 1], ids=["answered", "to be sent again"])
-def test_a_stream_that_was_written_to_its_end_is_forgotten_a_little_later(retry_seconds):
+def test_a_stream_that_was_written_to_its_end_is_forgotten_a_little_later(retry_seconds: int | None) -> None:
     async def write():
         memory = Shares(1 << 20)
         replay = Replay(memory, "one")
@@ -129,7 +130,7 @@ def test_a_stream_that_was_written_to_its_end_is_forgotten_a_little_later(retry_
 # ── what is written ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_reply_has_room_though_nobody_reads():
+def test_a_reply_has_room_though_nobody_reads() -> None:
     async def fill():
         stream, response = Stream(None, 1, None), Response()
         for _ in range(10 * MAX_UNREAD):
@@ -141,7 +142,7 @@ def test_a_reply_has_room_though_nobody_reads():
     assert asyncio.run(fill()) == [b"{}"] * MAX_UNREAD + [b"[]"]
 
 
-def test_a_reply_that_comes_later_is_plain_json_when_there_was_nothing_before_it():
+def test_a_reply_that_comes_later_is_plain_json_when_there_was_nothing_before_it() -> None:
     async def talk():
         stream, response = Stream(None, 1, None), Response()
         writing = response.write(stream)
@@ -153,7 +154,7 @@ def test_a_reply_that_comes_later_is_plain_json_when_there_was_nothing_before_it
     assert asyncio.run(talk()) == (404, b"{}")
 
 
-def test_a_stream_that_is_silent_gives_a_sign_of_life(monkeypatch):
+def test_a_stream_that_is_silent_gives_a_sign_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "PING_SECONDS", 0.01)
 
     async def talk():
@@ -167,13 +168,13 @@ def test_a_stream_that_is_silent_gives_a_sign_of_life(monkeypatch):
     assert asyncio.run(talk()) == (True, True, [b"{}"])
 
 
-def test_what_is_put_while_another_message_is_being_written_is_written_next():
+def test_what_is_put_while_another_message_is_being_written_is_written_next() -> None:
     async def talk():
         stream, response = Stream(None, 1, None), Response()
         stream.put(b"1")
         send = response.send
 
-        async def busy(event):
+        async def busy(event) -> None:
             await send(event)
             if len(response.sent) == 2:
                 stream.put(b"2")
@@ -186,7 +187,7 @@ def test_what_is_put_while_another_message_is_being_written_is_written_next():
     assert asyncio.run(talk()) == [b"1", b"2", b"3"]
 
 
-def test_a_client_that_left_goes_on_with_the_same_stream():
+def test_a_client_that_left_goes_on_with_the_same_stream() -> None:
     async def talk():
         replay, first, second = Replay(), Response(), Response()
         stream = Stream(None, 1, replay)
@@ -207,7 +208,7 @@ def test_a_client_that_left_goes_on_with_the_same_stream():
     assert asyncio.run(talk()) == ([], [b"1", b"2"])
 
 
-def test_one_response_writes_a_stream_the_one_that_came_last():
+def test_one_response_writes_a_stream_the_one_that_came_last() -> None:
     async def talk():
         replay, first, second = Replay(), Response(), Response()
         stream = Stream(None, 1, replay)

@@ -2,12 +2,15 @@
 
 import re
 import signal
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from support.client import ENVELOPE
 from support.collector import Collector, Span
 from support.make import document, settings_file, step, write
+from support.types import JsonObject
 from support.web import WebClient, WebServer
 from upstream.upstreams import McpUpstream
 from workflowlookup import __version__
@@ -19,14 +22,14 @@ TRACE, PARENT = "1" * 32, "2" * 16
 ARGUMENT, OUTPUT, WORDS = "an-argument-of-a-call", "an-output-of-a-step", "words-of-another-server"
 
 
-def calling(tool, **arguments):
+def calling(tool, **arguments) -> JsonObject:
     return {"id": "work", "title": "Work", "call": {"server": "up", "tool": tool, "arguments": arguments}}
 
 
 class Traced:
     """A server that is traced, has a token, and calls a server that fails; and one client of it."""
 
-    def __init__(self, home, collector, **environment):
+    def __init__(self, home, collector, **environment) -> None:
         self.collector = collector
         write(home / "library", document(step("plan"), calling("echo", text=ARGUMENT), identifier="good"))
         write(home / "library", document(calling("fail", how="raise", message=WORDS), identifier="bad"))
@@ -44,7 +47,7 @@ class Traced:
         )
         self.meta = {}
 
-    def speak(self, era):
+    def speak(self, era) -> None:
         self.meta = ERAS[era]
         if not self.meta:
             self.client.initialize()
@@ -52,31 +55,33 @@ class Traced:
     def call(self, tool, **arguments):
         return self.client.request("tools/call", {"name": tool, "arguments": arguments, **self.meta})["result"]
 
-    def end(self, *codes):
+    def end(self, *codes) -> None:
         """In good order: what was not yet sent is sent."""
         self.server.terminate()
         assert self.server.wait() in (0, *codes), self.server.log()
 
-    def close(self):
+    def close(self) -> None:
         self.client.close()
         self.server.stop()
 
 
 @pytest.fixture
-def collector():
+def collector() -> Iterator[Collector]:
     with Collector() as collector:
         yield collector
 
 
 @pytest.fixture
-def traced(tmp_path, collector):
+def traced(tmp_path: Path, collector: Collector) -> Iterator[Traced]:
     traced = Traced(tmp_path, collector)
     yield traced
     traced.close()
 
 
 @pytest.mark.parametrize("era", list(ERAS))
-def test_a_call_is_a_span_of_the_trace_that_its_client_is_in_and_what_the_run_calls_is_beneath(traced, collector, era):
+def test_a_call_is_a_span_of_the_trace_that_its_client_is_in_and_what_the_run_calls_is_beneath(
+    traced: Traced, collector: Collector, era
+) -> None:
     traced.speak(era)
     traced.call("workflow_start", workflowId="good", runId="traced-run")
     traced.call("workflow_submit", runId="traced-run", stepId="plan", output=OUTPUT)
@@ -112,7 +117,7 @@ def test_a_call_is_a_span_of_the_trace_that_its_client_is_in_and_what_the_run_ca
 
 
 @pytest.mark.parametrize("era", list(ERAS))
-def test_a_call_that_fails_is_told_without_anybodys_words(traced, collector, era):
+def test_a_call_that_fails_is_told_without_anybodys_words(traced: Traced, collector: Collector, era) -> None:
     traced.speak(era)
     told = traced.call("workflow_start", workflowId="bad")
     traced.end()
@@ -123,7 +128,7 @@ def test_a_call_that_fails_is_told_without_anybodys_words(traced, collector, era
     tell_no_secrets(traced)
 
 
-def test_what_the_message_itself_says_of_its_trace_goes_before_the_header(traced, collector):
+def test_what_the_message_itself_says_of_its_trace_goes_before_the_header(traced: Traced, collector: Collector) -> None:
     traced.speak("handshake")
     own = {"_meta": {"traceparent": f"00-{'3' * 32}-{'4' * 16}-01"}}
     traced.client.request("tools/call", {"name": "workflow_list", "arguments": {}, **own})
@@ -133,7 +138,7 @@ def test_what_the_message_itself_says_of_its_trace_goes_before_the_header(traced
     assert (listed.trace, listed.parent) == ("3" * 32, "4" * 16)
 
 
-def test_what_a_client_makes_up_is_cut_short(traced, collector):
+def test_what_a_client_makes_up_is_cut_short(traced: Traced, collector: Collector) -> None:
     traced.speak("handshake")
     traced.client.request("tools/call", {"name": "x" * 10_000, "arguments": {}})
     traced.end()
@@ -142,7 +147,9 @@ def test_what_a_client_makes_up_is_cut_short(traced, collector):
     assert len(made_up.name) == len(made_up.attributes["gen_ai.tool.name"]) == 200
 
 
-def test_traces_alone_may_have_a_place_of_their_own_and_the_service_a_name(tmp_path, collector):
+def test_traces_alone_may_have_a_place_of_their_own_and_the_service_a_name(
+    tmp_path: Path, collector: Collector
+) -> None:
     own = {"OTEL_EXPORTER_OTLP_ENDPOINT": "", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": f"{collector.endpoint}/own"}
     traced = Traced(tmp_path, collector, **own, OTEL_SERVICE_NAME="ours")
     traced.speak("handshake")
@@ -154,7 +161,7 @@ def test_traces_alone_may_have_a_place_of_their_own_and_the_service_a_name(tmp_p
     assert collector.resource["service.name"] == "ours"
 
 
-def test_a_collector_that_is_away_is_nobodys_trouble(tmp_path, collector):
+def test_a_collector_that_is_away_is_nobodys_trouble(tmp_path: Path, collector: Collector) -> None:
     traced = Traced(tmp_path, collector, OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9", OTEL_BSP_SCHEDULE_DELAY="50")
     traced.speak("envelope")
 
@@ -163,7 +170,9 @@ def test_a_collector_that_is_away_is_nobodys_trouble(tmp_path, collector):
     traced.close()
 
 
-def test_without_what_sends_traces_the_server_serves_and_says_how_to_install_it(tmp_path, collector):
+def test_without_what_sends_traces_the_server_serves_and_says_how_to_install_it(
+    tmp_path: Path, collector: Collector
+) -> None:
     """As where the extra was not installed: what it brings cannot be imported."""
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['opentelemetry.sdk'] = None\n")
     traced = Traced(tmp_path, collector, PYTHONPATH=str(tmp_path))
@@ -178,7 +187,7 @@ def test_without_what_sends_traces_the_server_serves_and_says_how_to_install_it(
     assert collector.spans == []
 
 
-def tell_no_secrets(traced):
+def tell_no_secrets(traced) -> None:
     told = b"".join(traced.collector.bodies)
     assert told
     assert [secret for secret in (traced.token, ARGUMENT, OUTPUT, WORDS) if secret.encode() in told] == []

@@ -3,17 +3,20 @@
 import json
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
+from support.client import Start
 from support.make import document, settings_file, write
+from support.types import JsonObject
 from upstream.upstreams import McpUpstream
 
 ROOM = 30.0
 """Seconds that something may take which usually takes much less: the machine may be busy."""
 
 
-def call(name, tool, **arguments):
+def call(name, tool, **arguments) -> JsonObject:
     return {
         "id": name,
         "title": f"Do {name}",
@@ -22,12 +25,12 @@ def call(name, tool, **arguments):
 
 
 @pytest.fixture
-def upstream(tmp_path):
+def upstream(tmp_path: Path) -> McpUpstream:
     return McpUpstream(tmp_path / "up")
 
 
 @pytest.fixture
-def serve(start, library, tmp_path, upstream):
+def serve(start: Start, library: Path, tmp_path: Path, upstream: McpUpstream):
     write(library, document(call("slow", "sleep", seconds=60, steps=60), id="slow-one"))
     write(library, document(call("quick", "sleep", seconds=1, steps=5), id="quick-one"))
     write(library, document(call("one", "say", text="a"), call("two", "say", text="{{one}}b"), id="two-calls"))
@@ -39,12 +42,12 @@ def serve(start, library, tmp_path, upstream):
     return serve_upstream
 
 
-def begin(server, workflow, identifier, **more):
+def begin(server, workflow, identifier, **more) -> None:
     params = {"name": "workflow_start", "arguments": {"workflowId": workflow, "runId": f"run-{identifier}"}, **more}
     server.send({"jsonrpc": "2.0", "id": identifier, "method": "tools/call", "params": params})
 
 
-def until(server, is_it, timeout=ROOM):
+def until(server, is_it, timeout: float = ROOM):
     """What comes, up to the message that is meant."""
     seen = []
     end = time.monotonic() + timeout
@@ -55,7 +58,7 @@ def until(server, is_it, timeout=ROOM):
     raise AssertionError(seen)
 
 
-def begun(upstream, tool="sleep"):
+def begun(upstream, tool: str = "sleep") -> None:
     end = time.monotonic() + ROOM
     while not [entry for entry in upstream.seen("call") if entry["tool"] == tool]:
         assert time.monotonic() < end, "the upstream was never called"
@@ -66,7 +69,7 @@ def state_of(server, run_id):
     return server.call("workflow_status", {"runId": run_id})["structuredContent"]
 
 
-def test_a_run_of_calls_is_answered_when_it_is_over(serve):
+def test_a_run_of_calls_is_answered_when_it_is_over(serve) -> None:
     server = serve()
     begin(server, "two-calls", "x")
 
@@ -75,7 +78,7 @@ def test_a_run_of_calls_is_answered_when_it_is_over(serve):
     assert (reply["id"], told["state"], told["result"]) == ("x", "completed", "ab")
 
 
-def test_what_is_asked_meanwhile_is_answered_and_progress_comes(serve, upstream):
+def test_what_is_asked_meanwhile_is_answered_and_progress_comes(serve, upstream: McpUpstream) -> None:
     server = serve()
     begin(server, "quick-one", "x", _meta={"progressToken": "t"})
     server.send({"jsonrpc": "2.0", "id": "meanwhile", "method": "ping"})
@@ -89,7 +92,7 @@ def test_what_is_asked_meanwhile_is_answered_and_progress_comes(serve, upstream)
     assert all(one["progressToken"] == "t" and one["message"].startswith("Do quick") for one in told)
 
 
-def test_a_cancelled_call_stops_what_runs_beneath_and_is_not_answered(serve, upstream):
+def test_a_cancelled_call_stops_what_runs_beneath_and_is_not_answered(serve, upstream: McpUpstream) -> None:
     server = serve()
     begin(server, "slow-one", "x")
     begun(upstream)
@@ -104,7 +107,7 @@ def test_a_cancelled_call_stops_what_runs_beneath_and_is_not_answered(serve, ups
     assert server.is_silent()
 
 
-def test_workflow_cancel_tells_what_was_stopped_and_so_does_the_call_that_waited(serve, upstream):
+def test_workflow_cancel_tells_what_was_stopped_and_so_does_the_call_that_waited(serve, upstream: McpUpstream) -> None:
     server = serve()
     begin(server, "slow-one", "x")
     begun(upstream)
@@ -120,7 +123,7 @@ def test_workflow_cancel_tells_what_was_stopped_and_so_does_the_call_that_waited
     assert replies["x"]["data"]["stopped"] == replies["y"]["stopped"]
 
 
-def test_at_the_end_of_input_a_call_is_given_a_little_time(serve):
+def test_at_the_end_of_input_a_call_is_given_a_little_time(serve) -> None:
     server = serve(WORKFLOWLOOKUP_DRAIN_SECONDS="30")
     begin(server, "quick-one", "x")
     server.close_input()
@@ -129,7 +132,7 @@ def test_at_the_end_of_input_a_call_is_given_a_little_time(serve):
     assert server.wait(ROOM) == 0
 
 
-def test_what_is_not_done_in_that_time_is_cancelled_and_told(serve, upstream):
+def test_what_is_not_done_in_that_time_is_cancelled_and_told(serve, upstream: McpUpstream) -> None:
     server = serve(WORKFLOWLOOKUP_DRAIN_SECONDS="0.2")
     begin(server, "slow-one", "x")
     begun(upstream)
@@ -143,7 +146,7 @@ def test_what_is_not_done_in_that_time_is_cancelled_and_told(serve, upstream):
     assert (told["state"], told["reason"]) == ("cancelled", "the client went away")
 
 
-def test_shutdown_gives_calls_their_time_and_is_answered_last(serve):
+def test_shutdown_gives_calls_their_time_and_is_answered_last(serve) -> None:
     server = serve(WORKFLOWLOOKUP_DRAIN_SECONDS="30")
     begin(server, "quick-one", "x")
     server.send({"jsonrpc": "2.0", "id": "bye", "method": "shutdown"})
@@ -153,7 +156,7 @@ def test_shutdown_gives_calls_their_time_and_is_answered_last(serve):
     assert server.wait(ROOM) == 0
 
 
-def test_a_conversation_in_one_go_is_answered_to_its_end(serve):
+def test_a_conversation_in_one_go_is_answered_to_its_end(serve) -> None:
     server = serve(version=None, WORKFLOWLOOKUP_DRAIN_SECONDS="30")
     hello = {"protocolVersion": "2025-11-25", "capabilities": {}}
     start = {"name": "workflow_start", "arguments": {"workflowId": "two-calls"}}
@@ -165,7 +168,7 @@ def test_a_conversation_in_one_go_is_answered_to_its_end(serve):
     assert [server.receive(ROOM)["id"] for _ in range(3)] == [0, 2, 1]
 
 
-def test_a_task_is_polled_awaited_and_outlives_the_server(serve):
+def test_a_task_is_polled_awaited_and_outlives_the_server(serve) -> None:
     server = serve()
     begin(server, "quick-one", "x", task={})
     task = server.receive(ROOM)["result"]["task"]
@@ -185,7 +188,7 @@ def news(server):
     return {tool["name"] for tool in server.result("tools/list")["tools"]}
 
 
-def test_hangup_has_the_settings_read_again_and_does_not_end_the_server(serve, tmp_path):
+def test_hangup_has_the_settings_read_again_and_does_not_end_the_server(serve, tmp_path: Path) -> None:
     server = serve()
     before = {tool["name"] for tool in server.result("tools/list")["tools"]}
     settings = settings_file(tmp_path)
@@ -197,7 +200,7 @@ def test_hangup_has_the_settings_read_again_and_does_not_end_the_server(serve, t
     assert after < before
 
 
-def test_settings_and_documents_that_change_are_seen_without_being_told(serve, library, tmp_path):
+def test_settings_and_documents_that_change_are_seen_without_being_told(serve, library: Path, tmp_path: Path) -> None:
     server = serve()
     before = {tool["name"] for tool in server.result("tools/list")["tools"]}
     write(library, document(call("new", "say", text="x"), id="new-one", name="New one"))
@@ -211,7 +214,7 @@ def test_settings_and_documents_that_change_are_seen_without_being_told(serve, l
     assert server.is_silent()
 
 
-def test_hangup_before_anything_was_listed_ends_nothing(serve):
+def test_hangup_before_anything_was_listed_ends_nothing(serve) -> None:
     server = serve()
     server.process.send_signal(signal.SIGHUP)
 

@@ -4,6 +4,8 @@ import json
 import os
 import select
 import threading
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -15,17 +17,17 @@ from workflowlookup.transport.stdio import Stdio
 
 
 @pytest.fixture
-def waker():
+def waker() -> Iterator[Waker]:
     made = Waker()
     yield made
     made.close()
 
 
-def is_ringing(waker):
+def is_ringing(waker) -> bool:
     return bool(select.select([waker.descriptor], [], [], 0)[0])
 
 
-def test_it_rings_until_it_is_heard_however_often_it_is_rung(waker):
+def test_it_rings_until_it_is_heard_however_often_it_is_rung(waker: Waker) -> None:
     assert not is_ringing(waker)
     for _ in range(70_000):
         waker.wake()
@@ -36,11 +38,11 @@ def test_it_rings_until_it_is_heard_however_often_it_is_rung(waker):
     assert is_ringing(waker)
 
 
-def test_no_ring_is_lost_when_many_threads_ring(waker):
+def test_no_ring_is_lost_when_many_threads_ring(waker: Waker) -> None:
     done = threading.Event()
     rung = [0] * 4
 
-    def wake(number):
+    def wake(number) -> None:
         while not done.is_set():
             rung[number] += 1
             waker.wake()
@@ -60,13 +62,15 @@ def test_no_ring_is_lost_when_many_threads_ring(waker):
     assert all(rung)
 
 
-def test_a_bell_that_is_closed_can_be_rung():
+def test_a_bell_that_is_closed_can_be_rung() -> None:
     waker = Waker()
     waker.close()
     waker.wake()
 
 
-def test_a_lone_request_costs_one_read_and_one_write(waker, monkeypatch, tmp_path):
+def test_a_lone_request_costs_one_read_and_one_write(
+    waker: Waker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     their_end, wire_in = os.pipe()[::-1]
     wire_out, our_end = os.pipe()[::-1]
     settings = read_settings(

@@ -3,20 +3,22 @@
 import asyncio
 import json
 import urllib.request
+from pathlib import Path
 
 import pytest
 from mcp import Client, StdioServerParameters
 
+from support.types import Json, JsonObject
 from upstream.upstreams import ONE, HttpUpstream, McpUpstream
 
 
-def get(url, body=None):
+def get(url, body=None) -> Json:
     data = None if body is None else json.dumps(body).encode()
     with urllib.request.urlopen(urllib.request.Request(url, data=data), timeout=10) as reply:
         return json.loads(reply.read())
 
 
-def test_the_http_service_lists_starts_and_tells(tmp_path):
+def test_the_http_service_lists_starts_and_tells(tmp_path: Path) -> None:
     with HttpUpstream(tmp_path) as service:
         service.control(runs={"deploy": {"seconds": 30, "progress": True, "states": ["QUEUED", "RUNNING"]}})
         assert get(f"{service.url}/workflows") == [ONE]
@@ -32,7 +34,7 @@ def test_the_http_service_lists_starts_and_tells(tmp_path):
 
 @pytest.mark.parametrize("options", [{}, {"sdk": True}, {"http": True}], ids=["stdio", "stdio-sdk", "http"])
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-def test_the_mcp_server_echoes_and_has_workflows(tmp_path, options, mode):
+def test_the_mcp_server_echoes_and_has_workflows(tmp_path: Path, options: JsonObject, mode: str) -> None:
     async def talk(upstream):
         program, *words = upstream.command()
         target = upstream.url if upstream.http else StdioServerParameters(command=program, args=words)
