@@ -8,7 +8,7 @@ import pytest
 from support.types import JsonObject
 from workflowlookup.app import make_catalog
 from workflowlookup.providers.config import ServerConfig
-from workflowlookup.providers.secrets import NotSet, expanded
+from workflowlookup.providers.secrets import VariableNotSet, expand_server
 from workflowlookup.settings import SETTINGS, Live, Settings, SettingsError, issuer_of, plan_of, read_settings
 
 
@@ -259,7 +259,7 @@ url = "https://mcp.example.org/mcp"
         ('[mcpServers."a b"]\ncommand = "x"', "a name is up to 32 letters"),
         ("[providers.a]", "providers.a.kind must be one of mcp, http; found nothing"),
         ('[providers.a]\nkind = "soap"', "providers.a.kind must be one of mcp, http; found 'soap'"),
-        ('[providers.library]\nkind = "http"', "this name is the library's own"),
+        ('[providers.library]\nkind = "http"', "this name is reserved for the library"),
         ('[providers.a]\nkind = "http"', "providers.a.base_url is required"),
         ('[providers.a]\nkind = "http"\nbase_url = "x"', "providers.a.base_url must begin with http"),
         (
@@ -281,7 +281,7 @@ url = "https://mcp.example.org/mcp"
                 'states = {X = "failled"}': "providers.a.states[...]: unknown word 'failled' (did you mean 'failed'?). Known",
                 'preset = "simplifed"': "providers.a.preset: unknown preset 'simplifed' (did you mean 'simplified'?). Known: p",
                 'paging = {nxt = "x"}': "providers.a.paging: unknown field 'nxt' (did you mean 'next'?). Known: next, offs",
-                'list = ""': "providers.a.list must say where the workflows are listed; or describe them as workflows",
+                'list = ""': "providers.a.list must be the endpoint that lists workflows, or workflows must describe them",
                 'list = "GET /x"\nworkflows = [{id = "a"}]': "providers.a must have either a list or workflows",
                 'workflows = [{name = "a"}]': "providers.a.workflows[0].id is required",
                 'workflows = [{id = "a", descripton = "a"}]': "unknown field 'descripton' (did you mean 'description'?)",
@@ -334,7 +334,7 @@ server = "bad"
     [
         ('include = ["nam:x"]', "found 'nam' (did you mean 'name'?) in 'nam:x'"),
         ('exclude = ["a["]', "each [ has its ]"),
-        ('include = [""]', "patterns that say something"),
+        ('include = [""]', "patterns that are not empty"),
         ("include = [5]", "a list of patterns"),
         ("timeout_seconds = 0", "timeout_seconds must be a number of seconds from 1 to 86,400; found 0"),
         ("refresh_seconds = -1", "refresh_seconds must be a number of seconds from 0"),
@@ -356,11 +356,11 @@ def test_what_cannot_be_meant_is_told_when_the_settings_are_read(
 def test_what_is_in_the_environment_is_filled_in_when_it_is_used() -> None:
     server = ServerConfig(name="a", command="x", env={"A": "${ONE}", "B": "${TWO:-two}"}, headers={"K": "Key ${ONE}"})
 
-    found = expanded(server, {"ONE": "1"})
+    found = expand_server(server, {"ONE": "1"})
 
     assert (found.env, found.headers) == ({"A": "1", "B": "two"}, {"K": "Key 1"})
-    with pytest.raises(NotSet, match="the MCP server 'a' needs the environment variable ONE, which is not set"):
-        expanded(server, {})
+    with pytest.raises(VariableNotSet, match="the MCP server 'a' needs the environment variable ONE, which is not set"):
+        expand_server(server, {})
 
 
 def test_a_changed_file_is_read_again_and_a_broken_one_changes_nothing(

@@ -166,8 +166,8 @@ class _JsonLines(logging.Formatter):
 # ── what libraries log ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-class _Joined(logging.Handler):
-    """Hands a record on to our log; a failure that matters is told by us, in our words."""
+class _LibraryHandler(logging.Handler):
+    """Passes the records of a library to our log at debug level; failures that matter are logged by us as well."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
@@ -179,13 +179,13 @@ class _Joined(logging.Handler):
             self._log.debug("%s%s", record.getMessage(), f": {cause!r}" if cause is not None else "")
 
 
-def join_log(*names: str) -> None:
-    """Let what these loggers say join our log. To be called before the library has set up its own."""
+def capture_library_logs(*names: str) -> None:
+    """Send the output of these loggers to our log. Call it before the library configures its own handlers."""
     for name in names:
         logger = logging.getLogger(name)
         logger.propagate = False
-        if not any(isinstance(handler, _Joined) for handler in logger.handlers):
-            logger.handlers = [_Joined(name)]
-    everything = logging.getLogger()
-    if not everything.handlers:  # else Python prints what is left, and waits for who does not read it
-        everything.addHandler(_Joined("libraries"))
+        if not any(isinstance(handler, _LibraryHandler) for handler in logger.handlers):
+            logger.handlers = [_LibraryHandler(name)]
+    root = logging.getLogger()
+    if not root.handlers:  # otherwise Python prints to standard error, and blocks if nobody reads it
+        root.addHandler(_LibraryHandler("libraries"))

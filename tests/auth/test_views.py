@@ -25,7 +25,7 @@ from workflowlookup.library.catalog import Catalog, CatalogView
 from workflowlookup.protocol.connection import Connection
 from workflowlookup.providers.config import Plan, ProviderConfig
 from workflowlookup.providers.definition import Definition
-from workflowlookup.providers.discovery import Discovered
+from workflowlookup.providers.discovery import ProviderListing
 from workflowlookup.store import runs_view
 from workflowlookup.store.journal import DamagedJournal
 from workflowlookup.store.runs_view import JournalWatch, RunsView
@@ -383,8 +383,8 @@ class Discovering:
             )
 
         self.found = {
-            "ci": Discovered(definitions=known("ci", "deploy", "canary"), is_listed=True),
-            "vault": Discovered(definitions=known("vault", "canary"), is_away=True, cause="the canary is ill"),
+            "ci": ProviderListing(definitions=known("ci", "deploy", "canary"), is_listed=True),
+            "vault": ProviderListing(definitions=known("vault", "canary"), is_away=True, cause="the canary is ill"),
         }
         self.asked = []
 

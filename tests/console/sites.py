@@ -22,7 +22,7 @@ from workflowlookup.console.app import make_routes
 from workflowlookup.console.request import Visit
 from workflowlookup.console.streams import Streams
 from workflowlookup.providers.config import Plan, ProviderConfig
-from workflowlookup.providers.discovery import Discovered
+from workflowlookup.providers.discovery import ProviderListing
 from workflowlookup.settings import Settings, read_settings
 from workflowlookup.tools.dynamic import DynamicTools
 
@@ -53,7 +53,7 @@ class Console:
 
     def __init__(self, settings: Settings, **options: Any) -> None:
         services = make_services(settings)
-        away = Discovered(is_away=True, cause="It did not answer within 5 s.")
+        away = ProviderListing(is_away=True, cause="It did not answer within 5 s.")
         plan = Plan(providers={"builds": ProviderConfig(name="builds", kind="http")})
         tools = DynamicTools(services, plan, discovered=lambda: {"builds": away})
         services = msgspec.structs.replace(services, open_workflows=lambda: tools)

@@ -86,7 +86,7 @@ def test_an_answer_that_cannot_be_read_is_an_error_and_not_a_wait_for_ever(line:
 def test_an_answer_that_is_not_as_the_protocol_has_it_is_told_in_a_sentence() -> None:
     line = '{"jsonrpc": "2.0", "id": ID, "result": {"content": "no list"}}'
 
-    told = "Its answer is not what the protocol says: content: Input should be a valid list"
+    told = "Its answer violates the protocol: content: Input should be a valid list"
     assert answered(line) == CallResult(text=told, is_error=True, is_doubtful=True)
 
 
@@ -151,8 +151,8 @@ def test_progress_that_is_no_number_is_not_told(sqlite_place: str, work: Callabl
 def test_libraries_never_print_even_through_loggers_that_nobody_knows() -> None:
     program = """
 import logging
-from workflowlookup.logs import join_log
-join_log("mcp")
+from workflowlookup.logs import capture_library_logs
+capture_library_logs("mcp")
 logging.getLogger("client").error("here I am")
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)

@@ -140,7 +140,7 @@ def test_a_process_that_serves_another_call_is_not_killed(tmp_path: Path) -> Non
     upstream = McpUpstream(tmp_path)
     stopped, other = talk(upstream, conversation)
     assert not stopped.stopped  # nobody has said so
-    assert stopped.message.startswith("the MCP server 'up' was asked to stop, and MCP has no answer to that")
+    assert stopped.message.startswith("the MCP server 'up' was asked to stop, but MCP does not confirm cancellations")
     assert other.value == {"slept": 1.0}
 
 
@@ -213,7 +213,7 @@ def test_what_cannot_be_started_says_why(tmp_path: Path) -> None:
         return nameless.value.remedy, causes
 
     nameless, causes = talk(McpUpstream(tmp_path), conversation)
-    assert nameless == "The settings name no MCP server 'other'. Those that they name: up."
+    assert nameless == "The settings name no MCP server 'other'. They name: up."
     assert causes[0].startswith(
         "The MCP server 'lost' does not answer: 'no-such-program-anywhere' cannot be started: No such file"
     )

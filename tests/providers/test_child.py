@@ -35,7 +35,7 @@ def test_a_process_that_is_just_being_started_is_asked_to_end_as_well(monkeypatc
         async def use() -> str:
             async with child.streams():
                 await has_ended.wait()
-                return await child.last_words()
+                return await child.exit_message()
 
         monkeypatch.setattr(asyncio, "create_subprocess_exec", start_slowly)
         using = asyncio.create_task(use())

@@ -66,7 +66,7 @@ def test_a_bad_input_schema_becomes_the_generic_one(schema: Json) -> None:
 
     assert found.input_schema == GENERIC_SCHEMA
     assert problems[0].startswith("workflow 'a': inputSchema ")
-    assert problems[0].endswith("; any object is taken")
+    assert problems[0].endswith("; any object is accepted")
 
 
 @pytest.mark.parametrize("raw", [None, 5, "x", {}, {"workflows": 3}])
@@ -110,8 +110,8 @@ def test_what_is_nested_too_deeply_costs_nobody_else_anything() -> None:
         ("b", GENERIC_SCHEMA, {}),
     ]
     assert problems == [
-        "workflow 'a': inputSchema is nested too deeply; any object is taken",
-        "workflow 'a': metadata is nested too deeply, and is left out",
+        "workflow 'a': inputSchema is nested too deeply; any object is accepted",
+        "workflow 'a': metadata is nested too deeply and is ignored",
     ]
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from workflowlookup.providers.config import Filters, Sieve
+from workflowlookup.providers.config import Filters, WorkflowFilter
 from workflowlookup.providers.definition import Definition
 
 FLOWS = [
@@ -32,6 +32,6 @@ FLOWS = [
     ],
 )
 def test_what_is_admitted(include: tuple[str, ...], exclude: tuple[str, ...], admitted: list[int]) -> None:
-    sieve = Sieve(Filters(include, exclude))
+    sieve = WorkflowFilter(Filters(include, exclude))
 
     assert [number for number, flow in enumerate(FLOWS) if sieve.admits(flow)] == admitted

@@ -35,7 +35,7 @@ from workflowlookup.tools.registry import Registry
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from workflowlookup.providers.discovery import Discovered
+    from workflowlookup.providers.discovery import ProviderListing
 
 MAX_REMEMBERED: Final = 10_000
 """How many visible runs a watch remembers, to report when one of them is deleted."""
@@ -399,7 +399,7 @@ class ScopedWorkflows:
     def abilities(self, provider: str) -> frozenset[str] | None:
         return self._whole.abilities(provider)
 
-    def discovered(self) -> Mapping[str, "Discovered"]:
+    def discovered(self) -> Mapping[str, "ProviderListing"]:
         """The providers with workflows that the caller sees, each with those workflows only."""
         everything = self._whole.discovered()
         if self._access.sees_all:
@@ -407,7 +407,7 @@ class ScopedWorkflows:
         parts = {name: self._part_of(discovered) for name, discovered in everything.items()}
         return {name: part for name, part in parts.items() if part.definitions}
 
-    def _part_of(self, discovered: "Discovered") -> "Discovered":
+    def _part_of(self, discovered: "ProviderListing") -> "ProviderListing":
         visible = tuple(definition for definition in discovered.definitions if self._sees(definition.workflow_id))
         return msgspec.structs.replace(discovered, definitions=visible)
 

@@ -12,7 +12,7 @@ from workflowlookup.language.model import PromptStep, ToolCall, WorkflowCall
 from workflowlookup.language.schemas import suggest
 from workflowlookup.language.text import first_few
 from workflowlookup.library.catalog import Catalog
-from workflowlookup.providers.config import LIBRARY, Filters, Pattern, ProviderConfig, ServerConfig
+from workflowlookup.providers.config import LIBRARY, FilterPattern, Filters, ProviderConfig, ServerConfig
 from workflowlookup.providers.definition import Definition
 from workflowlookup.settings import Settings, plan_of
 
@@ -164,8 +164,8 @@ def _few(names: Sequence[str]) -> str:
 
 def _patterns(setting: str, patterns: Sequence[str], definitions: Sequence[Definition]) -> Iterator[PatternState]:
     for text in patterns:
-        pattern = Pattern(text)
-        meant = [definition.id for definition in definitions if pattern.admits(definition)]
+        pattern = FilterPattern(text)
+        meant = [definition.id for definition in definitions if pattern.matches(definition)]
         yield PatternState(setting=setting, pattern=text, workflows=len(meant), examples=tuple(meant[:MAX_SHOWN]))
 
 

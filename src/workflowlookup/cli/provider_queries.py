@@ -10,7 +10,7 @@ from workflowlookup import extras
 from workflowlookup.app import make_catalog
 from workflowlookup.errors import ProviderAway
 from workflowlookup.providers.config import Plan
-from workflowlookup.providers.discovery import Discovered, ask_provider, first_problems
+from workflowlookup.providers.discovery import ProviderListing, first_problems, list_provider
 from workflowlookup.providers.provider import Provider, make_provider
 from workflowlookup.providers.upstream import Upstreams
 from workflowlookup.settings import Settings
@@ -50,7 +50,7 @@ class ServerAnswer(msgspec.Struct, frozen=True, kw_only=True):
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """What all of them said."""
 
-    providers: Mapping[str, Discovered]
+    providers: Mapping[str, ProviderListing]
     servers: Mapping[str, ServerAnswer]
     remarks: tuple[str, ...] = ()
     """What is wrong with single workflows."""
@@ -63,7 +63,7 @@ def ask_systems(plan: Plan, *, servers: bool = False) -> Asked:
     if extras.is_missing(extras.CALLS):
         cause = f"it needs the extra '{extras.CALLS}', which is not installed"
         away = dict.fromkeys(plan.servers if servers else (), ServerAnswer(cause=cause))
-        return Asked(providers=dict.fromkeys(plan.providers, Discovered(is_away=True, cause=cause)), servers=away)
+        return Asked(providers=dict.fromkeys(plan.providers, ProviderListing(is_away=True, cause=cause)), servers=away)
     return asyncio.run(_ask(plan, servers=servers))
 
 
@@ -90,12 +90,12 @@ async def _ask(plan: Plan, *, servers: bool) -> Asked:
     )
 
 
-async def _list(provider: Provider) -> tuple[Discovered, list[str]]:
+async def _list(provider: Provider) -> tuple[ProviderListing, list[str]]:
     try:
         async with asyncio.timeout(PATIENCE):
-            return await ask_provider(provider)
+            return await list_provider(provider)
     except TimeoutError:
-        return Discovered(is_away=True, cause=LATE), []
+        return ProviderListing(is_away=True, cause=LATE), []
 
 
 async def _tools(upstreams: Upstreams, name: str) -> ServerAnswer:

@@ -21,7 +21,7 @@ from workflowlookup.language.text import shorten
 from workflowlookup.language.values import Json, Progress
 from workflowlookup.providers.provider import OnProgress, Provider, ProviderError, RemoteStatus
 from workflowlookup.providers.shapes import RemoteState
-from workflowlookup.providers.upstream import Stopped, Upstreams
+from workflowlookup.providers.upstream import StopResult, Upstreams
 from workflowlookup.runs.events import RemoteError
 from workflowlookup.runs.run import Run
 from workflowlookup.runs.server_calls import CallFailure
@@ -139,7 +139,7 @@ class CallRunner:
             return refusal.remedy
         return ""
 
-    async def stop(self, run: Run, remote_id: str = "") -> Stopped:
+    async def stop(self, run: Run, remote_id: str = "") -> StopResult:
         """Stop what runs beneath a call that was just cancelled here."""
         call = run.step.call
         try:
@@ -150,20 +150,20 @@ class CallRunner:
                     return await self._stop_workflow(call, remote_id)
         except TimeoutError:
             left = f"{_called(call)} did not say within {STOP_SECONDS:g} seconds that it stopped"
-            return Stopped(stopped=False, message=f"{left}: it may still be running", is_pending=bool(remote_id))
-        return Stopped(stopped=True, message="nothing was running")
+            return StopResult(stopped=False, message=f"{left}: it may still be running", is_pending=bool(remote_id))
+        return StopResult(stopped=True, message="nothing was running")
 
-    async def stop_orphan(self, run: Run) -> Stopped:
+    async def stop_orphan(self, run: Run) -> StopResult:
         """Stop what may run beneath a call whose driver is gone."""
         if refusal := self._refusal(run):
             message = f"it was not stopped, because it may not be called. {refusal.rstrip('.')}"
-            return Stopped(stopped=False, message=message)
+            return StopResult(stopped=False, message=message)
         call = run.step.call
         remote_id = run.calling.remote_id if run.calling else ""
         if isinstance(call, WorkflowCall) and remote_id:
             return await self.stop(run, remote_id)
         message = f"the process that made the call has ended: {_called(call)} may still be at work on it"
-        return Stopped(stopped=False, message=message)
+        return StopResult(stopped=False, message=message)
 
     # ── tools ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -290,8 +290,8 @@ class CallRunner:
             pause, gone = status.retry_after or 0.0, 0
             if status.state != "running":
                 return _end(status, call)
-            said = f"'{status.said[:MAX_SHOWN]}', a word that is not known" if status.said else "not in the answer"
-            unknown = "" if status.is_known else f"its state is {said}: it is taken to be running"
+            said = f"'{status.word[:MAX_SHOWN]}', a word that is not known" if status.word else "not in the answer"
+            unknown = "" if status.is_known_word else f"its state is {said}: it is taken to be running"
             trouble, was_in_trouble = _note_trouble(trouble, unknown, remote_id), bool(trouble)
             progress = status.progress or progress
             if trouble:
@@ -299,14 +299,16 @@ class CallRunner:
             elif status.progress is not None or was_in_trouble:
                 on_progress(progress)
 
-    async def _stop_workflow(self, call: WorkflowCall, remote_id: str) -> Stopped:
+    async def _stop_workflow(self, call: WorkflowCall, remote_id: str) -> StopResult:
         """Ask for a run to be cancelled. It is stopped when the provider says so; what is in doubt is tried again."""
         named = f"run {remote_id}" if remote_id else "a run that it was beginning"
         left = f"{named} may still be running there"
         provider = self._provider_of(call.provider)
         if provider is None:
-            return Stopped(stopped=False, message=f"the settings no longer name the provider '{call.provider}': {left}")
-        unable = Stopped(stopped=False, message=f"the provider '{call.provider}' cannot cancel: {left}")
+            return StopResult(
+                stopped=False, message=f"the settings no longer name the provider '{call.provider}': {left}"
+            )
+        unable = StopResult(stopped=False, message=f"the provider '{call.provider}' cannot cancel: {left}")
         if remote_id and "cancel" not in provider.can:
             return unable
         try:
@@ -319,14 +321,14 @@ class CallRunner:
             state, doubt = None, problem
         if "status" not in provider.can or not remote_id:
             if doubt is None and state != "running":
-                return Stopped(stopped=True, message=f"the provider '{call.provider}' cancelled {named}")
+                return StopResult(stopped=True, message=f"the provider '{call.provider}' cancelled {named}")
             message = doubt or f"the provider '{call.provider}' says that it did not cancel {named}"
-            return Stopped(stopped=False, message=f"{message}: {left}", is_pending=bool(remote_id))
+            return StopResult(stopped=False, message=f"{message}: {left}", is_pending=bool(remote_id))
         return await self._see_end(provider, call, remote_id, state, doubt)
 
     async def _see_end(
         self, provider: Provider, call: WorkflowCall, remote_id: str, state: RemoteState | None, doubt: Exception | None
-    ) -> Stopped:
+    ) -> StopResult:
         """What becomes of a run that was asked to end, by the word of its provider."""
         who, left = f"the provider '{call.provider}'", f"run {remote_id} may still be running there"
         deadline = time.monotonic() + STOP_SECONDS / 2
@@ -336,17 +338,17 @@ class CallRunner:
             except (ProviderError, NotSupported) as problem:
                 if getattr(problem, "status", 0) in GONE and getattr(doubt, "status", 0) in GONE:
                     message = f"{who} no longer knows run {remote_id}: whether it was stopped cannot be known"
-                    return Stopped(stopped=False, message=message)
+                    return StopResult(stopped=False, message=message)
                 doubt = doubt or problem
             if state in (None, "running"):
                 if doubt is not None or time.monotonic() >= deadline:
                     why = doubt or f"{who} was asked to cancel run {remote_id}, which has not ended yet"
-                    return Stopped(stopped=False, message=f"{why}: {left}", is_pending=True)
+                    return StopResult(stopped=False, message=f"{why}: {left}", is_pending=True)
                 await asyncio.sleep(STOP_PAUSE)
         if state == "cancelled":
-            return Stopped(stopped=True, message=f"{who} cancelled run {remote_id}")
+            return StopResult(stopped=True, message=f"{who} cancelled run {remote_id}")
         log.warning("the result of run %s at the provider '%s' is lost: it had %s", remote_id, call.provider, state)
-        return Stopped(stopped=True, message=f"run {remote_id} had {state} at {who} before it could be cancelled")
+        return StopResult(stopped=True, message=f"run {remote_id} had {state} at {who} before it could be cancelled")
 
     async def _provider_again(self, call: WorkflowCall, on_progress: OnProgress) -> Provider:
         """The provider of a run that was begun there. Settings that have lost it may be a mistake: it is waited for."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, TypeVarTuple
 from workflowlookup.errors import StorageError
 from workflowlookup.execution.engine import Drive, Limits, Superseded
 from workflowlookup.execution.leases import FREE_CHECKS, Lease
-from workflowlookup.logs import join_log
+from workflowlookup.logs import capture_library_logs
 
 if TYPE_CHECKING:
     import sqlalchemy
@@ -127,7 +127,7 @@ class DbosEngine:
         self._heartbeat = asyncio.create_task(self._keep_lease())
 
     async def _launch(self) -> None:
-        join_log("dbos")
+        capture_library_logs("dbos")
         dbos = await self._in_thread(_import)
         self._database = _make_pool(self._url, lambda: self._max_seconds)
         config: DBOSConfig = {

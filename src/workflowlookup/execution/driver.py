@@ -20,7 +20,7 @@ from workflowlookup.execution.call_runner import CallFailed, CallRunner, Outcome
 from workflowlookup.execution.engine import Slot, Slots, Superseded
 from workflowlookup.language.model import ToolCall
 from workflowlookup.language.values import Progress
-from workflowlookup.providers.upstream import Stopped
+from workflowlookup.providers.upstream import StopResult
 from workflowlookup.runs.draft import MAX_REMOTE_TEXT
 from workflowlookup.runs.events import Failed
 from workflowlookup.runs.run import Run, Waiting
@@ -286,10 +286,10 @@ class Driver:
                 "run %s: the result of step '%s' (%s) is lost: the run is %s", run.id, run.current, size, now.state
             )
         if now.needs_stop and now.current == run.current:
-            now = await self._store_stop(now, Stopped(stopped=True, message="the call had ended just before"))
+            now = await self._store_stop(now, StopResult(stopped=True, message="the call had ended just before"))
         return now
 
-    async def _store_stop(self, run: Run, stopped: Stopped) -> Run:
+    async def _store_stop(self, run: Run, stopped: StopResult) -> Run:
         before = run.calling.stopped if run.calling is not None else None
         if before is None or before.told != stopped.message:
             log.log(logging.INFO if stopped.stopped else logging.WARNING, "run %s: %s", run.id, stopped.message)

@@ -14,7 +14,7 @@ from workflowlookup.execution.driver import Driver
 from workflowlookup.execution.engine import TAKE_OVER_SECONDS, Drive, Engine, Limits
 from workflowlookup.language.values import Progress
 from workflowlookup.providers.config import Plan
-from workflowlookup.providers.discovery import Discovered, Discovery
+from workflowlookup.providers.discovery import Discovery, ProviderListing
 from workflowlookup.providers.provider import Provider, make_provider
 from workflowlookup.providers.upstream import Upstreams
 from workflowlookup.runs.run import Run, Waiting
@@ -78,7 +78,7 @@ class LoopServices:
         """Why no call can be carried out here for now; from any thread."""
         return self._engine.fault if self._engine is not None else ""
 
-    def discovered(self) -> Mapping[str, Discovered]:
+    def discovered(self) -> Mapping[str, ProviderListing]:
         """What is known of the providers; from any thread."""
         return self._discovery.snapshot()
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from workflowlookup.execution.engine import Drive, Engine, Limits
     from workflowlookup.execution.loop_services import LoopServices
     from workflowlookup.language.values import Progress
-    from workflowlookup.providers.discovery import Discovered
+    from workflowlookup.providers.discovery import ProviderListing
     from workflowlookup.runs.run import Run
     from workflowlookup.store.service import Runs
     from workflowlookup.trust import Consent
@@ -42,7 +42,7 @@ POLL_SECONDS: Final = 0.1
 WAIT_SECONDS: Final = 1.0
 """How long polling goes on after somebody last waited."""
 _SHORT_WHILE: Final = 0.01
-NOTHING_YET: "Final[Mapping[str, Discovered]]" = {}
+NOTHING_YET: "Final[Mapping[str, ProviderListing]]" = {}
 
 
 def no_consent() -> "Consent":
@@ -151,7 +151,7 @@ class Execution:
         """Why no call can be carried out here for now; empty when calls can be, or when there were none yet."""
         return self._services.fault if self._services is not None else ""
 
-    def discovered(self) -> "Mapping[str, Discovered]":
+    def discovered(self) -> "Mapping[str, ProviderListing]":
         """What the providers have, by name; the same object for as long as nothing of it changed."""
         return self._services.discovered() if self._services is not None else NOTHING_YET
 

@@ -1,1 +1,1 @@
-"""Where workflow tools come from: the library, MCP servers, HTTP services; and the MCP servers that steps call."""
+"""Other systems: providers of workflows (MCP servers, HTTP services), and the MCP servers that steps call."""

@@ -1,12 +1,12 @@
-"""An MCP server that is a process of ours: started in a group of its own, spoken to through pipes, and killed whole.
+"""An MCP server as a child process: started in its own process group, connected by pipes, and killed with descendants.
 
-The SDK has a transport for this too; this one tells the process id, logs what the process says on standard error, and
-can kill it while others are at work.
+The SDK has a transport for this as well; this one knows the process id, logs standard error, and can kill the process
+while others are at work.
 
-No child survives this process, nor does what a child started: its group is ended, and on Linux also what left the
-group but is still below the child, or still has the child's mark in its environment. What left the group, cleared its
-environment and has no parent below the child any more is not found. When this process is killed itself (`kill -9`), all
-of that is left to the children, whose input then ends.
+No child survives this process, nor does what a child started. Its process group is killed, and on Linux also processes
+that left the group but are still descendants, or still have the child's mark in their environment. A process that left
+the group, cleared its environment and lost its parent is not found. After a `kill -9` of this process, the children
+see the end of their input and must end by themselves.
 """
 
 import asyncio
@@ -29,49 +29,48 @@ from mcp.shared.message import SessionMessage
 from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter
 
 from workflowlookup.providers.config import ServerConfig, changed_files
-from workflowlookup.providers.secrets import hidden
+from workflowlookup.providers.secrets import redact
 
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams
 
 log = logging.getLogger(__name__)
 
-MOST_BYTES: Final = 64 << 20
-"""How long a message may be."""
+MAX_MESSAGE_BYTES: Final = 64 << 20
 MAX_DIGITS: Final = 400
-"""Of an integer; what is longer is read as a float."""
+"""Longer integers are read as floats."""
 KILL_SECONDS: Final = 1.0
-"""How long a process that was asked to end has until it is killed."""
+"""Time between SIGTERM and SIGKILL."""
 END_SECONDS: Final = 0.2
-"""The same when our own process ends and cannot wait."""
+"""The same while our own process exits."""
 MARK: Final = "WORKFLOWLOOKUP_CHILD"
 """The environment variable by which descendants of a child are recognized."""
-_LOOK_SECONDS: Final = 0.01
-_LAST_LINES: Final = 5
-_LAST_SECONDS: Final = 0.3
+_POLL_SECONDS: Final = 0.01
+_STDERR_LINES: Final = 5
+_EXIT_SECONDS: Final = 0.3
 
 _running: Final[dict[int, str]] = {}
-"""The children that run: the process group, which is the process id, and the mark of each."""
+"""Running children: the mark of each by its process id, which is also its process group."""
 _starting: Final[set["Child"]] = set()
-"""Those whose process may run already, in a group that is not known yet."""
+"""Children whose process may already run, although its id is not known yet."""
 _is_ending: Final = threading.Event()
-"""Set when our own process ends: nothing more is started."""
+"""Set when our own process exits: nothing more is started."""
 
 
 class Child:
-    """The process of one server; for one connection."""
+    """The process of one server, for one session."""
 
     def __init__(self, config: ServerConfig, secrets: frozenset[str] = frozenset()) -> None:
-        """`secrets`: what is not repeated of what the process says."""
+        """`secrets`: words to hide in what the process prints."""
         self._config = config
         self._secrets = secrets
         self._mark = tokens.token_hex(16)
         self._process: asyncio.subprocess.Process | None = None
         self.gone = asyncio.Event()
-        """Set when nothing more comes from the process."""
+        """Set at the end of the process's output."""
         self._fault = ""
-        """Why nothing more is read from it, when that is not its own doing."""
-        self._said: collections.deque[str] = collections.deque(maxlen=_LAST_LINES)
+        """Why we stopped reading from it, if we did."""
+        self._stderr: collections.deque[str] = collections.deque(maxlen=_STDERR_LINES)
 
     @property
     def pid(self) -> int | None:
@@ -79,7 +78,7 @@ class Child:
 
     @contextlib.asynccontextmanager
     async def streams(self) -> AsyncIterator["TransportStreams"]:
-        """Start the process, speak with it, end it. Raises `OSError` when it cannot be started."""
+        """Start the process, exchange messages with it, end it. Raises `OSError` if it cannot be started."""
         self._process = process = await self._start()
         to_session, from_child = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         to_child, from_session = anyio.create_memory_object_stream[SessionMessage](0)
@@ -99,14 +98,16 @@ class Child:
         config = self._config
         if changed := await asyncio.to_thread(changed_files, config):
             raise PermissionError(
-                f"{', '.join(changed)} changed since it was trusted. A person can look at it and allow it: "
+                f"{', '.join(changed)} changed since it was trusted. A person can review and allow the change: "
                 "`workflowlookup trust`"
             )
         _starting.add(self)
         try:
             if _is_ending.is_set():
                 _starting.discard(self)
-                await asyncio.get_running_loop().create_future()  # not refused: that would be a failure of the run
+                await (
+                    asyncio.get_running_loop().create_future()
+                )  # wait instead of failing: a refusal would fail the run
             process = await asyncio.create_subprocess_exec(
                 config.command,
                 *config.args,
@@ -135,21 +136,21 @@ class Child:
                         await to_session.send(_parsed(bytes(rest) + line))
                         rest.clear()
                     rest += last
-                    if len(rest) > MOST_BYTES:
+                    if len(rest) > MAX_MESSAGE_BYTES:
                         self._give_up("it sent a message that does not end")
                         return
         except (anyio.BrokenResourceError, anyio.ClosedResourceError, ConnectionError):
-            pass  # nobody listens any more
-        except RecursionError:  # whose answer it was cannot be told: nobody may wait for it for ever
+            pass  # the session is closed
+        except RecursionError:  # its request id is unknown, so the session ends: nobody may wait for ever
             self._give_up("it sent a message that is nested too deeply")
         finally:
             self.gone.set()
 
     async def _receive(self, output: asyncio.StreamReader) -> bytes:
-        """What the process wrote; nothing at the end of its output."""
+        """Output of the process; empty at its end."""
         data = await output.read(1 << 16)
         if not data and _is_ending.is_set():
-            await asyncio.get_running_loop().create_future()  # we ended it: that is no failure of the run
+            await asyncio.get_running_loop().create_future()  # we ended it; an end of output would fail the run
         return data
 
     def _give_up(self, fault: str) -> None:
@@ -167,27 +168,27 @@ class Child:
                     process.stdin.write(text.encode() + b"\n")
                     await process.stdin.drain()
         except (ConnectionError, RuntimeError):
-            pass  # it reads no more; that it is gone is seen where it is read
+            pass  # it stopped reading; `_read` notices that it is gone
         with contextlib.suppress(ConnectionError, RuntimeError):
             process.stdin.close()
 
     async def _listen(self, process: asyncio.subprocess.Process) -> None:
-        """Log what it says on standard error, and keep the last of it: it may be why it ended."""
+        """Log its standard error, and keep the last lines: they may say why it ended."""
         assert process.stderr is not None
         while True:
             try:
                 line = await process.stderr.readline()
-            except ValueError:  # longer than anybody reads
+            except ValueError:  # the line is too long
                 continue
             if not line:
                 return
-            if text := hidden(line.decode(errors="replace").strip(), self._secrets):
-                self._said.append(text)
+            if text := redact(line.decode(errors="replace").strip(), self._secrets):
+                self._stderr.append(text)
                 log.info("%s says: %s", self._config.name, text)
 
     async def _end(self, process: asyncio.subprocess.Process, tasks: list["asyncio.Task[None]"]) -> None:
-        """Its input ends; if it does not then end by itself, it is killed, and what it leaves behind is in any case."""
-        family = self._family(process)  # while the child is there, and what it started is below it
+        """Close its input; if it does not exit, kill it. Descendants are killed in any case."""
+        family = self._family(process)  # while the child lives, its descendants can be found
         await asyncio.wait(tasks[1:2], timeout=KILL_SECONDS)
         await _ended(process, KILL_SECONDS)
         await self._kill(process, family)
@@ -196,11 +197,11 @@ class Child:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         transport = getattr(process, "_transport", None)
-        if transport is not None:  # else it is complained of when it is collected, if a grandchild holds a pipe
+        if transport is not None:  # avoids a ResourceWarning if a grandchild holds a pipe
             transport.close()
 
     async def kill(self) -> None:
-        """End the process and all that it started: asked first, then forced."""
+        """End the process and its descendants: SIGTERM, then SIGKILL."""
         if self._process is not None and self._process.returncode is None:
             await self._kill(self._process, self._family(self._process))
 
@@ -210,54 +211,58 @@ class Child:
     async def _kill(self, process: asyncio.subprocess.Process, family: "_Family") -> None:
         family.send(signal.SIGTERM)
         deadline = asyncio.get_running_loop().time() + KILL_SECONDS
-        while family.is_alive() and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110 - nobody tells
-            await asyncio.sleep(_LOOK_SECONDS)
+        while family.is_alive() and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110 - there is no event to wait for
+            await asyncio.sleep(_POLL_SECONDS)
         family.send(signal.SIGKILL)
         await _ended(process, KILL_SECONDS)
 
-    async def last_words(self) -> str:
+    async def exit_message(self) -> str:
         """How it ended, as far as that is known."""
         if self._fault:
             return self._fault
         if self._process is not None:
-            await _ended(self._process, _LAST_SECONDS)
-            await asyncio.sleep(_LOOK_SECONDS)  # for what it said
+            await _ended(self._process, _EXIT_SECONDS)
+            await asyncio.sleep(_POLL_SECONDS)  # for the rest of its standard error
         code = self._process.returncode if self._process else None
-        said = f", saying: {' / '.join(self._said)}" if self._said else ""
+        stderr = f", saying: {' / '.join(self._stderr)}" if self._stderr else ""
         if code is None:
-            return f"it closed its output{said}"
-        return f"its process ended with {f'signal {-code}' if code < 0 else f'exit code {code}'}{said}"
+            return f"it closed its output{stderr}"
+        return f"its process ended with {f'signal {-code}' if code < 0 else f'exit code {code}'}{stderr}"
 
 
 class _Family:
-    """Children and everything that they started."""
+    """Children and their descendants."""
 
     def __init__(self, children: Mapping[int, str]) -> None:
-        """`children`: process groups, and the marks of those who may have left them."""
+        """`children`: the mark of each by process group."""
         self._groups = tuple(children)
         self._marks = frozenset(f"{MARK}={mark}".encode() for mark in children.values())
         self._others: frozenset[int] = frozenset()
-        self._below: dict[int, bytes] = {}
-        """Those below the children, and when each was started: its number may be another's later."""
-        self._look_below()
+        self._descendants: dict[int, bytes] = {}
+        """Descendants by id, with their start times: ids are reused."""
+        self._find_descendants()
 
-    def _look_below(self) -> None:
-        """Add what is below the children now; what was below them stays known when its parent ends."""
+    def _find_descendants(self) -> None:
+        """Add the current descendants; earlier ones stay even if their parent has ended."""
         processes = _processes()
-        self._below = {
-            process: born for process, born in self._below.items() if processes.get(process, (0, b""))[1] == born
+        self._descendants = {
+            process: started
+            for process, started in self._descendants.items()
+            if processes.get(process, (0, b""))[1] == started
         }
-        found = {*self._groups, *self._below}
+        family = {*self._groups, *self._descendants}
         size = 0
-        while size != len(found):
-            size = len(found)
-            found |= {process for process, (parent, _) in processes.items() if parent in found}
-        self._below |= {process: processes[process][1] for process in found - {*self._groups} if process in processes}
+        while size != len(family):
+            size = len(family)
+            family |= {process for process, (parent, _) in processes.items() if parent in family}
+        self._descendants |= {
+            process: processes[process][1] for process in family - {*self._groups} if process in processes
+        }
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal to each of them."""
-        self._look_below()
-        self._others = frozenset(_with_environment(self._marks)) | self._below.keys()
+        """Send a signal to all of them."""
+        self._find_descendants()
+        self._others = frozenset(_with_environment(self._marks)) | self._descendants.keys()
         for group in self._groups:
             with contextlib.suppress(OSError):
                 os.killpg(group, number)
@@ -266,7 +271,7 @@ class _Family:
                 os.kill(process, number)
 
     def is_alive(self) -> bool:
-        """Whether one of those that got the last signal is still there."""
+        """Whether a process that got the last signal still exists."""
         return any(_exists(os.killpg, group) for group in self._groups) or any(
             _exists(os.kill, process) for process in self._others
         )
@@ -281,14 +286,14 @@ def _exists(kill: Callable[[int, int], None], identifier: int) -> bool:
 
 
 def _processes() -> dict[int, tuple[int, bytes]]:
-    """By process: its parent, and when it was started, where the system tells (Linux)."""
-    found: dict[int, tuple[int, bytes]] = {}
+    """By process: its parent and its start time. Empty on systems without /proc."""
+    processes: dict[int, tuple[int, bytes]] = {}
     for name in _process_names():
         with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
-            if fields[0] != b"Z":  # which has ended, and waits for its parent
-                found[int(name)] = int(fields[1]), fields[19]
-    return found
+            if fields[0] != b"Z":  # not a zombie
+                processes[int(name)] = int(fields[1]), fields[19]
+    return processes
 
 
 def _process_names() -> list[str]:
@@ -299,12 +304,12 @@ def _process_names() -> list[str]:
 
 
 def _with_environment(entries: frozenset[bytes]) -> Iterator[int]:
-    """The processes that were started with one of these environment variables, where the system tells (Linux)."""
+    """The processes that were started with one of these environment entries (Linux only)."""
     for name in _process_names():
         try:
             with open(f"/proc/{name}/environ", "rb") as file:
                 environment = file.read().split(b"\0")
-        except OSError:  # it has ended, or it is somebody else's
+        except OSError:  # it has ended, or belongs to another user
             continue
         if not entries.isdisjoint(environment):
             yield int(name)
@@ -312,31 +317,31 @@ def _with_environment(entries: frozenset[bytes]) -> Iterator[int]:
 
 @atexit.register
 def end_all(seconds: float = END_SECONDS) -> None:
-    """End all children and what they started: asked first, and killed after this time. Nothing is started any more.
+    """End all children and their descendants: SIGTERM, and SIGKILL after this time. Nothing is started any more.
 
-    Not on the thread of the loop, which has to register those that are just being started.
+    Do not call it on the loop's thread, which must register children that are just being started.
     """
     _is_ending.set()
     deadline = time.monotonic() + KILL_SECONDS
     while _starting and time.monotonic() < deadline:
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)
     if not _running:
         return
     family = _Family(dict(_running))
     family.send(signal.SIGTERM)
     deadline = time.monotonic() + seconds
     while family.is_alive() and time.monotonic() < deadline:
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)
     family.send(signal.SIGKILL)
 
 
 async def _ended(process: asyncio.subprocess.Process, seconds: float) -> bool:
-    """Whether the process ends in time. Not `wait`, which waits for the pipes too, and a grandchild may hold them."""
+    """Whether the process ends in time. `wait` is no option: it also waits for pipes that a grandchild may hold."""
     deadline = asyncio.get_running_loop().time() + seconds
     while process.returncode is None:
         if asyncio.get_running_loop().time() > deadline:
             return False
-        await asyncio.sleep(_LOOK_SECONDS)
+        await asyncio.sleep(_POLL_SECONDS)
     return True
 
 
@@ -345,22 +350,22 @@ def _parsed(line: bytes) -> SessionMessage | Exception:
     try:
         return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
     except ValueError as problem:
-        return _mended(line) or problem
+        return _repaired(line) or problem
 
 
-def _mended(line: bytes) -> SessionMessage | None:
-    """An answer that the SDK cannot read, so that nobody waits for it: without halves of characters, or as an error."""
+def _repaired(line: bytes) -> SessionMessage | None:
+    """A response that the SDK cannot parse, with invalid characters replaced or else as an error, so nobody waits."""
     try:
-        said = json.loads(line.decode(errors="replace"), parse_int=_number)
-        if not isinstance(said, dict) or "method" in said or type(said.get("id")) not in (int, str):
+        message = json.loads(line.decode(errors="replace"), parse_int=_number)
+        if not isinstance(message, dict) or "method" in message or type(message.get("id")) not in (int, str):
             return None
-        text = json.dumps(said, ensure_ascii=False).encode(errors="replace")
+        text = json.dumps(message, ensure_ascii=False).encode(errors="replace")
         return SessionMessage(jsonrpc_message_adapter.validate_json(text, by_name=False))
     except json.JSONDecodeError:
         return None
     except ValueError:
         error = ErrorData(code=PARSE_ERROR, message="its answer cannot be read")
-        return SessionMessage(JSONRPCError(jsonrpc="2.0", id=said["id"], error=error))
+        return SessionMessage(JSONRPCError(jsonrpc="2.0", id=message["id"], error=error))
 
 
 def _number(digits: str) -> int | float:

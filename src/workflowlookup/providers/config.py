@@ -1,7 +1,6 @@
-"""What the settings say about other systems, as frozen values. No `repr` contains a secret.
+"""The settings about other systems and workflow tools, as frozen values. No `repr` contains a secret.
 
-`${NAME}` in an environment, a header or a URL stands for an environment variable of ours: `expanded` fills it in when
-it is used, so that a variable that is not set costs the one system that needs it, and nothing that is shown holds it.
+`${NAME}` in an environment, a header or a URL stays unexpanded here; `secrets` expands it when a system is opened.
 """
 
 import os
@@ -14,10 +13,10 @@ import msgspec
 from workflowlookup.language.values import Json
 from workflowlookup.providers.shapes import (
     FIELDS,
-    KEY,
     METHODS,
     PLACEHOLDERS,
     PRESETS,
+    RUN_ID_IS_KEY,
     Meaning,
     Paging,
     unknown_in_body,
@@ -27,7 +26,7 @@ from workflowlookup.repository import touches
 
 
 class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """An MCP server that steps call, or that has workflows: a command, or a URL. The familiar `mcpServers` form."""
+    """An MCP server that steps call or that has workflows, by command or URL, in the form of `mcpServers`."""
 
     name: str
     command: str = ""
@@ -37,16 +36,16 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     url: str = ""
     headers: Mapping[str, str] = {}
     root: str = ""
-    """The project that brought it; empty for one of the user's own."""
+    """The root of the project whose files configure it; empty for the user's own."""
     files: Mapping[str, str] = {}
-    """By path: the SHA-256 of each file below that root that was trusted with the entry."""
+    """By path: the SHA-256 of each file below the root that was trusted with the entry."""
 
     def __repr__(self) -> str:
         return f"ServerConfig({self.name})"
 
 
 class ProviderConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """A system that has workflows: which kind it is, and what its kind needs to know."""
+    """A system that has workflows: its kind, and the options of that kind."""
 
     name: str
     kind: str
@@ -58,7 +57,7 @@ class ProviderConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Filters(msgspec.Struct, frozen=True):
-    """Which workflows become tools: those that an include admits (all, when there is none) and no exclude names."""
+    """Which workflows become tools: those that match an include (all, if there is none) and no exclude."""
 
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
@@ -67,8 +66,8 @@ class Filters(msgspec.Struct, frozen=True):
 FILTER_FIELDS: Final = ("id", "name", "category", "provider")
 
 
-class Subject(Protocol):
-    """A workflow, as far as it matters for whether it becomes a tool, and how that tool is named."""
+class ToolCandidate(Protocol):
+    """A workflow that may become a tool: what filters match and what the tool is named by."""
 
     @property
     def id(self) -> str: ...
@@ -80,10 +79,10 @@ class Subject(Protocol):
     def provider(self) -> str: ...
 
 
-class Pattern:
-    """One pattern: `deploy-*`, `name:Deploy*`, `category:ops`, `provider:ci`. Case does not count.
+class FilterPattern:
+    """One glob pattern: `deploy-*`, `name:Deploy*`, `category:ops`, `provider:ci`. Case is ignored.
 
-    `*` is any text, `?` any character, `[ab]` one of these. Raises `ValueError` when it cannot be meant.
+    `*` is any text, `?` any character, `[ab]` one of these. Raises `ValueError` for an invalid pattern.
     """
 
     def __init__(self, text: str) -> None:
@@ -95,9 +94,9 @@ class Pattern:
             if prefix.lower() not in FILTER_FIELDS:
                 from workflowlookup.language.schemas import suggest  # noqa: PLC0415 - only mistakes need it
 
-                known = ", ".join(f"{field}:" for field in FILTER_FIELDS)
+                prefixes = ", ".join(f"{field}:" for field in FILTER_FIELDS)
                 raise ValueError(
-                    f"patterns that begin with {known} or none of them; "
+                    f"patterns that begin with {prefixes} or no prefix; "
                     f"found {suggest(prefix, FILTER_FIELDS)} in '{text}' "
                     f"(write 'name:{text}' when the colon is part of a name)"
                 )
@@ -105,30 +104,30 @@ class Pattern:
         else:
             self.fields, rest = ("id", "name"), text
         if not rest.strip():
-            raise ValueError(f"patterns that say something; found '{text}'")
+            raise ValueError(f"patterns that are not empty; found '{text}'")
         if rest.count("[") != rest.count("]"):
             raise ValueError(f"patterns in which each [ has its ] (write [[] for the character itself); found '{text}'")
-        self._matches = re.compile(fnmatch.translate(rest.strip()), re.IGNORECASE).match
+        self._match = re.compile(fnmatch.translate(rest.strip()), re.IGNORECASE).match
 
-    def admits(self, subject: Subject) -> bool:
-        return any(self._matches(getattr(subject, field)) for field in self.fields)
+    def matches(self, workflow: ToolCandidate) -> bool:
+        return any(self._match(getattr(workflow, field)) for field in self.fields)
 
 
-class Sieve:
-    """The filters of the settings, ready for use."""
+class WorkflowFilter:
+    """The filters of the settings, compiled."""
 
     def __init__(self, filters: Filters) -> None:
-        self.include: Sequence[Pattern] = [Pattern(text) for text in filters.include]
-        self.exclude: Sequence[Pattern] = [Pattern(text) for text in filters.exclude]
+        self.include: Sequence[FilterPattern] = [FilterPattern(text) for text in filters.include]
+        self.exclude: Sequence[FilterPattern] = [FilterPattern(text) for text in filters.exclude]
 
-    def admits(self, subject: Subject) -> bool:
+    def admits(self, workflow: ToolCandidate) -> bool:
         """Whether the workflow becomes a tool."""
-        included = not self.include or any(pattern.admits(subject) for pattern in self.include)
-        return included and not any(pattern.admits(subject) for pattern in self.exclude)
+        included = not self.include or any(pattern.matches(workflow) for pattern in self.include)
+        return included and not any(pattern.matches(workflow) for pattern in self.exclude)
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """All that the settings say about workflow tools and about work of our own; it can change while the server runs."""
+    """The settings about workflow tools and the server's own work; they can change while the server runs."""
 
     is_on: bool = True
     """Whether workflows become tools."""
@@ -136,15 +135,16 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     servers: Mapping[str, ServerConfig] = {}
     providers: Mapping[str, ProviderConfig] = {}
     budget_bytes: int = 200_000
-    """How long `tools/list` may become before the workflow tools fold into workflow_search and workflow_start."""
+    """Maximum size of `tools/list`; beyond it, workflow_search and workflow_start replace the workflow tools."""
     refresh_seconds: float = 300.0
     discovery_wait_seconds: float = 0.3
-    """How long the first list of tools waits for providers whose workflows are not remembered."""
+    """How long the first `tools/list` waits for providers without a stored list."""
     timeout_seconds: float = 300.0
-    """For runs that go by themselves, unless the workflow or the call says otherwise."""
+    """For runs that the server executes, unless the workflow or the call sets another."""
     max_concurrent: int = 10
+    """How many runs this process executes at once; others are queued."""
     max_concurrent_total: int = 0
-    """How many runs the server works on at once; the others are queued."""
+    """How many runs all replicas execute at once; 0: no such limit."""
 
 
 # ── the tables of the settings file ─────────────────────────────────────────────────────────────────────────────
@@ -152,17 +152,17 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 T = TypeVar("T")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}")
 LIBRARY: Final = "library"
-"""What the provider of our own documents is called; no other can have the name."""
+"""The name of the provider of our own documents; it is reserved."""
 
 
 class StaticWorkflow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
-    """A workflow that the settings describe, for a system that cannot list its own."""
+    """A workflow described in the settings, for a system that cannot list its workflows."""
 
     id: str
     name: str = ""
-    """Without it, the id."""
+    """Default: the id."""
     description: str = ""
-    """Without it, the name."""
+    """Default: the name."""
     category: str | None = None
     version: str | None = None
     input_schema: dict[str, Any] | None = None
@@ -170,7 +170,7 @@ class StaticWorkflow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     metadata: dict[str, Any] = {}
 
     def listed(self) -> Json:
-        """As a provider would list it."""
+        """In the form in which providers list workflows."""
         name = self.name or self.id
         raw: dict[str, Json] = msgspec.to_builtins(self)
         return {key: value for key, value in raw.items() if value} | {
@@ -183,25 +183,25 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Options of every kind of provider."""
 
     workflows: tuple[StaticWorkflow, ...] = ()
-    """In place of the list, for a system that has none."""
+    """Used instead of the list, for a system that has none."""
 
     interval: float = 2.0
-    """Seconds between two questions about a run, at most."""
+    """Maximum seconds between two requests for the status of a run."""
     timeout: float = 30.0
-    """Seconds for an answer."""
+    """Seconds until a request fails."""
     idempotent: bool = False
-    """Whether a start with the same key, sent twice, is one run there."""
+    """Whether two starts with the same idempotency key are one run."""
     max_concurrent: int = 0
-    """How many of its runs are followed at once; 0: only the setting of this name limits them."""
+    """How many of its runs are followed at once; 0: only the setting `max_concurrent` applies."""
     timeout_seconds: float | None = None
-    """How long a run may take, unless the workflow or the call says otherwise."""
+    """How long a run may take, unless the workflow or the call sets another limit."""
 
 
 class McpOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Options of the kind "mcp". An empty tool name: the server has no such tool."""
+    """Options of the kind "mcp". An empty tool name means that the server has no such tool."""
 
     server: str = ""
-    """One of `mcpServers`; or the server is described right here, by `command` or `url`."""
+    """A name in `mcpServers`; alternatively `command` or `url` describe the server here."""
     command: str = ""
     args: tuple[str, ...] = ()
     env: dict[str, str] = {}
@@ -222,24 +222,24 @@ class HttpOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True
     """A key of `shapes.PRESETS`."""
     headers: dict[str, str] = {}
     list: str | None = None
-    """`GET /workflows`: a method and a path, with placeholders. Empty: there is no such endpoint."""
+    """A method and a path with placeholders, such as `GET /workflows`. Empty: there is no such endpoint."""
     start: str | None = None
     status: str | None = None
     cancel: str | None = None
     list_body: Any = None
-    """What is sent there, with values such as "$input" in it."""
+    """The body of the request, with placeholders such as "$input"."""
     start_body: Any = None
     status_body: Any = None
     cancel_body: Any = None
     fields: dict[str, str | tuple[str, ...]] = {}
-    """Where things are in answers, as dotted paths, each one or several to try."""
+    """Dotted paths into answers; of several, the first one with a value is used."""
     paging: Paging | None = None
     states: dict[str, Meaning] = {}
-    """What this system's words for states mean, where they are not the usual ones."""
+    """Meanings of words for states, for words that are missing in `shapes.WORDS` or mean something else."""
     sync: bool = False
-    """Whether the answer to every start is the result; otherwise only for workflows that are listed as "sync"."""
+    """Whether every start returns the result; if not, only workflows that are listed as "sync" do."""
     output_is_text: bool = False
-    """Whether outputs are JSON in a text, which is decoded."""
+    """Whether outputs are JSON as text, to be decoded."""
     key_header: str = "Idempotency-Key"
 
 
@@ -248,7 +248,7 @@ OPTIONS: Final[Mapping[str, type[Options]]] = {"mcp": McpOptions, "http": HttpOp
 
 
 class _ServerTable(msgspec.Struct, kw_only=True):
-    """An entry of `mcpServers`. Clients keep fields of their own in it, which mean nothing here."""
+    """An entry of `mcpServers`. Unknown fields are ignored, because clients have their own."""
 
     command: str = ""
     args: tuple[str, ...] = ()
@@ -260,29 +260,29 @@ class _ServerTable(msgspec.Struct, kw_only=True):
 
 
 class Systems(msgspec.Struct, frozen=True, kw_only=True):
-    """The other systems that the settings name."""
+    """The other systems in the settings."""
 
     servers: Mapping[str, ServerConfig] = {}
     providers: Mapping[str, ProviderConfig] = {}
     left_out: Mapping[str, str] = {}
-    """The entries that cannot be used, such as "providers.shop", each with the reason."""
+    """Invalid entries, such as "providers.shop", each with the reason."""
 
 
 def read_systems(servers: Mapping[str, object], providers: Mapping[str, object]) -> Systems:
-    """Read the tables `mcpServers` and `providers`. An entry that cannot be used is left out; the others count."""
+    """Read the tables `mcpServers` and `providers`. An invalid entry is left out; the others are used."""
     left_out: dict[str, str] = {}
-    found = _read_entries(servers, "mcpServers", _read_server, left_out)
-    own: dict[str, ServerConfig] = {}
-    """Servers that providers describe themselves."""
+    named_servers = _read_entries(servers, "mcpServers", _read_server, left_out)
+    inline_servers: dict[str, ServerConfig] = {}
+    """Servers that are described in the entry of a provider."""
 
     def read(name: str, entry: Mapping[str, Any], at: str) -> ProviderConfig | None:
-        provider, server = _read_provider(name, entry, at, found)
+        provider, server = _read_provider(name, entry, at, named_servers)
         if server is not None:
-            own[name] = server
+            inline_servers[name] = server
         return provider
 
-    systems = _read_entries(providers, "providers", read, left_out)
-    return Systems(servers={**found, **own}, providers=systems, left_out=left_out)
+    configs = _read_entries(providers, "providers", read, left_out)
+    return Systems(servers={**named_servers, **inline_servers}, providers=configs, left_out=left_out)
 
 
 def _read_entries(
@@ -291,22 +291,22 @@ def _read_entries(
     read: Callable[[str, Mapping[str, Any], str], T | None],
     left_out: dict[str, str],
 ) -> dict[str, T]:
-    """The entries of a table by name, without those that are disabled; the reasons for the others go to `left_out`."""
-    found: dict[str, T] = {}
+    """The valid entries of a table by name, without disabled ones; reasons for invalid ones go to `left_out`."""
+    values: dict[str, T] = {}
     for name, entry in table.items():
-        place = f"{at}.{name}"
+        path = f"{at}.{name}"
         try:
             if not isinstance(entry, Mapping):
-                raise ValueError(f"{place} must be a table; found {_shown(entry)}")  # noqa: TRY004, TRY301
+                raise ValueError(f"{path} must be a table; found {_shown(entry)}")  # noqa: TRY004, TRY301
             if not _NAME.fullmatch(name):
                 raise ValueError(f"{at}: a name is up to 32 letters, digits, '.', '_', '-'; found '{name}'")  # noqa: TRY301
-            value = read(name, entry, place)
+            value = read(name, entry, path)
         except ValueError as problem:
-            left_out[place] = str(problem)
+            left_out[path] = str(problem)
         else:
             if value is not None:
-                found[name] = value
-    return found
+                values[name] = value
+    return values
 
 
 def _read_server(name: str, entry: Mapping[str, Any], at: str) -> ServerConfig | None:
@@ -333,9 +333,9 @@ def _server(name: str, read: _ServerTable | McpOptions, at: str) -> ServerConfig
 def _read_provider(
     name: str, entry: Mapping[str, Any], at: str, servers: Mapping[str, ServerConfig]
 ) -> tuple[ProviderConfig | None, ServerConfig | None]:
-    """A provider, and the server that it describes itself. Raises `ValueError`."""
+    """A provider, and the server that its entry describes, if it does. Raises `ValueError`."""
     if name == LIBRARY:
-        raise ValueError(f"{at}: this name is the library's own; choose another")
+        raise ValueError(f"{at}: this name is reserved for the library; choose another")
     options = dict(entry)
     kind = options.pop("kind", None)
     if kind not in OPTIONS:
@@ -344,18 +344,18 @@ def _read_provider(
         return None, None
     read = _convert(options, OPTIONS[kind], at)
     _check_limits(read, at)
-    own: ServerConfig | None = None
+    inline_server: ServerConfig | None = None
     match read:
         case McpOptions():
             _check_mcp(read, servers, at)
             if not read.server:
                 if name in servers:
-                    raise ValueError(f"{at}: mcpServers has a server of this name; say server = '{name}'")
-                own = _server(name, read, at)
+                    raise ValueError(f"{at}: mcpServers has a server of this name; write server = '{name}'")
+                inline_server = _server(name, read, at)
                 options["server"] = name
         case HttpOptions():
             _check_http(read, at)
-    return ProviderConfig(name=name, kind=kind, options=options), own
+    return ProviderConfig(name=name, kind=kind, options=options), inline_server
 
 
 def _check_limits(read: Options, at: str) -> None:
@@ -366,18 +366,18 @@ def _check_limits(read: Options, at: str) -> None:
     if not 0 <= read.max_concurrent <= 100:
         raise ValueError(f"{at}.max_concurrent must be a whole number from 0 to 100; found {read.max_concurrent}")
     if read.timeout_seconds is not None and not 1 <= read.timeout_seconds <= 86_400:
-        found = f"{read.timeout_seconds:g}"
-        raise ValueError(f"{at}.timeout_seconds must be a number of seconds from 1 to 86,400; found {found}")
+        value = f"{read.timeout_seconds:g}"
+        raise ValueError(f"{at}.timeout_seconds must be a number of seconds from 1 to 86,400; found {value}")
 
 
 def _check_mcp(read: McpOptions, servers: Mapping[str, ServerConfig], at: str) -> None:
     if read.server and (read.command or read.url):
         raise ValueError(f"{at} must have either a server or a command or a url")
     if read.server and read.server not in servers:
-        known = ", ".join(servers) or "none"
-        raise ValueError(f"{at}.server must be one of mcpServers ({known}); found '{read.server}'")
+        names = ", ".join(servers) or "none"
+        raise ValueError(f"{at}.server must be one of mcpServers ({names}); found '{read.server}'")
     if not read.list and not read.workflows:
-        raise ValueError(f"{at}.list must name the tool that lists workflows; or describe them as workflows")
+        raise ValueError(f"{at}.list must name the tool that lists workflows, or workflows must describe them")
 
 
 def _check_http(read: HttpOptions, at: str) -> None:
@@ -397,54 +397,56 @@ def _check_http(read: HttpOptions, at: str) -> None:
         if name not in FIELDS:
             raise _unknown(f"{at}.fields", "field", name, FIELDS)
         for one in (path,) if isinstance(path, str) else path:
-            if one.startswith("$") and (name, one) != ("runId", KEY):
-                raise ValueError(f"{at}.fields.{name} must be a dotted path, or '{KEY}' for runId; found '{one}'")
+            if one.startswith("$") and (name, one) != ("runId", RUN_ID_IS_KEY):
+                raise ValueError(
+                    f"{at}.fields.{name} must be a dotted path, or '{RUN_ID_IS_KEY}' for runId; found '{one}'"
+                )
     if read.list and read.workflows:
         raise ValueError(f"{at} must have either a list or workflows")
     if read.list == "" and not read.workflows:
-        raise ValueError(f"{at}.list must say where the workflows are listed; or describe them as workflows")
+        raise ValueError(f"{at}.list must be the endpoint that lists workflows, or workflows must describe them")
 
 
 def _convert(entry: Mapping[str, Any], kind: type[T], at: str) -> T:
-    """The entry as a struct. Raises `ValueError` with the names that are known where one is not."""
+    """The entry as a struct. Raises `ValueError`, with the allowed names if one is unknown."""
     try:
         return msgspec.convert(entry, kind)
     except msgspec.ValidationError as problem:
-        message, _, where = str(problem).partition(" - at `$.")
-        where = where.rstrip("`")
+        message, _, path = str(problem).partition(" - at `$.")
+        path = path.rstrip("`")
         field = re.search(r"field `(\w+)`", message)
-        found = re.search(r"enum value '(.*)'", message)
+        word = re.search(r"enum value '(.*)'", message)
         if "unknown field" in message and field:
-            raise _unknown(f"{at}{where and '.'}{where}", "field", field[1], _names_at(kind, where)) from None
+            raise _unknown(f"{at}{path and '.'}{path}", "field", field[1], _names_at(kind, path)) from None
         if "missing required" in message and field:
-            raise ValueError(f"{at}{where and '.'}{where}.{field[1]} is required") from None
-        if found and (words := _words_at(kind, where)):
-            raise _unknown(f"{at}.{where}", "word", found[1], words) from None
-        raise ValueError(f"{at}{where and '.'}{where}: {message[:1].lower()}{message[1:]}") from None
+            raise ValueError(f"{at}{path and '.'}{path}.{field[1]} is required") from None
+        if word and (words := _words_at(kind, path)):
+            raise _unknown(f"{at}.{path}", "word", word[1], words) from None
+        raise ValueError(f"{at}{path and '.'}{path}: {message[:1].lower()}{message[1:]}") from None
 
 
-def _unknown(at: str, what: str, name: str, known: Sequence[str]) -> ValueError:
-    """The refusal of a name, with the one that was probably meant, and all that are known."""
+def _unknown(at: str, kind: str, name: str, allowed: Sequence[str]) -> ValueError:
+    """The error for an unknown name, with the most similar one and all that are allowed."""
     from workflowlookup.language.schemas import suggest  # noqa: PLC0415 - only mistakes need it
 
-    return ValueError(f"{at}: unknown {what} {suggest(name, known)}. Known: {', '.join(known) or 'none'}")
+    return ValueError(f"{at}: unknown {kind} {suggest(name, allowed)}. Known: {', '.join(allowed) or 'none'}")
 
 
-def _struct_at(kind: type, where: str) -> tuple[type, str]:
-    """The struct that a place such as `workflows[0].executionType` is in, and the field of it."""
-    first, *more = re.findall(r"[A-Za-z_]+", where) or [""]
+def _struct_at(kind: type, path: str) -> tuple[type, str]:
+    """The struct that a path such as `workflows[0].executionType` leads into, and the field of it."""
+    first, *more = re.findall(r"[A-Za-z_]+", path) or [""]
     inner = {"paging": Paging, "workflows": StaticWorkflow}.get(first)
     return (inner, more[-1] if more else "") if inner else (kind, first)
 
 
-def _names_at(kind: type, where: str) -> list[str]:
-    """The fields of the struct at a place."""
-    return sorted(field.encode_name for field in msgspec.structs.fields(_struct_at(kind, where)[0]))
+def _names_at(kind: type, path: str) -> list[str]:
+    """The fields of the struct at a path."""
+    return sorted(field.encode_name for field in msgspec.structs.fields(_struct_at(kind, path)[0]))
 
 
-def _words_at(kind: type, where: str) -> list[str]:
-    """The words that the field at a place can be, when it is one of a few."""
-    struct, name = _struct_at(kind, where)
+def _words_at(kind: type, path: str) -> list[str]:
+    """The values of the field at a path, if it is an enumeration."""
+    struct, name = _struct_at(kind, path)
     types = [field.type for field in msgspec.structs.fields(struct) if field.encode_name == name]
     words: list[str] = []
     while types:
@@ -459,53 +461,53 @@ def _shown(value: object) -> str:
 
 
 def _shown_url(url: str) -> str:
-    """A URL without what may be secret in it."""
+    """A URL without its credentials and its query, which may be secret."""
     return re.sub(r"://[^/@]*@", "://…@", url.partition("?")[0])
 
 
-# ── what a repository names ─────────────────────────────────────────────────────────────────────────────────────
+# ── files of a repository ────────────────────────────────────────────────────────────────────────────────────────
 
 
-_BETWEEN_PATHS: Final = re.compile(r"[=\s:,;'\"`&|<>(){}@!$]+")
-"""What may stand before or after a path in an argument, and in a line for a shell."""
+_PATH_SEPARATORS: Final = re.compile(r"[=\s:,;'\"`&|<>(){}@!$]+")
+"""Characters around paths in arguments and shell commands."""
 
 
 def process_files(entry: Mapping[str, Any], directory: str, root: str, environment: Mapping[str, str]) -> set[str]:
     """The files below the root that the command, an argument or a variable of a server's entry names.
 
-    Every word is looked at that could be a path, also in a line for a shell. `environment` fills in `${NAME}` where
-    `expanded` does, and has the `PATH` to search.
+    Every word that could be a path is checked, also inside shell commands. `environment` expands `${NAME}` as
+    `expand_server` does, and has the `PATH` to search.
     """
 
-    from workflowlookup.providers.secrets import NotSet, filled  # noqa: PLC0415 - only where a repository names files
+    from workflowlookup.providers.secrets import VariableNotSet, fill_variables  # noqa: PLC0415 - only where a repository names files
 
     def fill(text: object) -> str:
         try:
-            return filled(str(text), "", environment)
-        except NotSet:
+            return fill_variables(str(text), "", environment)
+        except VariableNotSet:
             return str(text)
 
-    own = entry.get("env")
-    variables = {name: fill(value) for name, value in own.items()} if isinstance(own, Mapping) else {}
+    env = entry.get("env")
+    variables = {name: fill(value) for name, value in env.items()} if isinstance(env, Mapping) else {}
     arguments = entry.get("args")
     words = [fill(word) for word in arguments] if isinstance(arguments, (list, tuple)) else []
     base = os.path.join(directory, os.path.expanduser(str(entry.get("cwd") or "")))
     command = fill(os.path.expanduser(str(entry.get("command") or "")))
-    places = variables.get("PATH", environment.get("PATH", os.defpath)).split(os.pathsep)
-    named = [command] if os.sep in command else [os.path.join(place, command) for place in places if command]
+    folders = variables.get("PATH", environment.get("PATH", os.defpath)).split(os.pathsep)
+    names = [command] if os.sep in command else [os.path.join(folder, command) for folder in folders if command]
     for word in (*words, *variables.values()):
-        parts = [word, *_BETWEEN_PATHS.split(word)]
-        named += [*parts, *map(os.path.expanduser, parts), *(part[2:] for part in parts if part.startswith("-"))]
-    paths = (os.path.join(base, name.removeprefix("./")) for name in named if name and "\0" not in name)
+        parts = [word, *_PATH_SEPARATORS.split(word)]
+        names += [*parts, *map(os.path.expanduser, parts), *(part[2:] for part in parts if part.startswith("-"))]
+    paths = (os.path.join(base, name.removeprefix("./")) for name in names if name and "\0" not in name)
     return {path for path in paths if os.path.isfile(path) and touches(path, root)}
 
 
 def changed_files(server: ServerConfig, environment: Mapping[str, str] = os.environ) -> list[str]:
-    """The files of a repository that the server would run or read by name and that are not as they were trusted."""
+    """The files of a repository that the server's entry names and that changed since they were trusted."""
     if not server.root:
         return []
     from workflowlookup.trust import file_digest  # noqa: PLC0415 - only where a repository brought one
 
     entry = msgspec.to_builtins(server)
-    now = {path: file_digest(path) for path in process_files(entry, os.getcwd(), server.root, environment)}
-    return sorted(path for path in now.keys() | server.files.keys() if now.get(path) != server.files.get(path))
+    digests = {path: file_digest(path) for path in process_files(entry, os.getcwd(), server.root, environment)}
+    return sorted(path for path in digests.keys() | server.files.keys() if digests.get(path) != server.files.get(path))

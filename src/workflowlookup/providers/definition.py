@@ -1,6 +1,6 @@
-"""Definitions of workflows as providers list them (requirement 6 of the spec): defaults, limits, and what is wrong.
+"""Definitions of workflows as providers list them (requirement 6 of the spec): defaults, limits and problems.
 
-A bad definition is skipped by itself, with a sentence that names it and says why.
+An invalid definition is skipped, and a sentence names it and says why; the others are used.
 """
 
 import re
@@ -15,19 +15,19 @@ from workflowlookup.language.values import DEFAULT_CATEGORY, DEFAULT_VERSION, MA
 from workflowlookup.providers.config import LIBRARY
 
 GENERIC_SCHEMA: Final[Mapping[str, Json]] = {"type": "object", "properties": {}, "additionalProperties": True}
-"""For a workflow that says nothing usable of its input: any object will do."""
+"""For a workflow without a usable input schema: any object is accepted."""
 
 MAX_DEFINITIONS: Final = 10_000
 MAX_DESCRIPTION: Final = 4_000
 MAX_TEXT: Final = 512
 MAX_DEPTH: Final = 100
-"""How deeply a schema or metadata may be nested: there are clients that cannot read what is deeper."""
+"""Maximum nesting of a schema or metadata: some clients cannot read deeper ones."""
 LISTS: Final = ("workflows", "results", "items", "data", "result")
-"""Where a list may be when it comes in an object."""
+"""Keys that may contain the list, if the answer is an object."""
 
 
 class Definition(msgspec.Struct, frozen=True, kw_only=True):
-    """A workflow of a provider, as clients get to see it."""
+    """A workflow of a provider, as clients see it."""
 
     id: str
     name: str
@@ -41,59 +41,59 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def workflow_id(self) -> str:
-        """What `workflow_start` calls it, and the patterns of tokens are about."""
+        """The id that `workflow_start` takes and that the patterns of tokens match."""
         return self.id if self.provider == LIBRARY else document_id(self.provider, self.id)
 
 
 def read_definitions(raw: Json, provider: str) -> tuple[list[Definition], list[str]]:
-    """The workflows in a provider's list, and what is wrong with it. Raises `ValueError` when it is no list at all."""
-    found: dict[str, Definition] = {}
+    """The workflows in a provider's list, and its problems. Raises `ValueError` if there is no list."""
+    definitions: dict[str, Definition] = {}
     problems: list[str] = []
     for position, item in enumerate(_list_in(raw)):
-        if len(found) >= MAX_DEFINITIONS:
+        if len(definitions) >= MAX_DEFINITIONS:
             problems.append(f"only the first {MAX_DEFINITIONS:,} workflows of the list are taken")
             break
         name = _shown_name(item, position)
-        wrong = "; ".join(_what_is_wrong(item))
-        if wrong:
-            problems.append(f"{name} is skipped: {wrong}")
-        elif item["id"] in found:
+        reasons = "; ".join(_problems(item))
+        if reasons:
+            problems.append(f"{name} is skipped: {reasons}")
+        elif item["id"] in definitions:
             problems.append(f"{name} is skipped: its id is in the list twice")
         else:
-            found[item["id"]], remarks = _read(item, provider)
+            definitions[item["id"]], remarks = _read(item, provider)
             problems += [f"{name}: {remark}" for remark in remarks]
-    return list(found.values()), problems
+    return list(definitions.values()), problems
 
 
 def sync_ids(raw: Json) -> frozenset[str]:
-    """The ids of the workflows in a provider's list whose start is answered with the result."""
-    found = _listed(raw)
+    """The ids of the workflows in a provider's list whose start returns the result."""
+    items = _unwrapped(raw)
     return frozenset(
         item["id"]
-        for item in (found if isinstance(found, list) else [])
+        for item in (items if isinstance(items, list) else [])
         if isinstance(item, Mapping) and item.get("executionType") == "sync" and isinstance(item.get("id"), str)
     )
 
 
-def _listed(raw: Json) -> Json:
+def _unwrapped(raw: Json) -> Json:
     if isinstance(raw, Mapping):
         return next((raw[name] for name in LISTS if isinstance(raw.get(name), list)), raw)
     return raw
 
 
 def _list_in(raw: Json) -> list[Json]:
-    raw = _listed(raw)
+    raw = _unwrapped(raw)
     if not isinstance(raw, list):
-        raise ValueError(f"the answer must be a list of workflows; found {show(raw)}")  # noqa: TRY004 - the value is it
+        raise ValueError(f"the answer must be a list of workflows; found {show(raw)}")  # noqa: TRY004 - the value is wrong, not a type of ours
     return raw
 
 
 def _shown_name(item: Json, position: int) -> str:
-    named = item.get("id") or item.get("name") if isinstance(item, Mapping) else None
-    return f"workflow {show(named)}" if isinstance(named, str) else f"workflow number {position + 1} of the list"
+    name = item.get("id") or item.get("name") if isinstance(item, Mapping) else None
+    return f"workflow {show(name)}" if isinstance(name, str) else f"workflow number {position + 1} of the list"
 
 
-def _what_is_wrong(item: Json) -> Iterator[str]:
+def _problems(item: Json) -> Iterator[str]:
     if not isinstance(item, Mapping):
         yield f"it must be an object; found {show(item)}"
         return
@@ -110,7 +110,7 @@ def _what_is_wrong(item: Json) -> Iterator[str]:
 
 
 def _read(item: Mapping[str, Json], provider: str) -> tuple[Definition, list[str]]:
-    """The definition of an object that has what is required; what is optional and unusable gets its default."""
+    """The definition of an object that has all required fields; an unusable optional field gets its default."""
     remarks: list[str] = []
 
     def text(field: str, default: str) -> str:
@@ -119,19 +119,19 @@ def _read(item: Mapping[str, Json], provider: str) -> tuple[Definition, list[str
             return default
         if isinstance(value, str) and value.strip() and len(value) <= MAX_TEXT:
             return one_line(value)
-        remarks.append(f"{field} must be text; found {show(value)}, taken as '{default}'")
+        remarks.append(f"{field} must be text; found {show(value)}, '{default}' is used")
         return default
 
     execution = text("executionType", "async")
     if execution not in ("sync", "async"):
-        remarks.append(f"executionType must be sync or async; found {show(execution)}, taken as 'async'")
+        remarks.append(f"executionType must be sync or async; found {show(execution)}, 'async' is used")
         execution = "async"
     schema, remark = usable_schema(item.get("inputSchema"))
     if remark:
-        remarks.append(f"inputSchema {remark}; any object is taken")
+        remarks.append(f"inputSchema {remark}; any object is accepted")
     metadata = item.get("metadata")
     if deeper_than(metadata, MAX_DEPTH):
-        remarks.append("metadata is nested too deeply, and is left out")
+        remarks.append("metadata is nested too deeply and is ignored")
         metadata = None
     definition = Definition(
         id=item["id"],
@@ -148,7 +148,7 @@ def _read(item: Mapping[str, Json], provider: str) -> tuple[Definition, list[str
 
 
 def usable_schema(schema: Json) -> tuple[Mapping[str, Json], str]:
-    """The schema of a tool's arguments: this one when it can be one, else the generic one and why."""
+    """The schema of a tool's arguments: this one if it is usable, else the generic one and the reason."""
     if schema is None:
         return GENERIC_SCHEMA, ""
     if not isinstance(schema, Mapping):
@@ -159,24 +159,26 @@ def usable_schema(schema: Json) -> tuple[Mapping[str, Json], str]:
         return GENERIC_SCHEMA, "is nested too deeply"
     properties, required = schema.get("properties"), schema.get("required")
     if not isinstance(properties, Mapping | None) or not isinstance(required, list | None):
-        return GENERIC_SCHEMA, "is no JSON Schema: properties must be an object and required a list"
-    whole = schema if "type" in schema else {"type": "object", **schema}
+        return GENERIC_SCHEMA, "is not a JSON Schema: properties must be an object and required a list"
+    complete = schema if "type" in schema else {"type": "object", **schema}
     try:
-        compile_schema(whole)
+        compile_schema(complete)
     except BadSchema as problem:
-        return GENERIC_SCHEMA, f"is no JSON Schema: {problem}"
-    return whole, ""
+        return GENERIC_SCHEMA, f"is not a JSON Schema: {problem}"
+    return complete, ""
 
 
-# ── the document that a run of a remote workflow is led by ──────────────────────────────────────────────────────
+# ── the document for a run of a remote workflow ──────────────────────────────────────────────────────────────────
 
 _VERSION: Final = re.compile(r"(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)")
 
 
 def as_document(definition: Definition) -> dict[str, Json]:
-    """A workflow of one step, which the provider carries out."""
+    """A workflow of one step, which calls the provider."""
     seconds = definition.metadata.get("timeoutSeconds")
-    timed = isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 < seconds <= MAX_TIMEOUT_SECONDS
+    has_timeout = (
+        isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 < seconds <= MAX_TIMEOUT_SECONDS
+    )
     return {
         "id": document_id(definition.provider, definition.id),
         "name": definition.name[:128],
@@ -185,7 +187,7 @@ def as_document(definition: Definition) -> dict[str, Json]:
         "category": definition.category[:64],
         "inputSchema": definition.input_schema,
         "executionType": definition.execution_type,
-        **({"deadlineSeconds": seconds} if timed else {}),
+        **({"deadlineSeconds": seconds} if has_timeout else {}),
         **({"metadata": definition.metadata} if definition.metadata else {}),
         "steps": [
             {
@@ -198,11 +200,11 @@ def as_document(definition: Definition) -> dict[str, Json]:
 
 
 def document_id(provider: str, workflow_id: str) -> str:
-    """The id of a remote workflow among ours: `provider.id`, with a hash where that cannot be said in an id."""
+    """The id of a remote workflow in this server: `provider.id`, with a hash if that is not a valid id."""
     plain = f"{provider}.{workflow_id}"
-    said = re.sub(r"[^a-z0-9._-]+", "-", plain.lower()).lstrip("._")
-    if said == plain and 3 <= len(said) <= 64:
-        return said
+    slug = re.sub(r"[^a-z0-9._-]+", "-", plain.lower()).lstrip("._")
+    if slug == plain and 3 <= len(slug) <= 64:
+        return slug
     import hashlib  # noqa: PLC0415 - seldom needed
 
-    return f"{said[:55]}-{hashlib.sha256(plain.encode()).hexdigest()[:8]}"
+    return f"{slug[:55]}-{hashlib.sha256(plain.encode()).hexdigest()[:8]}"

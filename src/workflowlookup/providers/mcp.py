@@ -1,7 +1,7 @@
-"""Workflows of an upstream MCP server: behind tools that list, start, tell and cancel, whose names are settings.
+"""Workflows of an upstream MCP server, reached by its tools for list, start, status and cancel; settings name them.
 
-A server without a tool that starts workflows has them as tools of their own: the one of the workflow's id is called,
-and its answer is the result.
+If a server has no start tool, each workflow is a tool itself: the tool whose name is the workflow's id is called, and
+its answer is the result.
 """
 
 import contextlib
@@ -36,51 +36,51 @@ ERRORS: Final = ("error", "reason", "message")
 
 
 class McpProvider:
-    """A server that offers workflows through its tools."""
+    """An MCP server with workflows."""
 
     def __init__(self, config: ProviderConfig, upstreams: "Upstreams") -> None:
         self.options = msgspec.convert(config.options, McpOptions)
         self.name = config.name
         self._server = self.options.server or config.name
         self._upstreams = upstreams
-        self._offered: frozenset[str] | None = None
-        """The tools of the server, as of the last list."""
+        self._tools: frozenset[str] | None = None
+        """The names of the server's tools, as of the last list."""
         self._sync_ids: frozenset[str] | None = None
-        """The workflows whose start is answered with the result, as of the last list."""
+        """The workflows whose start returns the result, as of the last list."""
 
     @property
     def can(self) -> frozenset[str]:
-        named = {"status": self.options.status, "cancel": self.options.cancel}
-        return frozenset(("start", *(what for what, tool in named.items() if self._has(tool))))
+        tools = {"status": self.options.status, "cancel": self.options.cancel}
+        return frozenset(("start", *(operation for operation, tool in tools.items() if self._has(tool))))
 
     def _has(self, tool: str) -> bool:
-        return bool(tool) and (self._offered is None or tool in self._offered)
+        return bool(tool) and (self._tools is None or tool in self._tools)
 
     async def list(self) -> Json:
         tools = await self._reached(self._upstreams.tools(self._server, timeout=self.options.timeout))
-        self._offered = frozenset(tool.name for tool in tools)
-        found: Json = [workflow.listed() for workflow in self.options.workflows]
-        if not found:
-            if self.options.list not in self._offered:
+        self._tools = frozenset(tool.name for tool in tools)
+        workflows: Json = [workflow.listed() for workflow in self.options.workflows]
+        if not workflows:
+            if self.options.list not in self._tools:
                 raise ProviderError(f"the MCP server '{self._server}' has no tool '{self.options.list}'")
-            found = _value(await self._call(self.options.list, {}), self.options.list, self.name)
-        self._sync_ids = sync_ids(found)
-        return found
+            workflows = _value(await self._call(self.options.list, {}), self.options.list, self.name)
+        self._sync_ids = sync_ids(workflows)
+        return workflows
 
     async def start(
         self, workflow_id: str, arguments: Mapping[str, Json], key: str, on_progress: OnProgress | None = None
     ) -> RemoteRun:
         if not self._has(self.options.start):
             return await self._run_tool(workflow_id, arguments, key, on_progress)
-        given = {"workflowId": workflow_id, "input": dict(arguments)}
-        answer = await self._call(self.options.start, given, key=key)
+        start = {"workflowId": workflow_id, "input": dict(arguments)}
+        answer = await self._call(self.options.start, start, key=key)
         value = _value(answer, self.options.start, self.name)
-        said = value if isinstance(value, Mapping) else {}
-        run_id = next((said[name] for name in RUN_IDS if isinstance(said.get(name), str | int)), None)
+        fields = value if isinstance(value, Mapping) else {}
+        run_id = next((fields[name] for name in RUN_IDS if isinstance(fields.get(name), str | int)), None)
         if run_id is not None and run_id is not True and run_id is not False:
             return RemoteRun(remote_id=str(run_id))
-        if _has_state(said):
-            if (status := _status(said)).state != "running":
+        if _has_state(fields):
+            if (status := _status(fields)).state != "running":
                 return RemoteRun(remote_id="", result=status)
         elif await self._is_sync(workflow_id):
             return RemoteRun(remote_id="", result=_completed(value))
@@ -100,8 +100,8 @@ class McpProvider:
     async def _run_tool(
         self, tool: str, arguments: Mapping[str, Json], key: str, on_progress: OnProgress | None
     ) -> RemoteRun:
-        """The tool of this name is the workflow, and answers when it is done; how long that may take, the run knows."""
-        if self._offered is not None and tool not in self._offered:
+        """Call the tool that is the workflow. It answers when it is done; the run's own timeout applies."""
+        if self._tools is not None and tool not in self._tools:
             raise ProviderError(f"the MCP server '{self._server}' has neither '{self.options.start}' nor '{tool}'")
         call = self._upstreams.call(self._server, tool, arguments, key=key, on_progress=on_progress)
         answer = await self._reached(call)
@@ -112,18 +112,18 @@ class McpProvider:
         return RemoteRun(remote_id="", result=_completed(answer.value))
 
     async def status(self, workflow_id: str, remote_id: str) -> RemoteStatus:
-        value = await self._ask("status", self.options.status, workflow_id, remote_id)
+        value = await self._request("status", self.options.status, workflow_id, remote_id)
         if not isinstance(value, Mapping):
             raise ProviderError(f"the provider '{self.name}' did not answer with the state of a run")
         return _status(value)
 
     async def cancel(self, workflow_id: str, remote_id: str) -> RemoteState | None:
-        if not remote_id:  # the start itself was under way
+        if not remote_id:  # cancelled during the start itself
             stopped = await self._upstreams.stop(self._server)
             if stopped.stopped:
                 return "cancelled"
             raise NotSupported(f"{stopped.message[:1].upper()}{stopped.message[1:]}.", provider=self.name)
-        value = await self._ask("cancel", self.options.cancel, workflow_id, remote_id)
+        value = await self._request("cancel", self.options.cancel, workflow_id, remote_id)
         if not isinstance(value, Mapping):
             return None
         if isinstance(is_cancelled := value.get("cancelled"), bool):
@@ -131,11 +131,11 @@ class McpProvider:
         return _status(value).state if _has_state(value) else None
 
     async def aclose(self) -> None:
-        """Nothing: the session belongs to the upstreams."""
+        """Do nothing: the session belongs to `Upstreams`."""
 
-    async def _ask(self, what: str, tool: str, workflow_id: str, remote_id: str) -> Json:
+    async def _request(self, operation: str, tool: str, workflow_id: str, remote_id: str) -> Json:
         if not self._has(tool):
-            raise NotSupported(f"The provider '{self.name}' has no tool for this: {what}.", provider=self.name)
+            raise NotSupported(f"The provider '{self.name}' has no tool for this: {operation}.", provider=self.name)
         answer = await self._call(tool, {"workflowId": workflow_id, "runId": remote_id})
         return _value(answer, tool, self.name)
 
@@ -143,10 +143,10 @@ class McpProvider:
         timeout = self.options.timeout
         return await self._reached(self._upstreams.call(self._server, tool, arguments, key=key, timeout=timeout))
 
-    async def _reached(self, question: Coroutine[Any, Any, T]) -> T:
-        """The answer to a question; what keeps it from coming, as ours."""
+    async def _reached(self, request: Coroutine[Any, Any, T]) -> T:
+        """The answer to a request. Raises `ProviderError` if the server is away or too slow."""
         try:
-            return await question
+            return await request
         except ProviderAway as problem:
             message = problem.remedy.rstrip(".")
             raise ProviderError(f"{message[:1].lower()}{message[1:]}", maybe_started=problem.was_sent) from problem
@@ -156,7 +156,7 @@ class McpProvider:
 
 
 def _value(answer: "CallResult", tool: str, provider: str) -> Json:
-    """What a tool answered as a value: structured content, or JSON in its text, or the text."""
+    """The value of a tool's answer: structured content, else JSON in its text, else the text."""
     if answer.is_error:
         message = f"the tool '{tool}' of the provider '{provider}' failed: {answer.text[:500]}"
         raise ProviderError(message, maybe_started=answer.is_doubtful, error=answer.error)
@@ -167,25 +167,25 @@ def _value(answer: "CallResult", tool: str, provider: str) -> Json:
         except ValueError:
             value = answer.text
     while isinstance(value, Mapping) and value.keys() == {"result"} and isinstance(value["result"], Mapping | list):
-        value = value["result"]  # how some servers wrap what is no object
+        value = value["result"]  # some servers wrap values that are not objects
     return value
 
 
-def _has_state(said: Mapping[str, Json]) -> bool:
-    return isinstance(said.get("status") or said.get("state"), str)
+def _has_state(fields: Mapping[str, Json]) -> bool:
+    return isinstance(fields.get("status") or fields.get("state"), str)
 
 
-def _status(said: Mapping[str, Json]) -> RemoteStatus:
-    word = said.get("status") or said.get("state")
+def _status(fields: Mapping[str, Json]) -> RemoteStatus:
+    word = fields.get("status") or fields.get("state")
     state = state_of(word)
-    error = next((read_error(said[name]) for name in ERRORS if said.get(name)), None) if state == "failed" else None
+    error = next((read_error(fields[name]) for name in ERRORS if fields.get(name)), None) if state == "failed" else None
     return RemoteStatus(
         state=state,
-        output=next((said[name] for name in OUTPUTS if name in said), None),
+        output=next((fields[name] for name in OUTPUTS if name in fields), None),
         error=error,
-        progress=read_progress(said.get("progress")),
-        said=word if isinstance(word, str) else "",
-        is_known=meaning_of(word) is not None,
+        progress=read_progress(fields.get("progress")),
+        word=word if isinstance(word, str) else "",
+        is_known_word=meaning_of(word) is not None,
     )
 
 

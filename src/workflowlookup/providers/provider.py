@@ -1,7 +1,7 @@
-"""What a provider promises: it lists workflows; most can start one, tell its state, and cancel it.
+"""The contract of a provider: it lists workflows; most can also start one, report its state, and cancel it.
 
-All of it happens on the worker's loop. What goes wrong raises `ProviderError` with a sentence; what a provider cannot
-do raises `NotSupported`. A start is never sent twice by a provider: only the caller knows whether that would do harm.
+Everything runs on the worker's loop. A failure raises `ProviderError`; an operation that a provider lacks raises
+`NotSupported`. A provider never sends a start twice: only the caller knows whether that is safe.
 """
 
 import math
@@ -13,7 +13,7 @@ import msgspec
 
 from workflowlookup.language.values import Json, Progress, text_or_json
 from workflowlookup.providers.config import Options, ProviderConfig
-from workflowlookup.providers.secrets import hidden
+from workflowlookup.providers.secrets import redact
 from workflowlookup.providers.shapes import RemoteState
 from workflowlookup.runs.events import RemoteError
 
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 OnProgress: TypeAlias = Callable[[Progress], None]
 
 MAX_DIGITS: Final = 300
-"""The longest whole number that is read as one: a longer one fits no double."""
+"""Longer integers are read as text, because no double can hold them."""
 MAX_RETRY_AFTER: Final = 60.0
-"""The longest pause in seconds that another system can ask for."""
+"""Upper bound in seconds for the `Retry-After` of another system."""
 
 
 class ProviderError(Exception):
-    """The provider did not do what it was asked; the text says what, for people."""
+    """A request to the provider failed; the message is a sentence for people."""
 
-    def __init__(  # noqa: PLR0913 - all that is known of a failure
+    def __init__(  # noqa: PLR0913 - keywords
         self,
         message: str,
         *,
@@ -43,40 +43,40 @@ class ProviderError(Exception):
     ) -> None:
         super().__init__(message)
         self.maybe_started = maybe_started
-        """Of a start: whether a run may be there all the same, because no clear refusal came back."""
+        """Of a start: whether the run may exist, because no clear refusal came back."""
         self.status = status
         """The HTTP status of a refusal."""
         self.error = error
-        """What the provider said, where it said something."""
+        """The error in the answer, if there is one."""
         self.retry_after = retry_after
-        """How many seconds it asks to be left alone, at most `MAX_RETRY_AFTER`."""
+        """Seconds until the next request, as the provider asks; at most `MAX_RETRY_AFTER`."""
         self.is_unreadable = is_unreadable
-        """Whether it did what it was asked, and its answer is more than can be read."""
+        """Whether the request succeeded, but its answer is too long to be read."""
 
 
 class RemoteRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A run that a provider has begun."""
+    """A run that a provider has started."""
 
     remote_id: str
-    """Empty when the answer is the result already, or when nobody can ask about the run."""
+    """Empty if the answer is already the result, or if the run's state cannot be requested."""
     result: "RemoteStatus | None" = None
-    """The end, when the provider answers only then."""
+    """The final status, if the provider answers when the run is over."""
 
 
 class RemoteStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a run is, as its provider tells it."""
+    """The status of a run, as its provider reports it."""
 
     state: RemoteState
     output: Json = None
     error: RemoteError | None = None
-    """Of a run that failed."""
+    """Set if the run failed."""
     progress: Progress | None = None
-    said: str = ""
+    word: str = ""
     """The provider's own word for the state."""
-    is_known: bool = True
-    """Whether that word is one of those that are known here."""
+    is_known_word: bool = True
+    """Whether that word is in `shapes.WORDS` or in the settings."""
     retry_after: float | None = None
-    """How many seconds it asks to be left alone before the next question."""
+    """Seconds until the next request, as the provider asks."""
 
 
 class Provider(Protocol):
@@ -87,11 +87,11 @@ class Provider(Protocol):
 
     @property
     def options(self) -> Options:
-        """What the settings say of it."""
+        """Its options from the settings."""
 
     @property
     def can(self) -> frozenset[str]:
-        """Which of "start", "status" and "cancel" it can."""
+        """Which of "start", "status" and "cancel" it supports."""
 
     async def list(self) -> Json:
         """The workflows, as `definition.read_definitions` takes them."""
@@ -99,23 +99,23 @@ class Provider(Protocol):
     async def start(
         self, workflow_id: str, arguments: Mapping[str, Json], key: str, on_progress: OnProgress | None = None
     ) -> RemoteRun:
-        """Begin a run; sent once, whatever happens. Progress is told by those who answer with the result only."""
+        """Start a run; the request is never sent twice. `on_progress` is for providers that answer with the result."""
 
     async def status(self, workflow_id: str, remote_id: str) -> RemoteStatus: ...
 
     async def cancel(self, workflow_id: str, remote_id: str) -> RemoteState | None:
-        """Ask for a run to be stopped; its state as the answer has it, None when the answer does not say.
+        """Request that a run be cancelled. Returns its state from the answer, None if the answer has none.
 
-        Without a `remote_id`: what was under way in a `start` that has just been cancelled.
+        An empty `remote_id` means the work of a `start` that has just been cancelled.
         """
 
     async def aclose(self) -> None: ...
 
 
 def read_json(data: bytes) -> Json:
-    """JSON as services write it: the end of a job counts, even if its result is not quite JSON. Raises `ValueError`.
+    """Parse JSON leniently, so that a job with a slightly invalid result still ends. Raises `ValueError`.
 
-    A byte order mark is skipped; NaN, and numbers that are out of range, become text; what is not Unicode is replaced.
+    A byte order mark is skipped, NaN and numbers out of range become text, and invalid Unicode is replaced.
     """
     try:
         return msgspec.json.decode(data)
@@ -141,7 +141,7 @@ def _number(digits: str) -> float | str:
 
 
 def read_progress(raw: Json) -> Progress | None:
-    """Progress in any of the forms in which it comes: a number, or an object with done, total and message."""
+    """Progress in any of its usual forms: a number, or an object with done, total and message."""
     if _is_finite(raw):
         return Progress(float(raw), 1.0 if isinstance(raw, float) and raw <= 1 else 100.0, "")
     if not isinstance(raw, Mapping):
@@ -156,7 +156,7 @@ def read_progress(raw: Json) -> Progress | None:
 
 
 def _is_finite(value: Json) -> TypeGuard[int | float]:
-    """Whether it is a number that a float can hold."""
+    """Whether the value is a number that a float can hold."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
@@ -166,7 +166,7 @@ _DETAILS: Final = ("details", "detail", "data", "errors", "stack", "trace")
 
 
 def read_error(raw: Json) -> RemoteError | None:
-    """What a provider says went wrong, in any of the forms in which it comes; None when it says nothing."""
+    """The error in an answer, in any of its usual forms; None if there is none."""
     if raw is None or raw in ("", {}, []):
         return None
     if isinstance(raw, str):
@@ -186,21 +186,21 @@ def read_error(raw: Json) -> RemoteError | None:
     )
 
 
-def hidden_error(error: RemoteError, secrets: Collection[str]) -> RemoteError:
-    """What another system said about a failure, without our secrets."""
+def redact_error(error: RemoteError, secrets: Collection[str]) -> RemoteError:
+    """The error of another system with our secrets replaced."""
     if not secrets:
         return error
 
     def clean(value: Json) -> Json:
         if isinstance(value, str):
-            return hidden(value, secrets)
+            return redact(value, secrets)
         if isinstance(value, Mapping):
-            return {hidden(name, secrets): clean(item) for name, item in value.items()}
+            return {redact(name, secrets): clean(item) for name, item in value.items()}
         return [clean(item) for item in value] if isinstance(value, list) else value
 
     return RemoteError(
-        code=hidden(error.code, secrets),
-        message=hidden(error.message, secrets),
+        code=redact(error.code, secrets),
+        message=redact(error.message, secrets),
         detail=clean(error.detail),
         output=clean(error.output),
     )
@@ -210,7 +210,7 @@ def hidden_error(error: RemoteError, secrets: Collection[str]) -> RemoteError:
 
 
 def _mcp(config: ProviderConfig, upstreams: "Upstreams") -> Provider:
-    from workflowlookup.providers.mcp import McpProvider  # noqa: PLC0415 - loaded when there is one
+    from workflowlookup.providers.mcp import McpProvider  # noqa: PLC0415 - loaded when needed
 
     return McpProvider(config, upstreams)
 
@@ -226,5 +226,5 @@ KINDS: Final[Mapping[str, Callable[[ProviderConfig, "Upstreams"], Provider]]] = 
 
 
 def make_provider(config: ProviderConfig, upstreams: "Upstreams") -> Provider:
-    """The provider that the settings describe; nothing is asked of it yet."""
+    """The provider that the settings describe; nothing is sent to it yet."""
     return KINDS[config.kind](config, upstreams)

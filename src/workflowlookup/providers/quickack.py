@@ -1,8 +1,8 @@
-"""Answers over HTTP that come in two pieces, the head and then the body, as many services write them.
+"""TCP_QUICKACK for HTTP responses whose head and body are sent separately, as many services do.
 
-Such a service sends the second piece when the first one is acknowledged (Nagle's algorithm, RFC 896), and Linux
-acknowledges what is not a whole segment only after 40 ms, or with the next thing to send (RFC 1122, 4.2.3.2). Each
-question on a connection that is kept would so take 40 ms more than the service needs to answer it.
+Such a service sends the body only after the head is acknowledged (Nagle's algorithm, RFC 896), and Linux delays the
+acknowledgement of a partial segment by up to 40 ms (RFC 1122, 4.2.3.2). Without this, each request on a persistent
+connection would take 40 ms longer than the service needs.
 """
 
 import contextlib
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 async def acknowledge_at_once(response: "httpx2.Response") -> None:
-    """What a client does when the head of an answer is there: say so now, so that the body is not held back."""
+    """Response hook: acknowledge the head of the response now, so that the service sends the body."""
     stream = response.extensions.get("network_stream")
-    wire = stream.get_extra_info("socket") if stream is not None else None
-    if sys.platform == "linux" and wire is not None:  # elsewhere nobody can ask for this
-        with contextlib.suppress(OSError):  # it is no TCP, or closed
-            wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+    connection = stream.get_extra_info("socket") if stream is not None else None
+    if sys.platform == "linux" and connection is not None:  # other systems have no such option
+        with contextlib.suppress(OSError):  # not TCP, or closed
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)

@@ -13,31 +13,31 @@ import msgspec
 from workflowlookup.language.values import Json, text_or_json
 
 Path: TypeAlias = str | Sequence[str]
-"""A dotted path into an answer, or several, of which the first that leads to a value counts."""
+"""A dotted path into an answer, or several; the first one with a value is used."""
 
 OF_WORKFLOW: Final = ("id", "name", "description", "category", "version", "inputSchema", "executionType", "metadata")
 """The fields of a workflow in a list."""
 OF_RUN: Final = ("runId", "state", "output", "error", "progress")
 FIELDS: Final = ("workflows", *OF_WORKFLOW, *OF_RUN)
-"""What `fields` can say the place of."""
-KEY: Final = "$key"
-"""As the place of `runId`: the run is named by the key that was sent to start it."""
+"""The keys of `fields` in the settings."""
+RUN_ID_IS_KEY: Final = "$key"
+"""As the path of `runId`: the id of the run is the idempotency key of its start."""
 
 
 class Paging(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a long list comes in pages."""
 
     next: str = ""
-    """Where in an answer the next page stands: a URL, or with `parameter` what to send for it."""
+    """Path to the next page in an answer: a URL, or with `parameter` the value to send."""
     parameter: str = ""
-    """The query parameter; without `next` it counts, until a page is empty or all `total` are there."""
+    """The query parameter. Without `next` it counts up until a page is empty or `total` workflows are listed."""
     total: str = ""
     offset: bool = False
-    """Whether the parameter counts workflows from 0, and not pages from 1."""
+    """Whether the parameter counts workflows from 0 instead of pages from 1."""
 
 
 class Preset(msgspec.Struct, frozen=True, kw_only=True):
-    """How a kind of service is spoken to, unless the settings say otherwise."""
+    """The defaults for a kind of service; settings override them."""
 
     endpoints: Mapping[str, str]
     bodies: Mapping[str, Json]
@@ -72,7 +72,7 @@ PRESETS: Final[Mapping[str, Preset]] = {
             "workflows": "results",
             "name": "title",
             "inputSchema": "inputs",
-            "runId": "workflow_id",  # of the start's answer; "correlation_id" is for tracing
+            "runId": "workflow_id",  # in the answer to the start; "correlation_id" is for tracing
             "error": ("output.error", "output.message"),
         },
         paging=Paging(parameter="page", total="count"),
@@ -89,7 +89,7 @@ PLACEHOLDERS: Final[Mapping[str, tuple[str, ...]]] = {
     "status": ("id", "run"),
     "cancel": ("id", "run"),
 }
-"""By endpoint: what its path can have in braces; in its body the same stand after a dollar sign."""
+"""By endpoint: the placeholders of its path, in braces; in its body they are written with a dollar sign."""
 
 
 INPUTS: Final[Mapping[str, Callable[[Mapping[str, Json]], Json]]] = {
@@ -97,13 +97,13 @@ INPUTS: Final[Mapping[str, Callable[[Mapping[str, Json]], Json]]] = {
     "inputText": lambda arguments: text_or_json(dict(arguments)),
     "inputPairs": lambda arguments: [f"{name}={text_or_json(value)}" for name, value in arguments.items()],
 }
-"""How the arguments of a run stand in the body that starts it: as an object, as JSON in a text, as `name=value`."""
+"""Forms of a run's arguments in the body of its start: an object, JSON as text, or a list of `name=value`."""
 NULL: Final = "null"
-"""`$null` stands for null, which TOML has no word for."""
+"""`$null` stands for null, which TOML cannot express."""
 
 
 def fill_path(path: str, values: Mapping[str, str]) -> str:
-    from urllib.parse import quote  # noqa: PLC0415 - the settings are read before any request is made
+    from urllib.parse import quote  # noqa: PLC0415 - not needed to read settings
 
     for name, value in values.items():
         path = path.replace("{" + name + "}", quote(value, safe=""))
@@ -111,7 +111,7 @@ def fill_path(path: str, values: Mapping[str, str]) -> str:
 
 
 def fill_body(body: Json, values: Mapping[str, Json]) -> Any:
-    """The body with the values in it; "$$" at the beginning of a text is a dollar sign."""
+    """The body with its placeholders replaced; a leading "$$" stands for a dollar sign."""
     if isinstance(body, str) and body.startswith("$"):
         return body[1:] if body.startswith("$$") else values[body[1:]]
     if isinstance(body, Mapping):
@@ -120,47 +120,47 @@ def fill_body(body: Json, values: Mapping[str, Json]) -> Any:
 
 
 class UnknownName(NamedTuple):
-    """A name that means nothing where it stands."""
+    """A name in the settings that is not allowed where it is used."""
 
-    what: str
+    kind: str
     name: str
-    known: Sequence[str]
+    allowed: Sequence[str]
 
 
 def unknown_in_path(endpoint: str, path: str) -> Iterator[UnknownName]:
-    known = PLACEHOLDERS[endpoint]
+    allowed = PLACEHOLDERS[endpoint]
     for name in re.findall(r"\{([^{}]*)\}", path):
-        if name not in known:
-            yield UnknownName("placeholder", name, known)
+        if name not in allowed:
+            yield UnknownName("placeholder", name, allowed)
 
 
 def unknown_in_body(endpoint: str, body: Json) -> Iterator[UnknownName]:
     if isinstance(body, str):
-        known = (*(INPUTS if endpoint == "start" else ()), *PLACEHOLDERS[endpoint], NULL)
-        if body.startswith("$") and not body.startswith("$$") and body[1:] not in known:
-            yield UnknownName("value", body, [f"${name}" for name in known])
+        allowed = (*(INPUTS if endpoint == "start" else ()), *PLACEHOLDERS[endpoint], NULL)
+        if body.startswith("$") and not body.startswith("$$") and body[1:] not in allowed:
+            yield UnknownName("value", body, [f"${name}" for name in allowed])
     elif isinstance(body, Mapping | list):
         for item in body.values() if isinstance(body, Mapping) else body:
             yield from unknown_in_body(endpoint, item)
 
 
-def run_in(endpoint: str, path: str) -> str | None:
-    """The run that a path is about, when it is one of the endpoint's paths; None when it is not."""
+def run_id_in(endpoint: str, path: str) -> str | None:
+    """The run id in a path that matches the endpoint; None if it does not match."""
     _, _, template = endpoint.partition(" ")
     parts = re.split(r"(\{id\}|\{run\})", template)
-    known = {"{id}": "[^/?]+", "{run}": "([^/?]+)"}
-    pattern = "".join(known.get(part, re.escape(part)) for part in parts)
-    found = re.fullmatch(pattern, path) if parts.count("{run}") == 1 else None
-    return found[1] if found else None
+    groups = {"{id}": "[^/?]+", "{run}": "([^/?]+)"}
+    pattern = "".join(groups.get(part, re.escape(part)) for part in parts)
+    match = re.fullmatch(pattern, path) if parts.count("{run}") == 1 else None
+    return match[1] if match else None
 
 
 # ── answers ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def value_at(value: Json, path: Path) -> Json:
-    """The value at a path; None when there is nothing. A key may have dots itself: `notes.example.org/about`."""
+    """The value at a path; None if there is none. A key may contain dots: `notes.example.org/about`."""
     if not isinstance(path, str):
-        return next((found for one in path if (found := value_at(value, one)) not in (None, "")), None)
+        return next((item for one in path if (item := value_at(value, one)) not in (None, "")), None)
     while path:
         if not isinstance(value, Mapping):
             return None
@@ -172,17 +172,17 @@ def value_at(value: Json, path: Path) -> Json:
 
 
 def is_null_at(value: Json, path: Path) -> bool:
-    """Whether there is a null at the end of a path, or of one of several; not merely nothing."""
+    """Whether a path, or one of several, leads to an explicit null rather than to nothing."""
     for one in [path] if isinstance(path, str) else path:
         parent, _, key = one.rpartition(".")
-        inner = value_at(value, parent)
-        if isinstance(inner, Mapping) and inner.get(key, ...) is None:
+        container = value_at(value, parent)
+        if isinstance(container, Mapping) and container.get(key, ...) is None:
             return True
     return False
 
 
-def name_path(path: Path) -> str:
-    """A path, as it is shown."""
+def show_path(path: Path) -> str:
+    """A path as it appears in messages."""
     return " or ".join(f"'{one}'" for one in ([path] if isinstance(path, str) else path))
 
 
@@ -190,7 +190,7 @@ def name_path(path: Path) -> str:
 
 RemoteState: TypeAlias = Literal["running", "completed", "failed", "cancelled"]
 Meaning: TypeAlias = Literal["running", "waiting", "completed", "failed", "cancelled"]
-"""What the settings can say that a word means. A run that waits is not over: it counts as running."""
+"""What a word can mean, in the settings too. A waiting run is not over, so it counts as running."""
 
 WORDS: Final[Mapping[Meaning, tuple[str, ...]]] = {
     "running": (
@@ -216,10 +216,10 @@ WORDS: Final[Mapping[Meaning, tuple[str, ...]]] = {
         *("revoked", "skipped", "stopped", "terminated"),
     ),
 }
-"""By what they mean. Case, spaces, `-` and `_` do not count, so that "TimedOut" is "timed_out"."""
+"""By meaning; `docs/providers.md` lists them. Case, spaces, `-` and `_` are ignored: "TimedOut" is "timed_out"."""
 
 _PREFIX: Final = "workflowexecutionstatus"
-"""How Temporal begins its words."""
+"""The prefix of Temporal's words."""
 
 
 def _plain(word: str) -> str:
@@ -230,14 +230,14 @@ _MEANINGS: Final[Mapping[str, Meaning]] = {_plain(word): meaning for meaning, wo
 
 
 def meaning_of(word: Json, own: Mapping[str, Meaning] | None = None) -> Meaning | None:
-    """What a system's word for a state means; None when nobody knows it. `own`: what the settings say of its words."""
+    """What a system's word for a state means; None if it is unknown. `own`: words from the settings, which win."""
     if not isinstance(word, str):
         return None
-    said = {_plain(name): meaning for name, meaning in own.items()} if own else {}
-    return said.get(_plain(word)) or _MEANINGS.get(_plain(word))
+    configured = {_plain(name): meaning for name, meaning in own.items()} if own else {}
+    return configured.get(_plain(word)) or _MEANINGS.get(_plain(word))
 
 
 def state_of(word: Json, own: Mapping[str, Meaning] | None = None) -> RemoteState:
-    """The state that a word stands for; a word that nobody knows means that the run goes on."""
+    """The state that a word stands for; an unknown word counts as running."""
     meaning = meaning_of(word, own)
     return "running" if meaning is None or meaning == "waiting" else meaning

@@ -78,10 +78,10 @@ def seconds(least: float, most: float) -> Callable[[object], float]:
 def patterns(value: object) -> tuple[str, ...]:
     parts = tuple(part.strip() for part in _parts(value, "patterns", ","))
     if parts:
-        from workflowlookup.providers.config import Pattern  # noqa: PLC0415 - most people filter nothing
+        from workflowlookup.providers.config import FilterPattern  # noqa: PLC0415 - most people filter nothing
 
         for part in parts:
-            Pattern(part)
+            FilterPattern(part)
     return parts
 
 

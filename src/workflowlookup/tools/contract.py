@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from workflowlookup.language.model import Workflow
     from workflowlookup.library.catalog import CatalogView
     from workflowlookup.providers.config import Plan
-    from workflowlookup.providers.discovery import Discovered
+    from workflowlookup.providers.discovery import ProviderListing
     from workflowlookup.runs.run import Run
     from workflowlookup.store.runs_view import RunsView
     from workflowlookup.store.service import Runs
@@ -79,7 +79,7 @@ class WorkflowTools(Protocol):
     def offers(self) -> "Mapping[str, Offer]":
         """By tool name: the workflows that are tools, or would be if the list were not too long."""
 
-    def discovered(self) -> "Mapping[str, Discovered]":
+    def discovered(self) -> "Mapping[str, ProviderListing]":
         """By provider: what it last listed."""
 
     def attach(self, registry: "Registry") -> None:

@@ -17,7 +17,7 @@ from workflowlookup.errors import ProviderAway, StorageError
 from workflowlookup.greenlets import Lock
 from workflowlookup.language.model import PromptStep, Workflow, WorkflowCall
 from workflowlookup.language.values import Json, Progress
-from workflowlookup.providers.config import LIBRARY, Plan, Sieve
+from workflowlookup.providers.config import LIBRARY, Plan, WorkflowFilter
 from workflowlookup.providers.definition import Definition, as_document, usable_schema
 from workflowlookup.tools.arguments import SchemaArguments
 from workflowlookup.tools.builtin import BUILTIN_TOOLS, workflow_refresh, workflow_search
@@ -38,7 +38,7 @@ from workflowlookup.tools.tool_names import Key, StoredNames
 if TYPE_CHECKING:
     from workflowlookup.library.catalog import Snapshot
     from workflowlookup.library.files import LoadedFile, ToolDetails, WorkflowSummary
-    from workflowlookup.providers.discovery import Discovered
+    from workflowlookup.providers.discovery import ProviderListing
     from workflowlookup.runs.run import Run
     from workflowlookup.store.journal import Journal
 
@@ -52,7 +52,7 @@ PROVIDER_SECONDS: Final = 10.0
 REFRESH_SECONDS: Final = 30.0
 """How long a request waits while another one refreshes the list of tools."""
 META: Final = "workflowlookup/workflow"
-_NO_PROVIDERS: "Final[Mapping[str, Discovered]]" = {}
+_NO_PROVIDERS: "Final[Mapping[str, ProviderListing]]" = {}
 OUTPUT_SCHEMA: Final[Mapping[str, Json]] = {
     "type": "object",
     "properties": {
@@ -89,7 +89,7 @@ class DynamicTools:
         plan: Plan,
         *,
         poll_settings: Callable[[], None] = lambda: None,
-        discovered: "Callable[[], Mapping[str, Discovered]] | None" = None,
+        discovered: "Callable[[], Mapping[str, ProviderListing]] | None" = None,
         on_names_stored: Callable[[], None] = lambda: None,
     ) -> None:
         """`poll_settings` is called before each refresh, and calls `apply` if the settings changed. `discovered`
@@ -112,7 +112,7 @@ class DynamicTools:
         self._refreshing = Lock()
         """Held while names are read and stored, so that no other request sees an incomplete list."""
         self._stored_definitions = StoredDefinitions(lambda: services.runs.journal)
-        self._merged: Mapping[str, Discovered] = {}
+        self._merged: Mapping[str, ProviderListing] = {}
         self._merged_from: tuple[object, object] | None = None
         """What the providers listed, now or before, and the objects that this was made from."""
         self._names = StoredNames(lambda: services.runs.journal, on_names_stored)
@@ -136,7 +136,7 @@ class DynamicTools:
             self._names.forget()
             self._inputs = ()
 
-    def discovered(self) -> Mapping[str, "Discovered"]:
+    def discovered(self) -> Mapping[str, "ProviderListing"]:
         """What the providers listed; the same object until something changes."""
         if not self.plan.providers:
             return _NO_PROVIDERS
@@ -149,12 +149,14 @@ class DynamicTools:
             self._stored_definitions.save(self.plan, live)
         return self._merged
 
-    def _with_remembered(self, live: Mapping[str, "Discovered"]) -> Mapping[str, "Discovered"]:
+    def _with_remembered(self, live: Mapping[str, "ProviderListing"]) -> Mapping[str, "ProviderListing"]:
         """What the providers listed; for those that have not answered yet, what is stored."""
-        from workflowlookup.providers.discovery import Discovered  # noqa: PLC0415 - where there are providers
+        from workflowlookup.providers.discovery import ProviderListing  # noqa: PLC0415 - where there are providers
 
         remembered = {
-            name: msgspec.structs.replace(live.get(name) or Discovered(), definitions=definitions, is_remembered=True)
+            name: msgspec.structs.replace(
+                live.get(name) or ProviderListing(), definitions=definitions, is_remembered=True
+            )
             for name, definitions in self._stored_definitions.load(self.plan).items()
             if name not in live or not live[name].is_listed
         }
@@ -213,12 +215,12 @@ class DynamicTools:
 
     # ── from workflows to tools ─────────────────────────────────────────────────────────────────────────────────
 
-    def _make(self, library: "Snapshot | None", discovered: Mapping[str, "Discovered"]) -> Sequence[Tool]:
+    def _make(self, library: "Snapshot | None", discovered: Mapping[str, "ProviderListing"]) -> Sequence[Tool]:
         """Make the tools; sets `offers`."""
         if library is None:
             self.offers, self.is_over_budget = {}, False
             return []
-        sieve = Sieve(self.plan.filters)
+        sieve = WorkflowFilter(self.plan.filters)
         everything = [*self._library(library), *(d for provider in discovered.values() for d in provider.definitions)]
         admitted = [definition for definition in everything if sieve.admits(definition)]
         names = self._tool_names(admitted, everything, discovered)
@@ -280,7 +282,10 @@ class DynamicTools:
         return [workflow_search.TOOL] if self.is_over_budget else tools
 
     def _tool_names(
-        self, admitted: Sequence[Definition], everything: Sequence[Definition], discovered: Mapping[str, "Discovered"]
+        self,
+        admitted: Sequence[Definition],
+        everything: Sequence[Definition],
+        discovered: Mapping[str, "ProviderListing"],
     ) -> Mapping[Key, str]:
         reserved = {workflow_refresh.TOOL.name, workflow_search.TOOL.name, *self._built_in}
         existing = {(definition.provider, definition.id) for definition in everything}
@@ -399,7 +404,7 @@ def _definition(summary: "WorkflowSummary", details: "ToolDetails") -> Definitio
     """The definition of a workflow of the library."""
     schema, remark = usable_schema(msgspec.json.decode(details.input_schema) if details.input_schema else None)
     if remark:
-        log.warning("workflow '%s': inputSchema %s; any object is taken", summary.id, remark)
+        log.warning("workflow '%s': inputSchema %s; any object is accepted", summary.id, remark)
     return Definition(
         id=summary.id,
         name=summary.name,
@@ -439,7 +444,7 @@ class StoredDefinitions:
                     log.debug("the stored workflows of provider '%s' cannot be read: %s", name, error)
         return definitions
 
-    def save(self, plan: Plan, discovered: "Mapping[str, Discovered]") -> None:
+    def save(self, plan: Plan, discovered: "Mapping[str, ProviderListing]") -> None:
         """Store what providers have just listed."""
         for name, provider in discovered.items():
             if not provider.is_listed or provider.is_away or name not in plan.providers:

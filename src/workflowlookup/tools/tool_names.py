@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from workflowlookup.errors import StorageError
-from workflowlookup.providers.config import Subject
+from workflowlookup.providers.config import ToolCandidate
 
 if TYPE_CHECKING:
     from workflowlookup.store.journal import Journal
@@ -31,7 +31,7 @@ NO_NAMES: Final[Mapping[str, Key]] = {}
 
 
 def assign_names(
-    workflows: Iterable[Subject],
+    workflows: Iterable[ToolCandidate],
     stored: Mapping[Key, str],
     reserved: Collection[str],
     freed: Mapping[str, Key] = NO_NAMES,
@@ -57,7 +57,7 @@ def assign_names(
     return names, new
 
 
-def _candidates(workflow: Subject) -> Iterator[str]:
+def _candidates(workflow: ToolCandidate) -> Iterator[str]:
     """Possible names, the best first, without end."""
     from_name, from_id, provider = slug(workflow.name), slug(workflow.id), slug(workflow.provider)
     base = from_name or from_id or "workflow"
@@ -120,7 +120,7 @@ class StoredNames:
 
     def assign(
         self,
-        workflows: Sequence[Subject],
+        workflows: Sequence[ToolCandidate],
         reserved: Collection[str],
         *,
         existing: Collection[Key],

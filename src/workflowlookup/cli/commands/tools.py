@@ -9,7 +9,7 @@ from workflowlookup.cli.output import CommandError, complain, write_hint, write_
 from workflowlookup.cli.provider_queries import ask_systems, reconnect_advice, unreachable, workflow_tools
 from workflowlookup.language.text import plural
 from workflowlookup.providers.config import LIBRARY
-from workflowlookup.providers.discovery import Discovered
+from workflowlookup.providers.discovery import ProviderListing
 from workflowlookup.settings import Settings, plan_of
 from workflowlookup.tools.dynamic import Offer
 
@@ -53,7 +53,7 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     return int(bool(away or left_out))
 
 
-def _row(name: str, offer: Offer, providers: Mapping[str, Discovered]) -> dict[str, Any]:
+def _row(name: str, offer: Offer, providers: Mapping[str, ProviderListing]) -> dict[str, Any]:
     about = offer.definition
     found = providers.get(about.provider)
     state = "ready" if about.provider == LIBRARY or (found and not found.is_away) else "away"

@@ -10,7 +10,7 @@ from workflowlookup.tools.arguments import StructArguments
 from workflowlookup.tools.contract import Caller, Outcome, Pending, Result, Services, Tool, WorkflowTools
 
 if TYPE_CHECKING:
-    from workflowlookup.providers.discovery import Discovered
+    from workflowlookup.providers.discovery import ProviderListing
     from workflowlookup.tools.dynamic import Offer
 
 
@@ -56,7 +56,7 @@ def _answer(before: Mapping[str, bytes], workflows: WorkflowTools) -> dict[str, 
     }
 
 
-def _state(found: "Discovered") -> dict[str, Json]:
+def _state(found: "ProviderListing") -> dict[str, Json]:
     cause: dict[str, Json] = {"cause": found.cause} if found.is_away else {}
     return {"state": found.state, "workflows": len(found.definitions), **cause}
 
