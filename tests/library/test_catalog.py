@@ -1,4 +1,4 @@
-"""The library: what is seen, what shadows what, and that nothing hostile harms the rest."""
+"""The library: which documents are listed, which shadow others, and that a hostile file does not affect the rest."""
 
 import itertools
 import json
@@ -24,14 +24,14 @@ from workflowlookup.library.directory import DirectorySource, Listing
     params=[InotifyWatcher, lambda: PollingWatcher(clock=itertools.count().__next__, share=1e9)],
     ids=["inotify", "polling"],
 )
-def changes(request: pytest.FixtureRequest):
-    """Both ways to hear of changes; polling here looks every time."""
+def make_watcher(request: pytest.FixtureRequest):
+    """Both watchers; the polling one scans every time."""
     return request.param
 
 
 @pytest.fixture
-def catalog(library: Path, changes) -> catalog_module.Catalog:
-    return Catalog([DirectorySource("library", str(library))], changes)
+def catalog(library: Path, make_watcher) -> catalog_module.Catalog:
+    return Catalog([DirectorySource("library", str(library))], make_watcher)
 
 
 def ids(catalog):
@@ -58,7 +58,7 @@ def test_json_and_yaml_in_subdirectories_are_found_and_other_names_are_not(
     assert catalog.snapshot().problems == ()
 
 
-def test_a_change_is_seen_by_the_next_question(catalog: catalog_module.Catalog, library: Path) -> None:
+def test_a_change_is_seen_by_the_next_call(catalog: catalog_module.Catalog, library: Path) -> None:
     path = write(library, document(identifier="one", name="Before"))
     assert catalog.get("one").name == "Before"
 
@@ -130,8 +130,8 @@ def test_a_snapshot_does_not_change(catalog: catalog_module.Catalog, library: Pa
     assert [summary.id for summary in before.summaries] == ["one"]
 
 
-def test_a_directory_that_appears_later_is_seen(tmp_path: Path, changes) -> None:
-    catalog = Catalog([DirectorySource("project", str(tmp_path / "later" / "workflows"))], changes)
+def test_a_directory_that_appears_later_is_seen(tmp_path: Path, make_watcher) -> None:
+    catalog = Catalog([DirectorySource("project", str(tmp_path / "later" / "workflows"))], make_watcher)
     assert ids(catalog) == []
 
     write(tmp_path / "later" / "workflows", document())
@@ -139,11 +139,13 @@ def test_a_directory_that_appears_later_is_seen(tmp_path: Path, changes) -> None
     assert ids(catalog) == ["sample-workflow"]
 
 
-def test_a_directory_that_vanishes_is_told_and_nothing_else_suffers(tmp_path: Path, library: Path, changes) -> None:
+def test_a_directory_that_vanishes_is_reported_and_other_sources_still_work(
+    tmp_path: Path, library: Path, make_watcher
+) -> None:
     write(library, document(identifier="stays"))
     write(tmp_path / "gone", document(identifier="goes"))
     catalog = Catalog(
-        [DirectorySource("gone", str(tmp_path / "gone")), DirectorySource("library", str(library))], changes
+        [DirectorySource("gone", str(tmp_path / "gone")), DirectorySource("library", str(library))], make_watcher
     )
     assert ids(catalog) == ["goes", "stays"]
 
@@ -156,10 +158,10 @@ def test_a_directory_that_vanishes_is_told_and_nothing_else_suffers(tmp_path: Pa
     assert catalog.get("goes").id == "goes"
 
 
-def test_a_later_source_shadows_an_earlier_one(tmp_path: Path, changes) -> None:
+def test_a_later_source_shadows_an_earlier_one(tmp_path: Path, make_watcher) -> None:
     for name in ("first", "second"):
         write(tmp_path / name, document(name=name))
-    catalog = Catalog([DirectorySource(name, str(tmp_path / name)) for name in ("first", "second")], changes)
+    catalog = Catalog([DirectorySource(name, str(tmp_path / name)) for name in ("first", "second")], make_watcher)
 
     ((hidden, by),) = catalog.snapshot().shadowed
 
@@ -167,10 +169,10 @@ def test_a_later_source_shadows_an_earlier_one(tmp_path: Path, changes) -> None:
     assert (hidden.source, by.source) == ("first", "second")
 
 
-def test_a_broken_document_shadows_nothing(tmp_path: Path, changes) -> None:
+def test_a_broken_document_shadows_nothing(tmp_path: Path, make_watcher) -> None:
     write(tmp_path / "first", document(name="sound"))
     write(tmp_path / "second", {"id": "sample-workflow", "name": "broken"})
-    catalog = Catalog([DirectorySource(name, str(tmp_path / name)) for name in ("first", "second")], changes)
+    catalog = Catalog([DirectorySource(name, str(tmp_path / name)) for name in ("first", "second")], make_watcher)
 
     assert catalog.get("sample-workflow").name == "sound"
     assert len(catalog.snapshot().problems) == 1
@@ -208,7 +210,7 @@ def test_a_document_with_a_byte_order_mark_is_found(catalog: catalog_module.Cata
     assert catalog.get("sample-workflow").id == "sample-workflow"
 
 
-def test_a_mended_document_is_back(catalog: catalog_module.Catalog, library: Path) -> None:
+def test_a_repaired_document_is_back(catalog: catalog_module.Catalog, library: Path) -> None:
     (library / "sample-workflow.json").write_text("{")
     with pytest.raises(InvalidWorkflow):
         catalog.get("sample-workflow")
@@ -259,7 +261,7 @@ def make_link_loop(library, outside) -> None:
         (make_link_loop, StorageError, "Too many levels of symbolic links"),
     ],
 )
-def test_a_hostile_file_is_refused_by_name_and_nothing_else_suffers(
+def test_a_hostile_file_is_refused_by_name_and_other_files_still_load(
     make_hostile: Callable[..., None],
     error: type[SecurityError] | type[StorageError],
     words: str,
@@ -278,7 +280,7 @@ def test_a_hostile_file_is_refused_by_name_and_nothing_else_suffers(
 
 
 @pytest.mark.parametrize("make_hostile", [make_large, make_link_out, make_pipe, make_dangling_link])
-def test_a_hostile_file_that_is_mended_is_back(
+def test_a_hostile_file_that_is_replaced_by_a_valid_one_is_back(
     make_hostile: Callable[..., None], catalog: catalog_module.Catalog, library: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "outside").mkdir()
@@ -368,8 +370,8 @@ def test_polling_spends_no_more_than_its_share_of_the_time() -> None:
     assert polling.pending()
 
 
-def test_the_refusal_of_a_document_does_not_keep_what_led_to_it(catalog: catalog_module.Catalog, library: Path) -> None:
-    """The frames of a traceback would keep the document, and the listing before with its own refusals."""
+def test_the_refusal_of_a_document_keeps_no_traceback(catalog: catalog_module.Catalog, library: Path) -> None:
+    """Its frames would keep the document, and the previous listing with its refusals, in memory."""
     write(library, {"id": "broken", "name": "N"})
     (library / "cut.json").write_text("{")
 
@@ -389,11 +391,11 @@ def test_a_document_larger_than_the_cache_is_not_cached(
     assert catalog.get("large") is not catalog.get("large")
 
 
-@pytest.mark.parametrize(("limit", "most"), [("MAX_DOCUMENTS", 3), ("MAX_ENTRIES", 4)])
+@pytest.mark.parametrize(("limit", "count"), [("MAX_DOCUMENTS", 3), ("MAX_ENTRIES", 4)])
 def test_documents_beyond_the_limit_of_a_source_are_left_out_by_name(
-    catalog: catalog_module.Catalog, library: Path, monkeypatch: pytest.MonkeyPatch, limit: str, most: int
+    catalog: catalog_module.Catalog, library: Path, monkeypatch: pytest.MonkeyPatch, limit: str, count: int
 ) -> None:
-    monkeypatch.setattr(directory_module, limit, most)
+    monkeypatch.setattr(directory_module, limit, count)
     for number in range(5):
         write(library, document(identifier=f"flow-{number}"), f"sub/flow-{number}.json")
 
@@ -407,7 +409,9 @@ def test_documents_beyond_the_limit_of_a_source_are_left_out_by_name(
     assert catalog.snapshot().problems == ()
 
 
-def test_what_there_was_no_time_for_is_read_by_the_next_scan(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documents_beyond_the_deadline_are_read_by_the_next_scan(
+    library: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(directory_module, "thread_time", itertools.count().__next__)
     source = DirectorySource("library", str(library))
     paths = [str(write(library, document(identifier=f"flow-{number}"))) for number in range(5)]
@@ -426,7 +430,7 @@ def test_what_there_was_no_time_for_is_read_by_the_next_scan(library: Path, monk
 def test_an_id_that_may_be_in_what_is_not_read_yet_is_not_called_unknown(
     library: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(catalog_module, "SECONDS_BETWEEN_LOOKS", 0)
+    monkeypatch.setattr(catalog_module, "ROOT_CHECK_SECONDS", 0)
     catalog = Catalog([DirectorySource("library", str(library))], read_seconds=-math.inf)
     write(library, document())
 

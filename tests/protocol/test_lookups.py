@@ -75,7 +75,7 @@ def test_a_source_that_is_replaced_as_a_whole_is_seen(tmp_path: Path, monkeypatc
     write(tmp_path / "two", document(step("zero"), identifier="plain-one"))
     os.symlink(tmp_path / "two", tmp_path / "new")
     os.rename(tmp_path / "new", tmp_path / "now")
-    monkeypatch.setattr(connection._backend.services.catalog, "_next_look", 0.0)  # it is time to look
+    monkeypatch.setattr(connection._backend.services.catalog, "_next_root_check", 0.0)  # the check is due
 
     assert first_step(connection) == "zero"
 

@@ -1,7 +1,7 @@
-"""The catalog: all sources merged by precedence, as immutable snapshots.
+"""The catalog: all sources of documents merged by precedence, as immutable snapshots.
 
-A later source shadows an earlier one. Nothing is read before the first question; after that a question costs one look
-at the kernel's word on changes, and only what changed is read again.
+A later source shadows an earlier one. Nothing is read before the first use. After that, each use asks the kernel what
+changed, and reads only that again.
 """
 
 import logging
@@ -35,34 +35,33 @@ log = logging.getLogger(__name__)
 MAX_BUILT: Final = 512
 """How many built workflows are cached; the others are read again when they are needed."""
 MAX_BUILT_BYTES: Final = 8 << 20
-"""How large they may be together, in estimated bytes. One that is larger alone is not cached: hardly any but a document
-made to hurt is."""
+"""Their total size, in estimated bytes. A workflow that alone is larger is not cached; hardly any but an attack is."""
 READ_SECONDS: Final = 0.5
-"""Processor time that a server may take for reading documents at one request. The last one comes on top of it."""
-SECONDS_BETWEEN_LOOKS: Final = 0.25
-"""How often it is checked that no directory above a source was replaced: no change inside the source tells. So often
-documents are read for which there was no time before.
+"""Processor time for reading documents in one request of a server. The last document may exceed it."""
+ROOT_CHECK_SECONDS: Final = 0.25
+"""Between two checks whether a source's root was replaced, which causes no event inside the source. As often, documents
+are read for which there was no time before.
 """
 
 
 class Source(Protocol):
-    """A place where documents are."""
+    """Where documents come from, such as a directory."""
 
     name: str
     root: str
 
     def identity(self) -> object:
-        """Something that changes when the place as a whole is replaced."""
+        """A value that changes when the root as a whole is replaced."""
 
     def scan(self, previous: Listing, changed: frozenset[str], watcher: ChangeWatcher, deadline: float) -> Listing:
-        """What is there now; registers what to watch with `watcher`.
+        """List the current documents, and register with `watcher` what to watch.
 
-        When `time.thread_time()` reaches the deadline no other document is read: see `DirectorySource`.
+        No more documents are read once `time.thread_time()` reaches the deadline: see `DirectorySource`.
         """
 
 
 class CatalogEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A document and the source that it came from."""
+    """A document and its source."""
 
     source: str
     root: str
@@ -75,18 +74,18 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     summaries: tuple[WorkflowSummary, ...]
     """Every valid workflow, ordered by id."""
     encoded: msgspec.Raw
-    """The same as JSON, ready to be sent."""
+    """`summaries` as JSON, ready to be sent."""
     entries: Mapping[str, CatalogEntry]
-    """By id: what `workflow_get` finds, a workflow or the reason why there is none."""
+    """By id: a valid workflow, or the reason why the document of this id is not one."""
     problems: tuple[CatalogEntry, ...]
     shadowed: tuple[tuple[CatalogEntry, CatalogEntry], ...]
-    """Pairs: the one that is hidden, the one that hides it."""
+    """Pairs: the hidden document, and the one that hides it."""
     incomplete: StorageError | None = None
-    """Why documents are missing that may be there in a moment: no file descriptor, or no time, was left for them."""
+    """Why documents are missing that a later scan may read: no file descriptor, or no time, was left for them."""
 
 
 class CatalogView(Protocol):
-    """What tool handlers and console pages may ask of the library: all of it, or what one caller may see."""
+    """The part of `Catalog` that tool handlers and console pages may use: for one caller, or for all."""
 
     @property
     def sources(self) -> Sequence[Source]: ...
@@ -97,7 +96,7 @@ class CatalogView(Protocol):
 
 
 class Catalog:
-    """Answers what workflows there are, as of now."""
+    """The workflows of all sources, up to date at each call."""
 
     def __init__(
         self,
@@ -107,9 +106,9 @@ class Catalog:
         origin_of: Callable[[CatalogEntry], str] = lambda _: "",
         read_seconds: float = math.inf,
     ) -> None:
-        """`origin_of`: the real path of a document that a repository brought; empty for the user's own.
+        """`origin_of`: returns the real path of a document that came with a repository; empty for the user's own.
 
-        `read_seconds`: the processor time after which a scan leaves documents to the next one.
+        `read_seconds`: the processor time after which a scan leaves the remaining documents to the next scan.
         """
         self.sources = tuple(sources)
         self._read_seconds = read_seconds
@@ -117,7 +116,7 @@ class Catalog:
         self._make_watcher = make_watcher
         self._watcher: ChangeWatcher | None = None
         self._identities: list[object] = []
-        self._next_look = 0.0
+        self._next_root_check = 0.0
         self._listings: dict[str, Listing] = {}
         self._snapshot: Snapshot | None = None
         self._built: BoundedCache[str, tuple[LoadedFile, Workflow]] = BoundedCache(
@@ -133,36 +132,34 @@ class Catalog:
         elif (
             self._snapshot is not None
             and not self._watcher.pending()
-            and (time.monotonic() < self._next_look or not self._roots_changed())
+            and (time.monotonic() < self._next_root_check or not self._roots_changed())
         ):
             return self._snapshot
         return self._scan(self._watcher)
 
     def _roots_changed(self) -> bool:
-        """Whether another directory stands in the place of a root, or documents could not be read yet; to be asked now
-        and then.
-        """
-        self._next_look = time.monotonic() + SECONDS_BETWEEN_LOOKS
+        """Whether a root was replaced by another directory, or documents are left to read. Called now and then."""
+        self._next_root_check = time.monotonic() + ROOT_CHECK_SECONDS
         if self._incomplete:
             return True
         return [source.identity() for source in self.sources] != self._identities
 
     def listing(self, source: Source) -> Listing:
-        """What one source holds, for those who ask about sources."""
+        """The documents of one source."""
         self.snapshot()
         return self._listings[source.root]
 
     def get(self, workflow_id: str) -> "Workflow":
-        """The workflow of this id. Raises `WorkflowNotFound`, or what is wrong with its document."""
+        """The workflow with this id. Raises `WorkflowNotFound`, or the error that makes its document invalid."""
         entry = self.snapshot().entries.get(workflow_id)
         if entry is None:
             raise workflow_not_found(workflow_id, self.snapshot())
         if entry.file.refusal is not None:
             raise _with_id(entry.file.refusal, workflow_id)
-        ready = self._built.get(workflow_id)
-        if ready is not None and ready[0] is entry.file:
-            return ready[1]
-        from workflowlookup.language.building import build  # noqa: PLC0415 - a list is told without
+        cached = self._built.get(workflow_id)
+        if cached is not None and cached[0] is entry.file:
+            return cached[1]
+        from workflowlookup.language.building import build  # noqa: PLC0415 - lists do not need it
 
         path = entry.file.path
         data, signature = read_bytes(path, entry.root)
@@ -172,12 +169,12 @@ class Catalog:
             if workflow.weight <= MAX_BUILT_BYTES:
                 self._built[workflow_id] = (entry.file, workflow)
             return workflow
-        if summarise(document, path).id == workflow_id:  # written to since the look at it: what was read counts
+        if summarise(document, path).id == workflow_id:  # changed since the scan: use what was just read
             return build(document, self._origin_of(entry))
         raise workflow_not_found(workflow_id, self.snapshot())
 
     def workflows(self) -> "Iterator[Workflow]":
-        """Every workflow whose document can be loaded, in the order of the list."""
+        """Every workflow whose document can be loaded, ordered by id."""
         for summary in self.snapshot().summaries:
             try:
                 workflow = self.get(summary.id)
@@ -194,7 +191,7 @@ class Catalog:
             for source in self.sources
         }
         watcher.scanned()
-        self._next_look = time.monotonic() + SECONDS_BETWEEN_LOOKS
+        self._next_root_check = time.monotonic() + ROOT_CHECK_SECONDS
         self._incomplete = _incomplete(listings)
         previous, self._listings = self._listings, listings
         if self._snapshot is None or any(not _same(listings[root], previous.get(root)) for root in listings):
@@ -236,32 +233,32 @@ class Catalog:
         )
 
     def _report(self) -> None:
-        """One log line for each document and each directory that is left out, once."""
-        seen = {str(refusal) for refusal in _refusals(self._listings)}
-        for reason in sorted(seen - self._reported):
+        """Log each document and directory that is left out, once."""
+        reasons = {str(refusal) for refusal in _refusals(self._listings)}
+        for reason in sorted(reasons - self._reported):
             log.warning("skipped %s", reason)
-        self._reported = seen
+        self._reported = reasons
 
 
 def _refusals(listings: Mapping[str, Listing]) -> Iterator[WorkflowLookupError]:
-    """Why something is left out, by source: the source as a whole, or files and directories of it."""
+    """Why sources, files and directories are left out."""
     for listing in listings.values():
         refusals = [listing.refusal] if listing.refusal else [file.refusal for file in listing.files.values()]
         yield from (refusal for refusal in refusals if refusal is not None)
 
 
 def _incomplete(listings: Mapping[str, Listing]) -> StorageError | None:
-    """Why a later scan may find more, without names."""
+    """Why a later scan may find more documents, without naming any; None when this scan read all."""
     kinds = {type(refusal) for refusal in _refusals(listings)}
     return out_of_descriptors() if OutOfDescriptors in kinds else not_read_yet() if NotReadYet in kinds else None
 
 
 def workflow_not_found(workflow_id: str, snapshot: Snapshot) -> WorkflowLookupError:
-    """The refusal of an id that no workflow of a snapshot has."""
+    """The error for an id that no workflow of a snapshot has."""
     if snapshot.incomplete:  # it may be in what could not be read
         return _with_id(snapshot.incomplete, workflow_id)
-    meant = nearest(workflow_id, [summary.id for summary in snapshot.summaries])
-    hint = f" Did you mean '{meant}'?" if meant else ""
+    suggestion = nearest(workflow_id, [summary.id for summary in snapshot.summaries])
+    hint = f" Did you mean '{suggestion}'?" if suggestion else ""
     return WorkflowNotFound(f"No workflow has the id '{workflow_id}'.{hint}", workflowId=workflow_id)
 
 
@@ -275,5 +272,5 @@ def _same(listing: Listing, previous: Listing | None) -> bool:
 
 
 def _with_id(refusal: WorkflowLookupError, workflow_id: str) -> WorkflowLookupError:
-    """The refusal of a file, told to someone who asked for its id."""
+    """The error of a file, with the id that was requested."""
     return type(refusal)(refusal.remedy, **{"workflowId": workflow_id, **refusal.data})

@@ -15,26 +15,26 @@ from typing import Final, Protocol
 
 
 class ChangeWatcher(Protocol):
-    """What the catalog needs to know about the world."""
+    """Tells whether watched directories may have changed."""
 
     def watch(self, directory: str) -> None:
-        """Begin to watch a directory; safe to repeat."""
+        """Watch a directory. Safe to repeat."""
 
     def expect(self, path: str) -> None:
-        """Begin to watch for a directory that is not there yet."""
+        """Watch for a directory that does not exist yet."""
 
     def pending(self) -> bool:
-        """Whether something may have changed since `take`."""
+        """Whether anything may have changed since `take`."""
 
     def take(self) -> frozenset[str]:
-        """The paths known to have changed; others may have. A scan begins."""
+        """Begin a scan: the paths that are known to have changed. Others may have changed too."""
 
     def scanned(self) -> None:
-        """The scan that began with `take` is over."""
+        """End the scan that began with `take`."""
 
 
 class PollingWatcher:
-    """Says that something may have changed when `share` of the time would be spent on looking."""
+    """Reports a possible change at such intervals that scans take about `share` of the time."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, share: float = 0.05) -> None:
         self._clock = clock
@@ -78,10 +78,10 @@ _EVENT: Final = struct.Struct("iIII")
 
 
 class InotifyWatcher:
-    """Linux inotify through the C library: the standard library has no binding, and this is all of it that we need."""
+    """Linux inotify through the C library, because the standard library has no binding."""
 
     def __init__(self) -> None:
-        import ctypes  # noqa: PLC0415 - costs milliseconds, and only the first look at the library needs it
+        import ctypes  # noqa: PLC0415 - takes milliseconds, and only the library needs it
 
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._descriptor: int = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -102,7 +102,7 @@ class InotifyWatcher:
             self._directories[watch] = directory
 
     def expect(self, path: str) -> None:
-        """Watch the nearest directory above for the one name that leads to the path; other names do not matter."""
+        """Watch the nearest existing directory above for the one name that leads to the path."""
         parent, name = os.path.split(path)
         while not os.path.isdir(parent) and parent != os.path.dirname(parent):
             parent, name = os.path.split(parent)
@@ -113,7 +113,7 @@ class InotifyWatcher:
     def _add(self, directory: str) -> int | None:
         watch: int = self._libc.inotify_add_watch(self._descriptor, os.fsencode(directory), _MASK)
         if watch < 0:
-            self._is_blind = True  # no more watches, or no such directory: look now and then instead
+            self._is_blind = True  # no more watches, or no such directory: poll instead
             return None
         return watch
 
@@ -154,7 +154,7 @@ class InotifyWatcher:
 
 
 def make_change_watcher() -> ChangeWatcher:
-    """The kernel's word where there is one."""
+    """Inotify where it is available, polling elsewhere."""
     if sys.platform == "linux":
         try:
             return InotifyWatcher()

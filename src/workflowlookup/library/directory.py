@@ -1,4 +1,4 @@
-"""A directory of documents as a source: what is in it now, re-reading only what changed."""
+"""A directory of documents as a source. A scan reads only the files that changed."""
 
 import itertools
 import os
@@ -14,15 +14,15 @@ from workflowlookup.language.text import plural
 from workflowlookup.library.changes import ChangeWatcher
 from workflowlookup.library.files import LoadedFile, is_document_name, load, signature_of, unreadable
 
-MOST_LEVELS: Final = 32
-"""How deep directories may nest; deeper ones are reported, and not looked into."""
+MAX_DEPTH: Final = 32
+"""How deep directories may nest; deeper ones are reported and not read."""
 MAX_DOCUMENTS: Final = 10_000
 MAX_ENTRIES: Final = 50_000
-"""How many documents, and how many files and directories of any kind, a source may have; the rest is left out."""
+"""Documents, and files and directories of any kind, in one source; the rest is left out."""
 
 
 class Listing(msgspec.Struct, frozen=True, kw_only=True):
-    """What a source holds at one moment: its files by path, and why it cannot be read if it cannot."""
+    """The content of a source at one moment: its files by path, or why it cannot be read."""
 
     files: Mapping[str, LoadedFile] = MappingProxyType({})
     ignored: int = 0
@@ -30,7 +30,7 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DirectorySource:
-    """Every JSON and YAML document below a directory, hidden files and directories aside."""
+    """Every JSON and YAML document below a directory, except hidden files and directories."""
 
     def __init__(self, name: str, root: str, *, required: bool = False) -> None:
         self.name = name
@@ -38,7 +38,7 @@ class DirectorySource:
         self._required = required
 
     def identity(self) -> tuple[int, int] | None:
-        """Which directory stands at the root now; None when there is none."""
+        """Identifies the directory at the root; None when there is none."""
         try:
             status = os.stat(self.root)
         except OSError:
@@ -46,10 +46,10 @@ class DirectorySource:
         return status.st_dev, status.st_ino
 
     def scan(self, previous: Listing, changed: Collection[str], watcher: ChangeWatcher, deadline: float) -> Listing:
-        """Look again: files in `changed` and files whose signature differs are read, the others are kept.
+        """List the documents. Files in `changed` and files with another signature are read again.
 
-        Each directory is watched before it is listed, so that no change falls between the two. What is not read by the
-        deadline is left to the next scan; `files` has one refusal for it, by the path of the root.
+        Each directory is watched before it is listed, so that no change is missed. What is not read by the deadline is
+        left to the next scan; `files` then has one refusal for all of it, under the path of the root.
         """
         if self.identity() is None:
             watcher.expect(self.root)
@@ -92,12 +92,12 @@ class DirectorySource:
         directory: str,
         watcher: ChangeWatcher,
         left_out: dict[str, WorkflowLookupError],
-        levels: int = MOST_LEVELS,
+        levels: int = MAX_DEPTH,
     ) -> Iterator[os.DirEntry[str]]:
-        """What is below a directory; `left_out` gets the directories that are not looked into, and why."""
+        """The entries below a directory; adds to `left_out` the directories that are not read, and why."""
         watcher.watch(directory)
-        with os.scandir(directory) as found:
-            entries = sorted(itertools.islice(found, MAX_ENTRIES + 1), key=lambda entry: entry.name)
+        with os.scandir(directory) as listed:
+            entries = sorted(itertools.islice(listed, MAX_ENTRIES + 1), key=lambda entry: entry.name)
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
                 if not entry.name.startswith("."):
@@ -113,15 +113,15 @@ class DirectorySource:
         self, entry: os.DirEntry[str], watcher: ChangeWatcher, left_out: dict[str, WorkflowLookupError], levels: int
     ) -> Iterator[os.DirEntry[str]]:
         if levels < 0:
-            details = f"more than {MOST_LEVELS} directories deep"
+            details = f"more than {MAX_DEPTH} directories deep"
             refusal = SecurityError(f"{entry.path} is {details}. Move it up.", file=entry.path, details=details)
             left_out[entry.path] = refusal
             return
         try:
             yield from self._entries(entry.path, watcher, left_out, levels)
         except FileNotFoundError:
-            return  # gone meanwhile
-        except OSError as problem:  # the other directories do not suffer
+            return  # it was deleted meanwhile
+        except OSError as problem:  # the other directories are still read
             left_out[entry.path] = unreadable(entry.path, problem)
 
     def _without_root(self, previous: Listing) -> Listing:
@@ -147,7 +147,7 @@ def _too_many(root: str, first: str) -> SecurityError:
 
 
 def _withdrawn(previous: Listing, refusal: WorkflowLookupError) -> Listing:
-    """What was known stays known by name, and is refused."""
+    """The previous files by name, each with the refusal in place of its content."""
     files = {
         path: LoadedFile(path=path, id=loaded.id, signature=None, refusal=refusal)
         for path, loaded in previous.files.items()
@@ -156,7 +156,7 @@ def _withdrawn(previous: Listing, refusal: WorkflowLookupError) -> Listing:
 
 
 def _differs(before: LoadedFile, entry: os.DirEntry[str]) -> bool:
-    """Whether the file should be read again; what could not be read is tried every time."""
+    """Whether the file must be read again. A file that could not be read is tried every time."""
     if before.signature is None:
         return True
     try:
@@ -166,6 +166,6 @@ def _differs(before: LoadedFile, entry: os.DirEntry[str]) -> bool:
 
 
 def _unless_same(before: LoadedFile | None, now: LoadedFile) -> LoadedFile:
-    """The old finding when the new one says the same, so that nothing counts as changed."""
+    """The previous object when both have the same refusal, so that the file does not count as changed."""
     is_same = before is not None and before.refusal and now.refusal and str(before.refusal) == str(now.refusal)
     return before if before is not None and is_same and before.signature == now.signature else now

@@ -1,7 +1,7 @@
-"""Reading one document from a directory that others can write to.
+"""Reads one document from a directory that others can write to.
 
-Nothing about a file is taken on trust: its kind, its size, where a link leads, and what it holds. Every way to fail
-becomes one of our refusals here, with the name of the file in it.
+Nothing about a file is trusted: its kind, its size, where a link leads, its content. Every failure becomes one of our
+errors, with the name of the file.
 """
 
 import errno
@@ -40,7 +40,7 @@ _OPEN_FLAGS: Final = (
 )
 
 Signature = tuple[int, int, int, int]
-"""What changes when a file does: modification and change time, size, inode."""
+"""Modification time, change time, size and inode: a changed file has another signature."""
 
 
 class WorkflowSummary(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -54,7 +54,7 @@ class WorkflowSummary(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def is_document_name(name: str) -> bool:
-    """Whether a file of this name is a workflow document: not hidden, not a test fixture, JSON or YAML."""
+    """Whether a file with this name is a workflow document: JSON or YAML, not hidden, not a test fixture."""
     return name.endswith(DOCUMENT_SUFFIXES) and not name.startswith(".") and not name.endswith(FIXTURE_SUFFIXES)
 
 
@@ -63,7 +63,7 @@ def signature_of(status: os.stat_result) -> Signature:
 
 
 def read_bytes(path: str, root: str) -> tuple[bytes, Signature]:
-    """The content of a regular file that lies in `root`, at most `MAX_FILE_BYTES`."""
+    """The content of a regular file inside `root`, of at most `MAX_FILE_BYTES`."""
     try:
         try:
             descriptor = os.open(path, _OPEN_FLAGS)
@@ -84,13 +84,13 @@ def read_bytes(path: str, root: str) -> tuple[bytes, Signature]:
             os.close(descriptor)
     except OSError as problem:
         raise unreadable(path, problem) from problem
-    if len(data) > MAX_FILE_BYTES:  # it grew meanwhile
+    if len(data) > MAX_FILE_BYTES:  # it grew while it was read
         raise _too_large(path)
     return data, signature_of(status)
 
 
 def unreadable(path: str, problem: OSError) -> StorageError:
-    """The refusal of a file or a directory that the system does not let us read."""
+    """The error for a file or directory that the system does not let us read."""
     if is_out_of_descriptors(problem):
         return out_of_descriptors(file=path)
     reason = problem.strerror or str(problem)
@@ -103,7 +103,7 @@ def _too_large(path: str) -> SecurityError:
 
 
 def _inside(path: str, root: str) -> str:
-    """Where a link leads, if that is inside the root."""
+    """The target of a link. Raises `SecurityError` when it is outside the root."""
     target = os.path.realpath(path)
     if os.path.commonpath([target, os.path.realpath(root)]) != os.path.realpath(root):
         details = "a link that leads out of its directory"
@@ -112,7 +112,7 @@ def _inside(path: str, root: str) -> str:
 
 
 def parse_document(data: bytes, path: str) -> Json:
-    """The document in a file's bytes. Raises `InvalidWorkflow`, or `SecurityError` for one that nests too deep."""
+    """Parse the content of a file. Raises `InvalidWorkflow`, or `SecurityError` for nesting that is too deep."""
     try:
         return PARSERS[os.path.splitext(path)[1]](data)
     except TooDeep as problem:
@@ -126,7 +126,7 @@ def parse_document(data: bytes, path: str) -> Json:
 
 
 def summarise(document: Json, path: str) -> WorkflowSummary:
-    """What a list shows of a sound document. Raises `InvalidWorkflow` with every error for one that is not."""
+    """The summary of a valid document. Raises `InvalidWorkflow` with all errors of an invalid one."""
     from workflowlookup.language.document import errors_in  # noqa: PLC0415 - with the first document
 
     issues = [finding.message for finding in errors_in(document)]
@@ -145,15 +145,15 @@ _ID_IN_TEXT: Final = rb"""["']?\bid["']?\s*:\s*["']?(?P<id>[a-z0-9-][a-z0-9._-]{
 
 
 def claimed_id(document: Json, data: bytes, path: str) -> str:
-    """The id that a document wants to be known by; its file name when it says nothing sensible."""
-    wanted = document.get("id") if isinstance(document, dict) else None
-    if document is None and (said := re.search(_ID_IN_TEXT, data[:4096])):  # not even parsed: what it seems to say
-        return said["id"].decode()
-    return wanted if isinstance(wanted, str) and wanted else os.path.splitext(os.path.basename(path))[0]
+    """The id that an invalid document claims; its file name when it has none."""
+    claimed = document.get("id") if isinstance(document, dict) else None
+    if document is None and (match := re.search(_ID_IN_TEXT, data[:4096])):  # it could not be parsed
+        return match["id"].decode()
+    return claimed if isinstance(claimed, str) and claimed else os.path.splitext(os.path.basename(path))[0]
 
 
 class ToolDetails(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a document says of itself as a tool."""
+    """The fields of a document that matter when it is offered as a tool."""
 
     input_schema: msgspec.Raw = msgspec.Raw()
     execution_type: str = "async"
@@ -165,7 +165,7 @@ _DETAILS: Final = frozenset(ToolDetails.__struct_encode_fields__)
 
 
 class LoadedFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that has been looked at: a workflow, or the reason why it is none."""
+    """A file that was read: the summary of its workflow, or why it has none."""
 
     path: str
     id: str
@@ -176,7 +176,7 @@ class LoadedFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load(path: str, root: str) -> LoadedFile:
-    """Look at a file; never raises for what it holds."""
+    """Read a file. Never raises: an error becomes its `refusal`."""
     document: Json = None
     data = b""
     signature: Signature | None = None
@@ -187,12 +187,12 @@ def load(path: str, root: str) -> LoadedFile:
         return LoadedFile(path=path, id=summary.id, signature=signature, summary=summary, details=_details(document))
     except WorkflowLookupError as refusal:
         refusal.__cause__ = refusal.__context__ = None
-        refusal.with_traceback(None)  # its frames would keep their variables: this document, and the listing before
+        refusal.with_traceback(None)  # its frames would keep this document, and the previous listing, in memory
         return LoadedFile(path=path, id=claimed_id(document, data, path), signature=signature, refusal=refusal)
 
 
 def _details(document: Json) -> ToolDetails:
-    """Most documents say nothing of themselves as a tool, and share one value."""
+    """The tool details of a document. Most have none, and share one value."""
     if document.keys().isdisjoint(_DETAILS):
         return NO_DETAILS
     return msgspec.json.decode(msgspec.json.encode(document), type=ToolDetails)
