@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import workflowlookup
-from support.types import JsonObject
+from support.types import Json, JsonObject
 
 SOURCE = Path(workflowlookup.__file__).parent
 LAYERS = (
@@ -151,7 +151,7 @@ def loaded_after(*asked, **settings):
     )
 
 
-def ask(method, **params) -> JsonObject:
+def ask(method: str, **params: Json) -> JsonObject:
     return {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from support.types import JsonObject
 from workflowlookup.authoring.fixtures import parse_fixture
 from workflowlookup.authoring.rehearsal import Coverage, rehearse
 from workflowlookup.language.building import build
@@ -16,6 +17,7 @@ from workflowlookup.language.patterns import Budget
 from workflowlookup.language.rules import RULES
 from workflowlookup.language.syntax import parse_yaml
 from workflowlookup.language.validation import judge
+from workflowlookup.language.values import Json
 
 PAGE = (Path(__file__).parent.parent / "docs" / "authoring.md").read_text("utf-8")
 DOCUMENTS = [parse_yaml(block.encode()) for block in re.findall(r"```yaml\n(id: .*?)```", PAGE, re.DOTALL)]
@@ -28,7 +30,7 @@ CONTEXTS = {
 }
 
 
-def walk(content):
+def walk(content: JsonObject):
     workflow = build(content)
     completed, prompts = [], []
     context = CONTEXTS.get(content["id"], {})
@@ -41,7 +43,7 @@ def walk(content):
 
 
 @pytest.mark.parametrize("content", DOCUMENTS, ids=[content["id"] for content in DOCUMENTS])
-def test_every_document_of_the_guide_is_sound_and_leads_to_its_end(content) -> None:
+def test_every_document_of_the_guide_is_sound_and_leads_to_its_end(content: Json) -> None:
     assert check(content) == []
     assert walk(content)[0]
 

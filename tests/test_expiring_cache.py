@@ -1,6 +1,7 @@
 """Values that are cached for a few seconds."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from workflowlookup.greenlets import Busy
 class Numbers:
     """Computes a number for a key, with other requests in between, and counts how often."""
 
-    def __init__(self, **options) -> None:
+    def __init__(self, **options: Any) -> None:
         self.now = 0.0
         self.computed = 0
         self.cache = ExpiringCache(10.0, 4, clock=lambda: self.now, **options)
@@ -26,7 +27,7 @@ class Numbers:
             return entry.value
 
 
-async def gather(numbers, *keys, **options):
+async def gather(numbers, *keys, **options: Any):
     return await asyncio.gather(*(greenlets.run(numbers.get, key, **options) for key in keys), return_exceptions=True)
 
 

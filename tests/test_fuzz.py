@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -43,7 +44,7 @@ JSON = st.recursive(
 )
 
 
-def words_of(schema):
+def words_of(schema: JsonObject):
     """Every word that the schema of documents knows, so that fuzzing gets past the first check."""
     if isinstance(schema, dict):
         yield from schema.get("properties", {})
@@ -74,7 +75,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     one.stop()
 
 
-def ping(server):
+def ping(server: Server) -> list[Any]:
     """Whatever was said before, the next ping is answered; what came in between is returned."""
     server.send({"jsonrpc": "2.0", "id": "the-next-ping", "method": "ping"})
     between = []
@@ -83,7 +84,7 @@ def ping(server):
     return between
 
 
-def is_designed(reply) -> bool:
+def is_designed(reply: Json) -> bool:
     return "result" in reply or reply["error"]["code"] in {*range(-32007, -31999), -32700, -32600, -32601, -32602}
 
 

@@ -25,7 +25,7 @@ MERGE_BOMB = b"x-a:\n  a0: &a0 {k: 1}\n" + b"".join(
 MERGE_BOMB += b"<<: [*a9, *a9]\n"
 
 
-def deep_logic(depth) -> JsonObject:
+def deep_logic(depth: int) -> JsonObject:
     schemas = {f"a{n}": {"allOf": [{"$ref": f"#/$defs/a{n + 1}"}] * 2} for n in range(depth)}
     return {"$ref": "#/$defs/a0", "$defs": {**schemas, f"a{depth}": {"type": "integer"}}}
 
@@ -126,7 +126,7 @@ def test_a_recursive_schema_still_works(start: Start, library: Path) -> None:
     write(library, document(step(validationCriteria=[{"type": "schema", "schema": tree, "message": "m"}])))
     server = start(directory=library)
 
-    def judge(output):
+    def judge(output: str):
         params = {"workflowId": "sample-workflow", "stepId": "first-step", "output": output}
         return server.result("workflow_validate", params)["valid"]
 
@@ -256,7 +256,7 @@ HOSTILE_PATTERNS = {
 
 
 @pytest.mark.parametrize("pattern", HOSTILE_PATTERNS.values(), ids=HOSTILE_PATTERNS)
-def test_no_pattern_holds_up_the_server(start: Start, library: Path, pattern) -> None:
+def test_no_pattern_holds_up_the_server(start: Start, library: Path, pattern: Json) -> None:
     rule = {"type": "regex", "pattern": pattern, "message": "no"}
     wanted = {"var": "text", "matches": pattern}
     write(library, document(step(validationCriteria=[rule]), step("second-step", runCondition=wanted)))

@@ -10,6 +10,7 @@ import pytest
 
 import fresh_install
 from support.make import document, step, write
+from support.types import JsonObject
 from workflowlookup import __version__
 from workflowlookup.app import make_runs
 from workflowlookup.language.building import build
@@ -23,13 +24,13 @@ MAX_DISTRIBUTIONS = 10
 class Light:
     """The program in an environment without extras, in a home of its own."""
 
-    def __init__(self, home, wheel) -> None:
+    def __init__(self, home: Path, wheel) -> None:
         self.home = home
         self.wheel = wheel
         self.place = home / "venv"
         self.project = home / "project"
 
-    def run(self, *words, lines: tuple[()] = (), **environment):
+    def run(self, *words: str, lines: tuple[()] = (), **environment: str) -> subprocess.CompletedProcess[str]:
         environment = {"HOME": str(self.home), "PATH": os.defpath, **environment}
         return subprocess.run(
             [self.place / "bin" / "workflowlookup", *words],
@@ -202,7 +203,7 @@ def test_doctor_names_every_extra_that_is_missing_and_one_line_for_all(light: Li
     assert any(problem.endswith(needs) for problem in found)
 
 
-def start_elsewhere(light, *steps) -> tuple[str, str]:
+def start_elsewhere(light, *steps: JsonObject) -> tuple[str, str]:
     """Start a run of these steps as an installation with all extras does, in a journal of its own."""
     journal = str(light.home / f"{steps[0]['id']}.sqlite")
     settings = read_settings({"journal": journal}, {}, directory=os.devnull)

@@ -19,7 +19,7 @@ from workflowlookup.language.building import build
 from workflowlookup.language.conditions import evaluate
 from workflowlookup.language.document import is_valid_document
 from workflowlookup.language.guidance import filler, guide
-from workflowlookup.language.model import LoopStep
+from workflowlookup.language.model import LoopStep, Workflow
 from workflowlookup.language.navigation import join_instance, next_step, scope_of, split_instance, walk_ahead
 from workflowlookup.language.patterns import Budget
 from workflowlookup.language.syntax import parse_json, parse_yaml
@@ -77,7 +77,7 @@ def documents(draw) -> dict[str, Any]:
             fields["runCondition"] = draw(CONDITIONS)
         return step(f"step-{next(numbers)}", **fields)
 
-    def loop_step(depth) -> JsonObject:
+    def loop_step(depth: int) -> JsonObject:
         kind = draw(st.sampled_from(["while", "until", "for", "forEach"]))
         fields = {"type": kind, "maxIterations": draw(st.integers(1, MOST_ITERATIONS))}
         if kind in ("while", "until"):
@@ -98,7 +98,7 @@ def documents(draw) -> dict[str, Any]:
         extra = {"runCondition": draw(CONDITIONS)} if draw(st.integers(0, 3)) == 0 else {}
         return {**loop(identifier, body, **fields), **extra}
 
-    def any_step(depth) -> JsonObject | dict[str, Any]:
+    def any_step(depth: int) -> JsonObject | dict[str, Any]:
         return loop_step(depth) if depth < 3 and draw(st.integers(0, 2)) < 2 else prompt_step()
 
     steps = [any_step(0) for _ in range(draw(st.integers(1, 3)))]
@@ -110,7 +110,7 @@ def limit(steps):
     return sum(one.loop.max_iterations * limit(one.body) if isinstance(one, LoopStep) else 1 for one in steps)
 
 
-def instances(workflow, draw):
+def instances(workflow: Workflow, draw):
     """An id that a caller might complete, out of turn: any step, any iteration, or none."""
     identifier = draw(st.sampled_from(sorted(workflow.steps)))
     around = workflow.enclosing[identifier]
@@ -180,7 +180,7 @@ def test_a_run_whose_context_changes_ends_within_the_limits_and_leaves_every_loo
     assert run.iterating == {} or run.waiting_for is Waiting.CONTEXT
 
 
-def run_through(workflow, context, changes, *, supplies: bool = False) -> Run:
+def run_through(workflow, context: JsonObject, changes, *, supplies: bool = False) -> Run:
     """A run that is completed, each output with changes of the context; folded again it is the same.
 
     It is left at a loop whose data is missing, unless that is supplied and no variable of a loop hides it.
@@ -209,7 +209,7 @@ def test_yaml_and_json_behave_the_same(content, context: JsonObject) -> None:
     assert walk(from_yaml, context) == walk(from_json, context)
 
 
-def walk(workflow, context) -> list[str]:
+def walk(workflow: Workflow, context: JsonObject) -> list[str]:
     """The ids of a walk that completes whatever comes next, each looked at with what the agent is told."""
     done = []
     while (found := next_step(workflow, done, context, Budget())).step is not None:
@@ -220,7 +220,7 @@ def walk(workflow, context) -> list[str]:
     return done
 
 
-def allowed(workflow, found, context) -> None:
+def allowed(workflow: Workflow, found, context: JsonObject) -> None:
     """No condition on the way to the step is false: its own, and those of the loops around it."""
     identifier, iterations = split_instance(found.instance_id)
     scope = scope_of(workflow, found.instance_id, context)

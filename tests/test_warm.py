@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ sys.exit("wrong")
 """
 
 
-def both(command, **options):
+def both(command, **options: Any):
     cold = subprocess.run(command, input=b"in", capture_output=True, check=False, timeout=60, **options)
     return vars(warm.run(command, stdin=b"in", timeout=60, **options)), vars(cold)
 

@@ -53,7 +53,7 @@ MANY = [f"docs-{number}" for number in range(101)]
 
 
 @pytest.mark.parametrize("wrong", [[], ["docs/*"], ["[a-z]*"], ["Docs-*"], ["x" * 65], ["a b"], ["a,b"], MANY])
-def test_what_is_no_pattern_is_refused(wrong) -> None:
+def test_what_is_no_pattern_is_refused(wrong: list[str]) -> None:
     with pytest.raises(ValueError, match="patterns of workflow ids"):
         checked_patterns(wrong)
 

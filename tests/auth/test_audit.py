@@ -11,6 +11,7 @@ import httpx2
 import pytest
 
 from auth.house import House
+from support.types import Json, JsonObject
 from support.web import WebServer, modern
 
 FAULTY = """
@@ -43,7 +44,7 @@ def house(tmp_path: Path) -> Iterator[House]:
     house.close()
 
 
-def audited(directory):
+def audited(directory: Path) -> list[JsonObject]:
     lines = [json.loads(line) for line in (directory / "audit.jsonl").read_text().splitlines()]
     return [{name: value for name, value in line.items() if name not in ("time", "level", "logger")} for line in lines]
 
@@ -120,7 +121,7 @@ def test_commands_are_recorded_too(tmp_path: Path) -> None:
     (tmp_path / "empty.jsonl").write_text("")
     environment = {"HOME": str(tmp_path), "WORKFLOWLOOKUP_AUDIT_LOG": str(tmp_path / "audit.jsonl"), "USER": "ada"}
 
-    def run(*words, **more):
+    def run(*words: str, **more: Json):
         command = [sys.executable, "-m", "workflowlookup", *words]
         options = {"cwd": tmp_path, "capture_output": True, "text": True, "timeout": 60}
         return subprocess.run(command, check=False, env={**environment, **more}, **options)
@@ -139,7 +140,7 @@ def test_commands_are_recorded_too(tmp_path: Path) -> None:
 
 
 def test_what_a_client_calls_itself_is_no_other_field_and_no_other_caller(tmp_path: Path) -> None:
-    def start(name) -> str:
+    def start(name: str) -> str:
         about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": name, "version": "1"}}
         call = {"name": "workflow_start", "arguments": {"workflowId": "code-review"}}
         messages = [

@@ -5,6 +5,7 @@ from typing import NoReturn
 
 import pytest
 
+from support.types import JsonObject
 from workflowlookup.auth.authentication import Authenticator
 from workflowlookup.transport.http import gate
 from workflowlookup.transport.http.auth_middleware import AuthMiddleware
@@ -17,7 +18,7 @@ class Breaking:
 
     asked = 0
 
-    def find(self, _) -> None:
+    def find(self, _: object) -> None:
         return None
 
     def version(self) -> tuple[int, int]:
@@ -38,7 +39,7 @@ def test_one_who_cannot_be_asked_again_is_not_let_on(
     monkeypatch.setattr(gate, "LOOK_SECONDS", 0.01)
     ended, sent = [], []
 
-    async def app(_scope, _receive, _send) -> None:
+    async def app(_scope: object, _receive: object, _send: object) -> None:
         try:
             await asyncio.sleep(60)
         finally:
@@ -47,7 +48,7 @@ def test_one_who_cannot_be_asked_again_is_not_let_on(
     async def nothing() -> NoReturn:
         raise AssertionError("nothing is read")
 
-    async def send(message) -> None:
+    async def send(message: JsonObject) -> None:
         sent.append(message)
 
     async def ask() -> None:
@@ -65,10 +66,10 @@ def test_short_requests_share_one_watch_and_it_ends_after_the_last(monkeypatch: 
     monkeypatch.setattr(gate, "LOOK_SECONDS", 0.05)
     watches = set()
 
-    async def app(_scope, _receive, _send) -> None:
+    async def app(_scope: object, _receive: object, _send: object) -> None:
         watches.add(guarded._watch)
 
-    async def nothing(*_) -> NoReturn:
+    async def nothing(*_: object) -> NoReturn:
         raise AssertionError("nothing is read or sent")
 
     async def ask() -> None:

@@ -6,6 +6,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -28,7 +29,7 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., WebServer]]:
     """A server with room for 400 connections, half of them for one address, unless the options say otherwise."""
     with contextlib.ExitStack() as stack:
 
-        def start(*flags, **options) -> WebServer:
+        def start(*flags: str, **options: Any) -> WebServer:
             server = WebServer(tmp_path, "--max-sessions", "100", *flags, **options)
             stack.callback(server.stop)
             return server
@@ -41,7 +42,7 @@ def connect():
     """Opens so many connections from an address."""
     with contextlib.ExitStack() as stack:
 
-        def open_many(server, source, count: int = 1):
+        def open_many(server: WebServer, source, count: int = 1):
             address = urlsplit(server.base)
             return [
                 stack.enter_context(

@@ -10,6 +10,7 @@ import httpx2
 import pytest
 
 from auth.house import House
+from support.types import Json, JsonObject
 from support.web import WebServer
 from workflowlookup.console.app import ACTIONS, PAGES
 from workflowlookup.console.request import form_token
@@ -17,12 +18,12 @@ from workflowlookup.console.request import form_token
 HTML = {"accept": "text/html"}
 
 
-def paths(workflow, run):
+def paths(workflow, run) -> Iterator[str]:
     for path, _ in PAGES:
         yield re.sub(r"\{(\w+)\}", lambda found: {"workflow": workflow, "run": run}.get(found[1], "2"), path)
 
 
-def posts(run):
+def posts(run) -> list[str]:
     return [path.replace("{run}", run) for path, _ in ACTIONS]
 
 
@@ -50,10 +51,10 @@ class Browser:
     def get(self, path):
         return self.http.get(self.base + path)
 
-    def post(self, path, **fields):
+    def post(self, path, **fields: Json):
         return self.http.post(self.base + path, data=fields)
 
-    def form(self, run):
+    def form(self, run) -> JsonObject:
         """What the page of a run has in its forms."""
         page = self.get(f"/runs/{run}").text
         return dict(re.findall(r'name="(token|question|step)" value="([^"]*)"', page))

@@ -9,7 +9,8 @@ import pytest
 from starlette.applications import Starlette
 
 from auth.secretive import HIDDEN, OPEN, World, caller
-from workflowlookup.access import LOCAL, LOOPBACK
+from support.types import JsonObject
+from workflowlookup.access import LOCAL, LOOPBACK, Access
 from workflowlookup.console.app import ACTIONS, PAGES, make_routes
 from workflowlookup.console.request import Visit, form_token
 from workflowlookup.console.streams import Streams
@@ -32,7 +33,7 @@ CHANCE = re.compile(r'(?<=name="new" value=")[0-9a-f]{12}|\b[0-9a-f]{16}\b')
 QUERIES = ("q=canary", "q=docs", "category=workflow", "state=person", "workflow=secret-plan", "since=24h", "said=again")
 
 
-def named(path, workflow: str = "docs-guide", run: str = "of-docs-guide"):
+def named(path, workflow: str = "docs-guide", run: str = "of-docs-guide") -> str:
     return re.sub(r"\{(\w+)\}", lambda found: {"workflow": workflow, "run": run}.get(found[1], "2"), path)
 
 
@@ -57,7 +58,7 @@ class Browser:
             routes=make_routes(lambda request: Visit(request, backend, streams, session="s", journal="the journal"))
         )
 
-    async def _ask(self, method, path, body):
+    async def _ask(self, method: str, path, body):
         received, sent = [{"type": "http.request", "body": body, "more_body": False}], []
         path, _, query = path.partition("?")
         headers = {"host": "here", "origin": "http://here", "content-type": "application/x-www-form-urlencoded"}
@@ -67,14 +68,14 @@ class Browser:
         async def receive():
             return received.pop() if received else {"type": "http.disconnect"}
 
-        async def send(message) -> None:
+        async def send(message: JsonObject) -> None:
             sent.append(message)
 
         await self._app(scope, receive, send)
         location = [value for name, value in sent[0]["headers"] if name == b"location"]
         return sent[0]["status"], location, b"".join(one.get("body", b"") for one in sent[1:]).decode()
 
-    def ask(self, method, path, body: str = ""):
+    def ask(self, method: str, path, body: str = ""):
         status, location, text = asyncio.run(self._ask(method, path, body.encode()))
         return status, location, CHANCE.sub("", text).replace(str(self.world.library), "LIBRARY")
 
@@ -97,7 +98,7 @@ def told(browser, run):
 
 
 @pytest.mark.parametrize("access", KINDS, ids=label)
-def test_no_page_and_no_action_tells_of_what_is_hidden(worlds: list[World], access) -> None:
+def test_no_page_and_no_action_tells_of_what_is_hidden(worlds: list[World], access: Access) -> None:
     full, never = (Browser(world, access) for world in worlds)
     for world in worlds:
         world.known = {line.id for line in world.runs.all_summaries()}

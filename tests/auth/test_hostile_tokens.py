@@ -42,13 +42,13 @@ def house(tmp_path: Path, issuer: Issuer) -> Iterator[House]:
     house.close()
 
 
-def signed(issuer, payload, **header):
+def signed(issuer: Issuer, payload, **header):
     """A token that the issuer signed, over any bytes."""
     algorithm, key = issuer.private["one"]
     return jwt.PyJWS().encode(payload, key, algorithm, {"kid": "one", **header})
 
 
-def hostile_tokens(issuer):
+def hostile_tokens(issuer: Issuer):
     claims = issuer.claims()
     heads = [{"alg": ["RS256"]}, {"alg": {}}, {"alg": 1}, {"alg": None}, {"alg": "RS256", "kid": {}}, [], 1, None, DEEP]
     heads += [b'{"alg": "RS256", "kid": ' + DEEP + b"}", b'{"alg": ' + DEEP + b"}", b"\xff", b""]
@@ -140,7 +140,7 @@ NUMBER = itertools.count()
 
 
 class NoTokens:
-    def find(self, _) -> None:
+    def find(self, _: object) -> None:
         return None
 
     def version(self) -> tuple[int, int]:

@@ -7,7 +7,7 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
-from workflowlookup.access import LOOPBACK
+from workflowlookup.access import LOOPBACK, Access
 from workflowlookup.auth.authentication import Authenticator
 from workflowlookup.errors import StorageError
 from workflowlookup.store.journal import Token
@@ -26,7 +26,7 @@ class Journal:
     is_away = True
     asked = 0
 
-    def find(self, _) -> None:
+    def find(self, _: object) -> None:
         return None
 
     def version(self) -> tuple[int, int]:
@@ -49,7 +49,7 @@ def ask(journal: Journal):
     """Who sends a request that is under way, asked as often as there are streams."""
     authenticator = Authenticator(journal, None, is_open=True)
 
-    async def all_of_them(streams):
+    async def all_of_them(streams) -> list[Access | Response]:
         return [await authenticator.authenticate(REQUEST, is_again=True) for _ in range(streams)]
 
     return lambda streams: asyncio.run(all_of_them(streams))
@@ -82,7 +82,7 @@ def test_those_who_are_remembered_do_not_end_the_outage_in_the_log(caplog: pytes
     authenticator = Authenticator(journal, None, is_open=False)
     requests = [Request({**REQUEST.scope, "headers": [(b"authorization", b"Bearer " + secret)]}) for secret in SECRETS]
 
-    def find(secret) -> Token:
+    def find(secret: str) -> Token:
         if journal.is_away and secret == SECRETS[0].decode():
             raise StorageError("It is away.")
         return TOKEN
@@ -108,7 +108,7 @@ def test_a_token_that_is_revoked_while_it_is_looked_for_is_not_remembered() -> N
     versions = [(1, 0)]
     journal.version = lambda: versions[-1]
 
-    def find_while_it_is_revoked(_) -> Token:
+    def find_while_it_is_revoked(_: object) -> Token:
         versions.append((1, 1))
         authenticator._looked_at = float("-inf")
         authenticator._look()

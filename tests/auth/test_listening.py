@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx2
@@ -62,11 +63,11 @@ def test_where_tokens_are_required_from_the_start(
 
 
 @pytest.fixture
-def run(tmp_path: Path):
+def run(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Runs a command of ours to its end, away from the user's own home."""
     environment = {**os.environ, "HOME": str(tmp_path), "WORKFLOWLOOKUP_JOURNAL": str(tmp_path / "runs.sqlite")}
 
-    def run(*words):
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "workflowlookup", *words]
         return subprocess.run(
             command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=30, check=False
@@ -77,7 +78,9 @@ def run(tmp_path: Path):
 
 @pytest.mark.parametrize("state", ["none", "expired", "revoked"])
 @pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0"])
-def test_a_server_that_would_ask_nobody_does_not_start(run, address: str, state: str) -> None:
+def test_a_server_that_would_ask_nobody_does_not_start(
+    run: Callable[..., subprocess.CompletedProcess[str]], address: str, state: str
+) -> None:
     if state != "none":
         run("token", "create", "a", "--expires", "0m" if state == "expired" else "1d")
     if state == "revoked":
@@ -90,7 +93,9 @@ def test_a_server_that_would_ask_nobody_does_not_start(run, address: str, state:
 
 
 @pytest.mark.parametrize("flags", [("--allowed-hosts", "flows.example"), ("--require-tokens", "true")])
-def test_on_loopback_tokens_can_be_required_from_the_start(run, flags: tuple[str, str]) -> None:
+def test_on_loopback_tokens_can_be_required_from_the_start(
+    run: Callable[..., subprocess.CompletedProcess[str]], flags: tuple[str, str]
+) -> None:
     done = run("serve", "--http", "127.0.0.1:0", *flags)
 
     assert (done.returncode, done.stdout) == (2, "")

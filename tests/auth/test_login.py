@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -10,7 +11,7 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
 
-from support.types import JsonObject
+from support.types import Json, JsonObject
 from workflowlookup.auth.authentication import Authenticator
 from workflowlookup.store.journal import now
 from workflowlookup.store.sessions import CONSOLE_SESSION_SECONDS, ConsoleSessions
@@ -30,10 +31,10 @@ class Browser:
         self._client = httpx2.AsyncClient(transport=transport, base_url=BASE)
         self._run = runner.run
 
-    def get(self, path, **options):
+    def get(self, path, **options: Any):
         return self._run(self._client.get(path, **options))
 
-    def post(self, path, **options):
+    def post(self, path, **options: Any):
         return self._run(self._client.post(path, **options))
 
     def forget(self) -> None:
@@ -62,7 +63,7 @@ def browser(tokens: Tokens, secret: str, sessions: ConsoleSessions) -> Iterator[
         browser.close()
 
 
-def sign_in(browser, token, headers: JsonObject = OURS, **fields):
+def sign_in(browser, token, headers: JsonObject = OURS, **fields: Json):
     return browser.post("/login", data={"token": token, "next": "/runs/x?a=1", **fields}, headers=headers)
 
 
@@ -102,7 +103,7 @@ def test_a_session_counts_where_it_was_begun_and_as_what_it_is(browser: Browser,
     session = sign_in(browser, secret).cookies["workflowlookup-8787"]
     browser.forget()
 
-    def status(**headers):
+    def status(**headers: str):
         return browser.get("/", headers={**HTML, **headers}).status_code
 
     assert status(cookie=f"workflowlookup-8787={session}") == 200

@@ -40,7 +40,7 @@ def good(tokens: Tokens) -> str:
 def ask(tokens: Tokens, now: list[float], sessions: ConsoleSessions):
     """Asks for a page with a token, from an address, in the thread of the test: the journal is of one thread."""
 
-    async def page(_) -> PlainTextResponse:
+    async def page(_: object) -> PlainTextResponse:
         return PlainTextResponse("here you are")
 
     login = Login(Authenticator(tokens, None, is_open=True, proxies=Proxies([PROXY])), sessions)
@@ -178,7 +178,7 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_guesser_on_loopback_neither_hides_behind_a_header_nor_locks_out_a_colleague(own_house: House) -> None:
-    def guessed(number):
+    def guessed(number: int):
         headers = {"authorization": f"Bearer {wrong()}", "x-forwarded-for": f"198.51.100.{number}"}
         return client.post(own_house.server.url, content=b"{}", headers=headers)
 

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from auth.house import House
-from support.client import ENVELOPE
+from support.client import ENVELOPE, Server
 from support.make import document, step, write
 from support.types import JsonObject
 from support.web import modern, opening
@@ -29,13 +29,13 @@ LONG = {"name": "workflow_get", "arguments": {"id": "docs-long", "mode": "full"}
 class Hostile:
     """A client that opens connections, sends on them what it likes, and never reads."""
 
-    def __init__(self, house, name) -> None:
+    def __init__(self, house, name: str) -> None:
         self._port = int(house.server.base.rpartition(":")[2])
         self._secret = house.secrets[name]
         self.client = house.client(name)
         self._open = contextlib.ExitStack()
 
-    def send(self, content, *, size=None, **headers) -> None:
+    def send(self, content: JsonObject, *, size=None, **headers: str) -> None:
         """Send a message, or the beginning of one that is said to have this size."""
         with contextlib.suppress(OSError):  # the server may close the connection meanwhile
             lines = [
@@ -76,20 +76,20 @@ def house(tmp_path: Path) -> Iterator[House]:
 
 
 @pytest.fixture
-def hostile(house: House):
+def hostile(house: House) -> Iterator[list[Hostile]]:
     clients = [Hostile(house, name) for name in CALLERS]
     yield clients
     for client in clients:
         client.close()
 
 
-def peak_of(server) -> int:
+def peak_of(server: Server) -> int:
     status = Path(f"/proc/{server.process.pid}/status").read_text("ascii")
     return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) << 10
 
 
 def test_hostile_clients_cannot_have_the_server_reach_its_memory_limit(
-    house: House, hostile, capsys: pytest.CaptureFixture[str]
+    house: House, hostile: list[Hostile], capsys: pytest.CaptureFixture[str]
 ) -> None:
     peaks = {}
     attacks = (open_sessions, ask_without_reading, listen, send_without_end, send_unfinished_headers)

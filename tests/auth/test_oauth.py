@@ -14,7 +14,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
 
 from auth.issuer import AUDIENCE, Issuer, part
-from support.types import JsonObject
+from support.types import Json, JsonObject
+from workflowlookup.access import Access
 from workflowlookup.auth import oauth as module
 from workflowlookup.auth.oauth import KeysUnavailable, OAuthVerifier
 
@@ -41,7 +42,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def make(issuer: Issuer, clock: Clock) -> Callable[..., module.OAuthVerifier]:
-    def make_oauth(**fields) -> module.OAuthVerifier:
+    def make_oauth(**fields: Json) -> module.OAuthVerifier:
         about = {"issuer": issuer.name, "audience": AUDIENCE, "jwks_url": issuer.jwks_url, **fields}
         return OAuthVerifier(module.Issuer(**about), clock=clock)
 
@@ -49,13 +50,15 @@ def make(issuer: Issuer, clock: Clock) -> Callable[..., module.OAuthVerifier]:
 
 
 @pytest.fixture
-def find(make: Callable[..., module.OAuthVerifier]):
+def find(make: Callable[..., module.OAuthVerifier]) -> Callable[..., Access | None]:
     oauth = make()
     return lambda token: asyncio.run(oauth.find(token))
 
 
 @pytest.mark.parametrize("algorithm", ["RS256", "ES256", "EdDSA"])
-def test_a_token_that_the_issuer_signed_is_taken(issuer: Issuer, find, algorithm: str) -> None:
+def test_a_token_that_the_issuer_signed_is_taken(
+    issuer: Issuer, find: Callable[..., Access | None], algorithm: str
+) -> None:
     issuer.add_key("two", algorithm)
 
     access = find(issuer.token("two"))
@@ -86,26 +89,28 @@ def test_a_token_that_the_issuer_signed_is_taken(issuer: Issuer, find, algorithm
     ],
     ids=str,
 )
-def test_other_claims_are_refused(issuer: Issuer, find, changed: JsonObject) -> None:
+def test_other_claims_are_refused(issuer: Issuer, find: Callable[..., Access | None], changed: JsonObject) -> None:
     now = int(time.time())
     assert find(issuer.token(exp=now + 60)) is not None
 
     assert find(issuer.token(**changed)) is None
 
 
-def test_one_that_has_just_expired_is_refused_though_clocks_may_differ(issuer: Issuer, find) -> None:
+def test_one_that_has_just_expired_is_refused_though_clocks_may_differ(
+    issuer: Issuer, find: Callable[..., Access | None]
+) -> None:
     assert find(issuer.token(exp=int(time.time()) - 1)) is None
     assert find(issuer.token(nbf=int(time.time()) + 5)) is not None  # for which they may
 
 
-def test_a_time_may_be_a_text_as_it_may_for_the_library(issuer: Issuer, find) -> None:
+def test_a_time_may_be_a_text_as_it_may_for_the_library(issuer: Issuer, find: Callable[..., Access | None]) -> None:
     now = int(time.time())
 
     assert find(issuer.token(exp=str(now + 60))) is not None
     assert find(issuer.token(exp=str(now - 1))) is None
 
 
-def test_a_signature_counts(issuer: Issuer, find) -> None:
+def test_a_signature_counts(issuer: Issuer, find: Callable[..., Access | None]) -> None:
     head, body, signature = issuer.token().split(".")
     other = part(issuer.claims(scope="admin"))
     stranger = Issuer()
@@ -133,7 +138,7 @@ def test_a_signature_counts(issuer: Issuer, find) -> None:
     assert [one for one in wrong if find(one) is not None] == []
 
 
-def test_a_public_key_is_no_shared_secret(issuer: Issuer, find) -> None:
+def test_a_public_key_is_no_shared_secret(issuer: Issuer, find: Callable[..., Access | None]) -> None:
     key = issuer.add_key("rsa", "RS256")
     text = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
     for secret in (text, json.dumps(issuer.published[-1]).encode()):
@@ -143,7 +148,7 @@ def test_a_public_key_is_no_shared_secret(issuer: Issuer, find) -> None:
     assert find(issuer.token("rsa")) is not None
 
 
-def test_keys_that_a_token_brings_along_are_not_looked_at(issuer: Issuer, find) -> None:
+def test_keys_that_a_token_brings_along_are_not_looked_at(issuer: Issuer, find: Callable[..., Access | None]) -> None:
     own = rsa.generate_private_key(65537, 2048)
     headers = {"jku": issuer.jwks_url, "x5u": "http://127.0.0.1:1/", "jwk": {"kty": "RSA", "n": "AQ", "e": "AQAB"}}
 
@@ -154,14 +159,16 @@ def test_keys_that_a_token_brings_along_are_not_looked_at(issuer: Issuer, find) 
 @pytest.mark.parametrize(
     "fields", [{"use": "enc"}, {"alg": "RS512"}, {"d": "AQ"}, {"kty": "oct", "k": "AQ"}, {"kty": None}, {"n": "AQ"}]
 )
-def test_keys_for_something_else_are_passed_over(issuer: Issuer, find, fields: JsonObject) -> None:
+def test_keys_for_something_else_are_passed_over(
+    issuer: Issuer, find: Callable[..., Access | None], fields: JsonObject
+) -> None:
     issuer.add_key("odd", "RS256", **fields)
 
     assert find(issuer.token("odd")) is None
     assert find(issuer.token("one")) is not None
 
 
-def test_a_key_that_is_too_short_is_not_trusted(issuer: Issuer, find) -> None:
+def test_a_key_that_is_too_short_is_not_trusted(issuer: Issuer, find: Callable[..., Access | None]) -> None:
     short = rsa.generate_private_key(65537, 1024)
     issuer.published.append({**RSAAlgorithm.to_jwk(short.public_key(), as_dict=True), "kid": "short"})
     issuer.private["short"] = ("RS256", short)
@@ -213,18 +220,18 @@ def test_so_are_the_patterns_and_without_them_there_is_nothing(
     assert access.workflows == workflows
 
 
-def test_a_token_says_itself_that_a_person_holds_it(issuer: Issuer, find) -> None:
+def test_a_token_says_itself_that_a_person_holds_it(issuer: Issuer, find: Callable[..., Access | None]) -> None:
     assert find(issuer.token(scope="run person")).kind == "person"
     assert find(issuer.token(scope="run workflowlookup:person")).kind == "person"
 
 
-def test_a_name_cannot_pretend(issuer: Issuer, find) -> None:
+def test_a_name_cannot_pretend(issuer: Issuer, find: Callable[..., Access | None]) -> None:
     assert find(issuer.token(sub="a via token\nroot\x1b[0m" + "x" * 500)).name.startswith("oauth a_via_token_root")
     assert find(issuer.token(sub=None, client_id="ci")).name == "oauth ci"
     assert find(issuer.token(sub=None)).name == "oauth somebody"
 
 
-def test_no_two_subjects_have_the_same_name(issuer: Issuer, find) -> None:
+def test_no_two_subjects_have_the_same_name(issuer: Issuer, find: Callable[..., Access | None]) -> None:
     hashed = find(issuer.token(sub="a b")).name.removeprefix("oauth ")
     subjects = [
         "a b",
@@ -247,7 +254,9 @@ def test_no_two_subjects_have_the_same_name(issuer: Issuer, find) -> None:
 # ── the keys ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_keys_are_asked_for_once_and_again_for_a_new_one(issuer: Issuer, find, clock: Clock) -> None:
+def test_the_keys_are_asked_for_once_and_again_for_a_new_one(
+    issuer: Issuer, find: Callable[..., Access | None], clock: Clock
+) -> None:
     for _ in range(5):
         assert find(issuer.token()) is not None
     assert issuer.asked == 1
@@ -258,7 +267,9 @@ def test_the_keys_are_asked_for_once_and_again_for_a_new_one(issuer: Issuer, fin
     assert issuer.asked == 2
 
 
-def test_made_up_keys_do_not_make_us_ask_again_and_again(issuer: Issuer, find, clock: Clock) -> None:
+def test_made_up_keys_do_not_make_us_ask_again_and_again(
+    issuer: Issuer, find: Callable[..., Access | None], clock: Clock
+) -> None:
     find(issuer.token())
     for number in range(50):
         clock.now += 0.1
@@ -267,7 +278,9 @@ def test_made_up_keys_do_not_make_us_ask_again_and_again(issuer: Issuer, find, c
     assert issuer.asked == 1
 
 
-def test_a_key_that_is_withdrawn_counts_no_more(issuer: Issuer, find, clock: Clock) -> None:
+def test_a_key_that_is_withdrawn_counts_no_more(
+    issuer: Issuer, find: Callable[..., Access | None], clock: Clock
+) -> None:
     token = issuer.token()
     assert find(token) is not None
     issuer.published.clear()
@@ -281,7 +294,9 @@ def test_a_key_that_is_withdrawn_counts_no_more(issuer: Issuer, find, clock: Clo
     "trouble",
     [{"status": 500}, {"status": 302}, {"status": 204}, {"raw": b"{"}, {"raw": b"[]"}, {"raw": b"x" * 2_000_000}],
 )
-def test_an_issuer_that_is_away_is_not_the_end_at_once(issuer: Issuer, find, clock: Clock, trouble: JsonObject) -> None:
+def test_an_issuer_that_is_away_is_not_the_end_at_once(
+    issuer: Issuer, find: Callable[..., Access | None], clock: Clock, trouble: JsonObject
+) -> None:
     token = issuer.token()
     assert find(token) is not None
     for name, value in trouble.items():
@@ -294,7 +309,9 @@ def test_an_issuer_that_is_away_is_not_the_end_at_once(issuer: Issuer, find, clo
         find(token)
 
 
-def test_nobody_is_let_in_before_the_keys_are_there(issuer: Issuer, find, clock: Clock) -> None:
+def test_nobody_is_let_in_before_the_keys_are_there(
+    issuer: Issuer, find: Callable[..., Access | None], clock: Clock
+) -> None:
     issuer.status = 503
     with pytest.raises(KeysUnavailable):
         find(issuer.token())
@@ -306,7 +323,9 @@ def test_nobody_is_let_in_before_the_keys_are_there(issuer: Issuer, find, clock:
     assert find(issuer.token()) is not None
 
 
-def test_no_token_reaches_the_log(issuer: Issuer, find, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_token_reaches_the_log(
+    issuer: Issuer, find: Callable[..., Access | None], caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level("DEBUG")
     tokens = [issuer.token(), issuer.token(exp=1), issuer.token(headers={"kid": "x"}), "a.b.c"]
     for token in tokens:

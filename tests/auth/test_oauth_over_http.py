@@ -10,8 +10,8 @@ import pytest
 from auth.house import House
 from auth.issuer import AUDIENCE, Issuer
 from support.client import ENVELOPE
-from support.types import JsonObject
-from support.web import routing
+from support.types import Json, JsonObject
+from support.web import WebClient, routing
 
 METADATA = "/.well-known/oauth-protected-resource"
 
@@ -33,13 +33,13 @@ def house(tmp_path_factory: pytest.TempPathFactory, issuer: Issuer) -> Iterator[
     house.close()
 
 
-def client(house, issuer, **claims):
+def client(house, issuer: Issuer, **claims: Json):
     token = issuer.token(**{"flows": "docs-*", **claims})
     house.secrets[token[-20:]] = token
     return house.client(authorization=f"Bearer {token}")
 
 
-def listed(client):
+def listed(client: WebClient) -> httpx2.Response:
     params = {"name": "workflow_list", "arguments": {}, "_meta": ENVELOPE}
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
     return client.post(message, **routing(message))

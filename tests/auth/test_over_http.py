@@ -9,8 +9,8 @@ import pytest
 
 from auth.house import House
 from support.client import ENVELOPE
-from support.types import JsonObject
-from support.web import routing
+from support.types import Json, JsonObject
+from support.web import WebClient, routing
 from workflowlookup.auth.authentication import AGAIN_SECONDS
 from workflowlookup.tools.builtin import BUILTIN_TOOLS
 
@@ -55,15 +55,15 @@ OTHERS = {
 }
 
 
-def modern(method, params) -> JsonObject:
+def modern(method: str, params: JsonObject) -> JsonObject:
     return {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": ENVELOPE}}
 
 
-def call(name, arguments) -> JsonObject:
+def call(name: str, arguments: JsonObject) -> JsonObject:
     return modern("tools/call", {"name": name, "arguments": arguments})
 
 
-def ask(client, message):
+def ask(client: WebClient, message: JsonObject) -> httpx2.Response:
     return client.post(message, **routing(message))
 
 
@@ -103,7 +103,7 @@ def test_nobody_gets_anything_without_a_good_token(house: House, who: str | None
 
 
 @pytest.mark.parametrize("header", WRONG.values(), ids=WRONG.keys())
-def test_what_is_no_token_is_refused(house: House, header) -> None:
+def test_what_is_no_token_is_refused(house: House, header: Json) -> None:
     with httpx2.Client() as client:
         said = header.format(**house.secrets)
         reply = client.get(f"{house.server.base}/metrics", headers={"authorization": said})
@@ -158,7 +158,7 @@ def test_scopes_hold_for_every_tool(house: House, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in CALLS if name != "workflow_validate_json"])
-def test_so_do_patterns(house: House, name) -> None:
+def test_so_do_patterns(house: House, name: str) -> None:
     reply = house.client("other").request("tools/call", call(name, CALLS[name])["params"])
 
     told = json.dumps(reply)
@@ -228,7 +228,7 @@ def test_a_question_to_one_is_not_answered_by_another(house: House) -> None:
 # ── while it lasts ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def closed_within(seconds, response) -> bool:
+def closed_within(seconds: float, response) -> bool:
     """Whether a stream came to its end."""
     end = time.monotonic() + seconds
     try:

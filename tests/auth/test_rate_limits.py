@@ -14,8 +14,10 @@ import httpx2
 import pytest
 
 from auth.house import House
+from support.client import Server
 from support.make import document, step, write
-from support.web import HEADERS, modern, opening, routing
+from support.types import Json
+from support.web import HEADERS, WebClient, modern, opening, routing
 from workflowlookup.shares import Shares
 from workflowlookup.transport.http import rate_limits
 from workflowlookup.transport.http.bodies import has_many_values
@@ -30,7 +32,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., House]]:
     """Starts a server with these flags, and with tokens unless it is open."""
     with contextlib.ExitStack() as stack:
 
-        def start(*flags, is_open: bool = False) -> House:
+        def start(*flags: str, is_open: bool = False) -> House:
             house = House(tmp_path, *flags, is_open=is_open)
             stack.callback(house.close)
             return house
@@ -268,17 +270,17 @@ def test_a_caller_that_is_alone_may_use_all_of_it(now: list[float]) -> None:
 # ── memory ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def call_tool(client, name, **arguments) -> None:
+def call_tool(client: WebClient, name: str, **arguments: Json) -> None:
     result = client.request("tools/call", {"name": name, "arguments": arguments})["result"]
     assert "isError" not in result, result
 
 
-def peak_of(server) -> int:
+def peak_of(server: Server) -> int:
     status = Path(f"/proc/{server.process.pid}/status").read_text("ascii")
     return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) << 10
 
 
-def memory_of(server) -> int:
+def memory_of(server: Server) -> int:
     return int(Path(f"/proc/{server.process.pid}/statm").read_text("ascii").split()[1]) * 4096
 
 
@@ -328,7 +330,7 @@ def test_memory_is_returned_once_after_costly_requests(
     monkeypatch.setattr(rate_limits, "RELEASE_SECONDS", 0.0)
     monkeypatch.setattr(rate_limits.MemoryMeter, "release", lambda _: returned.append("all"))
 
-    async def burn(seconds) -> None:
+    async def burn(seconds: float) -> None:
         end = time.thread_time() + seconds
         while time.thread_time() < end:
             pass
@@ -346,7 +348,7 @@ def test_memory_is_returned_once_after_costly_requests(
 READ_LONG = {"uri": "run://long/result?step=write"}
 
 
-def unread_request(house, name):
+def unread_request(house, name: str):
     """A connection on which an answer of 7 MB was asked for; and the status of what came, nothing else of it read."""
     message = json.dumps(modern("resources/read", READ_LONG)).encode()
     names = {"mcp-protocol-version": "2026-07-28", "mcp-method": "resources/read", "mcp-name": READ_LONG["uri"]}
@@ -397,7 +399,7 @@ def test_a_run_with_long_outputs_is_shown_in_little_memory_and_exported_whole(st
         call_tool(agent, "workflow_submit", runId="long", stepId="write", output=f"{number}" + "y" * 8_000_000)
     before = peak_of(house.server)
 
-    def read(client):
+    def read(client: WebClient) -> Json:
         message = modern("resources/read", {"uri": "run://long"})
         return client.post(message, **routing(message)).json()["result"]["contents"][0]["text"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from support.postgres import Postgres
-from support.types import JsonObject
+from support.types import Json, JsonObject
 from workflowlookup.errors import JournalAway
 from workflowlookup.store.journal import Token
 from workflowlookup.store.journal_url import JournalUrl
@@ -48,13 +48,13 @@ def tokens(make):
 
 
 def create(
-    tokens,
+    tokens: Tokens,
     name: str = "ci-bot",
     scopes: tuple[str] = ("run",),
     workflows: tuple[str] = ("docs-*",),
     seconds: int = 30 * DAY,
-    **more,
-):
+    **more: Json,
+) -> tuple[str, Token]:
     return tokens.create(name, scopes, workflows, seconds=seconds, **more)
 
 

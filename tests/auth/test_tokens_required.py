@@ -19,7 +19,7 @@ from workflowlookup.store.sqlite import SqliteJournal
 SIDE_FILES = ("", "-wal", "-shm")
 
 
-def command(home, *words):
+def command(home, *words: str):
     clean = {key: value for key, value in os.environ.items() if not key.startswith(("WORKFLOW", "XDG_"))}
     done = subprocess.run(
         [sys.executable, "-m", "workflowlookup", *words],
@@ -35,7 +35,7 @@ def make_token(home, journal, name: str = "ci"):
     return command(home, "token", "create", name, "--scope", "admin", "--person", "--journal", str(journal))
 
 
-def own_record(home):
+def own_record(home: Path) -> Path:
     return home / ".config" / "workflowlookup" / "tokens-required"
 
 
@@ -53,7 +53,7 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., WebServer]]:
         server.stop()
 
 
-def statuses(server, *, times: int = 3, **headers):
+def statuses(server: WebServer, *, times: int = 3, **headers: str):
     """What a client is answered that asks several times: at the endpoint, and for figures."""
     message = modern("tools/call", {"name": "workflow_runs", "arguments": {}})
     with httpx2.Client(headers=HEADERS | headers, timeout=TIMEOUT) as client:
@@ -62,29 +62,29 @@ def statuses(server, *, times: int = 3, **headers):
     return {answer.status_code for answer in (*answers, figures)}
 
 
-def delete(path, _) -> None:
+def delete(path, _: object) -> None:
     for suffix in SIDE_FILES:
         with contextlib.suppress(FileNotFoundError):
             os.remove(f"{path}{suffix}")
 
 
-def spoil(path, _) -> None:
+def spoil(path, _: object) -> None:
     size = os.path.getsize(path)
     with open(path, "r+b") as file:
         file.write(b"\xa5" * size)
 
 
-def cut(path, _) -> None:
+def cut(path, _: object) -> None:
     os.truncate(path, 0)
 
 
-def forget_tokens(path, _) -> None:
+def forget_tokens(path, _: object) -> None:
     with contextlib.closing(sqlite3.connect(path)) as connection:
         connection.execute("DELETE FROM tokens")
         connection.commit()
 
 
-def drop_tokens(path, _) -> None:
+def drop_tokens(path, _: object) -> None:
     with contextlib.closing(sqlite3.connect(path)) as connection:
         connection.execute("DROP TABLE tokens")
 

@@ -9,14 +9,14 @@ import inspect
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import msgspec
 import pytest
 
 from auth.secretive import ASKING, HIDDEN, OPEN, World, caller
 from support.make import document, write
-from support.types import JsonObject
+from support.types import Json, JsonObject
 from workflowlookup.access import LOCAL, Access
 from workflowlookup.auth.scoped import ScopedCatalog, ScopedExecution, ScopedRuns, ScopedWatch, ScopedWorkflows
 from workflowlookup.errors import StorageError
@@ -56,7 +56,7 @@ def of_workflows(identifier):
     yield "workflow_search", {"query": identifier}
 
 
-def of_runs(run_id) -> Iterator[tuple[str, JsonObject]]:
+def of_runs(run_id: str) -> Iterator[tuple[str, JsonObject]]:
     yield "workflow_status", {"runId": run_id}
     yield "workflow_submit", {"runId": run_id, "stepId": "write", "output": "done"}
     yield "workflow_submit", {"runId": run_id, "stepId": "write", "confirmed": True}
@@ -78,7 +78,7 @@ def completions(typed) -> Iterator[tuple[str, JsonObject]]:
     yield "completion/complete", run
 
 
-def of_tools(name):
+def of_tools(name: str) -> Iterator[tuple[str, JsonObject]]:
     yield name, {}
     yield "tools/call", {"name": name, "arguments": {"no-such": 1}}
     yield "tools/call", {"name": name, "arguments": {}, "task": {}}
@@ -108,7 +108,7 @@ QUESTIONS = [
 def make_world(tmp_path: Path) -> Iterator[Callable[..., World]]:
     worlds = []
 
-    def make(**options) -> World:
+    def make(**options: Any) -> World:
         worlds.append(World(tmp_path / str(len(worlds)), **options))
         return worlds[-1]
 
@@ -120,7 +120,7 @@ def make_world(tmp_path: Path) -> Iterator[Callable[..., World]]:
 @pytest.mark.parametrize(("capabilities", "budget"), [({}, 200_000), (ASKING, 1_000)], ids=["plain", "folded"])
 @pytest.mark.parametrize("scopes", [("read",), ("run",), ("confirm",), ("run", "confirm"), ("admin",)], ids="+".join)
 def test_what_may_not_be_seen_never_was(
-    make_world, scopes: tuple[str, ...], capabilities: JsonObject, budget: int
+    make_world: Callable[..., World], scopes: tuple[str, ...], capabilities: JsonObject, budget: int
 ) -> None:
     full, open_only = make_world(budget=budget), make_world(hidden=False, budget=budget)
     full.connect(LOCAL).result("tools/list")
@@ -152,7 +152,7 @@ def test_so_is_every_method() -> None:
 
 
 @pytest.mark.parametrize("access", [caller("run", workflows=("nothing-*",)), caller("run", workflows=())])
-def test_one_who_sees_nothing_is_in_an_empty_house(make_world, access: Access) -> None:
+def test_one_who_sees_nothing_is_in_an_empty_house(make_world: Callable[..., World], access: Access) -> None:
     client = make_world().connect(access)
 
     assert client.result("workflow_list") == {"workflows": []}
@@ -166,7 +166,9 @@ def test_one_who_sees_nothing_is_in_an_empty_house(make_world, access: Access) -
     [(caller("admin"), False), (caller("run", workflows=("*",)), False), (caller("admin", workflows=("*",)), True)],
     ids=["admin-of-some", "runs-all", "admin-of-all"],
 )
-def test_where_a_document_lies_is_for_administrators_of_everything(make_world, access: Access, told: bool) -> None:
+def test_where_a_document_lies_is_for_administrators_of_everything(
+    make_world: Callable[..., World], access: Access, told: bool
+) -> None:
     world = make_world()
     client = world.connect(access)
     asked = [("workflow_get", {"id": "docs-broken"}), ("resources/read", {"uri": "workflow://docs-broken"})]
@@ -190,7 +192,7 @@ def test_where_a_document_lies_is_for_administrators_of_everything(make_world, a
     ids=["some", "all", "admin"],
 )
 def test_of_a_damaged_journal_callers_hear_what_is_theirs(
-    make_world, monkeypatch: pytest.MonkeyPatch, access: Access, told: str
+    make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch, access: Access, told: str
 ) -> None:
     world = make_world()
     aside = DamagedJournal(file="/srv/runs.sqlite.corrupt-1", outcome="4 of 5 runs", details=("secret-plan",))
@@ -203,7 +205,7 @@ def test_of_a_damaged_journal_callers_hear_what_is_theirs(
     assert refusal["content"][0]["text"].endswith(told)
 
 
-def test_a_run_of_a_hidden_workflow_keeps_its_id_and_nothing_else_is_said(make_world) -> None:
+def test_a_run_of_a_hidden_workflow_keeps_its_id_and_nothing_else_is_said(make_world: Callable[..., World]) -> None:
     client = make_world().connect(caller("run"))
 
     refusal = client.refusal("workflow_start", {"workflowId": "docs-guide", "runId": "of-secret-plan"})
@@ -212,7 +214,7 @@ def test_a_run_of_a_hidden_workflow_keeps_its_id_and_nothing_else_is_said(make_w
     assert refusal["data"].keys() == {"details", "runId"}
 
 
-def test_pages_of_runs_are_full_though_hidden_ones_lie_between(make_world) -> None:
+def test_pages_of_runs_are_full_though_hidden_ones_lie_between(make_world: Callable[..., World]) -> None:
     world = make_world()
     for number in range(6):
         world.begin("docs-guide", f"shown-{number}")
@@ -233,7 +235,7 @@ def test_pages_of_runs_are_full_though_hidden_ones_lie_between(make_world) -> No
     )
 
 
-def test_a_document_that_comes_later_is_seen_only_by_those_who_may(make_world) -> None:
+def test_a_document_that_comes_later_is_seen_only_by_those_who_may(make_world: Callable[..., World]) -> None:
     world = make_world()
     client = world.connect(caller("read"))
     assert len(client.result("workflow_list")["workflows"]) == 2
@@ -248,7 +250,7 @@ def test_a_document_that_comes_later_is_seen_only_by_those_who_may(make_world) -
 # ── subscriptions ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_nobody_hears_of_a_hidden_run(make_world) -> None:
+def test_nobody_hears_of_a_hidden_run(make_world: Callable[..., World]) -> None:
     world = make_world()
     client = world.connect(caller("read"))
     for uri in ("run://of-secret-plan", "run://of-docs-guide", "runs://recent"):
@@ -266,9 +268,9 @@ def test_nobody_hears_of_a_hidden_run(make_world) -> None:
 
 
 def test_a_change_is_made_though_nobody_can_tell_who_may_hear_of_it(
-    make_world, monkeypatch: pytest.MonkeyPatch
+    make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(_) -> NoReturn:
+    def fail(_: object) -> NoReturn:
         raise StorageError("The journal is away.")
 
     world = make_world()
@@ -281,7 +283,7 @@ def test_a_change_is_made_though_nobody_can_tell_who_may_hear_of_it(
     assert run.waiting_for == "confirmation"
 
 
-def test_nor_when_another_process_changed_it(make_world, tmp_path: Path) -> None:
+def test_nor_when_another_process_changed_it(make_world: Callable[..., World], tmp_path: Path) -> None:
     world = make_world()
     client = world.connect(caller("read"))
     for uri in ("run://of-secret-plan", "run://of-docs-guide", "runs://recent"):
@@ -356,7 +358,7 @@ def test_every_method_has_its_rule_and_what_has_none_is_not_there(
     assert whole not in scoped.__mro__
 
 
-def test_a_view_has_no_way_to_the_journal(make_world) -> None:
+def test_a_view_has_no_way_to_the_journal(make_world: Callable[..., World]) -> None:
     runs = ScopedRuns(make_world().runs, caller("admin"), confirmation="auto")
 
     for name in ("journal", "listeners", "purge", "finish_call"):
@@ -364,7 +366,7 @@ def test_a_view_has_no_way_to_the_journal(make_world) -> None:
             getattr(runs, name)
 
 
-def test_a_caller_has_no_way_to_end_or_restart_what_others_use(make_world) -> None:
+def test_a_caller_has_no_way_to_end_or_restart_what_others_use(make_world: Callable[..., World]) -> None:
     services = make_world().backends.of(caller("admin", workflows=("*",))).services
 
     assert [name for name in ("refresh", "start_background", "close") if hasattr(services, name)] == []
@@ -377,7 +379,7 @@ class Discovering:
     """The server's own work, as far as providers are concerned: what they have, and that nobody is asked in vain."""
 
     def __init__(self) -> None:
-        def known(provider, *ids):
+        def known(provider, *ids) -> tuple[Definition, ...]:
             return tuple(
                 Definition(id=one, name=f"{provider} {one}", description="x", provider=provider) for one in ids
             )
@@ -388,7 +390,7 @@ class Discovering:
         }
         self.asked = []
 
-    def discovered(self):
+    def discovered(self) -> JsonObject:
         return self.found
 
     def refresh(self, providers=None):
@@ -397,12 +399,12 @@ class Discovering:
         done.set_result(None)
         return done
 
-    def progress(self, run_id) -> None:
+    def progress(self, run_id: str) -> None:
         return None
 
 
 @pytest.fixture
-def with_providers(make_world):
+def with_providers(make_world: Callable[..., World]) -> World:
     world = make_world()
     execution = Discovering()
     providers = {name: ProviderConfig(name=name, kind="http") for name in execution.found}
@@ -412,7 +414,7 @@ def with_providers(make_world):
     return world
 
 
-def test_of_another_system_only_what_is_theirs_is_there(with_providers) -> None:
+def test_of_another_system_only_what_is_theirs_is_there(with_providers: World) -> None:
     client = with_providers.connect(caller("run", workflows=("ci.deploy", "docs-*")))
 
     names = {tool["name"] for tool in client.result("tools/list")["tools"]} - set(BUILTIN_TOOLS)
@@ -425,7 +427,7 @@ def test_of_another_system_only_what_is_theirs_is_there(with_providers) -> None:
     assert client.refusal("ci_canary")["code"] == -32601
 
 
-def test_only_an_administrator_has_them_asked_again_and_hears_of_their_own(with_providers) -> None:
+def test_only_an_administrator_has_them_asked_again_and_hears_of_their_own(with_providers: World) -> None:
     workflows = ("ci.deploy", "docs-*")
     assert with_providers.connect(caller("run", workflows=workflows)).refusal("workflow_refresh")["code"] == -32011
     assert with_providers.execution.asked == []
@@ -451,7 +453,7 @@ def test_only_an_administrator_has_them_asked_again_and_hears_of_their_own(with_
     ],
 )
 def test_an_administrator_of_some_workflows_has_only_their_providers_asked(
-    with_providers, workflows: tuple[str, ...], asked
+    with_providers: World, workflows: tuple[str, ...], asked
 ) -> None:
     client = with_providers.connect(caller("admin", workflows=workflows))
     client.result("tools/list")
@@ -461,7 +463,7 @@ def test_an_administrator_of_some_workflows_has_only_their_providers_asked(
     assert with_providers.execution.asked == [asked]
 
 
-def test_tools_that_come_are_told_only_to_those_who_see_them(make_world) -> None:
+def test_tools_that_come_are_told_only_to_those_who_see_them(make_world: Callable[..., World]) -> None:
     world = make_world()
     part, whole = world.connect(caller("read")), world.connect(caller("read", workflows=("*",)))
     for client in (part, whole):
@@ -469,7 +471,7 @@ def test_tools_that_come_are_told_only_to_those_who_see_them(make_world) -> None
         client.result("tools/list")
     write(world.library, document(identifier="secret-new"))
 
-    def told(client):
+    def told(client) -> list[Json]:
         client.connection.look()
         methods = [json.loads(one)["method"] for one in client.connection.outbox]
         client.connection.outbox.clear()

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from auth.house import House
+from support.types import Json
 
 LIST = json.dumps(
     {
@@ -44,7 +45,9 @@ def send(house, data, *, seconds: float = 2.0) -> bytes:
     return received
 
 
-def request(house, method: str = "POST", path: str = "/mcp", body: bytes = LIST, who: str = "root", **changed) -> bytes:
+def request(
+    house, method: str = "POST", path: str = "/mcp", body: bytes = LIST, who: str = "root", **changed: Json
+) -> bytes:
     """A request as bytes; `None` leaves a header out, a list has it several times."""
     host = urlsplit(house.server.base).netloc
     headers = {"host": host, **JSON, **MODERN, "content-length": str(len(body)), "connection": "close"}

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.make import document, loop, step
-from support.types import JsonObject
+from support.types import Json, JsonObject
 from workflowlookup.authoring.compare import Change, Kind, Section, compare
 from workflowlookup.language.building import build
 
@@ -22,7 +22,7 @@ def compared(before, after) -> tuple[Section, ...]:
     return compare(build(before), build(after))
 
 
-def changes(before, after):
+def changes(before, after) -> list[Change]:
     """What is told about one step with these fields, and then with those."""
     sections = compared(document(step("one", **before)), document(step("one", **after)))
     return [change for section in sections for change in section.changes]
@@ -70,7 +70,7 @@ def test_steps_are_added_removed_and_moved() -> None:
 def test_steps_that_move_together_are_told_once() -> None:
     names = [f"step-{number}" for number in range(9)]
 
-    def moved(*order):
+    def moved(*order) -> list[tuple[str, str, str]]:
         sections = compared(document(*map(step, names)), document(*(step(names[number]) for number in order)))
         return [(section.step, section.changes[0].before, section.changes[0].after) for section in sections]
 
@@ -88,7 +88,7 @@ def test_no_fewer_moves_would_do(order) -> None:
     assert told == 8 - longest
 
 
-def _others(place) -> int:
+def _others(place: str) -> int:
     found = re.search(r"with the (\d+ )?step", place)
     return 0 if found is None else int(found[1] or 1)
 
@@ -149,7 +149,7 @@ def test_prompts_are_a_diff_of_their_lines() -> None:
     assert change == Change(kind=Kind.CHANGED, what="prompt", diff=("@@ -2,3 +2,3 @@", " b", "-c", "+C", " d"))
 
 
-def rule(least, message: str = "Too short.", **fields) -> JsonObject:
+def rule(least, message: str = "Too short.", **fields: Json) -> JsonObject:
     return {"type": "length", "min": least, "message": message, **fields}
 
 
@@ -189,7 +189,7 @@ def test_criteria_in_another_order_are_still_a_change() -> None:
 
 
 def test_loops_in_words() -> None:
-    def rounds(**fields) -> dict[str, Any]:
+    def rounds(**fields: Json) -> dict[str, Any]:
         return document(loop("round", [step("work")], **fields))
 
     (section,) = compared(rounds(type="for", count=2), rounds(type="while", condition={"var": "more"}))

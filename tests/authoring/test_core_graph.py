@@ -12,11 +12,11 @@ from workflowlookup.language.model import Loop
 LARGE = {"var": "size", "equals": "large"}
 
 
-def drawn(*steps, context=None) -> graph.Graph:
+def drawn(*steps: JsonObject, context: JsonObject | None = None) -> graph.Graph:
     return draw(build(document(*steps)), context)
 
 
-def edges(*steps):
+def edges(*steps: JsonObject) -> list[str]:
     return [f"{edge.source} {edge.label}> {edge.target}" for edge in drawn(*steps).edges()]
 
 

@@ -34,27 +34,27 @@ def many_combinations(conditions) -> dict[str, Any]:
     )
 
 
-def rule(kind, **fields) -> JsonObject:
+def rule(kind, **fields: Json) -> JsonObject:
     return {"type": kind, "message": "m", **fields}
 
 
-def contains(value, **fields) -> JsonObject:
+def contains(value: Json, **fields: Json) -> JsonObject:
     return rule("contains", value=value, **fields)
 
 
-def regex(pattern, **fields) -> JsonObject:
+def regex(pattern: str, **fields: Json) -> JsonObject:
     return rule("regex", pattern=pattern, **fields)
 
 
-def length(**fields) -> JsonObject:
+def length(**fields: Json) -> JsonObject:
     return rule("length", **fields)
 
 
-def fits(schema) -> JsonObject:
+def fits(schema: JsonObject) -> JsonObject:
     return rule("schema", schema=schema)
 
 
-def agreed(*steps, **fields) -> dict[str, Any]:
+def agreed(*steps: JsonObject, **fields: Json) -> dict[str, Any]:
     """A document with a contract."""
     return document(*steps, contextSchema=CONTRACT, **fields)
 
@@ -63,11 +63,11 @@ def judged(*criteria) -> dict[str, Any]:
     return document(step(validationCriteria=list(criteria)))
 
 
-def told(text, **fields) -> dict[str, Any]:
+def told(text: str, **fields: Json) -> dict[str, Any]:
     return document(step(prompt=text, **fields))
 
 
-def repeat(body: str = "Check it.", **fields) -> dict[str, Any]:
+def repeat(body: str = "Check it.", **fields: Json) -> dict[str, Any]:
     return document(loop("again", [step("inner-step", prompt=body)], **fields))
 
 

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from support.make import document, loop, step
+from support.types import Json, JsonObject
 from workflowlookup.authoring.graph import draw
 from workflowlookup.authoring.mermaid import MOST_CHARACTERS, as_mermaid
 from workflowlookup.language.building import build
@@ -12,7 +13,7 @@ from workflowlookup.language.building import build
 LARGE = {"var": "size", "equals": "large"}
 
 
-def mermaid(*steps, context=None, **fields) -> str:
+def mermaid(*steps: JsonObject, context: JsonObject | None = None, **fields: Json) -> str:
     return as_mermaid(draw(build(document(*steps, **fields)), context))
 
 

@@ -10,17 +10,18 @@ import pytest
 
 import workflowlookup
 from support.make import document, loop, step
-from support.types import JsonObject
+from support.types import Json, JsonObject
 from workflowlookup.authoring.graph import draw
 from workflowlookup.authoring.svg import as_fragment, as_svg, measure, wrap
 from workflowlookup.language.building import build
+from workflowlookup.language.model import Workflow
 
 NS = "{http://www.w3.org/2000/svg}"
 LARGE = {"var": "size", "equals": "large"}
 BUNDLED = sorted((Path(workflowlookup.__file__).parent / "bundled").glob("*.json"))
 
 
-def picture(*steps, context=None, **fields):
+def picture(*steps: JsonObject, context: JsonObject | None = None, **fields: Json):
     return ET.fromstring(as_svg(draw(build(document(*steps, **fields)), context)))
 
 
@@ -44,7 +45,7 @@ def words(root) -> str:
     return "".join("".join(text.text or "" for text in root.iter(f"{NS}text")).split())
 
 
-def assert_sound(root, workflow) -> None:
+def assert_sound(root, workflow: Workflow) -> None:
     paper, cards, frames = rects(root, "paper")[0], rects(root, "card"), rects(root, "frame")
     solid = [*cards, *rects(root, "question")]
     assert not [pair for pair in itertools.combinations(solid, 2) if overlap(*pair)]
@@ -80,7 +81,7 @@ def test_nothing_overlaps_and_every_title_is_there(context: JsonObject | None) -
 
 
 @pytest.mark.parametrize("path", BUNDLED, ids=lambda path: path.stem)
-def test_the_bundled_workflows(path) -> None:
+def test_the_bundled_workflows(path: Path) -> None:
     workflow = build(json.loads(path.read_text("utf-8")))
 
     assert_sound(ET.fromstring(as_svg(draw(workflow, {}))), workflow)
@@ -109,7 +110,7 @@ def test_nothing_in_a_picture_turns_text_around() -> None:
 
 
 @pytest.mark.parametrize("title", HOSTILE.values(), ids=HOSTILE)
-def test_hostile_texts_stay_text(title) -> None:
+def test_hostile_texts_stay_text(title: Json) -> None:
     root = picture(step("one", title=title[:128], runCondition={"var": title, "equals": title}), name=title[:128])
 
     assert {element.tag for element in root.iter()} <= {

@@ -6,6 +6,7 @@ import os
 import shutil
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,11 +39,11 @@ def spoil(path, number: int = 1) -> None:
         file.write(b"\xa5" * PAGE)
 
 
-def asides(path):
+def asides(path: Path) -> list[Path]:
     return sorted(path.parent.glob("runs.sqlite.corrupt-*[0-9]"))
 
 
-def problems(cli, journal, **options) -> Json:
+def problems(cli, journal, **options: Any) -> Json:
     return json.loads(cli("doctor", "--json", "--journal", str(journal), **options).stdout)["problems"]
 
 

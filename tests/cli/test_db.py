@@ -21,7 +21,7 @@ def place(request: pytest.FixtureRequest, cli: Cli):
     return request.getfixturevalue("database")
 
 
-def execute(place, *statements) -> None:
+def execute(place: str, *statements) -> None:
     if "://" in place:
         with psycopg.connect(place, autocommit=True) as connection:
             connection.execute("SET search_path TO workflowlookup")
@@ -34,7 +34,7 @@ def execute(place, *statements) -> None:
             connection.executescript(statement)
 
 
-def make_old(place, version) -> None:
+def make_old(place: str, version: str) -> None:
     """Tables as an earlier program made them, with a run."""
     scripts = MIGRATIONS[:version]
     run = "INSERT INTO runs VALUES ('old', 'w', '1', 'h', 1, 1, 'waiting', 'output', 'one', 0, 1, NULL, 1)"
@@ -46,12 +46,12 @@ def make_old(place, version) -> None:
         execute(place, *scripts, f"PRAGMA user_version = {version}", run)
 
 
-def set_version(place, version, least) -> None:
+def set_version(place: str, version: str, least) -> None:
     meta = f"UPDATE meta SET version = {version}" if "://" in place else f"PRAGMA user_version = {version}"
     execute(place, meta, f"UPDATE levels SET least = {least}")
 
 
-def db(action, place, cli):
+def db(action, place: str, cli):
     done = cli("db", action, "--json", "--journal", place)
     return done.returncode, json.loads(done.stdout)
 

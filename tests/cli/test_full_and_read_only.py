@@ -25,7 +25,7 @@ WORKFLOW = build(document(step("only"), identifier="work"))
 NAMESPACE = ("unshare", "--user", "--map-root-user", "--mount")
 
 
-def is_refused(*words) -> bool:
+def is_refused(*words: str) -> bool:
     return subprocess.run([*NAMESPACE, *words], capture_output=True, check=False).returncode != 0
 
 
@@ -63,7 +63,7 @@ def journal(cli: Cli) -> Path:
     return path
 
 
-def in_namespace(cli, script):
+def in_namespace(cli: Cli, script):
     """The output of a script that has mounts of its own."""
     done = subprocess.run(
         [*NAMESPACE, "sh", "-ec", script],

@@ -9,6 +9,7 @@ import pytest
 import workflowlookup
 from cli.commands import Cli
 from support.make import document, step, write
+from support.types import Json
 from workflowlookup.authoring.lint import CHECKS
 
 BUNDLED = Path(workflowlookup.__file__).parent / "bundled"
@@ -32,7 +33,7 @@ steps:
 """
 
 
-def sound(**fields) -> dict[str, Any]:
+def sound(**fields: Json) -> dict[str, Any]:
     return document(step(validationCriteria=[RULE], **fields))
 
 

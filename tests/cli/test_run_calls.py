@@ -12,6 +12,7 @@ import pytest
 from cli.commands import Cli
 from execution.working import call, effects
 from support.make import document, step, write
+from support.types import Json, JsonObject
 from support.warm import Popen
 from upstream.upstreams import McpUpstream
 
@@ -26,7 +27,7 @@ def upstream(cli: Cli) -> Iterator[McpUpstream]:
         os.kill(pid, signal.SIGKILL)
 
 
-def known(cli, *steps, **fields) -> None:
+def known(cli: Cli, *steps: JsonObject, **fields: Json) -> None:
     """A workflow of the user's own with these steps."""
     write(cli.own / "workflows", document(*steps, identifier="calling", **fields))
 
@@ -115,7 +116,7 @@ def test_a_run_that_was_killed_is_resumed(cli: Cli, upstream: McpUpstream) -> No
     assert effects(upstream)[-1] == "b"
 
 
-def begin(cli, *words) -> Popen:
+def begin(cli: Cli, *words: str) -> Popen:
     command = [sys.executable, "-m", "workflowlookup", *words]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL}
     return Popen(command, cwd=cli.directory, env=cli._environment(), **pipes)

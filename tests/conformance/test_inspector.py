@@ -44,7 +44,7 @@ def where(request: pytest.FixtureRequest, server: WebServer):
 
 @pytest.fixture(params=list(ERAS))
 def inspect(request: pytest.FixtureRequest, node: str, where, tmp_path: Path):
-    def ask(method, *options):
+    def ask(method: str, *options):
         clean = {key: value for key, value in os.environ.items() if not key.startswith(("WORKFLOW", "XDG_"))}
         environment = clean | {"HOME": str(tmp_path), "MCP_INSPECTOR_SECRET_STORE": "memory"}
         environment["PATH"] = os.pathsep.join((str(Path(node).parent), environment.get("PATH", "")))

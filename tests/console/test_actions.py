@@ -5,10 +5,10 @@ import re
 import pytest
 
 from console.sites import OpenConsole, Site, token
-from support.types import JsonObject
+from support.types import Json, JsonObject
 
 
-def form(client, run_id, **fields) -> JsonObject:
+def form(client, run_id: str, **fields: Json) -> JsonObject:
     """The fields of the page as the viewer sees it now."""
     page = client.get(f"/runs/{run_id}").text
     hidden = dict(re.findall(r'<input type="hidden" name="(step|question|new)" value="([^"]*)"', page))

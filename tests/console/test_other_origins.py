@@ -2,7 +2,7 @@
 
 import http.server
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx2
@@ -52,7 +52,7 @@ def pages() -> Iterator[str]:
             self.end_headers()
             self.wfile.write(b"<!doctype html><title>A page</title>")
 
-        def log_message(self, *_) -> None:
+        def log_message(self, *_: object) -> None:
             pass
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
@@ -65,14 +65,14 @@ def pages() -> Iterator[str]:
 
 
 @pytest.fixture
-def serve(tmp_path: Path):
+def serve(tmp_path: Path) -> Iterator[Callable[..., tuple[WebServer, str]]]:
     """Starts a server that has a token, and allows these origins."""
     tokens = Tokens(SqliteJournal(str(tmp_path / "runs.sqlite")))
     secret = tokens.create("page", ["read"], ["*"], seconds=600)[0]
     tokens.close()
     servers = []
 
-    def start(*flags) -> tuple[WebServer, str]:
+    def start(*flags: str) -> tuple[WebServer, str]:
         servers.append(WebServer(tmp_path, "--journal", str(tmp_path / "runs.sqlite"), *flags))
         return servers[-1], secret
 
@@ -81,7 +81,7 @@ def serve(tmp_path: Path):
         server.stop()
 
 
-def ask_from(chromium, pages, server, secret):
+def ask_from(chromium, pages, server: WebServer, secret: str):
     """What a page gets that uses the server as a client does."""
     message = modern("workflow_list")
     page = chromium.new_context().new_page()
@@ -92,7 +92,9 @@ def ask_from(chromium, pages, server, secret):
     return answers
 
 
-def test_a_page_that_is_allowed_uses_mcp_in_both_eras(chromium: Browser, pages: str, serve) -> None:
+def test_a_page_that_is_allowed_uses_mcp_in_both_eras(
+    chromium: Browser, pages: str, serve: Callable[..., tuple[WebServer, str]]
+) -> None:
     server, secret = serve("--allowed-origins", pages)
 
     answers = ask_from(chromium, pages, server, secret)
@@ -106,18 +108,18 @@ def test_a_page_that_is_allowed_uses_mcp_in_both_eras(chromium: Browser, pages: 
     assert answers["ended"] == 200
 
 
-def test_no_other_page_does(chromium: Browser, pages: str, serve) -> None:
+def test_no_other_page_does(chromium: Browser, pages: str, serve: Callable[..., tuple[WebServer, str]]) -> None:
     server, secret = serve("--allowed-origins", "https://tools.example")
 
     assert "Failed to fetch" in ask_from(chromium, pages, server, secret)["problem"]
 
 
-def preflight(server, origin, path: str = "/mcp", **headers):
+def preflight(server: WebServer, origin, path: str = "/mcp", **headers: str):
     asked = {"origin": origin, "access-control-request-method": "POST", **headers}
     return httpx2.options(server.base + path, headers=asked)
 
 
-def test_the_answers_name_the_one_origin_and_no_credentials(serve) -> None:
+def test_the_answers_name_the_one_origin_and_no_credentials(serve: Callable[..., tuple[WebServer, str]]) -> None:
     server, secret = serve("--allowed-origins", "https://tools.example,https://other.example")
     mine = {"origin": "https://tools.example", "authorization": f"Bearer {secret}"}
 
@@ -140,7 +142,7 @@ def test_the_answers_name_the_one_origin_and_no_credentials(serve) -> None:
     assert answer.headers["access-control-allow-origin"] == "https://tools.example"
 
 
-def test_pages_of_the_console_and_other_origins_have_none_of_it(serve) -> None:
+def test_pages_of_the_console_and_other_origins_have_none_of_it(serve: Callable[..., tuple[WebServer, str]]) -> None:
     server, _ = serve("--allowed-origins", "https://tools.example")
 
     answers = [

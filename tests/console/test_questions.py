@@ -6,17 +6,17 @@ import pytest
 
 from console.sites import OpenConsole, Site, token
 from support.make import FORM, document, step
-from support.types import JsonObject
+from support.types import Json, JsonObject
 from workflowlookup.language.building import build
 
 BEFORE = {"when": "before", "question": "May <b>{{what}}</b> be deployed?", "answers": FORM}
 
 
-def begun(site, *steps, **context):
+def begun(site, *steps: JsonObject, **context: Json):
     return site.runs.start(build(document(*steps)), {}, context)
 
 
-def form(page, **fields) -> JsonObject:
+def form(page, **fields: Json) -> JsonObject:
     hidden = dict(re.findall(r'<input type="hidden" name="(step|question)" value="([^"]*)"', page))
     return {"token": token(page), **hidden, **fields}
 

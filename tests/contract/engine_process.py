@@ -26,7 +26,7 @@ class Process:
         with (self.directory / "log").open("a") as log:
             log.write(f"{what} {run_id} {os.getpid()}\n")
 
-    async def drive(self, run_id, slot) -> None:
+    async def drive(self, run_id: str, slot) -> None:
         del slot
         self.write("begin", run_id)
         failed = self.directory / f"{run_id}.failed"

@@ -6,8 +6,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,13 +27,13 @@ TAKEN_OVER = {"sqlite": 4.0, "postgres": 8.0}
 class Engine:
     """An engine in a process of its own."""
 
-    def __init__(self, url, directory, limits, *words) -> None:
+    def __init__(self, url: str, directory, limits, *words: str) -> None:
         command = [sys.executable, str(SCRIPT), url, str(directory), *map(str, limits), *words]
         self.process = Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self._read()
 
-    def __getattr__(self, name):
-        def do(*arguments, **options):
+    def __getattr__(self, name: str) -> Callable[..., Json]:
+        def do(*arguments, **options: Any) -> Json:
             self.process.stdin.write(json.dumps([name, arguments, options]) + "\n")
             self.process.stdin.flush()
             return self._read()
@@ -57,11 +58,11 @@ class Engine:
 class House:
     """The engines at one journal, and what their drivers wrote."""
 
-    def __init__(self, url, directory) -> None:
+    def __init__(self, url: str, directory) -> None:
         self.url, self.directory = url, directory
         self._engines = []
 
-    def engine(self, *words, limits: tuple[int, int] = (10, 0)):
+    def engine(self, *words: str, limits: tuple[int, int] = (10, 0)):
         self._engines.append(Engine(self.url, self.directory, limits, *words))
         return self._engines[-1]
 

@@ -15,8 +15,8 @@ from support.types import JsonObject
 from workflowlookup.errors import RunStateError, StorageError
 from workflowlookup.language.building import build
 from workflowlookup.runs import advance, server_calls
-from workflowlookup.runs.draft import Moment
-from workflowlookup.runs.run import State
+from workflowlookup.runs.draft import Draft, Moment
+from workflowlookup.runs.run import Run, State
 from workflowlookup.runs.server_calls import CallFailure
 from workflowlookup.store.journal import (
     READ_BYTES,
@@ -47,7 +47,7 @@ def journal(store: Store) -> Journal:
     return store.open()
 
 
-def test_what_is_appended_is_read_in_order_by_everyone(store: Store, journal) -> None:
+def test_what_is_appended_is_read_in_order_by_everyone(store: Store, journal: Journal) -> None:
     first = begin(journal)
     second = submit(journal, first.run)
 
@@ -59,7 +59,7 @@ def test_what_is_appended_is_read_in_order_by_everyone(store: Store, journal) ->
         assert reader.head("r1") == second.run.sequence
 
 
-def test_of_long_records_fewer_are_read_at_once(journal) -> None:
+def test_of_long_records_fewer_are_read_at_once(journal: Journal) -> None:
     run = begin(journal, workflow=build(document(*(step(f"step-{number}") for number in range(3))))).run
     for number in range(3):
         run = submit(journal, run, output=f"{number}" * READ_BYTES).run
@@ -73,7 +73,7 @@ def test_of_long_records_fewer_are_read_at_once(journal) -> None:
     assert sum(map(len, seen)) == run.sequence == len(journal.read("r1"))
 
 
-def test_it_is_there_after_everyone_has_gone(store: Store, journal) -> None:
+def test_it_is_there_after_everyone_has_gone(store: Store, journal: Journal) -> None:
     draft = begin(journal)
     journal.close()
 
@@ -81,19 +81,19 @@ def test_it_is_there_after_everyone_has_gone(store: Store, journal) -> None:
     assert journal.read("r1") == draft.records, "a journal opens itself again"
 
 
-def test_a_run_that_is_not_there_has_no_head_and_no_records(journal) -> None:
+def test_a_run_that_is_not_there_has_no_head_and_no_records(journal: Journal) -> None:
     assert journal.head("r1") is None
     assert journal.read("r1") == []
 
 
-def test_what_no_id_can_hold_is_asked_for_and_not_found(journal) -> None:
+def test_what_no_id_can_hold_is_asked_for_and_not_found(journal: Journal) -> None:
     begin(journal)
 
     assert (journal.head("r1\0"), journal.workflow_of("\0"), journal.read("r\x001")) == (None, None, [])
     assert journal.summaries(RunQuery(workflow_id="\0")) == []
 
 
-def test_a_document_is_stored_once_for_all_its_runs(journal) -> None:
+def test_a_document_is_stored_once_for_all_its_runs(journal: Journal) -> None:
     for run_id in ("r1", "r2", "r3"):
         begin(journal, run_id)
     begin(journal, "r4", workflow=build(document(step("other"))))
@@ -103,7 +103,7 @@ def test_a_document_is_stored_once_for_all_its_runs(journal) -> None:
 
 
 def test_of_two_appends_that_build_on_the_same_record_one_is_a_conflict_and_leaves_nothing(
-    store: Store, journal
+    store: Store, journal: Journal
 ) -> None:
     run = begin(journal).run
     submit(journal, run, output="mine")
@@ -115,7 +115,7 @@ def test_of_two_appends_that_build_on_the_same_record_one_is_a_conflict_and_leav
     assert journal.head("r1") == len(journal.read("r1"))
 
 
-def test_a_run_is_begun_once(store: Store, journal) -> None:
+def test_a_run_is_begun_once(store: Store, journal: Journal) -> None:
     first = begin(journal, time=1_000)
 
     with pytest.raises(Conflict):
@@ -125,7 +125,7 @@ def test_a_run_is_begun_once(store: Store, journal) -> None:
     assert [line.started for line in journal.summaries(RunQuery())] == [1_000]
 
 
-def test_an_append_is_stored_whole_or_not_at_all(journal) -> None:
+def test_an_append_is_stored_whole_or_not_at_all(journal: Journal) -> None:
     run = begin(journal).run
     draft = advance.submit(run, "one", "done", {}, Moment(time=9))
     twice = [*draft.records, draft.records[-1]]
@@ -143,7 +143,7 @@ def test_many_at_once_and_each_record_is_stored_once(store: Store) -> None:
     run = begin(store.open()).run
     won, lost = [], []
 
-    def race(number) -> None:
+    def race(number: int) -> None:
         journal = store.make()
         for turn in range(5):
             try:
@@ -158,7 +158,9 @@ def test_many_at_once_and_each_record_is_stored_once(store: Store) -> None:
     assert store.open().read("r1", after=run.sequence) == won[0].records
 
 
-def test_pieces_of_work_are_each_answered_and_a_refused_one_takes_no_other_with_it(store: Store, journal) -> None:
+def test_pieces_of_work_are_each_answered_and_a_refused_one_takes_no_other_with_it(
+    store: Store, journal: Journal
+) -> None:
     runs, others = Runs(journal), Runs(store.open())
     first, second = (runs.start(WORKFLOW, {}, {}).id for _ in range(2))
     others.cancel(second)
@@ -178,7 +180,7 @@ def test_pieces_of_work_are_each_answered_and_a_refused_one_takes_no_other_with_
 
 
 @pytest.fixture
-def many(journal):
+def many(journal: Journal) -> Journal:
     """Runs of two workflows, two of them started in the same millisecond."""
     other = build(document(step("one"), identifier="other-workflow"))
     for number, time in enumerate([1_000, 2_000, 2_000, 3_000, 4_000]):
@@ -204,7 +206,7 @@ def many(journal):
     ],
     ids=repr,
 )
-def test_runs_are_listed_the_last_started_first(many, query: JsonObject, expected: list[str]) -> None:
+def test_runs_are_listed_the_last_started_first(many: Journal, query: JsonObject, expected: list[str]) -> None:
     assert [line.id for line in many.summaries(RunQuery(**query))] == expected
 
 
@@ -220,7 +222,9 @@ def test_runs_are_listed_the_last_started_first(many, query: JsonObject, expecte
         ((), []),
     ],
 )
-def test_runs_are_listed_by_patterns_of_workflows(journal, patterns: tuple[str, ...], expected: list[str]) -> None:
+def test_runs_are_listed_by_patterns_of_workflows(
+    journal: Journal, patterns: tuple[str, ...], expected: list[str]
+) -> None:
     for time, name in enumerate(("docs-b", "docs_a", "docsxa"), 1):
         begin(journal, f"run-{name}", time=time, workflow=build(document(step("one"), identifier=name)))
 
@@ -231,13 +235,13 @@ def test_runs_are_listed_by_patterns_of_workflows(journal, patterns: tuple[str, 
     assert journal.workflow_of("no-such-run") is None
 
 
-def test_a_line_about_a_run_says_what_the_run_says(journal) -> None:
+def test_a_line_about_a_run_says_what_the_run_says(journal: Journal) -> None:
     run = submit(journal, begin(journal).run).run
 
     assert journal.summaries(RunQuery()) == [summarise(run)]
 
 
-def test_runs_are_overdue_after_their_deadline_and_not_when_they_are_over(journal) -> None:
+def test_runs_are_overdue_after_their_deadline_and_not_when_they_are_over(journal: Journal) -> None:
     run = begin(journal, time=1_000).run
     begin(journal, "unlimited", workflow=build(document()))
 
@@ -248,12 +252,12 @@ def test_runs_are_overdue_after_their_deadline_and_not_when_they_are_over(journa
     assert journal.overdue(99_999) == []
 
 
-def store_draft(journal, run, draft):
+def store_draft(journal: Journal, run: Run, draft: Draft) -> Run:
     journal.append(run.id, run.sequence, draft.records, summarise(draft.run))
     return draft.run
 
 
-def test_runs_at_work_are_known_the_one_that_waits_longest_first(journal) -> None:
+def test_runs_at_work_are_known_the_one_that_waits_longest_first(journal: Journal) -> None:
     begin(journal, "prompt")
     second, first = call(journal, "b", time=2_000), call(journal, "c", time=1_000)
     call(journal, "a", time=2_000)
@@ -272,7 +276,9 @@ def test_runs_at_work_are_known_the_one_that_waits_longest_first(journal) -> Non
     assert journal.queue_position("a") == (1, 1)
 
 
-def test_a_call_that_was_left_running_is_known_until_it_is_said_what_became_of_it(store: Store, journal) -> None:
+def test_a_call_that_was_left_running_is_known_until_it_is_said_what_became_of_it(
+    store: Store, journal: Journal
+) -> None:
     run = call(journal, "a")
     run = store_draft(journal, run, server_calls.begin_call(run, Moment(time=2_000)))
     assert journal.runs_to_stop() == []
@@ -282,7 +288,7 @@ def test_a_call_that_was_left_running_is_known_until_it_is_said_what_became_of_i
     assert journal.runs_to_stop() == []
 
 
-def test_events_of_calls_are_read_as_they_were_stored(journal) -> None:
+def test_events_of_calls_are_read_as_they_were_stored(journal: Journal) -> None:
     run, records = call(journal, "a"), journal.read("a")
     at = Moment(time=2_000)
     for move in (
@@ -301,7 +307,7 @@ def test_events_of_calls_are_read_as_they_were_stored(journal) -> None:
     assert run.context["made"] == {"a": [1, None]}
 
 
-def test_the_version_changes_when_another_process_writes(store: Store, journal) -> None:
+def test_the_version_changes_when_another_process_writes(store: Store, journal: Journal) -> None:
     run = begin(journal).run
     other = store.open()
     before = other.version()
@@ -314,7 +320,7 @@ def test_the_version_changes_when_another_process_writes(store: Store, journal) 
     assert other.heads(since=2_001) == {}
 
 
-def test_a_run_that_is_deleted_is_gone_and_can_be_begun_again(journal) -> None:
+def test_a_run_that_is_deleted_is_gone_and_can_be_begun_again(journal: Journal) -> None:
     begin(journal)
     begin(journal, "r2")
 
@@ -324,7 +330,7 @@ def test_a_run_that_is_deleted_is_gone_and_can_be_begun_again(journal) -> None:
     begin(journal)
 
 
-def test_nothing_is_appended_to_another_run_of_the_same_id(journal) -> None:
+def test_nothing_is_appended_to_another_run_of_the_same_id(journal: Journal) -> None:
     old = begin(journal, time=1_000).run
     journal.delete("r1")
     new = begin(journal, time=1_001)
@@ -336,7 +342,7 @@ def test_nothing_is_appended_to_another_run_of_the_same_id(journal) -> None:
     assert journal.revision("r1") == Revision(new.run.sequence, 1_001, new.run.hash)
 
 
-def test_purging_takes_what_is_over_and_old(many) -> None:
+def test_purging_takes_what_is_over_and_old(many: Journal) -> None:
     assert many.purge(before=6_000) == 0
     assert many.purge(before=6_001) == 1
     assert many.head("over") is None
@@ -344,7 +350,7 @@ def test_purging_takes_what_is_over_and_old(many) -> None:
     assert len(many.summaries(RunQuery())) == 5
 
 
-def test_a_record_that_cannot_be_read_is_named(journal) -> None:
+def test_a_record_that_cannot_be_read_is_named(journal: Journal) -> None:
     begin(journal)
     with journal.writing() as transaction:
         transaction.execute("UPDATE events SET body = ? WHERE sequence = ?", ('{"event":"from-the-future"}', 2))
@@ -356,7 +362,7 @@ def test_a_record_that_cannot_be_read_is_named(journal) -> None:
 def test_it_can_be_opened_by_many_at_the_same_moment(store: Store) -> None:
     heads = []
 
-    def look(_) -> None:
+    def look(_: object) -> None:
         journal = store.make()
         heads.append(journal.head("r1"))
         journal.close()
@@ -409,7 +415,7 @@ def test_records_are_the_same_in_both(database: str, tmp_path: Path) -> None:
     here.close()
 
 
-def test_runs_of_a_state_are_found_by_an_index_and_counted_by_it(journal) -> None:
+def test_runs_of_a_state_are_found_by_an_index_and_counted_by_it(journal: Journal) -> None:
     run = begin(journal, "r1").run
     for number in range(40):
         begin(journal, f"other-{number}", time=2_000 + number)
@@ -452,7 +458,7 @@ def test_a_submission_that_leaves_the_state_as_it_is_touches_no_index_of_states(
 # ── tokens ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def token(identifier, name: str = "ci-bot", created: int = 1_000) -> Token:
+def token(identifier: str, name: str = "ci-bot", created: int = 1_000) -> Token:
     return Token(
         id=identifier,
         name=name,
@@ -482,7 +488,7 @@ def test_a_token_is_stored_once_a_name_until_it_is_revoked(store: Store) -> None
     assert other.tokens_by_id("third") == []
 
 
-def test_no_token_is_stored_when_what_comes_before_fails(journal) -> None:
+def test_no_token_is_stored_when_what_comes_before_fails(journal: Journal) -> None:
     def fail() -> NoReturn:
         raise StorageError("no room")
 
@@ -564,7 +570,7 @@ def test_a_secret_is_the_same_for_all_servers(store: Store) -> None:
 # ── announcements ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def announce(journal, topic, time: int = 1_000, oldest: int = 0) -> None:
+def announce(journal: Journal, topic, time: int = 1_000, oldest: int = 0) -> None:
     journal.announce(Announcement(time=time, origin="one", topic=topic, body="é"), oldest)
 
 

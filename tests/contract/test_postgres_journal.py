@@ -16,7 +16,7 @@ def shared(database: str):
     store.close()
 
 
-def cut(url) -> None:
+def cut(url: str) -> None:
     """End all other connections to a database."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(
@@ -43,7 +43,7 @@ def test_an_append_whose_fate_is_unknown_is_stored_once(shared, database: str, i
     run = begin(journal).run
     whole = journal._stored
 
-    def broken(statement, values):
+    def broken(statement: str, values):
         """Loses the connection just after the statement, or just before it."""
         journal._stored = whole
         if is_stored:

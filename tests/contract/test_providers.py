@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,7 +34,7 @@ def upstream(kind, tmp_path: Path) -> Iterator[McpUpstream]:
 
 
 @contextlib.asynccontextmanager
-async def opened(kind, upstream, **options) -> AsyncIterator[Provider]:
+async def opened(kind, upstream: McpUpstream, **options: Any) -> AsyncIterator[Provider]:
     servers = {}
     if kind.startswith("mcp"):
         server = upstream.server()

@@ -80,7 +80,7 @@ def test_a_file_that_several_find_damaged_is_set_aside_once(path: Path, opened) 
     spoil(path, 0)
     stored, refusals = [], []
 
-    def use(number) -> None:
+    def use(number: int) -> None:
         journal = SqliteJournal(str(path))
         for turn in range(2):
             try:

@@ -11,6 +11,7 @@ import pytest
 from execution.working import call, flow, open_runs
 from workflowlookup.errors import RunNotFound
 from workflowlookup.execution.async_runs import AsyncRuns
+from workflowlookup.runs.run import Run
 from workflowlookup.store.service import Runs
 
 FLOW = flow(call("one", "say"))
@@ -31,7 +32,7 @@ class Busy:
         self._is_begun, self._is_free = threading.Event(), threading.Event()
         self.release = self._is_free.set
 
-    def __call__(self, _) -> None:
+    def __call__(self, _: object) -> None:
         self._is_begun.set()
         self._is_free.wait(SECONDS)
 
@@ -41,7 +42,7 @@ class Busy:
         return task
 
 
-def begin(runs, run_id):
+def begin(runs: Runs, run_id: str) -> Run:
     return runs.begin_call(run_id, "one")
 
 
@@ -51,7 +52,7 @@ def test_what_is_asked_for_while_the_journal_is_busy_is_stored_in_one_commit(tmp
     with contextlib.closing(open_runs(place)) as others:
         ids = [others.start(FLOW, {}, {}).id for _ in range(5)]
 
-    def count_begun(*_) -> None:
+    def count_begun(*_: object) -> None:
         with contextlib.closing(open_runs(place)) as others:
             seen.append(others.counts())
 

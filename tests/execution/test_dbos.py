@@ -27,14 +27,14 @@ class Ends:
     def __init__(self) -> None:
         self.through = {}
 
-    async def drive(self, run_id, slot) -> None:
+    async def drive(self, run_id: str, slot) -> None:
         self.through.setdefault(run_id, asyncio.Event()).set()
 
-    async def wait(self, run_id) -> None:
+    async def wait(self, run_id: str) -> None:
         await asyncio.wait_for(self.through.setdefault(run_id, asyncio.Event()).wait(), 30)
 
 
-def with_engine(url, conversation):
+def with_engine(url: str, conversation):
     async def held():
         ends = Ends()
         engine = DbosEngine(url, ends.drive, Limits(4))
@@ -118,7 +118,7 @@ def test_what_is_done_is_swept_away(database: str) -> None:
 
 
 def test_the_limit_of_all_replicas_is_the_last_that_was_set(database: str) -> None:
-    async def conversation(engine, _):
+    async def conversation(engine, _: object):
         await engine.set_limits(Limits(7, 5))
         queue = await dbos.DBOS.retrieve_queue_async("runs")
         return await queue.get_worker_concurrency_async(), await queue.get_global_concurrency_async()
@@ -224,7 +224,7 @@ def test_only_one_engine_at_a_time_is_opened(leases: list[leases_module.Lease]) 
 def test_a_lease_is_renewed_however_long_something_else_takes(database: str) -> None:
     """Else others would take over what is being done here, as soon as the database was away for a moment."""
 
-    async def conversation(*_) -> None:
+    async def conversation(*_: object) -> None:
         async with await psycopg.AsyncConnection.connect(database, autocommit=True) as connection:
             ended = await connection.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
@@ -276,7 +276,7 @@ def test_an_engine_that_does_not_reach_its_database_says_so_until_it_does(
 ) -> None:
     monkeypatch.setattr(dbos_engine, "MAX_SILENT_SECONDS", 2.0)
 
-    async def conversation(engine, _) -> None:
+    async def conversation(engine, _: object) -> None:
         assert engine.fault == ""
         link.freeze()
         while not engine.fault:  # noqa: ASYNC110 - it tells nobody

@@ -13,7 +13,7 @@ from execution.working import Working, call, effects, flow, open_runs, server_co
 from support.make import loop, step
 from upstream.upstreams import McpUpstream
 from workflowlookup.providers.config import Plan
-from workflowlookup.runs.run import State, Waiting
+from workflowlookup.runs.run import Run, State, Waiting
 
 
 def test_a_run_of_three_calls_goes_by_itself(place: str, work: Callable[..., Working], upstream: McpUpstream) -> None:
@@ -197,7 +197,7 @@ def test_progress_is_live_and_in_the_journal(
     run = working.start(flow(call("one", "sleep", {"seconds": 3, "steps": 3}), call("two", "say")))
     seen = []
 
-    def is_far(run):
+    def is_far(run: Run) -> bool:
         live = working.execution.progress(run.id)
         if live is not None and live not in seen:
             seen.append(live)

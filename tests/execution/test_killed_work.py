@@ -16,7 +16,7 @@ from support.journey import IS_SOAK, mostly_on
 from support.postgres import Postgres
 from support.warm import Popen
 from upstream.upstreams import McpUpstream
-from workflowlookup.runs.run import State
+from workflowlookup.runs.run import Run, State
 
 REPLICA = Path(__file__).with_name("replica.py")
 PATIENCE = 90.0
@@ -25,7 +25,7 @@ PATIENCE = 90.0
 class Replicas:
     """Processes that drive the runs of one journal."""
 
-    def __init__(self, place, upstream) -> None:
+    def __init__(self, place: str, upstream) -> None:
         self.place, self.upstream = place, upstream
         self.runs = open_runs(place)
         self.processes = []
@@ -42,7 +42,7 @@ class Replicas:
         process.kill()
         process.wait()
 
-    def finish(self, ids, seconds: float = PATIENCE):
+    def finish(self, ids, seconds: float = PATIENCE) -> list[Run]:
         """Wait until these are over."""
         end = time.monotonic() + seconds
         while True:
@@ -124,7 +124,7 @@ def test_a_process_that_was_frozen_and_taken_over_does_no_harm_when_it_wakes(rep
     assert_all_done(replicas, replicas.finish(ids))
 
 
-def end_connections(url) -> None:
+def end_connections(url: str) -> None:
     import psycopg
 
     with psycopg.connect(url, autocommit=True) as connection:

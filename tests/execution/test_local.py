@@ -93,7 +93,7 @@ def test_a_child_does_not_keep_the_locks_of_a_process_that_ended(locks: RunLocks
 
 
 def test_a_process_drives_the_runs_of_a_journal_once(sqlite_place: str) -> None:
-    async def drive(run_id, slot) -> None:
+    async def drive(run_id: str, slot) -> None:
         """Nothing is driven."""
 
     async def both() -> None:
@@ -115,7 +115,7 @@ def test_the_names_of_a_journal_have_the_same_locks(tmp_path: Path) -> None:
     link.symlink_to(real)
     is_driven = threading.Event()
 
-    async def drive(run_id, slot) -> None:
+    async def drive(run_id: str, slot) -> None:
         is_driven.set()
         await asyncio.Event().wait()
 

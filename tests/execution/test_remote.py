@@ -4,6 +4,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ from workflowlookup.runs.run import State
 class Remote:
     """A provider of one kind, and the plan that names it."""
 
-    def __init__(self, kind, directory, **options) -> None:
+    def __init__(self, kind, directory, **options: Any) -> None:
         self.kind = kind
         if kind == "http":
             self.world = HttpUpstream(directory)

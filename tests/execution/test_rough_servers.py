@@ -14,6 +14,7 @@ import pytest
 from execution.working import Working, call, flow
 from spec.stage import staged
 from support.make import settings_file
+from support.types import Json
 from upstream.upstreams import is_alive, table
 from workflowlookup.errors import ProviderAway
 from workflowlookup.providers.child import _parsed
@@ -24,7 +25,7 @@ from workflowlookup.runs.run import State
 RAW = str(Path(__file__).with_name("raw_server.py"))
 
 
-def raw(*arguments, **fields) -> ServerConfig:
+def raw(*arguments, **fields: Json) -> ServerConfig:
     return ServerConfig(name="raw", command=sys.executable, args=(RAW, *arguments), **fields)
 
 
@@ -43,7 +44,7 @@ def answered(line):
     return talk(raw(), lambda upstreams: upstreams.call("raw", "answer", {"line": line}))
 
 
-def is_gone(pid, seconds: float = 10.0) -> bool:
+def is_gone(pid: int, seconds: float = 10.0) -> bool:
     end = time.monotonic() + seconds
     while is_alive(pid) and time.monotonic() < end:
         time.sleep(0.02)

@@ -14,13 +14,13 @@ def conversation(limit) -> Callable[..., Callable[..., None]]:
             async def whole() -> None:
                 slots, has_slot = Slots(limit), []
 
-                async def work(name, *, is_done) -> None:
+                async def work(name: str, *, is_done) -> None:
                     async with slots.slot():
                         has_slot.append(name)
                         await is_done.wait()
                     has_slot.remove(name)
 
-                def begin(name):
+                def begin(name: str):
                     is_done = asyncio.Event()
                     return asyncio.create_task(work(name, is_done=is_done)), is_done
 

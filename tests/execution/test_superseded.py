@@ -10,7 +10,7 @@ from workflowlookup.execution.async_runs import AsyncRuns
 from workflowlookup.execution.call_runner import Outcome
 from workflowlookup.execution.driver import Driver
 from workflowlookup.execution.engine import Slots, Superseded
-from workflowlookup.runs.run import State
+from workflowlookup.runs.run import Run, State
 
 SECONDS = 20
 
@@ -23,13 +23,13 @@ class Calls:
         self.has_begun, self.may_end = asyncio.Event(), asyncio.Event()
         self._limit = limit
 
-    def limit_of(self, _):
+    def limit_of(self, _: object):
         return self._limit
 
-    def seconds_of(self, _) -> None:
+    def seconds_of(self, _: object) -> None:
         return None
 
-    async def carry_out(self, run, _note, _acknowledge, *, is_repeated) -> Outcome:
+    async def carry_out(self, run: Run, _note: object, _acknowledge: object, *, is_repeated) -> Outcome:
         assert not is_repeated
         self.made.append(run.current)
         self.has_begun.set()
@@ -38,7 +38,7 @@ class Calls:
 
 
 @contextlib.asynccontextmanager
-async def driven(place, calls):
+async def driven(place: str, calls):
     """A run of three calls that is driven, the task that drives it, and its journal as another process has it."""
     others = open_runs(place)
     run = others.start(flow(call("one", "say"), call("two", "say"), call("three", "say")), {}, {})

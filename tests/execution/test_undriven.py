@@ -1,7 +1,7 @@
 """A run that needs the server is driven by somebody, whatever happened to whoever drove it, or to another run."""
 
 from collections.abc import Callable
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import psycopg
 import pytest
@@ -17,7 +17,7 @@ from workflowlookup.runs.run import State
 LOST = OperationalError("COMMIT", None, psycopg.OperationalError("server closed the connection unexpectedly"))
 
 
-def damage(working, run_id) -> None:
+def damage(working: Working, run_id: str) -> None:
     with working.runs.journal.writing() as transaction:
         transaction.execute("UPDATE events SET body = ? WHERE run = ?", ('{"type": "of a newer version"}', run_id))
 
@@ -45,7 +45,7 @@ def test_a_driver_that_ended_by_a_fault_is_followed_by_another(
     monkeypatch.setattr(loop_services, "TAKE_OVER_SECONDS", 0.3)
     drive, faults = Driver.drive, []
 
-    async def fail_once(self, run_id, slot) -> None:
+    async def fail_once(self, run_id: str, slot) -> None:
         if not faults:
             faults.append(run_id)
             raise RuntimeError("a fault")
@@ -73,10 +73,10 @@ def test_a_driver_that_is_lost_while_it_is_taken_over_is_driven_anew(
     before.execution.close()
     lost = []
 
-    def lose(name) -> None:
+    def lose(name: str) -> None:
         real = getattr(SystemDatabase, name)
 
-        def then_away(self, *arguments, **options):
+        def then_away(self, *arguments, **options: Any):
             done = real(self, *arguments, **options)
             claimed = done[0] if name == "start_queued_workflows" else arguments[0]
             if claimed and name not in lost and any(run.id in each for each in [*claimed, claimed]):
@@ -99,7 +99,7 @@ def test_a_driver_that_is_lost_while_it_is_taken_over_is_driven_anew(
 def test_what_cannot_be_taken_over_keeps_nothing_from_being_taken_up(
     work: Callable[..., Working], sqlite_place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def fail(_) -> NoReturn:
+    async def fail(_: object) -> NoReturn:
         raise RuntimeError("this engine cannot be taken over from")
 
     before = work(sqlite_place)

@@ -22,7 +22,7 @@ def config_of(upstream: McpUpstream) -> ServerConfig:
     return ServerConfig(name=upstream.name, **{k: tuple(v) if k == "args" else v for k, v in upstream.server().items()})
 
 
-def talk(upstream, conversation):
+def talk(upstream: McpUpstream, conversation):
     """Hold the conversation, and close everything after it."""
 
     async def held():

@@ -24,7 +24,7 @@ def test_what_is_done_is_done_for_who_asked_for_it() -> None:
         is_ready.wait()
         return House()
 
-    async def tell(_) -> None:
+    async def tell(_: object) -> None:
         heard.append(WHO.get())
         if len(heard) == 3:
             is_heard.set()

@@ -18,7 +18,7 @@ from workflowlookup.language.patterns import Budget
 KIND = {"kind": {"enum": ["plain", "hidden"]}}
 
 
-def captured(produces, output):
+def captured(produces, output: str) -> tuple[JsonObject, list[str]]:
     found = capture(build(document(step(produces=produces))).steps["first-step"].captures, output, Budget())
     return dict(found.values), [issue.message for issue in found.issues]
 

@@ -23,7 +23,7 @@ SCHEMA = {
 }
 
 
-def needs(workflow, completed: tuple[()] = (), context=None):
+def needs(workflow, completed: tuple[()] = (), context: JsonObject | None = None) -> list[str]:
     built = build(workflow)
     found = next_step(built, completed, context or {}, Budget())
     return [need.sentence() for need in unmet(built, found.step, found.context)]
@@ -189,7 +189,7 @@ RISKY = document(
 )
 
 
-def warnings(workflow, completed, context=None):
+def warnings(workflow, completed, context: JsonObject | None = None):
     built = build(workflow)
     reply = answer(built, next_step(built, completed, context or {}, Budget()), completed, Budget())
     return list(reply.get("warnings", ()))

@@ -17,7 +17,7 @@ from workflowlookup.language.syntax import RepeatedField, SyntaxProblem, TooDeep
 RULE = {"type": "length", "min": 3, "message": "m"}
 
 
-def findings(content, severity: Severity = Severity.ERROR):
+def findings(content: JsonObject, severity: Severity = Severity.ERROR) -> list[str]:
     return [finding.message for finding in check(content) if finding.severity is severity]
 
 
@@ -145,7 +145,7 @@ GOOD = [
 
 
 @pytest.mark.parametrize("content", [row[1] for row in GOOD], ids=[row[0] for row in GOOD])
-def test_a_sound_document_has_no_findings(content) -> None:
+def test_a_sound_document_has_no_findings(content: JsonObject | dict[str, Any]) -> None:
     assert check(content) == []
     assert is_valid_document(content)
 

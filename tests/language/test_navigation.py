@@ -5,6 +5,7 @@ import itertools
 import pytest
 
 from support.make import document, loop, step
+from support.types import JsonObject
 from workflowlookup.errors import InvalidWorkflow
 from workflowlookup.language import patterns
 from workflowlookup.language.building import build
@@ -14,7 +15,7 @@ from workflowlookup.language.patterns import Budget
 BODY, FINISH = step("body-step"), step("finish")
 
 
-def lead(steps, completed: tuple[()] = (), context=None) -> NextStep:
+def lead(steps, completed: tuple[()] = (), context: JsonObject | None = None) -> NextStep:
     return next_step(build(document(*steps)), completed, context or {}, Budget())
 
 

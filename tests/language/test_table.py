@@ -13,7 +13,7 @@ import pytest
 from language.tables import FOLDER, KINDS, ROWS, Row
 from support.client import Server
 from support.make import check_of, write
-from support.types import JsonObject
+from support.types import Json, JsonObject
 from workflowlookup.errors import WorkflowLookupError
 from workflowlookup.language.building import build
 from workflowlookup.language.conditions import OPERATORS, evaluate
@@ -373,7 +373,7 @@ def parts_of(texts: list[str], parts: list[str]) -> list[str]:
     return texts
 
 
-def repeated(value):
+def repeated(value: Json):
     """`{repeat: x, times: n}` stands for a long text."""
     if isinstance(value, dict) and value.keys() == {"repeat", "times"}:
         return value["repeat"] * value["times"]

@@ -12,23 +12,23 @@ from workflowlookup.language.patterns import SECONDS_PER_REQUEST, Budget
 from workflowlookup.language.validation import judge
 
 
-def issues(criteria, output, context=None):
+def issues(criteria: Json, output: str, context: JsonObject | None = None) -> list[str]:
     return [issue.message for issue in judge(check_of(criteria), output, context or {}, Budget()).issues]
 
 
-def suggestions(criteria, output, context=None):
+def suggestions(criteria: Json, output: str, context: JsonObject | None = None) -> list[str]:
     return [issue.suggestion for issue in judge(check_of(criteria), output, context or {}, Budget()).issues]
 
 
-def contains(value, message: str = "m", **more) -> JsonObject:
+def contains(value: Json, message: str = "m", **more: Json) -> JsonObject:
     return {"type": "contains", "value": value, "message": message, **more}
 
 
-def regex(pattern, flags: str = "", message: str = "m") -> JsonObject:
+def regex(pattern: str, flags: str = "", message: str = "m") -> JsonObject:
     return {"type": "regex", "pattern": pattern, "flags": flags, "message": message}
 
 
-def schema(schema, message: str = "m") -> JsonObject:
+def schema(schema: JsonObject, message: str = "m") -> JsonObject:
     return {"type": "schema", "schema": schema, "message": message}
 
 

@@ -181,7 +181,7 @@ def test_no_context_proves_a_verdict_about_unknown_operators_wrong() -> None:
     assert constant > 100
 
 
-def divides(actual, expected, _):
+def divides(actual, expected, _: object):
     return isinstance(actual, int) and actual % expected == 0
 
 

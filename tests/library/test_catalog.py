@@ -34,7 +34,7 @@ def catalog(library: Path, make_watcher) -> catalog_module.Catalog:
     return Catalog([DirectorySource("library", str(library))], make_watcher)
 
 
-def ids(catalog):
+def ids(catalog: catalog_module.Catalog) -> list[str]:
     return [summary.id for summary in catalog.snapshot().summaries]
 
 
@@ -220,32 +220,32 @@ def test_a_repaired_document_is_back(catalog: catalog_module.Catalog, library: P
     assert catalog.get("sample-workflow").id == "sample-workflow"
 
 
-def make_large(library, outside) -> None:
+def make_large(library: Path, outside) -> None:
     (library / "bad.json").write_text(json.dumps(document(step(prompt="x" * (1 << 20)))))
 
 
-def make_deep(library, outside) -> None:
+def make_deep(library: Path, outside) -> None:
     (library / "bad.json").write_text('{"id": ' + "[" * 65 + "]" * 65 + "}")
 
 
-def make_link_out(library, outside) -> None:
+def make_link_out(library: Path, outside) -> None:
     (library / "bad.json").symlink_to(write(outside, document(identifier="bad")))
 
 
-def make_link_chain(library, outside) -> None:
+def make_link_chain(library: Path, outside) -> None:
     (outside / "hop.json").symlink_to(write(outside, document(identifier="bad")))
     (library / "bad.json").symlink_to(outside / "hop.json")
 
 
-def make_pipe(library, outside) -> None:
+def make_pipe(library: Path, outside) -> None:
     os.mkfifo(library / "bad.json")
 
 
-def make_dangling_link(library, outside) -> None:
+def make_dangling_link(library: Path, outside) -> None:
     (library / "bad.json").symlink_to(library / "nowhere.json")
 
 
-def make_link_loop(library, outside) -> None:
+def make_link_loop(library: Path, outside) -> None:
     (library / "bad.json").symlink_to(library / "bad.json")
 
 

@@ -27,11 +27,11 @@ SERVICES = Services(catalog=None)
 MODERN_CAN = {**ENVELOPE, "io.modelcontextprotocol/clientCapabilities": CAN}
 
 
-def question(key, what: str = "it", **_) -> Elicitation:
+def question(key, what: str = "it", **_: object) -> Elicitation:
     return Elicitation(key=key, message=f"Go on with {what}?", schema=FORM)
 
 
-def ask_person(services, arguments, caller) -> JsonObject | Elicitation:
+def ask_person(services, arguments: JsonObject, caller) -> JsonObject | Elicitation:
     """Asks `times` questions if it can, and gives back every answer."""
     if not caller.supports_elicitation and not arguments.get("anyway"):
         return {"answers": "nobody can be asked"}
@@ -66,43 +66,43 @@ class Client:
             hello = {"protocolVersion": version, "capabilities": capabilities, "clientInfo": {"name": "tests"}}
             self.send({"id": 0, "method": "initialize", "params": hello})
 
-    def send(self, message):
+    def send(self, message: JsonObject) -> Json:
         reply = self.connection.handle(json.dumps({"jsonrpc": "2.0", **message}).encode())
         return reply and json.loads(reply)
 
-    def call(self, identifier: int = 1, **arguments):
+    def call(self, identifier: int = 1, **arguments: Json) -> Json:
         params = {"name": "ask_person", "arguments": arguments}
         return self.send({"id": identifier, "method": "tools/call", "params": params})
 
-    def modern(self, responses=None, meta: JsonObject = MODERN_CAN, **arguments):
+    def modern(self, responses=None, meta: JsonObject = MODERN_CAN, **arguments: Json) -> Json:
         """Call it with responses to its questions, by the keys that they have on the wire."""
         if isinstance(responses, dict):
             responses = {wire(key, **arguments): value for key, value in responses.items()}
         return self.forge(responses, meta, **arguments)
 
-    def forge(self, responses=None, meta: JsonObject = MODERN_CAN, **arguments):
+    def forge(self, responses=None, meta: JsonObject = MODERN_CAN, **arguments: Json) -> Json:
         """Call it with responses by any keys."""
         params = {"name": "ask_person", "arguments": arguments, "_meta": meta}
         if responses is not None:
             params["inputResponses"] = responses
         return self.send({"id": 1, "method": "tools/call", "params": params})
 
-    def heard(self):
+    def heard(self) -> list[Json]:
         """What the server sent by itself since the last time."""
         messages = [json.loads(message) for message in self.connection.outbox]
         self.connection.outbox.clear()
         return messages
 
-    def cancel(self, identifier) -> None:
+    def cancel(self, identifier: str) -> None:
         self.send({"method": "notifications/cancelled", "params": {"requestId": identifier}})
 
 
-def wire(key, **arguments) -> str:
+def wire(key, **arguments: Json) -> str:
     """The key of a question as its client sees it."""
     return signed_key(question(key, **arguments), SERVICES)
 
 
-def answers(reply):
+def answers(reply: Json) -> Json:
     return reply["result"]["structuredContent"]["answers"]
 
 
@@ -429,7 +429,7 @@ ANSWER = JSON | st.fixed_dictionaries(
 )
 
 
-def is_answer(answer) -> bool:
+def is_answer(answer: Json) -> bool:
     return answer["action"] in ("decline", "cancel") or type(answer["content"]["confirmed"]) is bool
 
 

@@ -34,17 +34,17 @@ def connection(library: Path) -> connections.Connection:
     return make_connection(settings)
 
 
-def ask(connection: Connection, method, params=None, identifier: int = 1) -> Json:
+def ask(connection: Connection, method: str, params: JsonObject | None = None, identifier: int = 1) -> Json:
     message = {"jsonrpc": "2.0", "id": identifier, "method": method, "params": params}
     reply = connection.handle(json.dumps(message).encode())
     return reply and json.loads(reply)
 
 
-def initialize(connection, version) -> Json:
+def initialize(connection, version: str) -> Json:
     return ask(connection, "initialize", {"protocolVersion": version, "capabilities": {}})
 
 
-def modern(connection, method, params=None, identifier: int = 1, **meta) -> Json:
+def modern(connection, method: str, params: JsonObject | None = None, identifier: int = 1, **meta) -> Json:
     return ask(connection, method, {**(params or {}), "_meta": {**ENVELOPE, **meta}}, identifier)
 
 
@@ -347,7 +347,7 @@ def test_progress_never_counts_more_than_there_is(connection: connections.Connec
     write(library, document(loop("each", [step("leaf")], type="for", count=2), step("last"), identifier="looping"))
     write(library, document(step("one", runCondition={"var": "no"}), step("two"), identifier="skipping"))
 
-    def progress(workflow_id, *completed):
+    def progress(workflow_id: str, *completed) -> Json:
         return ask(connection, "workflow_next", {"workflowId": workflow_id, "completedSteps": completed})["result"][
             "progress"
         ]
@@ -365,7 +365,7 @@ def test_what_is_remembered_about_a_step_is_what_would_be_told_anew(
     blocks = {"goal": ["{", "{name}}"], "verify": ["done"]}
     write(library, document({"id": "one", "title": "T", "promptBlocks": blocks}, identifier="joined"))
 
-    def prompt(name):
+    def prompt(name: str) -> Json:
         params = {"workflowId": "joined", "completedSteps": [], "context": {"name": name}}
         return ask(connection, "workflow_next", params)["result"]["step"]["prompt"]
 

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from support.client import ENVELOPE
+from support.types import Json, JsonObject
 from workflowlookup.protocol.backend import Backend
 from workflowlookup.protocol.connection import LIST_SECONDS, LOOK_SECONDS, Connection
 from workflowlookup.tools.arguments import SchemaArguments
@@ -17,7 +18,7 @@ RESOURCES = "notifications/resources/list_changed"
 SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 
 
-def tool(name, description: str = "Does it.", **schema) -> Tool:
+def tool(name: str, description: str = "Does it.", **schema) -> Tool:
     return Tool(
         name=name,
         title=name,
@@ -62,26 +63,26 @@ class Client:
             if initialized:
                 self.connection.handle(b'{"jsonrpc":"2.0","method":"notifications/initialized"}')
 
-    def ask(self, method, params=None, identifier: int = 1):
+    def ask(self, method: str, params: JsonObject | None = None, identifier: int = 1) -> Json:
         message = {"jsonrpc": "2.0", "id": identifier, "method": method, "params": params or {}}
         reply = self.connection.handle(json.dumps(message).encode())
         return reply and json.loads(reply)
 
-    def names(self, **params):
+    def names(self, **params: Json) -> list[Json]:
         return [one["name"] for one in self.ask("tools/list", params)["result"]["tools"]]
 
-    def listen(self, identifier, **wanted):
+    def listen(self, identifier: str, **wanted) -> Json:
         self.ask("subscriptions/listen", {"notifications": wanted, "_meta": ENVELOPE}, identifier)
         return self.heard()[0]["params"]["notifications"]
 
-    def heard(self):
+    def heard(self) -> list[Json]:
         if self.connection.is_watching:
             self.connection.look()
         messages = [json.loads(message) for message in self.connection.outbox]
         self.connection.outbox.clear()
         return messages
 
-    def told(self):
+    def told(self) -> list[Json]:
         return [message["method"] for message in self.heard()]
 
 

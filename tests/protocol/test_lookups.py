@@ -35,7 +35,7 @@ def connect(*directories) -> Connection:
     return connection
 
 
-def say(connection, method, params, identifier: int = 1) -> Json:
+def say(connection: Connection, method: str, params: JsonObject, identifier: int = 1) -> Json:
     message = {"jsonrpc": "2.0", "id": identifier, "method": method, "params": params}
     return json.loads(connection.handle(json.dumps(message).encode()))
 
@@ -140,5 +140,5 @@ def test_what_one_caller_is_told_does_not_depend_on_those_before(content, contex
         assert told(shared, context) == told(build(content), context)
 
 
-def told(workflow, context):
+def told(workflow, context: JsonObject):
     return answer(workflow, next_step(workflow, (), context, Budget()), (), Budget())

@@ -1,6 +1,7 @@
 """Subscriptions to runs, in both eras: who hears of what, and that nobody looks when nobody listens."""
 
 import json
+from typing import Self
 
 import pytest
 from hypothesis import given, settings
@@ -25,7 +26,7 @@ class Runs:
         self.looks = 0
         self.problem = None
 
-    def watch(self, listener):
+    def watch(self, listener) -> Self:
         assert self.listener is None
         if self.problem:
             raise self.problem
@@ -42,7 +43,7 @@ class Runs:
     def close(self) -> None:
         self.listener = None
 
-    def here(self, run_id) -> None:
+    def here(self, run_id: str) -> None:
         if self.listener:
             self.listener(run_id)
 
@@ -54,15 +55,15 @@ class Client:
         if version:
             self.ask("initialize", {"protocolVersion": version, "capabilities": {}})
 
-    def ask(self, method, params=None, identifier: int = 1):
+    def ask(self, method: str, params: JsonObject | None = None, identifier: int = 1) -> Json:
         message = {"jsonrpc": "2.0", "id": identifier, "method": method, "params": params}
         reply = self.connection.handle(json.dumps(message).encode())
         return reply and json.loads(reply)
 
-    def listen(self, identifier, **notifications):
+    def listen(self, identifier: str, **notifications) -> Json:
         return self.ask("subscriptions/listen", {"notifications": notifications, "_meta": ENVELOPE}, identifier)
 
-    def cancel(self, identifier) -> None:
+    def cancel(self, identifier: str) -> None:
         message = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": identifier}}
         self.connection.handle(json.dumps(message).encode())
 

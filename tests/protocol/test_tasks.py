@@ -40,7 +40,7 @@ class Catalog:
 class Client:
     """A client and, beside it, the one who does the work."""
 
-    def __init__(self, place, version: str = "2025-11-25", capabilities: JsonObject = CAN) -> None:
+    def __init__(self, place: str, version: str = "2025-11-25", capabilities: JsonObject = CAN) -> None:
         self.runs, mine = Runs(SqliteJournal(place)), Runs(SqliteJournal(place))
         services = Services(catalog=Catalog(), open_runs=lambda: mine)
         self.connection = Connection(Backend(lambda: services))
@@ -49,35 +49,35 @@ class Client:
         if version:
             self.hello = self.ask("initialize", {"protocolVersion": version, "capabilities": capabilities})
 
-    def ask(self, method, params=None):
+    def ask(self, method: str, params: JsonObject | None = None) -> Json:
         message = {"jsonrpc": "2.0", "id": next(self.ids), "method": method, "params": params or {}}
         reply = self.connection.handle(json.dumps(message).encode())
         return reply and json.loads(reply)
 
-    def result(self, method, **params):
+    def result(self, method: str, **params: Json) -> Json:
         reply = self.ask(method, params)
         return reply and (reply["result"] if "result" in reply else reply["error"])
 
-    def start(self, workflow: str = "one-call", **more):
+    def start(self, workflow: str = "one-call", **more: Json):
         arguments = {"workflowId": workflow}
         return self.result("tools/call", name="workflow_start", arguments=arguments, **more)
 
-    def respond(self, question, result):
+    def respond(self, question: JsonObject, result: Json) -> Json:
         reply = {"jsonrpc": "2.0", "id": question["id"], "result": result}
         answered = self.connection.handle(json.dumps(reply).encode())
         return answered and json.loads(answered)
 
-    def heard(self):
+    def heard(self) -> list[Json]:
         self.connection.look()
         messages = [json.loads(message) for message in self.connection.outbox]
         self.connection.outbox.clear()
         return messages
 
-    def work(self, run_id, step_id: str = "call-it", value: str = "Issue 7") -> None:
+    def work(self, run_id: str, step_id: str = "call-it", value: str = "Issue 7") -> None:
         self.runs.begin_call(run_id, step_id)
         self.runs.finish_call(run_id, step_id, str(value), value)
 
-    def fail(self, run_id) -> None:
+    def fail(self, run_id: str) -> None:
         self.runs.begin_call(run_id, "call-it")
         self.runs.fail_call(run_id, "call-it", CallFailure(reason="no luck"))
 
@@ -86,7 +86,7 @@ class Client:
 def make_client(tmp_path: Path) -> Iterator[Callable[..., Client]]:
     clients = []
 
-    def make(*options, **more) -> Client:
+    def make(*options, **more: Json) -> Client:
         clients.append(Client(str(tmp_path / "runs.sqlite"), *options, **more))
         return clients[-1]
 
@@ -96,16 +96,16 @@ def make_client(tmp_path: Path) -> Iterator[Callable[..., Client]]:
 
 
 @pytest.fixture
-def client(make_client):
+def client(make_client: Callable[..., Client]) -> Client:
     return make_client()
 
 
 @pytest.fixture
-def modern(make_client):
+def modern(make_client: Callable[..., Client]):
     """A client of the envelope era, as a function."""
     client = make_client(None)
 
-    def ask(method, meta: JsonObject = KNOWS, **params):
+    def ask(method: str, meta: JsonObject = KNOWS, **params: Json):
         return client.result(method, **params, _meta=meta)
 
     ask.client = client
@@ -115,7 +115,7 @@ def modern(make_client):
 # ── 2025-11-25 ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_is_promised_depends_on_the_version(make_client) -> None:
+def test_what_is_promised_depends_on_the_version(make_client: Callable[..., Client]) -> None:
     promised = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
     assert make_client().hello["result"]["capabilities"]["tasks"] == promised
     assert "tasks" not in make_client("2025-06-18").hello["result"]["capabilities"]
@@ -131,13 +131,13 @@ def test_what_is_promised_depends_on_the_version(make_client) -> None:
         ({"ttl": True}, "task.ttl must be a number of milliseconds"),
     ],
 )
-def test_a_task_that_is_asked_for_wrongly_is_refused(client, task: Json, problem: str) -> None:
+def test_a_task_that_is_asked_for_wrongly_is_refused(client: Client, task: Json, problem: str) -> None:
     refused = client.start(task=task)
 
     assert (refused["code"], refused["data"]["details"]) == (-32602, problem)
 
 
-def test_a_call_as_a_task_is_answered_at_once_and_its_result_is_waited_for(client) -> None:
+def test_a_call_as_a_task_is_answered_at_once_and_its_result_is_waited_for(client: Client) -> None:
     task = client.start(task={"ttl": 60_000})["task"]
 
     assert task.keys() == {
@@ -158,12 +158,12 @@ def test_a_call_as_a_task_is_answered_at_once_and_its_result_is_waited_for(clien
 
 
 @pytest.mark.parametrize("task", [False, 5, "yes", []])
-def test_a_task_that_is_no_object_begins_nothing(client, task: Json) -> None:
+def test_a_task_that_is_no_object_begins_nothing(client: Client, task: Json) -> None:
     assert client.start(task=task)["data"] == {"details": "task must be an object"}
     assert client.runs.recent(1) == []
 
 
-def test_a_task_outlives_its_connection(client, make_client) -> None:
+def test_a_task_outlives_its_connection(client: Client, make_client: Callable[..., Client]) -> None:
     task_id = client.start(task={})["task"]["taskId"]
     client.connection.close()
     client.work(task_id)
@@ -173,7 +173,7 @@ def test_a_task_outlives_its_connection(client, make_client) -> None:
     assert other.result("tasks/result", taskId=task_id)["structuredContent"]["result"] == "Issue 7"
 
 
-def test_progress_of_a_task_goes_to_the_token_of_its_call(client) -> None:
+def test_progress_of_a_task_goes_to_the_token_of_its_call(client: Client) -> None:
     task_id = client.start(task={}, _meta={"progressToken": "t"})["task"]["taskId"]
     client.runs.begin_call(task_id, "call-it")
     client.runs.report_call(task_id, "call-it", 1, 2, "half")
@@ -188,7 +188,7 @@ def test_progress_of_a_task_goes_to_the_token_of_its_call(client) -> None:
     }
 
 
-def test_a_task_that_fails_has_the_refusal_as_its_result(client) -> None:
+def test_a_task_that_fails_has_the_refusal_as_its_result(client: Client) -> None:
     task_id = client.start(task={})["task"]["taskId"]
     client.fail(task_id)
 
@@ -197,7 +197,7 @@ def test_a_task_that_fails_has_the_refusal_as_its_result(client) -> None:
     assert (result["isError"], result["structuredContent"]["data"]["runId"]) == (True, task_id)
 
 
-def test_a_task_is_cancelled_once(client) -> None:
+def test_a_task_is_cancelled_once(client: Client) -> None:
     task_id = client.start(task={})["task"]["taskId"]
 
     assert client.result("tasks/cancel", taskId=task_id)["status"] == "cancelled"
@@ -206,7 +206,7 @@ def test_a_task_is_cancelled_once(client) -> None:
     assert client.result("tasks/get", taskId=task_id)["status"] == "cancelled"
 
 
-def test_who_gives_up_waiting_for_the_result_leaves_the_task_as_it_is(client) -> None:
+def test_who_gives_up_waiting_for_the_result_leaves_the_task_as_it_is(client: Client) -> None:
     task_id = client.start(task={})["task"]["taskId"]
     client.result("tasks/result", taskId=task_id)
     cancelled = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 3}}
@@ -216,7 +216,7 @@ def test_who_gives_up_waiting_for_the_result_leaves_the_task_as_it_is(client) ->
     assert client.runs.get(task_id).state == "queued"
 
 
-def test_a_run_that_waits_for_the_agent_is_a_call_that_is_done(client) -> None:
+def test_a_run_that_waits_for_the_agent_is_a_call_that_is_done(client: Client) -> None:
     task_id = client.start("agent", task={})["task"]["taskId"]
     client.work(task_id)
 
@@ -225,7 +225,7 @@ def test_a_run_that_waits_for_the_agent_is_a_call_that_is_done(client) -> None:
     assert (told["waitingFor"], told["step"]["id"]) == ("output", "last")
 
 
-def test_a_person_who_is_needed_is_asked_through_the_result(client) -> None:
+def test_a_person_who_is_needed_is_asked_through_the_result(client: Client) -> None:
     task_id = client.start("person", task={})["task"]["taskId"]
     client.work(task_id)
     assert client.result("tasks/get", taskId=task_id)["status"] == "input_required"
@@ -238,7 +238,7 @@ def test_a_person_who_is_needed_is_asked_through_the_result(client) -> None:
     assert [m["result"]["structuredContent"]["result"] for m in client.heard() if "result" in m] == ["Issue 8"]
 
 
-def test_where_nobody_can_be_asked_the_result_says_how_to_go_on(make_client) -> None:
+def test_where_nobody_can_be_asked_the_result_says_how_to_go_on(make_client: Callable[..., Client]) -> None:
     client = make_client(capabilities={})
     task_id = client.start("person", task={})["task"]["taskId"]
     client.work(task_id)
@@ -247,7 +247,7 @@ def test_where_nobody_can_be_asked_the_result_says_how_to_go_on(make_client) -> 
     assert client.result("tasks/result", taskId=task_id)["structuredContent"]["waitingFor"] == "confirmation"
 
 
-def test_tasks_are_listed_in_pages(client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tasks_are_listed_in_pages(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workflowlookup.protocol.tasks.PAGE_SIZE", 2)
     ids = {client.start(task={})["task"]["taskId"] for _ in range(3)}
     first = client.result("tasks/list")
@@ -259,7 +259,7 @@ def test_tasks_are_listed_in_pages(client, monkeypatch: pytest.MonkeyPatch) -> N
     assert client.result("tasks/list", cursor="nonsense")["code"] == -32602
 
 
-def test_what_is_no_task_cannot_be_one(client, make_client) -> None:
+def test_what_is_no_task_cannot_be_one(client: Client, make_client: Callable[..., Client]) -> None:
     wrong = client.result("tools/call", name="workflow_runs", arguments={}, task={})
     assert (wrong["code"], "cannot be called as a task" in wrong["data"].get("details", "") or True) == (-32601, True)
     for method in ("tasks/get", "tasks/result", "tasks/cancel"):
@@ -268,7 +268,7 @@ def test_what_is_no_task_cannot_be_one(client, make_client) -> None:
     assert make_client("2025-06-18").result("tasks/get", taskId="x")["code"] == -32601
 
 
-def test_before_tasks_came_the_parameter_means_nothing(make_client) -> None:
+def test_before_tasks_came_the_parameter_means_nothing(make_client: Callable[..., Client]) -> None:
     client = make_client("2025-06-18")
 
     assert client.start(task={}) is None
@@ -278,7 +278,7 @@ def test_before_tasks_came_the_parameter_means_nothing(make_client) -> None:
 # ── the extension ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def begin(modern, workflow: str = "one-call", meta: JsonObject = KNOWS, **more):
+def begin(modern, workflow: str = "one-call", meta: JsonObject = KNOWS, **more: Json):
     return modern("tools/call", meta, name="workflow_start", arguments={"workflowId": workflow}, **more)
 
 

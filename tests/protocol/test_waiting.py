@@ -5,7 +5,7 @@ import json
 import pytest
 
 from support.client import ENVELOPE
-from support.types import JsonObject
+from support.types import Json, JsonObject
 from workflowlookup.errors import ExecutionFailed
 from workflowlookup.language.values import Progress
 from workflowlookup.protocol.backend import ServerBackend
@@ -29,13 +29,13 @@ class Work:
         self.progress = None
         self.callers = []
 
-    def handle(self, _, arguments, caller) -> JsonObject | Pending:
+    def handle(self, _: object, arguments: JsonObject, caller) -> JsonObject | Pending:
         name = arguments["name"]
         self.callers.append(caller)
         if "sure" in caller.answers:
             return {"sure": caller.answers["sure"]["action"]}
 
-        def look():
+        def look() -> Json:
             result = self.results.get(name)
             if isinstance(result, Exception):
                 raise result
@@ -72,16 +72,16 @@ class Client:
     def closed(self) -> None:
         self.is_closed += 1
 
-    def send(self, method, params=None, identifier: int = 1):
+    def send(self, method: str, params: JsonObject | None = None, identifier: int = 1) -> Json:
         message = {"jsonrpc": "2.0", "id": identifier, "method": method, "params": params}
         reply = self.connection.handle(json.dumps({k: v for k, v in message.items() if v is not None}).encode())
         return reply and json.loads(reply)
 
-    def work_on(self, name, identifier: int = 1, meta=None, **more):
+    def work_on(self, name: str, identifier: int = 1, meta: JsonObject | None = None, **more: Json) -> Json:
         params = {"name": "work", "arguments": {"name": name}, "_meta": meta or {}, **more}
         return self.send("tools/call", params, identifier)
 
-    def heard(self):
+    def heard(self) -> list[Json]:
         self.connection.look()
         messages = [json.loads(message) for message in self.connection.outbox]
         self.connection.outbox.clear()

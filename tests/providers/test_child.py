@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,13 +23,13 @@ def test_a_process_that_is_just_being_started_is_asked_to_end_as_well(monkeypatc
         loop = asyncio.get_running_loop()
         runs, is_waited_for, has_ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
-        async def start_slowly(*command, **options):
+        async def start_slowly(*command, **options: Any):
             process = await start(*command, **options)
             runs.set()
             await is_waited_for.wait()
             return process
 
-        def wait(seconds) -> None:
+        def wait(seconds: float) -> None:
             loop.call_soon_threadsafe(is_waited_for.set)
             sleep(seconds)
 

@@ -90,7 +90,9 @@ def test_one_that_is_down_comes_back_by_itself_and_what_was_known_stays(
 
     warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert len(warnings) == 1
-    assert warnings[0].startswith("the workflows of provider 'svc' cannot be listed: the provider 'svc' cannot be reached")
+    assert warnings[0].startswith(
+        "the workflows of provider 'svc' cannot be listed: the provider 'svc' cannot be reached"
+    )
     assert warnings[0].endswith("; its 1 workflows stay listed")
     assert "the provider 'svc' is back" in caplog.text
 

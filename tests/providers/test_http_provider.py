@@ -8,9 +8,11 @@ import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from support.types import JsonObject
 from upstream.upstreams import HttpUpstream
 from workflowlookup.providers.config import ProviderConfig
 from workflowlookup.providers.http import HttpProvider
@@ -23,7 +25,7 @@ def service(tmp_path: Path) -> Iterator[HttpUpstream]:
         yield made
 
 
-def ask(service, what, **options):
+def ask(service, what, **options: Any):
     async def go():
         provider = HttpProvider(ProviderConfig(name="svc", kind="http", options={"base_url": service.url, **options}))
         try:
@@ -34,7 +36,7 @@ def ask(service, what, **options):
     return asyncio.run(go())
 
 
-def flows(count):
+def flows(count: int) -> list[JsonObject]:
     return [{"id": f"w{n}", "name": f"W {n}", "description": "d"} for n in range(count)]
 
 
@@ -158,7 +160,7 @@ def serving(answer):
         def do_GET(self) -> None:
             answer(self)
 
-        def log_message(self, *_) -> None:
+        def log_message(self, *_: object) -> None:
             pass
 
     class Service(ThreadingHTTPServer):
@@ -171,7 +173,7 @@ def serving(answer):
         service.shutdown()
 
 
-def reply(request, status, text) -> None:
+def reply(request, status: int, text: str) -> None:
     request.send_response(status)
     request.send_header("Content-Length", str(len(text)))
     request.end_headers()

@@ -20,14 +20,14 @@ from workflowlookup.providers.upstream import Upstreams
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="nobody can ask for it elsewhere")
 
 
-async def ask_service(url) -> None:
+async def ask_service(url: str) -> None:
     provider = HttpProvider(ProviderConfig(name="far", kind="http", options={"base_url": url}))
     with contextlib.suppress(ProviderError):
         await provider.list()
     await provider.aclose()
 
 
-async def ask_mcp_server(url) -> None:
+async def ask_mcp_server(url: str) -> None:
     upstreams = Upstreams({"far": ServerConfig(name="far", url=url)})
     with contextlib.suppress(ProviderAway):
         await upstreams.tools("far")
@@ -57,7 +57,7 @@ def test_the_head_of_an_answer_is_acknowledged_before_there_is_a_body(
         def do_POST(self) -> None:
             self.do_GET()
 
-        def log_message(self, *_) -> None:
+        def log_message(self, *_: object) -> None:
             pass
 
     monkeypatch.setattr(TransportSocket, "setsockopt", set_option)

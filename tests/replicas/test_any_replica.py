@@ -12,6 +12,7 @@ import pytest
 from support.client import ENVELOPE
 from support.make import document, settings_file, step, write
 from support.postgres import Postgres
+from support.types import Json, JsonObject
 from support.web import WebClient, WebServer
 from upstream.upstreams import McpUpstream
 from workflowlookup.store.postgres import PostgresJournal
@@ -24,7 +25,7 @@ PING = {"jsonrpc": "2.0", "id": 99, "method": "ping"}
 class Replicas:
     """Servers of one library and one database."""
 
-    def __init__(self, home, database) -> None:
+    def __init__(self, home: Path, database) -> None:
         self.library = home / "library"
         write(self.library, document(step("one", requireConfirmation=True), step("two"), identifier="by-hand"))
         arguments = {"seconds": 20, "steps": 4}
@@ -36,7 +37,7 @@ class Replicas:
         self._home = home
         self._started = []
 
-    def start(self, *flags):
+    def start(self, *flags: str):
         environment = {"WORKFLOWLOOKUP_JOURNAL": self.database}
         self._started.append(WebServer(self._home, *flags, directory=self.library, environment=environment))
         return self._started[-1]
@@ -70,7 +71,7 @@ def pair(kept: Replicas):
 def connect() -> Iterator[Callable[..., WebClient]]:
     clients = []
 
-    def make(server) -> WebClient:
+    def make(server: WebServer) -> WebClient:
         clients.append(WebClient(server.url))
         return clients[-1]
 
@@ -79,23 +80,23 @@ def connect() -> Iterator[Callable[..., WebClient]]:
         client.close()
 
 
-def at(client, server):
+def at(client: WebClient, server: WebServer) -> WebClient:
     """Have the client's next requests go to this server."""
     client.url = server.url
     return client
 
 
-def tool(client, name, **arguments):
+def tool(client: WebClient, name: str, **arguments: Json):
     reply = client.request("tools/call", {"name": name, "arguments": arguments})
     return reply["result"]["structuredContent"]
 
 
-def envelope_tool(client, name, **arguments):
+def envelope_tool(client: WebClient, name: str, **arguments: Json):
     reply = client.request("tools/call", {"name": name, "arguments": arguments, "_meta": ENVELOPE})
     return reply["result"]["structuredContent"]
 
 
-def test_a_session_goes_on_at_another_replica(pair, connect) -> None:
+def test_a_session_goes_on_at_another_replica(pair, connect: Callable[..., WebClient]) -> None:
     first, second = pair
     client = connect(first)
     client.initialize()
@@ -107,7 +108,7 @@ def test_a_session_goes_on_at_another_replica(pair, connect) -> None:
     assert run in [each["runId"] for each in events]
 
 
-def test_what_the_client_said_of_itself_is_known_there(pair, connect, kept: Replicas) -> None:
+def test_what_the_client_said_of_itself_is_known_there(pair, connect: Callable[..., WebClient], kept: Replicas) -> None:
     first, second = pair
     client = connect(first)
     client.initialize()
@@ -118,7 +119,7 @@ def test_what_the_client_said_of_itself_is_known_there(pair, connect, kept: Repl
     assert [who for (who,) in rows if "tests" in who]
 
 
-def test_a_session_outlives_the_server_that_began_it(replicas: Replicas, connect) -> None:
+def test_a_session_outlives_the_server_that_began_it(replicas: Replicas, connect: Callable[..., WebClient]) -> None:
     first, second = replicas.start(), replicas.start()
     client = connect(first)
     client.initialize()
@@ -128,7 +129,9 @@ def test_a_session_outlives_the_server_that_began_it(replicas: Replicas, connect
     assert at(client, second).request("ping") == {"result": {}}
 
 
-def test_a_replica_that_stops_continues_sessions_until_it_is_gone(replicas: Replicas, connect) -> None:
+def test_a_replica_that_stops_continues_sessions_until_it_is_gone(
+    replicas: Replicas, connect: Callable[..., WebClient]
+) -> None:
     first, second = replicas.start("--drain-seconds", "30"), replicas.start()
     client, busy = connect(second), connect(first)
     client.initialize()
@@ -148,7 +151,7 @@ def test_a_replica_that_stops_continues_sessions_until_it_is_gone(replicas: Repl
     thread.join(30)
 
 
-def is_refused(server) -> bool:
+def is_refused(server: WebServer) -> bool:
     try:
         httpx2.get(f"{server.base}/readyz")
     except httpx2.ConnectError:
@@ -156,7 +159,7 @@ def is_refused(server) -> bool:
     return False
 
 
-def test_a_session_that_ends_ends_everywhere(pair, connect) -> None:
+def test_a_session_that_ends_ends_everywhere(pair, connect: Callable[..., WebClient]) -> None:
     first, second = pair
     client = connect(first)
     client.initialize()
@@ -168,7 +171,7 @@ def test_a_session_that_ends_ends_everywhere(pair, connect) -> None:
     assert at(client, second).post(PING).status_code == 404
 
 
-def test_an_unused_session_is_over_everywhere(replicas: Replicas, connect) -> None:
+def test_an_unused_session_is_over_everywhere(replicas: Replicas, connect: Callable[..., WebClient]) -> None:
     first, second = (replicas.start("--idle-seconds", "1") for _ in range(2))
     client = connect(first)
     client.initialize()
@@ -178,7 +181,9 @@ def test_an_unused_session_is_over_everywhere(replicas: Replicas, connect) -> No
     assert [at(client, server).post(PING).status_code for server in (first, second)] == [404, 404]
 
 
-def test_a_session_that_is_used_at_one_replica_is_not_over_at_the_other(replicas: Replicas, connect) -> None:
+def test_a_session_that_is_used_at_one_replica_is_not_over_at_the_other(
+    replicas: Replicas, connect: Callable[..., WebClient]
+) -> None:
     first, second = (replicas.start("--idle-seconds", "2") for _ in range(2))
     client = connect(first)
     client.initialize()
@@ -189,7 +194,7 @@ def test_a_session_that_is_used_at_one_replica_is_not_over_at_the_other(replicas
     assert at(client, second).post(PING).status_code == 200
 
 
-def test_a_question_is_answered_at_another_replica(pair, connect) -> None:
+def test_a_question_is_answered_at_another_replica(pair, connect: Callable[..., WebClient]) -> None:
     first, second = pair
     client = connect(first)
     client.initialize(capabilities=ASKS)
@@ -197,7 +202,7 @@ def test_a_question_is_answered_at_another_replica(pair, connect) -> None:
     answering = WebClient(second.url)
     answering.session = client.session
 
-    def answer(question) -> None:
+    def answer(question: JsonObject) -> None:
         reply = {"jsonrpc": "2.0", "id": question["id"], "result": {"action": "accept", "content": {}}}
         assert answering.post(reply).status_code == 202
 
@@ -213,7 +218,7 @@ def test_a_question_is_answered_at_another_replica(pair, connect) -> None:
     assert [(each["waitingFor"], each["step"]["id"]) for each in told] == [("output", "two")]
 
 
-def test_a_call_is_cancelled_by_way_of_another_replica(pair, connect) -> None:
+def test_a_call_is_cancelled_by_way_of_another_replica(pair, connect: Callable[..., WebClient]) -> None:
     first, second = pair
     client, other = connect(first), connect(second)
     client.initialize()
@@ -233,7 +238,9 @@ def test_a_call_is_cancelled_by_way_of_another_replica(pair, connect) -> None:
     assert tool(other, "workflow_status", runId="slow")["state"] == "cancelled"
 
 
-def test_what_is_followed_at_one_replica_is_told_by_the_one_with_the_stream(pair, connect) -> None:
+def test_what_is_followed_at_one_replica_is_told_by_the_one_with_the_stream(
+    pair, connect: Callable[..., WebClient]
+) -> None:
     first, second = pair
     client, worker = connect(first), connect(second)
     client.initialize()
@@ -248,7 +255,7 @@ def test_what_is_followed_at_one_replica_is_told_by_the_one_with_the_stream(pair
     assert client.unasked.get(timeout=30)["params"]["uri"] == f"run://{run}"
 
 
-def test_new_tools_are_told_by_the_one_with_the_stream(pair, connect, kept: Replicas) -> None:
+def test_new_tools_are_told_by_the_one_with_the_stream(pair, connect: Callable[..., WebClient], kept: Replicas) -> None:
     first, second = pair
     client = connect(first)
     client.initialize()
@@ -263,7 +270,7 @@ def test_new_tools_are_told_by_the_one_with_the_stream(pair, connect, kept: Repl
     )
 
 
-def test_a_refresh_reaches_every_replica(pair, connect, kept: Replicas) -> None:
+def test_a_refresh_reaches_every_replica(pair, connect: Callable[..., WebClient], kept: Replicas) -> None:
     first, second = pair
     client = connect(first)
     client.initialize()
@@ -283,7 +290,7 @@ def test_a_refresh_reaches_every_replica(pair, connect, kept: Replicas) -> None:
     wait_until(lambda: names() == before)
 
 
-def test_both_eras_follow_a_run_across_replicas(pair, connect) -> None:
+def test_both_eras_follow_a_run_across_replicas(pair, connect: Callable[..., WebClient]) -> None:
     first, second = pair
     modern = connect(first)
     run = envelope_tool(modern, "workflow_start", workflowId="by-hand")["runId"]
@@ -305,7 +312,7 @@ def test_both_eras_follow_a_run_across_replicas(pair, connect) -> None:
     thread.join(30)
 
 
-def test_a_lost_connection_is_made_up_for(pair, connect, kept: Replicas) -> None:
+def test_a_lost_connection_is_made_up_for(pair, connect: Callable[..., WebClient], kept: Replicas) -> None:
     """News that came while a replica was deaf are read when it hears again."""
     first, second = pair
     client = connect(first)
@@ -341,7 +348,7 @@ def test_one_that_was_deaf_for_too_long_looks_at_everything(database: str) -> No
     other.close()
 
 
-def test_what_is_passed_on_is_no_flood(pair, connect) -> None:
+def test_what_is_passed_on_is_no_flood(pair, connect: Callable[..., WebClient]) -> None:
     client = connect(pair[0])
     client.initialize(capabilities=ASKS)
     answer = {"jsonrpc": "2.0", "id": "wl-1", "result": {"action": "accept", "content": {"text": "x" * 70_000}}}

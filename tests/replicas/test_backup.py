@@ -18,7 +18,7 @@ from workflowlookup.store.journal_url import JournalUrl
 GUIDE = Path(__file__).parents[2] / "docs" / "operations.md"
 
 
-def lead(place, library, home) -> tuple[WebServer, WebClient]:
+def lead(place: str, library, home) -> tuple[WebServer, WebClient]:
     """A run, half done."""
     write(library, document(step("one"), step("two"), identifier="by-hand"))
     server = WebServer(home, directory=library, environment={"WORKFLOWLOOKUP_JOURNAL": place})
@@ -32,14 +32,14 @@ def lead(place, library, home) -> tuple[WebServer, WebClient]:
     return server, client
 
 
-def read(place):
+def read(place: str) -> tuple[list[tuple[str, str, str]], int]:
     journal = JournalUrl(place).open()
     found = [(one.id, one.state, one.step) for one in journal.summaries(RunQuery())], len(journal.read("kept"))
     journal.close()
     return found
 
 
-def go_on(place, library, home):
+def go_on(place: str, library, home):
     server = WebServer(home, directory=library, environment={"WORKFLOWLOOKUP_JOURNAL": place})
     client = WebClient(server.url)
     client.initialize()

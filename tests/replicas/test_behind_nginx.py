@@ -18,6 +18,7 @@ import yaml
 
 from replicas.fleet import DEPLOY, nginx, nginx_program, shipped_environment, write_nginx_configuration
 from support.make import document, step, write
+from support.types import Json
 from support.web import WebClient, WebServer
 from workflowlookup.store.postgres import PostgresJournal
 from workflowlookup.store.tokens import Tokens
@@ -25,7 +26,7 @@ from workflowlookup.transport.http.server import END_SECONDS
 
 
 @pytest.fixture
-def replicas(database: str, library: Path, tmp_path: Path):
+def replicas(database: str, library: Path, tmp_path: Path) -> Iterator[list[WebServer]]:
     write(library, document(step("one"), step("two"), identifier="by-hand"))
     environment = {"WORKFLOWLOOKUP_JOURNAL": database}
     servers = [WebServer(tmp_path, directory=library, environment=environment) for _ in range(3)]
@@ -35,13 +36,13 @@ def replicas(database: str, library: Path, tmp_path: Path):
 
 
 @pytest.fixture
-def proxy(replicas, tmp_path: Path) -> Iterator[str]:
+def proxy(replicas: list[WebServer], tmp_path: Path) -> Iterator[str]:
     with nginx(tmp_path, [int(server.base.rpartition(":")[2]) for server in replicas]) as url:
         yield url
 
 
 @pytest.fixture
-def token(database: str, replicas, tmp_path: Path):
+def token(database: str, replicas: list[WebServer], tmp_path: Path):
     journal = PostgresJournal(database)
     secret, _ = Tokens(journal).create("tests", ["run"], ["*"], seconds=600)
     journal.close()
@@ -63,11 +64,13 @@ def client(proxy: str, token) -> Iterator[WebClient]:
     client.close()
 
 
-def tool(client, name, **arguments):
+def tool(client: WebClient, name: str, **arguments: Json):
     return client.request("tools/call", {"name": name, "arguments": arguments})["result"]["structuredContent"]
 
 
-def test_a_session_works_through_the_proxy_with_its_stream_and_without_a_replica(client: WebClient, replicas) -> None:
+def test_a_session_works_through_the_proxy_with_its_stream_and_without_a_replica(
+    client: WebClient, replicas: list[WebServer]
+) -> None:
     client.hearken()
     run = tool(client, "workflow_start", workflowId="by-hand")["runId"]
     client.request("resources/subscribe", {"uri": f"run://{run}"})
@@ -97,7 +100,7 @@ def test_nginx_accepts_the_configuration(tmp_path: Path) -> None:
 class Stub(ThreadingHTTPServer):
     """In place of a replica: answers every POST with a status, or by closing the connection; counts them."""
 
-    def __init__(self, status) -> None:
+    def __init__(self, status: int) -> None:
         stub = self
         self.posts = 0
 
@@ -115,14 +118,14 @@ class Stub(ThreadingHTTPServer):
                 else:
                     self._respond(status)
 
-            def _respond(self, status) -> None:
+            def _respond(self, status: int) -> None:
                 self.send_response(status)
                 self.send_header("content-length", "0")
                 if status == 503:
                     self.send_header("retry-after", "1")
                 self.end_headers()
 
-            def log_message(self, *_) -> None:
+            def log_message(self, *_: object) -> None:
                 pass
 
         super().__init__(("127.0.0.1", 0), Handler)

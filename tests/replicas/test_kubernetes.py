@@ -19,7 +19,7 @@ ENVIRONMENT = {each["name"]: each.get("value") for each in CONTAINER["env"]}
 ROWS = {setting.name: setting for setting in SETTINGS}
 
 
-def seconds(name) -> float:
+def seconds(name: str) -> float:
     return float(ENVIRONMENT[f"WORKFLOWLOOKUP_{name.upper()}_SECONDS"])
 
 

@@ -5,6 +5,7 @@ other replica answers as if the first had never been asked, and the journal has 
 """
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import httpx2
 import pytest
@@ -30,7 +31,7 @@ POSITION = rb"one.state = 'queued'"
 class Pair:
     """Two replicas; the first reaches the database by `link`."""
 
-    def __init__(self, home, database) -> None:
+    def __init__(self, home: Path, database) -> None:
         write(home / "library", document(step("one", validationCriteria=LONG), step("two"), identifier="by-hand"))
         call = {"server": "up", "tool": "sleep", "arguments": {"seconds": 0.1}}
         write(home / "library", document({"id": "work", "title": "Work", "call": call}, identifier="by-server"))
@@ -39,11 +40,11 @@ class Pair:
         self.link = DatabaseLink(database)
         self.servers = [self._start(home, url) for url in (self.link.url, database)]
 
-    def _start(self, home, url) -> WebServer:
+    def _start(self, home: Path, url: str) -> WebServer:
         flags = ("--journal-timeout-seconds", str(SECONDS), "--requests-per-minute", "0")
         return WebServer(home, *flags, directory=home / "library", environment={"WORKFLOWLOOKUP_JOURNAL": url})
 
-    def call(self, number, name, arguments):
+    def call(self, number: int, name: str, arguments: JsonObject):
         message = modern("tools/call", {"name": name, "arguments": arguments})
         return httpx2.post(self.servers[number].url, json=message, headers=HEADERS | routing(message), timeout=60)
 
@@ -73,7 +74,7 @@ def start(workflow, run) -> tuple[str, JsonObject]:
     return "workflow_start", {"workflowId": workflow, "runId": run}
 
 
-def submit(run, output) -> tuple[str, JsonObject]:
+def submit(run, output: str) -> tuple[str, JsonObject]:
     return "workflow_submit", {"runId": run, "stepId": "one", "output": output}
 
 

@@ -1,16 +1,16 @@
 """What follows from a call: the events that a run gets, and the refusals that leave it as it was."""
 
 import json
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
 from support.make import document, loop, step
-from support.types import JsonObject
+from support.types import Json, JsonObject
 from workflowlookup.errors import InvalidCriteria, InvalidParams, InvalidWorkflow, RunStateError, StepNotFound
 from workflowlookup.language.building import build
 from workflowlookup.runs import advance
-from workflowlookup.runs.draft import CORRECT_AND_START, Moment
+from workflowlookup.runs.draft import CORRECT_AND_START, Draft, Moment
 from workflowlookup.runs.events import kind_of
 from workflowlookup.runs.run import State, Waiting, fold
 
@@ -20,7 +20,7 @@ LONG = [{"type": "length", "min": 5, "message": "Too short."}]
 class Story:
     """A run that goes from call to call, with a clock that the test moves."""
 
-    def __init__(self, content, given=None, context=None) -> None:
+    def __init__(self, content: JsonObject, given=None, context: JsonObject | None = None) -> None:
         self.now = 1_000
         self._take(advance.begin("r1", build(content), given or {}, context or {}, self.at), [])
 
@@ -28,7 +28,7 @@ class Story:
     def at(self) -> Moment:
         return Moment(time=self.now, by="tests")
 
-    def _take(self, draft, earlier):
+    def _take(self, draft: Draft, earlier) -> Self:
         self.run = draft.run
         self.records = [*earlier, *draft.records]
         self.last = [kind_of(record.event) for record in draft.records]
@@ -36,19 +36,19 @@ class Story:
         assert self.run.rests
         return self
 
-    def submit(self, step_id, output: str = "done", **changes):
+    def submit(self, step_id: str, output: str = "done", **changes: Json) -> Self:
         return self._take(advance.submit(self.run, step_id, output, changes, self.at), self.records)
 
-    def confirm(self, **said):
+    def confirm(self, **said) -> Self:
         return self._take(advance.confirm(self.run, self.run.current, self.at, how="console", **said), self.records)
 
-    def deny(self, **said):
+    def deny(self, **said) -> Self:
         return self._take(advance.deny(self.run, self.run.current, self.at, how="relayed", **said), self.records)
 
-    def cancel(self, reason: str = ""):
+    def cancel(self, reason: str = "") -> Self:
         return self._take(advance.cancel(self.run, self.at, reason), self.records)
 
-    def expire(self):
+    def expire(self) -> Self | None:
         draft = advance.expire(self.run, self.at)
         return self._take(draft, self.records) if draft else None
 
@@ -282,7 +282,7 @@ def test_after_as_many_attempts_as_it_has_the_run_fails() -> None:
     assert story.run.end.reason == "The output of step 'one' was refused 2 times, as often as it may be."
 
 
-def asked_after_attempts():
+def asked_after_attempts() -> Story:
     limited = step("one", validationCriteria=LONG, maxAttempts=1, whenExhausted="ask", requireConfirmation=True)
     return Story(document(limited, step("two"))).submit("one", "a", size=3)
 
@@ -305,7 +305,7 @@ def test_a_person_may_end_the_run_after_the_last_attempt() -> None:
     assert story.run.end.reason == "Step 'one' was refused once, and a person did not accept it: Not like this."
 
 
-def confirmed(**fields) -> dict[str, Any]:
+def confirmed(**fields: Json) -> dict[str, Any]:
     return document(step("one", requireConfirmation=True, **fields), step("two"))
 
 
@@ -363,7 +363,7 @@ def test_a_run_can_be_cancelled_wherever_it_waits() -> None:
 # ── refusals ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def refused(story, step_id, kind: type[RunStateError] = RunStateError):
+def refused(story, step_id: str, kind: type[RunStateError] = RunStateError):
     with pytest.raises(kind) as refusal:
         story.submit(step_id)
     return refusal.value.data

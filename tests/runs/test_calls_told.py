@@ -4,6 +4,7 @@ import pytest
 
 from runs.test_calls import Calling, call
 from support.make import document, loop, step
+from support.types import Json, JsonObject
 from workflowlookup.authoring.compare import compare
 from workflowlookup.authoring.fixtures import parse_fixture
 from workflowlookup.authoring.graph import Kind, draw
@@ -15,6 +16,7 @@ from workflowlookup.language.building import build
 from workflowlookup.language.guidance import Guidance, guide
 from workflowlookup.language.navigation import next_step
 from workflowlookup.language.patterns import Budget
+from workflowlookup.language.schemas import PathTo
 from workflowlookup.runs.report import report
 from workflowlookup.runs.statistics import Tally
 from workflowlookup.runs.why import Fate, explain_run
@@ -23,7 +25,7 @@ NAME = "tool 'create' of MCP server 'tracker'"
 FAR = {"id": "remote", "title": "Far", "call": {"provider": "ci", "workflow": "Build", "saveAs": "result"}}
 
 
-def told(content, **context) -> Guidance:
+def told(content: JsonObject, **context: Json) -> Guidance:
     workflow = build(content)
     return guide(workflow, next_step(workflow, (), context, Budget()), Budget())
 
@@ -72,7 +74,7 @@ def test_what_is_filled_into_arguments_is_bounded() -> None:
 # ── lint ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def codes(content):
+def codes(content: JsonObject) -> list[tuple[str, PathTo]]:
     return [(finding.code, finding.path) for finding in lint(content)]
 
 

@@ -1,5 +1,7 @@
 """The report of a run: what it tells, and that nothing that strangers wrote can act in it."""
 
+from typing import Any, Self
+
 import msgspec
 import pytest
 from hypothesis import given, settings
@@ -7,11 +9,12 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from support.make import document, loop, step
+from support.types import Json, JsonObject
 from workflowlookup.errors import RunStateError
 from workflowlookup.language.building import build
 from workflowlookup.runs import advance
 from workflowlookup.runs import report as reporting
-from workflowlookup.runs.draft import Moment
+from workflowlookup.runs.draft import Draft, Moment
 from workflowlookup.runs.report import clock, code, duration, fenced, inline, item, report
 
 MARKDOWN = MarkdownIt("commonmark").enable(["table", "strikethrough"])
@@ -21,7 +24,7 @@ START = 1_700_000_000_000
 class Told:
     """A run that is driven by hand, and its records."""
 
-    def __init__(self, *steps, given=None, context=None, **fields) -> None:
+    def __init__(self, *steps: JsonObject, given=None, context: JsonObject | None = None, **fields: Json) -> None:
         self.time = START
         self._take(
             advance.begin("r-1", build(document(*steps, **fields)), given or {}, context or {}, self._at("agent"))
@@ -30,10 +33,10 @@ class Told:
     def _at(self, by) -> Moment:
         return Moment(time=self.time, by=by)
 
-    def _take(self, draft) -> None:
+    def _take(self, draft: Draft) -> None:
         self.run, self.records = draft.run, [*getattr(self, "records", []), *draft.records]
 
-    def do(self, what, *arguments, after: int = 0, by: str = "agent", **options):
+    def do(self, what, *arguments, after: int = 0, by: str = "agent", **options: Any) -> Self:
         self.time += after
         if what == "submit" and len(arguments) == 2:
             arguments = (*arguments, {})
@@ -344,7 +347,7 @@ def test_a_code_span_is_one_span(text: str) -> None:
 @settings(deadline=None)
 @given(texts, texts, texts)
 def test_what_strangers_write_changes_nothing_of_the_shape_of_a_report(output: str, note: str, name: str) -> None:
-    def shape(output, note, name):
+    def shape(output: str, note, name: str):
         told = Told(
             step("one", requireConfirmation=True, title=name),
             step("two"),

@@ -27,7 +27,7 @@ from workflowlookup.runs.run import (
 EVENTS = Event.__args__
 
 
-def begun(*steps) -> Draft:
+def begun(*steps: JsonObject) -> Draft:
     return advance.begin("r1", build(document(*steps)), {}, {}, Moment(time=5, by="tests"))
 
 
@@ -129,7 +129,7 @@ def grown(shape, events) -> Run:
     return run
 
 
-def make_loop(name, *body) -> JsonObject:
+def make_loop(name: str, *body) -> JsonObject:
     loop = {"type": "for", "count": 1000, "maxIterations": 1000}
     return {"id": name, "type": "loop", "title": name, "loop": loop, "body": list(body)}
 

@@ -1,6 +1,7 @@
 """The figures of runs: what counts as done, how many outputs that took, and how long."""
 
 from support.make import document, step
+from support.types import JsonObject
 from workflowlookup.language.building import build
 from workflowlookup.runs import advance
 from workflowlookup.runs.draft import Moment
@@ -9,7 +10,7 @@ from workflowlookup.runs.statistics import StepStatistics, Tally
 RULES = [{"type": "contains", "value": "done", "message": "Say that it is done."}]
 
 
-def figures(content, *calls):
+def figures(content: JsonObject, *calls):
     """Of the only step, after these calls, each a second after the one before."""
     draft = advance.begin("a-run", build(content), {}, {}, Moment(time=0))
     records = list(draft.records)

@@ -11,6 +11,7 @@ import socket
 import statistics
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx2
@@ -36,7 +37,7 @@ GET = {
 
 
 @pytest.fixture
-def server(tmp_path: Path):
+def server(tmp_path: Path) -> Iterator[tuple[WebServer, dict[str, str]]]:
     write(tmp_path / "library", document(step(), identifier="docs"))
     tokens = Tokens(SqliteJournal(str(tmp_path / "runs.sqlite")))
     secrets = {name: tokens.create(name, ["read"], ["*"], seconds=600)[0] for name in ("greedy", "ada", "bob")}
@@ -49,7 +50,7 @@ def server(tmp_path: Path):
 class Reader(threading.Thread):
     """A caller within its limits that reads a workflow again and again."""
 
-    def __init__(self, server, secret, seconds) -> None:
+    def __init__(self, server, secret: str, seconds: float) -> None:
         super().__init__()
         self._server, self._secret, self._seconds = server, secret, seconds
         self.latencies, self.refusals = [], []
@@ -73,7 +74,7 @@ class Reader(threading.Thread):
 class Greedy(threading.Thread):
     """Opens sessions and listeners and sends requests as fast as it can."""
 
-    def __init__(self, server, secret) -> None:
+    def __init__(self, server, secret: str) -> None:
         super().__init__()
         self._server, self._secret = server, secret
         self.statuses = []
@@ -92,7 +93,7 @@ class Greedy(threading.Thread):
                     self.statuses.append(http.get(self._server.base + page).status_code)
 
 
-def warm_up(server, secrets) -> None:
+def warm_up(server: WebServer, secrets) -> None:
     """Have everything done once that is measured later."""
     with httpx2.Client(headers={"authorization": f"Bearer {secrets['greedy']}"}, timeout=30) as http:
         for page in PAGES:
@@ -100,7 +101,7 @@ def warm_up(server, secrets) -> None:
     read(server, secrets, WARM_UP_SECONDS)
 
 
-def read(server, secrets, seconds: float = SECONDS):
+def read(server, secrets, seconds: float = SECONDS) -> list[Reader]:
     readers = [Reader(server, secrets[name], seconds) for name in ("ada", "bob")]
     for reader in readers:
         reader.start()
@@ -109,7 +110,7 @@ def read(server, secrets, seconds: float = SECONDS):
     return readers
 
 
-def report(name, readers):
+def report(name: str, readers):
     """Print the latencies; the 99th percentile in milliseconds."""
     latencies = sorted(latency for reader in readers for latency in reader.latencies)
     p99 = latencies[int(len(latencies) * 0.99)] * 1000
@@ -122,7 +123,9 @@ def assert_served(readers) -> None:
     assert [reader.refusals for reader in readers] == [[], []]
 
 
-def test_others_are_served_while_one_token_takes_all_it_can(server, capsys: pytest.CaptureFixture[str]) -> None:
+def test_others_are_served_while_one_token_takes_all_it_can(
+    server: tuple[WebServer, dict[str, str]], capsys: pytest.CaptureFixture[str]
+) -> None:
     server, secrets = server
     warm_up(server, secrets)
     quiet = read(server, secrets)
@@ -144,7 +147,9 @@ def test_others_are_served_while_one_token_takes_all_it_can(server, capsys: pyte
     assert_served(attacked)
 
 
-def test_others_are_served_while_one_address_has_idle_connections(server, capsys: pytest.CaptureFixture[str]) -> None:
+def test_others_are_served_while_one_address_has_idle_connections(
+    server: tuple[WebServer, dict[str, str]], capsys: pytest.CaptureFixture[str]
+) -> None:
     server, secrets = server
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < IDLE_CONNECTIONS + 256:

@@ -20,6 +20,7 @@ from soak.proxy import Proxy
 from support.journey import IS_SOAK
 from support.make import settings_file
 from support.postgres import Postgres
+from support.types import JsonObject
 from support.web import WebServer
 from upstream.upstreams import McpUpstream
 from workflowlookup.store.postgres import PostgresJournal
@@ -37,7 +38,7 @@ MOST_GROWTH = 24 << 20
 class House:
     """The replicas, and what happens to them. The first one is spared: its memory is looked at."""
 
-    def __init__(self, home, postgres) -> None:
+    def __init__(self, home: Path, postgres: Postgres) -> None:
         self.postgres = postgres
         self.place = postgres.create_database()
         self.proxy = Proxy()
@@ -83,7 +84,7 @@ class House:
             self.memory.append(size_of(self.servers[0].process.pid))
             await asyncio.sleep(1)
 
-    def connections(self):
+    def connections(self) -> JsonObject:
         """How many there are to the database, by what they are for."""
         statement = (
             "SELECT application_name, COUNT(*) FROM pg_stat_activity WHERE datname = current_database() GROUP BY 1"

@@ -36,7 +36,7 @@ class Doomed:
         touch()
         return done
 
-    def executemany(self, statement, rows) -> None:
+    def executemany(self, statement: str, rows) -> None:
         for row in rows:
             self._transaction.executemany(statement, [row])
             touch()

@@ -10,7 +10,7 @@ import pytest
 from support.client import ENVELOPE
 from support.clocks import TickingClock
 from support.make import document, step
-from support.types import JsonObject
+from support.types import Json, JsonObject
 from workflowlookup.errors import ProviderAway, StorageError, WorkflowNotFound
 from workflowlookup.language.building import build
 from workflowlookup.language.model import Workflow
@@ -57,10 +57,10 @@ class Workflows:
             raise ProviderAway("Not now.")
         return build(DOCUMENTS["far-away"]) if wanted == "Far_Away" else None
 
-    def default_timeout(self, workflow) -> float | None:
+    def default_timeout(self, workflow: Workflow) -> float | None:
         return 300.0 if workflow.id == "far-away" else None
 
-    def abilities(self, provider):
+    def abilities(self, provider) -> frozenset[str] | None:
         return frozenset({"start"}) if provider == "there" else None
 
 
@@ -75,17 +75,17 @@ class Client:
         self.ids = count(1)
         self.send("initialize", {"protocolVersion": "2025-11-25", "capabilities": capabilities})
 
-    def send(self, method, params=None):
+    def send(self, method: str, params: JsonObject | None = None) -> Json:
         message = {"jsonrpc": "2.0", "id": next(self.ids), "method": method, "params": params or {}}
         reply = self.connection.handle(json.dumps(message).encode())
         return reply and json.loads(reply)
 
-    def call(self, tool, meta=None, **arguments):
+    def call(self, tool: str, meta: JsonObject | None = None, **arguments: Json) -> Json:
         params = {"name": tool, "arguments": arguments, **({"_meta": meta} if meta else {})}
         reply = self.send("tools/call", params)
         return reply and (reply["result"]["structuredContent"] if "result" in reply else reply["error"])
 
-    def heard(self):
+    def heard(self) -> list[Json]:
         self.connection.look()
         messages = [json.loads(message) for message in self.connection.outbox]
         self.connection.outbox.clear()
@@ -96,7 +96,7 @@ class Client:
         (reply,) = self.heard()
         return reply["result"]["structuredContent"]
 
-    def notify(self, method, **params) -> None:
+    def notify(self, method: str, **params: Json) -> None:
         self.connection.handle(json.dumps({"jsonrpc": "2.0", "method": method, "params": params}).encode())
 
     def last_run(self):
@@ -108,7 +108,7 @@ def client(open_runs: Callable[..., Runs]) -> Client:
     return Client(open_runs)
 
 
-def work(client, run_id, step_id: str = "call-it", value: str = "Issue 7"):
+def work(client, run_id: str, step_id: str = "call-it", value: str = "Issue 7"):
     client.runs.begin_call(run_id, step_id)
     return client.runs.finish_call(run_id, step_id, str(value), value)
 
@@ -121,7 +121,7 @@ def test_one_who_waits_is_patient_when_the_journal_cannot_be_read_for_a_while(
     work(client, client.last_run())
     monkeypatch.setattr(pending_runs, "AWAY_SECONDS", patience)
 
-    def away(_) -> NoReturn:
+    def away(_: object) -> NoReturn:
         raise StorageError("The journal cannot be read.")
 
     with monkeypatch.context() as gone:

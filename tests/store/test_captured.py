@@ -1,11 +1,13 @@
 """Variables come out of outputs, and values of the input stay: over stdio, as an agent meets it."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from support.client import Start
+from support.client import Server, Start
 from support.make import document, loop, step, write
+from support.types import Json
 
 TRIAGE = document(
     step("triage", produces={"bugKind": {"enum": ["plain", "hidden"]}, "notes": {"optional": True}}),
@@ -31,16 +33,16 @@ def server(start: Start, library: Path):
     return start(directory=library)
 
 
-def begin(server, workflow_id, **arguments):
+def begin(server: Server, workflow_id: str, **arguments: Json) -> Any:
     return server.result("workflow_start", {"workflowId": workflow_id, **arguments})
 
 
-def send(server, run, step_id, output: str = "done", **arguments):
+def send(server: Server, run, step_id: str, output: str = "done", **arguments: Json) -> Any:
     asked = {"runId": run["runId"], "stepId": step_id, "output": output, **arguments}
     return server.result("workflow_submit", asked)
 
 
-def refused(server, method, **arguments):
+def refused(server: Server, method: str, **arguments: Json):
     error = server.error(method, arguments)
     assert error["code"] == -32602
     return error["data"]["details"]

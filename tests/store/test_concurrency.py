@@ -12,6 +12,7 @@ from support import journey
 from support.client import TIMEOUT, Start
 from support.journey import folded, open_journal, read
 from support.make import document, loop, step, write
+from support.types import JsonObject
 from workflowlookup.runs.events import kind_of
 from workflowlookup.store.journal import RunQuery
 
@@ -25,11 +26,11 @@ FLOW = document(
 STEPS = ["begin", "turn@1", "turn@2", "release", "end"]
 
 
-def all_at_once(work, number) -> None:
+def all_at_once(work, number: int) -> None:
     """Do the work in so many threads; whatever one of them raises is raised here."""
     together, problems = threading.Barrier(number, timeout=TIMEOUT), []
 
-    def do(index) -> None:
+    def do(index: int) -> None:
         try:
             together.wait()
             work(index)
@@ -48,14 +49,14 @@ def all_at_once(work, number) -> None:
 class Client:
     """An agent with a server of its own, that takes up whatever run is not over, and notes what it is told."""
 
-    def __init__(self, name, start_server) -> None:
+    def __init__(self, name: str, start_server) -> None:
         self.name, self._start_server = name, start_server
         self.server = start_server()
         self._chance = random.Random(name)
         self.deaths = 0
         self.accepted, self.refused, self.confirmed = {}, [], []
 
-    def advance(self, run_id) -> bool:
+    def advance(self, run_id: str) -> bool:
         """One step further, if nobody is faster; whether the run is over."""
         reply = self.request("workflow_status", {"runId": run_id})
         if "error" in reply:
@@ -77,10 +78,10 @@ class Client:
             self.accepted[run_id, step_id] = output
         return False
 
-    def request(self, tool, arguments):
+    def request(self, tool: str, arguments: JsonObject):
         return self.server.request(tool, arguments)
 
-    def _send(self, arguments) -> bool:
+    def _send(self, arguments: JsonObject) -> bool:
         """Whether it counted; when not, it must have been refused by name."""
         reply = self.request("workflow_submit", arguments)
         if "error" not in reply:
@@ -94,7 +95,7 @@ class Client:
 class Unlucky(Client):
     """One whose server is killed now and then in the middle of a call, which is then sent again to a new one."""
 
-    def request(self, tool, arguments) -> None:
+    def request(self, tool: str, arguments: JsonObject) -> None:
         reply = None
         while reply is None:
             killer = threading.Timer(self._chance.uniform(0, 0.004), self.server.process.kill)
@@ -125,7 +126,7 @@ def test_runs_that_are_advanced_by_all_at_once_end_where_they_should(clients, pl
     is_unlucky = isinstance(clients[0], Unlucky)
     names = [f"run-{number}" for number in range(RUNS // 4 if is_unlucky else RUNS)]
 
-    def work(index) -> None:
+    def work(index: int) -> None:
         client, chance = clients[index], random.Random(index)
         for run_id in names[index::CLIENTS]:
             assert client.request(*journey.start(run_id, "sample-workflow"))["result"]["runId"] == run_id
@@ -162,7 +163,7 @@ def test_of_all_answers_to_one_step_one_wins_and_the_others_are_told_where_the_r
     replies = collections.defaultdict(dict)
     together = threading.Barrier(CLIENTS, timeout=TIMEOUT)
 
-    def work(index) -> None:
+    def work(index: int) -> None:
         for number in range(rounds):
             together.wait()
             call = journey.submit("begin", f"output of {index}", f"run-{number}")
@@ -188,7 +189,7 @@ def test_the_same_submission_from_all_at_once_is_stored_once_and_answered_alike(
     clients[0].server.result(*journey.start(workflow_id="sample-workflow"))
     replies = {}
 
-    def work(index) -> None:
+    def work(index: int) -> None:
         replies[index] = clients[index].server.result(*journey.submit("begin", "the same"))
 
     all_at_once(work, CLIENTS)
@@ -200,7 +201,7 @@ def test_the_same_submission_from_all_at_once_is_stored_once_and_answered_alike(
 def test_a_run_that_all_begin_at_once_is_begun_once(clients, place: str) -> None:
     replies = {}
 
-    def work(index) -> None:
+    def work(index: int) -> None:
         replies[index] = clients[index].server.result(*journey.start(workflow_id="sample-workflow"))
 
     all_at_once(work, CLIENTS)

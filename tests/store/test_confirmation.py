@@ -4,12 +4,13 @@ import contextlib
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from support.client import ENVELOPE, Start
+from support.client import ENVELOPE, Server, Start
 from support.make import document, loop, step, write
-from support.types import JsonObject
+from support.types import Json, JsonObject
 from workflowlookup.runs.events import ConfirmationAsked
 from workflowlookup.store.sqlite import SqliteJournal
 
@@ -26,7 +27,7 @@ BEFORE = {"when": "before", "question": "May {{what}} be deployed?", "answers": 
 def serve(start: Start, library: Path):
     """A server for one document, whose client cannot show forms unless it says so."""
 
-    def serve_document(*steps, capabilities=None, version: str = "2025-11-25", **environment):
+    def serve_document(*steps: JsonObject, capabilities=None, version: str = "2025-11-25", **environment: str):
         write(library, document(*steps))
         server = start(directory=library, version=None, **environment)
         if version:
@@ -39,24 +40,24 @@ def serve(start: Start, library: Path):
     return serve_document
 
 
-def begin(server, **context):
+def begin(server: Server, **context: Json) -> Any:
     return server.result("workflow_start", {"workflowId": "sample-workflow", "context": context})
 
 
-def submit(server, run, step_id, output: str = "done", **more):
+def submit(server: Server, run, step_id: str, output: str = "done", **more: Json) -> Any:
     return server.result("workflow_submit", {"runId": run["runId"], "stepId": step_id, "output": output, **more})
 
 
-def relay(server, run, step_id, **said):
+def relay(server: Server, run, step_id: str, **said) -> Any:
     return server.result("workflow_submit", {"runId": run["runId"], "stepId": step_id, "confirmed": True, **said})
 
 
-def refused(server, run, step_id, **said):
+def refused(server: Server, run, step_id: str, **said):
     error = server.error("workflow_submit", {"runId": run["runId"], "stepId": step_id, **said})
     return error["data"]["details"]
 
 
-def report(server, run):
+def report(server: Server, run):
     return server.result("resources/read", {"uri": f"run://{run['runId']}"})["contents"][0]["text"]
 
 
@@ -290,7 +291,7 @@ def test_a_step_that_wants_a_person_asks_with_a_form_also_where_agents_relay(ser
 # ── forms, up to 2025-11-25 ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def ask(server, run, **arguments):
+def ask(server: Server, run, **arguments: Json) -> Any:
     params = {"runId": run["runId"], "stepId": "deploy", **arguments}
     server.send({"jsonrpc": "2.0", "id": "call", "method": "workflow_submit", "params": params})
     question = server.receive()
@@ -298,7 +299,7 @@ def ask(server, run, **arguments):
     return question
 
 
-def respond(server, question, **answer):
+def respond(server: Server, question: JsonObject, **answer):
     server.send({"jsonrpc": "2.0", "id": question["id"], "result": answer})
     reply = server.receive()
     assert reply["id"] == "call", reply
@@ -443,13 +444,13 @@ class Modern:
         self.server = server
         self.run_id = self.call("workflow_start", workflowId="sample-workflow")["structuredContent"]["runId"]
 
-    def call(self, name, responses=None, **arguments):
+    def call(self, name: str, responses=None, **arguments: Json):
         params = {"name": name, "arguments": arguments, "_meta": CAN_BE_ASKED}
         if responses:
             params["inputResponses"] = responses
         return self.server.result("tools/call", params)
 
-    def submit(self, responses=None, **arguments):
+    def submit(self, responses=None, **arguments: Json):
         arguments = arguments or {"output": "done"}
         return self.call("workflow_submit", responses, runId=self.run_id, stepId="deploy", **arguments)
 

@@ -9,14 +9,16 @@ import shutil
 import signal
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from support import journey
-from support.client import Start
+from support.client import Server, Start
 from support.journey import RUN, TWO_WAYS, calls, folded, mostly_on, open_journal, read, refuse_half, without_times
 from support.make import document, loop, step, write
 from support.postgres import Postgres
+from support.types import JsonObject
 from workflowlookup.runs.events import Record, kind_of
 from workflowlookup.runs.run import fold
 from workflowlookup.store.journal import RunQuery
@@ -25,12 +27,12 @@ DOOMED = str(Path(__file__).with_name("doomed.py"))
 WAL_HEADER, FRAME_HEADER, PAGE = 32, 24, 4096
 
 
-def kill(server) -> None:
+def kill(server: Server) -> None:
     server.process.send_signal(signal.SIGKILL)
     server.process.wait()
 
 
-def answer_of(server, tool, arguments):
+def answer_of(server: Server, tool: str, arguments: JsonObject) -> dict[str, Any] | None:
     """What the server says; None when it died before it could."""
     try:
         return server.request(tool, arguments)
@@ -71,7 +73,7 @@ def test_a_server_that_is_killed_after_every_answer_leads_the_run_to_the_same_en
     assert folded(RUN, read(place)).state == end
 
 
-def rests(records):
+def rests(records) -> list[int]:
     """How many records there are whenever the run rests."""
     return [n for n in range(1, len(records) + 1) if fold(RUN, records[:n]).state != "running"]
 
@@ -190,7 +192,7 @@ def left(serve: Start, tmp_path: Path) -> tuple[Path, list[Record]]:
     return kept / "runs.sqlite", read(str(place))
 
 
-def copy(source, tmp_path, name, *, database=None, log=None) -> str:
+def copy(source, tmp_path: Path, name: str, *, database=None, log=None) -> str:
     """A copy of the journal, with another content of the file or of the log."""
     directory = tmp_path / f"copy-{name}"
     directory.mkdir()
@@ -200,7 +202,7 @@ def copy(source, tmp_path, name, *, database=None, log=None) -> str:
     return str(place)
 
 
-def surviving(place) -> int:
+def surviving(place: str) -> int:
     """How many records there are; they must be whole calls."""
     journal = open_journal(place)
     try:

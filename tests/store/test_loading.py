@@ -10,6 +10,7 @@ from workflowlookup.errors import RunStateError
 from workflowlookup.language.building import build
 from workflowlookup.language.text import length_of
 from workflowlookup.runs.report import report_of
+from workflowlookup.runs.run import Run
 from workflowlookup.store import loading, service
 from workflowlookup.store.loading import BRIEF, read_excerpts
 from workflowlookup.store.service import Runs
@@ -26,7 +27,7 @@ def runs(tmp_path: Path) -> Iterator[service.Runs]:
     runs.close()
 
 
-def refused(runs, times):
+def refused(runs: service.Runs, times) -> Run:
     run = runs.start(build(document(PICKY)), {}, {})
     for number in range(times):
         run = runs.submit(run.id, "write", f"{number}" + "y" * LONG, {})

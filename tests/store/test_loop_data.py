@@ -1,12 +1,13 @@
 """A loop is never skipped for lack of data: over stdio, `workflow_next` and runs ask for the list or the count."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from support.client import Start
+from support.client import Server, Start
 from support.make import document, loop, step, write
-from support.types import JsonObject
+from support.types import Json, JsonObject
 
 EACH = document(loop("each", [step("look")], type="forEach", items="files"), step("end"), identifier="each-file")
 TIMES = document(loop("again", [step("work")], type="for", count="times"), step("end"), identifier="some-times")
@@ -25,11 +26,11 @@ def server(start: Start, library: Path):
     return start(directory=library)
 
 
-def begin(server, workflow_id, context=None, **more):
+def begin(server: Server, workflow_id: str, context: JsonObject | None = None, **more: Json) -> Any:
     return server.result("workflow_start", {"workflowId": workflow_id, "context": context or {}, **more})
 
 
-def send(server, run, step_id, **arguments):
+def send(server: Server, run, step_id: str, **arguments: Json) -> Any:
     return server.result("workflow_submit", {"runId": run["runId"], "stepId": step_id, **arguments})
 
 

@@ -25,7 +25,7 @@ class HangingJournal(SqliteJournal):
 
     flows: threading.Event
 
-    def query(self, statement, values: tuple[()] = ()):
+    def query(self, statement: str, values: tuple[()] = ()):
         self.flows.wait(30)
         return super().query(statement, values)
 
@@ -50,7 +50,7 @@ def make_pool(tmp_path: Path, flows: threading.Event):
         journal.flows = flows
         return journal
 
-    def make(seconds):
+    def make(seconds: float):
         pools.append(JournalPool(open_journal, seconds))
         return pools[-1]
 
@@ -201,7 +201,7 @@ def test_a_request_that_is_cancelled_while_it_waits_finishes_what_it_does(make_p
 def test_a_lock_is_given_in_the_order_in_which_it_was_asked_for() -> None:
     lock, seen = greenlets.Lock(), []
 
-    async def work(number) -> None:
+    async def work(number: int) -> None:
         with lock.held(10):
             seen.append(number)
             turn = asyncio.get_running_loop().create_future()
@@ -282,7 +282,7 @@ def test_callers_take_turns(make_pool, flows: threading.Event) -> None:
     flows.clear()
     answered = []
 
-    async def ask(caller, number) -> None:
+    async def ask(caller, number: int) -> None:
         CALLER.set(caller)
         pool.journal.head(f"{caller}-{number}")
         answered.append(caller)

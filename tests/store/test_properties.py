@@ -19,7 +19,7 @@ from workflowlookup.library.catalog import Catalog
 from workflowlookup.library.directory import DirectorySource
 from workflowlookup.runs.events import Completed
 from workflowlookup.runs.exchange import replay
-from workflowlookup.runs.run import TRANSITIONS, State, Waiting, apply, fold
+from workflowlookup.runs.run import TRANSITIONS, Run, State, Waiting, apply, fold
 from workflowlookup.runs.server_calls import CallFailure
 from workflowlookup.store.journal import RunQuery, summarise
 from workflowlookup.store.service import Runs
@@ -75,7 +75,7 @@ PERSONS = st.sampled_from([{"action": "accept", "content": {}}, {"action": "decl
 class World:
     """Two processes on one journal, a clock, and the calls that were made."""
 
-    def __init__(self, directory) -> None:
+    def __init__(self, directory: Path) -> None:
         for one in DOCUMENTS:
             write(directory / "library", one)
         self.now = 1_000_000
@@ -88,7 +88,7 @@ class World:
         ]
         self.made = []
 
-    def call(self, tool, arguments, caller=None, answer=None) -> str | None:
+    def call(self, tool: str, arguments: JsonObject, caller=None, answer: Json = None) -> str | None:
         """The answer of one of the processes in turn, or the refusal; a question is answered."""
         registry = self.registries[len(self.made) % 2]
         caller = caller or Caller()
@@ -109,7 +109,7 @@ class World:
             runs.close()
 
 
-def check(world, run_id) -> None:
+def check(world, run_id: str) -> None:
     one, other = (runs.get(run_id) for runs in world.runs)
     records = world.runs[0].history(run_id)
     assert one == other == fold(run_id, records) == replay(run_id, records)
@@ -235,7 +235,7 @@ WORK = st.one_of(
 )
 
 
-def work(runs, run, what) -> None:
+def work(runs: Runs, run: Run, what) -> None:
     """One thing that a driver, an agent or a person may try, whether or not it is its turn."""
     step_id = run.current or "ask-first"
     match what:

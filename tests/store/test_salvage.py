@@ -55,7 +55,7 @@ def stored(serve: Start, path: Path) -> Path:
     return path
 
 
-def pages_of(path, name):
+def pages_of(path, name: str):
     """The numbers of the pages of a table or an index, its root first."""
     with contextlib.closing(sqlite3.connect(path)) as connection:
         try:
@@ -65,13 +65,13 @@ def pages_of(path, name):
     return [number for (number,) in rows]
 
 
-def spoil(path, number, garbage: bytes = b"\xa5") -> None:
+def spoil(path, number: int, garbage: bytes = b"\xa5") -> None:
     with open(path, "r+b") as file:
         file.seek((number - 1) * PAGE)
         file.write(garbage * (PAGE // len(garbage)))
 
 
-def asides(path):
+def asides(path: Path) -> list[Path]:
     return sorted(path.parent.glob("runs.sqlite.corrupt-*[0-9]"))
 
 
@@ -362,7 +362,7 @@ def test_a_salvage_that_is_killed_is_done_again(stored: Path, seconds: float) ->
 def test_a_salvage_that_fails_anywhere_is_done_again(stored: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     spoil(stored, 1)
 
-    def fail(*_, **__) -> NoReturn:
+    def fail(*_: object, **__: object) -> NoReturn:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:

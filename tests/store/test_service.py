@@ -23,7 +23,7 @@ TWO = build(document(step("one", validationCriteria=LONG), step("two")))
 HELD = build(document(step("one", requireConfirmation=True), step("two")))
 
 
-def kinds(runs, run_id):
+def kinds(runs: Runs, run_id: str) -> list[str]:
     return [kind_of(record.event) for record in runs.history(run_id)]
 
 
@@ -123,7 +123,7 @@ def test_an_id_that_is_taken_by_chance_is_drawn_again(open_runs: Callable[..., R
 # ── two at once ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def overtaken(runs, other, call) -> None:
+def overtaken(runs: Runs, other, call) -> None:
     """Another process makes a call after `runs` has looked and before it stores."""
     append = runs.journal.append
 
@@ -396,7 +396,7 @@ def test_a_piece_of_work_that_cannot_be_stored_takes_no_other_with_it(
 def test_nothing_is_cached_of_a_commit_that_fails(runs: Runs, open_runs: Callable[..., Runs]) -> None:
     run_id = runs.start(TWO, {}, {}).id
 
-    def close(runs):
+    def close(runs: Runs) -> str:
         runs.close()  # and with it the transaction of the commit
         return runs.get(run_id).current
 

@@ -9,14 +9,15 @@ import stat
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from support import journey
-from support.client import Start
+from support.client import Server, Start
 from support.journey import RUN, calls, folded, read
 from support.make import document, step, write
-from support.types import Json
+from support.types import Json, JsonObject
 from workflowlookup.errors import RunDamaged, RunNotFound, RunStateError, StorageError
 from workflowlookup.language.building import build
 from workflowlookup.runs.run import fold
@@ -32,7 +33,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "data" / "runs.sqlite"
 
 
-def refusal(server, tool, arguments):
+def refusal(server: Server, tool: str, arguments: JsonObject):
     """What a refused call is told to do; by either road the same."""
     error = server.error(tool, arguments)
     assert error["code"] == -32006, error
@@ -42,7 +43,7 @@ def refusal(server, tool, arguments):
     return error["data"]["details"]
 
 
-def status(server):
+def status(server: Server) -> Any:
     return server.result("workflow_status", {"runId": RUN})
 
 
@@ -60,7 +61,7 @@ def test_where_workflows_are_no_tools_nothing_is_stored_before_the_first_run_is_
 # ── no room ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def leave_room(server, size) -> None:
+def leave_room(server: Server, size) -> None:
     """Let the server write no file beyond a size; -1 lifts that."""
     resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 
@@ -170,7 +171,7 @@ def stored(serve: Start, path: Path) -> bytes:
     return path.read_bytes()
 
 
-def spoilt(content, how) -> Json:
+def spoilt(content: JsonObject, how) -> Json:
     garbage = random.Random(4).randbytes(len(content))
     return {
         "no database": b"garbage" * 1_000,
@@ -194,7 +195,7 @@ DAMAGE = [
 ]
 
 
-def asides(path):
+def asides(path: Path) -> list[Path]:
     return sorted(path.parent.glob("runs.sqlite.corrupt-*[0-9]"))
 
 
@@ -255,7 +256,7 @@ def test_servers_that_meet_a_damaged_journal_at_once_set_it_aside_once(serve: St
     replies = {}
     together = threading.Barrier(len(servers))
 
-    def begin(number) -> None:
+    def begin(number: int) -> None:
         together.wait()
         replies[number] = [servers[number].request(*journey.start(f"run-{number}")) for _ in range(2)]
 
@@ -303,7 +304,7 @@ def test_a_journal_of_a_newer_version_is_not_touched(serve: Start, path: Path, s
     assert asides(path) == []
 
 
-def damage(content, chance) -> bytes:
+def damage(content: JsonObject, chance) -> bytes:
     """A few bytes, a stretch, a page or the end are not what they were."""
     data, at = bytearray(content), chance.randrange(len(content))
     match chance.choice(["bytes", "stretch", "page", "end"]):

@@ -2,14 +2,16 @@
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import jsonschema_rs
 import pytest
 
-from support.client import Start
+from support.client import Server, Start
 from support.make import document, loop, step, write
-from support.types import JsonObject
+from support.types import Json, JsonObject
 from workflowlookup.runs.run import State
 from workflowlookup.tools.builtin import BUILTIN_TOOLS
 from workflowlookup.tools.result_schemas import STATES
@@ -24,7 +26,7 @@ OUTPUT_SCHEMAS = {
 def serve(start: Start, library: Path):
     """A server for these documents; every result is held against the schema of its tool."""
 
-    def serve_documents(*documents, **environment):
+    def serve_documents(*documents: JsonObject, **environment: str):
         for one in documents:
             write(library, one)
         server = start(directory=library, **environment)
@@ -34,8 +36,8 @@ def serve(start: Start, library: Path):
     return serve_documents
 
 
-def checked(server):
-    def result(method, params=None):
+def checked(server: Server) -> Callable[..., Any]:
+    def result(method: str, params: JsonObject | None = None) -> Any:
         reply = server.request(method, params)
         assert "error" not in reply, reply
         if method in OUTPUT_SCHEMAS:
@@ -46,11 +48,11 @@ def checked(server):
     return result
 
 
-def started(server, workflow_id: str = "sample-workflow", **arguments):
+def started(server: Server, workflow_id: str = "sample-workflow", **arguments: Json) -> Any:
     return server.result("workflow_start", {"workflowId": workflow_id, **arguments})
 
 
-def submitted(server, run, step_id, output: str = "good enough", **arguments):
+def submitted(server: Server, run, step_id: str, output: str = "good enough", **arguments: Json) -> Any:
     return server.result("workflow_submit", {"runId": run["runId"], "stepId": step_id, "output": output, **arguments})
 
 
@@ -312,7 +314,7 @@ def test_what_a_step_should_have_set_is_asked_for_with_an_example(serve) -> None
 # ── confirmation ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def relayed(server, run, step_id: str = "one", **said):
+def relayed(server: Server, run, step_id: str = "one", **said) -> Any:
     return server.result("workflow_submit", {"runId": run["runId"], "stepId": step_id, **said})
 
 
@@ -347,7 +349,7 @@ def test_where_only_a_person_may_confirm_the_word_of_an_agent_does_not_count(ser
     assert f"`workflowlookup confirm {run['runId']}`" in error["data"]["details"]
 
 
-def with_forms(start, library, **environment):
+def with_forms(start, library, **environment: str):
     server = start(directory=library, version=None, **environment)
     capabilities = {"elicitation": {}}
     info = {"name": "forms", "version": "1"}
@@ -356,7 +358,7 @@ def with_forms(start, library, **environment):
     return server
 
 
-def asked(server, run, **arguments):
+def asked(server: Server, run, **arguments: Json) -> Any:
     """Send a submission that leads to a question; the question."""
     params = {"runId": run["runId"], "stepId": "one", **arguments}
     server.send({"jsonrpc": "2.0", "id": "call", "method": "workflow_submit", "params": params})
@@ -365,7 +367,7 @@ def asked(server, run, **arguments):
     return question
 
 
-def answered(server, question, **answer):
+def answered(server: Server, question: JsonObject, **answer):
     server.send({"jsonrpc": "2.0", "id": question["id"], "result": answer})
     reply = server.receive()
     assert reply["id"] == "call"
@@ -445,7 +447,7 @@ def test_the_report_tells_a_word_by_form_from_one_that_was_relayed(start: Start,
     assert re.fullmatch(r"Confirmed \+\S+ s by tests, by the word of the agent", agent_line)
 
 
-def _confirmed_in_report(server, run):
+def _confirmed_in_report(server: Server, run):
     report = server.result("resources/read", {"uri": f"run://{run['runId']}"})["contents"][0]["text"]
     return next(line for line in report.splitlines() if line.startswith("Confirmed"))
 
@@ -512,7 +514,7 @@ def test_runs_are_listed_in_pages_the_last_started_first(serve) -> None:
 def test_the_list_of_runs_says_what_to_do_next(serve) -> None:
     server = serve(TWO)
 
-    def told(**arguments):
+    def told(**arguments: Json):
         return server.result("workflow_runs", arguments)["next"]
 
     assert told() == "There are none. Call workflow_start."

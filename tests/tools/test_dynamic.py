@@ -5,11 +5,13 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from support.client import Server
 from support.make import document, settings_file, step
+from support.types import Json, JsonObject
 from upstream.upstreams import ONE, HttpUpstream, McpUpstream
 from workflowlookup.library.catalog import Catalog
 from workflowlookup.library.directory import DirectorySource
@@ -39,7 +41,7 @@ def service(tmp_path: Path) -> Iterator[HttpUpstream]:
 def serve(home: Path, library: Path) -> Iterator[Callable[..., Server]]:
     servers = []
 
-    def start(settings, **environment) -> Server:
+    def start(settings, **environment: str) -> Server:
         write(home, settings)
         server = Server(home, directory=library, environment={"WORKFLOWLOOKUP_LOG_LEVEL": "info", **environment})
         servers.append(server)
@@ -51,7 +53,7 @@ def serve(home: Path, library: Path) -> Iterator[Callable[..., Server]]:
         server.stop()
 
 
-def write(home, settings) -> None:
+def write(home: Path, settings) -> None:
     (home / "new.toml").write_text(settings)
     (home / "new.toml").replace(settings_file(home))
 
@@ -62,7 +64,7 @@ def workflow_tools(server):
     return {tool["name"]: tool for tool in tools if "workflowlookup/workflow" in tool.get("_meta", {})}
 
 
-def ask(server, method, params=None):
+def ask(server: Server, method: str, params: JsonObject | None = None) -> Any:
     """The reply to a request; notifications before it are put aside."""
     server.send({"jsonrpc": "2.0", "id": f"ask-{method}", "method": method, "params": params})
     while True:
@@ -71,11 +73,11 @@ def ask(server, method, params=None):
             return message
 
 
-def call(server, name, **arguments):
+def call(server, name: str, **arguments: Json):
     return ask(server, "tools/call", {"name": name, "arguments": arguments})["result"]
 
 
-def wait_for_tools(server, *names):
+def wait_for_tools(server, *names: str):
     end = time.monotonic() + 60
     while sorted(found := workflow_tools(server)) != sorted(names):
         assert time.monotonic() < end, f"tools are {sorted(found)}"
@@ -83,7 +85,7 @@ def wait_for_tools(server, *names):
     return found
 
 
-def wait_for_change(server) -> None:
+def wait_for_change(server: Server) -> None:
     while server.receive().get("method") != "notifications/tools/list_changed":
         pass
 

@@ -10,7 +10,7 @@ from workflowlookup.providers.definition import Definition
 from workflowlookup.tools.tool_names import MAX_LENGTH, assign_names, slug
 
 
-def flow(workflow_id, name, provider: str = "p") -> Definition:
+def flow(workflow_id: str, name: str, provider: str = "p") -> Definition:
     return Definition(id=workflow_id, name=name, description="d", provider=provider)
 
 

@@ -32,7 +32,7 @@ time.sleep(600)
 def serve(tmp_path: Path) -> Iterator[Callable[..., WebServer]]:
     started = []
 
-    def start(*flags, environment=None) -> WebServer:
+    def start(*flags: str, environment=None) -> WebServer:
         write(tmp_path / "library", document(step("one"), identifier="by-hand"))
         drain = ("--drain-seconds", str(DRAIN_SECONDS))
         options = {"directory": tmp_path / "library", "environment": environment}
@@ -44,7 +44,7 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., WebServer]]:
         server.stop()
 
 
-def seconds_to_end(server, *, signals: int = 1) -> float:
+def seconds_to_end(server: WebServer, *, signals: int = 1) -> float:
     begun = time.monotonic()
     for _ in range(signals):
         server.terminate()
@@ -63,7 +63,7 @@ def in_vain(act) -> None:
     threading.Thread(target=quietly, daemon=True).start()
 
 
-def test_a_client_that_never_reads_does_not_hold_it_up(serve) -> None:
+def test_a_client_that_never_reads_does_not_hold_it_up(serve: Callable[..., WebServer]) -> None:
     server = serve()
     port = int(server.base.rpartition(":")[2])
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": ENVELOPE}}
@@ -86,7 +86,9 @@ def test_a_client_that_never_reads_does_not_hold_it_up(serve) -> None:
     assert server.process.returncode == 0
 
 
-def test_nor_does_a_call_whose_server_hears_nothing_and_that_is_no_orphan(serve, tmp_path: Path) -> None:
+def test_nor_does_a_call_whose_server_hears_nothing_and_that_is_no_orphan(
+    serve: Callable[..., WebServer], tmp_path: Path
+) -> None:
     pid_file = tmp_path / "pid"
     deaf = DEAF.format(pid_file=str(pid_file))
     settings_file(tmp_path).write_text(
@@ -111,7 +113,9 @@ def test_nor_does_a_call_whose_server_hears_nothing_and_that_is_no_orphan(serve,
 
 
 @pytest.mark.parametrize("signals", [1, 2], ids=["told-once", "told-twice"])
-def test_nor_does_a_database_that_does_not_answer(serve, postgres: Postgres, database: str, signals: int) -> None:
+def test_nor_does_a_database_that_does_not_answer(
+    serve: Callable[..., WebServer], postgres: Postgres, database: str, signals: int
+) -> None:
     server = serve(environment={"WORKFLOWLOOKUP_JOURNAL": database})
     client = WebClient(server.url)
     client.initialize()
@@ -129,7 +133,7 @@ def test_nor_does_a_database_that_does_not_answer(serve, postgres: Postgres, dat
     assert "cut short; runs go on with the next server" in server.log()
 
 
-def is_gone(pid) -> bool:
+def is_gone(pid: int) -> bool:
     """Whether a process has ended, or is about to be buried."""
     end = time.monotonic() + 5
     while time.monotonic() < end:

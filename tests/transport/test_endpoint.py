@@ -5,12 +5,13 @@ import functools
 import json
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from support.client import ENVELOPE
 from support.make import document, step, write
-from support.types import JsonObject
+from support.types import Json, JsonObject
 from support.web import HEADERS, events, routing
 from workflowlookup.app import make_connection
 from workflowlookup.protocol.connection import Connection
@@ -50,11 +51,11 @@ class Answer:
         self.lines = b"".join(event.get("body", b"") for event in bodies).decode().splitlines()
 
     @property
-    def messages(self):
+    def messages(self) -> list[Json]:
         is_whole = self.headers["content-type"] == "application/json"
         return [json.loads(self.lines[0])] if is_whole else list(events(self))
 
-    def iter_lines(self):
+    def iter_lines(self) -> list[str]:
         return self.lines
 
 
@@ -75,12 +76,12 @@ class Caller:
         opened = await self.post("initialize", params)
         self._headers |= {"mcp-session-id": opened.headers["mcp-session-id"], "mcp-protocol-version": version}
 
-    async def post(self, method, params, **headers):
+    async def post(self, method: str, params: JsonObject, **headers: str) -> Answer:
         envelope = {"_meta": ENVELOPE} if self._version == MODERN else {}
         message = {"id": 7, "method": method, "params": params | envelope}
         return await self.ask("POST", message, **routing(message) | headers)
 
-    async def ask(self, http_method, message=None, **headers) -> Answer:
+    async def ask(self, http_method, message: JsonObject | None = None, **headers: str) -> Answer:
         content = json.dumps({"jsonrpc": "2.0", **message}).encode() if message else b""
         body = [{"type": "http.request", "body": content, "more_body": False}]
         raw = [(name.encode(), value.encode("latin-1")) for name, value in (self._headers | headers).items()]
@@ -99,7 +100,7 @@ class Caller:
 
         loop, tasks = asyncio.get_running_loop(), []
 
-        def make(_loop, coroutine, **options) -> asyncio.Task:
+        def make(_loop: object, coroutine, **options: Any) -> asyncio.Task:
             tasks.append(coroutine)
             return asyncio.Task(coroutine, loop=loop, **options)
 
@@ -119,8 +120,8 @@ def talk(tmp_path: Path):
     environment |= {"WORKFLOW_STORAGE_PATH": str(tmp_path / "library"), "WORKFLOWLOOKUP_USER": "false"}
     settings = read_settings({}, environment, directory=str(tmp_path))
 
-    def hold(conversation, schemas=None, **options):
-        def connect(_) -> Connection:
+    def hold(conversation, schemas=None, **options: Any):
+        def connect(_: object) -> Connection:
             connection = make_connection(settings)
             connection.input_schema_of = (schemas or {}).get
             return connection
@@ -314,7 +315,7 @@ class Interrupted(ReplicaSessions):
 
 
 @pytest.fixture
-def shared(tmp_path: Path):
+def shared(tmp_path: Path) -> list[ReplicaSessions] | type[Interrupted]:
     """The sessions of two replicas, one of which is interrupted."""
     path = str(tmp_path / "shared.sqlite")
     bus = ReplicaBus(lambda: SqliteJournal(path), lambda: None)
@@ -329,7 +330,9 @@ def begin_session(talk, replicas):
     return talk(begin, replicas=replicas)[0]
 
 
-def test_a_session_that_another_replica_ends_while_it_is_adopted_does_not_go_on(talk, shared) -> None:
+def test_a_session_that_another_replica_ends_while_it_is_adopted_does_not_go_on(
+    talk, shared: list[ReplicaSessions] | type[Interrupted]
+) -> None:
     first, second = shared
     headers = begin_session(talk, first)
     second.while_adopting = first.end
@@ -343,7 +346,9 @@ def test_a_session_that_another_replica_ends_while_it_is_adopted_does_not_go_on(
     assert (status, len(endpoint._table)) == (404, 0)
 
 
-def test_a_session_that_is_adopted_while_it_is_ended_does_not_go_on(talk, shared) -> None:
+def test_a_session_that_is_adopted_while_it_is_ended_does_not_go_on(
+    talk, shared: list[ReplicaSessions] | type[Interrupted]
+) -> None:
     first, second = shared
     headers = begin_session(talk, first)
     raw = {name.encode(): value.encode() for name, value in headers.items()}

@@ -31,18 +31,18 @@ SCHEMA = {
 HEADERS = ("mcp-protocol-version", "mcp-method", "mcp-name", "mcp-param-text", "mcp-param-number", "mcp-param-flag")
 
 
-def call(arguments, name: str = "echo", method: str = "tools/call", meta: JsonObject = ENVELOPE) -> Request:
+def call(arguments: JsonObject, name: str = "echo", method: str = "tools/call", meta: JsonObject = ENVELOPE) -> Request:
     return Request(b"1", method, {"name": name, "arguments": arguments, "_meta": meta}, 100)
 
 
-def sent(**headers):
+def sent(**headers: str) -> list[tuple[bytes, bytes]]:
     """Headers as ASGI has them; a list is sent several times."""
     fields = {"mcp_protocol_version": "2026-07-28", "mcp_method": "tools/call", "mcp_name": "echo"} | headers
     each = {name: value if isinstance(value, list) else [value] for name, value in fields.items() if value is not None}
     return [(name.replace("_", "-").encode(), one.encode()) for name, values in each.items() for one in values]
 
 
-def code_of(request, headers, schema):
+def code_of(request, headers, schema: JsonObject):
     """What we refuse it with; None when it is taken."""
     try:
         check_routing(request, headers, lambda _: schema)
@@ -51,7 +51,7 @@ def code_of(request, headers, schema):
     return None
 
 
-def sdk_code_of(request, raw, schema):
+def sdk_code_of(request, raw, schema: JsonObject):
     headers = Headers(raw=raw)
     if find_duplicated_routing_header(headers.items()) is not None:
         return -32020

@@ -561,7 +561,7 @@ def test_providers_are_counted(serve: Serve, tmp_path: Path) -> None:
         wait_for_figure(server, 'workflowlookup_provider_up{provider="up"} 1')
 
 
-def wait_for_figure(server, expected) -> None:
+def wait_for_figure(server: WebServer, expected) -> None:
     end = time.monotonic() + 30
     while expected not in (text := httpx2.get(f"{server.base}/metrics").text):
         assert time.monotonic() < end, text

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from uvicorn.server import ServerState
@@ -121,7 +122,7 @@ async def ask_and_read(path, read):
     return outcome
 
 
-def talk(*parts, seconds: float = 30.0, **options) -> bytes:
+def talk(*parts, seconds: float = 30.0, **options: Any) -> bytes:
     return asyncio.run(converse(parts, seconds=seconds, **options))
 
 
@@ -129,7 +130,7 @@ def bodies(received):
     return [part.partition(b"\r\n\r\n")[2] for part in received.replace(b"<closed>", b"").split(b"HTTP/1.1 ")[1:]]
 
 
-def statuses(received):
+def statuses(received) -> list[int]:
     return [int(part[:3]) for part in received.split(b"HTTP/1.1 ")[1:]]
 
 
@@ -381,7 +382,7 @@ def test_a_client_that_reads_nothing_of_a_response_is_let_go(monkeypatch: pytest
 def test_a_client_that_reads_slowly_gets_the_whole_response(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http1, "STALL_SECONDS", 0.5)
 
-    async def read_slowly(client, _):
+    async def read_slowly(client, _: object):
         loop, size = asyncio.get_running_loop(), 0
         while size < 400 << 16 and (part := await loop.sock_recv(client, 1 << 18)):
             size += len(part)

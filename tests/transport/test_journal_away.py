@@ -6,7 +6,7 @@ import contextlib
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx2
@@ -18,10 +18,12 @@ from replicas.fleet import DatabaseLink
 from support.client import Start
 from support.make import document, settings_file, step, write
 from support.postgres import Postgres
+from support.types import Json
 from support.web import HEADERS, WebClient, WebServer, modern, routing
 from upstream.upstreams import McpUpstream
 from workflowlookup.errors import JournalAway, JournalBusy
 from workflowlookup.language.building import build
+from workflowlookup.runs.run import Run
 from workflowlookup.store.postgres import PostgresJournal
 from workflowlookup.store.service import Runs
 from workflowlookup.store.tokens import Tokens
@@ -36,11 +38,11 @@ QUICK_SECONDS = 1.0
 class Frozen:
     """PostgreSQL whose processes are stopped."""
 
-    def __init__(self, postgres) -> None:
+    def __init__(self, postgres: Postgres) -> None:
         self.url = postgres.create_database()
         self._postgres = postgres
 
-    def outage(self):
+    def outage(self) -> contextlib.AbstractContextManager[None]:
         return self._postgres.paused()
 
     def close(self) -> None:
@@ -50,7 +52,7 @@ class Frozen:
 class Silent:
     """PostgreSQL behind a network that takes everything and brings nothing back."""
 
-    def __init__(self, postgres) -> None:
+    def __init__(self, postgres: Postgres) -> None:
         self._link = DatabaseLink(postgres.create_database())
         self.url = self._link.url
 
@@ -67,7 +69,7 @@ class Silent:
 class Locked:
     """PostgreSQL with a table that another connection holds."""
 
-    def __init__(self, postgres) -> None:
+    def __init__(self, postgres: Postgres) -> None:
         self.url = postgres.create_database()
 
     @contextlib.contextmanager
@@ -100,7 +102,7 @@ class Answer:
 class Site:
     """A server, and its database."""
 
-    def __init__(self, home, database) -> None:
+    def __init__(self, home: Path, database) -> None:
         self.database = database
         self.upstream = McpUpstream(home / "up")
         self._home = home
@@ -124,7 +126,7 @@ class Site:
     def get(self, path) -> Answer:
         return Answer(lambda http: http.get(f"{self.server.base}{path}"))
 
-    def call(self, name, **arguments) -> Answer:
+    def call(self, name: str, **arguments: Json) -> Answer:
         """Call a tool, without a session."""
         message = modern("tools/call", {"name": name, "arguments": arguments})
         headers = HEADERS | self.headers | routing(message)
@@ -143,7 +145,7 @@ def site(request: pytest.FixtureRequest, postgres: Postgres, tmp_path: Path) -> 
     site.close()
 
 
-def result(response):
+def result(response) -> Json:
     return response.json()["result"]["structuredContent"]
 
 
@@ -194,7 +196,7 @@ def frozen(postgres: Postgres, tmp_path: Path) -> Iterator[Site]:
     site.close()
 
 
-def make_token(url, name) -> str:
+def make_token(url: str, name: str) -> str:
     with contextlib.closing(PostgresJournal(url)) as journal:
         return Tokens(journal).create(name, ["run"], ["*"], seconds=None)[0]
 
@@ -262,7 +264,7 @@ def test_a_session_of_two_replicas_goes_on_at_both_after_an_outage(frozen: Site)
     client.close()
 
 
-def call_tool(client, name, **arguments):
+def call_tool(client: WebClient, name: str, **arguments: Json):
     return client.request("tools/call", {"name": name, "arguments": arguments})["result"]["structuredContent"]
 
 
@@ -301,7 +303,7 @@ def test_a_replica_without_its_lease_drives_nothing_and_is_not_ready(frozen: Sit
 
 
 @contextlib.contextmanager
-def read_only(postgres, url) -> Iterator[None]:
+def read_only(postgres: Postgres, url: str) -> Iterator[None]:
     """The database of a URL, as after a fail-over: connections are cut, and new ones may only read."""
     name = conninfo_to_dict(url)["dbname"]
     with psycopg.connect(postgres.url(), autocommit=True) as connection:
@@ -349,15 +351,15 @@ def runs(link: DatabaseLink) -> Iterator[Runs]:
         yield runs
 
 
-def submit(runs, run):
+def submit(runs: Runs, run) -> Run:
     return runs.submit(run, "one", "done", {})
 
 
-def start_with_id(runs, _):
+def start_with_id(runs: Runs, _: object) -> Run:
     return runs.start(WORKFLOW, {}, {}, run_id="mine")
 
 
-def start(runs, _):
+def start(runs: Runs, _: object) -> Run:
     return runs.start(WORKFLOW, {}, {})
 
 
@@ -393,7 +395,9 @@ def test_a_change_that_a_full_disk_refuses_was_not_stored_and_may_be_sent_again(
 
 
 @pytest.mark.parametrize("act", [submit, start_with_id])
-def test_a_change_without_an_answer_that_is_recognised_may_be_sent_again(link: DatabaseLink, runs: Runs, act) -> None:
+def test_a_change_without_an_answer_that_is_recognised_may_be_sent_again(
+    link: DatabaseLink, runs: Runs, act: Callable[..., Run]
+) -> None:
     run = runs.start(WORKFLOW, {}, {}).id
     link.freeze_after(rb"UPDATE runs|INSERT INTO runs.*COMMIT")
     with pytest.raises(JournalAway, match="Sending the same request again is safe") as refused:

@@ -7,12 +7,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from support.client import ENVELOPE, Start
+from support.client import ENVELOPE, Server, Start
 from support.make import document, step, write
-from support.types import JsonObject
+from support.types import Json, JsonObject
 
 ASKS = {"elicitation": {}}
 MODERN_ASKS = {**ENVELOPE, "io.modelcontextprotocol/clientCapabilities": ASKS}
@@ -25,7 +26,7 @@ def runs(library: Path, start: Start):
     """Starts servers that share one library and one journal."""
     write(library, document(step("one", requireConfirmation=True), step("two"), identifier=FLOW))
 
-    def start_server(capabilities: JsonObject = ASKS, version: str = "2025-11-25", **environment):
+    def start_server(capabilities: JsonObject = ASKS, version: str = "2025-11-25", **environment: str):
         server = start(directory=library, version=None, **environment)
         if version:
             server.initialize(version, capabilities)
@@ -34,15 +35,15 @@ def runs(library: Path, start: Start):
     return start_server
 
 
-def begin(server):
+def begin(server: Server):
     return server.call("workflow_start", {"workflowId": FLOW})["structuredContent"]["runId"]
 
 
-def submission(run_id, output: str = "done") -> JsonObject:
+def submission(run_id: str, output: str = "done") -> JsonObject:
     return {"name": "workflow_submit", "arguments": {"runId": run_id, "stepId": "one", "output": output}}
 
 
-def submit(server, run_id, identifier: str = "submit", output: str = "done"):
+def submit(server: Server, run_id: str, identifier: str = "submit", output: str = "done") -> Any:
     """Send a submission that leads to a question; the question."""
     server.send({"jsonrpc": "2.0", "id": identifier, "method": "tools/call", "params": submission(run_id, output)})
     question = server.receive()
@@ -50,17 +51,17 @@ def submit(server, run_id, identifier: str = "submit", output: str = "done"):
     return question
 
 
-def answer(server, question, result):
+def answer(server: Server, question: JsonObject, result: Json) -> Any:
     """Answer a question; what the call got."""
     server.send({"jsonrpc": "2.0", "id": question["id"], "result": result})
     return server.receive()
 
 
-def where(server, run_id):
+def where(server: Server, run_id: str):
     return place(server.call("workflow_status", {"runId": run_id}))
 
 
-def place(result):
+def place(result: Json):
     """State, what is waited for, and the step that it is about."""
     told = result["structuredContent"]
     step_id = told["confirmation"]["stepId"] if "confirmation" in told else told.get("step", {}).get("id")
@@ -230,7 +231,7 @@ def test_a_client_that_is_killed_while_its_person_thinks_ends_the_server_quietly
     assert where(runs(), run_id) == ("waiting", "confirmation", "one")
 
 
-def is_alive(pid) -> bool:
+def is_alive(pid: int) -> bool:
     try:
         with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
             return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
@@ -253,7 +254,7 @@ def test_who_answers_after_another_process_decided_is_told_how_it_is(runs) -> No
 # ── changes are heard of ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def hears(server, *addresses, within: float = 1.0) -> bool:
+def hears(server: Server, *addresses, within: float = 1.0) -> bool:
     """Whether news of these addresses, and no other, come in time."""
     deadline = time.monotonic() + within
     heard = set()
@@ -328,7 +329,7 @@ def test_since_2026_a_stream_hears_of_other_processes_and_ends_with_its_result(r
     assert server.wait() == 0
 
 
-def wakeups(server):
+def wakeups(server: Server) -> int:
     """How often the process went to sleep so far."""
     with open(f"/proc/{server.process.pid}/status", encoding="ascii") as status:
         return next(int(line.split()[1]) for line in status if line.startswith("voluntary_ctxt_switches"))

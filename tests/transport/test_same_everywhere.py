@@ -21,7 +21,7 @@ YES = {"action": "accept", "content": {}}
 CARRIERS = ("memory", "pipes", "http")
 
 
-def called(tool, **arguments) -> JsonObject:
+def called(tool: str, **arguments: Json) -> JsonObject:
     return {"call": {"server": "up", "tool": tool, "arguments": arguments, "saveAs": "result"}}
 
 
@@ -65,11 +65,11 @@ def talk(home: Path) -> Iterator[Callable[..., Talk]]:
         end()
 
 
-def converse(talk) -> Json:
+def converse(talk: Talk) -> Json:
     """Everything that can be said, and what came back for it."""
     said = {"opening": talk.opening}
 
-    def note(name, something):
+    def note(name: str, something):
         said[name] = (something.reply, something.asked)
         return something
 
@@ -117,7 +117,7 @@ def converse(talk) -> Json:
     return plain(said)
 
 
-def talk_of_tasks(talk, note) -> None:
+def talk_of_tasks(talk: Talk, note) -> None:
     """A call that becomes a task, and what came of it."""
     call = {"name": "workflow_start", "arguments": {"workflowId": "goes-by-itself"}}
     if not talk.is_modern:

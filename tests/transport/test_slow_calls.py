@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -15,12 +16,12 @@ import pytest
 from support.client import ENVELOPE
 from support.make import document, settings_file, step, write
 from support.types import Json, JsonObject
-from support.web import HEADERS, MODERN, Connect, Serve, WebClient, events, modern, opening
+from support.web import HEADERS, MODERN, Connect, Serve, WebClient, WebServer, events, modern, opening
 from upstream.upstreams import McpUpstream
 from workflowlookup.protocol.jsonrpc import MAX_NESTING
 
 
-def serve_slow(serve, tmp_path, *flags, seconds: int = 20):
+def serve_slow(serve, tmp_path: Path, *flags: str, seconds: int = 20):
     """A server with a workflow that takes a while, and the call that starts it."""
     arguments = {"seconds": seconds, "steps": 4}
     work = {"id": "work", "title": "Work", "call": {"server": "up", "tool": "sleep", "arguments": arguments}}
@@ -29,7 +30,7 @@ def serve_slow(serve, tmp_path, *flags, seconds: int = 20):
     settings_file(tmp_path).write_text(McpUpstream(tmp_path / "up").toml())
     server = serve(*flags, directory=tmp_path / "library")
 
-    def run(identifier) -> JsonObject:
+    def run(identifier: str) -> JsonObject:
         params = {"name": "workflow_start", "arguments": {"workflowId": "takes-a-while"}}
         return {"jsonrpc": "2.0", "id": identifier, "method": "tools/call", "params": params}
 
@@ -48,14 +49,14 @@ def meanwhile(act) -> threading.Thread:
     return thread
 
 
-def wait_until_busy(server) -> None:
+def wait_until_busy(server: WebServer) -> None:
     end = time.monotonic() + 20
     while "clients_waiting 1" not in httpx2.get(f"{server.base}/metrics").text:
         assert time.monotonic() < end
         time.sleep(0.05)
 
 
-def wait_for_run(server, client, message, *, is_modern):
+def wait_for_run(server, client: WebClient, message: JsonObject, *, is_modern):
     """A client that waits for a call: what it will be told, and until when."""
     if is_modern:
         message["params"]["_meta"] = ENVELOPE
@@ -82,7 +83,7 @@ def test_an_id_that_is_in_use_is_refused(serve: Serve, connect: Connect, tmp_pat
     assert client.request("ping") == {"result": {}}
 
 
-def resumed(client, server, last):
+def resumed(client: WebClient, server: WebServer, last) -> list[dict[str, Any]]:
     """Everything that comes when a stream is resumed after an event, until it ends."""
     headers = client.session | {"last-event-id": last, "accept": "text/event-stream"}
     with client.http.stream("GET", server.url, headers=headers) as response:
@@ -150,7 +151,7 @@ def test_a_call_that_is_cancelled_by_a_message_is_answered_with_a_code_of_its_ow
     assert [run["state"] for run in runs["runs"]] == ["cancelled"]
 
 
-def pipelined(server, client, *messages) -> Json:
+def pipelined(server: WebServer, client: WebClient, *messages: JsonObject) -> Json:
     """The last of several messages that are sent without waiting, as the server answers it."""
     host, port = server.base.removeprefix("http://").split(":")
     headers = HEADERS | client.session | {"host": f"{host}:{port}"}

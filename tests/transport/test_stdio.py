@@ -11,12 +11,13 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from support.client import Start
 from support.make import document, write
-from support.types import JsonObject
+from support.types import Json, JsonObject
 
 PING = b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n'
 PONG = {"jsonrpc": "2.0", "id": 1, "result": {}}
@@ -30,11 +31,11 @@ def quiet(tmp_path: Path) -> JsonObject:
     return {"cwd": tmp_path, "env": {**environment, "HOME": str(tmp_path)}, "timeout": 20}
 
 
-def run(data: bytes, quiet, **options):
+def run(data: bytes, quiet, **options: Any):
     return subprocess.run(COMMAND, input=data, capture_output=True, check=False, **quiet, **options)
 
 
-def replies(output: bytes):
+def replies(output: bytes) -> list[Json]:
     return [json.loads(line) for line in output.splitlines()]
 
 
@@ -89,7 +90,7 @@ UNREADABLE = {
 
 
 @pytest.mark.parametrize("params", UNREADABLE.values(), ids=UNREADABLE)
-def test_a_request_that_cannot_be_read_is_answered_by_its_id(start: Start, params) -> None:
+def test_a_request_that_cannot_be_read_is_answered_by_its_id(start: Start, params: Json) -> None:
     server = start(version=None)
     server.write(b'{"jsonrpc":"2.0","id":"a-7","method":"ping","params":' + params + b"}\n" + PING)
 
@@ -100,7 +101,7 @@ def test_a_request_that_cannot_be_read_is_answered_by_its_id(start: Start, param
 
 
 @pytest.mark.parametrize("params", list(UNREADABLE.values())[1:], ids=list(UNREADABLE)[1:])
-def test_also_when_the_id_comes_last(start: Start, params) -> None:
+def test_also_when_the_id_comes_last(start: Start, params: Json) -> None:
     server = start(version=None)
     server.write(b'{"jsonrpc":"2.0","method":"ping","params":' + params + b',"id":"a-7"}\n')
 
@@ -143,7 +144,7 @@ RESPONSES = {
 
 
 @pytest.mark.parametrize("response", RESPONSES.values(), ids=RESPONSES)
-def test_a_response_that_nobody_asked_for_is_not_answered(start: Start, response) -> None:
+def test_a_response_that_nobody_asked_for_is_not_answered(start: Start, response: Json) -> None:
     server = start()
 
     server.write(response + b"\n")
@@ -302,7 +303,7 @@ def test_what_is_kept_for_a_client_that_does_not_read_is_bounded(library: Path, 
     one = len(json.dumps(server.result("workflow_list")))
     count = 100_000_000 // one  # replies of 100 MB
 
-    def resident():
+    def resident() -> int:
         with open(f"/proc/{server.process.pid}/status", encoding="ascii") as status:
             return next(int(line.split()[1]) for line in status if line.startswith("VmRSS"))
 

@@ -13,7 +13,8 @@ import httpx2
 import pytest
 
 from support.make import document, settings_file, write
-from support.web import HEADERS, WebServer, modern, opening, routing
+from support.types import Json, JsonObject
+from support.web import HEADERS, WebClient, WebServer, modern, opening, routing
 from upstream.upstreams import McpUpstream
 
 
@@ -25,7 +26,7 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., WebServer]]:
     call = {"server": "up", "tool": "sleep", "arguments": {"seconds": 5, "steps": 1}}
     write(tmp_path / "library", document({"id": "work", "title": "Work", "call": call}, identifier="slow"))
 
-    def start(*flags) -> WebServer:
+    def start(*flags: str) -> WebServer:
         started.append(WebServer(tmp_path, *flags, directory=tmp_path / "library"))
         return started[-1]
 
@@ -34,11 +35,11 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., WebServer]]:
         server.stop()
 
 
-def post(client, server, message):
+def post(client: WebClient, server: WebServer, message: JsonObject) -> httpx2.Response:
     return client.post(server.url, content=json.dumps(message).encode(), headers=HEADERS | routing(message))
 
 
-def begin_slow_call(server):
+def begin_slow_call(server: WebServer) -> tuple[list[Json], threading.Thread]:
     """The status of a call that takes five seconds, in a list that is filled when it has ended."""
     statuses = []
 
@@ -60,14 +61,14 @@ def wait_until(is_so) -> None:
         time.sleep(0.05)
 
 
-def accepts_connections(server) -> bool:
+def accepts_connections(server: WebServer) -> bool:
     host, port = server.base.removeprefix("http://").split(":")
     with contextlib.suppress(OSError), socket.create_connection((host, int(port)), 5):
         return True
     return False
 
 
-def test_it_is_not_ready_at_once_and_serves_on_for_a_while(serve) -> None:
+def test_it_is_not_ready_at_once_and_serves_on_for_a_while(serve: Callable[..., WebServer]) -> None:
     server = serve("--stop-delay-seconds", "300")
     server.terminate()
     wait_until(lambda: httpx2.get(f"{server.base}/readyz").status_code == 503)
@@ -83,7 +84,7 @@ def test_it_is_not_ready_at_once_and_serves_on_for_a_while(serve) -> None:
     assert server.log().count("not ready: the server is stopping") == 1
 
 
-def test_a_second_signal_ends_the_delay(serve) -> None:
+def test_a_second_signal_ends_the_delay(serve: Callable[..., WebServer]) -> None:
     server = serve("--stop-delay-seconds", "300")
     server.terminate()
     wait_until(lambda: httpx2.get(f"{server.base}/readyz").status_code == 503)
@@ -93,7 +94,7 @@ def test_a_second_signal_ends_the_delay(serve) -> None:
     server.wait(15)
 
 
-def test_after_the_delay_it_ends_by_itself(serve) -> None:
+def test_after_the_delay_it_ends_by_itself(serve: Callable[..., WebServer]) -> None:
     server = serve("--stop-delay-seconds", "0.5")
 
     server.terminate()
@@ -101,7 +102,7 @@ def test_after_the_delay_it_ends_by_itself(serve) -> None:
     assert server.wait(15) == 0
 
 
-def test_while_a_call_finishes_open_connections_are_answered_and_closed(serve) -> None:
+def test_while_a_call_finishes_open_connections_are_answered_and_closed(serve: Callable[..., WebServer]) -> None:
     server = serve("--drain-seconds", "60")
     statuses, thread = begin_slow_call(server)
     with httpx2.Client() as client:
@@ -117,7 +118,7 @@ def test_while_a_call_finishes_open_connections_are_answered_and_closed(serve) -
     assert server.wait(15) == 0
 
 
-def test_an_idle_connection_does_not_hold_it_up(serve) -> None:
+def test_an_idle_connection_does_not_hold_it_up(serve: Callable[..., WebServer]) -> None:
     server = serve("--drain-seconds", "60")
     with httpx2.Client() as client:
         assert client.get(f"{server.base}/healthz").status_code == 200
@@ -127,7 +128,7 @@ def test_an_idle_connection_does_not_hold_it_up(serve) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux can close a listening socket without a reset")
-def test_every_connection_that_was_opened_is_answered(serve) -> None:
+def test_every_connection_that_was_opened_is_answered(serve: Callable[..., WebServer]) -> None:
     """Clients connect as fast as they can while the server stops: each is refused, or gets its answer."""
     for _ in range(2):
         server = serve()
@@ -147,7 +148,7 @@ def test_every_connection_that_was_opened_is_answered(serve) -> None:
 class Outcomes:
     """What becomes of connections with one request each."""
 
-    def __init__(self, server) -> None:
+    def __init__(self, server: WebServer) -> None:
         host, port = server.base.removeprefix("http://").split(":")
         self._address = host, int(port)
         self.answered = 0
@@ -171,7 +172,7 @@ class Outcomes:
                     self.lost.append(answer)
 
 
-def test_an_answer_that_was_begun_is_finished(serve) -> None:
+def test_an_answer_that_was_begun_is_finished(serve: Callable[..., WebServer]) -> None:
     """A client that sends its request slowly is waited for."""
     server = serve("--drain-seconds", "60")
     host, port = server.base.removeprefix("http://").split(":")

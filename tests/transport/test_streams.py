@@ -38,7 +38,7 @@ class Response:
         return asyncio.create_task(stream.write(self.receive, self.send))
 
 
-def data(text):
+def data(text: str) -> list[str]:
     """The messages in events."""
     return re.findall(rb"^data: (.+)\r$", text, re.MULTILINE)
 
@@ -131,7 +131,7 @@ def test_a_stream_that_was_written_to_its_end_is_forgotten_a_little_later(retry_
 
 
 def test_a_reply_has_room_though_nobody_reads() -> None:
-    async def fill():
+    async def fill() -> list[str]:
         stream, response = Stream(None, 1, None), Response()
         for _ in range(10 * MAX_UNREAD):
             stream.put(b"{}", is_optional=True)
@@ -169,7 +169,7 @@ def test_a_stream_that_is_silent_gives_a_sign_of_life(monkeypatch: pytest.Monkey
 
 
 def test_what_is_put_while_another_message_is_being_written_is_written_next() -> None:
-    async def talk():
+    async def talk() -> list[str]:
         stream, response = Stream(None, 1, None), Response()
         stream.put(b"1")
         send = response.send
@@ -188,7 +188,7 @@ def test_what_is_put_while_another_message_is_being_written_is_written_next() ->
 
 
 def test_a_client_that_left_goes_on_with_the_same_stream() -> None:
-    async def talk():
+    async def talk() -> tuple[list[str], list[str]]:
         replay, first, second = Replay(), Response(), Response()
         stream = Stream(None, 1, replay)
         stream.put(b"")

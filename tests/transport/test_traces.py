@@ -4,13 +4,14 @@ import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from support.client import ENVELOPE
 from support.collector import Collector, Span
 from support.make import document, settings_file, step, write
-from support.types import JsonObject
+from support.types import Json, JsonObject
 from support.web import WebClient, WebServer
 from upstream.upstreams import McpUpstream
 from workflowlookup import __version__
@@ -22,14 +23,14 @@ TRACE, PARENT = "1" * 32, "2" * 16
 ARGUMENT, OUTPUT, WORDS = "an-argument-of-a-call", "an-output-of-a-step", "words-of-another-server"
 
 
-def calling(tool, **arguments) -> JsonObject:
+def calling(tool: str, **arguments: Json) -> JsonObject:
     return {"id": "work", "title": "Work", "call": {"server": "up", "tool": tool, "arguments": arguments}}
 
 
 class Traced:
     """A server that is traced, has a token, and calls a server that fails; and one client of it."""
 
-    def __init__(self, home, collector, **environment) -> None:
+    def __init__(self, home: Path, collector, **environment: str) -> None:
         self.collector = collector
         write(home / "library", document(step("plan"), calling("echo", text=ARGUMENT), identifier="good"))
         write(home / "library", document(calling("fail", how="raise", message=WORDS), identifier="bad"))
@@ -52,7 +53,7 @@ class Traced:
         if not self.meta:
             self.client.initialize()
 
-    def call(self, tool, **arguments):
+    def call(self, tool: str, **arguments: Json) -> Any:
         return self.client.request("tools/call", {"name": tool, "arguments": arguments, **self.meta})["result"]
 
     def end(self, *codes) -> None:

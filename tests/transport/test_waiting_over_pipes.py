@@ -4,19 +4,20 @@ import json
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from support.client import Start
+from support.client import Server, Start
 from support.make import document, settings_file, write
-from support.types import JsonObject
+from support.types import Json, JsonObject
 from upstream.upstreams import McpUpstream
 
 ROOM = 30.0
 """Seconds that something may take which usually takes much less: the machine may be busy."""
 
 
-def call(name, tool, **arguments) -> JsonObject:
+def call(name: str, tool: str, **arguments: Json) -> JsonObject:
     return {
         "id": name,
         "title": f"Do {name}",
@@ -36,18 +37,18 @@ def serve(start: Start, library: Path, tmp_path: Path, upstream: McpUpstream):
     write(library, document(call("one", "say", text="a"), call("two", "say", text="{{one}}b"), id="two-calls"))
     settings_file(tmp_path).write_text(upstream.toml())
 
-    def serve_upstream(**options):
+    def serve_upstream(**options: Any):
         return start(directory=library, WORKFLOWLOOKUP_JOURNAL=str(tmp_path / "runs.sqlite"), **options)
 
     return serve_upstream
 
 
-def begin(server, workflow, identifier, **more) -> None:
+def begin(server: Server, workflow, identifier: str, **more: Json) -> None:
     params = {"name": "workflow_start", "arguments": {"workflowId": workflow, "runId": f"run-{identifier}"}, **more}
     server.send({"jsonrpc": "2.0", "id": identifier, "method": "tools/call", "params": params})
 
 
-def until(server, is_it, timeout: float = ROOM):
+def until(server: Server, is_it, timeout: float = ROOM) -> list[Any]:
     """What comes, up to the message that is meant."""
     seen = []
     end = time.monotonic() + timeout
@@ -58,14 +59,14 @@ def until(server, is_it, timeout: float = ROOM):
     raise AssertionError(seen)
 
 
-def begun(upstream, tool: str = "sleep") -> None:
+def begun(upstream: McpUpstream, tool: str = "sleep") -> None:
     end = time.monotonic() + ROOM
     while not [entry for entry in upstream.seen("call") if entry["tool"] == tool]:
         assert time.monotonic() < end, "the upstream was never called"
         time.sleep(0.02)
 
 
-def state_of(server, run_id):
+def state_of(server: Server, run_id: str) -> Any:
     return server.call("workflow_status", {"runId": run_id})["structuredContent"]
 
 
@@ -182,7 +183,7 @@ def test_a_task_is_polled_awaited_and_outlives_the_server(serve) -> None:
     assert again.result("tasks/get", {"taskId": task["taskId"]})["status"] == "completed"
 
 
-def news(server):
+def news(server: Server):
     """The next message, which must be that the tools are others now."""
     assert server.receive(ROOM)["method"] == "notifications/tools/list_changed"
     return {tool["name"] for tool in server.result("tools/list")["tools"]}

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from support.types import JsonObject
 from workflowlookup.app import make_connection
 from workflowlookup.settings import read_settings
 from workflowlookup.transport import stdio
@@ -42,7 +43,7 @@ def test_no_ring_is_lost_when_many_threads_ring(waker: Waker) -> None:
     done = threading.Event()
     rung = [0] * 4
 
-    def wake(number) -> None:
+    def wake(number: int) -> None:
         while not done.is_set():
             rung[number] += 1
             waker.wake()
@@ -80,7 +81,7 @@ def test_a_lone_request_costs_one_read_and_one_write(
     thread = threading.Thread(target=server.run)
     thread.start()
 
-    def ask(method, params):
+    def ask(method: str, params: JsonObject) -> bytes:
         os.write(
             their_end, json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode() + b"\n"
         )
@@ -91,7 +92,7 @@ def test_a_lone_request_costs_one_read_and_one_write(
     counts = {"read": 0, "write": 0, "poll": 0}
     read = Stdio._read
 
-    def counted(name, function):
+    def counted(name: str, function):
         def call(*arguments):
             counts[name] += 1
             return function(*arguments)

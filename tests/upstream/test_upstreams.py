@@ -12,7 +12,7 @@ from support.types import Json, JsonObject
 from upstream.upstreams import ONE, HttpUpstream, McpUpstream
 
 
-def get(url, body=None) -> Json:
+def get(url: str, body=None) -> Json:
     data = None if body is None else json.dumps(body).encode()
     with urllib.request.urlopen(urllib.request.Request(url, data=data), timeout=10) as reply:
         return json.loads(reply.read())
@@ -35,7 +35,7 @@ def test_the_http_service_lists_starts_and_tells(tmp_path: Path) -> None:
 @pytest.mark.parametrize("options", [{}, {"sdk": True}, {"http": True}], ids=["stdio", "stdio-sdk", "http"])
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
 def test_the_mcp_server_echoes_and_has_workflows(tmp_path: Path, options: JsonObject, mode: str) -> None:
-    async def talk(upstream):
+    async def talk(upstream: McpUpstream):
         program, *words = upstream.command()
         target = upstream.url if upstream.http else StdioServerParameters(command=program, args=words)
         async with Client(target, mode=mode) as client:
