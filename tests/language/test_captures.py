@@ -11,7 +11,7 @@ from support.make import document, step
 from support.types import Json, JsonObject
 from workflowlookup.language import patterns
 from workflowlookup.language.building import build
-from workflowlookup.language.captures import capture, value_in_line
+from workflowlookup.language.captures import capture_values, value_in_line
 from workflowlookup.language.document import check
 from workflowlookup.language.patterns import Budget
 
@@ -19,7 +19,7 @@ KIND = {"kind": {"enum": ["plain", "hidden"]}}
 
 
 def captured(produces, output: str) -> tuple[JsonObject, list[str]]:
-    found = capture(build(document(step(produces=produces))).steps["first-step"].captures, output, Budget())
+    found = capture_values(build(document(step(produces=produces))).steps["first-step"].captures, output, Budget())
     return dict(found.values), [issue.message for issue in found.issues]
 
 
@@ -207,5 +207,5 @@ def test_very_many_lines_are_given_up_on_the_way(monkeypatch: pytest.MonkeyPatch
 
     assert captured({"risk": {"enum": ["low", "high"]}}, "note: x\n" * 20_000) == (
         {},
-        ["risk could not be looked for: it took too long on this output and was given up"],
+        ["risk was not found in time: reading this output took too long"],
     )

@@ -75,7 +75,7 @@ def test_a_fragment_whose_condition_takes_too_long_is_told_with_its_condition() 
     guidance = told(first, {"s": "a" * 50_000 + "b"})
 
     assert guidance.prompt == (
-        'Do one.\n\n(The server could not judge in time whether this counts. It does if s matches "(a+)+$".)\n'
+        'Do one.\n\n(The server could not judge in time whether this applies. It applies if s matches "(a+)+$".)\n'
         "Take care."
     )
     assert guidance.criteria == ('The output contains the text "x" (with this case): Name x.',)

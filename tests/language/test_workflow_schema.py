@@ -109,7 +109,7 @@ MISTAKES = [
         "an operator of another language",
         step(runCondition={"var": "n", "more_than": 3}),
         "Unknown field 'more_than' in step 1 ('first-step'), field 'runCondition'",
-        f"Rename or remove unknown fields; known here: {', '.join(SCHEMA['$defs']['condition']['properties'])}",
+        f"Rename or remove unknown fields; allowed here: {', '.join(SCHEMA['$defs']['condition']['properties'])}",
     ),
     (
         "criteria that are a number",
@@ -135,7 +135,7 @@ MISTAKES = [
         "a call of both a tool and a workflow",
         {"id": "one", "title": "One", "call": {"provider": "ci", "workflow": "w", "tool": "t"}},
         "Unknown field 'tool' in step 1 ('one'), field 'call'",
-        "Rename or remove unknown fields; known here: provider, workflow, arguments, saveAs, retries, timeoutSeconds",
+        "Rename or remove unknown fields; allowed here: provider, workflow, arguments, saveAs, retries, timeoutSeconds",
     ),
     (
         "a result that is saved under no name",

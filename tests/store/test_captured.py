@@ -52,8 +52,8 @@ def test_the_agent_is_told_which_line_the_output_must_have(server) -> None:
     guidance = begin(server, "triage-it")["guidance"]
 
     assert guidance["validationCriteria"] == [
-        "The output says bugKind (one of 'plain', 'hidden'): the line `bugKind: plain`",
-        "If it is known, the output says notes (any value): the line `notes: …`",
+        "The output states bugKind (one of 'plain', 'hidden'): the line `bugKind: plain`",
+        "If it is known, the output states notes (any value): the line `notes: …`",
     ]
 
 

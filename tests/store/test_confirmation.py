@@ -213,7 +213,7 @@ def test_without_a_run_the_agent_is_told_to_ask_before(serve) -> None:
 
     assert guidance["requiresConfirmation"] is True
     assert guidance["prompt"].endswith(
-        "A person must agree before this step is done: do nothing of it until they have. Ask them: May v2 be deployed? "
+        "A person must agree before you do this step. Do nothing of it until they have agreed. Ask them: May v2 be deployed? "
         "Pass what they answer for `size`, `hours` in the context."
     )
 

@@ -14,7 +14,7 @@ import msgspec
 
 from workflowlookup.authoring.fixtures import NOTHING, Case, Outputs, Refused
 from workflowlookup.errors import InvalidCriteria, InvalidParams, InvalidWorkflow
-from workflowlookup.language.captures import capture
+from workflowlookup.language.captures import capture_values
 from workflowlookup.language.conditions import CompiledCondition, describe
 from workflowlookup.language.contract import declared_variables, how_to_send, misfitting, need_of_loop
 from workflowlookup.language.guidance import guide, requires_confirmation
@@ -158,7 +158,7 @@ def _taken_from_output(case: Case, step: PromptStep, instance_id: str, budget: B
     outputs = case.outputs.get(instance_id) or case.outputs.get(step.id)
     if outputs is None or not outputs.accept:
         return {}
-    taken = dict(capture(step.captures, outputs.accept[0], budget).values)
+    taken = dict(capture_values(step.captures, outputs.accept[0], budget).values)
     if step.call is None or not step.call.save_as:
         return taken
     try:

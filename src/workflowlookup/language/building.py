@@ -1,4 +1,4 @@
-"""The model that a sound document means: `build`. What is wrong with one that is not is in `document`."""
+"""Builds the `Workflow` of a valid document. `document` checks that a document is valid."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -40,7 +40,7 @@ from workflowlookup.language.values import DEFAULT_CATEGORY, DEFAULT_VERSION, Js
 
 
 def build(document: Mapping[str, Json], origin: str = "") -> Workflow:
-    """The workflow that a sound document means; `origin` is its file when a repository brought it."""
+    """The workflow of a valid document. `origin` is its path if it came with a repository."""
     top_level = {step["id"]: step for step in document["steps"]}
     repeated = repeated_by_id(document)
     steps: dict[str, Step] = {}
@@ -73,8 +73,8 @@ def build(document: Mapping[str, Json], origin: str = "") -> Workflow:
         producers=_producers(document),
         weight=json_bytes(document),
     )
-    says_more = any(step.keys() & {"requires", "produces"} for _, step in walk_steps(document["steps"]))
-    if not says_more and workflow.context_schema is None:
+    declares_variables = any(step.keys() & {"requires", "produces"} for _, step in walk_steps(document["steps"]))
+    if not declares_variables and workflow.context_schema is None:
         return workflow
     return msgspec.structs.replace(workflow, contract=contract_of(workflow))
 
@@ -121,7 +121,7 @@ def _loop_step(data: Mapping[str, Any], top_level: Mapping[str, Any], steps: dic
 def _prompt_step(data: Mapping[str, Any]) -> PromptStep:
     criteria = parse_criteria(data.get("validationCriteria"))
     captures = captures_of(data.get("produces", ()))
-    wanted = [Requirement(sentence=describe_capture(capture)) for capture in captures]
+    capture_requirements = [Requirement(sentence=describe_capture(capture)) for capture in captures]
     return PromptStep(
         id=data["id"],
         title=data["title"],
@@ -137,7 +137,7 @@ def _prompt_step(data: Mapping[str, Any]) -> PromptStep:
         run_condition=compile_condition(data.get("runCondition")),
         criteria=criteria,
         check=compile_criteria(criteria) if criteria is not None else None,
-        requirements=(*requirements_of(criteria), *wanted),
+        requirements=(*requirements_of(criteria), *capture_requirements),
         model_tier=data.get("modelTier", ""),
         model_hint=data.get("modelHint", ""),
         function_definitions=_functions(data),
@@ -163,7 +163,7 @@ def loop_of(data: Mapping[str, Any]) -> Loop:
 
 
 def confirmation_of(data: Mapping[str, Any]) -> Confirmation | None:
-    """What `requireConfirmation` means: a boolean, a condition, or the object form, which asks always unless it has a
+    """The `requireConfirmation` of a step: a boolean, a condition, or an object, which always asks unless it has a
     condition.
     """
     value: Any = data.get("requireConfirmation")
@@ -181,24 +181,24 @@ def confirmation_of(data: Mapping[str, Any]) -> Confirmation | None:
 
 
 def captures_of(produces: Any) -> tuple[Capture, ...]:
-    """The variables of the map form of `produces`; none of the list form."""
+    """The captures of the map form of `produces`; the list form has none."""
     if not isinstance(produces, Mapping):
         return ()
     return tuple(
         Capture(
             name=name,
-            value=ValueSchema(capture_schema(entry)),
-            pattern=entry.get("pattern", ""),
-            flags=entry.get("flags", ""),
-            pointer=entry.get("pointer"),
-            is_optional=entry.get("optional", False),
+            value=ValueSchema(capture_schema(declared)),
+            pattern=declared.get("pattern", ""),
+            flags=declared.get("flags", ""),
+            pointer=declared.get("pointer"),
+            is_optional=declared.get("optional", False),
         )
-        for name, entry in produces.items()
+        for name, declared in produces.items()
     )
 
 
 def call_of(data: Mapping[str, Any]) -> Call:
-    """The call that an author wrote."""
+    """The `call` of a step."""
     common = {
         "save_as": data.get("saveAs", ""),
         "retries": int(data.get("retries", 0)),

@@ -1,8 +1,8 @@
-"""Variables out of outputs: what the map form of `produces` finds in the output of a step.
+"""Captures: reads variables from the output of a step, as the map form of `produces` declares them.
 
-A value is found by a pattern, by a JSON pointer, or by its name: as a property when the output is JSON, else in a line
-`name: value`. It is converted and checked by a JSON Schema. What is missing or does not fit is an issue of the output,
-with the line that would be right. Nothing here knows of runs; `validation.judge_step` asks for it.
+A value is found by a pattern, by a JSON pointer, or by its name: as a property if the output is JSON, else in a line
+`name: value`. It is converted and checked by a JSON Schema. A value that is missing or does not fit is an issue of the
+output, which shows a line that would fit. `validation.judge_step` uses this module.
 """
 
 import contextlib
@@ -22,74 +22,74 @@ from workflowlookup.language.syntax import SyntaxProblem, parse_json
 from workflowlookup.language.values import Json, as_boolean, as_number, json_equal, loosely_equal
 
 MISSING: Final = msgspec.UNSET
-_CLOSING: Final[Mapping[str, str]] = {"\u201c": "\u201d", "\u2018": "\u2019"}
-"""Quotes that close otherwise than they open."""
-_MARKS: Final = "".join(["*_`~\"'", *_CLOSING, *_CLOSING.values()])
+_CLOSING_QUOTES: Final[Mapping[str, str]] = {"\u201c": "\u201d", "\u2018": "\u2019"}
+"""Quotes whose closing character differs from the opening one."""
+_MARKS: Final = "".join(["*_`~\"'", *_CLOSING_QUOTES, *_CLOSING_QUOTES.values()])
 MAX_MARKS: Final = 64
 STEPS_PER_LINE: Final = 10
-"""How many small steps it takes to read a line (see `Budget.charge`)."""
+"""The cost of reading one line (see `Budget.charge`)."""
 _JSON_STARTS: Final = ("{", "[", '"', "-", "t", "f", "n", *"0123456789")
-"""How JSON may begin; most prose begins otherwise, and a parser takes long to say what is wrong with it."""
+"""The first characters of JSON. Checked first, because the parser is slow at reporting errors in prose."""
 _LINE_START: Final = re.compile(r"[\s>#]*(?:(?:[-*+•]|\d{1,3}[.)])\s+)*")
 
 
-class Captured(msgspec.Struct, frozen=True):
-    """The values by name, and what is wrong with the output."""
+class CaptureResult(msgspec.Struct, frozen=True):
+    """The captured values by variable, and the issues of the output."""
 
     values: Mapping[str, Json]
     issues: tuple[Issue, ...]
 
 
-_NOTHING: Final = Captured({}, ())
+_NO_CAPTURES: Final = CaptureResult({}, ())
 
 
-def capture(captures: Sequence[Capture], output: str, budget: Budget) -> Captured:
-    """What the output says of each variable. Raises `BadPattern` and `BadSchema`, which sound documents do not have."""
+def capture_values(captures: Sequence[Capture], output: str, budget: Budget) -> CaptureResult:
+    """Capture each variable. Raises `BadPattern` and `BadSchema`, which valid documents do not cause."""
     if not captures:
-        return _NOTHING
+        return _NO_CAPTURES
     document = _as_json(output)
     lines: Sequence[str] = []
     if document is MISSING:
-        with contextlib.suppress(TooSlow):  # the clock runs while the output is divided
+        with contextlib.suppress(TooSlow):  # starts the clock, because splitting the output takes time
             budget.spend(lambda _: None)
         lines = [line for line in reversed(output.splitlines()) if ":" in line]
     values: dict[str, Json] = {}
     issues: list[Issue] = []
-    for wanted in captures:
+    for capture in captures:
         try:
-            found = _find(wanted, output, document, lines, budget)
-            value = _fit(found, wanted, budget) if found is not MISSING else MISSING
+            raw_value = _find(capture, output, document, lines, budget)
+            value = _fit(raw_value, capture, budget) if raw_value is not MISSING else MISSING
         except TooSlow:
-            issues.append(_too_slow(wanted))
+            issues.append(_too_slow(capture))
             continue
         if value is not MISSING:
-            values[wanted.name] = value
-        elif found is not MISSING or not wanted.is_optional:
-            issues.append(_issue(wanted, found, is_json=document is not MISSING))
-    return Captured(values, tuple(issues))
+            values[capture.name] = value
+        elif raw_value is not MISSING or not capture.is_optional:
+            issues.append(_issue(capture, raw_value, is_json=document is not MISSING))
+    return CaptureResult(values, tuple(issues))
 
 
-# ── where a value stands ────────────────────────────────────────────────────────────────────────────────────────
+# ── finding a value ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _find(wanted: Capture, output: str, document: Json, lines: Sequence[str], budget: Budget) -> Json:
-    if wanted.pattern:
-        found = extract(wanted.pattern, wanted.flags, output, budget)
-        return MISSING if found is None else found
-    if wanted.pointer is not None:
-        return _at_pointer(document, wanted.pointer)
+def _find(capture: Capture, output: str, document: Json, lines: Sequence[str], budget: Budget) -> Json:
+    if capture.pattern:
+        raw_value = extract(capture.pattern, capture.flags, output, budget)
+        return MISSING if raw_value is None else raw_value
+    if capture.pointer is not None:
+        return _at_pointer(document, capture.pointer)
     if document is not MISSING:
-        value = document.get(wanted.name, MISSING) if isinstance(document, dict) else MISSING
-        return MISSING if value is None and "null" not in _kinds(_schema(wanted)) else value
+        value = document.get(capture.name, MISSING) if isinstance(document, dict) else MISSING
+        return MISSING if value is None and "null" not in _kinds(_schema(capture)) else value
     for line in lines:
         budget.charge(STEPS_PER_LINE + len(line) // 100)
-        if value := value_in_line(line, wanted.name):
+        if value := value_in_line(line, capture.name):
             return value
     return MISSING
 
 
 def _as_json(output: str) -> Json:
-    """The output as JSON, alone or in one Markdown code fence; `MISSING` when it is something else."""
+    """The output parsed as JSON, bare or in one Markdown code fence; `MISSING` if it is not JSON."""
     text = unfenced(output).strip()
     if not text.startswith(_JSON_STARTS) or len(text) > MAX_JSON:
         return MISSING
@@ -112,7 +112,7 @@ def _at_pointer(document: Json, pointer: str) -> Json:
 
 
 def value_in_line(line: str, name: str) -> str:
-    """The value of a line `name: value`, without Markdown marks, quotes and list dashes around either; else nothing."""
+    """The value of a line `name: value`, or "". Markdown marks, quotes and list dashes around both are removed."""
     line = line[_LINE_START.match(line).end() :].rstrip()  # type: ignore[union-attr]
     marks = len(line) - len(line.lstrip(_MARKS))
     start = next((at for at in range(min(marks, MAX_MARKS) + 1) if line.startswith(name, at)), None)
@@ -122,72 +122,72 @@ def value_in_line(line: str, name: str) -> str:
     before_colon, colon, value = rest.partition(":")
     if not colon or before_colon.strip(_MARKS + " \t"):
         return ""
-    closing = _closing(opened)
-    if closing and not before_colon.strip():  # what opened before the name closes behind the colon, or the value
+    closing = _closing_marks(opened)
+    if closing and not before_colon.strip():  # marks opened before the name close after the colon or after the value
         if value.startswith(closing):
             value = value.removeprefix(closing)
         elif value.endswith(closing):
             value = value.removesuffix(closing)
-    return _bare(value)
+    return _unquoted(value)
 
 
-def _bare(text: str) -> str:
-    """The text without a list dash before it, and without marks and quotes that stand on both sides of it."""
+def _unquoted(text: str) -> str:
+    """The text without a leading list dash and without marks and quotes that enclose it."""
     text = text.strip()
     text = text[2:].lstrip() if text.startswith(("- ", "* ")) else text
     for _ in range(MAX_MARKS):
-        if len(text) < 2 or text[0] not in _MARKS or text[-1] != _closing(text[0]):
+        if len(text) < 2 or text[0] not in _MARKS or text[-1] != _closing_marks(text[0]):
             break
         text = text[1:-1].strip()
     return text
 
 
-def _closing(opened: str) -> str:
-    return "".join(_CLOSING.get(mark, mark) for mark in reversed(opened.strip()))
+def _closing_marks(opened: str) -> str:
+    return "".join(_CLOSING_QUOTES.get(mark, mark) for mark in reversed(opened.strip()))
 
 
-# ── what it is read as ──────────────────────────────────────────────────────────────────────────────────────────
+# ── converting a value ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _fit(found: Json, wanted: Capture, budget: Budget) -> Json:
-    """The value that was meant and fits the schema; `MISSING` when there is none."""
+def _fit(raw_value: Json, capture: Capture, budget: Budget) -> Json:
+    """The likeliest reading that fits the schema; `MISSING` if none fits."""
 
     def find(_: float) -> Json:
-        fits = wanted.value.validator.is_valid
-        readings = _readings(found, _schema(wanted))
-        return next((value for value in readings if _can_be_kept(value) and fits(value)), MISSING)
+        fits = capture.value.validator.is_valid
+        readings = _readings(raw_value, _schema(capture))
+        return next((value for value in readings if _is_storable(value) and fits(value)), MISSING)
 
     return budget.spend(find)
 
 
-def _readings(found: Json, schema: Mapping[str, Json]) -> Iterator[Json]:
-    """What a value may be read as, the likeliest first."""
+def _readings(raw_value: Json, schema: Mapping[str, Json]) -> Iterator[Json]:
+    """Values that the raw value may stand for, the likeliest first."""
     options = schema.get("enum", ())
     for is_equal in (json_equal, loosely_equal):
-        yield from (option for option in options if is_equal(option, found))
-    for kind in _kinds(schema) if isinstance(found, str) else ():
+        yield from (option for option in options if is_equal(option, raw_value))
+    for kind in _kinds(schema) if isinstance(raw_value, str) else ():
         match kind:
             case "string":
-                yield found
+                yield raw_value
             case "integer" | "number":
-                number = as_number(found)
+                number = as_number(raw_value)
                 yield int(number) if isinstance(number, float) and number.is_integer() else number
             case "boolean":
-                yield as_boolean(found)
+                yield as_boolean(raw_value)
             case _:
-                yield _as_json(found)
-    yield found
+                yield _as_json(raw_value)
+    yield raw_value
 
 
-def _can_be_kept(value: Json) -> bool:
-    """Whether it is JSON that a journal can hold: `as_number` also reads what is larger."""
+def _is_storable(value: Json) -> bool:
+    """Whether a journal can store it as JSON: `as_number` also reads larger numbers."""
     if value is MISSING or (isinstance(value, float) and not math.isfinite(value)):
         return False
     return not isinstance(value, int) or -(2**63) <= value < 2**64
 
 
-def _schema(wanted: Capture) -> Mapping[str, Json]:
-    schema = wanted.value.schema
+def _schema(capture: Capture) -> Mapping[str, Json]:
+    schema = capture.value.schema
     return schema if isinstance(schema, Mapping) else {}
 
 
@@ -196,40 +196,40 @@ def _kinds(schema: Mapping[str, Json]) -> Sequence[str]:
     return [kinds] if isinstance(kinds, str) else kinds
 
 
-# ── what is wrong ───────────────────────────────────────────────────────────────────────────────────────────────
+# ── issues ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def describe_capture(wanted: Capture) -> str:
-    """What the output must say, as one sentence for the agent."""
-    expected = wanted.value.expected
-    if wanted.is_optional:
-        return f"If it is known, the output says {wanted.name} ({expected}): {how_to_say(wanted)}"
-    return f"The output says {wanted.name} ({expected}): {how_to_say(wanted)}"
+def describe_capture(capture: Capture) -> str:
+    """What the output must contain, as one sentence for the agent."""
+    expected = capture.value.expected
+    if capture.is_optional:
+        return f"If it is known, the output states {capture.name} ({expected}): {how_to_say(capture)}"
+    return f"The output states {capture.name} ({expected}): {how_to_say(capture)}"
 
 
-def how_to_say(wanted: Capture, *, is_json: bool = False) -> str:
+def how_to_say(capture: Capture, *, is_json: bool = False) -> str:
     """What to add to the output."""
-    example = wanted.value.example
+    example = capture.value.example
     as_json = msgspec.json.encode(example).decode()
-    if wanted.pattern:
-        return f"a passage that matches /{wanted.pattern}/{wanted.flags}"
-    if wanted.pointer is not None:
-        return f"JSON with {as_json} at {wanted.pointer or 'its top'}"
-    return f'the property "{wanted.name}": {as_json}' if is_json else f"the line `{wanted.name}: {as_words(example)}`"
+    if capture.pattern:
+        return f"a passage that matches /{capture.pattern}/{capture.flags}"
+    if capture.pointer is not None:
+        return f"JSON with {as_json} at {capture.pointer or 'its top'}"
+    return f'the property "{capture.name}": {as_json}' if is_json else f"the line `{capture.name}: {as_words(example)}`"
 
 
-def _issue(wanted: Capture, found: Json, *, is_json: bool) -> Issue:
-    problem = "is not in the output" if found is MISSING else f"is {show(found)} in the output"
-    how = how_to_say(wanted, is_json=is_json)
+def _issue(capture: Capture, raw_value: Json, *, is_json: bool) -> Issue:
+    problem = "is not in the output" if raw_value is MISSING else f"is {show(raw_value)} in the output"
+    how = how_to_say(capture, is_json=is_json)
     return Issue(
-        message=f"{wanted.name} {problem}: expected {wanted.value.expected}. Add {how}.",
+        message=f"{capture.name} {problem}: expected {capture.value.expected}. Add {how}.",
         suggestion=f"Add {how} to the output.",
     )
 
 
-def _too_slow(wanted: Capture) -> Issue:
+def _too_slow(capture: Capture) -> Issue:
     return Issue(
-        message=f"{wanted.name} could not be looked for: it took too long on this output and was given up",
+        message=f"{capture.name} was not found in time: reading this output took too long",
         suggestion="Shorten the output; the author should simplify the patterns and JSON Schemas of this step.",
         is_undecided=True,
     )

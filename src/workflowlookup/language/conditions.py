@@ -1,4 +1,4 @@
-"""Conditions over the context: the table of operators, and how a condition is compiled.
+"""Conditions on the context: the table of operators, and how a condition is compiled and described.
 
 A condition is the JSON object that the author wrote. Every part of it must hold: `{"var": "n", "gt": 0, "lt": 5}` is a
 range. A new operator is a line in `OPERATORS` and a property in `workflow.schema.json`.
@@ -17,36 +17,36 @@ from workflowlookup.language.values import Context, Json, as_number, as_text, is
 Condition = Mapping[str, Json]
 Truth = bool | None
 Comparison = Callable[[Mapping[str, Any], Budget], Truth]
-"""Whether a comparison holds, given the context or what an analysis uses instead; None where that is unknown."""
+"""Whether a comparison holds for the context, or for the values that an analysis uses instead; None if unknown."""
 
-COMPARE_OTHERWISE: Final = "Compare with a value of the type that the variable has"
+COMPARE_REMEDY: Final = "Compare with a value of the type that the variable has"
 
 
 class Compares(StrEnum):
     """What an operator distinguishes, and so what a static analysis may assume about it."""
 
     ORDER = "order"
-    """Numbers, by their order: those between two constants give the same result."""
+    """The order of numbers: all numbers between two constants give the same result."""
     EQUALITY = "equality"
-    """Values that equal a constant, or one of a list of constants; all others give the same result."""
+    """Equality with a constant, or one of a list of constants: all other values give the same result."""
     CONTENT = "content"
-    """What is inside texts, numbers and lists, which an analysis does not know. It never holds for anything else."""
+    """The content of texts, numbers and lists, which an analysis cannot know. It is false for all other values."""
     NOTHING = "nothing"
-    """No assumption: it has to be tried."""
+    """No assumption: only evaluating it tells."""
 
 
 class Operator(msgspec.Struct, frozen=True, kw_only=True):
-    """An operator, with all that others need to know about it."""
+    """An operator, with everything that other modules need to know about it."""
 
     holds: Callable[[Json, Json, Budget], bool]
-    """Whether it holds for the value of the variable and what the author compares it with. May raise `TooSlow`."""
+    """Takes the variable's value, the author's value and the budget. May raise `TooSlow`."""
     words: str
-    """Its words between the two."""
+    """The words between the variable and the author's value in a sentence."""
     compares: Compares = Compares.NOTHING
     flaw: Callable[[Json, Budget], str] | None = None
-    """Why no value can satisfy it, given what the author compares with; empty when one can. May raise `TooSlow`."""
-    remedy: str = COMPARE_OTHERWISE
-    """What the author does about a flaw."""
+    """Given the author's value, why nothing can satisfy the operator; empty if something can. May raise `TooSlow`."""
+    remedy: str = COMPARE_REMEDY
+    """What the author should do about a flaw."""
 
 
 def _equals(actual: Json, expected: Json, _: Budget) -> bool:
@@ -58,7 +58,7 @@ def _differs(actual: Json, expected: Json, _: Budget) -> bool:
 
 
 def _ordered(words: str, holds: Callable[[float, float], bool]) -> Operator:
-    """Numbers and text that reads as one; anything else is in no order."""
+    """An operator that compares numbers, and text that reads as a number; other values never satisfy it."""
 
     def compare(actual: Json, expected: Json, _: Budget) -> bool:
         left, right = as_number(actual), as_number(expected)
@@ -141,7 +141,7 @@ OPERATORS: Final[Mapping[str, Operator]] = MappingProxyType(
 
 
 def operators_in(condition: Condition) -> Iterator[tuple[str, Operator, Json]]:
-    """The operators beside `var`, each with its name and what it compares with."""
+    """The operators beside `var`, each with its name and the author's value."""
     return ((key, OPERATORS[key], expected) for key, expected in condition.items() if key in OPERATORS)
 
 
@@ -153,28 +153,25 @@ class CompiledCondition(dict[str, Json]):
 
     __slots__ = ("_truth",)
 
-    def __init__(self, written: Condition) -> None:
-        super().__init__(written)
-        self._truth = combine(written, _compare)
+    def __init__(self, source: Condition) -> None:
+        super().__init__(source)
+        self._truth = combine(source, _compare)
 
     def holds(self, context: Context, budget: Budget) -> bool:
-        """Whether every part of it holds.
-
-        Raises `TooSlow` when the parts that were evaluated in time do not decide it: the caller says what follows.
-        """
+        """Whether every part of it holds. Raises `TooSlow` if the parts evaluated in time do not decide that."""
         truth = self._truth(context, budget)
         if truth is None:
             raise TooSlow
         return truth
 
     def may_hold(self, context: Context, budget: Budget) -> bool:
-        """Whether it holds, or takes too long to evaluate: for what must not be left out by mistake."""
+        """Whether it holds or takes too long to evaluate. For things that must not be skipped by mistake."""
         return self._truth(context, budget) is not False
 
 
-def compile_condition(written: Condition | None) -> CompiledCondition | None:
+def compile_condition(source: Condition | None) -> CompiledCondition | None:
     """Compile the condition of a document, if there is one."""
-    return None if written is None else CompiledCondition(written)
+    return None if source is None else CompiledCondition(source)
 
 
 def construct_from_json(kind: type, data: Json) -> Any:
@@ -183,7 +180,7 @@ def construct_from_json(kind: type, data: Json) -> Any:
 
 
 def evaluate(condition: Condition | None, context: Context, budget: Budget) -> bool:
-    """Whether a condition holds that is evaluated only once; an absent or empty one does. Raises `TooSlow`."""
+    """Compile and evaluate a condition that is used once; None and {} are true. Raises `TooSlow`."""
     return CompiledCondition(condition or {}).holds(context, budget)
 
 
@@ -208,12 +205,12 @@ def _apply(name: str, holds: Callable[[Json, Json, Budget], bool], expected: Jso
 
 
 def _steps(value: Json) -> int:
-    """About how many steps it takes to compare with a value; one that has parts may have large ones."""
+    """The estimated cost of comparing with a value; the parts of a list or object may be large."""
     return 100 + len(value) if isinstance(value, (str, list, dict)) else 1
 
 
 def combine(condition: Condition, compare: Callable[[Condition], Comparison]) -> Comparison:
-    """Compile the logic of a condition; `compare` compiles its comparisons, which are the parts with a `var`."""
+    """Compile the logic of a condition; `compare` compiles each part that has a `var`."""
     parts = [compare(condition)] if "var" in condition else []
     parts += [combine(part, compare) for part in condition.get("and", ())]
     if "or" in condition:
@@ -244,7 +241,7 @@ def _every(parts: Sequence[Comparison]) -> Comparison:
     return all_of
 
 
-# ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── describing ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def walk(condition: Condition) -> Iterator[Condition]:

@@ -1,7 +1,7 @@
-"""Context contracts: what a step needs to know, and what is missing or of the wrong kind.
+"""Context contracts: which variables a step needs, and which of them are missing or have a wrong value.
 
-A workflow may declare `contextSchema`, a JSON Schema of the context; a step `requires` and `produces`, names of
-variables. `workflow_next` tells the caller what is unmet beside the step; a run refuses to go on without it.
+A workflow may declare `contextSchema`, a JSON Schema of the context. A step may name the variables that it `requires`
+and `produces`. `workflow_next` lists unmet needs beside the step; a run does not go on without them.
 """
 
 import itertools
@@ -22,7 +22,7 @@ MAX_PRODUCT_WARNINGS: Final = 20
 
 
 class Need(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A variable that a step needs: what it should be, who should have set it, and how to send it."""
+    """A variable that a step needs: what it must be, which step produces it, and an example to send."""
 
     variable: str
     expected: str
@@ -38,9 +38,9 @@ class Need(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
 
 
 def unmet(workflow: Workflow, step: PromptStep, context: Context, *, is_done: bool = False) -> tuple[Need, ...]:
-    """The variables that the step needs and the context lacks, then those of the wrong kind.
+    """The needs of the step that the context does not meet: missing variables, then wrong values.
 
-    A step that is done must also have produced what it `produces`.
+    With `is_done`, the variables that the step `produces` are needed too.
     """
     produces = step.produces if is_done else ()
     contract = workflow.contract
@@ -48,14 +48,14 @@ def unmet(workflow: Workflow, step: PromptStep, context: Context, *, is_done: bo
         return ()
     needed = (*contract.needs[step.id], *contract.needed_always, *produces)
     missing = [name for name in needed if lookup(context, name) is None]
-    wrong = {str(misfit.path[0]): misfit for misfit in _wrong(workflow, context)}
-    return tuple(_need(workflow, name, wrong.get(name)) for name in dict.fromkeys((*missing, *wrong)))
+    misfits = {str(misfit.path[0]): misfit for misfit in _misfits(workflow, context)}
+    return tuple(_need(workflow, name, misfits.get(name)) for name in dict.fromkeys((*missing, *misfits)))
 
 
 def missing_product_warnings(
     workflow: Workflow, completed: Iterable[str], context: Context, missing: Iterable[Need]
 ) -> list[str]:
-    """Which variables a completed step produces and the context lacks, without those that are missing anyway."""
+    """Warnings about variables that completed steps produce and the context lacks, except those in `missing`."""
     if workflow.contract is None:
         return []
     sets = workflow.contract.sets
@@ -71,22 +71,22 @@ def missing_product_warnings(
 
 
 def produced_by(step: Step, *, optional: bool = True) -> list[str]:
-    """The variables that a step sets; without the optional ones, those that are set once it is done."""
+    """The variables that a step sets, with or without the optional ones."""
     captures = step.captures if isinstance(step, PromptStep) else ()
     return [*step.produces, *(capture.name for capture in captures if optional or not capture.is_optional)]
 
 
 def misfitting(workflow: Workflow, variables: Context) -> tuple[Need, ...]:
-    """Those of the variables whose value does not fit the contract."""
-    return tuple(_need(workflow, str(misfit.path[0]), misfit) for misfit in _wrong(workflow, variables))
+    """The variables whose value does not fit `contextSchema`."""
+    return tuple(_need(workflow, str(misfit.path[0]), misfit) for misfit in _misfits(workflow, variables))
 
 
 def need_of_loop(workflow: Workflow, need: LoopNeed) -> Need:
-    """The list or the count without which a loop cannot be entered."""
+    """The list or count that a loop needs before it can be entered."""
     extent = ValueSchema(need.schema)
     examples = (value_schema(workflow, need.variable).example, extent.example)
     fits = extent.validator.is_valid
-    found = {} if need.found is None else {"found": show(need.found)}
+    found = {} if need.actual is None else {"found": show(need.actual)}
     return Need(
         variable=need.variable,
         expected=_EXTENT_WORDS[need.schema["type"]],
@@ -97,7 +97,7 @@ def need_of_loop(workflow: Workflow, need: LoopNeed) -> Need:
 
 
 def how_to_send(workflow: Workflow, loop_id: str, need: Need) -> str:
-    """Why nothing can be handed out, and what to send."""
+    """Why there is no next step yet, and what to send."""
     step = find_step(workflow, loop_id)
     what = "number of iterations" if isinstance(step, LoopStep) and step.loop.type == "for" else "list"
     example = msgspec.json.encode(need.example["context"]).decode()
@@ -119,50 +119,50 @@ def declared_variables(workflow: Workflow) -> list[str]:
 
 
 def example_context(workflow: Workflow) -> dict[str, Json]:
-    """A value for each variable that must be there at the start: required, and produced by no step."""
+    """An example value for each variable that a caller must send: required, and produced by no step."""
     required = [name for step in workflow.steps.values() for name in step.requires]
     names = dict.fromkeys((*_schema(workflow).get("required", ()), *required))
     needs = [_need(workflow, name, None) for name in names if name not in workflow.producers]
     return {need.variable: need.example["context"][need.variable] for need in needs}
 
 
-def _wanted(workflow: Workflow, step: Step) -> Iterator[str]:
-    """What the step and the loops around it require."""
+def _required_variables(workflow: Workflow, step: Step) -> Iterator[str]:
+    """The variables that the step and the loops around it require."""
     yield from step.requires
     for loop_id in workflow.enclosing[step.id]:
         yield from workflow.steps[loop_id].requires
 
 
-def _wrong(workflow: Workflow, context: Context) -> Iterator[Misfit]:
-    """Where the value of a variable does not fit the schema."""
+def _misfits(workflow: Workflow, context: Context) -> Iterator[Misfit]:
+    """The misfits of single variables with `contextSchema`."""
     schema = workflow.context_schema
     if schema is not None:
         yield from (misfit for misfit in schema.misfits(context) if misfit.path)
 
 
 def refuse_misfits(workflow: Workflow, context: Context, changes: Context) -> None:
-    """Raises `InvalidParams` when changes of the context do not fit `contextSchema`."""
+    """Raises `InvalidParams` if changes of the context do not fit `contextSchema`."""
     schema, merged = workflow.context_schema, {**context, **changes}
     if not changes or schema is None:
         return
-    found = [
+    problems = [
         msgspec.structs.replace(misfit, path=("context", *misfit.path)).sentence()
         for misfit in schema.misfits(merged)
         if not changes.keys().isdisjoint((misfit.path[0],) if misfit.path else misfit.unknown)
     ]
-    if found:
-        raise InvalidParams("; ".join(found[:MAX_MISFITS]))
+    if problems:
+        raise InvalidParams("; ".join(problems[:MAX_MISFITS]))
 
 
 def input_misfits(workflow: Workflow, given: Context, changes: Context) -> Iterator[str]:
-    """Which variables of the input would take a value that the input schema forbids."""
+    """Sentences about input variables that the changes would give a value that `inputSchema` forbids."""
     schema = workflow.input_schema or ValueSchema()
     declared = schema.schema.get("properties", {}) if isinstance(schema.schema, Mapping) else {}
     inputs = {name: value for name, value in changes.items() if name in given or name in declared}
     if not inputs:
         return
     for misfit in schema.misfits({**given, **inputs}):
-        if not misfit.path or misfit.path[0] in inputs:  # without a path it is about several, such as those of `not`
+        if not misfit.path or misfit.path[0] in inputs:  # no path: about several variables, as with `not`
             yield msgspec.structs.replace(misfit, path=("context", *misfit.path)).sentence()
 
 
@@ -178,28 +178,28 @@ def _need(workflow: Workflow, name: str, misfit: Misfit | None) -> Need:
 
 
 def value_schema(workflow: Workflow, name: str) -> ValueSchema:
-    """The JSON Schema of a variable: by the contract, else by the loop that goes by it."""
-    known = workflow.contract.variables if workflow.contract is not None else {}
-    return known.get(name) or ValueSchema(_declarations(workflow)(name))
+    """The JSON Schema of a variable: from the contract, else from the loop that uses it as its list or count."""
+    declared = workflow.contract.variables if workflow.contract is not None else {}
+    return declared.get(name) or ValueSchema(_declarations(workflow)(name))
 
 
 def contract_of(workflow: Workflow) -> Contract:
-    """What the document says of variables, for `Workflow.contract`."""
+    """The contract of a workflow, from its schema and its steps."""
     steps = workflow.steps.values()
     required = _schema(workflow).get("required", ())
     names = dict.fromkeys([name for step in steps for name in (*step.requires, *produced_by(step))])
     declared = _declarations(workflow)
     return Contract(
         variables={name: ValueSchema(declared(name)) for name in (*names, *required)},
-        needs={step.id: tuple(_wanted(workflow, step)) for step in steps},
+        needs={step.id: tuple(_required_variables(workflow, step)) for step in steps},
         needed_always=tuple(name for name in required if name not in workflow.producers),
         sets={step.id: tuple(produced_by(step, optional=False)) for step in steps},
     )
 
 
 def _declarations(workflow: Workflow) -> Callable[[str], Json]:
-    """What gives the JSON Schema of a variable: `contextSchema`, else the capture of it, else a loop that uses it."""
-    known = {key: Declared(schema) for key, schema in _schema(workflow).get("properties", {}).items()}
+    """A function from variable to JSON Schema: from `contextSchema`, else its capture, else a loop that uses it."""
+    in_context_schema = {key: Declared(schema) for key, schema in _schema(workflow).get("properties", {}).items()}
     captured: dict[str, Json] = {}
     used: dict[object, Json] = {}
     for step in workflow.steps.values():
@@ -212,7 +212,7 @@ def _declarations(workflow: Workflow) -> Callable[[str], Json]:
                 captured.setdefault(capture.name, capture.value.schema)
 
     def declared(name: str) -> Json:
-        schema = declaration(name, known).schema
+        schema = declaration(name, in_context_schema).schema
         if isinstance(schema, Mapping):
             return schema
         return captured.get(name, used.get(name, schema))
@@ -221,14 +221,14 @@ def _declarations(workflow: Workflow) -> Callable[[str], Json]:
 
 
 def _expected(misfit: Misfit, schema: Json) -> str:
-    """What the keyword wants that was not met; of a part of the variable, without the words about the whole."""
+    """What the failed keyword expects, with the description of the variable if the misfit is about all of it."""
     return with_description(misfit.expected, schema) if len(misfit.path) == 1 else f"{misfit.expected} there"
 
 
 def _found(misfit: Misfit) -> str:
     if misfit.missing:
         return f"without '{misfit.missing}'"
-    return misfit.found if len(misfit.path) == 1 else f"wrong at {dotted(misfit.path)} ({misfit.found})"
+    return misfit.actual if len(misfit.path) == 1 else f"wrong at {dotted(misfit.path)} ({misfit.actual})"
 
 
 def _schema(workflow: Workflow) -> Mapping[str, Any]:

@@ -1,8 +1,8 @@
-"""Documents: what is wrong with one, in plain words. The `Workflow` that a sound one means is made in `building`.
+"""Checks documents and explains in plain words what is wrong. `building` builds the `Workflow` of a valid document.
 
-`is_valid_document` is the fast answer for a whole library, `check` the long one for an author.
-A finding is a value. Errors keep a document from loading; warnings do not, but `workflow_validate_json` counts them;
-notes name what is loaded and not acted on.
+`is_valid_document` is fast, for a whole library; `check` finds everything, for an author. A finding is a value. A
+document with errors is not loaded. Warnings do not prevent loading, but `workflow_validate_json` counts them. Notes
+name fields that are loaded but have no effect.
 """
 
 import itertools
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from workflowlookup.language.conditions import COMPARE_OTHERWISE, Condition, operators_in, walk
+from workflowlookup.language.conditions import COMPARE_REMEDY, Condition, operators_in, walk
 from workflowlookup.language.patterns import BadPattern, Budget, TooSlow, compile_pattern
 from workflowlookup.language.rules import flaws_in, rules_in
 from workflowlookup.language.schemas import (
@@ -31,13 +31,13 @@ from workflowlookup.language.values import Json, extent
 from workflowlookup.language.verdicts import verdict
 
 MAX_FINDINGS: Final = 100
-"""How many findings of a kind are told: nobody reads more, and a hostile document has any number."""
+"""Limit on findings of each kind: nobody reads more, and a hostile document could have any number."""
 LARGE_DOCUMENT: Final = 2_000
-"""How many parts a document or a step may have for all of its mistakes to be found at once."""
-_SOUND_STEP: Final = {"id": "step", "title": "Step", "prompt": "Do it."}
+"""The size from which a document, or a step, is not validated for all errors at once."""
+_VALID_STEP: Final = {"id": "step", "title": "Step", "prompt": "Do it."}
 MAX_LOOP_DEPTH: Final = 16
 MAX_CONDITION_PARTS: Final = 8
-"""How large a condition may be for it to be worked out whether it can come out both ways."""
+"""The size of a condition up to which it is analysed for always being true or false."""
 
 
 class Severity(StrEnum):
@@ -49,7 +49,7 @@ class Severity(StrEnum):
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing to know about a document: what, where, and what to do."""
+    """One problem of a document: where, what, and what to do about it."""
 
     severity: Severity
     path: PathTo
@@ -57,16 +57,16 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     suggestion: str
 
 
-# ── is it sound? ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── validity ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def is_valid_document(document: Json) -> bool:
-    """Whether `check` would find no error; fast when the answer is yes."""
+    """Whether `check` would find no error; fast if the document is valid."""
     return not errors_in(document)
 
 
 def errors_in(document: Json) -> list[Finding]:
-    """The errors that `check` would find; fast when there are none."""
+    """The errors that `check` would find; fast if there are none."""
     if workflow_validator().is_valid(document):
         return [*itertools.islice(_structure(document, Budget()), MAX_FINDINGS)]
     findings = check(document)
@@ -74,37 +74,37 @@ def errors_in(document: Json) -> list[Finding]:
 
 
 def check(document: Json) -> list[Finding]:
-    """Everything there is to say about a document, errors first.
+    """All findings about a document, errors first.
 
-    Its patterns share the time of one request: those that it does not suffice for are not checked.
+    Its patterns share the time budget of one request. Patterns that it does not suffice for are not checked.
     """
     budget = Budget()
     findings: list[Finding] = []
     if not workflow_validator().is_valid(document):
-        found = _misfits(document)
-        findings = [_from_misfit(misfit, document) for misfit in itertools.islice(found, MAX_FINDINGS)]
+        misfits = _misfits(document)
+        findings = [_from_misfit(misfit, document) for misfit in itertools.islice(misfits, MAX_FINDINGS)]
         if not any(finding.severity is Severity.ERROR for finding in findings):  # they may come after the warnings
             errors = _misfits(_without_criteria(document))
             findings += [_from_misfit(misfit, document) for misfit in itertools.islice(errors, MAX_FINDINGS)]
     if not any(finding.severity is Severity.ERROR for finding in findings):
-        for found_by in (
+        for results in (
             _structure(document, budget),
             _functions_referred_to(document),
             _conditions(document, budget),
             _criteria(document, budget),
             _not_acted_on(document),
         ):
-            findings += itertools.islice(found_by, MAX_FINDINGS)
+            findings += itertools.islice(results, MAX_FINDINGS)
     return sorted(findings, key=lambda finding: list(Severity).index(finding.severity))
 
 
 def _misfits(document: Json) -> Iterator[Misfit]:
-    """Where a document does not fit the schema; of a large one step by step: the validator finds all at once."""
+    """The misfits of a document. A large one is validated step by step, because the validator finds all at once."""
     steps = document.get("steps") if isinstance(document, Mapping) else None
     if not isinstance(steps, list) or extent(document)[0] < LARGE_DOCUMENT:
         yield from workflow_validator().misfits(document)
         return
-    yield from workflow_validator().misfits({**document, "steps": [_SOUND_STEP]})
+    yield from workflow_validator().misfits({**document, "steps": [_VALID_STEP]})
     for index, step in enumerate(steps):
         validator = step_validator()
         is_large = extent(step)[0] > LARGE_DOCUMENT
@@ -113,7 +113,7 @@ def _misfits(document: Json) -> Iterator[Misfit]:
 
 
 def _without_criteria(part: Json) -> Json:
-    """A document, or steps of one, without what only leads to warnings."""
+    """A document, or its steps, without criteria, which only cause warnings."""
     if isinstance(part, list):
         return [_without_criteria(step) for step in part]
     if not isinstance(part, Mapping):
@@ -132,18 +132,18 @@ def _from_misfit(misfit: Misfit, document: Json) -> Finding:
         message = f"Missing required property '{misfit.missing}'{at}"
         suggestion = _HOW_TO_ADD.get(misfit.missing, f"Add required '{misfit.missing}' field{at}")
     elif misfit.unknown:
-        names = ", ".join(suggest(name, misfit.known) for name in misfit.unknown[:5])
+        names = ", ".join(suggest(name, misfit.allowed) for name in misfit.unknown[:5])
         message = f"Unknown {'field' if len(misfit.unknown) == 1 else 'fields'} {names}{at}"
         free = "names that start with 'x-' are free for your own data"
-        known = f"known here: {', '.join(misfit.known)}"
-        suggestion = f"Rename or remove unknown fields; {free if misfit.is_open else known}"
+        allowed = f"allowed here: {', '.join(misfit.allowed)}"
+        suggestion = f"Rename or remove unknown fields; {free if misfit.is_open else allowed}"
     elif not misfit.path:
-        message = f"The document must be {misfit.expected}; found {misfit.found}"
+        message = f"The document must be {misfit.expected}; found {misfit.actual}"
         suggestion = "Write the workflow as one object with id, name, description and steps"
     else:
         subject = f"Field '{field}'" if field else "The step"
-        message = f"{subject} must be {misfit.expected}; found {misfit.found}{at}"
-        suggestion = _HOW_TO_MEND.get(str(misfit.path[-1]), _make(misfit))
+        message = f"{subject} must be {misfit.expected}; found {misfit.actual}{at}"
+        suggestion = _HOW_TO_FIX.get(str(misfit.path[-1]), _make(misfit))
     lenient = "validationCriteria" in misfit.path
     return Finding(
         severity=Severity.WARNING if lenient else Severity.ERROR,
@@ -181,7 +181,7 @@ _HOW_TO_ADD: Final[Mapping[str, str]] = {
     "var": "Name the variable in 'var' beside the operator",
 }
 
-_HOW_TO_MEND: Final[Mapping[str, str]] = {
+_HOW_TO_FIX: Final[Mapping[str, str]] = {
     "id": _ID_FORM,
     "version": "Use semantic versioning for 'version', for example 1.0.0",
     "steps": "Give 'steps' a list with at least one step object",
@@ -191,7 +191,7 @@ _HOW_TO_MEND: Final[Mapping[str, str]] = {
 
 
 def _step_depth(path: PathTo) -> int:
-    """How much of the path leads to the innermost step."""
+    """The length of the part of the path that leads to the innermost step."""
     depth = 0
     for index, part in enumerate(path[:-1]):
         if part in ("steps", "body") and isinstance(path[index + 1], int) and index == depth:
@@ -200,7 +200,7 @@ def _step_depth(path: PathTo) -> int:
 
 
 def _where(document: Json, path: PathTo) -> str:
-    """`in step 2 ('reproduce')`; nothing at the top level, where the field says enough."""
+    """`in step 2 ('reproduce')`; empty at the top level, where the field is enough."""
     depth = _step_depth(path)
     if not depth:
         return f"in '{dotted(path)}'" if path else ""
@@ -215,11 +215,11 @@ def _where(document: Json, path: PathTo) -> str:
     )
 
 
-# ── structure: what a schema cannot say ─────────────────────────────────────────────────────────────────────────
+# ── structure: rules beyond the schema ──────────────────────────────────────────────────────────────────────────
 
 
 def walk_steps(steps: Sequence[Json], path: PathTo = ("steps",)) -> Iterator[tuple[PathTo, Mapping[str, Json]]]:
-    """Every step of a document with its path, bodies of loops included."""
+    """Every step of a document with its path, including the bodies of loops."""
     for index, step in enumerate(steps):
         yield (*path, index), step
         body = step.get("body")
@@ -228,16 +228,16 @@ def walk_steps(steps: Sequence[Json], path: PathTo = ("steps",)) -> Iterator[tup
 
 
 def _structure(document: Mapping[str, Json], budget: Budget) -> Iterator[Finding]:
-    """Duplicate ids, bodies that lead nowhere, and calls of functions that do not exist."""
-    seen: set[str] = set()
+    """Duplicate ids, missing bodies, calls of undefined functions, and broken patterns and schemas."""
+    ids: set[str] = set()
     loops: list[tuple[PathTo, Mapping[str, Json]]] = []
     calls: list[tuple[PathTo, Mapping[str, Json]]] = []
     captures: list[tuple[PathTo, Mapping[str, Json]]] = []
     for path, step in walk_steps(document["steps"]):
         identifier = step["id"]
-        if identifier in seen:
-            yield _error(path, f"Duplicate step id '{identifier}'", "Give every step an id of its own", document)
-        seen.add(identifier)
+        if identifier in ids:
+            yield _error(path, f"Duplicate step id '{identifier}'", "Give every step a unique id", document)
+        ids.add(identifier)
         if isinstance(step.get("body"), str):
             loops.append((path, step))
         if "functionCalls" in step:
@@ -265,28 +265,32 @@ def _structure(document: Mapping[str, Json], budget: Budget) -> Iterator[Finding
 def _captures(
     document: Mapping[str, Json], path: PathTo, step: Mapping[str, Json], budget: Budget
 ) -> Iterator[Finding]:
-    """Why the variables of a `produces` map could not be found in any output."""
-    for name, entry in step["produces"].items():
+    """Errors in a `produces` map: variables that no output could set."""
+    for name, declared in step["produces"].items():
         at = (*path, name)
-        if "pattern" in entry and "pointer" in entry:
-            yield _error(at, f"'{name}' has both a pattern and a pointer", "Keep the one that finds it", document)
-        if "flags" in entry and "pattern" not in entry:
+        if "pattern" in declared and "pointer" in declared:
+            yield _error(at, f"'{name}' has both a pattern and a pointer", "Keep only one of them", document)
+        if "flags" in declared and "pattern" not in declared:
             yield _error((*at, "flags"), f"'{name}' has flags without a pattern", "Remove 'flags'", document)
         try:
-            if "pattern" in entry:
-                compile_pattern(entry["pattern"], entry.get("flags", ""), budget)
+            if "pattern" in declared:
+                compile_pattern(declared["pattern"], declared.get("flags", ""), budget)
         except BadPattern as problem:
             message = f"The pattern of '{name}' does not compile ({problem})"
             yield _error((*at, "pattern"), message, "Fix the pattern", document)
         except TooSlow:
             yield _unchecked((*at, "pattern"), f"The pattern of '{name}'", document)
-        place = (*at, "schema") if "schema" in entry else at
+        schema_path = (*at, "schema") if "schema" in declared else at
         try:
-            budget.spend(lambda _, entry=entry: compile_schema_text(msgspec.json.encode(capture_schema(entry))))  # type: ignore[misc]
+            budget.spend(
+                lambda _, declared=declared: compile_schema_text(msgspec.json.encode(capture_schema(declared)))
+            )  # type: ignore[misc]
         except BadSchema as problem:
-            yield _error(place, f"The JSON Schema of '{name}' is malformed ({problem})", "Fix the schema", document)
+            yield _error(
+                schema_path, f"The JSON Schema of '{name}' is malformed ({problem})", "Fix the schema", document
+            )
         except TooSlow:
-            yield _unchecked(place, f"The JSON Schema of '{name}'", document)
+            yield _unchecked(schema_path, f"The JSON Schema of '{name}'", document)
 
 
 def _unchecked(path: PathTo, what: str, document: Json) -> Finding:
@@ -295,7 +299,7 @@ def _unchecked(path: PathTo, what: str, document: Json) -> Finding:
 
 
 def _answers(document: Mapping[str, Json], path: PathTo, confirmation: Mapping[str, Json]) -> Iterator[Finding]:
-    """Fields for a person whose values could not be checked."""
+    """An error in the JSON Schema of a person's answers."""
     try:
         compile_schema_text(bytes(schema_text(confirmation, "answers")) or b"true")
     except BadSchema as problem:
@@ -315,10 +319,10 @@ def _bodies(document: Mapping[str, Json], loops: Iterable[tuple[PathTo, Mapping[
             remedy = "Refer to a step at the top level of this workflow, or write the steps into 'body'"
         elif body in used:
             problem = f"Step '{body}' is the body of two loops, '{used[body]}' and '{loop['id']}'"
-            remedy = "Give each loop a body of its own"
+            remedy = "Give each loop its own body"
         elif depths[owner] is None:
             problem = f"The body of loop '{loop['id']}' leads back to the loop itself (a circular reference)"
-            remedy = "Refer to a step that is not the loop or around it"
+            remedy = "Refer to a step that does not contain the loop"
         elif depths[owner] > MAX_LOOP_DEPTH:  # type: ignore[operator]
             problem = f"Loops nest deeper than {MAX_LOOP_DEPTH} levels from loop '{loop['id']}' on"
             remedy = f"Keep loops within {MAX_LOOP_DEPTH} levels"
@@ -328,14 +332,14 @@ def _bodies(document: Mapping[str, Json], loops: Iterable[tuple[PathTo, Mapping[
             used[body] = loop["id"]
 
 
-def _nesting(steps: Sequence[Mapping[str, Json]], known: set[str]) -> dict[str, int | None]:
-    """By step at the top level: how deep loops nest from it on, references followed; None when they never end."""
+def _nesting(steps: Sequence[Mapping[str, Json]], top_level: set[str]) -> dict[str, int | None]:
+    """By top-level step: the depth of the loops from it on, with references followed; None for a cycle."""
     refers: dict[str, list[str]] = {}
     own: dict[str, int] = {}
     for step in steps:
         inside = list(walk_steps([step]))
         bodies = [inner.get("body") for _, inner in inside]
-        refers[step["id"]] = [body for body in bodies if isinstance(body, str) and body in known]
+        refers[step["id"]] = [body for body in bodies if isinstance(body, str) and body in top_level]
         own[step["id"]] = max(path.count("body") + ("loop" in inner) for path, inner in inside)
     depths: dict[str, int] = {}
     waiting = {name: set(names) for name, names in refers.items()}
@@ -376,13 +380,13 @@ def _calls(document: Mapping[str, Json], calls: Iterable[tuple[PathTo, Mapping[s
 
 
 def repeated_by_id(document: Mapping[str, Json]) -> dict[str, Mapping[str, Json]]:
-    """By the id of a step: the loop that repeats it by reference."""
+    """By step id: the loop that has this step as its body."""
     return {step["body"]: step for _, step in walk_steps(document["steps"]) if isinstance(step.get("body"), str)}
 
 
 def _functions_in_scope(document: Mapping[str, Json]) -> Callable[[PathTo], Mapping[str, Mapping[str, Json]]]:
-    """What gives the functions that a step may call: those of the workflow, of the loops around the step (also those
-    that repeat it by its id), and its own.
+    """A function from the path of a step to the functions that the step may call: those of the workflow, of the loops
+    around the step (also those that refer to it by id), and its own.
     """
     repeated = repeated_by_id(document)
     of_workflow = {function["name"]: function for function in document.get("functionDefinitions", ())}
@@ -421,9 +425,9 @@ def _bad_arguments(function: Mapping[str, Json], args: Mapping[str, Json]) -> It
             if parameter.get("required"):
                 yield f"Missing required parameter '{name}'"
             continue
-        value, wanted = args[name], parameter["type"]
-        if not isinstance(value, _JSON_TYPES[wanted]) or (isinstance(value, bool) and wanted == "number"):
-            yield f"Parameter '{name}' must be of type '{wanted}'"
+        value, kind = args[name], parameter["type"]
+        if not isinstance(value, _JSON_TYPES[kind]) or (isinstance(value, bool) and kind == "number"):
+            yield f"Parameter '{name}' must be of type '{kind}'"
         elif "enum" in parameter and value not in parameter["enum"]:
             options = choices(parameter["enum"], lambda option: shorten(str(option), 60))
             yield f"Parameter '{name}' must be one of {options}"
@@ -438,7 +442,7 @@ def _error(path: PathTo, message: str, suggestion: str, document: Json) -> Findi
 
 
 def _functions_referred_to(document: Mapping[str, Json]) -> Iterator[Finding]:
-    """References to functions that nobody defines."""
+    """References to undefined functions."""
     in_scope = _functions_in_scope(document)
     for path, step in walk_steps(document["steps"]):
         references = step.get("functionReferences", ())
@@ -455,14 +459,14 @@ def _functions_referred_to(document: Mapping[str, Json]) -> Iterator[Finding]:
 
 
 def _conditions(document: Mapping[str, Json], budget: Budget) -> Iterator[Finding]:
-    """Conditions that can never hold, because of a type or a contradiction, and conditions that always do."""
+    """Conditions that never hold, because of a type or a contradiction, and conditions that always hold."""
     outcomes: dict[bytes, bool | None] = {}
     for path, condition in _all_conditions(document):
-        told = False
+        has_impossible_parts = False
         for finding in _impossible_parts(document, path, condition, budget):
-            told = True
+            has_impossible_parts = True
             yield finding
-        if told or not condition:
+        if has_impossible_parts or not condition:
             continue
         key = msgspec.json.encode(condition)  # most documents repeat their conditions
         if key not in outcomes:
@@ -476,12 +480,12 @@ def _conditions(document: Mapping[str, Json], budget: Budget) -> Iterator[Findin
                 severity=Severity.WARNING,
                 path=path,
                 message=f"The condition always holds {_where(document, path)}".rstrip(),
-                suggestion="Remove the condition, or compare with what you meant",
+                suggestion="Remove the condition, or correct what it compares with",
             )
 
 
 def _verdict(condition: Condition, budget: Budget) -> bool | None:
-    """As `verdict`; a condition that there is no time for is taken for one that can come out both ways."""
+    """`verdict`, with None if there is no time for it."""
     try:
         return budget.spend(lambda _: verdict(condition, {}, budget))
     except TooSlow:
@@ -501,7 +505,7 @@ def _impossible_parts(
                 yield Finding(
                     severity=Severity.WARNING,
                     path=(*at, key),
-                    message=f"'{key}' was not checked: what is before took too long {_where(document, path)}".rstrip(),
+                    message=f"'{key}' was not checked: earlier ones took too long {_where(document, path)}".rstrip(),
                     suggestion="Simplify the conditions and patterns of the document",
                 )
                 return
@@ -516,7 +520,7 @@ def _needed(condition: Condition, path: PathTo) -> Iterator[tuple[PathTo, Condit
         yield from _needed(part, (*path, "and", index))
 
 
-def _never(path: PathTo, reason: str, document: Json, remedy: str = COMPARE_OTHERWISE) -> Finding:
+def _never(path: PathTo, reason: str, document: Json, remedy: str = COMPARE_REMEDY) -> Finding:
     return Finding(
         severity=Severity.WARNING,
         path=path,
@@ -533,7 +537,7 @@ def _all_conditions(document: Mapping[str, Json]) -> Iterator[tuple[PathTo, Cond
 
 
 def _criteria(document: Mapping[str, Json], budget: Budget) -> Iterator[Finding]:
-    """Rules that are well-formed as JSON and still cannot be judged."""
+    """Rules that fit the schema but cannot be applied."""
     for path, step in walk_steps(document["steps"]):
         for at, flaw in flaws_in(step.get("validationCriteria"), (*path, "validationCriteria"), budget):
             yield Finding(
@@ -555,30 +559,30 @@ _UNUSED_STEP_FIELDS: Final = (
 
 
 def _not_acted_on(document: Mapping[str, Json]) -> Iterator[Finding]:
-    places: list[tuple[PathTo, str]] = [((), field) for field in _UNUSED_FIELDS if field in document]
+    unused: list[tuple[PathTo, str]] = [((), field) for field in _UNUSED_FIELDS if field in document]
     for path, step in walk_steps(document["steps"]):
-        places += [(path, field) for field in _UNUSED_STEP_FIELDS if field in step]
+        unused += [(path, field) for field in _UNUSED_STEP_FIELDS if field in step]
         if "call" in step and "maxAttempts" in step:
-            places.append((path, "maxAttempts"))  # `retries` says how often a call is made
+            unused.append((path, "maxAttempts"))  # `retries` limits the attempts of a call
         if "loop" in step:
-            places += [(path, field) for field in ("guidance", "requireConfirmation") if field in step]
+            unused += [(path, field) for field in ("guidance", "requireConfirmation") if field in step]
         if "conditionSource" in step.get("loop", ()):
-            places.append(((*path, "loop"), "conditionSource"))
-    for path, field in places:
+            unused.append(((*path, "loop"), "conditionSource"))
+    for path, field in unused:
         where = _where(document, path)
         yield Finding(
             severity=Severity.NOTE,
             path=(*path, field),
             message=f"'{field}' is loaded but not acted on" + (f" {where}" if where else ""),
-            suggestion="Nothing needs to change; agents are led as if the field were not there",
+            suggestion="Nothing needs to change; the field has no effect",
         )
 
 
-# ── what building reads too ───────────────────────────────────────────────────────────────────────────────────────────
+# ── shared with `building` ────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def schema_text(document: Mapping[str, Any], field: str) -> msgspec.Raw:
-    """A JSON Schema of the document as text; nothing when it has none."""
+    """A JSON Schema of the document as text; empty if it has none."""
     return msgspec.Raw(msgspec.json.encode(document[field]) if field in document else b"")
 
 
@@ -586,37 +590,37 @@ CONFIRMATION_FIELDS: Final = frozenset({"kind", "condition", "when", "by", "ques
 """The fields of the object form of `requireConfirmation`; an object with none of them is a condition."""
 
 
-def is_confirmation_object(wanted: Json) -> bool:
+def is_confirmation_object(value: Json) -> bool:
     """Whether a `requireConfirmation` has the object form; other objects are a condition."""
-    return isinstance(wanted, Mapping) and not CONFIRMATION_FIELDS.isdisjoint(wanted)
+    return isinstance(value, Mapping) and not CONFIRMATION_FIELDS.isdisjoint(value)
 
 
 def variables_set_by(step: Mapping[str, Any]) -> Iterator[str]:
-    """The variables that a step says it sets."""
+    """The variables that a step declares to set."""
     yield from step.get("produces", ())
-    if saved := step.get("call", {}).get("saveAs"):
-        yield saved
+    if save_as := step.get("call", {}).get("saveAs"):
+        yield save_as
     yield from answer_schemas(step)
 
 
 def answer_schemas(step: Mapping[str, Any]) -> Mapping[str, Json]:
-    """By variable that a person's answers to the question of a step set: its JSON Schema."""
-    wanted = step.get("requireConfirmation")
-    answers = wanted.get("answers", {}) if isinstance(wanted, Mapping) else {}
+    """By variable: the JSON Schema of a field that a person fills in when asked about the step."""
+    confirmation = step.get("requireConfirmation")
+    answers = confirmation.get("answers", {}) if isinstance(confirmation, Mapping) else {}
     properties: Mapping[str, Json] = answers.get("properties", {})
     return properties
 
 
 def conditions_in(step: Mapping[str, Any], path: PathTo) -> Iterator[tuple[PathTo, Condition]]:
-    """The conditions of a step, each with its path, without the condition of its loop."""
+    """The conditions of a step, each with its path, except the condition of its loop."""
     if "runCondition" in step:
         yield (*path, "runCondition"), step["runCondition"]
-    wanted: Any = step.get("requireConfirmation")
+    confirmation: Any = step.get("requireConfirmation")
     at: PathTo = (*path, "requireConfirmation")
-    if is_confirmation_object(wanted):
-        at, wanted = (*at, "condition"), wanted.get("condition")
-    if isinstance(wanted, Mapping):
-        yield at, wanted
+    if is_confirmation_object(confirmation):
+        at, confirmation = (*at, "condition"), confirmation.get("condition")
+    if isinstance(confirmation, Mapping):
+        yield at, confirmation
     for field, key in (("promptFragments", "when"), ("parallelDelegations", "runCondition")):
         for index, part in enumerate(step.get(field, ())):
             if key in part:
@@ -626,13 +630,13 @@ def conditions_in(step: Mapping[str, Any], path: PathTo) -> Iterator[tuple[PathT
             yield (*at, "condition"), rule["condition"]
 
 
-_HOW_TO_FIND: Final = frozenset({"pattern", "flags", "pointer", "optional", "schema"})
-"""The fields of a captured variable that are no keywords of its JSON Schema."""
+_CAPTURE_FIELDS: Final = frozenset({"pattern", "flags", "pointer", "optional", "schema"})
+"""The fields of a captured variable that are not keywords of its JSON Schema."""
 
 
-def capture_schema(entry: Mapping[str, Any]) -> Json:
-    """The JSON Schema of a captured variable: the keywords beside where it is found, and `schema`."""
-    keywords = {name: value for name, value in entry.items() if name not in _HOW_TO_FIND}
-    if "schema" not in entry:
+def capture_schema(declared: Mapping[str, Any]) -> Json:
+    """The JSON Schema of a captured variable: the keywords in its declaration, and `schema`."""
+    keywords = {name: value for name, value in declared.items() if name not in _CAPTURE_FIELDS}
+    if "schema" not in declared:
         return keywords
-    return {"allOf": [entry["schema"]], **keywords} if keywords else entry["schema"]
+    return {"allOf": [declared["schema"]], **keywords} if keywords else declared["schema"]

@@ -1,7 +1,7 @@
-"""The words handed to the agent: the composed prompt, the role, the criteria as sentences, and templates.
+"""What the agent reads about a step: the composed prompt, the role, the criteria as sentences; and templates.
 
-`{{name}}` and `{{a.b}}` are replaced from the context, `{{{{` is a literal `{{`, and a variable that is not set stays
-as it was written and is named in the warnings.
+`{{name}}` and `{{a.b}}` are replaced from the context, and `{{{{` is a literal `{{`. The template of a variable that is
+not set stays as it is, and a warning names the variable.
 """
 
 import re
@@ -30,11 +30,11 @@ _MODEL_HINTS: Final[Mapping[str, str]] = {
 
 Fill = Callable[[str], str]
 ValueOf = Callable[[Context, str], Json]
-"""What stands for a variable in a template; None when it is not set."""
+"""The value that replaces a variable in a template; None if it is not set."""
 
 
 class Guidance(msgspec.Struct, frozen=True, kw_only=True):
-    """What an agent is told about a step."""
+    """What an agent gets with a step."""
 
     step: Mapping[str, Json]
     prompt: str
@@ -43,34 +43,39 @@ class Guidance(msgspec.Struct, frozen=True, kw_only=True):
     criteria: tuple[str, ...]
     warnings: tuple[str, ...]
     unset: tuple[str, ...] = ()
-    """The variables of templates that are not set; the warnings name them."""
+    """The template variables that are not set; the warnings name them."""
 
 
-def guide(workflow: Workflow, found: NextStep, budget: Budget) -> Guidance:
-    """Everything the agent is told about the step that comes next."""
-    step = found.step
+def guide(workflow: Workflow, upcoming: NextStep, budget: Budget) -> Guidance:
+    """The guidance for the step that comes next."""
+    step = upcoming.step
     if step is None:
         return Guidance(
-            step={}, prompt=COMPLETE, model_hint="", requires_confirmation=False, criteria=(), warnings=found.warnings
+            step={},
+            prompt=COMPLETE,
+            model_hint="",
+            requires_confirmation=False,
+            criteria=(),
+            warnings=upcoming.warnings,
         )
     unset: dict[str, None] = {}
-    fill = filler(found.context, unset)
-    view = view_step(step, found, fill, budget)
-    prompt = compose(workflow, step, found, view, fill)
+    fill = filler(upcoming.context, unset)
+    view = view_step(step, upcoming, fill, budget)
+    prompt = compose(workflow, step, upcoming, view, fill)
     criteria = [
         fill(requirement.sentence)
         for requirement in step.requirements
-        if requirement.condition is None or requirement.condition.may_hold(found.context, budget)
+        if requirement.condition is None or requirement.condition.may_hold(upcoming.context, budget)
     ]
     for capture in step.captures:
-        unset.pop(capture.name, None)  # rules may speak of what this very output will say
+        unset.pop(capture.name, None)  # rules may refer to variables that this output will set
     return Guidance(
         step=view,
         prompt=prompt,
         model_hint=_model_hint(step) or _model_hint(workflow),
-        requires_confirmation=view.get("requireConfirmation", False) and not (step.asks_before and found.in_run),
+        requires_confirmation=view.get("requireConfirmation", False) and not (step.asks_before and upcoming.in_run),
         criteria=tuple(criteria),
-        warnings=(*found.warnings, *warn_of_unset(unset)),
+        warnings=(*upcoming.warnings, *warn_of_unset(unset)),
         unset=tuple(unset),
     )
 
@@ -83,24 +88,24 @@ def warn_of_unset(names: Collection[str]) -> tuple[str, ...]:
 
 
 def filler(context: Context, unset: dict[str, None], value_of: ValueOf = lookup) -> Fill:
-    """A function that fills templates from the context and notes the variables that are not set.
+    """A function that fills templates from the context and adds the variables that are not set to `unset`.
 
-    All that it fills in together is at most `MAX_TEMPLATE_TEXT` characters; what is beyond stays as written.
+    It inserts at most `MAX_TEMPLATE_TEXT` characters in all; further templates stay as they are.
     """
     room = MAX_TEMPLATE_TEXT
 
-    def replace(found: re.Match[str]) -> str:
+    def replace(template: re.Match[str]) -> str:
         nonlocal room
-        name = found["name"]
+        name = template["name"]
         if name is None:
             return "{{"
         value = value_of(context, name)
         if value is None:
             unset[name] = None
-            return found[0]
+            return template[0]
         words = as_words(value)
         room -= len(words)
-        return words if room >= 0 else found[0]
+        return words if room >= 0 else template[0]
 
     def fill(text: str) -> str:
         return _TEMPLATE.sub(replace, text) if "{{" in text else text
@@ -109,7 +114,7 @@ def filler(context: Context, unset: dict[str, None], value_of: ValueOf = lookup)
 
 
 def has_template(text: str) -> bool:
-    """Whether filling the text could change it."""
+    """Whether the text contains a template."""
     return "{{" in text and _TEMPLATE.search(text) is not None
 
 
@@ -117,20 +122,20 @@ _SYNTAX: Final = re.compile(r"[\\^$.*+?()\[\]{}|/-]")
 
 
 def escape_pattern(value: Json) -> str | None:
-    """What stands for the value of a variable in a pattern: its words, and no syntax."""
+    """The value as text for a pattern, with all regex syntax escaped."""
     return None if value is None else _SYNTAX.sub(r"\\\g<0>", as_words(value))
 
 
 def fill_values(value: Json, context: Context, fill: Fill) -> Json:
-    """A JSON value with its texts filled; a text that is nothing but one template becomes the value of its variable."""
+    """A JSON value with its texts filled. A text that is only one template becomes the value of its variable."""
     if isinstance(value, str):
-        found = _TEMPLATE.fullmatch(value.strip()) if "{{" in value else None
-        if found is None or found["name"] is None:
+        template = _TEMPLATE.fullmatch(value.strip()) if "{{" in value else None
+        if template is None or template["name"] is None:
             return fill(value)
-        given = lookup(context, found["name"])
-        if given is None and is_set(context, found["name"]):
+        variable = lookup(context, template["name"])
+        if variable is None and is_set(context, template["name"]):
             return None
-        return value if fill(value) == value else given  # as it is written: not set, or no room for it
+        return value if fill(value) == value else variable  # unchanged: the variable is not set, or too long
     if isinstance(value, Mapping):
         return {name: fill_values(part, context, fill) for name, part in value.items()}
     if isinstance(value, list):
@@ -151,12 +156,12 @@ def as_words(value: Json) -> str:
 # ── the step and its prompt ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def view_step(step: PromptStep, found: NextStep, fill: Fill, budget: Budget) -> dict[str, Json]:
+def view_step(step: PromptStep, upcoming: NextStep, fill: Fill, budget: Budget) -> dict[str, Json]:
     """The fields of a step that the agent sees."""
     view: dict[str, Json] = {
-        "id": found.instance_id,
+        "id": upcoming.instance_id,
         "title": fill(step.title),
-        "prompt": prompt_text(step, found.context, fill, budget),
+        "prompt": prompt_text(step, upcoming.context, fill, budget),
     }
     if step.agent_role:
         view["agentRole"] = fill(step.agent_role)
@@ -165,15 +170,15 @@ def view_step(step: PromptStep, found: NextStep, fill: Fill, budget: Budget) -> 
     if step.ask_for_files is not None:
         view["askForFiles"] = step.ask_for_files
     if step.confirmation is not None:
-        view["requireConfirmation"] = requires_confirmation(step, found.context, budget)
+        view["requireConfirmation"] = requires_confirmation(step, upcoming.context, budget)
     if step.run_condition is not None:
         view["runCondition"] = step.run_condition
-    if found.loop:
-        view["loop"] = found.loop
+    if upcoming.loop:
+        view["loop"] = upcoming.loop
     return view
 
 
-def compose(workflow: Workflow, step: PromptStep, found: NextStep, view: Mapping[str, Json], fill: Fill) -> str:
+def compose(workflow: Workflow, step: PromptStep, upcoming: NextStep, view: Mapping[str, Json], fill: Fill) -> str:
     """Role, guidance, prompt, functions and loop, as one text for a model to read."""
     parts = []
     if "agentRole" in view:
@@ -184,9 +189,9 @@ def compose(workflow: Workflow, step: PromptStep, found: NextStep, view: Mapping
     functions = list(_functions(workflow, step))
     if functions:
         parts.append(fill("## Functions\n" + "\n".join(functions)))
-    if found.loop:
-        parts.append("## Loop Context\n" + _bullets(_loop_lines(found.loop)))
-    if step.confirmation is not None and view.get("requireConfirmation") and not found.in_run:
+    if upcoming.loop:
+        parts.append("## Loop Context\n" + _bullets(_loop_lines(upcoming.loop)))
+    if step.confirmation is not None and view.get("requireConfirmation") and not upcoming.in_run:
         parts += _confirmation(step, step.confirmation, fill)
     return "\n\n".join(parts)
 
@@ -197,19 +202,19 @@ def prompt_text(step: PromptStep, context: Context, fill: Fill, budget: Budget) 
     if step.prompt_blocks:
         parts += _blocks(step.prompt_blocks, fill)
     parts += [
-        reservation + fill(fragment.text)
+        note + fill(fragment.text)
         for fragment in step.prompt_fragments
-        if (reservation := _reservation(fragment.when, context, budget)) is not None
+        if (note := _note_if_unjudged(fragment.when, context, budget)) is not None
     ]
     if step.parallel_delegations:
         lines = [
-            reservation + fill(_delegation(item.content))
+            note + fill(_delegation(item.content))
             for item in step.parallel_delegations
-            if (reservation := _reservation(item.when, context, budget)) is not None
+            if (note := _note_if_unjudged(item.when, context, budget)) is not None
         ]
-        parts.append("Hand these out in parallel, then go on when all are back:\n" + _bullets(lines))
+        parts.append("Delegate these in parallel, and continue when all results are back:\n" + _bullets(lines))
         if step.synthesis is not None:
-            parts.append("Put the results together: " + fill(_block(step.synthesis)))
+            parts.append("Combine the results: " + fill(_block(step.synthesis)))
     if step.call is not None:
         parts.append(_call(step.call, context, fill))
     if step.template_call and not parts:
@@ -217,26 +222,26 @@ def prompt_text(step: PromptStep, context: Context, fill: Fill, budget: Budget) 
     return "\n\n".join(parts)
 
 
-def _reservation(condition: CompiledCondition | None, context: Context, budget: Budget) -> str | None:
-    """What stands before a text that counts if the condition holds: nothing, or its words where the agent must judge,
-    because it takes too long here. None when the text does not count.
+def _note_if_unjudged(condition: CompiledCondition | None, context: Context, budget: Budget) -> str | None:
+    """A note before a text that applies only if the condition holds: empty if it holds, or the condition in words if
+    evaluating it takes too long, so that the agent judges it. None if the text does not apply.
     """
     try:
         return "" if condition is None or condition.holds(context, budget) else None
     except TooSlow:
         words = shorten(describe(condition or {}), MAX_CONDITION_TEXT)
-        return f"(The server could not judge in time whether this counts. It does if {words}.)\n"
+        return f"(The server could not judge in time whether this applies. It applies if {words}.)\n"
 
 
 def _call(call: Call, context: Context, fill: Fill) -> str:
-    """What an agent is told where no run is there whose server would make the call."""
+    """Instructions to make the call, for an agent that works without a run."""
     save = f", and pass it in the context as `{call.save_as}`" if call.save_as else ""
     arguments = fill_values(call.arguments or {}, context, fill)
     shown = f" with these arguments:\n\n```json\n{as_words(arguments)}\n```\n\n" if arguments else ". "
     if isinstance(call, WorkflowCall):
         name = f"`{call.workflow}` of the provider `{call.provider}`"
-        given = " with the input that you were given. " if call.arguments is None else shown
-        return f"Run the workflow {name}{given}Use its result as the output{save}."
+        with_input = " with the input that you were given. " if call.arguments is None else shown
+        return f"Run the workflow {name}{with_input}Use its result as the output{save}."
     return f"Call the tool `{call.tool}` of the MCP server `{call.server}`{shown}Use its answer as the output{save}."
 
 
@@ -264,7 +269,7 @@ def _blocks(blocks: Mapping[str, Json], fill: Fill) -> Iterator[str]:
 
 
 def _block(value: Json) -> str:
-    """Text; or pieces of text and references, a reference shown by its name."""
+    """A text, or pieces of text and references; a reference is shown by its name."""
     if isinstance(value, str):
         return value
     if isinstance(value, list):
@@ -283,12 +288,12 @@ def _delegation(item: Mapping[str, Any]) -> str:
 
 
 def _functions(workflow: Workflow, step: PromptStep) -> Iterator[str]:
-    """The definitions that the step refers to or calls; the innermost scope wins."""
+    """The function definitions that the step refers to or calls; inner scopes win."""
     if not step.function_references and not step.function_calls:
         return
     enclosing = [workflow.steps[loop_id] for loop_id in workflow.enclosing[step.id]]
     scopes: list[Any] = [workflow, *enclosing, step]
-    known: dict[str, Function] = {
+    definitions: dict[str, Function] = {
         function.name: function for scope in scopes for function in scope.function_definitions
     }
     calls: dict[str, list[str]] = {}
@@ -296,10 +301,10 @@ def _functions(workflow: Workflow, step: PromptStep) -> Iterator[str]:
         calls.setdefault(call.name, []).append(as_words(dict(call.args)))
     names = [reference.partition("(")[0] for reference in step.function_references]
     for name in dict.fromkeys((*names, *calls)):
-        if name in known:
-            parameters = ", ".join(parameter.name for parameter in known[name].parameters)
-            told = "".join(f" Call it with {arguments}." for arguments in calls.get(name, ()))
-            yield f"- {name}({parameters}): {known[name].definition}{told}"
+        if name in definitions:
+            parameters = ", ".join(parameter.name for parameter in definitions[name].parameters)
+            instructions = "".join(f" Call it with {arguments}." for arguments in calls.get(name, ()))
+            yield f"- {name}({parameters}): {definitions[name].definition}{instructions}"
 
 
 def _loop_lines(loop: LoopPosition) -> Iterator[str]:
@@ -312,18 +317,18 @@ def _loop_lines(loop: LoopPosition) -> Iterator[str]:
 
 
 def requires_confirmation(step: PromptStep, context: Context, budget: Budget) -> bool:
-    """Whether a person must agree to this step, here and now; also where its condition takes too long to evaluate."""
-    wanted = step.confirmation.condition if step.confirmation is not None else False
-    return wanted if isinstance(wanted, bool) else wanted.may_hold(context, budget)
+    """Whether a person must confirm this step now; also true if its condition takes too long to evaluate."""
+    condition = step.confirmation.condition if step.confirmation is not None else False
+    return condition if isinstance(condition, bool) else condition.may_hold(context, budget)
 
 
-def _confirmation(step: PromptStep, wanted: Confirmation, fill: Fill) -> Iterator[str]:
-    """What an agent does about a person's word where no run asks for it; nothing beyond the standard case."""
-    names = ", ".join(f"`{name}`" for name in wanted.answers.get("properties", {}))
-    question = f" Ask them: {fill(wanted.question)}" if wanted.question else ""
+def _confirmation(step: PromptStep, confirmation: Confirmation, fill: Fill) -> Iterator[str]:
+    """Instructions to ask a person, for an agent without a run; none for a plain confirmation after the step."""
+    names = ", ".join(f"`{name}`" for name in confirmation.answers.get("properties", {}))
+    question = f" Ask them: {fill(confirmation.question)}" if confirmation.question else ""
     passed = f" Pass what they answer for {names} in the context." if names else ""
     if step.asks_before:
-        agree = "A person must agree before this step is done: do nothing of it until they have."
+        agree = "A person must agree before you do this step. Do nothing of it until they have agreed."
         yield f"## Confirmation\n{agree}{question}{passed}"
     elif question or passed:
         yield f"## Confirmation\nA person must agree to the output before you go on.{question}{passed}"
@@ -341,7 +346,7 @@ def _bullets(lines: Sequence[str] | Iterator[str]) -> str:
 
 
 def requirements_of(criteria: Criterion | None) -> Iterator[Requirement]:
-    """One sentence for each thing that the output must meet."""
+    """One sentence for each requirement of the output."""
     match criteria:
         case None:
             return
@@ -355,7 +360,7 @@ def requirements_of(criteria: Criterion | None) -> Iterator[Requirement]:
 
 
 def describe_criterion(criterion: Criterion) -> str:
-    """A criterion as one sentence that a model can follow."""
+    """A criterion as one sentence for a model."""
     match criterion:
         case AllOf(parts=parts):
             return "All of these hold: " + _listed(parts)
@@ -364,7 +369,7 @@ def describe_criterion(criterion: Criterion) -> str:
         case Not(part=part):
             return "This must not hold: " + _nested(part)
         case Malformed(reason=reason):
-            return f"The author's criteria are not well-formed ({reason}); the output of this step cannot be judged"
+            return f"The author's criteria are malformed ({reason}); the output of this step cannot be judged"
         case rule:
             return rule.describe()
 
@@ -374,6 +379,6 @@ def _listed(parts: Sequence[Criterion]) -> str:
 
 
 def _nested(part: Criterion) -> str:
-    """A part of a composition; a rule that counts only sometimes says when."""
+    """A part of a group; a rule with a condition says when it applies."""
     condition = part.condition if isinstance(part, Rule) else None
     return describe_criterion(part) + (f" (only when {describe(condition)})" if condition else "")

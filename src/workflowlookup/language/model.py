@@ -1,8 +1,8 @@
-"""What a workflow document means, as frozen values.
+"""A workflow as frozen values.
 
-`building.build` makes these from a document that has been checked; everything else in the core reads them. Conditions
-and criteria are compiled with it; prompt blocks stay the JSON that the author wrote. Structs of msgspec, not
-dataclasses: they are made ten times as fast and cost nothing at import.
+`building.build` creates them from a valid document, and compiles conditions and criteria; prompt blocks stay the JSON
+that the author wrote. They are msgspec structs, not dataclasses, because those are created ten times as fast and cost
+nothing at import.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from workflowlookup.language.values import Json
 
 
 class Requirement(msgspec.Struct, frozen=True, kw_only=True):
-    """A criterion as a sentence for the agent; it counts when its condition holds."""
+    """A criterion as a sentence for the agent. It applies if its condition holds."""
 
     sentence: str
     condition: CompiledCondition | None = None
@@ -49,28 +49,28 @@ class FunctionCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fragment(msgspec.Struct, frozen=True, kw_only=True):
-    """A text that is added to the prompt when its condition holds."""
+    """A text that is added to the prompt if its condition holds."""
 
     text: str
     when: CompiledCondition | None = None
 
 
 class Delegation(msgspec.Struct, frozen=True, kw_only=True):
-    """What an agent hands on to another when its condition holds."""
+    """A task that an agent delegates to another if its condition holds."""
 
     content: Mapping[str, Json]
     when: CompiledCondition | None = None
 
 
 class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
-    """What the server itself does in a step: it calls a tool of an MCP server that the settings name."""
+    """A step that the server carries out itself: it calls a tool of an MCP server that the settings name."""
 
     server: str
     tool: str
     arguments: Mapping[str, Json] = {}
-    """Texts in it may hold templates; one that is nothing but a template becomes the value itself."""
+    """Texts may contain templates. A text that is only one template becomes the value of its variable."""
     save_as: str = ""
-    """The variable that takes the result; none when empty."""
+    """The variable that takes the result; empty for none."""
     retries: int = 0
     timeout_seconds: float | None = None
 
@@ -80,13 +80,13 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkflowCall(msgspec.Struct, frozen=True, kw_only=True):
-    """What another system does in a step: it runs a workflow of its own."""
+    """A step that another system carries out: it runs one of its workflows."""
 
     provider: str
     workflow: str
-    """As the provider calls it."""
+    """Its id at the provider."""
     arguments: Mapping[str, Json] | None = None
-    """As those of a `ToolCall`; without any, the workflow gets the input of the run."""
+    """As in a `ToolCall`; if None, the workflow gets the input of the run."""
     save_as: str = ""
     retries: int = 0
     timeout_seconds: float | None = None
@@ -100,7 +100,7 @@ Call: TypeAlias = ToolCall | WorkflowCall
 
 
 class Capture(msgspec.Struct, frozen=True, kw_only=True):
-    """A variable whose value comes out of the output: by a pattern, a JSON pointer, or its name."""
+    """A variable that is read from the output: by a pattern, a JSON pointer, or its name."""
 
     name: str
     value: ValueSchema = ValueSchema({})
@@ -111,21 +111,21 @@ class Capture(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Confirmation(msgspec.Struct, frozen=True, kw_only=True):
-    """When a person must agree to a step, whose word counts, and what they are asked."""
+    """When a person must confirm a step, who may answer, and what the question is."""
 
     condition: bool | CompiledCondition = True
     when: Literal["after", "before"] = "after"
-    """Before the output counts, or before the step is handed out."""
+    """After the output is accepted, or before the step is handed out."""
     by: Literal["anyone", "person"] = "anyone"
-    """With `person` an agent's word for it does not count."""
+    """With `person`, an agent cannot relay the answer."""
     question: str = ""
-    """Replaces the standard sentence; may hold templates."""
+    """Replaces the standard question; may contain templates."""
     answers: Mapping[str, Json] = {}
     """A JSON Schema of a flat object that the person fills in; its values enter the context."""
 
 
 class PromptStep(msgspec.Struct, frozen=True, kw_only=True):
-    """A step that is handed to the agent; with `parallel_delegations`, one that it hands on to several."""
+    """A step that is handed to the agent; with `parallel_delegations`, the agent delegates parts of it."""
 
     id: str
     title: str
@@ -139,7 +139,7 @@ class PromptStep(msgspec.Struct, frozen=True, kw_only=True):
     run_condition: CompiledCondition | None = None
     criteria: Criterion | None = None
     check: CriteriaCheck | None = None
-    """The same, compiled."""
+    """The compiled criteria."""
     requirements: tuple[Requirement, ...] = ()
     model_tier: str = ""
     model_hint: str = ""
@@ -153,25 +153,25 @@ class PromptStep(msgspec.Struct, frozen=True, kw_only=True):
     produces: tuple[str, ...] = ()
     """Variables that the agent sends beside the output."""
     captures: tuple[Capture, ...] = ()
-    """Variables that come out of the output."""
+    """Variables that are read from the output."""
     max_attempts: int | None = None
     when_exhausted: Literal["fail", "ask"] = "fail"
     call: Call | None = None
-    """In a run the server does this step by itself."""
+    """In a run, the server carries out this step itself."""
 
     @property
     def may_ask_person(self) -> bool:
-        """Whether a person's word may be needed for it."""
+        """Whether a person may have to confirm it."""
         return self.confirmation is not None and self.confirmation.condition is not False
 
     @property
     def asks_before(self) -> bool:
-        """Whether a person who must agree is asked before the step is done; always before a call."""
+        """Whether a person is asked before the step is done, not after; always so before a call."""
         return self.call is not None or (self.confirmation is not None and self.confirmation.when == "before")
 
 
 class Loop(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """How often a body is repeated."""
+    """How a body is repeated."""
 
     type: Literal["while", "until", "for", "forEach"]
     max_iterations: int
@@ -184,7 +184,7 @@ class Loop(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class LoopStep(msgspec.Struct, frozen=True, kw_only=True):
-    """A loop: never handed out itself, its body is."""
+    """A loop. It is never handed out itself, only the steps of its body are."""
 
     id: str
     title: str
@@ -200,22 +200,23 @@ Step: TypeAlias = PromptStep | LoopStep
 
 
 class Contract(msgspec.Struct, frozen=True, kw_only=True):
-    """Which variables the steps of a workflow need and set, by the id of the step; what each of them must be."""
+    """Which variables each step needs and sets, by step id, and the JSON Schema of each variable."""
 
     variables: Mapping[str, ValueSchema]
     needs: Mapping[str, tuple[str, ...]]
     """Required by the step and the loops around it."""
     needed_always: tuple[str, ...]
-    """Required by the schema of the context, and produced by no step."""
+    """Required by `contextSchema`, and produced by no step."""
     sets: Mapping[str, tuple[str, ...]]
     """Set once the step is done."""
 
 
 class Workflow(msgspec.Struct, frozen=True, kw_only=True):
-    """A workflow, ready to lead an agent.
+    """A workflow, ready to guide an agent.
 
-    `flow` is what navigation walks: the top-level steps without those that a loop repeats by reference.
-    `steps` finds any step by its id, bodies of loops included; `enclosing` the loops around it, outermost first.
+    `flow` are the top-level steps without those that a loop refers to as its body; navigation walks through them.
+    `steps` maps each id to its step, including the bodies of loops; `enclosing` maps it to the loops around it,
+    outermost first.
     """
 
     id: str
@@ -232,7 +233,7 @@ class Workflow(msgspec.Struct, frozen=True, kw_only=True):
     ids: frozenset[str]
     has_loops: bool
     total_steps: int
-    """How many steps the author wrote at the top level."""
+    """The number of steps at the top level of the document."""
     preconditions: tuple[str, ...] = ()
     clarification_prompts: tuple[str, ...] = ()
     meta_guidance: tuple[str, ...] = ()
@@ -246,35 +247,35 @@ class Workflow(msgspec.Struct, frozen=True, kw_only=True):
     producers: Mapping[str, str] = msgspec.field(default_factory=dict)
     """By variable: the first step that produces it."""
     contract: Contract | None = None
-    """None when neither the workflow nor a step says anything of variables."""
+    """None if neither the workflow nor a step declares variables."""
     origin: str = ""
-    """The real path of the document when a repository brought it; empty for the user's own, and for other systems'."""
+    """The real path of a document that came with a repository; empty for the user's own and for other systems."""
     weight: int = 0
-    """About how many bytes it takes in memory, with its document."""
+    """Estimated bytes in memory, including the document."""
 
     @property
     def every_step(self) -> list[Step]:
-        """All that navigation can meet, in the order of the document: a loop before its body."""
+        """All steps and loops in the order of the document, a loop before its body."""
         return [self.steps[step_id] for step_id in self.enclosing]
 
     @property
     def has_calls(self) -> bool:
-        """Whether the server, or another system, does one of the steps."""
+        """Whether the server or another system carries out one of the steps."""
         return any(isinstance(step, PromptStep) and step.call is not None for step in self.every_step)
 
     @property
     def goes_by_itself(self) -> bool:
-        """Whether neither an agent nor a person has a part in it: the server, or another system, does every step."""
+        """Whether the server or another system carries out every step, and no agent or person is needed."""
         steps = [step for step in self.every_step if isinstance(step, PromptStep)]
         return all(step.call is not None and not step.may_ask_person for step in steps)
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What `validation.judge` says of an output."""
+    """The result of `validation.judge` for an output."""
 
     issues: tuple[Issue, ...] = ()
     captured: Mapping[str, Json] = {}
-    """The variables that came out of the output."""
+    """The variables that were read from the output."""
 
     @property
     def valid(self) -> bool:

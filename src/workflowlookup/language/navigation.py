@@ -1,16 +1,16 @@
 """Which step comes next: a pure function of the workflow, the completed steps and the context.
 
-The walk goes through the steps in document order. A loop is never handed out, its body is, and inside a loop the id of
-a step carries its iteration: `review@2`, nested `review@2.3`, outermost first. So the caller's list of completed ids
-says where every loop stands, and nothing else is remembered.
+The walk goes through the steps in document order. A loop is never handed out, only the steps of its body. The id of a
+step in a loop carries its iteration: `review@2`, or `review@2.3` in nested loops, outermost first. So the list of
+completed ids says how far every loop is, and no other state is needed.
 
 How a loop is walked, iteration by iteration:
 
-- An iteration *has history* when a completed id names it. Iterations up to the last one with history were entered.
-- A further iteration is entered when the loop's own rule says so: its count, its list, or its condition.
-- A loop is left for good when its own id is completed, or a step after it is; and inside an iteration that is itself
-  past, a `while` or `until` loop starts no new iteration.
-- A completed id without an iteration, from an older caller, counts for the earliest iteration that still lacks it.
+- An iteration *has history* if a completed id names it. Iterations up to the last one with history were entered.
+- The loop's count, list or condition decides whether a further iteration is entered.
+- A loop has ended if its own id or a step after it is completed. In a past iteration of an outer loop, an inner `while`
+  or `until` loop starts no new iteration.
+- A completed id without an iteration, from an older caller, counts for the earliest iteration that lacks it.
 """
 
 import re
@@ -26,12 +26,12 @@ from workflowlookup.language.patterns import Budget, TooSlow
 from workflowlookup.language.values import Context, Json, assign, lookup
 
 MAX_INSTANCES: Final = 1000
-"""How many step instances are walked to mark the path taken."""
+"""Limit on the step instances of a predicted path."""
 MAX_VISITS: Final = 100_000
-"""How many step instances one walk looks at before it gives up: nested loops multiply."""
+"""Limit on the step instances that one walk visits, because nested loops multiply."""
 
 MAX_SKIPPED: Final = 100
-"""How many skipped instances are told: enough to explain a path, few enough to be sent."""
+"""Limit on the skipped instances in an answer: enough to explain a path, few enough to send."""
 
 MAX_CONDITION_TEXT: Final = 500
 MAX_UNKNOWN_IDS: Final = 20
@@ -43,18 +43,18 @@ Iterations = tuple[int, ...]
 Instance = tuple[str, Iterations]
 
 Extents = Mapping[str, list[Json] | int]
-"""By the id of a loop, with the iterations around it: its list or its count, where that is fixed already."""
+"""By loop id, with the iterations around it: the list or count that was fixed when the loop was entered."""
 
 NO_EXTENTS: Final[Extents] = {}
 
 Iterating = Mapping[str, int]
-"""By the id of a loop, with the iterations around it: the iteration that it is in, where those before are settled."""
+"""By loop id, with the iterations around it: its current iteration. Earlier iterations are done."""
 
 NOT_ITERATING: Final[Iterating] = {}
 
 
 class LoopPosition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Where in its innermost loop a step stands."""
+    """The position of a step in its innermost loop."""
 
     id: str
     iteration: int
@@ -64,25 +64,25 @@ class LoopPosition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class Skipped(msgspec.Struct, frozen=True):
-    """A step that was passed over, and the condition that said so."""
+    """A skipped step, and its condition, which was not true."""
 
     step_id: str
     condition: Condition
 
 
 class LoopNeed(msgspec.Struct, frozen=True):
-    """A loop that cannot be entered: the variable with its list or count is not set, or is of the wrong kind."""
+    """A loop that cannot be entered, because the variable with its list or count is not set or has a wrong type."""
 
     loop_id: str
     """With the iterations around it."""
     variable: str
     schema: Mapping[str, Json]
-    """What the variable must be."""
-    found: Json
+    """The JSON Schema of the variable."""
+    actual: Json
 
 
 class NextStep(msgspec.Struct, frozen=True):
-    """The next step, or None when the workflow is complete or a loop needs data, and how the walk got there."""
+    """The next step, and how the walk got there. `step` is None if the workflow is complete or a loop needs data."""
 
     step: PromptStep | None
     instance_id: str
@@ -92,12 +92,12 @@ class NextStep(msgspec.Struct, frozen=True):
     skipped: tuple[Skipped, ...]
     warnings: tuple[str, ...]
     completed: int
-    left: tuple[str, ...] = ()
-    """Of the loops that were iterating, those that are over, innermost first."""
+    ended_loops: tuple[str, ...] = ()
+    """The loops in `iterating` that are over, innermost first."""
     in_run: bool = False
-    """Whether a run hands it out, which asks persons by itself."""
+    """Whether a run hands it out; runs ask people themselves."""
     need: LoopNeed | None = None
-    """The data without which the walk cannot go on; then `instance_id` is that of the loop."""
+    """The data that a loop needs before the walk can go on; then `instance_id` is that of the loop."""
 
     @property
     def is_complete(self) -> bool:
@@ -124,21 +124,21 @@ def find_step(workflow: Workflow, instance_id: str) -> Step | None:
 
 
 def loops_around(workflow: Workflow, instance_id: str) -> list[Instance]:
-    """The loops around an instance, outermost first, each with the iteration that it is in: `(review-loop, (2, 3))`."""
+    """The loops around an instance, outermost first, each with its current iteration: `(review-loop, (2, 3))`."""
     step_id, iterations = split_instance(instance_id)
     loops = workflow.enclosing.get(step_id, ())[: len(iterations)]
     return [(loop_id, iterations[: depth + 1]) for depth, loop_id in enumerate(loops)]
 
 
 def is_inside(workflow: Workflow, instance_id: str, loop_id: str) -> bool:
-    """Whether an instance belongs to a loop, whichever the iteration; both ids with the iterations around them."""
+    """Whether an instance is in any iteration of a loop; both ids carry the iterations around them."""
     step_id, iterations = split_instance(instance_id)
     loop, outer = split_instance(loop_id)
     return loop in workflow.enclosing[step_id] and iterations[: len(outer)] == outer
 
 
 def scope_of(workflow: Workflow, instance_id: str, context: Context, extents: Extents = NO_EXTENTS) -> Context:
-    """The context with the variables of the loops around an instance: what conditions in its iteration see."""
+    """The context with the variables of the loops around an instance, as its conditions see it."""
     if "@" not in instance_id:
         return context
     step_id, iterations = split_instance(instance_id)
@@ -166,16 +166,18 @@ def next_step(  # noqa: PLR0913 - where a run stands
 ) -> NextStep:
     """The first step that is not completed and whose condition holds.
 
-    Who remembers which loops are iterating need not name what was completed in their iterations before.
+    For loops in `iterating`, `completed` need not contain the steps of earlier iterations.
     """
     if workflow.has_loops:
         return next(walk_ahead(workflow, completed, context, budget, extents=extents, iterating=iterating))
-    if type(completed) is list and completed == [*workflow.order[: len(completed)]]:  # the usual case, and soon seen
+    if type(completed) is list and completed == [
+        *workflow.order[: len(completed)]
+    ]:  # the usual case, and cheap to recognize
         return _next_in_line(workflow.flow[len(completed) :], (), context, budget, len(completed))
-    known = workflow.ids.intersection(completed)
-    unknown = [] if len(known) == len(completed) else [id_ for id_ in completed if id_ not in known]
-    warnings = (_ignored(unknown),) if unknown else ()
-    return _next_in_line(workflow.flow, known, context, budget, len(known), warnings=warnings)
+    done = workflow.ids.intersection(completed)
+    unknown = [] if len(done) == len(completed) else [id_ for id_ in completed if id_ not in done]
+    warnings = (_ignored_ids(unknown),) if unknown else ()
+    return _next_in_line(workflow.flow, done, context, budget, len(done), warnings=warnings)
 
 
 def _next_in_line(  # noqa: PLR0913 - where the walk stands
@@ -183,19 +185,19 @@ def _next_in_line(  # noqa: PLR0913 - where the walk stands
     done: Collection[str],
     context: Context,
     budget: Budget,
-    known: int,
+    completed: int,
     *,
     warnings: tuple[str, ...] = (),
 ) -> NextStep:
-    """The walk through steps none of which is a loop."""
+    """The walk through steps without loops."""
     skipped: list[Skipped] = []
     for step in steps:
         if step.id in done:
             continue
         if step.run_condition is None or _holds(step.run_condition, context, budget, f"step '{step.id}'"):
-            return NextStep(step, step.id, context, None, tuple(skipped), warnings, known)
+            return NextStep(step, step.id, context, None, tuple(skipped), warnings, completed)
         skipped.append(Skipped(step.id, step.run_condition))
-    return NextStep(None, "", context, None, tuple(skipped), warnings, known)
+    return NextStep(None, "", context, None, tuple(skipped), warnings, completed)
 
 
 def walk_ahead(  # noqa: PLR0913 - as for `next_step`
@@ -207,48 +209,48 @@ def walk_ahead(  # noqa: PLR0913 - as for `next_step`
     extents: Extents = NO_EXTENTS,
     iterating: Iterating = NOT_ITERATING,
 ) -> Iterator[NextStep]:
-    """What `next_step` finds, then what it would find if that were completed and nothing else changed; at last the end.
+    """The next step, then the one after it if only the completed steps change, and so on to the end.
 
-    One walk for all of it: each tells what was skipped and warned of since the one before.
+    It is one walk: each result has only the skipped steps and warnings since the one before.
     """
     route = _Walk(workflow, completed, context, budget, extents=extents, iterating=iterating)
     for step, instance_id, scope, loop in route.steps(workflow.flow, "", context, is_past=False):
-        yield route.found(step, instance_id, scope, loop)
+        yield route.result(step, instance_id, scope, loop)
         if step is None:  # at a loop that needs data
             return
-    yield route.found(None, "", context, None)
+    yield route.result(None, "", context, None)
 
 
-def _holds(condition: CompiledCondition, context: Context, budget: Budget, place: str) -> bool:
+def _holds(condition: CompiledCondition, context: Context, budget: Budget, location: str) -> bool:
     try:
         return condition.holds(context, budget)
     except TooSlow:
-        raise _given_up(place) from None
+        raise _too_slow(location) from None
 
 
-def _given_up(place: str) -> InvalidWorkflow:
-    """What was not evaluated must not decide which steps are left out."""
-    details = f"Finding the next step took too long and was given up at {place}"
+def _too_slow(location: str) -> InvalidWorkflow:
+    """The walk stops here, because a condition that was not evaluated must not decide which steps are skipped."""
+    details = f"Finding the next step took too long and was given up at {location}"
     return InvalidWorkflow(f"{details}. Send a smaller context; the author should simplify it.", details=details)
 
 
-def _ignored(unknown: Sequence[str]) -> str:
-    """What to say of ids that the workflow does not have, in the order in which they came."""
+def _ignored_ids(unknown: Sequence[str]) -> str:
+    """A warning about ids that the workflow does not have, in the order of the caller."""
     names = ", ".join(unknown[:MAX_UNKNOWN_IDS])
     return f"Ignored ids in completedSteps that this workflow does not have: {names}"
 
 
-_Found = tuple[PromptStep | None, str, Context, LoopPosition | None]
+_WalkResult = tuple[PromptStep | None, str, Context, LoopPosition | None]
 
 
 class _Walk:
-    """One walk through a workflow; yields the instances that are left to do, and None at a loop that needs data."""
+    """One walk through a workflow; yields the instances that remain to do, and None at a loop that needs data."""
 
     def __init__(  # noqa: PLR0913 - as for `next_step`
         self,
         workflow: Workflow,
         completed: Collection[str],
-        sent: Context,
+        context: Context,
         budget: Budget,
         *,
         extents: Extents,
@@ -256,40 +258,41 @@ class _Walk:
     ) -> None:
         self.skipped: list[Skipped] = []
         self.warnings: list[str] = []
-        self.left: list[str] = []
+        self.ended_loops: list[str] = []
         self.need: LoopNeed | None = None
-        self.known = 0
+        self.completed = 0
         self._workflow = workflow
-        self._sent = sent
+        self._root_context = context
         self._budget = budget
         self._extents = extents
         self._iterating = iterating
         self._visits = 0
         self._completed = frozenset(completed)
         self._last_iteration = dict(iterating)
-        """By the id of a loop, with the iterations around it: the last iteration with history."""
+        """By loop id, with the iterations around it: the last iteration with history."""
         self._credits: set[str] = set()
+        """Completed ids of steps in loops without their iteration; each counts once."""
         try:
             budget.charge(len(completed))
         except TooSlow:
-            raise _given_up(f"the {len(completed):,} completed ids") from None
+            raise _too_slow(f"the {len(completed):,} completed ids") from None
         unknown = self._note_history(completed)
-        self.known = len(completed) - len(unknown)
+        self.completed = len(completed) - len(unknown)
         if unknown:
-            self.warnings.append(_ignored(unknown))
+            self.warnings.append(_ignored_ids(unknown))
 
-    def found(
+    def result(
         self, step: PromptStep | None, instance_id: str, context: Context, position: LoopPosition | None
     ) -> NextStep:
-        """An instance that the walk came to, with what it noted on the way."""
-        skipped, warnings, left = tuple(self.skipped), tuple(self.warnings), tuple(self.left)
+        """An instance that the walk reached, with the skipped steps and warnings since the last one."""
+        skipped, warnings, ended = tuple(self.skipped), tuple(self.warnings), tuple(self.ended_loops)
         self.skipped, self.warnings = [], []
-        return NextStep(step, instance_id, context, position, skipped, warnings, self.known, left, need=self.need)
+        return NextStep(step, instance_id, context, position, skipped, warnings, self.completed, ended, need=self.need)
 
     def _note_history(self, completed: Collection[str]) -> list[str]:
-        """Note the iterations that the completed ids name; the ids that name none of this workflow, and no step.
+        """Record the iterations that the completed ids name, and return the ids that this workflow does not have.
 
-        What stands before the last number, as `review@2.`, is the same for all iterations of a loop: it is read once.
+        The part before the last number, such as `review@2.`, is the same for all iterations, and is parsed once.
         """
         enclosing, last_iteration = self._workflow.enclosing, self._last_iteration
         loop_ids: dict[str, str | None] = {}
@@ -314,7 +317,7 @@ class _Walk:
         return unknown
 
     def _loop_around(self, instance_id: str) -> str | None:
-        """The innermost loop around an instance, with the iterations around that, which are noted; None without one."""
+        """The id of the innermost loop around an instance, or None. Iterations of the outer loops are recorded."""
         step_id, iterations = split_instance(instance_id)
         loops = self._workflow.enclosing.get(step_id, ())
         if not iterations or len(iterations) != len(loops) or 0 in iterations:
@@ -334,15 +337,15 @@ class _Walk:
         *,
         is_past: bool,
         position: LoopPosition | None = None,
-    ) -> Iterator[_Found]:
-        """Walk through steps of the same level. `at`: the iterations around them as ids carry them, such as `@2.3`."""
-        last = len(steps) - 1  # the last step with history; completed ids are used up, so it never moves on
+    ) -> Iterator[_WalkResult]:
+        """Walk through the steps of one level. `at` is the suffix of their ids: their iterations, as in `@2.3`."""
+        last = len(steps) - 1  # the last step with history; credits are used up, so it only moves back
         for index, step in enumerate(steps):
             if isinstance(step, LoopStep):
                 while last > index and not self._has_history(steps[last], at):
                     last -= 1
-                is_left = self._is_left(step, at, is_passed=last > index)
-                if not is_left and self._runs(step, at, context, is_past=is_past):
+                has_ended = self._has_ended(step, at, is_passed=last > index)
+                if not has_ended and self._runs(step, at, context, is_past=is_past):
                     extent = self._extent(step, at, context)
                     if _is_unfit(extent, step.loop):
                         loop_id, variable = step.id + at, _variable(step.loop)
@@ -350,9 +353,9 @@ class _Walk:
                         yield None, loop_id, context, position
                         return
                     yield from self._loop(step, at, context, extent, is_past=is_past)
-                elif is_left:
+                elif has_ended:
                     self._note_unentered(step, at, context)
-                self._leave(step, at)
+                self._note_end(step, at)
                 continue
             self._visits += 1
             if step.id + at in self._completed or not self._runs(step, at, context, is_past=is_past):
@@ -362,38 +365,40 @@ class _Walk:
                 continue
             yield step, step.id + at, context, position
 
-    def _leave(self, loop: LoopStep, at: str) -> None:
-        """Note that a loop is over, and what is inside of it, if they were iterating."""
+    def _note_end(self, loop: LoopStep, at: str) -> None:
+        """Record that a loop and the loops in it are over, if they were iterating."""
         loop_id = loop.id + at
         if loop_id in self._iterating:
             inside = [other for other in self._iterating if is_inside(self._workflow, other, loop_id)]
-            self.left += [other for other in (*reversed(inside), loop_id) if other not in self.left]
+            ended = self.ended_loops
+            ended += [other for other in (*reversed(inside), loop_id) if other not in ended]
 
     def _runs(self, step: Step, at: str, context: Context, *, is_past: bool) -> bool:
-        """Whether its condition holds; in an iteration that is past, what was skipped stays skipped.
+        """Whether its condition holds. In a past iteration, a step that was skipped stays skipped.
 
-        A condition on the loop's own variables never changes: where it holds now, it held when the iteration came.
+        A condition on the loop's own variables never changes: if it holds now, it held in that iteration too.
         """
         if step.run_condition is None:
             return True
         if _holds(step.run_condition, context, self._budget, f"step '{step.id + at}'"):
-            return not is_past or self._has_history(step, at) or self._is_settled(step)
+            return not is_past or self._has_history(step, at) or self._has_fixed_condition(step)
         self.skipped.append(Skipped(step_id=step.id + at, condition=step.run_condition))
         return False
 
     def _note_unentered(self, loop: LoopStep, at: str, context: Context) -> None:
-        """Note that a loop was skipped whose place was passed, by a step after it, without it being entered."""
+        """Record that a loop was skipped: a step after it is completed, and the loop was never entered."""
         if loop.id + at not in self._completed and not self._has_history(loop, at):
             self._runs(loop, at, context, is_past=True)
 
-    def _is_settled(self, step: Step) -> bool:
+    def _has_fixed_condition(self, step: Step) -> bool:
+        """Whether the condition of a step depends only on the variables of the loops around it."""
         loops = [self._workflow.steps[loop_id].loop for loop_id in self._workflow.enclosing[step.id]]  # type: ignore[union-attr]
         own = {name for loop in loops for name in (loop.iteration_var, loop.item_var, loop.index_var)}
-        asked = [part["var"] for part in walk(step.run_condition or {}) if "var" in part]
-        return all(name.partition(".")[0] in own for name in asked)
+        used = [part["var"] for part in walk(step.run_condition or {}) if "var" in part]
+        return all(name.partition(".")[0] in own for name in used)
 
-    def _is_left(self, loop: LoopStep, at: str, *, is_passed: bool) -> bool:
-        """Whether the loop's own id is completed, or anything after it at the same level (`is_passed`)."""
+    def _has_ended(self, loop: LoopStep, at: str, *, is_passed: bool) -> bool:
+        """Whether the loop's own id is completed, or a step after it at the same level is (`is_passed`)."""
         if loop.id + at in self._completed:
             return True
         if loop.id in self._credits:
@@ -401,7 +406,7 @@ class _Walk:
             return True
         if not is_passed:
             return False
-        self._credits -= set(_ids(loop.body))  # what was completed in it, by older callers, belongs to the past too
+        self._credits -= set(_ids(loop.body))  # an older caller completed these in this loop, which is over
         return True
 
     def _has_history(self, step: Step, at: str) -> bool:
@@ -411,7 +416,7 @@ class _Walk:
 
     def _loop(
         self, step: LoopStep, at: str, context: Context, extent: list[Json] | int | None, *, is_past: bool
-    ) -> Iterator[_Found]:
+    ) -> Iterator[_WalkResult]:
         loop = step.loop
         instance_id = step.id + at
         items = extent if isinstance(extent, list) else None
@@ -425,7 +430,7 @@ class _Walk:
             if not self._enters(step, iteration, last, total, context, is_past=is_past):
                 return
             if self._visits > MAX_VISITS:
-                raise _given_up(f"loop '{instance_id}', after {MAX_VISITS:,} steps and iterations")
+                raise _too_slow(f"loop '{instance_id}', after {MAX_VISITS:,} steps and iterations")
             self._visits += 1
             inner = f"{at}.{iteration}" if at else f"@{iteration}"
             if self._is_done(step.body, inner):
@@ -433,7 +438,7 @@ class _Walk:
             try:
                 self._budget.charge(len(context))
             except TooSlow:
-                raise _given_up(f"loop '{instance_id}'") from None
+                raise _too_slow(f"loop '{instance_id}'") from None
             variables: dict[str, Json] = {loop.iteration_var: iteration}
             position = LoopPosition(id=step.id, iteration=iteration)
             if items is not None:
@@ -461,14 +466,14 @@ class _Walk:
         return True
 
     def _extent(self, step: LoopStep, at: str, context: Context) -> Json:
-        """The list of a `forEach` or the count of a `for`: as it was fixed, else as the context has it."""
+        """The list of a `forEach` or the count of a `for`: the fixed one, else the one in the context."""
         loop, instance_id = step.loop, step.id + at
         if loop.type not in EXTENT_SCHEMAS:
             return None
         extent: Json = self._extents.get(instance_id)
-        if isinstance(extent, int):  # in journals from before counts were fixed, a loop may be beyond its first count
+        if isinstance(extent, int):  # in older journals, which did not fix counts, a loop may be beyond its first count
             return max(extent, self._iterating.get(instance_id, 0))
-        return extent_of(loop, context, self._sent) if extent is None else extent
+        return extent_of(loop, context, self._root_context) if extent is None else extent
 
     def _enters(  # noqa: PLR0913 - all of it decides
         self, step: LoopStep, iteration: int, last: int, total: int | None, context: Context, *, is_past: bool
@@ -482,7 +487,7 @@ class _Walk:
             return False
         if iteration == 1 and loop.type == "until":
             return True
-        if loop.condition is None:  # another system decides; here the agent completes the loop's id
+        if loop.condition is None:  # the agent ends the loop by completing its id
             return True
         scope = assign(context, {loop.iteration_var: iteration - (loop.type == "until")})
         holds = _holds(loop.condition, scope, self._budget, f"loop '{step.id}'")
@@ -503,20 +508,20 @@ def _ids(steps: Sequence[Step]) -> Iterator[str]:
 
 
 def _variable(loop: Loop) -> str:
-    """Where the list or the count of a loop comes from."""
+    """The variable with the list or count of a loop."""
     return str(loop.items if loop.type == "forEach" else loop.count)
 
 
-def extent_of(loop: Loop, scope: Context, sent: Context) -> Json:
-    """The list or the count that a loop goes by, fit or not.
+def extent_of(loop: Loop, scope: Context, context: Context) -> Json:
+    """The list or count of a loop, whether it fits or not.
 
-    Where the scope has none that fits, as in the item of the loop around it, one sent by its whole name counts.
+    If the scope has none that fits, a variable of the context with the whole dotted name as its key is used.
     """
     if isinstance(loop.count, int):
         return loop.count
     name = _variable(loop)
-    found = [_whole(lookup(scope, name)), _whole(sent.get(name))]
-    return next((extent for extent in found if not _is_unfit(extent, loop)), found[0])
+    extents = [_whole(lookup(scope, name)), _whole(context.get(name))]
+    return next((extent for extent in extents if not _is_unfit(extent, loop)), extents[0])
 
 
 def _whole(value: Json) -> Json:
@@ -524,7 +529,7 @@ def _whole(value: Json) -> Json:
 
 
 def _is_unfit(extent: Json, loop: Loop) -> bool:
-    """Whether a loop that goes by a list or a count has neither."""
+    """Whether the list or count of a `forEach` or `for` loop has a wrong type."""
     match loop.type:
         case "forEach":
             return not isinstance(extent, list)
@@ -537,7 +542,7 @@ EXTENT_SCHEMAS: Final[Mapping[str, Mapping[str, Json]]] = {
     "for": {"type": "integer", "minimum": 0, "examples": [3]},
     "forEach": {"type": "array"},
 }
-"""By type of loop: what the variable that it goes by must be."""
+"""By type of loop: the JSON Schema of its list or count."""
 
 
 def _nothing_to_do(loop: Loop) -> str:
@@ -547,7 +552,7 @@ def _nothing_to_do(loop: Loop) -> str:
 
 
 def explain_skip(skipped: Skipped) -> dict[str, Json]:
-    """Which step was passed over, and why; of a condition that is longer than anyone reads, the beginning."""
+    """Which step was skipped, and why; a very long condition is cut."""
     words = describe(skipped.condition)
     if len(words) > MAX_CONDITION_TEXT:
         return {"stepId": skipped.step_id, "because": f"not true: {words[:MAX_CONDITION_TEXT]}…"}

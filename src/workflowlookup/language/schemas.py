@@ -1,7 +1,7 @@
-"""JSON Schema: validators that are safe to run on documents of strangers, and what they find in plain words.
+"""JSON Schema: validators that are safe for schemas and values from strangers, misfits in plain words, and examples.
 
-Three borders use this: the arguments of tools, workflow documents, and `schema` rules. Validators never fetch anything,
-patterns inside schemas have a backtracking limit, and what would take too long is given up before it is begun
+The arguments of tools, workflow documents, variables and `schema` rules use this module. Validators never fetch
+anything, patterns in schemas have a backtracking limit, and a check that would take too long is not started
 (`schema_costs`). `jsonschema_rs` is imported with the first validator.
 """
 
@@ -28,10 +28,10 @@ MAX_NAMES_RANKED: Final = 8
 MAX_TYPO_LENGTH: Final = 60
 MAX_MESSAGE: Final = 1_000
 MAX_PARTS: Final = 5_000
-"""How many parts a value may have for all its errors to be collected by a schema of ours: the validator makes all of
-them at once, and takes long for each."""
+"""The size of a value up to which all errors by one of our schemas are collected. The validator makes all of them at
+once and takes long for each."""
 MAX_ITEMS_SHOWN: Final = 100
-"""How many items of each list of a larger value are shown to it."""
+"""Of a larger value, only this many items of each list are validated for errors."""
 WORKFLOW_SCHEMA_FILE: Final = __file__.removesuffix("schemas.py") + "workflow.schema.json"
 
 PathTo = tuple[str | int, ...]
@@ -42,19 +42,22 @@ class BadSchema(ValueError):
 
 
 class Misfit(msgspec.Struct, frozen=True, kw_only=True):
-    """One place where a value does not fit a schema."""
+    """A part of a value that does not fit a schema."""
 
     path: PathTo
     keyword: str
     expected: str
-    found: str
+    actual: str
     missing: str = ""
+    """The required field that is missing, if that is the problem."""
     unknown: tuple[str, ...] = ()
-    known: tuple[str, ...] = ()
+    """The fields that the schema does not allow, if that is the problem."""
+    allowed: tuple[str, ...] = ()
+    """The fields that it allows."""
     is_open: bool = False
-    """Whether there are names beside the known ones that would be free."""
+    """Whether the schema also allows names that match a pattern."""
     example: Json = None
-    """A value that would fit, where the schema gives one."""
+    """A value that would fit, if the schema has one."""
 
     def sentence(self, at: str | None = None) -> str:
         """`context.size: expected a number, found text "big"`."""
@@ -62,20 +65,20 @@ class Misfit(msgspec.Struct, frozen=True, kw_only=True):
         if self.missing:
             return f"{dotted((*self.path, self.missing))} is required"
         if self.unknown:
-            names = ", ".join(suggest(name, self.known) for name in self.unknown[:5])
+            names = ", ".join(suggest(name, self.allowed) for name in self.unknown[:5])
             return f"{at + ': ' if at else ''}unknown {'field' if len(self.unknown) == 1 else 'fields'} {names}"
-        return f"{at or 'the value'} must be {self.expected}; found {self.found}"
+        return f"{at or 'the value'} must be {self.expected}; found {self.actual}"
 
 
 def workflow_schema() -> dict[str, Json]:
-    """The schema of workflow documents; a fresh copy, so that nobody can change it for others."""
+    """The schema of workflow documents: a new copy each time, because callers may change it."""
     schema: dict[str, Json] = msgspec.json.decode(workflow_schema_text())
     return schema
 
 
 @functools.cache
 def workflow_schema_text() -> str:
-    """The same as it is written."""
+    """The schema of workflow documents as text."""
     with open(WORKFLOW_SCHEMA_FILE, encoding="utf-8") as file:
         return file.read()
 
@@ -87,37 +90,37 @@ def workflow_validator() -> "Validator":
 
 @functools.cache
 def step_validator() -> "Validator":
-    """For one step of a document."""
+    """The validator for one step of a document."""
     schema = workflow_schema()
     return compile_schema({**schema["$defs"]["step"], "$defs": schema["$defs"]}, is_ours=True)
 
 
 class Validator:
-    """A compiled JSON Schema: whether a value fits it, and where it does not."""
+    """A compiled JSON Schema."""
 
     def __init__(self, schema: Json, compiled: "jsonschema_rs.Validator", costs: SchemaCosts | None) -> None:
-        """Without `costs` it is a schema of our own, whose checks take no longer than values are large."""
+        """`costs` is None for our own schemas: checking by them takes time linear in the size of the value."""
         self.schema = schema
         self.weight = costs.weight if costs is not None else 0
         self._compiled = compiled
         self._costs = costs
 
     def is_valid(self, value: Json) -> bool:
-        """Whether the value fits. Raises `TooSlow` when that would take too long to find out."""
+        """Whether the value fits. Raises `TooSlow` if the check would take too long."""
         if self._costs is not None:
             self._costs.refuse(value)
         return self._compiled.is_valid(value)
 
     def misfits(self, value: Json) -> Iterator[Misfit]:
-        """The places where the value does not fit; of a value that may have very many, the first. Raises `TooSlow`."""
+        """The misfits of the value; only the first if there may be very many. Raises `TooSlow`."""
         if self.is_valid(value):
             return
         if self._costs is None and extent(value)[0] > MAX_PARTS:
-            shown = _with_short_lists(value)
-            if extent(shown)[0] > MAX_PARTS or self._compiled.is_valid(shown):
+            shortened = _with_short_lists(value)
+            if extent(shortened)[0] > MAX_PARTS or self._compiled.is_valid(shortened):
                 yield from self.first_misfit(value)
                 return
-            value = shown
+            value = shortened
         try:
             all_errors, first_error = self._costs.error_size(value) if self._costs is not None else (0, 0)
         except TooSlow:
@@ -129,12 +132,12 @@ class Validator:
             elif first_error <= MAX_ERROR_SIZE:
                 yield from self.first_misfit(value)
             else:
-                yield Misfit(path=(), keyword="", expected="what the JSON Schema says", found="too much to say where")
+                yield Misfit(path=(), keyword="", expected="what the JSON Schema says", actual="too much to say where")
         except ValueError as problem:  # nested deeper than the validator goes
-            yield Misfit(path=(), keyword="depth", expected="less deeply nested", found=str(problem))
+            yield Misfit(path=(), keyword="depth", expected="less deeply nested", actual=str(problem))
 
     def first_misfit(self, value: Json) -> Iterator[Misfit]:
-        """The first place where the value does not fit; for values so large that finding all would take long."""
+        """The first misfit, for values so large that finding all of them would take too long."""
         import jsonschema_rs  # noqa: PLC0415 - as below
 
         try:
@@ -152,7 +155,7 @@ def _with_short_lists(value: Json) -> Json:
 
 
 def compile_schema(schema: Json, *, is_ours: bool = False) -> Validator:
-    """A validator that checks `format` and stays offline. Raises `BadSchema`, also for what is too large."""
+    """A validator that checks `format` and stays offline. Raises `BadSchema`, also if the schema is too large."""
     import jsonschema_rs  # noqa: PLC0415 - costs 15 ms, and `initialize` needs none
 
     try:
@@ -170,7 +173,7 @@ def compile_schema(schema: Json, *, is_ours: bool = False) -> Validator:
 
 
 MAX_CACHED_BYTES: Final = 2 << 20
-"""How large the compiled schemas in the cache may be together, in estimated bytes."""
+"""Limit on the cached schemas together, in estimated bytes."""
 
 _validators: Final[BoundedCache[bytes, Validator]] = BoundedCache(
     512, max_weight=MAX_CACHED_BYTES, weigh=lambda validator: validator.weight
@@ -178,12 +181,12 @@ _validators: Final[BoundedCache[bytes, Validator]] = BoundedCache(
 
 
 def clear_cache() -> None:
-    """Drop all compiled schemas but our own."""
+    """Drop all compiled schemas except our own."""
     _validators.clear()
 
 
 def compile_schema_text(text: bytes) -> Validator:
-    """`compile_schema` for a schema written as JSON, so that equal schemas are compiled once."""
+    """`compile_schema` for a schema as JSON text; equal schemas are compiled once."""
     validator = _validators.get(text)
     if validator is None:
         validator = _validators[text] = compile_schema(msgspec.json.decode(text))
@@ -197,13 +200,13 @@ def _misfit(error: Any, schema: Json) -> Misfit:
     missing = kind.property if keyword == "required" else ""
     if keyword == "anyOf" and all(len(branch) == 1 and branch[0].kind.name == "required" for branch in kind.context):
         missing = kind.context[0][0].kind.property  # any of several fields would do: name the usual one
-    found = _resolve(schema, error.schema_path[:-1])
-    broken: Mapping[str, Json] = found if isinstance(found, Mapping) else {}
+    target = _resolve(schema, error.schema_path[:-1])
+    subschema: Mapping[str, Json] = target if isinstance(target, Mapping) else {}
     is_unknown = keyword in ("additionalProperties", "unevaluatedProperties")
-    examples = broken.get("examples")
+    examples = subschema.get("examples")
     expect = _EXPECTED.get(keyword)
-    if keyword == "pattern" and "patternErrorMessage" in broken:
-        expected = str(broken["patternErrorMessage"]).removeprefix("Must be ")
+    if keyword == "pattern" and "patternErrorMessage" in subschema:
+        expected = str(subschema["patternErrorMessage"]).removeprefix("Must be ")
     elif keyword == "pattern":
         expected = _matching(getattr(kind, "pattern", "the pattern, within reason"), examples)
     else:
@@ -212,11 +215,11 @@ def _misfit(error: Any, schema: Json) -> Misfit:
         path=path,
         keyword=keyword,
         expected=expected,
-        found=show(error.instance) + (_did_you_mean(error.instance, kind.options) if keyword == "enum" else ""),
+        actual=show(error.instance) + (_did_you_mean(error.instance, kind.options) if keyword == "enum" else ""),
         missing=missing,
         unknown=tuple(kind.unexpected) if is_unknown else (),
-        known=tuple(broken.get("properties", ())) if is_unknown else (),
-        is_open="patternProperties" in broken,
+        allowed=tuple(subschema.get("properties", ())) if is_unknown else (),
+        is_open="patternProperties" in subschema,
         example=examples[0] if isinstance(examples, list) and examples else None,
     )
 
@@ -231,16 +234,16 @@ def _resolve(schema: Json, path: Sequence[str | int]) -> Json:
 
 
 def _alternatives(kind: Any) -> str:
-    """The sentences of an `anyOf` or `oneOf`, without the branches that are of another type altogether."""
+    """What an `anyOf` or `oneOf` expects, without the branches for values of another type."""
     branches = [[_misfit(error, None) for error in branch] for branch in kind.context]
-    meant = [branch for branch in branches if not any(misfit.keyword == "type" for misfit in branch)] or branches
+    same_type = [branch for branch in branches if not any(misfit.keyword == "type" for misfit in branch)]
 
     def words(branch: Sequence[Misfit]) -> str:
         return " and ".join(
             f"with '{misfit.missing}'" if misfit.missing else misfit.expected or misfit.sentence() for misfit in branch
         )
 
-    return f"one of: {choices(meant, words, ' | ')}"
+    return f"one of: {choices(same_type or branches, words, ' | ')}"
 
 
 _TYPE_WORDS: Final = {
@@ -300,7 +303,7 @@ _EXPECTED: Final[Mapping[str, Callable[[Any], str]]] = {
 
 
 def expected_by(schema: Json) -> str:
-    """What a plain JSON Schema wants, in a few words."""
+    """What a JSON Schema expects, in a few words; only its common keywords are described."""
     if not isinstance(schema, Mapping):
         return "any value"
     if "const" in schema:
@@ -322,7 +325,7 @@ def _form_of_text(schema: Mapping[str, Json]) -> str:
 
 
 def with_description(words: str, schema: Json) -> str:
-    """What is expected, and what the author of the schema says that it is for."""
+    """What is expected, followed by the description in the schema."""
     description = schema.get("description") if isinstance(schema, Mapping) else None
     return f"{words}: {description}" if isinstance(description, str) else words
 
@@ -349,21 +352,21 @@ def dotted(path: Sequence[str | int]) -> str:
     return text
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that the author probably meant."""
+def nearest(name: str, allowed: Iterable[str]) -> str | None:
+    """The allowed name that is most similar, if one is similar enough."""
     import difflib  # noqa: PLC0415 - only mistakes need it
 
     if len(name) > MAX_TYPO_LENGTH:
         return None
     name = name.lower()
-    known = [item for item in itertools.islice(known, MAX_NAMES_COMPARED) if len(item) <= 2 * MAX_TYPO_LENGTH]
-    alike = sorted(known, key=lambda item: _alike(name, item.lower()), reverse=True)[:MAX_NAMES_RANKED]
-    close = difflib.get_close_matches(name, [item.lower() for item in alike], n=1, cutoff=0.7)
-    return next((item for item in alike if close and item.lower() == close[0]), None)
+    allowed = [item for item in itertools.islice(allowed, MAX_NAMES_COMPARED) if len(item) <= 2 * MAX_TYPO_LENGTH]
+    candidates = sorted(allowed, key=lambda item: _likeness(name, item.lower()), reverse=True)[:MAX_NAMES_RANKED]
+    close = difflib.get_close_matches(name, [item.lower() for item in candidates], n=1, cutoff=0.7)
+    return next((item for item in candidates if close and item.lower() == close[0]), None)
 
 
-def _alike(name: str, other: str) -> int:
-    """How many characters two names begin and end with alike: a quick look before the thorough one."""
+def _likeness(name: str, other: str) -> int:
+    """How many first and last characters two names share: a cheap comparison before the thorough one."""
     shorter = min(len(name), len(other))
     first = next((index for index in range(shorter) if name[index] != other[index]), shorter)
     last = next((index for index in range(1, shorter + 1) if name[-index] != other[-index]), shorter + 1) - 1
@@ -372,21 +375,21 @@ def _alike(name: str, other: str) -> int:
 
 def _did_you_mean(value: Json, options: Sequence[Json]) -> str:
     texts = [option for option in options if isinstance(option, str)]
-    meant = nearest(value, texts) if isinstance(value, str) and len(value) <= MAX_TYPO_LENGTH else None
-    return f" (did you mean '{meant}'?)" if meant else ""
+    similar = nearest(value, texts) if isinstance(value, str) and len(value) <= MAX_TYPO_LENGTH else None
+    return f" (did you mean '{similar}'?)" if similar else ""
 
 
-def suggest(name: str, known: Iterable[str]) -> str:
+def suggest(name: str, allowed: Iterable[str]) -> str:
     """`'promt' (did you mean 'prompt'?)`."""
-    meant = nearest(name, known)
-    return f"'{name}' (did you mean '{meant}'?)" if meant else f"'{name}'"
+    similar = nearest(name, allowed)
+    return f"'{name}' (did you mean '{similar}'?)" if similar else f"'{name}'"
 
 
 # ── the schema of a variable ────────────────────────────────────────────────────────────────────────────────────
 
 
 class ValueSchema(msgspec.Struct, frozen=True, dict=True):
-    """The JSON Schema of a variable; what is derived from it is computed once, when it is first needed."""
+    """The JSON Schema of a variable, with the words and the example derived from it, each computed once."""
 
     schema: Json = True
 
@@ -406,26 +409,26 @@ class ValueSchema(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def validator(self) -> Validator:
-        """Shared by equal schemas, and compiled again when it was not used for long. Raises `BadSchema`."""
+        """From the cache, which equal schemas share. Raises `BadSchema`."""
         return compile_schema_text(self._text)
 
     def misfits(self, value: Json) -> list[Misfit]:
-        """Where a value that a caller sent does not fit. Raises `InvalidParams` when that would take too long."""
+        """The misfits of a value that a caller sent. Raises `InvalidParams` if the check would take too long."""
         try:
             return list(self.validator.misfits(value))
         except TooSlow as problem:
-            remedy = "send less, or have the author simplify the schema"
+            remedy = "send less, or ask the author to simplify the schema"
             raise InvalidParams(f"the values were not checked, because {problem}: {remedy}") from problem
 
 
 MAX_REPEATED: Final = 100
 MAX_BRANCHES: Final = 2
 MAX_DEPTH: Final = 4
-"""Limits on examples: branches multiply with every level, and schemas come from strangers."""
+"""Limits on examples, because branches multiply with every level and schemas come from strangers."""
 
 
 def example_of(schema: Json, depth: int = 0) -> Json:
-    """A value that fits a JSON Schema, if its common keywords suffice to find one; null only as a last resort."""
+    """A value that fits a JSON Schema, if its common keywords are enough to find one. Null is the last choice."""
     candidates = [*_candidates(schema, depth)] if isinstance(schema, Mapping) and depth <= MAX_DEPTH else []
     if not candidates:
         return "…"

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from workflowlookup.errors import InvalidCriteria, InvalidWorkflow
-from workflowlookup.language.captures import capture
+from workflowlookup.language.captures import capture_values
 from workflowlookup.language.conditions import describe
 from workflowlookup.language.guidance import as_words, describe_criterion, escape_pattern, filler, has_template
 from workflowlookup.language.model import LoopStep, Step, Verdict
@@ -69,7 +69,7 @@ def judge_step(
     """
     if isinstance(step, LoopStep):
         return judge(None, output, context, budget)
-    captured = capture(step.captures, output, budget)
+    captured = capture_values(step.captures, output, budget)
     if captured.values:
         context = assign(context, captured.values)
         handed_out = None if handed_out is None else assign(handed_out, captured.values)

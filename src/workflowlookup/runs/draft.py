@@ -241,7 +241,7 @@ def loops_to_end(run: Run) -> list[str]:
 
 def _loop_events(run: Run, found: NextStep, budget: Budget) -> Iterator[Event]:
     """What happens to loops on the way to the step that comes next."""
-    for loop_id in found.left:
+    for loop_id in found.ended_loops:
         yield events.LoopLeft(loop_id=loop_id, why=_why_left(run, loop_id, budget))
     for loop_id, iteration in _loops(run.workflow, found.instance_id).items():
         if loop_id not in run.iterating:

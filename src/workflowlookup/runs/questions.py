@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from workflowlookup.errors import InvalidParams
-from workflowlookup.language.captures import capture
+from workflowlookup.language.captures import capture_values
 from workflowlookup.language.contract import input_misfits
 from workflowlookup.language.guidance import as_words, filler, prompt_text, requires_confirmation
 from workflowlookup.language.model import Confirmation
@@ -221,7 +221,7 @@ def captures_of_refused(run: Run, budget: Budget) -> Context:
     output = run.last_submission.output if isinstance(run.last_submission, OutputRefused) else ""
     return {
         name: value
-        for name, value in capture(run.step.captures, output, budget).values.items()
+        for name, value in capture_values(run.step.captures, output, budget).values.items()
         if not any(input_misfits(run.workflow, run.input, {name: value}))
     }
 
