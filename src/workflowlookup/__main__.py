@@ -1,16 +1,16 @@
-"""The command `workflowlookup`, which `python -m workflowlookup` starts as well."""
+"""The command `workflowlookup`, also started by `python -m workflowlookup`."""
 
 import sys
 
 
 def main() -> int:
-    """Run the command that the command line names; the exit code."""
+    """Run the command line and return the exit code."""
     try:
         import signal  # noqa: PLC0415 - not before the working directory is off the path
     except KeyboardInterrupt:
         return 130
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # until `run` handles it: no traceback from an import
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback if Ctrl-C comes during an import
     from workflowlookup.cli.main import main as run  # noqa: PLC0415
 
     return run()
@@ -18,5 +18,5 @@ def main() -> int:
 
 if __name__ == "__main__":
     if not sys.flags.safe_path:
-        del sys.path[0]  # the working directory: a repository must not bring modules that we import
+        del sys.path[0]  # the working directory: we must not import modules of a repository
     raise SystemExit(main())

@@ -106,7 +106,7 @@ def make_catalog(settings: Settings, *, is_server: bool = False) -> "Catalog":
 
 def origin_of(path: str, settings: Settings) -> str:
     """The real path of a document that the project brings; empty for the user's own."""
-    return os.path.realpath(path) if settings.project_around.brings(path) else ""
+    return os.path.realpath(path) if settings.enclosing_project.brings(path) else ""
 
 
 def make_journal(settings: Settings) -> "Journal":
@@ -133,13 +133,13 @@ def make_consent(current: Callable[[], Settings]) -> "Consent":
 
     What was revoked is ignored at once, also while the settings have not been read again.
     """
-    from workflowlookup.trust import Consent, Entry  # noqa: PLC0415
+    from workflowlookup.trust import Consent, TrustEntry  # noqa: PLC0415
 
     store = current().trust.store()
 
-    def ignored() -> tuple[Entry, ...]:
+    def ignored() -> tuple[TrustEntry, ...]:
         settings = current()
-        return tuple(one for one in settings.brought if one in settings.ignored or not store.has_record(one))
+        return tuple(one for one in settings.from_repository if one in settings.ignored or not store.has_record(one))
 
     def systems() -> frozenset[str]:
         settings = current()
@@ -153,7 +153,7 @@ def make_tokens(settings: Settings, journal: "Journal | None" = None) -> "Tokens
     """The tokens, which are kept beside the runs."""
     from workflowlookup.store.tokens import TOKENS_REQUIRED_FILE, RequiredTokens, Tokens  # noqa: PLC0415
 
-    own = settings.own_directory
+    own = settings.config_directory
     required = RequiredTokens(os.path.join(own, TOKENS_REQUIRED_FILE) if own else "")
     return Tokens(journal or make_journal(settings), required=required)
 
@@ -532,7 +532,7 @@ def _make_pages(
             backends.of(access),
             streams,
             session=session_of(request),
-            sign_out=LOGOUT if session_in(request) and not access.is_unbound else "",
+            sign_out=LOGOUT if session_in(request) and not access.is_unrestricted else "",
             journal=JournalUrl(settings.journal).shown,
         )
 

@@ -1,4 +1,4 @@
-"""Files that are replaced whole or not at all, and locks beside them."""
+"""Atomic replacement of files, and lock files."""
 
 import contextlib
 import os
@@ -8,9 +8,9 @@ from typing import BinaryIO
 
 @contextlib.contextmanager
 def replacing(path: str, mode: int | None = 0o600) -> Iterator[BinaryIO]:
-    """Open a stream for a new file, which is synced and replaces the one at the path when the block ends without error.
+    """A stream for a new file. When the block ends without error, it is synced and replaces the file at the path.
 
-    A link at the path is replaced, not followed. A `mode` of None leaves it to the umask. Raises `OSError`.
+    A symbolic link at the path is replaced, not followed. With a `mode` of None the umask decides. Raises `OSError`.
     """
     temporary = f"{path}.{os.urandom(4).hex()}.tmp"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -30,14 +30,14 @@ def replacing(path: str, mode: int | None = 0o600) -> Iterator[BinaryIO]:
 
 
 def replace_file(path: str, data: bytes, mode: int | None = 0o600) -> None:
-    """Replace a file with this data, as `replacing` does."""
+    """Replace a file with this data atomically; see `replacing`."""
     with replacing(path, mode) as stream:
         stream.write(data)
 
 
 @contextlib.contextmanager
 def locked(path: str) -> Iterator[None]:
-    """Hold the lock of a file, which other processes wait for; its directory is created if needed. Raises `OSError`."""
+    """Hold the lock file of a path; other processes wait. The directory is created if needed. Raises `OSError`."""
     import fcntl  # noqa: PLC0415 - only to write
 
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)

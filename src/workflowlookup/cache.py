@@ -25,12 +25,12 @@ class BoundedCache(Generic[Key, Value]):
         self._max_weight = max_weight
         self._weigh = weigh
         self._entries: OrderedDict[Key, tuple[Value, int]] = OrderedDict()
-        """The least recently used first."""
+        """Ordered from least to most recently used."""
         self._weight = 0
         self._lock = threading.Lock()
 
     def get(self, key: Key) -> Value | None:
-        try:  # without the lock: each of the two is atomic
+        try:  # without the lock: both operations are atomic
             self._entries.move_to_end(key)
             return self._entries[key][0]
         except KeyError:

@@ -1,8 +1,8 @@
-"""Every way in which a request can be refused.
+"""The errors that a request can be answered with.
 
-Each class carries the JSON-RPC code and the constant message that the specs give it; the particulars of one
-refusal go into `data`, and `remedy` is a sentence that tells the caller what to do. Findings about outputs and
-documents are not errors: they are values (`core.model.Issue`, `core.document.Finding`).
+Each class has the JSON-RPC code and the constant message that the specs give it. The details of one error go into
+`data`, and `remedy` is a sentence that tells the caller what to do. Findings about outputs and documents are not errors
+but values (`language.model.Issue`, `language.document.Finding`).
 """
 
 import errno
@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 JOURNAL_SECONDS: Final = 5.0
-"""How long a use of the journal may take, unless the settings say otherwise."""
-AWAY_RETRY_SECONDS: Final = 5
+"""Default time limit for one use of the journal."""
+UNAVAILABLE_RETRY_SECONDS: Final = 5
 """`Retry-After` of requests that fail because the journal does not answer."""
 MAX_TEXT: Final = 8_192
-"""How long a text of a refusal may be: callers choose the names that it repeats."""
+"""Limit on the texts of an error, because they repeat names that callers choose."""
 _UNKNOWN_OUTCOME: Final = (
-    "Nobody can say whether it was stored. In a moment call workflow_status with the runId (workflow_runs, if you "
+    "It is not known whether it was stored. In a moment call workflow_status with the runId (workflow_runs, if you "
     "started a run without one), and send this again only if that shows that it was not."
 )
 _REPEATABLE: Final = (
@@ -25,7 +25,7 @@ _REPEATABLE: Final = (
 
 
 class WorkflowLookupError(Exception):
-    """A refusal with a code of its own; anything else that is raised is a bug and becomes `InternalError`."""
+    """An error with a code of its own. Any other exception is a bug and becomes `InternalError`."""
 
     code: ClassVar[int]
     message: ClassVar[str]
@@ -38,12 +38,12 @@ class WorkflowLookupError(Exception):
         }
 
     def explain(self) -> str:
-        """What went wrong and what to do, for a reader who sees neither code nor data."""
+        """What went wrong and what to do, for a reader who sees neither `code` nor `data`."""
         return f"{self.message}. {self.remedy}" if self.remedy else f"{self.message}."
 
 
 def _sendable(text: str) -> str:
-    """Text that can be sent; names of files may hold bytes that are no text. The middle of a long one is left out."""
+    """The text as valid UTF-8, because file names may hold other bytes. A long text loses its middle."""
     if len(text) > MAX_TEXT:
         text = f"{text[: MAX_TEXT // 2]}…{text[-MAX_TEXT // 2 :]}"
     return text.encode(errors="surrogateescape").decode(errors="replace")
@@ -56,19 +56,19 @@ class ParseError(WorkflowLookupError):
 
 
 class InvalidRequest(WorkflowLookupError):
-    """The line is JSON, but not a request."""
+    """The line is JSON, but not a JSON-RPC request."""
 
     code, message = -32600, "Invalid Request"
 
 
 class MethodNotFound(WorkflowLookupError):
-    """Nobody answers to this method."""
+    """There is no such method."""
 
     code, message = -32601, "Method not found"
 
 
 class InvalidParams(WorkflowLookupError):
-    """The parameters do not fit; `details` names each one and what was expected."""
+    """The parameters do not match the schema; `details` names each one and what was expected."""
 
     code, message = -32602, "Invalid params"
 
@@ -77,16 +77,16 @@ class InvalidParams(WorkflowLookupError):
 
 
 class InternalError(WorkflowLookupError):
-    """A bug of ours; its traceback is in the log and nowhere else."""
+    """A bug in the server; its traceback is only in the log."""
 
     code, message = -32603, "Internal error"
 
     def __init__(self) -> None:
-        super().__init__("This is a fault of the server. Its log on standard error says more.")
+        super().__init__("This is a bug in the server. Its log on standard error has the details.")
 
 
 class UnsupportedProtocolVersion(WorkflowLookupError):
-    """`initialize` asked for a version that has no handshake here; the client may try again."""
+    """`initialize` asked for a version that is not served with a handshake; the client may try another."""
 
     code, message = -32000, "Unsupported protocol version"
 
@@ -104,25 +104,25 @@ class UnsupportedEnvelopeVersion(WorkflowLookupError):
 
 
 class HeaderMismatch(WorkflowLookupError):
-    """The headers of a request over HTTP say something else than the request."""
+    """The headers of an HTTP request contradict its body."""
 
     code, message = -32020, "Header mismatch"
 
 
 class RequestCancelled(WorkflowLookupError):
-    """The client cancelled its request; over HTTP the stream of the request still ends with an answer."""
+    """The client cancelled its request. Over HTTP the stream of the request still ends with an answer."""
 
     code, message = -32800, "Request cancelled"
 
 
 class MissingClientCapability(WorkflowLookupError):
-    """The tool needs something that the client did not say it can do."""
+    """The tool needs a capability that the client did not declare."""
 
     code, message = -32021, "Missing required client capability"
 
 
 class WorkflowNotFound(WorkflowLookupError):
-    """No source in the catalog holds this id."""
+    """No source of the catalog has this id."""
 
     code, message = -32001, "Workflow not found"
 
@@ -134,13 +134,13 @@ class InvalidWorkflow(WorkflowLookupError):
 
 
 class ResourceNotFound(WorkflowLookupError):
-    """No resource has this address. MCP gives it the same code as ours for a malformed workflow."""
+    """No resource has this URI. MCP gives it the code that we use for a malformed workflow."""
 
     code, message = -32002, "Resource not found"
 
 
 class StepNotFound(WorkflowLookupError):
-    """The workflow has no step of this id."""
+    """The workflow has no step with this id."""
 
     code, message = -32003, "Step not found"
 
@@ -152,7 +152,7 @@ class InvalidCriteria(WorkflowLookupError):
 
 
 class RunStateError(WorkflowLookupError):
-    """The run is not where this could be done; `data` says where it is, and `details` what to do."""
+    """The run is in a state that does not allow this; `data` has the state, and `details` says what to do."""
 
     code, message = -32005, "Run state error"
 
@@ -161,48 +161,48 @@ class RunStateError(WorkflowLookupError):
 
 
 class RunNotFound(RunStateError):
-    """The journal has no run of this id."""
+    """The journal has no run with this id."""
 
     message = "Run not found"
 
 
 class StorageError(WorkflowLookupError):
-    """A document is there but cannot be read, or the journal of runs can be neither read nor written."""
+    """A document exists but cannot be read, or the journal cannot be read or written."""
 
     code, message = -32006, "Storage error"
 
 
-class JournalAway(StorageError):
+class JournalUnavailable(StorageError):
     """The journal does not answer in time. With `retryAfterSeconds` in its data, HTTP sends a 503 with `Retry-After`.
 
-    If a change may have been stored, `retryAfterSeconds` is left out, because a proxy would repeat the request; unless
-    repeating it is safe (`as_repeatable`).
+    If a change may have been stored, `retryAfterSeconds` is left out, because a proxy would repeat the request. It
+    stays if repeating the request is safe (`as_repeatable`).
     """
 
     def __init__(self, reason: str, /, *, is_unknown: bool = False, is_repeatable: bool = False, **data: Any) -> None:
-        """`reason`: a sentence without its full stop. `is_unknown`: a change was sent that may have been stored.
+        """`reason`: a sentence without its full stop. `is_unknown`: a change was sent and may have been stored.
 
-        `is_repeatable`: the same request, sent again, is recognised if its change was stored.
+        `is_repeatable`: if the request is sent again, a change that was stored is recognised.
         """
         self.reason = reason
         self.is_unknown = is_unknown
         if is_repeatable or not is_unknown:
-            data["retryAfterSeconds"] = AWAY_RETRY_SECONDS
-        unknown = _REPEATABLE if is_repeatable else _UNKNOWN_OUTCOME
-        details = f"{reason}. {unknown if is_unknown else 'Nothing was changed. Try again in a moment.'}"
+            data["retryAfterSeconds"] = UNAVAILABLE_RETRY_SECONDS
+        outcome = _REPEATABLE if is_repeatable else _UNKNOWN_OUTCOME
+        details = f"{reason}. {outcome if is_unknown else 'Nothing was changed. Try again in a moment.'}"
         super().__init__(details, **data, details=details)
 
-    def as_repeatable(self) -> "JournalAway":
+    def as_repeatable(self) -> "JournalUnavailable":
         """The same error, for a request that can safely be repeated whether or not its change was stored."""
-        return JournalAway(self.reason, is_unknown=self.is_unknown, is_repeatable=True)
+        return JournalUnavailable(self.reason, is_unknown=self.is_unknown, is_repeatable=True)
 
 
-class JournalBusy(JournalAway):
-    """The journal answers, but another process held a lock for too long, or it lacks room, memory or connections."""
+class JournalBusy(JournalUnavailable):
+    """The journal answers, but a lock was held for too long, or it lacks disk space, memory or connections."""
 
 
 class OutOfDescriptors(StorageError):
-    """The process, or the machine, has no file descriptor left; a later attempt may succeed."""
+    """The process or the machine has no file descriptors left; a later attempt may succeed."""
 
 
 def out_of_descriptors(**data: Any) -> OutOfDescriptors:
@@ -212,12 +212,12 @@ def out_of_descriptors(**data: Any) -> OutOfDescriptors:
 
 
 class NotReadYet(StorageError):
-    """Documents have not been read yet, because others took long; a later request reads on."""
+    """Documents have not been read yet, because others took long. Later requests read them."""
 
 
-def not_read_yet(what: str = "Not all documents of the library are read yet", /, **data: Any) -> NotReadYet:
-    """The error for documents that there was no time for, and for an id that one of them may have."""
-    details = f"{what}, because reading the others took long. The next requests read on: ask again in a moment"
+def not_read_yet(message: str = "Not all documents of the library are read yet", /, **data: Any) -> NotReadYet:
+    """The error for documents that there was no time to read, and for ids that one of them may have."""
+    details = f"{message}, because reading the others took long. The next requests read on: ask again in a moment"
     return NotReadYet(f"{details}.", details=details, **data)
 
 
@@ -227,39 +227,39 @@ def is_out_of_descriptors(problem: BaseException) -> bool:
 
 
 class RunDamaged(StorageError):
-    """What the journal has of one run cannot be read, now or later; that of the others can."""
+    """The events of one run are damaged in the journal and cannot be read. Other runs can."""
 
-    def __init__(self, problem: str, /, run_id: str, kept: Sequence[str] = ()) -> None:
-        """`problem`: a sentence. `kept`: the names of the damaged files that were set aside."""
+    def __init__(self, problem: str, /, run_id: str, copies: Sequence[str] = ()) -> None:
+        """`problem`: a sentence. `copies`: the names of the damaged files that were set aside."""
         self.problem = problem
-        aside = f" The journal was damaged, and is kept as {', '.join(kept)}." if kept else ""
-        advice = "`workflowlookup purge --damaged` forgets such runs; a backup's can then be imported"
+        aside = f" The journal was damaged, and is kept as {', '.join(copies)}." if copies else ""
+        advice = "`workflowlookup purge --damaged` deletes such runs; runs from a backup can then be imported"
         details = f"{problem}{aside} The run cannot go on or be cancelled; others can. {advice}."
         super().__init__(details, runId=run_id, details=details)
 
 
 class SecurityError(WorkflowLookupError):
-    """A document is refused because reading it would be unsafe."""
+    """Reading a document would be unsafe."""
 
     code, message = -32007, "Security error"
 
 
 class Untrusted(SecurityError):
-    """Something that a repository brought would run, and nobody has trusted it; `untrusted` names each entry."""
+    """Something that a repository brought would run, and the user has not trusted it; `untrusted` names each entry."""
 
 
 class ExecutionFailed(WorkflowLookupError):
-    """A run that somebody waits for ended without being completed; `data` says how, and what was stopped beneath it."""
+    """A run that a call waited for did not complete; `data` says how it ended, and which of its calls were stopped."""
 
     code, message = -32008, "Workflow execution failed"
 
 
-class ProviderAway(WorkflowLookupError):
-    """The system that the workflow belongs to does not answer now."""
+class ProviderUnavailable(WorkflowLookupError):
+    """The system that the workflow belongs to does not answer."""
 
     code, message = -32009, "Provider not available"
     was_sent = True
-    """Whether what was asked of it may have reached it."""
+    """Whether the request may have reached it."""
 
 
 class NotSupported(WorkflowLookupError):
@@ -269,16 +269,16 @@ class NotSupported(WorkflowLookupError):
 
 
 class MissingExtra(NotSupported):
-    """A package that this needs is not installed: `extra` names what brings it, `install` is the line to type."""
+    """A required package is not installed: `extra` names the extra that has it, `install` is the command to type."""
 
 
 class Forbidden(WorkflowLookupError):
-    """The caller may see what this is about, but may not do this; `scope` is what it would take."""
+    """The caller sees the workflow or run, but may not do this; `scope` is the missing scope."""
 
     code, message = -32011, "Not allowed"
 
 
 class Overloaded(WorkflowLookupError):
-    """The server takes no more now: too many requests or sessions, or it is stopping; `retryAfterSeconds` says when."""
+    """Too many requests or sessions, or the server is stopping; `retryAfterSeconds` says when to try again."""
 
     code, message = -32012, "Server busy"

@@ -13,7 +13,7 @@ Value = TypeVar("Value")
 
 
 class ExpiringEntry(Generic[Value]):
-    """A value and when it expires."""
+    """A value and the time at which it expires."""
 
     def __init__(self) -> None:
         self.lock = Lock()
@@ -50,11 +50,11 @@ class ExpiringCache(Generic[Key, Value]):
         entry = self._entries.get(key)
         if entry is None:
             entry = self._entries[key] = ExpiringEntry()
-        with entry.lock.held(wait_seconds):
+        with entry.lock.hold(wait_seconds):
             if entry.expires_at <= self._clock():
                 entry.value = None
             is_new = entry.value is None
             yield entry
             if is_new and entry.value is not None:
                 entry.expires_at = self._clock() + self._seconds
-                self._entries[key] = entry  # again, because its weight is known now
+                self._entries[key] = entry  # stored again, so that the new weight counts

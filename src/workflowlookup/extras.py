@@ -1,8 +1,8 @@
-"""The parts of the program that need more than the light installation, and how to install what they need here.
+"""Optional dependencies: which feature needs which extra, and the command that installs it in this environment.
 
 `pyproject.toml` has the packages of each extra. A feature calls `require` before it imports any of them, so that a
-missing one is refused with the line to type. That line depends on what made the environment of this process (pip, pipx
-or uv), and from what: the package index, a clone, a file or a repository.
+missing package is an error with the command to type. That command depends on the tool that made the environment of this
+process (pip, pipx or uv), and on the source: the package index, a clone, a file or a repository.
 """
 
 import importlib.util
@@ -24,11 +24,11 @@ HTTP: Final = "http"
 POSTGRES: Final = "postgres"
 OTEL: Final = "otel"
 _UV_CACHE: Final = re.compile(r"[/\\](?:archive|builds|environments)-v\d+[/\\]")
-"""In the path of an environment that `uvx` made for one run."""
+"""Matches the path of an environment that `uvx` made for one run."""
 
 
 class Extra(msgspec.Struct, frozen=True):
-    """What an extra is for, and the modules that it brings."""
+    """The feature that needs an extra, and the modules that it installs."""
 
     feature: str
     modules: tuple[str, ...]
@@ -47,7 +47,7 @@ EXTRAS: Final[Mapping[str, Extra]] = {
 
 
 def is_missing(extra: str) -> bool:
-    """Whether a module of an extra is not installed; nothing is imported to find out."""
+    """Whether a module of an extra is not installed. Imports none of them."""
     return not all(map(_is_installed, EXTRAS[extra].modules))
 
 
@@ -66,18 +66,18 @@ def require(extra: str) -> None:
 
 
 def explain_missing(extra: str) -> str:
-    """What needs an extra that is not installed, as a sentence."""
+    """A sentence: which feature needs the missing extra."""
     return f"{EXTRAS[extra].feature} need the extra '{extra}', which is not installed."
 
 
 def how_to_install(*extras: str) -> str:
-    """What to do about missing extras, as a sentence with the line to type."""
+    """A sentence with the command that installs missing extras."""
     verb = "Start it with" if is_ephemeral() else "Install it with"
     return f"{verb}: {install_line(*extras)}"
 
 
 def install_line(*extras: str) -> str:
-    """The line that adds extras to this installation. Where it replaces the environment, those that it has stay."""
+    """The command that adds extras to this installation. If it replaces the environment, installed extras are kept."""
     if is_ephemeral():
         return f"{shlex.join(one_run_command(*extras))} …"
     source = _source()
@@ -104,7 +104,7 @@ def is_ephemeral() -> bool:
 
 
 def one_run_command(*extras: str) -> list[str]:
-    """What starts this package with these and the installed extras, in an environment that is made for one run."""
+    """The command that starts this package, with these and the installed extras, in an environment for one run."""
     import shutil  # noqa: PLC0415 - loads all of zip and tar, which a server seldom needs
 
     tool = "uvx" if _is_uvx() else "pipx"
@@ -115,7 +115,7 @@ def one_run_command(*extras: str) -> list[str]:
 
 
 def is_in_cache(path: str) -> bool:
-    """Whether a path is in the cache of uv, which deletes the environments there at any time."""
+    """Whether a path is in the cache of uv, which may delete environments at any time."""
     return _UV_CACHE.search(path) is not None
 
 
@@ -132,7 +132,7 @@ def _has_file(name: str) -> bool:
 
 
 class _Source(msgspec.Struct, frozen=True, kw_only=True):
-    """From what this package was installed: a path, a URL, or, with neither, the package index."""
+    """Where this package was installed from: a path, a URL, or, with neither, the package index."""
 
     path: str = ""
     url: str = ""
@@ -140,28 +140,28 @@ class _Source(msgspec.Struct, frozen=True, kw_only=True):
 
     def requirement(self, extras: "set[str] | tuple[str, ...]") -> str:
         """This package with these extras, for pip, pipx and uv."""
-        wanted = ",".join(extra for extra in EXTRAS if extra in extras)
-        suffix = f"[{wanted}]" if wanted else ""
+        names = ",".join(extra for extra in EXTRAS if extra in extras)
+        suffix = f"[{names}]" if names else ""
         if self.path:
             return self.path + suffix
         return f"{PACKAGE}{suffix} @ {self.url}" if self.url else PACKAGE + suffix
 
 
 def _source() -> _Source:
-    """What the installer noted in `direct_url.json`. A path that is gone counts as the package index."""
+    """The source in `direct_url.json`, which installers write. A path that no longer exists counts as the index."""
     from importlib import metadata  # noqa: PLC0415 - imports much, and a server seldom needs it
     from urllib.parse import urlsplit  # noqa: PLC0415
     from urllib.request import url2pathname  # noqa: PLC0415
 
     try:
-        noted = msgspec.json.decode(metadata.distribution(PACKAGE).read_text("direct_url.json") or "{}")
+        direct_url = msgspec.json.decode(metadata.distribution(PACKAGE).read_text("direct_url.json") or "{}")
     except (metadata.PackageNotFoundError, msgspec.DecodeError):
         return _Source()
-    url = noted.get("url", "")
-    if "vcs_info" in noted:
-        return _Source(url=f"{noted['vcs_info']['vcs']}+{url}@{noted['vcs_info']['commit_id']}")
+    url = direct_url.get("url", "")
+    if "vcs_info" in direct_url:
+        return _Source(url=f"{direct_url['vcs_info']['vcs']}+{url}@{direct_url['vcs_info']['commit_id']}")
     if not url.startswith("file:"):
         return _Source(url=url)
     path = url2pathname(urlsplit(url).path)
-    is_editable = bool(noted.get("dir_info", {}).get("editable"))
+    is_editable = bool(direct_url.get("dir_info", {}).get("editable"))
     return _Source(path=path, is_editable=is_editable) if os.path.exists(path) else _Source()

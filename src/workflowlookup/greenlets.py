@@ -1,8 +1,8 @@
 """Synchronous code that can wait on an event loop without blocking the loop.
 
-`run` executes a coroutine in a greenlet. Where synchronous code that it calls must wait, `wait_for` switches back to
-the loop, which runs other tasks and resumes the code when the result is there. So handlers stay plain functions
-on one thread: between two waits nothing else runs, and only what was read before a wait may have changed after it.
+`run` executes a coroutine in a greenlet. When synchronous code that it calls must wait, `wait_for` switches back to the
+loop, which runs other tasks and resumes the code when the result is there. So handlers stay plain functions on one
+thread. Other tasks run only during a wait, so what was read before a wait may be out of date after it.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 try:
     import greenlet
-except ModuleNotFoundError:  # without the extra `http` nothing runs in a greenlet, and a thread holds the locks
+except ModuleNotFoundError:  # without the extra `http` nothing runs in a greenlet, and threads hold the locks
     greenlet = types.SimpleNamespace(greenlet=object, getcurrent=threading.current_thread)
 
 if TYPE_CHECKING:
@@ -25,35 +25,35 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 MAX_IDLE: Final = 64
-"""How many idle greenlets a thread keeps for reuse: creating one costs more than using it."""
+"""How many idle greenlets a thread keeps for reuse, because creating one costs more than using it."""
 
 
 class _Greenlet(greenlet.greenlet):  # type: ignore[misc]  # it has no types
-    """Executes one coroutine after the other. To await something, it switches to its parent, the loop, with it."""
+    """Executes one coroutine after another. To await something, it switches to its parent, the loop, and passes it."""
 
     def __init__(self, loop: greenlet.greenlet) -> None:
         super().__init__(parent=loop)
         self.is_done = True
         """Whether the coroutine has ended."""
-        self._lost, self._lost_at = 0.0, 0.0
-        """How long the coroutine has waited for slow calls, and when that was last so."""
+        self._waited, self._waited_at = 0.0, 0.0
+        """How long the coroutine has waited for slow calls, and when this was last updated."""
         self.cancelled: BaseException | None = None
         """The cancellation that came while synchronous code waited; raised where the coroutine next awaits."""
 
     @property
-    def seconds_lost(self) -> float:
-        """How long the coroutine has waited for slow calls, less the time that it has done something else since."""
-        return max(0.0, self._lost - (time.monotonic() - self._lost_at))
+    def waited_seconds(self) -> float:
+        """How long the coroutine has waited for slow calls, less the time since then."""
+        return max(0.0, self._waited - (time.monotonic() - self._waited_at))
 
-    def lose(self, seconds: float) -> None:
-        """The last so many seconds are lost."""
+    def add_wait(self, seconds: float) -> None:
+        """Add a wait of this length, which has just ended."""
         now = time.monotonic()
-        self._lost = max(0.0, self._lost - (now - seconds - self._lost_at)) + seconds
-        self._lost_at = now
+        self._waited = max(0.0, self._waited - (now - seconds - self._waited_at)) + seconds
+        self._waited_at = now
 
     def begin(self) -> None:
-        """Another coroutine is executed from now on."""
-        self.is_done, self._lost, self.cancelled = False, 0.0, None
+        """Reset the state for another coroutine."""
+        self.is_done, self._waited, self.cancelled = False, 0.0, None
 
     def run(self) -> None:
         coroutine = self.parent.switch()
@@ -88,7 +88,7 @@ class _Greenlet(greenlet.greenlet):  # type: ignore[misc]  # it has no types
 
 
 class _Idle(threading.local):
-    """The greenlets of a thread that have nothing to do."""
+    """The idle greenlets of a thread."""
 
     def __init__(self) -> None:
         self.greenlets: list[_Greenlet] = []
@@ -157,49 +157,49 @@ def resolve(future: "asyncio.Future[None]") -> None:
         future.set_result(None)
 
 
-def lose(seconds: float) -> None:
-    """Add the time that the caller has just waited for a slow call."""
-    _current().lose(seconds)
+def add_wait(seconds: float) -> None:
+    """Count a wait of the caller for a slow call, which has just ended."""
+    _current().add_wait(seconds)
 
 
-def seconds_lost() -> float:
-    """The sum of these times, less the time in between: a request that waits for its run for long gets it back."""
-    return _current().seconds_lost
+def waited_seconds() -> float:
+    """The sum of these waits, less the time in between: a request that waits long for its run starts over."""
+    return _current().waited_seconds
 
 
 def _current() -> _Greenlet:
     current = greenlet.getcurrent()
     if not isinstance(current, _Greenlet):
-        raise RuntimeError("only what greenlets.run executes can wait")  # noqa: TRY004 - it is about when, not what
+        raise RuntimeError("only what greenlets.run executes can wait")  # noqa: TRY004 - not about a wrong type
     return current
 
 
 class Busy(Exception):
-    """A lock was not free in time."""
+    """A lock was not released in time."""
 
 
 class Lock:
-    """A reentrant lock between the greenlets of one thread, in the order of requests.
+    """A reentrant lock between the greenlets of one thread, first come, first served.
 
-    Outside of `run` a lock that is held raises `Busy` at once: its holder could not run during a wait.
+    Outside of `run` a held lock raises `Busy` at once, because its holder could not run during a wait.
     """
 
     def __init__(self) -> None:
         self._holder: object = None
         self._depth = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
-        self._seconds_lost = 0.0
-        """By the last holder: whoever waited for it has lost them, too."""
+        self._holder_waited = 0.0
+        """How long the last holder waited for slow calls. The greenlets behind it waited for them, too."""
 
     @property
     def is_free(self) -> bool:
         return self._holder is None
 
     @contextlib.contextmanager
-    def held(self, seconds: float) -> Iterator[None]:
-        """A context in which the caller holds the lock. Raises `Busy` when it is not free within this time.
+    def hold(self, seconds: float) -> Iterator[None]:
+        """Hold the lock for a block. Raises `Busy` when it is not free within this time.
 
-        Time that the caller has lost before counts, and time that the holder loses meanwhile is lost for the caller.
+        The caller's earlier waits count, and so do the waits of the holder for slow calls meanwhile.
         """
         current = greenlet.getcurrent()
         if self._holder not in (None, current):
@@ -211,7 +211,7 @@ class Lock:
         finally:
             self._depth -= 1
             if not self._depth:
-                self._pass_on()
+                self._release()
 
     def _wait(self, seconds: float) -> None:
         if not is_running():
@@ -219,22 +219,22 @@ class Lock:
         import asyncio  # noqa: PLC0415 - there is a loop only over HTTP
 
         loop = asyncio.get_running_loop()
-        turn: asyncio.Future[None] = loop.create_future()
-        begun = loop.time()
-        # Cancelling `turn` would look like a cancelled task.
-        timer = loop.call_later(seconds - seconds_lost(), resolve, turn)
-        self._waiting.append(turn)
-        wait_for(turn)
+        waiter: asyncio.Future[None] = loop.create_future()
+        started = loop.time()
+        # Cancelling `waiter` would look like a cancelled task.
+        timer = loop.call_later(seconds - waited_seconds(), resolve, waiter)
+        self._waiting.append(waiter)
+        wait_for(waiter)
         timer.cancel()
-        if self._holder is not turn:
+        if self._holder is not waiter:
             raise Busy
-        lose(min(loop.time() - begun, self._seconds_lost))
+        add_wait(min(loop.time() - started, self._holder_waited))
 
-    def _pass_on(self) -> None:
-        self._seconds_lost = self._holder.seconds_lost if isinstance(self._holder, _Greenlet) else 0.0
+    def _release(self) -> None:
+        self._holder_waited = self._holder.waited_seconds if isinstance(self._holder, _Greenlet) else 0.0
         self._holder = None
         while self._waiting and self._holder is None:
-            turn = self._waiting.popleft()
-            if not turn.done():
-                self._holder = turn  # until the waiting greenlet is resumed
-                turn.set_result(None)
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                self._holder = waiter  # until the waiting greenlet is resumed
+                waiter.set_result(None)

@@ -1,6 +1,6 @@
-"""The log: one line an event on standard error, as text or as JSON. Failing to write it never stops the work.
+"""The log: one line per event on standard error, as text or JSON. A failure to write it stops nothing.
 
-The audit log says who did what: one line an action, among the others or in a file of its own.
+The audit log records who did what: one line per action, on standard error or in a file of its own.
 """
 
 import contextlib
@@ -16,9 +16,9 @@ from typing import Final
 _NAME: Final = "workflowlookup"
 _DESCRIPTOR: Final = 2
 DETAILS: Final = "details"
-"""Where a record has fields that a JSON line shows apart from the message."""
+"""The attribute of a record with fields that a JSON line shows apart from the message."""
 _IS_PLAIN: Final = "is_plain"
-"""Marks a record whose text is written as it is."""
+"""The attribute of a record whose text is written without a prefix."""
 _NEVER: Final = logging.CRITICAL + 1
 
 _audit: Final = logging.getLogger(f"{_NAME}.audit")
@@ -26,9 +26,9 @@ _audit.setLevel(_NEVER)
 
 
 def start_log(level: str, form: str) -> None:
-    """Send the log to standard error: the package's own from this level on, and the warnings of libraries.
+    """Log to standard error: messages of this package from this level on, and warnings of libraries.
 
-    With the form `json` every line there is one JSON object, also what Python itself would print.
+    With the form `json` every line is one JSON object, including exceptions that Python itself would print.
     """
     handler = _StandardError()
     handler.setFormatter(_JsonLines() if form == "json" else _TextLines())
@@ -41,12 +41,12 @@ def start_log(level: str, form: str) -> None:
     logging.captureWarnings(capture=True)
     if form == "json":
         sys.excepthook = _log_uncaught
-        threading.excepthook = lambda about: _log_uncaught(about.exc_type, about.exc_value, about.exc_traceback)
-        sys.unraisablehook = lambda about: _log_uncaught(about.exc_type, about.exc_value, about.exc_traceback)
+        threading.excepthook = lambda args: _log_uncaught(args.exc_type, args.exc_value, args.exc_traceback)
+        sys.unraisablehook = lambda args: _log_uncaught(args.exc_type, args.exc_value, args.exc_traceback)
 
 
 def announce(text: str) -> None:
-    """Say something to the person who started the server, whatever the log level; as plain text, or as a JSON line."""
+    """Tell the user who started the server something, whatever the log level; as plain text or as a JSON line."""
     logger = logging.getLogger(_NAME)
     record = logger.makeRecord(_NAME, logging.INFO, "", 0, text, (), None, extra={_IS_PLAIN: True})
     if any(isinstance(handler, _StandardError) for handler in logger.handlers):
@@ -56,9 +56,9 @@ def announce(text: str) -> None:
 
 
 def start_audit(destination: str) -> None:
-    """Write the audit log: nowhere when it is empty, to standard error for `log`, else to the file of this path.
+    """Start the audit log. `destination` is empty for none, `log` for standard error, or the path of a file.
 
-    To be called after `start_log`. Raises `OSError` when the file cannot be opened.
+    Call `start_log` first. Raises `OSError` when the file cannot be opened.
     """
     handlers: list[logging.Handler] = []
     if destination == "log":
@@ -73,7 +73,7 @@ def start_audit(destination: str) -> None:
 
 
 def audit(action: str, **details: object) -> None:
-    """Record that somebody did something; `details` say who (`by`) and to what."""
+    """Record an action; `details` say who did it (`by`) and to what."""
     if _audit.isEnabledFor(logging.INFO):
         _audit.info("%s", action, extra={DETAILS: {name: value for name, value in details.items() if value}})
 
@@ -88,7 +88,7 @@ def _log_uncaught(
 
 
 class _StandardError(logging.Handler):
-    """Writes to standard error, and drops what nobody reads: a client that never does must not stop the server."""
+    """Writes to standard error. Drops lines when the pipe is full: a client that never reads must not block us."""
 
     def emit(self, record: logging.LogRecord) -> None:
         data = f"{self.format(record)}\n".encode(errors="backslashreplace")
@@ -100,7 +100,7 @@ class _StandardError(logging.Handler):
 
 
 class _File(logging.Handler):
-    """Appends lines to a file, which may be moved away at any time: it is opened for each of them."""
+    """Appends lines to a file. Opens it for each line, so that it can be rotated at any time."""
 
     def __init__(self, path: str) -> None:
         super().__init__()
@@ -114,7 +114,7 @@ class _File(logging.Handler):
             finally:
                 os.close(descriptor)
         except OSError as problem:
-            message = "the audit log %s cannot be written (%s), and lacks this: %s %s"
+            message = "the audit log %s cannot be written (%s). It lacks this entry: %s %s"
             details = getattr(record, DETAILS, {})
             logging.getLogger(_NAME).log(
                 logging.ERROR, message, self._path, problem.strerror, record.getMessage(), details
@@ -126,7 +126,7 @@ def _open_to_append(path: str) -> int:
 
 
 def _quoted(value: object) -> str:
-    """A field of a text line, in quotes unless it is one plain word: a name that somebody chose is no other field."""
+    """A field of a text line, quoted unless it is a plain word, so that a value cannot look like another field."""
     import msgspec  # noqa: PLC0415 - not needed for lines without fields
 
     text = str(value)

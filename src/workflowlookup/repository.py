@@ -1,6 +1,6 @@
-"""Tells files of the user from files that a repository brought.
+"""Tells the user's own files from files that a repository brought.
 
-Paths are compared by what they lead to (device and inode), link by link. So neither links nor file systems that fold
+Paths are compared by device and inode, after following each symbolic link. So neither links nor file systems that fold
 case or Unicode make a file of the repository look like one of the user's.
 """
 
@@ -12,7 +12,7 @@ import msgspec
 
 APPLICATION: Final = "workflowlookup"
 MAX_LINKS: Final = 40
-"""How many links are followed on the way to a file; more lead nowhere, as for the system itself."""
+"""How many symbolic links are followed; Linux has the same limit."""
 
 
 class Project(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,34 +21,34 @@ class Project(msgspec.Struct, frozen=True, kw_only=True):
     root: str
     """A real path."""
     home: str
-    """The home directory of the account, not that of the environment; empty when the account has none."""
+    """The home directory of the account, whatever `$HOME` says; empty when the account has none."""
 
     def brings(self, path: str) -> bool:
-        """Whether a file belongs to the project, by its own place, by that of what it links to, or of a link between.
+        """Whether a file, what it links to, or a link in between is in the project.
 
-        What the account keeps in its own directories does not, even where the home directory is the project.
+        The user's configuration directories are not, even if the home directory is the project.
         """
         own = os.path.join(self.home, ".config", APPLICATION), os.path.join(self.home, f".{APPLICATION}")
         if self._is_around_home and any(is_inside(path, directory) for directory in own):
             return False
-        return any(self._has(place) for place in _links_and_end(path))
+        return any(self._has(location) for location in _links_and_target(path))
 
     def contains(self, path: str) -> bool:
-        """Whether what a path leads to lies in the project."""
-        *_, end = _links_and_end(path)
-        return self._has(end)
+        """Whether the target of a path, with all links followed, is in the project."""
+        *_, target = _links_and_target(path)
+        return self._has(target)
 
-    def _has(self, place: str) -> bool:
-        """Whether a place is in the project. The home directory, or one above it, is no project as a whole: in it only
-        what lies right there, and whatever is in a repository further down.
+    def _has(self, location: str) -> bool:
+        """Whether a path without links is in the project. If the root is the home directory or above it, only files
+        directly in the root and files in repositories below it count.
         """
-        if not _is_below(place, self.root):
+        if not _is_below(location, self.root):
             return False
         if not self._is_around_home:
             return True
-        is_right_there = _identity(os.path.dirname(place)) == _identity(self.root)
+        is_directly_in_root = _identity(os.path.dirname(location)) == _identity(self.root)
         library = os.path.join(self.root, f".{APPLICATION}")
-        return is_right_there or _is_below(place, library) or _has_mark(place, self.home)
+        return is_directly_in_root or _is_below(location, library) or _is_in_repository(location, self.home)
 
     @property
     def _is_around_home(self) -> bool:
@@ -62,7 +62,7 @@ def find_project(directory: str) -> Project:
 
 
 def find_repository(path: str) -> Project | None:
-    """The project that a file belongs to wherever one works; None where no mark makes a repository of a place above."""
+    """The project around a file, whatever the working directory; None when no directory above it is marked as one."""
     project = find_project(os.path.dirname(os.path.realpath(path)))
     marks = (".git", f".{APPLICATION}")
     return project if any(os.path.exists(os.path.join(project.root, mark)) for mark in marks) else None
@@ -71,53 +71,53 @@ def find_repository(path: str) -> Project | None:
 def find_root(directory: str, home: str) -> str:
     """The nearest directory with a `.git` directory; else the outermost with another mark; else the directory itself.
 
-    A nested mark that a repository can bring (`.workflowlookup`, the `.git` file of a submodule) makes no root of its
-    own. The account's home directory and what is above it are no root for what lies below.
+    A nested mark that a repository can bring (`.workflowlookup`, the `.git` file of a submodule) does not make a root.
+    The account's home directory and the directories above it are not a root for directories below.
     """
     start = root = os.path.realpath(_absolute(directory))
-    for place in _upwards(start):
-        if place != start and home and _is_below(home, place):
+    for parent in _upwards(start):
+        if parent != start and home and _is_below(home, parent):
             break
-        git = os.path.join(place, ".git")
+        git = os.path.join(parent, ".git")
         if os.path.isdir(git):
-            return place
-        if os.path.exists(git) or os.path.isdir(os.path.join(place, f".{APPLICATION}")):
-            root = place
+            return parent
+        if os.path.exists(git) or os.path.isdir(os.path.join(parent, f".{APPLICATION}")):
+            root = parent
     return root
 
 
-def _has_mark(path: str, home: str) -> bool:
+def _is_in_repository(path: str, home: str) -> bool:
     """Whether a path is, or is in, a repository below the home directory or beside it."""
-    for place in _upwards(path):
-        if _is_below(home, place):
+    for parent in _upwards(path):
+        if _is_below(home, parent):
             return False
-        if any(os.path.exists(os.path.join(place, mark)) for mark in (".git", f".{APPLICATION}")):
+        if any(os.path.exists(os.path.join(parent, mark)) for mark in (".git", f".{APPLICATION}")):
             return True
     return False
 
 
 def touches(path: str, root: str) -> bool:
-    """Whether what a path leads to, or a link on the way to it, lies in a directory or below it."""
-    return any(_is_below(place, root) for place in _links_and_end(path))
+    """Whether the target of a path, or a link on the way to it, is in a directory or below it."""
+    return any(_is_below(location, root) for location in _links_and_target(path))
 
 
 def is_inside(path: str, root: str) -> bool:
-    """Whether what a path leads to lies in a directory or below it."""
-    *_, end = _links_and_end(path)
-    return _is_below(end, root)
+    """Whether the target of a path is in a directory or below it."""
+    *_, target = _links_and_target(path)
+    return _is_below(target, root)
 
 
 def configuration_directory(environment: Mapping[str, str], directory: str) -> str:
-    """Where the user's own configuration is; a relative path counts from the working directory."""
+    """The user's configuration directory; a relative path counts from the working directory."""
     base = environment.get("XDG_CONFIG_HOME") or os.path.join(environment.get("HOME") or "~", ".config")
     return os.path.join(directory, os.path.expanduser(base), APPLICATION)
 
 
 def _absolute(path: str) -> str:
-    """The path from the root of the file system, links and all."""
+    """The absolute path, with links not followed."""
     try:
         return os.path.join(os.getcwd(), path)
-    except OSError:  # the working directory was deleted: what cannot be placed may be anywhere
+    except OSError:  # the working directory was deleted
         return os.path.join(os.sep, path)
 
 
@@ -126,36 +126,36 @@ def _account_home() -> str:
 
     try:
         return os.path.realpath(pwd.getpwuid(os.getuid()).pw_dir)
-    except KeyError:  # a container may run with an id that nobody has
+    except KeyError:  # a container may run with a user id that has no account
         return ""
 
 
-def _links_and_end(path: str) -> Iterator[str]:
-    """The place of each link on the way, and the place where the way ends; none of them contains a link."""
-    at, rest, links = os.sep, _absolute(path).split(os.sep)[::-1], 0
-    while rest and links <= MAX_LINKS:
-        part = rest.pop()
+def _links_and_target(path: str) -> Iterator[str]:
+    """The path of each link on the way, then the path of the target; the directories of each contain no links."""
+    current, remaining, links = os.sep, _absolute(path).split(os.sep)[::-1], 0
+    while remaining and links <= MAX_LINKS:
+        part = remaining.pop()
         if part in ("", os.curdir):
             continue
         if part == os.pardir:
-            at = os.path.dirname(at)
+            current = os.path.dirname(current)
             continue
-        place = os.path.join(at, part)
+        location = os.path.join(current, part)
         try:
-            target = os.readlink(place)
-        except OSError:  # no link, or not there
-            at = place
+            target = os.readlink(location)
+        except OSError:  # not a link, or missing
+            current = location
             continue
-        yield place
+        yield location
         links += 1
-        at = os.sep if target.startswith(os.sep) else at
-        rest += target.split(os.sep)[::-1]
-    yield at
+        current = os.sep if target.startswith(os.sep) else current
+        remaining += target.split(os.sep)[::-1]
+    yield current
 
 
 def _is_below(path: str, directory: str) -> bool:
     identity = _identity(directory)
-    return any(place == directory or (identity and _identity(place) == identity) for place in _upwards(path))
+    return any(parent == directory or (identity and _identity(parent) == identity) for parent in _upwards(path))
 
 
 def _upwards(path: str) -> Iterator[str]:

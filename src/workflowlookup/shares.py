@@ -1,7 +1,7 @@
-"""Fair shares: how much of a limited resource each caller may hold at once.
+"""Fair shares of limited resources, and rate limits, for each caller.
 
-Sessions, listeners and bytes in memory are divided by the same rule. A caller is what a request counts against: a
-token, the subject of an issuer's token, or, for requests without one, an address.
+Sessions, listeners and bytes in memory are divided by the same rule. A caller is a token, the subject of an issuer's
+token, or, for requests without one, an address.
 """
 
 import math
@@ -13,19 +13,19 @@ from workflowlookup.access import LOCAL, LOOPBACK
 from workflowlookup.cache import BoundedCache
 
 CALLERS: Final = 4
-"""The whole is divided by this number: it takes as many greedy callers to leave nothing for others."""
-LEAST: Final = 8
-"""A share is at least this many, or the whole if that is less, so that a small server stays usable."""
+"""The total is divided by this number: it takes this many greedy callers to leave nothing for others."""
+MIN_SHARE: Final = 8
+"""A share is at least this many, or the total if that is less, so that a small server stays usable."""
 SOLE_CALLERS: Final = frozenset({LOCAL.caller, LOOPBACK.caller})
-"""Callers of a server that requires no tokens. It has no others, so their share is the whole."""
+"""Callers of a server that requires no tokens. It has no others, so their share is the total."""
 
 
 class Shares:
     """How much of a limited resource each caller holds, as a number of things or of bytes."""
 
-    def __init__(self, total: int, *, least: int = LEAST) -> None:
+    def __init__(self, total: int, *, minimum: int = MIN_SHARE) -> None:
         self.total = total
-        self.per_caller = min(total, max(least, total // CALLERS))
+        self.per_caller = min(total, max(minimum, total // CALLERS))
         self._held: Counter[str] = Counter()
         self._sum = 0
 
@@ -34,7 +34,7 @@ class Shares:
         """What all callers hold together."""
         return self._sum
 
-    def of(self, caller: str) -> int:
+    def amount_of(self, caller: str) -> int:
         """What one caller holds."""
         return self._held.get(caller, 0)
 
@@ -44,7 +44,7 @@ class Shares:
 
     def is_over(self, caller: str, amount: int = 1) -> bool:
         """Whether this amount more would exceed the caller's own share."""
-        return self.of(caller) + amount > self.share_of(caller)
+        return self.amount_of(caller) + amount > self.share_of(caller)
 
     def has_room(self, caller: str, amount: int = 1) -> bool:
         """Whether a caller may take this amount more: neither its share nor the total is exceeded."""
@@ -93,8 +93,8 @@ BURST: Final = 100
 """Requests that a caller may send in a burst, unless `requests_per_minute` is less."""
 
 
-class Rate:
-    """How often each caller sends requests: a token bucket for each.
+class TokenBuckets:
+    """Limits how often each caller sends requests: a token bucket for each.
 
     A bucket holds `BURST` requests or a second's worth, whichever is more, but at most a minute's worth. Beyond that a
     caller is served with a delay of up to `max_delay` seconds, and then refused, so that a burst cannot block others.
@@ -104,21 +104,21 @@ class Rate:
         self._per_second = requests_per_minute / 60
         self._capacity = min(requests_per_minute, max(BURST, self._per_second))
         self._max_delay = max_delay
-        self._left: BoundedCache[str, tuple[float, float]] = BoundedCache(MAX_CLIENTS)
-        """By caller: how many requests it had left, and when. Negative while requests are delayed."""
+        self._buckets: BoundedCache[str, tuple[float, float]] = BoundedCache(MAX_CLIENTS)
+        """By caller: how many requests were left, and when. Negative while requests are delayed."""
 
     def take(self, caller: str) -> tuple[float, int]:
         """Count a request. Returns its delay in seconds, and the `Retry-After` of its refusal, 0 if it is served."""
         if not self._per_second:
             return 0.0, 0
-        left, now = self._at_present(caller)
-        delay = max(0.0, (1 - left) / self._per_second)
+        remaining, now = self._refilled(caller)
+        delay = max(0.0, (1 - remaining) / self._per_second)
         if delay > self._max_delay:
             return 0.0, max(1, math.ceil(delay - self._max_delay))
-        self._left[caller] = left - 1, now
+        self._buckets[caller] = remaining - 1, now
         return delay, 0
 
-    def _at_present(self, caller: str) -> tuple[float, float]:
+    def _refilled(self, caller: str) -> tuple[float, float]:
         now = time.monotonic()
-        left, at = self._left.get(caller) or (self._capacity, now)
-        return min(self._capacity, left + (now - at) * self._per_second), now
+        remaining, at = self._buckets.get(caller) or (self._capacity, now)
+        return min(self._capacity, remaining + (now - at) * self._per_second), now

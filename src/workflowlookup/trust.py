@@ -1,8 +1,8 @@
-"""Trust: what a repository brings may describe, never run, until the user has trusted exactly that content.
+"""Trust: what a repository brings is read, but runs nothing until the user has trusted exactly that content.
 
-An `Entry` is one thing that would run: a setting, a server, a provider, a call of a step. The `Store` is a file in the
-user's own configuration directory with the SHA-256 of each entry that a person trusted. Which settings need trust is in
-`settings.SETTINGS`; what of a workflow's steps does is in `STEP_KINDS`. Whose file one is, `repository` says.
+A `TrustEntry` is one thing that would run: a setting, a server, a provider, a call of a step. The `TrustStore` is a
+file in the user's configuration directory with the SHA-256 of each entry that a person trusted. `settings.SETTINGS`
+says which settings need trust, `STEP_KINDS` which parts of a step do, and `repository` which files are a repository's.
 """
 
 import hashlib
@@ -28,9 +28,9 @@ MAX_PROGRAMS: Final = 64
 """How many files of the repository one entry may name."""
 MAX_PROGRAM_BYTES: Final = 256 << 20
 UNREADABLE: Final = "unreadable"
-"""In place of a digest, of a file that is not there, is too long, or is no regular file."""
+"""Stands for the digest of a file that is missing, too long, or not a regular file."""
 IMPORTED: Final = "imported"
-"""The origin of a run that came from another journal and names no file: nothing that it calls is trusted."""
+"""The origin of a run that was imported and names no file: none of its calls is trusted."""
 
 SETTING: Final = "setting"
 SERVER: Final = "mcpServers"
@@ -38,12 +38,12 @@ PROVIDER: Final = "providers"
 
 
 def _call(step: Mapping[str, Any]) -> Any:
-    """A call with its `requireConfirmation`: a call that nobody is asked about is another thing to trust."""
+    """A call with its `requireConfirmation`, because a call without confirmation needs trust of its own."""
     return {name: step[name] for name in ("call", "requireConfirmation") if name in step} if "call" in step else None
 
 
 STEP_KINDS: Final[Mapping[str, Callable[[Mapping[str, Any]], Any]]] = {"call": _call}
-"""What of a step needs trust in a workflow that a repository brings: by kind, the content, or None for none."""
+"""By kind: a function that gives the part of a step that needs trust, or None if the step has none."""
 
 KINDS: Final[Mapping[str, str]] = {
     SETTING: "setting",
@@ -51,11 +51,11 @@ KINDS: Final[Mapping[str, str]] = {
     PROVIDER: "provider",
     "call": "call of step",
 }
-"""The kinds of entries, in the words in which a person reads them."""
+"""The kinds of entries, and their names for people."""
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that a file of a repository brings and that counts only when it is trusted."""
+class TrustEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """Something in a file of a repository that takes effect only when it is trusted."""
 
     file: str
     """The real path."""
@@ -63,7 +63,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """A key of `KINDS`."""
     name: str
     value: Any
-    """The content as it stands in the file, of JSON's kinds."""
+    """The content in the file, as JSON values."""
     programs: tuple[str, ...] = ()
     """Files of the repository that it runs or names; their content is trusted with it."""
 
@@ -71,31 +71,31 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
         return f"{KINDS[self.kind]} {self.name!a}"
 
     def file_digests(self) -> Mapping[str, str] | None:
-        """By path: the SHA-256 of each program as it is now; None when there are too many, or one cannot be read."""
+        """By path: the current SHA-256 of each program; None when there are too many, or one cannot be read."""
         if len(self.programs) > MAX_PROGRAMS:
             return None
         files = {path: file_digest(path) for path in self.programs}
         return None if UNREADABLE in files.values() else files
 
     def digest(self, files: Mapping[str, str]) -> str:
-        """The SHA-256 of the canonical form: JSON with sorted keys and without blanks, in ASCII."""
-        whole = {"kind": self.kind, "name": self.name, "value": self.value, "files": files}
-        text = json.dumps(whole, sort_keys=True, ensure_ascii=True, separators=(",", ":"), default=repr)
+        """The SHA-256 of the canonical form: ASCII JSON with sorted keys and without spaces."""
+        content = {"kind": self.kind, "name": self.name, "value": self.value, "files": files}
+        text = json.dumps(content, sort_keys=True, ensure_ascii=True, separators=(",", ":"), default=repr)
         return hashlib.sha256(text.encode()).hexdigest()
 
 
 def file_digest(path: str) -> str:
-    """The SHA-256 of a regular file; `UNREADABLE` for anything else, and for one that is longer than it says."""
+    """The SHA-256 of a regular file; `UNREADABLE` for anything else, and for a file that grows while it is read."""
     digest = hashlib.sha256()
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
             status = os.fstat(stream.fileno())
             if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_PROGRAM_BYTES:
                 return UNREADABLE
-            rest = status.st_size
+            remaining = status.st_size
             while data := stream.read(1 << 18):
-                rest -= len(data)
-                if rest < 0:
+                remaining -= len(data)
+                if remaining < 0:
                     return UNREADABLE
                 digest.update(data)
     except OSError:
@@ -103,12 +103,12 @@ def file_digest(path: str) -> str:
     return digest.hexdigest()
 
 
-def step_entries(origin: str, document: Mapping[str, Any]) -> list[Entry]:
-    """The entries of a workflow that a repository brought in this file."""
+def step_entries(origin: str, document: Mapping[str, Any]) -> list[TrustEntry]:
+    """The entries of a workflow that a repository brought in the file `origin`."""
     from workflowlookup.language.document import walk_steps  # noqa: PLC0415 - settings alone need no documents
 
     return [
-        Entry(file=origin, kind=kind, name=f"{document['id']}/{step['id']}", value=value)
+        TrustEntry(file=origin, kind=kind, name=f"{document['id']}/{step['id']}", value=value)
         for _, step in walk_steps(document["steps"])
         for kind, content in STEP_KINDS.items()
         if (value := content(step)) is not None
@@ -116,57 +116,57 @@ def step_entries(origin: str, document: Mapping[str, Any]) -> list[Entry]:
 
 
 def how_to_trust(files: Iterable[str]) -> str:
-    """What a person does to trust what is in files."""
+    """A sentence: how a person can trust the entries of these files."""
     import shlex  # noqa: PLC0415 - only where something is ignored
 
     commands = " and ".join(f"`workflowlookup trust {shlex.quote(file)}`" for file in dict.fromkeys(files))
     return f"A person can look at it and allow it in a terminal: {commands}."
 
 
-# ── what is shown ───────────────────────────────────────────────────────────────────────────────────────────────
+# ── redaction ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 _SECRET_NAME: Final = re.compile(
     r"(?!GIT_|BASH)\w*(?:key|token|secret|passw|credential|auth|cookie|dsn)\w*", re.IGNORECASE
 )
 _SECRET_VALUE: Final = re.compile(r"[\w+=~-][\w+=~./-]{5,}", re.ASCII)
-"""One word that is no path and no command; what else stands under such a name is shown."""
+"""One word that is neither a path nor a command. Any other value of a secret-looking name is shown."""
 _REFERENCE: Final = re.compile(r"\$\{[^}]*\}")
 _PASSWORD: Final = re.compile(r"(://[^:/?#@\\\s]*:)([^/?#@\\\s]+)(?=@)")
 _SECRET_PARAMETER: Final = re.compile(rf"([?&]{_SECRET_NAME.pattern}=)([^&#\s]+)", re.IGNORECASE)
-_ADDRESSES: Final = frozenset({"url", "base_url", "journal"})
+_URL_FIELDS: Final = frozenset({"url", "base_url", "journal"})
 
 
-def shown(entry: Entry) -> Any:
-    """The content of an entry as it may be printed: without secrets in environments, headers and addresses.
+def redacted(entry: TrustEntry) -> Any:
+    """The content of an entry without the secrets in environments, headers and URLs.
 
-    Everything else is shown, also what is called a secret: it could be what runs.
+    Everything else is shown, even if its name says that it is a secret: it may be what runs.
     """
-    return _shown(entry.value, entry.name if entry.kind == SETTING else "", is_system=entry.kind != "call")
+    return _redacted(entry.value, entry.name if entry.kind == SETTING else "", is_system=entry.kind != "call")
 
 
-def _shown(value: Any, name: str, *, is_system: bool) -> Any:
+def _redacted(value: Any, name: str, *, is_system: bool) -> Any:
     match value:
         case Mapping() if is_system and name == "headers":
             return {key: _hidden(str(part)) for key, part in value.items()}
         case Mapping() if is_system and name == "env":
             return {key: _hidden(part) if _is_secret(key, part) else part for key, part in value.items()}
         case Mapping():
-            return {key: _shown(part, key, is_system=is_system) for key, part in value.items()}
-        case str() if is_system and name in _ADDRESSES:
-            return _shown_address(value)
+            return {key: _redacted(part, key, is_system=is_system) for key, part in value.items()}
+        case str() if is_system and name in _URL_FIELDS:
+            return _redacted_url(value)
     return value
 
 
-def _shown_address(address: str) -> str:
-    """An address without passwords and keys. Every host is shown, also one in the query, where databases allow it; and
-    so are the variables of the environment that would be sent there.
+def _redacted_url(url: str) -> str:
+    """A URL without passwords and keys. Every host is shown, even in the query, where databases allow one. So are the
+    environment variables that would be sent there.
     """
 
-    def hide(found: re.Match[str]) -> str:
-        rest = "…" if _REFERENCE.sub("", found[2]) else ""
-        return found[1] + "".join(_REFERENCE.findall(found[2])) + rest
+    def hide(match: re.Match[str]) -> str:
+        ellipsis = "…" if _REFERENCE.sub("", match[2]) else ""
+        return match[1] + "".join(_REFERENCE.findall(match[2])) + ellipsis
 
-    return _SECRET_PARAMETER.sub(hide, _PASSWORD.sub(hide, address))
+    return _SECRET_PARAMETER.sub(hide, _PASSWORD.sub(hide, url))
 
 
 def _is_secret(name: str, value: object) -> bool:
@@ -175,21 +175,21 @@ def _is_secret(name: str, value: object) -> bool:
 
 
 def _hidden(text: str) -> str:
-    """The references to variables in a text, and how long the rest is that is not shown."""
-    rest = len(_REFERENCE.sub("", text))
-    return " ".join([*_REFERENCE.findall(text), *([f"({rest} characters that are not shown)"] if rest else [])])
+    """The references to environment variables in a text, and the length of the rest, which is not shown."""
+    hidden = len(_REFERENCE.sub("", text))
+    return " ".join([*_REFERENCE.findall(text), *([f"({hidden} characters that are not shown)"] if hidden else [])])
 
 
-def printed(entry: Entry) -> str:
-    """The content of an entry as JSON in ASCII: nothing in it can look like something else, or move a cursor."""
-    return json.dumps(shown(entry), indent=2, ensure_ascii=True, default=repr)
+def redacted_json(entry: TrustEntry) -> str:
+    """The redacted content as ASCII JSON, so that no character looks like another or moves the cursor."""
+    return json.dumps(redacted(entry), indent=2, ensure_ascii=True, default=repr)
 
 
 # ── the store ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Trusted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One entry that a person trusted, as it is stored."""
+class TrustRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A trusted entry in the store."""
 
     file: str
     kind: str
@@ -198,29 +198,29 @@ class Trusted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     time: int = 0
     """In milliseconds since 1970."""
     by: str = ""
-    """How the person was asked: on a terminal, by a form of the client, in the console."""
+    """How the person answered: on a terminal, in a form of the client, or in the console."""
 
 
-class _Stored(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _StoredRecords(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     version: Literal[1] = 1
-    trusted: tuple[Trusted, ...] = ()
+    trusted: tuple[TrustRecord, ...] = ()
 
 
 Key = tuple[str, str, str]
 
 
-class Store:
-    """What the user has trusted. Whatever is wrong with the file, nothing is trusted by it."""
+class TrustStore:
+    """The file with what the user has trusted. If anything is wrong with the file, nothing is trusted."""
 
     def __init__(self, path: str, problem: str = "") -> None:
-        """`problem`: why this place cannot be the user's own; then nothing is trusted and nothing is stored."""
+        """`problem`: why the path is not the user's own; then nothing is trusted and nothing is stored."""
         self.path = path
         self.problem = problem
         self._signature: object = None
-        self._records: Mapping[Key, Trusted] = {}
+        self._records: Mapping[Key, TrustRecord] = {}
 
-    def records(self) -> Mapping[Key, Trusted]:
-        """By file, kind and name. A file that cannot be used is named in `problem`, and holds nothing."""
+    def records(self) -> Mapping[Key, TrustRecord]:
+        """By file, kind and name. If the file cannot be used, `problem` says why and there are no records."""
         if not self.path:
             return {}
         try:
@@ -239,61 +239,61 @@ class Store:
         return self._records
 
     def fault(self) -> str:
-        """Why the file cannot be used; empty when it can, or is not there."""
+        """Why the file cannot be used; empty when it can, or does not exist."""
         self.records()
         return self.problem
 
-    def pins(self, entry: Entry) -> Mapping[str, str] | None:
-        """The digests of the programs of an entry that is trusted as it is now; None when it is not."""
+    def pins(self, entry: TrustEntry) -> Mapping[str, str] | None:
+        """The digests of the programs of an entry whose current content is trusted; None when it is not."""
         record = self.records().get((entry.file, entry.kind, entry.name))
         files = entry.file_digests() if record is not None else None
         if record is None or files is None:
             return None
         return files if entry.digest(files) == record.sha256 else None
 
-    def has_record(self, entry: Entry) -> bool:
-        """Whether some content of an entry is trusted: false once it is revoked."""
+    def has_record(self, entry: TrustEntry) -> bool:
+        """Whether some content of an entry is trusted, perhaps an older one; false once it is revoked."""
         return (entry.file, entry.kind, entry.name) in self.records()
 
-    def trust(self, digests: Iterable[tuple[Entry, str]], *, by: str, time: int) -> None:
-        """Trust entries, each by the digest of what was shown. Raises `SecurityError`, `StorageError`."""
+    def trust(self, digests: Iterable[tuple[TrustEntry, str]], *, by: str, time: int) -> None:
+        """Trust entries by the digests of the content that was shown. Raises `SecurityError`, `StorageError`."""
         new = {
-            (entry.file, entry.kind, entry.name): Trusted(
+            (entry.file, entry.kind, entry.name): TrustRecord(
                 file=entry.file, kind=entry.kind, name=entry.name, sha256=digest, time=time, by=by
             )
             for entry, digest in digests
         }
         self._change(lambda records: {**records, **new})
 
-    def revoke(self, is_meant: Callable[[Trusted], bool]) -> list[Trusted]:
-        """Revoke the records that are meant, and return them. Raises `SecurityError`, `StorageError`."""
-        gone = [record for record in self.records().values() if is_meant(record)]
-        if gone:
-            self._change(lambda records: {key: kept for key, kept in records.items() if not is_meant(kept)})
-        return gone
+    def revoke(self, matches: Callable[[TrustRecord], bool]) -> list[TrustRecord]:
+        """Remove the records that match, and return them. Raises `SecurityError`, `StorageError`."""
+        revoked = [record for record in self.records().values() if matches(record)]
+        if revoked:
+            self._change(lambda records: {key: record for key, record in records.items() if not matches(record)})
+        return revoked
 
-    def _change(self, change: Callable[[Mapping[Key, Trusted]], Mapping[Key, Trusted]]) -> None:
+    def _change(self, change: Callable[[Mapping[Key, TrustRecord]], Mapping[Key, TrustRecord]]) -> None:
         if not self.path:
             raise SecurityError(self.problem)
         try:
             with locked(self.path):
                 before = self.records()
                 if self.problem:
-                    raise SecurityError(f"{self.problem}. Look at the file, and remove it to begin again.")
+                    raise SecurityError(f"{self.problem}. Look at the file, and remove it to start over.")
                 replace_file(
                     os.path.realpath(self.path),
-                    msgspec.json.format(msgspec.json.encode(_Stored(trusted=(*change(before).values(),)))),
+                    msgspec.json.format(msgspec.json.encode(_StoredRecords(trusted=(*change(before).values(),)))),
                 )
         except (OSError, UnicodeEncodeError) as problem:
             raise StorageError(f"{self.path} cannot be written: {problem}.") from problem
 
 
-def _read(data: bytes, status: os.stat_result) -> dict[Key, Trusted]:
+def _read(data: bytes, status: os.stat_result) -> dict[Key, TrustRecord]:
     if not stat.S_ISREG(status.st_mode) or len(data) > MAX_STORE_BYTES:
         raise ValueError("it is not a regular file, or too long")
     if status.st_uid != os.geteuid() or status.st_mode & 0o022:
         raise ValueError("others can write to it")
-    stored = msgspec.json.decode(data, type=_Stored)
+    stored = msgspec.json.decode(data, type=_StoredRecords)
     return {(record.file, record.kind, record.name): record for record in stored.trusted}
 
 
@@ -301,94 +301,94 @@ def _read(data: bytes, status: os.stat_result) -> dict[Key, Trusted]:
 
 
 class Consent:
-    """Decides what the steps of workflows may do. The user's own workflows have no origin, and may do everything."""
+    """Decides which calls the steps of workflows may make. The user's own workflows have no origin and may make all."""
 
     def __init__(
         self,
-        store: Store,
-        ignored: Callable[[], Sequence[Entry]] = tuple,
+        store: TrustStore,
+        ignored: Callable[[], Sequence[TrustEntry]] = tuple,
         systems: Callable[[], Collection[str]] = tuple,
     ) -> None:
-        """`ignored`: the entries of settings that do not count; `systems`: the servers and providers that do."""
+        """`ignored`: the entries of settings without effect; `systems`: the servers and providers in force."""
         self.store = store
         self.ignored = ignored
         self._systems = systems
         self._nonces: dict[str, str] = {}
         self._answered: set[str] = set()
 
-    def untrusted(self, origin: str, document: Mapping[str, Any], step_id: str | None = None) -> list[Entry]:
-        """What a workflow, or one of its steps, would do and nobody trusted: its entries, and the systems they call."""
+    def untrusted(self, origin: str, document: Mapping[str, Any], step_id: str | None = None) -> list[TrustEntry]:
+        """The untrusted entries of a workflow or of one of its steps, and the untrusted systems that they call."""
         ignored = [entry for entry in self.ignored() if entry.kind != SETTING]
         if not origin and not ignored:
-            return []  # of the user's own workflows only calls of systems that are ignored can be refused
+            return []  # the user's own workflows need trust only to call a system that is ignored
         name = f"{document['id']}/{step_id}"
         entries = [entry for entry in step_entries(origin, document) if step_id is None or entry.name == name]
         calls = [entry for entry in entries if origin and self.store.pins(entry) is None]
-        called = {str(_called(entry)) for entry in entries} - set(self._systems())
+        called = {str(_system_of(entry)) for entry in entries} - set(self._systems())
         return [*calls, *(entry for entry in ignored if entry.name in called)]
 
-    def untrusted_in(self, workflows: "Iterable[Workflow]") -> list[Entry]:
-        """What the settings and these workflows bring and nobody trusted, each entry once."""
+    def untrusted_in(self, workflows: "Iterable[Workflow]") -> list[TrustEntry]:
+        """The untrusted entries of the settings and of these workflows, without duplicates."""
         entries = list(self.ignored())
         for workflow in workflows:
-            entries += [one for one in self.untrusted(workflow.origin, workflow.document) if one not in entries]
+            untrusted = self.untrusted(workflow.origin, workflow.document)
+            entries += [entry for entry in untrusted if entry not in entries]
         return entries
 
     def refuse_untrusted(self, origin: str, document: Mapping[str, Any], step_id: str | None = None) -> None:
-        """Raises `Untrusted` for a workflow, or for one of its steps, that would do what is not trusted."""
+        """Raises `Untrusted` if a workflow or one of its steps has untrusted entries."""
         if entries := self.untrusted(origin, document, step_id):
             raise _refusal(entries)
 
-    def trust(self, digests: Sequence[tuple[Entry, str]], *, by: str) -> None:
-        """Trust what a person was shown. Raises `SecurityError`, `StorageError`."""
+    def trust(self, digests: Sequence[tuple[TrustEntry, str]], *, by: str) -> None:
+        """Trust the content that a person was shown. Raises `SecurityError`, `StorageError`."""
         self.store.trust(digests, by=by, time=int(time.time() * 1000))
 
-    def question_key(self, digests: Sequence[tuple[Entry, str]]) -> str:
-        """The name of the question about these entries, which nobody can guess; empty when it was answered before."""
+    def question_key(self, digests: Sequence[tuple[TrustEntry, str]]) -> str:
+        """An unguessable key for the question about these entries; empty when it was answered before."""
         content = digest_of_all(digests)
         if content in self._answered:
             return ""
         return f"trust-{content[:16]}-{self._nonces.setdefault(content, secrets.token_hex(8))}"
 
-    def note_answer(self, digests: Sequence[tuple[Entry, str]]) -> None:
-        """A person answered, whatever it was: this process does not ask about the same content again."""
+    def note_answer(self, digests: Sequence[tuple[TrustEntry, str]]) -> None:
+        """Remember that a person answered yes or no, so that this process does not ask about the same content again."""
         self._answered.add(digest_of_all(digests))
 
 
-def digests_of(entries: Iterable[Entry]) -> list[tuple[Entry, str]]:
-    """Entries with the digests of what they are now, without those that cannot be trusted."""
-    found: list[tuple[Entry, str]] = []
+def digests_of(entries: Iterable[TrustEntry]) -> list[tuple[TrustEntry, str]]:
+    """Entries with the digests of their current content, without entries that cannot be trusted."""
+    digests: list[tuple[TrustEntry, str]] = []
     for entry in entries:
         files = entry.file_digests()
         if files is not None and entry.file != IMPORTED:
-            found.append((entry, entry.digest(files)))
-    return found
+            digests.append((entry, entry.digest(files)))
+    return digests
 
 
-def digest_of_all(digests: Iterable[tuple[Entry, str]]) -> str:
-    """One digest for what is shown together."""
+def digest_of_all(digests: Iterable[tuple[TrustEntry, str]]) -> str:
+    """One digest for all entries that are shown together."""
     text = "\n".join(f"{entry.file}\0{digest}" for entry, digest in digests)
     return hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()
 
 
-def _called(entry: Entry) -> object:
-    """The server or the provider that a call goes to."""
+def _system_of(entry: TrustEntry) -> object:
+    """The server or provider that a call goes to."""
     call = entry.value["call"] if entry.kind == "call" else {}
     return call.get("server") or call.get("provider")
 
 
-NO_CONSENT: Final = Consent(Store(""))
-"""Nothing that came with a repository may be done."""
+NO_CONSENT: Final = Consent(TrustStore(""))
+"""Allows nothing that a repository brought."""
 
 
-def _refusal(entries: Sequence[Entry]) -> Untrusted:
-    """The refusal to do what nobody trusted."""
-    what = ", ".join(dict.fromkeys(map(str, entries)))
+def _refusal(entries: Sequence[TrustEntry]) -> Untrusted:
+    names = ", ".join(dict.fromkeys(map(str, entries)))
     files = [entry.file for entry in entries if entry.file != IMPORTED]
     remedy = f"{how_to_trust(files)} An agent must not do that; tell the user."
     return Untrusted(
-        f"Not trusted, because it came with a repository: {what}. {remedy}"
+        f"Not trusted, because it came with a repository: {names}. {remedy}"
         if files
-        else f"Not trusted, because the run was imported: {what}. Start the workflow here with workflow_start.",
+        else f"Not trusted, because the run was imported: {names}. Start the workflow here with workflow_start.",
         untrusted=[{"file": entry.file, "kind": entry.kind, "name": entry.name} for entry in entries],
     )

@@ -4,13 +4,15 @@ import pytest
 
 from support.make import document, step
 from workflowlookup import trust
-from workflowlookup.trust import PROVIDER, SERVER, SETTING, Consent, Entry, Store
+from workflowlookup.trust import PROVIDER, SERVER, SETTING, Consent, TrustEntry, TrustStore
 
 CALLING = document(step("ask", call={"server": "tool", "tool": "echo"}))
 
 
 def ignoring(kind, name: str = "tool") -> trust.Consent:
-    return Consent(Store(""), lambda: [Entry(file="/clone/workflowlookup.toml", kind=kind, name=name, value={})])
+    return Consent(
+        TrustStore(""), lambda: [TrustEntry(file="/clone/workflowlookup.toml", kind=kind, name=name, value={})]
+    )
 
 
 @pytest.mark.parametrize("kind", [SERVER, PROVIDER])
@@ -20,7 +22,7 @@ def test_the_users_own_workflow_may_not_call_a_system_that_is_ignored(kind: str)
 
 
 def test_a_workflow_of_a_repository_may_not_call_anything_untrusted() -> None:
-    names = [entry.name for entry in Consent(Store("")).untrusted("/clone/sample.json", CALLING)]
+    names = [entry.name for entry in Consent(TrustStore("")).untrusted("/clone/sample.json", CALLING)]
 
     assert names == ["sample-workflow/ask"]
 
@@ -30,5 +32,5 @@ def test_the_users_own_workflow_is_not_looked_through_where_no_system_is_ignored
 ) -> None:
     monkeypatch.setattr(trust, "step_entries", None)
 
-    assert Consent(Store("")).untrusted("", CALLING) == []
+    assert Consent(TrustStore("")).untrusted("", CALLING) == []
     assert ignoring(SETTING).untrusted("", CALLING) == []

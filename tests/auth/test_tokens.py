@@ -10,7 +10,7 @@ import pytest
 
 from support.postgres import Postgres
 from support.types import Json, JsonObject
-from workflowlookup.errors import JournalAway
+from workflowlookup.errors import JournalUnavailable
 from workflowlookup.store.journal import Token
 from workflowlookup.store.journal_url import JournalUrl
 from workflowlookup.store.postgres import PostgresJournal
@@ -197,9 +197,9 @@ def test_a_token_counts_for_a_minute_of_an_outage_and_no_longer(
             assert tokens.find(secret) == made
             assert tokens.version() == version
             elapsed = OUTAGE_SECONDS
-            with pytest.raises(JournalAway):
+            with pytest.raises(JournalUnavailable):
                 tokens.find(secret)
-            with pytest.raises(JournalAway):
+            with pytest.raises(JournalUnavailable):
                 tokens.version()
 
         assert tokens.find(secret) == made

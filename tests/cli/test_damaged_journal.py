@@ -75,7 +75,7 @@ def test_damaged_runs_say_what_to_do_and_can_be_forgotten(cli: Cli, journal: Pat
         refused = cli(*words, *place)
         assert refused.returncode == 1
         assert "kept as runs.sqlite.corrupt-20260101T000000Z-1" in refused.stderr, words
-        assert "`workflowlookup purge --damaged` forgets such runs" in refused.stderr, words
+        assert "`workflowlookup purge --damaged` deletes such runs" in refused.stderr, words
 
     shown = cli("purge", "--damaged", "--dry-run", *place)
     assert [line.split()[0] for line in shown.stdout.splitlines()[1:-1]] == ["run-03", "run-02", "run-01"]

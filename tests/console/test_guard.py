@@ -10,7 +10,7 @@ from support.types import JsonObject
 from workflowlookup.app import make_services
 from workflowlookup.console.local import Local
 from workflowlookup.console.request import form_token
-from workflowlookup.web import MOST_BYTES
+from workflowlookup.web import MAX_FORM_BYTES
 
 ALL = ["/", "/runs", "/library", "/library/release", "/statistics", "/tools", "/health", "/events", "/nowhere"]
 ACTIONS = ["confirm", "deny", "cancel", "again"]
@@ -139,7 +139,7 @@ def test_a_form_belongs_to_one_visit(furnished: Site, visit: OpenConsole, made: 
 @pytest.mark.parametrize(
     ("body", "kind", "status"),
     [
-        pytest.param("a=" + "x" * MOST_BYTES, "application/x-www-form-urlencoded", 413, id="too long"),
+        pytest.param("a=" + "x" * MAX_FORM_BYTES, "application/x-www-form-urlencoded", 413, id="too long"),
         pytest.param("&".join(f"a{n}=1" for n in range(30)), "application/x-www-form-urlencoded", 400, id="too many"),
         pytest.param(b"a=\xff\xfe", "application/x-www-form-urlencoded", 400, id="no text"),
         pytest.param('{"token": 1}', "application/json", 415, id="JSON"),

@@ -16,7 +16,7 @@ from spec.stage import staged
 from support.make import settings_file
 from support.types import Json
 from upstream.upstreams import is_alive, table
-from workflowlookup.errors import ProviderAway
+from workflowlookup.errors import ProviderUnavailable
 from workflowlookup.providers.child import _parsed
 from workflowlookup.providers.config import ServerConfig
 from workflowlookup.providers.upstream import CallResult, Upstreams
@@ -92,7 +92,7 @@ def test_an_answer_that_is_not_as_the_protocol_has_it_is_told_in_a_sentence() ->
 
 
 def test_a_message_of_which_not_even_the_id_can_be_read_ends_the_session() -> None:
-    with pytest.raises(ProviderAway, match="it sent a message that is nested too deeply"):
+    with pytest.raises(ProviderUnavailable, match="it sent a message that is nested too deeply"):
         answered('{"jsonrpc": "2.0", "id": ID, "result": ' + "[" * 50_000 + "]" * 50_000 + "}")
 
 
@@ -108,7 +108,7 @@ def test_what_a_server_says_of_its_secrets_is_not_repeated(
     monkeypatch.setenv("TOKEN_OF_MINE", "s3cr3t-value")
     config = raw(env={"RAW_SECRET": "${TOKEN_OF_MINE}"})
 
-    with caplog.at_level(logging.DEBUG), pytest.raises(ProviderAway) as refused:
+    with caplog.at_level(logging.DEBUG), pytest.raises(ProviderUnavailable) as refused:
         talk(config, lambda upstreams: upstreams.call("raw", "answer", {}))
 
     assert "saying: I was given …" in refused.value.remedy

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from upstream.upstreams import McpUpstream, is_alive
-from workflowlookup.errors import ProviderAway
+from workflowlookup.errors import ProviderUnavailable
 from workflowlookup.language.values import Progress
 from workflowlookup.providers.config import ServerConfig
 from workflowlookup.providers.upstream import CallResult, Upstreams
@@ -167,7 +167,7 @@ def test_what_a_server_started_dies_with_it(tmp_path: Path) -> None:
 
 def test_a_server_that_died_is_started_again_for_the_next_call(tmp_path: Path) -> None:
     async def conversation(upstreams):
-        with pytest.raises(ProviderAway, match="'up' does not answer: its process ended with exit code 9"):
+        with pytest.raises(ProviderUnavailable, match="'up' does not answer: its process ended with exit code 9"):
             await upstreams.call("up", "crash", {})
         again = await upstreams.call("up", "say", {"text": "again"})
         (pid,) = upstream.pids()
@@ -185,7 +185,7 @@ def test_an_http_server_that_was_restarted_is_spoken_to_anew(tmp_path: Path) -> 
     async def conversation(upstreams):
         await upstreams.call("up", "say", {"text": "first"})
         upstream.stop()
-        with pytest.raises(ProviderAway, match="The MCP server 'up' does not answer: "):
+        with pytest.raises(ProviderUnavailable, match="The MCP server 'up' does not answer: "):
             await upstreams.call("up", "say", {"text": "lost"})
         await asyncio.to_thread(upstream.start)
         return await upstreams.call("up", "say", {"text": "third"})
@@ -196,7 +196,7 @@ def test_an_http_server_that_was_restarted_is_spoken_to_anew(tmp_path: Path) -> 
 
 def test_what_cannot_be_started_says_why(tmp_path: Path) -> None:
     async def conversation(upstreams):
-        with pytest.raises(ProviderAway) as nameless:
+        with pytest.raises(ProviderUnavailable) as nameless:
             await upstreams.call("other", "say", {})
         upstreams.apply(
             {
@@ -207,7 +207,7 @@ def test_what_cannot_be_started_says_why(tmp_path: Path) -> None:
         )
         causes = []
         for name in ("lost", "brief", "closed"):
-            with pytest.raises(ProviderAway) as caught:
+            with pytest.raises(ProviderUnavailable) as caught:
                 await upstreams.call(name, "say", {})
             causes.append(caught.value.remedy)
         return nameless.value.remedy, causes
@@ -306,7 +306,7 @@ def test_what_a_server_says_of_its_secrets_is_not_repeated(
         finally:
             await upstreams.aclose()
 
-    with pytest.raises(ProviderAway) as away:
+    with pytest.raises(ProviderUnavailable) as away:
         asyncio.run(go())
 
     assert away.value.data["cause"] == "its process ended with exit code 3, saying: the key is … and …, not …"

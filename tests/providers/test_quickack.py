@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from workflowlookup.errors import ProviderAway
+from workflowlookup.errors import ProviderUnavailable
 from workflowlookup.providers.config import ProviderConfig, ServerConfig
 from workflowlookup.providers.http import HttpProvider
 from workflowlookup.providers.provider import ProviderError
@@ -29,7 +29,7 @@ async def ask_service(url: str) -> None:
 
 async def ask_mcp_server(url: str) -> None:
     upstreams = Upstreams({"far": ServerConfig(name="far", url=url)})
-    with contextlib.suppress(ProviderAway):
+    with contextlib.suppress(ProviderUnavailable):
         await upstreams.tools("far")
     await upstreams.aclose()
 

@@ -150,7 +150,7 @@ class Member:
 
     def _judge(self, name: str, arguments: JsonObject, told: str) -> str:
         """A refusal is honest when it says that the journal is away, or that the server is stopping."""
-        if "Nobody can say whether it was stored" in told:
+        if "It is not known whether it was stored" in told:
             return UNKNOWN
         if "journal of runs" in told and "cannot be used" in told:
             return "refused: the journal is away"

@@ -11,7 +11,7 @@ from support.client import ENVELOPE
 from support.clocks import TickingClock
 from support.make import document, step
 from support.types import Json, JsonObject
-from workflowlookup.errors import ProviderAway, StorageError, WorkflowNotFound
+from workflowlookup.errors import ProviderUnavailable, StorageError, WorkflowNotFound
 from workflowlookup.language.building import build
 from workflowlookup.language.model import Workflow
 from workflowlookup.protocol.backend import Backend
@@ -54,7 +54,7 @@ class Workflows:
 
     def resolve(self, wanted) -> Workflow | None:
         if wanted == "Away":
-            raise ProviderAway("Not now.")
+            raise ProviderUnavailable("Not now.")
         return build(DOCUMENTS["far-away"]) if wanted == "Far_Away" else None
 
     def default_timeout(self, workflow: Workflow) -> float | None:

@@ -11,7 +11,7 @@ import pytest
 
 from contract.journaling import begin
 from workflowlookup import greenlets
-from workflowlookup.errors import JournalAway, JournalBusy
+from workflowlookup.errors import JournalBusy, JournalUnavailable
 from workflowlookup.store.journal import Journal
 from workflowlookup.store.pool import CALLER, MAX_THREADS, JournalPool
 from workflowlookup.store.sqlite import SqliteJournal
@@ -107,7 +107,7 @@ def test_a_call_without_an_answer_fails_in_time_and_the_request_waits_for_no_oth
     def ask_twice() -> float:
         begun = time.monotonic()
         for _ in range(2):
-            with pytest.raises(JournalAway, match="has not answered"):
+            with pytest.raises(JournalUnavailable, match="has not answered"):
                 pool.journal.head("r1")
         return time.monotonic() - begun
 
@@ -129,7 +129,7 @@ def test_a_request_has_the_time_once_for_calls_that_are_answered_late(
     async def ask():
         try:
             return pool.journal.head("r1")
-        except JournalAway as refused:
+        except JournalUnavailable as refused:
             return refused.data["retryAfterSeconds"]
 
     async def ask_often():
@@ -144,7 +144,7 @@ def test_no_more_threads_hang_than_the_pool_has(pool, flows: threading.Event) ->
     flows.clear()
 
     async def ask() -> None:
-        with pytest.raises(JournalAway):
+        with pytest.raises(JournalUnavailable):
             pool.journal.head("r1")
 
     async def serve() -> None:
@@ -161,11 +161,11 @@ def test_after_a_call_without_an_answer_all_fail_at_once_until_a_poll_is_answere
     pool.start()
     assert pool.fault == ""
     flows.clear()
-    with pytest.raises(JournalAway):
+    with pytest.raises(JournalUnavailable):
         on_loop(lambda: pool.journal.head("r1"))
     begun = time.monotonic()
     for _ in range(20):
-        with pytest.raises(JournalAway):
+        with pytest.raises(JournalUnavailable):
             on_loop(lambda: pool.journal.head("r1"))
     assert time.monotonic() - begun < 20 * SECONDS
     assert "has not answered" in pool.fault
@@ -202,7 +202,7 @@ def test_a_lock_is_given_in_the_order_in_which_it_was_asked_for() -> None:
     lock, seen = greenlets.Lock(), []
 
     async def work(number: int) -> None:
-        with lock.held(10):
+        with lock.hold(10):
             seen.append(number)
             turn = asyncio.get_running_loop().create_future()
             asyncio.get_running_loop().call_soon(turn.set_result, None)
@@ -220,13 +220,13 @@ def test_a_request_that_gives_up_on_a_lock_is_answered() -> None:
     lock = greenlets.Lock()
 
     async def hold() -> None:
-        with lock.held(10):
+        with lock.hold(10):
             end = asyncio.get_running_loop().create_future()
             asyncio.get_running_loop().call_later(SECONDS, end.set_result, None)
             greenlets.wait_for(end)
 
     async def ask() -> str:
-        with pytest.raises(greenlets.Busy), lock.held(SECONDS / 3):
+        with pytest.raises(greenlets.Busy), lock.hold(SECONDS / 3):
             pytest.fail("somebody else holds the lock")
         await asyncio.sleep(0)
         return "refused"
@@ -247,7 +247,7 @@ def test_who_waited_for_a_holder_that_lost_its_time_does_not_wait_again(
     monkeypatch.setattr(pool, "_submit", lambda call: (calls.append(call.name), submit(call)))
 
     async def ask() -> None:
-        with lock.held(10), pytest.raises(JournalAway, match="Nothing was changed"):
+        with lock.hold(10), pytest.raises(JournalUnavailable, match="Nothing was changed"):
             pool.journal.head("r1")
 
     async def serve() -> None:

@@ -21,7 +21,7 @@ from support.postgres import Postgres
 from support.types import Json
 from support.web import HEADERS, WebClient, WebServer, modern, routing
 from upstream.upstreams import McpUpstream
-from workflowlookup.errors import JournalAway, JournalBusy
+from workflowlookup.errors import JournalBusy, JournalUnavailable
 from workflowlookup.language.building import build
 from workflowlookup.runs.run import Run
 from workflowlookup.store.postgres import PostgresJournal
@@ -369,9 +369,9 @@ def test_a_change_that_a_read_only_session_refuses_is_stored_when_it_is_sent_aga
         run = runs.start(WORKFLOW, {}, {}).id
         with read_only(postgres, url):
             runs.get(run)  # on a new connection
-            with pytest.raises(JournalAway, match="read-only") as refused:
+            with pytest.raises(JournalUnavailable, match="read-only") as refused:
                 submit(runs, run)
-            with pytest.raises(JournalAway, match="read-only"):
+            with pytest.raises(JournalUnavailable, match="read-only"):
                 runs.journal.ping()
         assert refused.value.data["retryAfterSeconds"] == 5
         assert submit(runs, run).sequence > 2
@@ -400,7 +400,7 @@ def test_a_change_without_an_answer_that_is_recognised_may_be_sent_again(
 ) -> None:
     run = runs.start(WORKFLOW, {}, {}).id
     link.freeze_after(rb"UPDATE runs|INSERT INTO runs.*COMMIT")
-    with pytest.raises(JournalAway, match="Sending the same request again is safe") as refused:
+    with pytest.raises(JournalUnavailable, match="Sending the same request again is safe") as refused:
         act(runs, run)
     link.restore()
 
@@ -413,7 +413,7 @@ def test_a_change_without_an_answer_that_is_recognised_may_be_sent_again(
 def test_another_change_without_an_answer_says_that_nobody_knows(link: DatabaseLink, runs: Runs, act) -> None:
     run = runs.start(WORKFLOW, {}, {}).id
     link.freeze_after(rb"UPDATE runs|INSERT INTO runs.*COMMIT")
-    with pytest.raises(JournalAway, match="Nobody can say whether it was stored") as refused:
+    with pytest.raises(JournalUnavailable, match="It is not known whether it was stored") as refused:
         act(runs, run)
 
     assert "retryAfterSeconds" not in refused.value.data
@@ -423,7 +423,7 @@ def test_another_change_without_an_answer_says_that_nobody_knows(link: DatabaseL
 def test_a_start_whose_commit_was_not_sent_has_changed_nothing(link: DatabaseLink, runs: Runs) -> None:
     runs.start(WORKFLOW, {}, {})
     link.freeze_after(rb"INSERT INTO runs")
-    with pytest.raises(JournalAway, match="Nothing was changed") as refused:
+    with pytest.raises(JournalUnavailable, match="Nothing was changed") as refused:
         runs.start(WORKFLOW, {}, {})
 
     assert refused.value.data["retryAfterSeconds"] == 5

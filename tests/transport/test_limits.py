@@ -3,7 +3,7 @@
 import pytest
 
 from workflowlookup import shares
-from workflowlookup.shares import Rate
+from workflowlookup.shares import TokenBuckets
 from workflowlookup.transport.http.rate_limits import default_hosts
 from workflowlookup.web import is_allowed_host, is_allowed_origin, split_address
 
@@ -72,7 +72,7 @@ def test_one_on_loopback_has_the_names_of_this_machine_alone(host: str) -> None:
 def test_a_client_that_waits_may_ask_again(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
     monkeypatch.setattr(shares.time, "monotonic", lambda: now[0])
-    rate = Rate(60)
+    rate = TokenBuckets(60)
 
     assert [rate.take("one") for _ in range(60)] == [(0, 0)] * 60
     assert rate.take("one") == (0, 1)
@@ -84,7 +84,7 @@ def test_a_client_that_waits_may_ask_again(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_client_that_is_too_fast_is_served_late_and_then_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shares.time, "monotonic", lambda: 1000.0)
-    rate = Rate(6_000, max_delay=1.0)
+    rate = TokenBuckets(6_000, max_delay=1.0)
 
     assert [rate.take("one") for _ in range(shares.BURST)] == [(0, 0)] * shares.BURST
     delays = [rate.take("one") for _ in range(101)]
@@ -93,14 +93,14 @@ def test_a_client_that_is_too_fast_is_served_late_and_then_refused(monkeypatch: 
 
 
 def test_no_rate_is_no_limit() -> None:
-    rate = Rate(0)
+    rate = TokenBuckets(0)
 
     assert {rate.take("one") for _ in range(1000)} == {(0, 0)}
 
 
 def test_clients_that_come_once_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shares, "MAX_CLIENTS", 10)
-    rate = Rate(1)
+    rate = TokenBuckets(1)
     for number in range(100):
         rate.take(str(number))
 

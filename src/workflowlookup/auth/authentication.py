@@ -25,7 +25,7 @@ from workflowlookup.auth.oauth import KeysUnavailable, OAuthVerifier
 from workflowlookup.cache import BoundedCache
 from workflowlookup.errors import StorageError
 from workflowlookup.logs import audit
-from workflowlookup.shares import Rate
+from workflowlookup.shares import TokenBuckets
 from workflowlookup.store.journal import Token, now
 from workflowlookup.store.sessions import ConsoleSessions
 from workflowlookup.store.tokens import PREFIX, TokenStore
@@ -261,7 +261,7 @@ class LoginThrottle:
     """
 
     def __init__(self) -> None:
-        self._rate = Rate(FAILURES_PER_MINUTE)
+        self._rate = TokenBuckets(FAILURES_PER_MINUTE)
         self._failed: BoundedCache[tuple[str, bytes], None] = BoundedCache(MAX_FAILURES)
         self._logged_at: BoundedCache[str, float] = BoundedCache(MAX_FAILURES)
 

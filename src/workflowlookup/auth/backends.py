@@ -121,7 +121,7 @@ class CallerBackends:
         backend = self._by_access.get(access)
         if backend is None:
             see = functools.partial(self._see, access)
-            own = None if access.is_unbound else Backend(see, tells_changes=self._whole.tells_changes)
+            own = None if access.is_unrestricted else Backend(see, tells_changes=self._whole.tells_changes)
             backend = self._by_access[access] = own or self._whole
         return backend
 

@@ -15,7 +15,7 @@ import httpx2
 import jwt
 import msgspec
 
-from workflowlookup.access import EVERYTHING, MOST_PATTERN, MOST_PATTERNS, SCOPES, Access
+from workflowlookup.access import EVERYTHING, MAX_PATTERN_CHARS, MAX_PATTERNS, SCOPES, Access
 from workflowlookup.cache import BoundedCache
 from workflowlookup.language.text import visible
 
@@ -135,8 +135,8 @@ class OAuthVerifier:
         if not self.issuer.workflows_claim:
             return EVERYTHING
         patterns = _words(_at(claims, self.issuer.workflows_claim))
-        usable = (pattern for pattern in patterns if len(pattern) <= MOST_PATTERN and pattern.isprintable())
-        return tuple(usable)[:MOST_PATTERNS]
+        usable = (pattern for pattern in patterns if len(pattern) <= MAX_PATTERN_CHARS and pattern.isprintable())
+        return tuple(usable)[:MAX_PATTERNS]
 
     # ── the issuer's keys ───────────────────────────────────────────────────────────────────────────────────────
 

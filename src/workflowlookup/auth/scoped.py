@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, TypeVar
 
 import msgspec
 
-from workflowlookup.access import Access, missing
+from workflowlookup.access import Access, missing_scope
 from workflowlookup.cache import BoundedCache
 from workflowlookup.errors import Forbidden, RunNotFound, RunStateError, StorageError, WorkflowLookupError
 from workflowlookup.language.model import Workflow
@@ -56,7 +56,7 @@ def scoped(
     `refresh_tools` brings the workflow tools of the whole server up to date; `begin_watch` follows all runs, where many
     callers share one watch of the journal.
     """
-    if access.is_unbound:
+    if access.is_unrestricted:
         return services
 
     def open_runs() -> ScopedRuns:
@@ -68,7 +68,7 @@ def scoped(
         return None if whole is None else ScopedWorkflows(whole, access, refresh_tools)
 
     def reload() -> None:
-        access.need("admin")
+        access.require("admin")
         services.reload()
 
     return Services(
@@ -124,7 +124,7 @@ class ScopedCatalog:
     def listing(self, source: Source) -> Listing:
         """What one source holds, for administrators of everything."""
         if not self._access.administers_all:
-            raise missing("admin")
+            raise missing_scope("admin")
         return self._catalog.listing(source)
 
     def get(self, workflow_id: str) -> Workflow:
@@ -214,8 +214,8 @@ class ScopedRuns:
         timeout: float | None = None,
     ) -> Run:
         if not self._sees(workflow.id):
-            raise missing("read")  # not `WorkflowNotFound`: the caller has the document already
-        self._access.need("run", workflow.id)
+            raise missing_scope("read")  # not `WorkflowNotFound`: the caller has the document already
+        self._access.require("run", workflow.id)
         try:
             signed = self._access.sign(by)
             return self._runs.start(workflow, given, context, run_id=run_id, by=signed, timeout=timeout)
@@ -235,7 +235,7 @@ class ScopedRuns:
         workflow_id = self.workflow_of(run_id)
         if workflow_id is None:
             raise self.not_found(run_id)
-        self._access.need(scope, workflow_id)
+        self._access.require(scope, workflow_id)
         if scope == "confirm" and not self._access.may_confirm(
             self._runs.get(run_id).required_confirmer(self._confirmation)
         ):
@@ -439,7 +439,7 @@ class ScopedExecution:
 
     def refresh(self, providers: Collection[str] | None = None) -> "Future[None]":
         """Poll the providers that an administrator looks after: all, or those whose workflows they see or name."""
-        self._access.need("admin")
+        self._access.require("admin")
         if self._access.administers_all:
             return self._whole.refresh(providers)
         workflows = self._open_workflows()

@@ -8,7 +8,7 @@ import msgspec
 
 from workflowlookup import extras
 from workflowlookup.app import make_catalog
-from workflowlookup.errors import ProviderAway
+from workflowlookup.errors import ProviderUnavailable
 from workflowlookup.providers.config import Plan
 from workflowlookup.providers.discovery import ProviderListing, first_problems, list_provider
 from workflowlookup.providers.provider import Provider, make_provider
@@ -101,7 +101,7 @@ async def _list(provider: Provider) -> tuple[ProviderListing, list[str]]:
 async def _tools(upstreams: Upstreams, name: str) -> ServerAnswer:
     try:
         return ServerAnswer(tools=tuple(tool.name for tool in await upstreams.tools(name, timeout=PATIENCE)))
-    except ProviderAway as problem:
+    except ProviderUnavailable as problem:
         return ServerAnswer(cause=str(problem.data.get("cause") or problem.remedy).rstrip("."))
     except TimeoutError:
         return ServerAnswer(cause=LATE)

@@ -13,7 +13,7 @@ from workflowlookup.access import Access
 from workflowlookup.console.rendering import render
 from workflowlookup.console.streams import Streams
 from workflowlookup.protocol.backend import Backend
-from workflowlookup.web import FormProblem, is_from_here, read_fields
+from workflowlookup.web import FormError, is_same_origin, read_form_fields
 
 if TYPE_CHECKING:
     from workflowlookup.console.statistics_pages import RecentFigures
@@ -57,12 +57,12 @@ def form_token(session: str, name: str) -> str:
 
 async def read_form(request: Request, token: str) -> Mapping[str, str]:
     """The fields of a form that one of our pages sent with this token. Raises `Refused` for any other."""
-    if not is_from_here(request):
+    if not is_same_origin(request):
         raise Refused(403, "Forms are taken from pages of this console only.")
     try:
-        fields = await read_fields(request)
-    except FormProblem as problem:
-        raise Refused(problem.status, problem.told) from None
+        fields = await read_form_fields(request)
+    except FormError as problem:
+        raise Refused(problem.status, problem.message) from None
     if not hmac.compare_digest(fields.get("token", "").encode(), token.encode()):
         raise Refused(403, "The form is not of this visit. Load the page again, then try once more.")
     return fields

@@ -15,7 +15,7 @@ from workflowlookup.providers.config import LIBRARY
 from workflowlookup.store.journal import RunQuery
 from workflowlookup.tools.contract import ONLY_A_PERSON, Services
 from workflowlookup.tools.dynamic import META
-from workflowlookup.trust import Entry, digest_of_all, digests_of, printed
+from workflowlookup.trust import TrustEntry, digest_of_all, digests_of, redacted_json
 
 
 async def front(visit: Visit) -> Response:
@@ -118,7 +118,7 @@ async def trust(visit: Visit) -> Response:
     return visit.page(
         "trust.html",
         place="trust",
-        entries=[(entry, printed(entry)) for entry, _ in digests],
+        entries=[(entry, redacted_json(entry)) for entry, _ in digests],
         hopeless=hopeless,
         shown=digest_of_all(digests),
         problem=visit.services.consent.store.fault(),
@@ -137,5 +137,5 @@ async def allow(visit: Visit) -> Response:
     return RedirectResponse("/trust?said=trusted", 303)
 
 
-def _untrusted(visit: Visit) -> list[Entry]:
+def _untrusted(visit: Visit) -> list[TrustEntry]:
     return visit.services.consent.untrusted_in(visit.services.catalog.workflows())

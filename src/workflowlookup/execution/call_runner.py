@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from workflowlookup import extras
-from workflowlookup.errors import MissingExtra, NotSupported, ProviderAway, Untrusted
+from workflowlookup.errors import MissingExtra, NotSupported, ProviderUnavailable, Untrusted
 from workflowlookup.execution.engine import Slots
 from workflowlookup.language.model import ToolCall, WorkflowCall
 from workflowlookup.language.text import shorten
@@ -170,7 +170,7 @@ class CallRunner:
     async def _tool(self, call: ToolCall, arguments: Mapping[str, Json], key: str, on_progress: OnProgress) -> Outcome:
         try:
             result = await self._upstreams.call(call.server, call.tool, arguments, key=key, on_progress=on_progress)
-        except ProviderAway as problem:
+        except ProviderUnavailable as problem:
             raise CallFailed(problem.remedy) from problem
         if result.is_error:
             raise CallFailed(_reason(result.error) or "it answered with an error that says nothing", error=result.error)

@@ -35,7 +35,7 @@ class Backend:
     def sign(self, client: str) -> str:
         """The name of a client as handlers get it; where a caller has a name of its own, its services add that."""
         access = self.services.access
-        return access.sign(client) if access.is_unbound else client
+        return access.sign(client) if access.is_unrestricted else client
 
     def watch(self, listener: "Listener") -> "RunWatch":
         """Follow the runs until the watch is closed."""

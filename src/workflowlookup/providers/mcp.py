@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
-from workflowlookup.errors import NotSupported, ProviderAway
+from workflowlookup.errors import NotSupported, ProviderUnavailable
 from workflowlookup.language.values import Json
 from workflowlookup.providers.config import McpOptions, ProviderConfig
 from workflowlookup.providers.definition import sync_ids
@@ -147,7 +147,7 @@ class McpProvider:
         """The answer to a request. Raises `ProviderError` if the server is away or too slow."""
         try:
             return await request
-        except ProviderAway as problem:
+        except ProviderUnavailable as problem:
             message = problem.remedy.rstrip(".")
             raise ProviderError(f"{message[:1].lower()}{message[1:]}", maybe_started=problem.was_sent) from problem
         except TimeoutError:

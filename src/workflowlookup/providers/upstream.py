@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from workflowlookup.errors import ProviderAway
+from workflowlookup.errors import ProviderUnavailable
 from workflowlookup.language.values import Json, Progress
 from workflowlookup.logs import capture_library_logs
 from workflowlookup.providers.config import ServerConfig
@@ -100,7 +100,7 @@ class Upstreams:
     ) -> CallResult:
         """Call a tool. An error of the tool, or of the protocol, is returned as a `CallResult`.
 
-        Raises `ProviderAway` if the server cannot be reached, and `TimeoutError`.
+        Raises `ProviderUnavailable` if the server cannot be reached, and `TimeoutError`.
         """
         from mcp import MCPError  # noqa: PLC0415 - the SDK is loaded when it is first needed
 
@@ -167,7 +167,7 @@ class Upstreams:
 
     @contextlib.asynccontextmanager
     async def _use(self, server: str) -> AsyncIterator["_Session"]:
-        """The session with a server, for one request. A broken session raises `ProviderAway`."""
+        """The session with a server, for one request. A broken session raises `ProviderUnavailable`."""
         from mcp import MCPError  # noqa: PLC0415 - as above
 
         session = self._open_session(server)
@@ -184,7 +184,7 @@ class Upstreams:
         config = self._servers.get(server)
         if config is None:
             names = ", ".join(sorted(self._servers)) or "none"
-            raise ProviderAway(f"The settings name no MCP server '{server}'. They name: {names}.", server=server)
+            raise ProviderUnavailable(f"The settings name no MCP server '{server}'. They name: {names}.", server=server)
         session = self._sessions.get(server)
         if session is not None and session.is_broken:
             self._forget(server, session)
@@ -193,7 +193,7 @@ class Upstreams:
             try:
                 session = self._sessions[server] = _Session(expand_server(config), server_secrets(config))
             except VariableNotSet as problem:
-                raise ProviderAway(f"{str(problem)[0].upper()}{str(problem)[1:]}.", server=server) from problem
+                raise ProviderUnavailable(f"{str(problem)[0].upper()}{str(problem)[1:]}.", server=server) from problem
         return session
 
     def _forget(self, server: str, session: "_Session") -> None:
@@ -227,10 +227,10 @@ class _Session:
         self._keeper = asyncio.create_task(self._keep(), context=contextvars.Context())
 
     async def opened(self) -> "Client":
-        """The client, once the session is open. Raises `ProviderAway`."""
+        """The client, once the session is open. Raises `ProviderUnavailable`."""
         try:
             return await asyncio.shield(self._ready)
-        except ProviderAway as problem:
+        except ProviderUnavailable as problem:
             problem.was_sent = False
             raise
 
@@ -253,10 +253,10 @@ class _Session:
         """Whether the session failed, rather than the server refusing."""
         return self.is_broken or problem.message in _LOST
 
-    async def away(self, problem: BaseException) -> ProviderAway:
+    async def away(self, problem: BaseException) -> ProviderUnavailable:
         """The error for the caller of a request that failed."""
         name = self.config.name
-        if isinstance(problem, ProviderAway):
+        if isinstance(problem, ProviderUnavailable):
             return problem
         if self.child is not None and (self.child.gone.is_set() or self.child.pid is None):
             not_started = f"'{self.config.command}' cannot be started: {_cause(problem)}"
@@ -266,7 +266,7 @@ class _Session:
         else:
             cause = _cause(problem)
         cause = redact(cause, self._secrets)
-        return ProviderAway(f"The MCP server '{name}' does not answer: {cause}.", server=name, cause=cause)
+        return ProviderUnavailable(f"The MCP server '{name}' does not answer: {cause}.", server=name, cause=cause)
 
     def refusal(self, text: str, structured: Json = None, *, code: str = "", is_doubtful: bool = False) -> CallResult:
         """The error of a tool as a result, with our secrets replaced."""

@@ -68,11 +68,11 @@ class Live:
             return None
         self._next_look = now + SECONDS_BETWEEN_LOOKS
         signatures = _signatures(self.settings.candidates)
-        if (signatures == self._seen and not is_asked) or self.settings.read_again is None:
+        if (signatures == self._seen and not is_asked) or self.settings.reload is None:
             return None
         self._seen = signatures
         try:
-            new = self.settings.read_again()
+            new = self.settings.reload()
             faults = [fault for fault in new.faults if fault not in self.settings.faults]
             problem = "; ".join(faults[:MAX_FAULTS])
         except SettingsError as refusal:

@@ -13,7 +13,7 @@ from workflowlookup.store.journal_url import JournalUrl
 
 if TYPE_CHECKING:
     from workflowlookup.providers.config import Plan, ProviderConfig, ServerConfig
-    from workflowlookup.trust import Entry, Store
+    from workflowlookup.trust import TrustEntry, TrustStore
 
 
 class SettingsError(Exception):
@@ -85,19 +85,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The entries of servers and providers that cannot be used, such as "providers.shop", each with the reason."""
     faults: tuple[str, ...] = ()
     """What is wrong in the project's settings file, and so has no effect: a repository must not stop the user."""
-    brought: tuple["Entry", ...] = ()
+    from_repository: tuple["TrustEntry", ...] = ()
     """The entries of a repository's file that need trust."""
-    ignored: tuple["Entry", ...] = ()
-    """Those of `brought` that are not trusted and have no effect."""
+    ignored: tuple["TrustEntry", ...] = ()
+    """Those of `from_repository` that are not trusted and have no effect."""
     trust: "TrustFile"
     """The file with what the user has trusted."""
-    own_directory: str = ""
+    config_directory: str = ""
     """The user's own configuration directory; empty for an account without a home directory."""
-    project_around: Project
+    enclosing_project: Project
     """The project around the working directory."""
     candidates: tuple[str, ...] = ()
     """The files that decide them."""
-    read_again: Callable[[], "Settings"] | None = None
+    reload: Callable[[], "Settings"] | None = None
     """The settings by the same flags and the same environment, as of then. Raises `SettingsError`."""
 
 
@@ -145,7 +145,7 @@ class TrustFile(msgspec.Struct, frozen=True):
             return TrustFile("", f"{own} lies in the project, so it is not the user's own: nothing is trusted")
         return TrustFile(path)
 
-    def store(self) -> "Store":
-        from workflowlookup.trust import Store  # noqa: PLC0415 - only where a repository brings something
+    def store(self) -> "TrustStore":
+        from workflowlookup.trust import TrustStore  # noqa: PLC0415 - only where a repository brings something
 
-        return Store(self.path, self.problem)
+        return TrustStore(self.path, self.problem)

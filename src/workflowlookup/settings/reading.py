@@ -15,7 +15,7 @@ from workflowlookup.settings.table import SETTINGS, Setting
 from workflowlookup.store.journal_url import JournalUrl, without_password
 
 if TYPE_CHECKING:
-    from workflowlookup.trust import Entry
+    from workflowlookup.trust import TrustEntry
 
 
 FILE_NAME: Final = "workflowlookup.toml"
@@ -71,13 +71,13 @@ def read_settings(
         **values,
         origins=origins,
         faults=tuple(files.faults),
-        brought=tuple(files.brought),
+        from_repository=tuple(files.from_repository),
         ignored=tuple(files.ignored),
         trust=files.trust,
-        own_directory=files.own_directory,
-        project_around=files.project,
+        config_directory=files.config_directory,
+        enclosing_project=files.project,
         candidates=(*files.candidates, files.trust.path),
-        read_again=lambda: read_settings(flags, environment, directory=directory, config=config),
+        reload=lambda: read_settings(flags, environment, directory=directory, config=config),
     )
 
 
@@ -97,14 +97,14 @@ class _Files:
         self._directory = directory
         self.project = find_project(directory)
         own = configuration_directory(environment, directory)
-        self.own_directory = "" if "~" in own.split(os.sep) else own  # nobody knows where it leads
+        self.config_directory = "" if "~" in own.split(os.sep) else own  # nobody knows where it leads
         self.trust = TrustFile.of(own, self.project)
         self.candidates = self._chosen(os.path.join(own, FILE_NAME), config)
         self.faults: list[str] = []
         self._layers = [layer for file in self.candidates if (layer := self._layer(file, is_named=file == config))]
-        self.brought: list[Entry] = []
+        self.from_repository: list[TrustEntry] = []
         """Entries that need trust."""
-        self.ignored: list[Entry] = []
+        self.ignored: list[TrustEntry] = []
         """Those of them that are not trusted, and so have no effect."""
 
     def _layer(self, file: str, *, is_named: bool) -> _Layer | None:
@@ -166,19 +166,19 @@ class _Files:
 
     def _trusts_setting(self, layer: _Layer, name: str) -> bool:
         """Whether a setting of a repository is trusted. A log-in (`oauth_…`) is one entry, never half trusted."""
-        from workflowlookup.trust import SETTING, Entry  # noqa: PLC0415 - only where a repository brings something
+        from workflowlookup.trust import SETTING, TrustEntry  # noqa: PLC0415 - only where a repository brings something
 
         value = layer.table[name]
         if name.startswith("oauth_"):
             name, value = "oauth", {key: part for key, part in layer.table.items() if key.startswith("oauth_")}
-        entry = Entry(file=os.path.realpath(layer.file), kind=SETTING, name=name, value=value)
-        if entry in self.brought:
+        entry = TrustEntry(file=os.path.realpath(layer.file), kind=SETTING, name=name, value=value)
+        if entry in self.from_repository:
             return entry not in self.ignored
         return self._pins(entry) is not None
 
-    def _pins(self, entry: "Entry") -> Mapping[str, str] | None:
+    def _pins(self, entry: "TrustEntry") -> Mapping[str, str] | None:
         """The digests of the programs of a trusted entry; None for one that is not trusted, which is ignored."""
-        self.brought.append(entry)
+        self.from_repository.append(entry)
         pins = self.trust.store().pins(entry)
         if pins is None:
             self.ignored.append(entry)
@@ -227,7 +227,7 @@ class _Files:
     ) -> Mapping[str, str] | None:
         """As `_pins`, for a server or a provider; None also for one that is disabled or no table."""
         from workflowlookup.providers.config import process_files  # noqa: PLC0415 - as above
-        from workflowlookup.trust import PROVIDER, SERVER, Entry  # noqa: PLC0415
+        from workflowlookup.trust import PROVIDER, SERVER, TrustEntry  # noqa: PLC0415
 
         if not isinstance(value, Mapping) or value.get("disabled") is True:
             return None
@@ -239,7 +239,7 @@ class _Files:
             programs |= process_files(part, self._directory, self.project.root, self._environment)
         is_server = field == "servers"
         return self._pins(
-            Entry(
+            TrustEntry(
                 file=os.path.realpath(layer.file),
                 kind=SERVER if is_server else PROVIDER,
                 name=name,

@@ -67,7 +67,7 @@ class JournalUrl:
         self.text = os.path.expanduser(text) if kind.is_file else text
 
     def open(self, seconds: float = JOURNAL_SECONDS) -> "Journal":
-        """The journal; a use of it fails with `JournalAway` when it takes longer than so many seconds.
+        """The journal; a use of it fails with `JournalUnavailable` when it takes longer than so many seconds.
 
         Raises `MissingExtra`.
         """

@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
 from workflowlookup import greenlets
-from workflowlookup.errors import JournalAway, JournalBusy, StorageError
+from workflowlookup.errors import JournalBusy, JournalUnavailable, StorageError
 from workflowlookup.store.journal import Journal
 
 log = logging.getLogger(__name__)
@@ -182,7 +182,7 @@ class JournalPool:
     def __init__(self, open_journal: Callable[[], Journal], seconds: float) -> None:
         """`seconds`: how long a caller waits for an answer."""
         self.journal = cast("Journal", _PooledJournal(self, open_journal().names))
-        """Every method but `close` may raise `JournalAway`."""
+        """Every method but `close` may raise `JournalUnavailable`."""
         self._open_journal = open_journal
         self._seconds = seconds
         self._lock = threading.Lock()
@@ -220,13 +220,13 @@ class JournalPool:
         return self._away or self._poll.fault
 
     def _on_poll(self, problem: StorageError | None) -> None:
-        if isinstance(problem, JournalAway):
+        if isinstance(problem, JournalUnavailable):
             self._refuse_all(problem)
         elif self._away:
             log.warning("the journal answers again")
             self._away = ""
 
-    def _refuse_all(self, problem: JournalAway) -> None:
+    def _refuse_all(self, problem: JournalUnavailable) -> None:
         """Fail every call at once until a poll succeeds. Does nothing without polls, because nothing would end it."""
         if not self._away and self._poll.is_alive() and not isinstance(problem, JournalBusy):
             log.warning("requests that need the journal are refused until it answers: %s", problem)
@@ -236,24 +236,24 @@ class JournalPool:
     # ── calls ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def make_call(self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Call:
-        """Make a call and wait for its outcome. Raises `JournalAway` when that takes too long."""
+        """Make a call and wait for its outcome. Raises `JournalUnavailable` when that takes too long."""
         if self._away:
-            raise JournalAway(self._away)
+            raise JournalUnavailable(self._away)
         begun, left = time.monotonic(), self._seconds
         if greenlets.is_running():
-            left -= greenlets.seconds_lost()
+            left -= greenlets.waited_seconds()
             if left < (WRITE_SHARE if name in _WRITES else READ_SHARE) * self._seconds:
                 raise JournalBusy(_silent(self._seconds))
             call = self._made_for_loop(name, args, kwargs, left)
             waited = time.monotonic() - begun
             if waited > FREE_SHARE * self._seconds:
-                greenlets.lose(waited)
+                greenlets.add_wait(waited)
         else:
             call = self._made_for_thread(name, args, kwargs)
         with self._lock:
             call.is_abandoned = not call.is_done
         problem = self._overdue(call, left) if call.is_abandoned else call.problem
-        if isinstance(problem, JournalAway):
+        if isinstance(problem, JournalUnavailable):
             self._refuse_all(problem)
             raise problem
         return call
@@ -278,11 +278,11 @@ class JournalPool:
         answered.wait(self._seconds)
         return call
 
-    def _overdue(self, call: _Call, seconds: float) -> JournalAway:
+    def _overdue(self, call: _Call, seconds: float) -> JournalUnavailable:
         is_unknown = call.is_begun and call.name in _WRITES
         if call.begun_at is None or time.monotonic() - call.begun_at < AWAY_SHARE * self._seconds:
             return JournalBusy("Other requests kept the journal of runs busy", is_unknown=is_unknown)
-        kind = JournalBusy if seconds < CALL_SHARE * self._seconds else JournalAway  # others may have more time
+        kind = JournalBusy if seconds < CALL_SHARE * self._seconds else JournalUnavailable  # others may have more time
         return kind(_silent(self._seconds), is_unknown=is_unknown)
 
     def _submit(self, call: _Call) -> None:

@@ -3,8 +3,8 @@
 The tables are in a schema of their own. A connection that is lost is made anew with the next question. When it is lost
 during an append nobody can tell whether that was stored: it is looked up before it is sent again.
 
-Every use has a deadline, and raises `JournalAway` when it passes. The database has a little less time for a statement,
-so that one that works says what it waits for. From one that is silent the connection is cut.
+Every use has a deadline, and raises `JournalUnavailable` when it passes. The database has a little less time for a
+statement, so that one that works says what it waits for. From one that is silent the connection is cut.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ import msgspec
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from workflowlookup.errors import JOURNAL_SECONDS, JournalAway, JournalBusy, StorageError
+from workflowlookup.errors import JOURNAL_SECONDS, JournalBusy, JournalUnavailable, StorageError
 from workflowlookup.runs.events import Record
 from workflowlookup.store.journal import READ_BYTES, Announcement, Conflict, DamagedJournal, RunSummary
 from workflowlookup.store.migrations import MIGRATIONS, SchemaVersion
@@ -135,11 +135,11 @@ class _Overdue(psycopg.OperationalError):
     """The server was silent until the deadline."""
 
 
-class _Lost(JournalAway):
+class _Lost(JournalUnavailable):
     """The connection broke in the middle of something."""
 
 
-class _Silent(JournalAway):
+class _Silent(JournalUnavailable):
     """The deadline passed in the middle of something."""
 
 
@@ -174,7 +174,7 @@ class PostgresJournal(SqlJournal):
             try:
                 super().append(run_id, expected, records, summary)
             except _Silent as problem:
-                raise JournalAway(problem.reason, is_unknown=self._may_be_stored) from problem
+                raise JournalUnavailable(problem.reason, is_unknown=self._may_be_stored) from problem
             except _Lost:
                 self._append_again(run_id, expected, records, summary)
 
@@ -184,8 +184,8 @@ class PostgresJournal(SqlJournal):
             stored = self.read(run_id, after=expected)[: len(records)]
             if msgspec.json.encode(stored) != msgspec.json.encode(records):
                 super().append(run_id, expected, records, summary)
-        except JournalAway as problem:
-            raise JournalAway(problem.reason, is_unknown=True) from problem
+        except JournalUnavailable as problem:
+            raise JournalUnavailable(problem.reason, is_unknown=True) from problem
 
     def purge(self, before: int) -> int:
         self._is_maintaining = True
@@ -229,7 +229,7 @@ class PostgresJournal(SqlJournal):
         super().ping()
         if self.query("SHOW transaction_read_only") == [("on",)]:  # also of one in recovery
             self.close()  # see `_connected`
-            raise JournalAway(f"The journal of runs, {_shown(self._url)}, is read-only")
+            raise JournalUnavailable(f"The journal of runs, {_shown(self._url)}, is read-only")
 
     def rows(self, run_id: str, after: int, limit: int) -> list[Any]:
         return self.query(_READ_SOME, (run_id, after, limit, READ_BYTES))
@@ -347,7 +347,7 @@ class PostgresJournal(SqlJournal):
                 )
             except psycopg.Error as problem:
                 is_away = isinstance(problem, psycopg.OperationalError)
-                raise self._refusal(problem, JournalAway if is_away else StorageError) from problem
+                raise self._refusal(problem, JournalUnavailable if is_away else StorageError) from problem
             connection.deadline = deadline
         encoding = connection.info.parameter_status("server_encoding")
         if encoding != "UTF8":  # others cannot hold every text, or give bytes for texts
@@ -367,7 +367,7 @@ class PostgresJournal(SqlJournal):
             connection.close()
             if isinstance(problem, psycopg.Error):
                 is_away = isinstance(problem, psycopg.OperationalError)
-                raise self._refusal(problem, JournalAway if is_away else StorageError) from problem
+                raise self._refusal(problem, JournalUnavailable if is_away else StorageError) from problem
             raise
         return connection
 
@@ -411,10 +411,10 @@ class PostgresJournal(SqlJournal):
         if isinstance(problem, psycopg.errors.LockNotAvailable | psycopg.errors.QueryCanceled):
             kind = JournalBusy
         elif isinstance(problem, psycopg.errors.ReadOnlySqlTransaction):
-            kind = JournalAway
-        elif (problem.sqlstate or "").startswith(_NO_RESOURCES) and not issubclass(kind, JournalAway):
+            kind = JournalUnavailable
+        elif (problem.sqlstate or "").startswith(_NO_RESOURCES) and not issubclass(kind, JournalUnavailable):
             kind = JournalBusy
-        if issubclass(kind, JournalAway):
+        if issubclass(kind, JournalUnavailable):
             return kind(f"The journal of runs, {_shown(self._url)}, does not answer: {reason.rstrip('.')}")
         return self._storage_error(f"{reason}. Check that it can be reached and written to; the run stays as it is")
 

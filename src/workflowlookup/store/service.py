@@ -15,7 +15,7 @@ import msgspec
 from workflowlookup import extras
 from workflowlookup.cache import BoundedCache
 from workflowlookup.errors import (
-    JournalAway,
+    JournalUnavailable,
     RunDamaged,
     RunNotFound,
     RunStateError,
@@ -82,7 +82,7 @@ def _repeatable() -> Iterator[None]:
     """A change that is recognised when it is sent again: where its outcome is unknown, the refusal says so."""
     try:
         yield
-    except JournalAway as problem:
+    except JournalUnavailable as problem:
         if not problem.is_unknown:
             raise
         raise problem.as_repeatable() from problem

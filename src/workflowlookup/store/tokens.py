@@ -22,7 +22,7 @@ from typing import Final, Protocol
 from workflowlookup.access import checked_patterns, checked_scopes
 from workflowlookup.atomic import locked, replace_file
 from workflowlookup.cache import BoundedCache
-from workflowlookup.errors import JournalAway
+from workflowlookup.errors import JournalUnavailable
 from workflowlookup.store.journal import Journal, Token, now
 
 log = logging.getLogger(__name__)
@@ -219,7 +219,7 @@ class Tokens:
         try:
             candidates = self._journal.tokens_by_id(_id(secret))
             self.is_away = False
-        except JournalAway:
+        except JournalUnavailable:
             self.is_away = True
             token, since = self._valid.get(hashed) or (None, 0.0)
             if token is None or time.monotonic() - since > OUTAGE_SECONDS:
@@ -237,7 +237,7 @@ class Tokens:
         try:
             version = self._read_version()
             self.is_away = False
-        except JournalAway:
+        except JournalUnavailable:
             self.is_away = True
             if self._last_version is None or time.monotonic() - self._last_version[1] > OUTAGE_SECONDS:
                 raise

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from workflowlookup.store.service import Runs
     from workflowlookup.tools.dynamic import Offer
     from workflowlookup.tools.registry import Registry
-    from workflowlookup.trust import Consent, Entry
+    from workflowlookup.trust import Consent, TrustEntry
 
 
 ONLY_A_PERSON: Final = (
@@ -94,7 +94,7 @@ class WorkflowTools(Protocol):
     def resolve(self, name: str) -> "Workflow | None":
         """The workflow of the library or a provider with this tool name or id, ready to run; None if there is none.
 
-        Raises `ProviderAway` when its provider cannot be reached.
+        Raises `ProviderUnavailable` when its provider cannot be reached.
         """
 
     def default_timeout(self, workflow: "Workflow") -> float | None:
@@ -147,7 +147,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     def workflows(self) -> WorkflowTools | None:
         return self.open_workflows()
 
-    def trust(self, digests: "Sequence[tuple[Entry, str]]", *, by: str) -> None:
+    def trust(self, digests: "Sequence[tuple[TrustEntry, str]]", *, by: str) -> None:
         """Trust entries that a person has seen, and read the settings again. Raises `Forbidden`."""
         if not self.access.may_trust:
             raise Forbidden(ONLY_A_PERSON)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 
 from workflowlookup import extras
-from workflowlookup.errors import ProviderAway, StorageError
+from workflowlookup.errors import ProviderUnavailable, StorageError
 from workflowlookup.greenlets import Lock
 from workflowlookup.language.model import PromptStep, Workflow, WorkflowCall
 from workflowlookup.language.values import Json, Progress
@@ -132,7 +132,7 @@ class DynamicTools:
 
     def forget_names(self) -> None:
         """Read the names again, because another server has stored or freed names."""
-        with self._refreshing.held(REFRESH_SECONDS):
+        with self._refreshing.hold(REFRESH_SECONDS):
             self._names.forget()
             self._inputs = ()
 
@@ -177,7 +177,7 @@ class DynamicTools:
 
     def refresh_if_changed(self) -> bool:
         """Bring the registry up to date; whether the list of tools changed."""
-        with self._refreshing.held(REFRESH_SECONDS):
+        with self._refreshing.hold(REFRESH_SECONDS):
             return self._refresh_if_changed()
 
     def _refresh_if_changed(self) -> bool:
@@ -194,7 +194,7 @@ class DynamicTools:
         return self._registry is not None and self._registry.replace(tools)
 
     def resolve(self, name: str) -> Workflow | None:
-        """The workflow with this tool name or id, ready to run; None if there is none. Raises `ProviderAway`."""
+        """The workflow with this tool name or id, ready to run; None if there is none. Raises `ProviderUnavailable`."""
         self.refresh_if_changed()
         offer = find_offer(self.offers, name)
         return self._workflow(offer.definition) if offer is not None else None
@@ -325,14 +325,14 @@ class DynamicTools:
         return handle
 
     def _refuse_outdated(self, definition: Definition) -> None:
-        """Raises `ProviderAway` if the provider has answered, and its workflow is gone or takes other arguments."""
+        """Raises `ProviderUnavailable` if the provider answered, and its workflow is gone or takes other arguments."""
         provider = self.discovered().get(definition.provider)
         if provider is None or not provider.is_listed:
             return
         current = next((listed for listed in provider.definitions if listed.id == definition.id), None)
         if current is None or current.input_schema != definition.input_schema:
             cause = "no longer has it" if current is None else "wants other arguments for it now"
-            raise ProviderAway(
+            raise ProviderUnavailable(
                 f"'{definition.name}' was a workflow of the provider '{definition.provider}', which {cause}. "
                 "Call tools/list again.",
                 provider=definition.provider,
@@ -348,7 +348,7 @@ class DynamicTools:
     def _workflow(self, definition: Definition) -> Workflow:
         """The workflow that a definition describes, for a run.
 
-        Raises `MissingExtra`, `ProviderAway`, or the error of a document of the library.
+        Raises `MissingExtra`, `ProviderUnavailable`, or the error of a document of the library.
         """
         if definition.provider == LIBRARY:
             return self._services.catalog.get(definition.id)
@@ -357,7 +357,7 @@ class DynamicTools:
         if provider is None or provider.is_away or provider.is_remembered:
             no_answer = "it has not answered since the server was started"
             cause = (provider.cause or no_answer) if provider else "the settings no longer name it"
-            raise ProviderAway(
+            raise ProviderUnavailable(
                 f"'{definition.name}' is a workflow of the provider '{definition.provider}', which does not answer: "
                 f"{cause}. The server keeps trying; try later, or call workflow_refresh.",
                 provider=definition.provider,

@@ -15,7 +15,7 @@ from workflowlookup.runs.run import Run
 from workflowlookup.tools.contract import Caller, Elicitation, Services
 
 if TYPE_CHECKING:
-    from workflowlookup.trust import Entry
+    from workflowlookup.trust import TrustEntry
 
 MAX_SHOWN: Final = 6_000
 """How many characters a form shows. What is longer cannot be shown whole, and is left to the terminal."""
@@ -44,7 +44,7 @@ def start_trusted(
     return start()
 
 
-def elicit_trust(services: Services, entries: "Sequence[Entry]", caller: Caller) -> Elicitation | None:
+def elicit_trust(services: Services, entries: "Sequence[TrustEntry]", caller: Caller) -> Elicitation | None:
     """The question about entries; None when there is none, because it was answered or cannot be put."""
     if not entries or not _may_elicit_trust(services, caller):
         return None
@@ -70,12 +70,12 @@ def _may_elicit_trust(services: Services, caller: Caller) -> bool:
     return caller.supports_elicitation and services.confirmation != "agent" and services.access.may_trust
 
 
-def _message(entries: "Sequence[Entry]") -> str:
-    from workflowlookup.trust import printed  # noqa: PLC0415 - as above
+def _message(entries: "Sequence[TrustEntry]") -> str:
+    from workflowlookup.trust import redacted_json  # noqa: PLC0415 - as above
 
     lines = ["This project wants to run something on your machine that came with its files. May it?"]
     for entry in entries:
-        lines += ["", f"{entry}, in {entry.file!a}:", *(f"    {line}" for line in printed(entry).splitlines())]
+        lines += ["", f"{entry}, in {entry.file!a}:", *(f"    {line}" for line in redacted_json(entry).splitlines())]
         lines += [f"    with the file {path!a} as it is now" for path in entry.programs]
     return "\n".join(lines)
 

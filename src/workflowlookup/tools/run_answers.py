@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from workflowlookup.errors import JournalAway
+from workflowlookup.errors import JournalUnavailable
 from workflowlookup.language.model import PromptStep
 from workflowlookup.language.navigation import MAX_SKIPPED, Skipped, explain_skip
 from workflowlookup.language.patterns import Budget
@@ -103,7 +103,9 @@ def _at_work(services: Services, run: Run) -> dict[str, Json]:
         if call.failure:
             doing["failure"] = call.failure
     if run.state is State.QUEUED:
-        with contextlib.suppress(JournalAway):  # the run may just have been started: to refuse the call would be wrong
+        with contextlib.suppress(
+            JournalUnavailable
+        ):  # the run may just have been started: to refuse the call would be wrong
             position, length = services.runs.queue_position(run.id)
             reply["queue"] = {"position": position, "length": length}
     advice = (
@@ -203,14 +205,14 @@ def only_a_person(services: Services, run: Run) -> str:
 def _tell_user(services: Services, run: Run) -> str:
     """What the agent passes on to the user, who answers elsewhere."""
     waits = f"Tell the user that run '{run.id}' waits for their answer about step '{run.current}'"
-    if not services.access.is_unbound:
+    if not services.access.is_unrestricted:
         return f"{waits}; they give it in the console of this server."
     command = services.command_line("confirm", run.id)
     return f"{waits}; they give it in a terminal of their own with `{command}`. Do not run that command yourself."
 
 
 def _or_terminal(services: Services, run: Run) -> str:
-    if not services.access.is_unbound:
+    if not services.access.is_unrestricted:
         return "They can also answer in the console of this server."
     command = services.command_line("confirm", run.id)
     return f"They can also answer in a terminal with `{command}`; do not run that command yourself."

@@ -15,7 +15,7 @@ from workflowlookup.library.files import DOCUMENT_SUFFIXES
 from workflowlookup.logs import audit
 from workflowlookup.repository import is_inside
 from workflowlookup.settings import FILE_NAME, Settings, SettingsError, read_settings
-from workflowlookup.trust import KINDS, Entry, Store, Trusted, printed, shown, step_entries
+from workflowlookup.trust import KINDS, TrustEntry, TrustRecord, TrustStore, redacted, redacted_json, step_entries
 
 TERMINAL: Final = "terminal"
 """How a person was asked here, as the store has it."""
@@ -36,7 +36,7 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     real = os.path.realpath(options.path or ".")
     store = settings.trust.store()
     if options.revoke:
-        meant = real if options.path else settings.project_around.root
+        meant = real if options.path else settings.enclosing_project.root
         return _revoke(store, meant, is_json=options.json)
     try:
         entries = list(_entries(real, settings)) if options.path else list(_all_entries(settings))
@@ -50,30 +50,30 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
 # ── what there is ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _entries(real: str, settings: Settings) -> Iterator[Entry]:
+def _entries(real: str, settings: Settings) -> Iterator[TrustEntry]:
     """What a project, a settings file or a workflow brings, as a server that is started there would find it."""
     if os.path.isdir(real):
         os.chdir(real)  # the workflows of a project are found from the working directory
         yield from _all_entries(read_settings({}, os.environ, directory=real))
         return
     config = None if real.endswith(DOCUMENT_SUFFIXES) else real
-    is_named_here = config and os.path.basename(real) != FILE_NAME and settings.project_around.brings(real)
+    is_named_here = config and os.path.basename(real) != FILE_NAME and settings.enclosing_project.brings(real)
     if not is_named_here:  # a file for `--config` counts from the working directory, the others from where they are
         os.chdir(os.path.dirname(real))
     found = read_settings({}, os.environ, directory=os.getcwd(), config=config)
     if config is None:
         yield from _document_entries(real, found)
-    yield from (entry for entry in found.brought if entry.file == real)
+    yield from (entry for entry in found.from_repository if entry.file == real)
 
 
-def _all_entries(settings: Settings) -> Iterator[Entry]:
-    yield from settings.brought
+def _all_entries(settings: Settings) -> Iterator[TrustEntry]:
+    yield from settings.from_repository
     for workflow in make_catalog(settings).workflows():
         if workflow.origin:
             yield from step_entries(workflow.origin, workflow.document)
 
 
-def _document_entries(real: str, settings: Settings) -> Iterator[Entry]:
+def _document_entries(real: str, settings: Settings) -> Iterator[TrustEntry]:
     from workflowlookup.cli.documents import open_workflow  # noqa: PLC0415 - for this alone
 
     workflow = open_workflow(real, settings)
@@ -84,7 +84,7 @@ def _document_entries(real: str, settings: Settings) -> Iterator[Entry]:
 # ── --list and --revoke ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _list(store: Store, entries: Sequence[Entry], below: str, *, is_json: bool) -> int:
+def _list(store: TrustStore, entries: Sequence[TrustEntry], below: str, *, is_json: bool) -> int:
     here = {(entry.file, entry.kind, entry.name): entry for entry in entries}
     others = [one for key, one in store.records().items() if key not in here and _is_meant(one, below)]
     rows: list[dict[str, Any]] = [{**_described(entry), "state": _state(store, entry)} for entry in entries]
@@ -101,22 +101,22 @@ def _list(store: Store, entries: Sequence[Entry], below: str, *, is_json: bool) 
     return int(bool(store.fault()))
 
 
-def _state(store: Store, entry: Entry) -> str:
+def _state(store: TrustStore, entry: TrustEntry) -> str:
     if store.pins(entry) is not None:
         return "trusted"
     return "changed" if (entry.file, entry.kind, entry.name) in store.records() else "not trusted"
 
 
-def _described(entry: Entry) -> dict[str, Any]:
-    about = {"file": entry.file, "kind": entry.kind, "name": entry.name, "value": shown(entry)}
+def _described(entry: TrustEntry) -> dict[str, Any]:
+    about = {"file": entry.file, "kind": entry.kind, "name": entry.name, "value": redacted(entry)}
     return {**about, "programs": list(entry.programs)} if entry.programs else about
 
 
-def _is_meant(record: Trusted, below: str) -> bool:
+def _is_meant(record: TrustRecord, below: str) -> bool:
     return not below or is_inside(record.file, below)
 
 
-def _revoke(store: Store, below: str, *, is_json: bool) -> int:
+def _revoke(store: TrustStore, below: str, *, is_json: bool) -> int:
     gone = store.revoke(lambda record: _is_meant(record, below))
     if is_json:
         write_json({"revoked": [{"file": one.file, "kind": one.kind, "name": one.name} for one in gone]})
@@ -131,9 +131,9 @@ def _revoke(store: Store, below: str, *, is_json: bool) -> int:
 # ── asking ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _ask(store: Store, entries: Sequence[Entry], *, is_json: bool) -> int:
+def _ask(store: TrustStore, entries: Sequence[TrustEntry], *, is_json: bool) -> int:
     """Show what would run, file by file, and trust what a person agrees to."""
-    trusted: list[Entry] = []
+    trusted: list[TrustEntry] = []
     if entries:
         with person_terminal("trust what a repository brings") as terminal:
             for file in dict.fromkeys(entry.file for entry in entries):
@@ -149,13 +149,13 @@ def _ask(store: Store, entries: Sequence[Entry], *, is_json: bool) -> int:
     return int(len(trusted) < len(entries))
 
 
-def _ask_about(terminal: Terminal, store: Store, entries: Sequence[Entry]) -> list[Entry]:
+def _ask_about(terminal: Terminal, store: TrustStore, entries: Sequence[TrustEntry]) -> list[TrustEntry]:
     """Those of a file that are trusted now, exactly as they were shown."""
     lines = [f"\n{shown_path(entries[0].file)}"]
-    digests: list[tuple[Entry, str]] = []
+    digests: list[tuple[TrustEntry, str]] = []
     for entry in entries:
         files = entry.file_digests()
-        lines.append(f"\n{entry}:\n{printed(entry)}")
+        lines.append(f"\n{entry}:\n{redacted_json(entry)}")
         if files is None:
             lines.append("It names too many files, or files that cannot be read, so it cannot be trusted.")
             continue

@@ -203,7 +203,7 @@ class Endpoint:
             await exchange.respond(invalid(400, problem, request.id))
             return
         try:
-            with session.lock.held(self._limits.journal_seconds):
+            with session.lock.hold(self._limits.journal_seconds):
                 session.answer(stream, self._reply(session, stream, request, exchange))
         except Busy:
             session.answer(stream, jsonrpc.failure(request.id, _earlier_waits()))
@@ -309,7 +309,9 @@ class Endpoint:
         self.metrics.refuse("sessions")
         shares = self._table.shares
         if shares.is_over(session.caller):
-            problem = f"you have {shares.of(session.caller):,} sessions open, which is your share; end one with DELETE"
+            problem = (
+                f"you have {shares.amount_of(session.caller):,} sessions open, which is your share; end one with DELETE"
+            )
             return busy(429, problem, SHARE_SECONDS, request_id=request_id)
         return busy(503, "too many sessions are open; try again", request_id=request_id)
 
@@ -340,7 +342,7 @@ class Endpoint:
         with session:
             if self._replicas is None or session.expects(message):
                 try:
-                    with session.lock.held(self._limits.journal_seconds):
+                    with session.lock.hold(self._limits.journal_seconds):
                         session.receive(message)
                 except Busy:
                     return unavailable(_earlier_waits())
@@ -504,7 +506,7 @@ class Endpoint:
         )
 
     def _poll_session(self, session: Session) -> None:
-        with contextlib.suppress(Busy), session.lock.held(self._limits.journal_seconds):
+        with contextlib.suppress(Busy), session.lock.hold(self._limits.journal_seconds):
             session.poll()
 
     @property

@@ -22,7 +22,7 @@ from workflowlookup.logs import audit
 from workflowlookup.store.sessions import CONSOLE_SESSION_SECONDS, ConsoleSessions
 from workflowlookup.transport.http.auth_middleware import AuthMiddleware
 from workflowlookup.transport.http.rate_limits import RateLimiter
-from workflowlookup.web import FormProblem, is_from_here, read_fields
+from workflowlookup.web import FormError, is_same_origin, read_form_fields
 
 log = logging.getLogger(__name__)
 
@@ -139,12 +139,12 @@ class Login:
 
     async def _check(self, request: Request) -> "_Entry | Response":
         """What was filled in, if the token is valid; else the page that says why nobody is logged in."""
-        if not is_from_here(request):
+        if not is_same_origin(request):
             return self._page("/", "The form was sent by another site. Fill in this one.", 403)
         try:
-            form = await read_fields(request)
-        except FormProblem as problem:
-            return self._page("/", problem.told, problem.status)
+            form = await read_form_fields(request)
+        except FormError as problem:
+            return self._page("/", problem.message, problem.status)
         following, token = _local(form.get("next", "")), form.get("token", "").strip()
         access = await self._authenticator.authenticate(_with_token(request, token))
         if isinstance(access, Access):
@@ -175,7 +175,7 @@ class Login:
 
     async def _forget(self, request: Request) -> Response:
         response = RedirectResponse(LOGIN, 303, {"Cache-Control": "no-store"})
-        if not is_from_here(request):
+        if not is_same_origin(request):
             return response
         session_id = cookies.session_in(request)
         access = await self._authenticator.authenticate(request, by_cookie=True)

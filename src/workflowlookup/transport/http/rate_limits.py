@@ -20,7 +20,7 @@ from workflowlookup.auth.callers import CALLER, Proxies
 from workflowlookup.cache import BoundedCache
 from workflowlookup.errors import JOURNAL_SECONDS, Overloaded
 from workflowlookup.protocol.memory import MemoryMeter
-from workflowlookup.shares import MAX_CLIENTS, Holding, Rate, Shares
+from workflowlookup.shares import MAX_CLIENTS, Holding, Shares, TokenBuckets
 from workflowlookup.transport.http.bodies import busy, refuse
 from workflowlookup.web import LOOPBACK
 
@@ -122,7 +122,7 @@ class RateLimiter:
         message may also have its answer.
         """
         self._requests_per_minute = requests_per_minute
-        self._rate = Rate(requests_per_minute, max_delay=MAX_DELAY_SECONDS)
+        self._rate = TokenBuckets(requests_per_minute, max_delay=MAX_DELAY_SECONDS)
         self._processor = ProcessorTime()
         self._proxies = proxies or Proxies()
         self._refused = refused

@@ -344,7 +344,7 @@ class SessionTable:
         owner, longest = caller, self._limits.idle_seconds * EVICTION_SHARE
         if not self.shares.is_over(caller):
             owner = max({session.caller for session in self}, key=self.shares.of, default=caller)
-            if self.shares.of(owner) > self.shares.of(caller) + 1:
+            if self.shares.amount_of(owner) > self.shares.amount_of(caller) + 1:
                 longest = 0.0
         idle = [session for session in self if session.caller == owner and not session.in_flight]
         oldest = min(idle, key=lambda session: session.used_at, default=None)
