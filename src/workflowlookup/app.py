@@ -360,7 +360,7 @@ def make_connection(settings: Settings, wake: Callable[[], None] = _nobody_waits
     return Connection(
         ServerBackend(
             lambda: make_services(settings, wake, live, make_replica_bus(settings, wake)),
-            tells_changes=lambda: live.settings.workflow_tools,
+            announces_changes=lambda: live.settings.workflow_tools,
         )
     )
 
@@ -453,7 +453,7 @@ def make_asgi(
             make_services(settings, waker.wake, live, replica_bus, journal), access=LOOPBACK
         ),
         waker.wake,
-        tells_changes=lambda: live.settings.workflow_tools,
+        announces_changes=lambda: live.settings.workflow_tools,
     )
     limits = Limits(
         max_message_bytes=settings.max_message_bytes,
@@ -588,7 +588,7 @@ def serve_http(settings: Settings, connect: "Callable[[Backend], Connection] | N
     watchdog.start()
     waker = Waker()
     web = make_asgi(settings, waker, address, connect=connect, is_traced=start_traces(os.environ))
-    web.backend.settle()
+    web.backend.start_background()
     web.journals.start()
     try:
         return run(

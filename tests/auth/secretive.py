@@ -65,7 +65,9 @@ class World:
             confirmation=confirmation,
         )
         self.workflows = DynamicTools(self.services, Plan(budget_bytes=budget))
-        self.backends = CallerBackends(SharedBackend(lambda: self.services, lambda: None, tells_changes=lambda: True))
+        self.backends = CallerBackends(
+            SharedBackend(lambda: self.services, lambda: None, announces_changes=lambda: True)
+        )
         for identifier in OPEN + (HIDDEN if hidden else ()):
             self.begin(identifier, f"of-{identifier}")
             self.begin(identifier, f"held-{identifier}")
@@ -112,6 +114,6 @@ class Client:
 
     def heard(self) -> list[str]:
         """The addresses that were announced as changed."""
-        self.connection.look()
+        self.connection.poll()
         told, self.connection.outbox[:] = [json.loads(one) for one in self.connection.outbox], []
         return sorted(one["params"]["uri"] for one in told if one["method"] == "notifications/resources/updated")

@@ -36,7 +36,7 @@ class Breaking:
 def test_one_who_cannot_be_asked_again_is_not_let_on(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(gate, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(gate, "RECHECK_SECONDS", 0.01)
     ended, sent = [], []
 
     async def app(_scope: object, _receive: object, _send: object) -> None:
@@ -63,7 +63,7 @@ def test_one_who_cannot_be_asked_again_is_not_let_on(
 
 
 def test_short_requests_share_one_watch_and_it_ends_after_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gate, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(gate, "RECHECK_SECONDS", 0.05)
     watches = set()
 
     async def app(_scope: object, _receive: object, _send: object) -> None:

@@ -435,7 +435,7 @@ def test_only_an_administrator_has_them_asked_again_and_hears_of_their_own(with_
     client.result("tools/list")
 
     assert client.ask("workflow_refresh") is None  # it comes later
-    client.connection.look()
+    client.connection.poll()
 
     (reply,) = [json.loads(one) for one in client.connection.outbox if b'"result"' in one]
     assert reply["result"]["providers"] == {"ci": {"state": "ready", "workflows": 1}}
@@ -472,7 +472,7 @@ def test_tools_that_come_are_told_only_to_those_who_see_them(make_world: Callabl
     write(world.library, document(identifier="secret-new"))
 
     def told(client) -> list[Json]:
-        client.connection.look()
+        client.connection.poll()
         methods = [json.loads(one)["method"] for one in client.connection.outbox]
         client.connection.outbox.clear()
         return methods

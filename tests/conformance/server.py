@@ -147,8 +147,8 @@ class Fixtures(Connection):
         result: dict[str, Any] = {"resultType": "input_required", "inputRequests": asked}
         return result | ({"requestState": seal(f"{number}:{name}")} if keeps_state else {})
 
-    def asker_of(self, question_id: str) -> bytes | None:
-        return self.open[question_id][0].id if question_id in self.open else super().asker_of(question_id)
+    def call_id_of_question(self, question_id: str) -> bytes | None:
+        return self.open[question_id][0].id if question_id in self.open else super().call_id_of_question(question_id)
 
     def _hear(self, response: jsonrpc.Response) -> bytes | None:
         asked = self.open.pop(msgspec.json.decode(response.id), None)

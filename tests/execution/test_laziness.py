@@ -15,7 +15,7 @@ def ask(method, **params):
     assert "error" not in reply, reply
     return reply["result"]
 ask("initialize", protocolVersion="2025-11-25", capabilities={})
-connection.settle()
+connection.start_background()
 ask("tools/list")
 run = ask("workflow_start", workflowId="bug-investigation")
 ask("workflow_cancel", runId=run["runId"])

@@ -8,7 +8,7 @@ import pytest
 from support.client import ENVELOPE
 from support.types import Json, JsonObject
 from workflowlookup.protocol.backend import Backend
-from workflowlookup.protocol.connection import LIST_SECONDS, LOOK_SECONDS, Connection
+from workflowlookup.protocol.connection import LIST_POLL_SECONDS, POLL_SECONDS, Connection
 from workflowlookup.tools.arguments import SchemaArguments
 from workflowlookup.tools.contract import Services, Tool
 from workflowlookup.tools.registry import Registry
@@ -55,7 +55,7 @@ class Client:
         self.library = SimpleNamespace(encoded=b"[]", summaries=())
         catalog = SimpleNamespace(snapshot=lambda: self.library)
         services = Services(catalog=catalog, open_workflows=lambda: self.workflows)
-        backend = Backend(lambda: services, tells_changes=lambda: is_on)
+        backend = Backend(lambda: services, announces_changes=lambda: is_on)
         backend.registry = Registry({"built_in": tool("built_in")}, services)
         self.connection = Connection(backend)
         if version:
@@ -76,8 +76,8 @@ class Client:
         return self.heard()[0]["params"]["notifications"]
 
     def heard(self) -> list[Json]:
-        if self.connection.is_watching:
-            self.connection.look()
+        if self.connection.needs_polling:
+            self.connection.poll()
         messages = [json.loads(message) for message in self.connection.outbox]
         self.connection.outbox.clear()
         return messages
@@ -109,7 +109,7 @@ def test_a_change_is_told_once_to_a_client_that_holds_a_list() -> None:
 def test_nothing_is_told_before_the_first_list_or_when_the_list_itself_shows_it() -> None:
     client = Client()
     client.workflows.wanted = [tool("a")]
-    assert not client.connection.is_watching
+    assert not client.connection.needs_polling
     assert client.told() == []
     client.names()
     client.workflows.wanted = [tool("b")]
@@ -210,4 +210,4 @@ def test_lists_are_looked_at_less_often_than_calls() -> None:
     client = Client()
     client.names()
 
-    assert client.connection.look_seconds == LIST_SECONDS > LOOK_SECONDS
+    assert client.connection.poll_seconds == LIST_POLL_SECONDS > POLL_SECONDS

@@ -95,7 +95,7 @@ def test_who_subscribes_hears_of_changes_here_at_once_and_of_others_with_the_nex
     client.runs.here("two")
     assert client.heard() == [updated(RUN)]
     client.runs.others = ["two", "one", "one"]
-    client.connection.look()
+    client.connection.poll()
 
     assert client.heard() == [updated(RUN)]
 
@@ -106,7 +106,7 @@ def test_the_list_of_recent_runs_changes_with_every_run() -> None:
     client.runs.here("one")
     assert client.heard() == [updated(RECENT)]
     client.runs.others = ["two", "three"]
-    client.connection.look()
+    client.connection.poll()
 
     assert client.heard() == [updated(RECENT)]
 
@@ -122,35 +122,35 @@ def test_a_call_that_changes_a_run_twice_is_told_once() -> None:
 
 def test_nobody_looks_before_the_first_and_after_the_last_subscription() -> None:
     client = Client()
-    assert not client.connection.is_watching
-    client.connection.look()
+    assert not client.connection.needs_polling
+    client.connection.poll()
     client.ask("resources/subscribe", {"uri": RUN})
     client.ask("resources/subscribe", {"uri": RECENT})
     client.ask("resources/subscribe", {"uri": RECENT})
     client.listen("a", resourceSubscriptions=[RUN])
     client.listen("b", toolsListChanged=True)
-    assert client.connection.is_watching
+    assert client.connection.needs_polling
 
     client.ask("resources/unsubscribe", {"uri": RECENT})
     client.ask("resources/unsubscribe", {"uri": "run://never-subscribed"})
     client.cancel("b")
     client.ask("resources/unsubscribe", {"uri": RUN})
-    assert client.connection.is_watching
+    assert client.connection.needs_polling
     client.cancel("a")
 
-    assert not client.connection.is_watching
+    assert not client.connection.needs_polling
     assert client.runs.listener is None
-    client.connection.look()
+    client.connection.poll()
     assert client.runs.looks == 0
     client.ask("resources/subscribe", {"uri": RUN})
-    assert client.connection.is_watching
+    assert client.connection.needs_polling
 
 
 def test_a_stream_that_announces_nothing_looks_at_nothing() -> None:
     client = Client(None)
     client.listen("a", toolsListChanged=True, resourcesListChanged=True, resourceSubscriptions=[])
 
-    assert not client.connection.is_watching
+    assert not client.connection.needs_polling
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def test_the_end_of_the_connection_ends_streams_with_their_result_and_stops_watc
 
     (ended,) = (json.loads(message) for message in client.connection.outbox)
     assert (ended["id"], ended["result"]["resultType"]) == ("a", "complete")
-    assert not client.connection.is_watching
+    assert not client.connection.needs_polling
     assert client.runs.listener is None
 
 
@@ -253,11 +253,11 @@ def test_a_journal_that_cannot_be_read_is_told_once_in_the_log_and_looked_at_aga
     client.ask("resources/subscribe", {"uri": RUN})
     client.runs.problem = OSError("no such device")
     for _ in range(3):
-        client.connection.look()
+        client.connection.poll()
     assert len(caplog.records) == 1
 
     client.runs.problem, client.runs.others = None, ["one"]
-    client.connection.look()
+    client.connection.poll()
 
     assert client.heard() == [updated(RUN)]
 
@@ -267,7 +267,7 @@ def test_a_watch_that_cannot_begin_refuses_the_subscription() -> None:
     client.runs.problem = OSError("no such device")
 
     assert client.ask("resources/subscribe", {"uri": RUN})["error"]["code"] == -32603
-    assert not client.connection.is_watching
+    assert not client.connection.needs_polling
     client.runs.problem = None
     assert client.ask("resources/subscribe", {"uri": RUN})["result"] == {}
 
@@ -296,7 +296,7 @@ def test_whatever_clients_do_it_is_watched_exactly_while_somebody_follows_someth
         elif "result" in client.ask(f"resources/{what}", {"uri": argument}):
             (followed.add if what == "subscribe" else followed.discard)(argument)
 
-    assert client.connection.is_watching is bool(followed or any(streams.values()))
+    assert client.connection.needs_polling is bool(followed or any(streams.values()))
     client.heard()
     client.runs.here("one")
     expected = {updated(address) for address in followed & {RUN, RECENT}}

@@ -68,7 +68,7 @@ class Client:
         return answered and json.loads(answered)
 
     def heard(self) -> list[Json]:
-        self.connection.look()
+        self.connection.poll()
         messages = [json.loads(message) for message in self.connection.outbox]
         self.connection.outbox.clear()
         return messages
@@ -154,7 +154,7 @@ def test_a_call_as_a_task_is_answered_at_once_and_its_result_is_waited_for(clien
     assert result["_meta"] == {RELATED: {"taskId": task["taskId"]}}
     (status,) = (message["params"] for message in told if message.get("method") == "notifications/tasks/status")
     assert (status["taskId"], status["status"]) == (task["taskId"], "completed")
-    assert not client.connection.is_watching
+    assert not client.connection.needs_polling
 
 
 @pytest.mark.parametrize("task", [False, 5, "yes", []])

@@ -10,7 +10,7 @@ from workflowlookup.errors import ExecutionFailed
 from workflowlookup.language.values import Progress
 from workflowlookup.protocol.backend import ServerBackend
 from workflowlookup.protocol.connection import Connection
-from workflowlookup.protocol.pending_calls import MAX_WAITING
+from workflowlookup.protocol.pending_calls import MAX_PENDING
 from workflowlookup.tools.arguments import SchemaArguments
 from workflowlookup.tools.contract import Elicitation, Pending, ServerServices, Tool
 from workflowlookup.tools.registry import Registry
@@ -82,7 +82,7 @@ class Client:
         return self.send("tools/call", params, identifier)
 
     def heard(self) -> list[Json]:
-        self.connection.look()
+        self.connection.poll()
         messages = [json.loads(message) for message in self.connection.outbox]
         self.connection.outbox.clear()
         return messages
@@ -92,7 +92,7 @@ def test_a_call_waits_for_its_answer_and_holds_up_nothing() -> None:
     client = Client()
 
     assert client.work_on("long", 7) is None
-    assert client.connection.is_watching
+    assert client.connection.needs_polling
     assert client.heard() == []
     assert client.send("ping", identifier=8) == {"jsonrpc": "2.0", "id": 8, "result": {}}
     client.work.results["long"] = {"runId": "long"}
@@ -100,7 +100,7 @@ def test_a_call_waits_for_its_answer_and_holds_up_nothing() -> None:
     result = {"content": [{"type": "text", "text": '{"runId":"long"}'}], "structuredContent": {"runId": "long"}}
     assert client.heard() == [{"jsonrpc": "2.0", "id": 7, "result": result}]
     assert client.heard() == []
-    assert not client.connection.is_watching
+    assert not client.connection.needs_polling
 
 
 def test_calls_are_answered_in_the_order_in_which_they_are_done() -> None:
@@ -229,11 +229,11 @@ def test_in_the_envelope_era_a_later_question_is_the_result_and_the_answer_comes
 
 def test_more_calls_than_may_wait_are_refused_and_their_work_is_given_up() -> None:
     client = Client()
-    for number in range(MAX_WAITING):
+    for number in range(MAX_PENDING):
         assert client.work_on(f"work {number}", number) is None
 
     reply = client.work_on("one more", "x")
-    assert f"at most {MAX_WAITING} calls wait at once" in reply["error"]["data"]["details"]
+    assert f"at most {MAX_PENDING} calls wait at once" in reply["error"]["data"]["details"]
     assert [name for name, _ in client.work.given_up] == ["one more"]
 
 
@@ -277,7 +277,7 @@ def test_what_is_about_no_run_is_waited_for_also_where_the_client_knows_tasks() 
 
     at_once = client.send("tools/call", {"name": "work", "arguments": {"name": ""}, "_meta": meta}, 5)
     client.work.results[""] = {"tools": 3}
-    client.connection.look()
+    client.connection.poll()
 
     assert at_once is None
     [reply] = map(json.loads, client.connection.outbox)

@@ -86,7 +86,7 @@ class Client:
         return reply and (reply["result"]["structuredContent"] if "result" in reply else reply["error"])
 
     def heard(self) -> list[Json]:
-        self.connection.look()
+        self.connection.poll()
         messages = [json.loads(message) for message in self.connection.outbox]
         self.connection.outbox.clear()
         return messages

@@ -229,7 +229,7 @@ class MemoryWire(LineWire):
         while not self.arrived:
             assert time.monotonic() < end, "no answer"
             time.sleep(0.01)
-            self.connection.look()
+            self.connection.poll()
             self._take()
         return self.arrived.pop(0)
 

@@ -25,10 +25,10 @@ class SharedBackend(ServerBackend):
         make_services: "Callable[[], ServerServices]",
         wake: Callable[[], None],
         *,
-        tells_changes: Callable[[], bool] = lambda: False,
+        announces_changes: Callable[[], bool] = lambda: False,
     ) -> None:
         """`wake` is called when a change here is news for other clients."""
-        super().__init__(make_services, tells_changes=tells_changes)
+        super().__init__(make_services, announces_changes=announces_changes)
         self.wake = wake
         self._following = _Following(self)
 
@@ -121,7 +121,7 @@ class CallerBackends:
         backend = self._by_access.get(access)
         if backend is None:
             see = functools.partial(self._see, access)
-            own = None if access.is_unrestricted else Backend(see, tells_changes=self._whole.tells_changes)
+            own = None if access.is_unrestricted else Backend(see, announces_changes=self._whole.announces_changes)
             backend = self._by_access[access] = own or self._whole
         return backend
 

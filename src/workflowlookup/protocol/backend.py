@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 class Backend:
-    """The tools and the library behind them, as one caller sees them."""
+    """The tools and the services behind them, as one caller sees them."""
 
     def __init__(
-        self, make_services: "Callable[[], Services]", *, tells_changes: Callable[[], bool] = lambda: False
+        self, make_services: "Callable[[], Services]", *, announces_changes: Callable[[], bool] = lambda: False
     ) -> None:
-        """`tells_changes`: whether clients are promised now to hear of changes of the tools."""
+        """`announces_changes`: whether clients are promised notifications when the list of tools changes."""
         self._make_services = make_services
-        self.tells_changes = tells_changes
+        self.announces_changes = announces_changes
 
     @functools.cached_property
     def services(self) -> "Services":
@@ -33,26 +33,26 @@ class Backend:
         return Registry(BUILTIN_TOOLS, self.services)
 
     def sign(self, client: str) -> str:
-        """The name of a client as handlers get it; where a caller has a name of its own, its services add that."""
+        """The name of a client as handlers get it. Scoped services add the name of their caller themselves."""
         access = self.services.access
         return access.sign(client) if access.is_unrestricted else client
 
     def watch(self, listener: "Listener") -> "RunWatch":
-        """Follow the runs until the watch is closed."""
+        """Call `listener` when a run changes, until the watch is closed."""
         return self.services.runs.watch(listener)
 
-    def settle(self) -> None:
+    def start_background(self) -> None:
         """Called after the first reply. Only `ServerBackend` has background work to start."""
 
     def refresh(self) -> None:
         """Called on SIGHUP."""
 
     def close(self) -> None:
-        """Called when the client has disconnected. Safe to repeat."""
+        """Called when the client has disconnected. May be called more than once."""
 
 
 class ServerBackend(Backend):
-    """The surface of a server with one client: background work begins and ends with that client."""
+    """The backend of a server with one client: background work begins and ends with that client."""
 
     _make_services: "Callable[[], ServerServices]"
     _is_closed = False
@@ -61,7 +61,7 @@ class ServerBackend(Backend):
     def services(self) -> "ServerServices":
         return self._make_services()
 
-    def settle(self) -> None:
+    def start_background(self) -> None:
         self.services.start_background()
 
     def refresh(self) -> None:

@@ -1,9 +1,9 @@
-"""One connection: from a line to its reply, in both eras of MCP.
+"""One connection: from a message to its reply, in both eras of MCP.
 
-The lifecycle gate, the method tables and the place where exceptions become replies are here; what the methods *do* is
-in `tools`. A connection is synchronous: lookups are answered in the order asked, before the next line is read. What
-waits (a subscription, a call whose tool asked a person) is remembered and leaves the read loop free. Messages that the
-server starts leave by `outbox`.
+This module has the lifecycle, the tables of methods, and the place where exceptions become replies; what the methods
+*do* is in `tools`. A connection is synchronous: it answers requests in order, each before the next message is read.
+Requests that have to wait (a subscription, a pending call, a question to a person) are stored, and other messages are
+answered meanwhile. Messages that the server starts are put into `outbox`.
 """
 
 import logging
@@ -29,16 +29,16 @@ from workflowlookup.protocol import jsonrpc
 from workflowlookup.protocol.backend import Backend
 from workflowlookup.protocol.jsonrpc import Batch, Malformed, Message, Notification, Request, Response
 from workflowlookup.protocol.memory import MemoryMeter
-from workflowlookup.protocol.notifications import News
+from workflowlookup.protocol.notifications import Notifications
 from workflowlookup.protocol.replies import (
     PENDING,
     SERVER_INFO,
     cacheable,
     cacheable_in,
-    comes_as_result,
+    error_result,
     explain,
     in_envelope,
-    refusal,
+    is_sent_as_result,
     refuse,
     success,
     tool_result,
@@ -46,10 +46,10 @@ from workflowlookup.protocol.replies import (
 from workflowlookup.protocol.requests import (
     Call,
     bounded_capabilities,
-    enter,
-    name_of,
+    client_name,
     refuse_cursor,
-    run_named_in,
+    run_id_in,
+    to_call,
     without_questions,
 )
 from workflowlookup.protocol.versions import (
@@ -68,7 +68,7 @@ from workflowlookup.protocol.versions import (
 from workflowlookup.tools.contract import Caller, Elicitation, Outcome, Pending
 
 if TYPE_CHECKING:
-    from workflowlookup.protocol.pending_calls import Waiting
+    from workflowlookup.protocol.pending_calls import PendingCalls
     from workflowlookup.protocol.questions import Questions
     from workflowlookup.protocol.tasks import Tasks
 
@@ -77,45 +77,45 @@ log = logging.getLogger(__name__)
 INSTRUCTIONS: Final = (
     "Workflows lead you through a task one step at a time. Find one with workflow_list, look at it with workflow_get, "
     "and begin it with workflow_start: do exactly the step it gives, hand in your output with workflow_submit, and "
-    "repeat until the run is complete; every answer says in next what to do. Runs are kept: workflow_runs and "
-    "workflow_status find them again. To follow a workflow without keeping a run, call workflow_next with the ids of "
+    "repeat until the run is complete; every answer says in next what to do. Runs are stored: workflow_runs and "
+    "workflow_status find them again. To follow a workflow without a stored run, call workflow_next with the ids of "
     "the steps you completed and the context variables you know, check your output with workflow_validate, and repeat "
     "until isComplete is true. Do not skip steps."
 )
 _Method = Callable[["Connection", Call], Json]
 
 
-LIST_SECONDS: Final = 1.0
-"""How often it is looked whether a list that the client holds is old."""
-LOOK_SECONDS: Final = 0.4
-"""How often changes by others are looked for, while somebody waits or wants to hear of them."""
+LIST_POLL_SECONDS: Final = 1.0
+"""How often `poll` should be called to notice that a list of the client has changed."""
+POLL_SECONDS: Final = 0.4
+"""How often `poll` should be called while calls are pending, or the client is subscribed to runs."""
 
 
 class Connection:
-    """The state of one client's connection: its version, its subscriptions, and whether it is over."""
+    """The connection of one client: its version, its subscriptions and its pending calls."""
 
     def __init__(self, backend: Backend) -> None:
         self.outbox: list[bytes] = []
         self.is_finished = False
         self.question_prefix = "wl"
-        """Of the ids of our questions."""
+        """Of the request ids of questions to the client."""
         self._backend = backend
         self._rules: Rules | None = None
         self._client: tuple[Mapping[str, Json], str] = ({}, "")
         self._caller: Caller | None = None
         self._questions: Questions[Call] | None = None
-        self._waiting: Waiting | None = None
+        self._pending_calls: PendingCalls | None = None
         self._tasks: Tasks | None = None
-        self._news = News(backend, self.outbox)
+        self._notifications = Notifications(backend, self.outbox)
         self._memory = MemoryMeter()
-        self._last: Call | None = None
-        """The request to shut down, while what waits is given its time: its reply is the last."""
+        self._shutdown_request: Call | None = None
+        """The `shutdown` request, while pending calls get their time: its reply is the last message."""
 
-    # ── from a line to a reply ──────────────────────────────────────────────────────────────────────────────────
+    # ── from a message to its reply ─────────────────────────────────────────────────────────────────────────────
 
     def handle(self, line: bytes) -> bytes | None:
-        """Answer one message: its reply, or None when there is nothing to say (yet)."""
-        started = monotonic()  # reading the processor time would cost ten times as much
+        """Handle one message. Returns the reply, or None if there is none (yet)."""
+        started = monotonic()  # reading the processor time costs ten times as much
         reply = self.answer(jsonrpc.decode(line))
         if self._memory.add(monotonic() - started):
             self._memory.release()
@@ -125,14 +125,14 @@ class Connection:
         if isinstance(message, Request):
             return self._answer_request(message)
         if isinstance(message, Malformed):
-            if message.is_response:  # which is never answered; a call that waits for it goes on
-                return self._hear(Response(message.id, b"", msgspec.json.encode(message.problem.message)))
+            if message.is_response:  # it gets no reply, but the call that waits for it must go on
+                return self._handle_response(Response(message.id, b"", msgspec.json.encode(message.problem.message)))
             return jsonrpc.failure(message.id, message.problem)
         if isinstance(message, Batch):
             return self._answer_batch(message)
         if isinstance(message, Response):
-            return self._hear(message)
-        self._notice(message)
+            return self._handle_response(message)
+        self._handle_notification(message)
         return None
 
     def _answer_batch(self, batch: Batch) -> bytes | None:
@@ -151,7 +151,7 @@ class Connection:
     def _answer_request(self, request: Request | Call) -> bytes | None:
         rules = self._rules or EARLIEST
         try:
-            call = enter(request, rules) if isinstance(request, Request) else request
+            call = to_call(request, rules) if isinstance(request, Request) else request
             rules = call.rules
             result = self._dispatch(call)
             if result is PENDING:
@@ -183,16 +183,16 @@ class Connection:
                 requestedVersion=requested,
             )
         self._rules = RULES[requested]
-        self._client, self._caller = (bounded_capabilities(capabilities), name_of(client_info)), None
+        self._client, self._caller = (bounded_capabilities(capabilities), client_name(client_info)), None
         return {
             "protocolVersion": requested,
-            "capabilities": capabilities_at(self._rules, tells_changes=self._backend.tells_changes()),
+            "capabilities": capabilities_at(self._rules, announces_changes=self._backend.announces_changes()),
             "serverInfo": SERVER_INFO,
             "instructions": INSTRUCTIONS,
         }
 
     def _discover(self, _: Call) -> Json:
-        capabilities = capabilities_at(LATEST, tells_changes=self._backend.tells_changes())
+        capabilities = capabilities_at(LATEST, announces_changes=self._backend.announces_changes())
         return cacheable(
             {"supportedVersions": list(ENVELOPE_VERSIONS), "capabilities": capabilities, "instructions": INSTRUCTIONS}
         )
@@ -204,20 +204,20 @@ class Connection:
         return {}
 
     def _shutdown(self, call: Call) -> Json:
-        """Take nothing new. What waits is given its time by the transport, and the reply is the last word of all."""
+        """Accept no more messages. The transport gives pending calls some time; the reply is the last message."""
         self.is_finished = True
-        if self._waiting:
-            self._last = call
+        if self._pending_calls:
+            self._shutdown_request = call
             return PENDING
         self.close()
         return None
 
     async def prepare(self, request: Request, caller: str) -> Request:
-        """Have what a request needs of a long run made ready without holding up other clients: the run, its report.
+        """Load what a request needs of a long run, its events and its report, without blocking other clients.
 
-        `caller`: whose requests wait for each other while a report is made.
+        `caller`: reports of the same caller are made one after the other.
         """
-        run_id = run_named_in(request)
+        run_id = run_id_in(request)
         if not run_id:
             return request
         from workflowlookup.store.loading import load_in_slices  # noqa: PLC0415 - with the first run
@@ -229,127 +229,128 @@ class Connection:
             if request.method == "resources/read" and isinstance(request.params, dict):
                 report = await prepare_report(services, str(request.params.get("uri")), caller)
                 return request if report is None else msgspec.structs.replace(request, report=report)
-        except RunStateError as problem:  # not found out again: a run that is too long was read for it
+        except RunStateError as problem:  # stored, because finding it out took long
             return msgspec.structs.replace(request, report=problem)
-        except WorkflowLookupError:  # as the answer will say
+        except WorkflowLookupError:  # the method raises it again, and the reply has it
             pass
         return request
 
     def input_schema_of(self, name: str) -> Mapping[str, Json] | None:
-        """Of a tool that is not built in, by its name: it may mark arguments that are repeated in headers."""
+        """The input schema of a tool that is not built in: it may mark arguments that HTTP headers repeat."""
         registry = self._backend.registry
         tool = None if name in registry.built_in else registry.tools.get(name)
         return tool.arguments.schema if tool is not None else None
 
-    def settle(self) -> None:
-        """Start what goes on behind; called once, after the first reply was sent."""
-        self._backend.settle()
+    def start_background(self) -> None:
+        """Start background work; called once, after the first reply was sent."""
+        self._backend.start_background()
 
     def refresh(self) -> None:
-        """Read the settings again and have every provider asked: somebody sent SIGHUP."""
+        """Read the settings again and poll every provider; called on SIGHUP."""
         try:
             self._backend.refresh()
-        except Exception:  # broad on purpose: everything stays as it is
-            log.exception("the settings could not be read again")
+        except Exception:  # broad on purpose: the earlier settings stay
+            log.exception("the settings could not be read again; the earlier ones stay in effect")
 
     @property
     def is_busy(self) -> bool:
-        """Whether a call waits for its answer."""
-        return bool(self._waiting)
+        """Whether a call is pending."""
+        return bool(self._pending_calls)
 
     def close(self, *, hands_over: bool = False) -> None:
-        """Give up what waits, end every subscription with its result, forget open questions, end what goes on behind;
-        called before the connection goes. `hands_over`: runs that are waited for go on, here later or elsewhere.
+        """End pending calls, questions and subscriptions, each with a reply in the outbox, and background work.
+
+        `hands_over`: the runs of pending calls go on, at another server or when this one is started again.
         """
-        if self._waiting:
-            for call, problem in self._waiting.end(hands_over=hands_over):
+        if self._pending_calls:
+            for call, problem in self._pending_calls.close(hands_over=hands_over):
                 self.outbox.append(refuse(call, problem))
         if self._questions is not None:
-            unanswered = "The session ended before the person answered. Call the tool again in another session."
-            for call in self._questions.drop():
-                self.outbox.append(refuse(call, RequestCancelled(unanswered)))
-        for request_id, key in self._news.end():
+            message = "The session ended before the person answered. Call the tool again in another session."
+            for call in self._questions.clear():
+                self.outbox.append(refuse(call, RequestCancelled(message)))
+        for request_id, key in self._notifications.close():
             result = {"resultType": "complete", "_meta": {META_SERVER_INFO: SERVER_INFO, META_SUBSCRIPTION: key}}
             self.outbox.append(jsonrpc.success(request_id, result))
         self._backend.close()
-        if self._last is not None:
-            self.outbox.append(jsonrpc.success(self._last.id, None))
-            self._last = None
+        if self._shutdown_request is not None:
+            self.outbox.append(jsonrpc.success(self._shutdown_request.id, None))
+            self._shutdown_request = None
 
-    def _notice(self, message: Notification) -> None:
+    def _handle_notification(self, message: Notification) -> None:
         if message.method == "notifications/initialized":
-            self._news.is_initialized = True
+            self._notifications.is_initialized = True
         elif message.method == "notifications/cancelled" and isinstance(message.params, dict):
             cancelled = message.params.get("requestId")
             if self._questions is not None:
                 self._questions.withdraw(lambda call: jsonrpc.same_id(msgspec.json.decode(call.id), cancelled))
-            self._news.cancel(cancelled)
-            if self._waiting:
-                self._waiting.cancel(cancelled, message.params.get("reason"))
+            self._notifications.cancel(cancelled)
+            if self._pending_calls:
+                self._pending_calls.cancel(cancelled, message.params.get("reason"))
 
-    # ── what others bring about ─────────────────────────────────────────────────────────────────────────────────
-
-    @property
-    def is_watching(self) -> bool:
-        """Whether somebody waits, or wants to hear of changes, so that `look` should be called every now and then."""
-        if not self._news.is_wanted and self._waiting is None and self._tasks is None:
-            return False  # as yet, and for most clients always: asked between any two messages
-        return self._news.is_holding or self._is_awaited
+    # ── polling and notifications ───────────────────────────────────────────────────────────────────────────────
 
     @property
-    def look_seconds(self) -> float:
-        """How often that is."""
-        return LOOK_SECONDS if self._is_awaited else LIST_SECONDS
+    def needs_polling(self) -> bool:
+        """Whether calls are pending, or the client is notified of changes, so that `poll` should be called."""
+        if not self._notifications.is_used and self._pending_calls is None and self._tasks is None:
+            return False  # the usual case, and this is called after every message
+        return self._notifications.has_lists or self._has_waiters
 
     @property
-    def _is_awaited(self) -> bool:
-        """Whether there are calls that wait, or runs that are followed."""
+    def poll_seconds(self) -> float:
+        """How often `poll` should be called."""
+        return POLL_SECONDS if self._has_waiters else LIST_POLL_SECONDS
+
+    @property
+    def _has_waiters(self) -> bool:
+        """Whether calls are pending, or the client is subscribed to runs or tasks."""
         if self._tasks is not None and self._tasks.is_watching:
             return True
-        return bool(self._waiting) or self._news.is_followed
+        return bool(self._pending_calls) or self._notifications.has_subscriptions
 
-    def look(self) -> None:
-        """Put the answers that are there now, and what changed, into the outbox."""
-        if self._waiting:
-            self._waiting.look(self._answer_waiting)
-        self._news.look()
+    def poll(self) -> None:
+        """Put the replies that are ready, and notifications of what changed, into the outbox."""
+        if self._pending_calls:
+            self._pending_calls.poll(self._answer_pending)
+        self._notifications.poll()
         if self._tasks is not None and self._tasks.is_watching:
-            self._tasks.look(self._handshake_caller())
+            self._tasks.poll(self._handshake_caller())
 
-    def continues(self) -> None:
-        """Another connection of the same client came before this one, and may have given it lists."""
-        self._news.continues()
+    def watch_lists(self) -> None:
+        """Watch all lists: an earlier connection of the same client may have sent them."""
+        self._notifications.watch_lists()
 
     def _listen(self, call: Call) -> Json:
-        """Hold the request open; the acknowledgement is the first frame of its stream."""
+        """Hold the request open; the acknowledgement is the first message of its stream."""
         wanted = call.optional("notifications", dict, "an object")
         if wanted is None:
             raise InvalidParams("notifications is required")
-        self._news.listen(call.id, wanted)
+        self._notifications.listen(call.id, wanted)
         return PENDING
 
     @property
-    def followed(self) -> frozenset[str]:
-        """The addresses that the client subscribed to, one by one."""
-        return self._news.addresses
+    def subscribed_uris(self) -> frozenset[str]:
+        """The URIs that the client has subscribed to with `resources/subscribe`."""
+        return self._notifications.subscribed_uris
 
-    def follow(self, addresses: frozenset[str]) -> None:
-        """Follow these and no others: the client said so to another server."""
-        self._news.follow(addresses)
+    def replace_subscriptions(self, uris: frozenset[str]) -> None:
+        """Be subscribed to these URIs and no others: the client subscribed at another replica."""
+        self._notifications.replace_subscriptions(uris)
 
     def _subscribe(self, call: Call) -> Json:
-        self._news.subscribe(call.text("uri"))
+        self._notifications.subscribe(call.text("uri"))
         return {}
 
     def _unsubscribe(self, call: Call) -> Json:
-        self._news.unsubscribe(call.text("uri"))
+        self._notifications.unsubscribe(call.text("uri"))
         return {}
 
     # ── tools ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _list_tools(self, call: Call) -> Json:
         refuse_cursor(call)
-        return cacheable_in(call, {"tools": self._news.tools()})
+        return cacheable_in(call, {"tools": self._notifications.list_tools()})
 
     def _call_tool(self, call: Call) -> Json:
         registry = self._backend.registry
@@ -364,23 +365,23 @@ class Connection:
         try:
             result = registry.call(tool, arguments, self._caller_of(call), call.size)
         except WorkflowLookupError as error:
-            if comes_as_result(error, call.rules):
-                return refusal(error)
+            if is_sent_as_result(error, call.rules):
+                return error_result(error)
             raise
         if is_task:
             return self._create_task(call, result)
         return self._result_of(call, result)
 
     def _result_of(self, call: Call, outcome: Outcome) -> Json:
-        """The result of a call whose tool gave this; `PENDING` while there is none."""
+        """The result of a call by the outcome of its tool; `PENDING` if it comes later."""
         if isinstance(outcome, Elicitation):
-            return self._ask(call, outcome)
+            return self._elicit(call, outcome)
         if isinstance(outcome, Pending):
-            return self._wait(call, outcome)
+            return self._add_pending(call, outcome)
         return tool_result(outcome) if call.method == "tools/call" else outcome
 
     def _call_directly(self, call: Call) -> Json:
-        """A tool called by its own name as the method: the same handler, the same answer, the spec's own errors."""
+        """Call a tool whose name is the method: the same handler and result, but errors are JSON-RPC errors."""
         registry = self._backend.registry
         tool = registry.find(call.method)
         if tool is None:
@@ -393,10 +394,10 @@ class Connection:
         return self._result_of(call, registry.call(tool, params, self._caller_of(call), call.size))
 
     def _caller_of(self, call: Call) -> Caller:
-        """Who sent a request: told once by `initialize`, or by each request of the envelope era for itself."""
+        """The caller of a request, by `initialize`, or in the envelope era by the request itself."""
         if call.meta is not None:
             capabilities = call.meta[META_CAPABILITIES]
-            name = self._backend.sign(name_of(call.meta.get(META_CLIENT_INFO)))
+            name = self._backend.sign(client_name(call.meta.get(META_CLIENT_INFO)))
             if call.method != "tools/call":
                 capabilities = without_questions(capabilities)  # no other method may be answered with a question
             return Caller(capabilities=capabilities, name=name, answers=call.answers, timeout_seconds=call.timeout)
@@ -406,57 +407,57 @@ class Connection:
         return msgspec.structs.replace(caller, answers=call.answers, timeout_seconds=call.timeout)
 
     def _handshake_caller(self) -> Caller:
-        """Who shook hands."""
+        """The caller as `initialize` introduced it."""
         if self._caller is None:
             capabilities, name = self._client
-            if self._rules is None or not self._rules.asks:
+            if self._rules is None or not self._rules.elicitation:
                 capabilities = without_questions(capabilities)
             self._caller = Caller(capabilities=capabilities, name=self._backend.sign(name))
         return self._caller
 
-    # ── answers that are not there yet ──────────────────────────────────────────────────────────────────────────
+    # ── pending calls ───────────────────────────────────────────────────────────────────────────────────────────
 
-    def _wait(self, call: Call, later: Pending) -> Json:
-        """Keep a call until its answer is there, for which `look` asks; where the client knows tasks it becomes one."""
-        if later.run_id and call.rules.envelope and call.method == "tools/call":
-            from workflowlookup.protocol.tasks import knows_tasks  # noqa: PLC0415 - with the first run
+    def _add_pending(self, call: Call, pending: Pending) -> Json:
+        """Store a call until `poll` has its result. If the client supports tasks, it becomes a task instead."""
+        if pending.run_id and call.rules.envelope and call.method == "tools/call":
+            from workflowlookup.protocol.tasks import supports_tasks  # noqa: PLC0415 - with the first run
 
-            if knows_tasks(call):
-                return self._open_tasks().promise(later)
-        if self._waiting is None:
-            from workflowlookup.protocol.pending_calls import Waiting  # noqa: PLC0415 - seldom needed
+            if supports_tasks(call):
+                return self._open_tasks().create_from_pending(pending)
+        if self._pending_calls is None:
+            from workflowlookup.protocol.pending_calls import PendingCalls  # noqa: PLC0415 - seldom needed
 
-            self._waiting = Waiting(self.outbox)
-        self._waiting.put(call, later)
+            self._pending_calls = PendingCalls(self.outbox)
+        self._pending_calls.add(call, pending)
         return PENDING
 
-    def _answer_waiting(self, call: Call, later: Pending) -> bytes | None:
-        """The reply to a call that waits; None while there is none, or when it waits for a person from now on."""
+    def _answer_pending(self, call: Call, pending: Pending) -> bytes | None:
+        """The reply to a pending call; None if there is none yet, or if it now waits for a person."""
         try:
-            result = later.poll()
+            result = pending.poll()
             if result is None:
                 return None
-            self._stop_waiting(call)
+            self._remove_pending(call)
             reply = self._result_of(call, result)
-        except Exception as problem:  # noqa: BLE001 - broad on purpose: as for every call
-            self._stop_waiting(call)
+        except Exception as problem:  # noqa: BLE001 - broad on purpose: as in `_answer_request`
+            self._remove_pending(call)
             return refuse(call, problem)
         if reply is PENDING:
             return None
         return success(call, reply)
 
-    def _stop_waiting(self, call: Call) -> None:
-        if self._waiting is not None:
-            self._waiting.take(call)
+    def _remove_pending(self, call: Call) -> None:
+        if self._pending_calls is not None:
+            self._pending_calls.remove(call)
 
-    # ── questions to a person ───────────────────────────────────────────────────────────────────────────────────
+    # ── questions to a person (elicitation) ─────────────────────────────────────────────────────────────────────
 
-    def _ask(self, call: Call, ask: Elicitation) -> Json:
-        """Put a tool's question to the person at the client; the call is done again when the answer is there."""
-        from workflowlookup.protocol.questions import Questions, elicitation, given, signed_key  # noqa: PLC0415 - seldom needed
+    def _elicit(self, call: Call, question: Elicitation) -> Json:
+        """Ask the person at the client a question of a tool. With the answer, the tool is called again."""
+        from workflowlookup.protocol.questions import Questions, elicitation, find_answer, signed_key  # noqa: PLC0415 - seldom needed
 
-        if ask.key in call.answers:
-            raise RuntimeError(f"'{ask.key}' was asked again after it was answered")
+        if question.key in call.answers:
+            raise RuntimeError(f"'{question.key}' was asked again after it was answered")
         if not self._caller_of(call).supports_elicitation:
             raise MissingClientCapability(
                 "This call needs a client that shows its user forms (elicitation).",
@@ -465,40 +466,40 @@ class Connection:
         if not call.rules.envelope:
             if self._questions is None:
                 self._questions = Questions(self.outbox, self.question_prefix)
-            self._questions.put(call, ask)
+            self._questions.ask(call, question)
             return PENDING
-        key = signed_key(ask, self._backend.services)
-        answer = given(call.object_params().get("inputResponses"), ask, key)
+        key = signed_key(question, self._backend.services)
+        answer = find_answer(call.object_params().get("inputResponses"), question, key)
         if answer is None:
-            return {"resultType": "input_required", "inputRequests": {key: elicitation(ask)}}
-        return self._dispatch(call.answered(ask.key, answer))
+            return {"resultType": "input_required", "inputRequests": {key: elicitation(question)}}
+        return self._dispatch(call.with_answer(question.key, answer))
 
-    def asker_of(self, question_id: str) -> bytes | None:
-        """The id of the request that an open question of ours is about."""
+    def call_id_of_question(self, question_id: str) -> bytes | None:
+        """The id of the request that led to an open question."""
         call = self._questions.call_of(question_id) if self._questions is not None else None
         return call.id if call is not None else None
 
-    def _hear(self, response: Response) -> bytes | None:
-        """Go on with the call that waited for this; a response to nothing that is open is passed over."""
-        asked = self._questions.take(response) if self._questions is not None else None
-        if asked is None:
-            log.debug("a response to nothing: %s", response.id)
+    def _handle_response(self, response: Response) -> bytes | None:
+        """Continue the call that waits for this response; a response to no open question is ignored."""
+        waiting = self._questions.pop(response) if self._questions is not None else None
+        if waiting is None:
+            log.debug("a response to no open question: %s", response.id)
             return None
         from workflowlookup.protocol.questions import answer_in  # noqa: PLC0415
 
-        call, ask = asked
-        return self._answer_request(call.answered(ask.key, answer_in(response, ask)))
+        call, question = waiting
+        return self._answer_request(call.with_answer(question.key, answer_in(response, question)))
 
     # ── resources, prompts, completions ─────────────────────────────────────────────────────────────────────────
 
     def _list_resources(self, call: Call) -> Json:
-        self._news.lists_resources()
-        return self._offer(call)
+        self._notifications.watch_resources()
+        return self._call_library_method(call)
 
-    def _offer(self, call: Call) -> Json:
-        from workflowlookup.protocol.library_methods import OFFERS  # noqa: PLC0415 - with the core, when first asked for
+    def _call_library_method(self, call: Call) -> Json:
+        from workflowlookup.protocol.library_methods import LIBRARY_METHODS  # noqa: PLC0415 - with the core, when first asked for
 
-        return OFFERS[call.method](self._backend, call)
+        return LIBRARY_METHODS[call.method](self._backend, call)
 
     # ── tasks ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -511,11 +512,11 @@ class Connection:
 
     def _create_task(self, call: Call, result: Outcome) -> Json:
         if isinstance(result, Elicitation):
-            return self._ask(call, result)
+            return self._elicit(call, result)
         return self._open_tasks().create(call, result, self._caller_of(call))
 
     def _task(self, call: Call) -> Json:
-        """The methods of tasks at 2025-11-25."""
+        """The task methods of 2025-11-25."""
         if not call.rules.tasks:
             raise MethodNotFound("Tasks came with version 2025-11-25.", method=call.method)
         tasks, caller = self._open_tasks(), self._caller_of(call)
@@ -537,17 +538,17 @@ class Connection:
     def _cancel_task(self, call: Call) -> Json:
         return self._open_tasks().cancel_quietly(call)
 
-    # ── which method is answered by what ────────────────────────────────────────────────────────────────────────
+    # ── the tables of methods ───────────────────────────────────────────────────────────────────────────────────
 
     _SHARED: ClassVar[Mapping[str, _Method]] = {
         "tools/list": _list_tools,
         "tools/call": _call_tool,
         "resources/list": _list_resources,
-        "resources/templates/list": _offer,
-        "resources/read": _offer,
-        "prompts/list": _offer,
-        "prompts/get": _offer,
-        "completion/complete": _offer,
+        "resources/templates/list": _call_library_method,
+        "resources/read": _call_library_method,
+        "prompts/list": _call_library_method,
+        "prompts/get": _call_library_method,
+        "completion/complete": _call_library_method,
     }
     _HANDSHAKE: ClassVar[Mapping[str, _Method]] = {
         **_SHARED,
@@ -579,5 +580,5 @@ def _not_initialized() -> NotInitialized:
 
 _ALWAYS_ANSWERED: Final = frozenset({"initialize", "ping", "shutdown", "server/discover"})
 
-METHODS: Final = frozenset({*Connection._HANDSHAKE, *Connection._ENVELOPE})  # noqa: SLF001 - our own
-"""What is answered by a method of its own, in either era; any other name may be that of a tool."""
+METHODS: Final = frozenset({*Connection._HANDSHAKE, *Connection._ENVELOPE})  # noqa: SLF001 - of the same module
+"""The methods of either era; any other method may be the name of a tool."""

@@ -1,7 +1,7 @@
-"""JSON-RPC 2.0 as values: a line becomes a `Request`, a `Notification`, a `Batch`, or the problem with it.
+"""JSON-RPC 2.0 as values: a line becomes a `Request`, a `Notification`, a `Response`, a `Batch` or a `Malformed`.
 
-Ids come back as the bytes that were sent: 1, 1.0 and 1e0 differ. A message that is too long or nested too deeply is not
-read, but its id is looked for in its first bytes, so that its sender does not wait for ever.
+Replies repeat the id as the bytes that were sent: 1, 1.0 and 1e0 differ. A message that is too long or nested too
+deeply is not decoded, but its id is searched for in its first bytes, so that its sender gets an error reply.
 """
 
 import re
@@ -15,20 +15,19 @@ from workflowlookup.language.values import Json, nests_deeper
 
 MAX_BATCH: Final = 100
 MAX_NESTING: Final = 256
-"""Of lists and objects in the parameters: what is stored of them must be readable wherever it is read later, and with
-whatever is left of the stack there."""
+"""Of lists and objects in the parameters. Parts of them are stored, and must be readable later with less stack left."""
 MAX_ID_BYTES: Final = 8_192
-"""Of the id of a request, as it is sent: ids are kept as long as a request can be resumed or cancelled."""
+"""Of the id of a request: ids stay in memory as long as the request can be resumed or cancelled."""
 NULL_ID: Final = b"null"
 SCANNED_BYTES: Final = 1 << 16
-"""How much of a message that cannot be read is searched for its id: of its beginning, and of its end."""
+"""How much of the beginning, and of the end, of a message that cannot be decoded is searched for its id."""
 
 _ABSENT: Final = msgspec.Raw(b"")
 _encode: Final = msgspec.json.Encoder().encode
 
 
-class _Line(msgspec.Struct):
-    """The members of a message; what it does not have stays unset."""
+class _MessageMembers(msgspec.Struct):
+    """The members of a message; missing ones stay unset."""
 
     jsonrpc: Any = msgspec.UNSET
     id: msgspec.Raw = _ABSENT
@@ -38,8 +37,8 @@ class _Line(msgspec.Struct):
     error: msgspec.Raw = _ABSENT
 
 
-class _Members(msgspec.Struct):
-    """The same with no value read, so that a number out of range does not matter."""
+class _RawMembers(msgspec.Struct):
+    """The same without decoding any value, so that a number out of range does not matter."""
 
     id: msgspec.Raw = _ABSENT
     method: msgspec.Raw = _ABSENT
@@ -47,14 +46,14 @@ class _Members(msgspec.Struct):
     error: msgspec.Raw = _ABSENT
 
 
-_decode_line: Final = msgspec.json.Decoder(_Line).decode
-_decode_members: Final = msgspec.json.Decoder(_Members).decode
+_decode_message: Final = msgspec.json.Decoder(_MessageMembers).decode
+_decode_members: Final = msgspec.json.Decoder(_RawMembers).decode
 _decode_raw: Final = msgspec.json.Decoder(msgspec.Raw).decode
 _decode_list: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 class Request(msgspec.Struct, frozen=True):
-    """A call that wants an answer."""
+    """A message that wants a reply."""
 
     id: bytes
     method: str
@@ -62,20 +61,18 @@ class Request(msgspec.Struct, frozen=True):
     size: int
     """Of the message, in bytes."""
     report: str | WorkflowLookupError | None = None
-    """The report that it asks for, or why there is none, where that is known before it is answered: see
-    `Connection.prepare`.
-    """
+    """The report that it asks for, or the error, if `Connection.prepare` has made it in advance."""
 
 
 class Notification(msgspec.Struct, frozen=True):
-    """A message that wants none."""
+    """A message that wants no reply."""
 
     method: str
     params: dict[str, Json] | list[Json] | None
 
 
 class Response(msgspec.Struct, frozen=True):
-    """An answer to something that we asked: a result or an error, as JSON."""
+    """The reply to a request of the server: a result or an error, as JSON."""
 
     id: bytes
     result: bytes
@@ -89,16 +86,16 @@ class Batch(msgspec.Struct, frozen=True):
 
 
 class Malformed(msgspec.Struct, frozen=True):
-    """A message that cannot be acted on, and the id to answer to as far as it can be told."""
+    """An invalid message, and its id if it could be found."""
 
     id: bytes
     problem: WorkflowLookupError
     is_response: bool = False
-    """Whether it answers something that we asked: then it gets no reply, and its id is one of ours."""
+    """Whether it is a response to a request of the server: then it gets no reply, and its id is one of ours."""
 
     @property
     def reply_id(self) -> bytes:
-        """The id of a reply, where the transport demands one."""
+        """The id for an error reply, if the transport must send one."""
         return NULL_ID if self.is_response else self.id
 
 
@@ -106,34 +103,36 @@ Message: TypeAlias = Request | Notification | Response | Batch | Malformed
 
 
 def decode(line: bytes) -> Message:
-    """What a line means; never raises."""
+    """Decode a line; never raises."""
     text = without_surrogates(line)
     try:
         if not text.isascii():
             text.decode()
-        parsed = _decode_line(text)
+        parsed = _decode_message(text)
     except msgspec.ValidationError:
         return _decode_other(text)
     except RecursionError as problem:
-        return _unreadable(text, _parse_error(text, problem))
+        return _too_deep(text, _parse_error(text, problem))
     except (msgspec.DecodeError, UnicodeDecodeError) as problem:
         return Malformed(NULL_ID, _parse_error(text, problem))
     if nests_deeper(text, parsed.params, MAX_NESTING):
-        return _unreadable(text, _parse_error(text, RecursionError()))
+        return _too_deep(text, _parse_error(text, RecursionError()))
     if text is not line and bytes(parsed.id) not in line:
-        return Malformed(NULL_ID, _invalid("id must be text in valid Unicode"))  # it could not come back as it was sent
+        return Malformed(
+            NULL_ID, _invalid("id must be text in valid Unicode")
+        )  # the reply could not repeat it as it was sent
     return _classify(parsed, len(line))
 
 
 def _decode_other(line: bytes) -> Message:
-    """JSON that is no object of the expected form: a number out of range, a batch, or nothing that we understand."""
+    """Decode JSON that is not an object of the expected form: a batch, a number out of range, or an invalid message."""
     try:
         _decode_raw(line)
         if line.lstrip()[:1] == b"{":
             return _out_of_range(line)
         elements = _decode_list(line)
     except RecursionError as problem:
-        return _unreadable(line, _parse_error(line, problem))
+        return _too_deep(line, _parse_error(line, problem))
     except msgspec.ValidationError:
         return Malformed(NULL_ID, _invalid("a message is a JSON object"))
     except msgspec.DecodeError as problem:
@@ -144,7 +143,7 @@ def _decode_other(line: bytes) -> Message:
 
 
 def _out_of_range(line: bytes) -> Malformed:
-    """A message with a number that cannot be read, such as 1e400 or one of thousands of digits."""
+    """A message with a number that cannot be decoded, such as 1e400 or one with thousands of digits."""
     members = _decode_members(line)
     details = "a number is out of range: send numbers that fit a double, and long ones as text"
     is_response = _is_response(members)
@@ -155,7 +154,7 @@ def _out_of_range(line: bytes) -> Malformed:
     )
 
 
-def _is_response(message: "_Line | _Members") -> bool:
+def _is_response(message: "_MessageMembers | _RawMembers") -> bool:
     return message.method in (msgspec.UNSET, _ABSENT) and bool(message.result or message.error)
 
 
@@ -164,7 +163,7 @@ def _element(line: bytes) -> Message:
     return Malformed(NULL_ID, _invalid("a batch holds no batches")) if isinstance(message, Batch) else message
 
 
-def _classify(parsed: _Line, size: int) -> Message:
+def _classify(parsed: _MessageMembers, size: int) -> Message:
     raw_id, method, params = bytes(parsed.id), parsed.method, parsed.params
     has_id = _is_id(raw_id)
     if parsed.jsonrpc != "2.0":
@@ -189,7 +188,7 @@ def _classify(parsed: _Line, size: int) -> Message:
 
 
 def _is_id(raw: bytes) -> bool:
-    """A number or a string that is well-formed and not too long; true, null, lists and objects are no ids."""
+    """Whether this is a well-formed number or string that is not too long."""
     if len(raw) > MAX_ID_BYTES:
         return False
     if raw[:1] not in (b'"', b"-") and not raw[:1].isdigit():
@@ -202,7 +201,7 @@ def _is_id(raw: bytes) -> bool:
 
 
 def _is_readable(raw: bytes) -> bool:
-    """Whether an id is a value: most numbers are."""
+    """Whether an id can be decoded; a number may be out of range."""
     try:
         msgspec.json.decode(raw)
     except msgspec.DecodeError:
@@ -211,7 +210,7 @@ def _is_readable(raw: bytes) -> bool:
 
 
 def same_id(one: Json, other: Json) -> bool:
-    """Whether two ids, as values, are the same; 1, true and 1.0 are not."""
+    """Whether two decoded ids are the same; 1, true and 1.0 are not."""
     return type(one) is type(other) and bool(one == other)
 
 
@@ -225,29 +224,29 @@ def _parse_error(line: bytes, problem: Exception) -> ParseError:
     elif isinstance(problem, RecursionError):
         details, position = "the message is nested too deeply", 0
     else:
-        reason, _, place = str(problem).partition(" (byte ")
-        position = int(place.rstrip(")")) if place else len(line.rstrip())
-        details = reason if place else f"{reason}: unexpected end of JSON"
+        reason, _, position_text = str(problem).partition(" (byte ")
+        position = int(position_text.rstrip(")")) if position_text else len(line.rstrip())
+        details = reason if position_text else f"{reason}: unexpected end of JSON"
     return ParseError(f"{details} (byte {position})", details=f"{details} (byte {position})", position=position)
 
 
 def too_long(limit: int, beginning: bytes) -> Malformed:
-    """What a message over the size limit means, of which the beginning is known."""
+    """A message over the size limit, of which only the beginning is known."""
     details = f"the message is longer than {limit:,} bytes"
-    found = _scan(beginning[:SCANNED_BYTES])
-    return Malformed(found.id, ParseError(details, details=details, position=limit), found.is_response)
+    scanned = _scan(beginning[:SCANNED_BYTES])
+    return Malformed(scanned.id, ParseError(details, details=details, position=limit), scanned.is_response)
 
 
-# ── messages that cannot be read as they are ────────────────────────────────────────────────────────────────────────
+# ── messages that cannot be decoded ─────────────────────────────────────────────────────────────────────────────────
 
-_PART: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"|[{}\[\],:]|[^\s"{}\[\],:]++|"', re.DOTALL)
-"""A text, a mark, anything else (such as a number), or a quote that is never closed."""
+_TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"|[{}\[\],:]|[^\s"{}\[\],:]++|"', re.DOTALL)
+"""A token: a string, a punctuation mark, anything else (such as a number), or a quote that is never closed."""
 _MEMBER: Final = re.compile(rb'(?<!\\)"(?:id|method|result|error)"\s*:')
-"""Where a member of interest may begin. In JSON a quote inside of a text has a backslash before it."""
+"""Where such a member may begin. In JSON, a quote inside a string has a backslash before it."""
 
 
 class _Scanned(msgspec.Struct):
-    """What was found in a part of a message."""
+    """The outermost members found in a part of a message."""
 
     id: bytes = NULL_ID
     has_answer: bool = False
@@ -258,28 +257,29 @@ class _Scanned(msgspec.Struct):
         return self.has_answer and not self.has_method
 
 
-def _unreadable(message: bytes, problem: ParseError) -> Malformed:
-    """A whole message that is nested too deeply to be read. Its id is at its beginning, or at its end."""
-    found = _scan(message[:SCANNED_BYTES])
+def _too_deep(message: bytes, problem: ParseError) -> Malformed:
+    """A complete message that is nested too deeply to be decoded. Its id is at its beginning, or at its end."""
+    scanned = _scan(message[:SCANNED_BYTES])
     end = message[-SCANNED_BYTES:]
     member = _MEMBER.search(end) if len(message) > SCANNED_BYTES else None
     if member is not None:
         end = end[member.start() :]
-        marks = [part[0] for part in _PART.finditer(end)]
-        depth = sum(mark in (b"}", b"]") for mark in marks) - sum(mark in (b"{", b"[") for mark in marks)
+        tokens = [part[0] for part in _TOKEN.finditer(end)]
+        depth = sum(token in (b"}", b"]") for token in tokens) - sum(token in (b"{", b"[") for token in tokens)
         last = _scan(end, depth)
-        found.id = last.id if last.id != NULL_ID else found.id
-        found.has_answer, found.has_method = found.has_answer or last.has_answer, found.has_method or last.has_method
-    return Malformed(found.id, problem, found.is_response)
+        scanned.id = last.id if last.id != NULL_ID else scanned.id
+        scanned.has_answer |= last.has_answer
+        scanned.has_method |= last.has_method
+    return Malformed(scanned.id, problem, scanned.is_response)
 
 
 def _scan(text: bytes, depth: int = 0) -> _Scanned:
-    """What a part of a message says of its id, whatever its parameters contain: only outermost members count.
+    """The outermost members in a part of a message; those inside its parameters do not count.
 
-    `depth`: how many brackets are open before it.
+    `depth`: how many brackets are open before this part.
     """
-    found, name, value = _Scanned(), b"", b""
-    for part in _PART.finditer(text):
+    scanned, name, value = _Scanned(), b"", b""
+    for part in _TOKEN.finditer(text):
         token = part[0]
         if token == b'"' or (depth == 0 and token != b"{"):
             break
@@ -290,33 +290,33 @@ def _scan(text: bytes, depth: int = 0) -> _Scanned:
             depth -= 1
         if depth == 1 and token == b":":
             name, value = value, b""
-            found.has_answer = found.has_answer or name in (b'"result"', b'"error"')
-            found.has_method = found.has_method or name == b'"method"'
-        elif depth <= 1 and token in (b",", b"}"):  # only now is the value known to be whole
+            scanned.has_answer = scanned.has_answer or name in (b'"result"', b'"error"')
+            scanned.has_method = scanned.has_method or name == b'"method"'
+        elif depth <= 1 and token in (b",", b"}"):  # only now the value is complete
             if name == b'"id"' and _is_id(value):
-                found.id = value
+                scanned.id = value
             name = value = b""
         elif depth == 1:
             value = token
         if depth <= 0:
             break
-    return found
+    return scanned
 
 
-_LONE: Final = (
-    rb"(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})"  # a pair is no lone surrogate
+_LONE_SURROGATE: Final = (
+    rb"(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})"  # a pair
     rb"|\\u[dD][89a-fA-F][0-9a-fA-F]{2}|\xed[\xa0-\xbf][\x80-\xbf]|(\\.)"
 )
 
 
 def without_surrogates(text: bytes) -> bytes:
-    """The message with U+FFFD for each half of a character that stands alone; the same object when there is none.
+    """The message with U+FFFD in place of each lone surrogate; the same object if there is none.
 
-    JavaScript sends them, escaped, when it cuts a text in the middle of an emoji. UTF-8 has no way to write them.
+    JavaScript sends them, escaped, when it cuts a string in the middle of an emoji. UTF-8 cannot encode them.
     """
     if b"\xed" not in text and (b"\\" not in text or (b"\\ud" not in text and b"\\uD" not in text)):
-        return text  # a single byte is found ten times as fast as two
-    replaced = re.sub(_LONE, lambda found: found[1] or found[2] or b"\\ufffd", text, flags=re.DOTALL)
+        return text  # searching for one byte is ten times as fast as for two
+    replaced = re.sub(_LONE_SURROGATE, lambda match: match[1] or match[2] or b"\\ufffd", text, flags=re.DOTALL)
     return text if replaced == text else replaced
 
 

@@ -1,4 +1,4 @@
-"""What else of the library is offered: how resources, prompts and completions are asked for, in both eras."""
+"""The methods for resources, prompts and completion, in both eras."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -45,7 +45,7 @@ def _complete(backend: Backend, call: Call) -> Json:
     return complete(backend.services, call.object_params())
 
 
-OFFERS: Final[Mapping[str, Callable[[Backend, Call], Json]]] = {
+LIBRARY_METHODS: Final[Mapping[str, Callable[[Backend, Call], Json]]] = {
     "resources/list": _list_resources,
     "resources/templates/list": _list_templates,
     "resources/read": _read_resource,

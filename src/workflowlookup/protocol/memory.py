@@ -17,7 +17,7 @@ large document keep megabytes of the allocator from being returned."""
 
 
 class MemoryMeter:
-    """What requests have cost since memory was last returned."""
+    """The time that requests have taken since memory was last returned; large requests take long."""
 
     def __init__(self) -> None:
         self._seconds = 0.0

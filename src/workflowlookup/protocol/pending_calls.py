@@ -1,6 +1,6 @@
-"""Calls whose answer is not there yet, in both eras: looked at when the bell rings, told how far they are, given up.
+"""Calls whose result is pending, in both eras: polled until it is there, with progress reports, and cancelled.
 
-A call waits here by the id of its request. Nothing else waits with it: other messages are answered meanwhile.
+A call is kept by the id of its request, and does not block the connection: other messages are answered meanwhile.
 """
 
 import logging
@@ -17,30 +17,31 @@ from workflowlookup.tools.contract import Pending
 
 log = logging.getLogger(__name__)
 
-MAX_WAITING: Final = 256
+MAX_PENDING: Final = 256
 
-Token: TypeAlias = str | int | None
-"""What a client wants to know the news by; None when it wants none."""
+ProgressToken: TypeAlias = str | int | None
+"""Identifies the progress notifications of a call; None if its client wants none."""
 
 
-def token_of(call: Call) -> Token:
-    """The token that came with a call; `Connection` has checked what it is."""
+def progress_token_of(call: Call) -> ProgressToken:
+    """The progress token of a call; `requests` has checked its type."""
     meta = call.object_params().get("_meta") or {}
-    token: Token = meta.get("progressToken")
+    token: ProgressToken = meta.get("progressToken")
     return token
 
 
-class Told(msgspec.Struct):
-    """How far a client knows something to be."""
+class ProgressReporter(msgspec.Struct):
+    """Makes the `notifications/progress` of one call: only for a client that sent a token, and only increasing."""
 
-    token: Token
-    done: float | None = None
+    token: ProgressToken
+    reported: float | None = None
+    """The progress that the client was last notified of."""
 
-    def news(self, progress: Progress, meta: Mapping[str, Json] | None = None) -> bytes | None:
-        """The notification for a client that does not know this yet; None when there is nothing to tell it."""
-        if self.token is None or (self.done is not None and progress.done <= self.done):
+    def notification(self, progress: Progress, meta: Mapping[str, Json] | None = None) -> bytes | None:
+        """The notification of this progress; None if the client wants none or was notified of as much."""
+        if self.token is None or (self.reported is not None and progress.done <= self.reported):
             return None
-        self.done = progress.done
+        self.reported = progress.done
         params: dict[str, Json] = {"progressToken": self.token, "progress": progress.done}
         if progress.total is not None:
             params["total"] = progress.total
@@ -51,87 +52,89 @@ class Told(msgspec.Struct):
         return jsonrpc.notification("notifications/progress", params)
 
 
-class _Waiter(msgspec.Struct):
-    """A call, what it waits for, and how far its client knows it to be."""
+class _PendingCall(msgspec.Struct):
+    """A call, its pending result, and its progress reports."""
 
     call: Call
-    later: Pending
-    told: Told
+    pending: Pending
+    reporter: ProgressReporter
 
 
-class Waiting:
-    """The calls of one client that wait for something that the server works on."""
+class PendingCalls:
+    """The calls of one client whose result is pending."""
 
     def __init__(self, outbox: list[bytes]) -> None:
         self._outbox = outbox
-        self._waiters: dict[bytes, _Waiter] = {}
+        self._by_id: dict[bytes, _PendingCall] = {}
 
     def __len__(self) -> int:
-        return len(self._waiters)
+        return len(self._by_id)
 
-    def put(self, call: Call, later: Pending) -> None:
-        """The call waits. Raises `InvalidParams`, and gives the work up, when it cannot."""
+    def add(self, call: Call, pending: Pending) -> None:
+        """Add a call. If there are too many, or its id is in use, abandons the work and raises `InvalidParams`."""
         problem = ""
-        if call.id in self._waiters:
+        if call.id in self._by_id:
             problem = "a call with this id is waiting for its answer; ids must differ"
-        elif len(self._waiters) >= MAX_WAITING:
-            problem = f"at most {MAX_WAITING} calls wait at once; wait for one, or cancel one, and try again"
+        elif len(self._by_id) >= MAX_PENDING:
+            problem = f"at most {MAX_PENDING} calls wait at once; wait for one, or cancel one, and try again"
         if problem:
-            self._give_up(later, problem)
+            self._abandon(pending, problem)
             raise InvalidParams(problem)
-        self._waiters[call.id] = _Waiter(call, later, Told(token_of(call)))
+        self._by_id[call.id] = _PendingCall(call, pending, ProgressReporter(progress_token_of(call)))
 
-    def look(self, answer: Callable[[Call, Pending], bytes | None]) -> None:
-        """Put the answers that are there now, and news of how far the others are, into the outbox.
+    def poll(self, answer: Callable[[Call, Pending], bytes | None]) -> None:
+        """Put the replies that are ready, and progress notifications, into the outbox.
 
-        `answer` gives the reply to a call; None while there is none. It calls `take` when the wait is over.
+        `answer` returns the reply to a call, or None while there is none. It calls `remove` when the wait is over.
         """
-        for waiter in list(self._waiters.values()):
-            self._tell_progress(waiter)
-            reply = answer(waiter.call, waiter.later)
+        for pending_call in list(self._by_id.values()):
+            self._report_progress(pending_call)
+            reply = answer(pending_call.call, pending_call.pending)
             if reply is not None:
                 self._outbox.append(reply)
 
-    def take(self, call: Call) -> None:
-        """The wait of a call is over."""
-        self._waiters.pop(call.id, None)
+    def remove(self, call: Call) -> None:
+        """Remove a call that is answered, or will be."""
+        self._by_id.pop(call.id, None)
 
-    def cancel(self, cancelled: Json, reason: Json) -> None:
-        """The client wants no answer to this request any more."""
-        for request_id, waiter in list(self._waiters.items()):
-            if jsonrpc.same_id(msgspec.json.decode(request_id), cancelled):
-                del self._waiters[request_id]
-                said = reason if isinstance(reason, str) and reason else "the client gave no reason"
-                self._give_up(waiter.later, f"the call was cancelled: {said}")
+    def cancel(self, cancelled_id: Json, reason: Json) -> None:
+        """Abandon the call with this request id. It gets no reply."""
+        for request_id, pending_call in list(self._by_id.items()):
+            if jsonrpc.same_id(msgspec.json.decode(request_id), cancelled_id):
+                del self._by_id[request_id]
+                reason_text = reason if isinstance(reason, str) and reason else "the client gave no reason"
+                self._abandon(pending_call.pending, f"the call was cancelled: {reason_text}")
 
-    def end(self, *, hands_over: bool) -> Iterator[tuple[Call, WorkflowLookupError]]:
-        """Wait no more, and give up the work or leave it to others; what the calls are to be answered."""
-        left = list(self._waiters.values())
-        self._waiters.clear()
-        for waiter in left:
-            run_id = waiter.later.run_id
+    def close(self, *, hands_over: bool) -> Iterator[tuple[Call, WorkflowLookupError]]:
+        """Remove all calls, and yield each with the error to answer it with.
+
+        Their work is abandoned, unless it is handed over to another server.
+        """
+        pending_calls = list(self._by_id.values())
+        self._by_id.clear()
+        for pending_call in pending_calls:
+            run_id = pending_call.pending.run_id
             if hands_over:
                 details = "the server is stopping, and the run goes on without it; ask workflow_status how far it is"
-                yield waiter.call, RunStateError(details, runId=run_id)
+                yield pending_call.call, RunStateError(details, runId=run_id)
             else:
-                self._give_up(waiter.later, "the client went away")
-                yield waiter.call, ExecutionFailed("The server stopped before the run was over.", runId=run_id)
+                self._abandon(pending_call.pending, "the client went away")
+                yield pending_call.call, ExecutionFailed("The server stopped before the run was over.", runId=run_id)
 
-    def _give_up(self, later: Pending, reason: str) -> None:
+    def _abandon(self, pending: Pending, reason: str) -> None:
         try:
-            later.abandon(reason)
+            pending.abandon(reason)
         except Exception:  # broad on purpose: nobody waits for it any more
-            log.warning("run '%s' could not be given up", later.run_id, exc_info=True)
+            log.warning("run '%s' could not be abandoned", pending.run_id, exc_info=True)
 
-    def _tell_progress(self, waiter: _Waiter) -> None:
-        """Say how far a call is, to a client that asked for it, when it moved forward."""
-        if waiter.told.token is None:
+    def _report_progress(self, pending_call: _PendingCall) -> None:
+        if pending_call.reporter.token is None:
             return
         try:
-            progress = waiter.later.progress()
-        except Exception:  # broad on purpose: the answer is what counts
-            log.debug("the progress of run '%s' is not known", waiter.later.run_id, exc_info=True)
+            progress = pending_call.pending.progress()
+        except Exception:  # broad on purpose: the reply matters, progress does not
+            log.debug("the progress of run '%s' is unknown", pending_call.pending.run_id, exc_info=True)
             return
-        news = waiter.told.news(progress) if progress is not None else None
-        if news is not None:
-            self._outbox.append(news)
+        notification = pending_call.reporter.notification(progress) if progress is not None else None
+        if notification is not None:
+            self._outbox.append(notification)

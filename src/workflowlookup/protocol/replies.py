@@ -1,4 +1,4 @@
-"""The forms that results and refusals take on the wire, in each era. Here exceptions become replies."""
+"""Results and errors as replies, in the form of each era. Here exceptions become replies."""
 
 import logging
 from collections.abc import Mapping
@@ -30,11 +30,11 @@ SERVER_INFO: Final[Mapping[str, Json]] = {
     "description": "Workflow Orchestration System MCP Server",
 }
 LIST_TTL_MS: Final = 0
-"""How long a client may keep a list: not at all, the library can change at any time."""
+"""How long a client may cache a list: not at all, because the library can change at any time."""
 PENDING: Final = object()
-"""In place of a result: it comes later, or never."""
+"""In place of a result that comes later, or never."""
 _PROTOCOL_CODES: Final = frozenset({-32021, -32022, -32603})
-"""Refusals that are about the protocol, not about the tool: never a tool's result."""
+"""Errors about the protocol, not about the tool: never a tool's result."""
 
 
 # ── results ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -49,7 +49,7 @@ def cacheable_in(call: Call, result: Mapping[str, Json]) -> Mapping[str, Json]:
 
 
 def success(call: Call, result: Json) -> bytes:
-    """The reply to a call that went well."""
+    """The reply to a call that succeeded."""
     return jsonrpc.success(call.id, in_envelope(result) if call.rules.envelope else result)
 
 
@@ -59,7 +59,7 @@ def in_envelope(result: Mapping[str, Json] | msgspec.Raw) -> dict[str, Json]:
 
 
 def tool_result(result: Mapping[str, Json] | msgspec.Raw) -> dict[str, Json]:
-    """What a tool gave, as the result of `tools/call`."""
+    """The result of a tool as the result of `tools/call`."""
     encoded = bytes(result) if isinstance(result, msgspec.Raw) else msgspec.json.encode(result)
     return {"content": [{"type": "text", "text": encoded.decode()}], "structuredContent": msgspec.Raw(encoded)}
 
@@ -67,15 +67,15 @@ def tool_result(result: Mapping[str, Json] | msgspec.Raw) -> dict[str, Json]:
 # ── refusals ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def comes_as_result(error: WorkflowLookupError, rules: Rules) -> bool:
-    """Whether what a tool refused is a result for the model to read, or an error of the protocol."""
+def is_sent_as_result(error: WorkflowLookupError, rules: Rules) -> bool:
+    """Whether an error of a tool is sent as a result, which the model reads; else it is a JSON-RPC error."""
     if isinstance(error, InvalidParams):
         return rules.misfits_as_results
     return rules.errors_as_results and error.code not in _PROTOCOL_CODES
 
 
-def refusal(error: WorkflowLookupError) -> dict[str, Json]:
-    """What a tool refused, as a result that a model reads."""
+def error_result(error: WorkflowLookupError) -> dict[str, Json]:
+    """An error of a tool as a result, which the model reads."""
     return {
         "content": [{"type": "text", "text": error.explain()}],
         "structuredContent": {"code": error.code, "message": error.message, "data": error.data},
@@ -84,7 +84,7 @@ def refusal(error: WorkflowLookupError) -> dict[str, Json]:
 
 
 def _failure(request_id: bytes, error: WorkflowLookupError, rules: Rules) -> bytes:
-    """A refusal on the wire; in the envelope era -32002 is forbidden and travels inside -32602."""
+    """An error reply. In the envelope era -32002 is forbidden and is sent as -32602 with the code in `data`."""
     if rules.envelope and isinstance(error, ResourceNotFound):
         return jsonrpc.failure(request_id, error, code=InvalidParams.code)
     if rules.envelope and isinstance(error, InvalidWorkflow):
@@ -94,25 +94,25 @@ def _failure(request_id: bytes, error: WorkflowLookupError, rules: Rules) -> byt
 
 
 def refuse(call: Call, problem: Exception) -> bytes:
-    """What went wrong with a call that waited, in the form in which its tool refuses."""
+    """The error reply to a pending call, in the same form as that of a call that fails at once."""
     if (
         isinstance(problem, WorkflowLookupError)
         and call.method == "tools/call"
-        and comes_as_result(problem, call.rules)
+        and is_sent_as_result(problem, call.rules)
     ):
-        return success(call, refusal(problem))
+        return success(call, error_result(problem))
     return explain(call, problem, call.rules)
 
 
 def explain(request: Request | Call, problem: Exception, rules: Rules) -> bytes:
-    """What went wrong, as the reply to a request."""
+    """The error reply to a request."""
     if isinstance(problem, WorkflowLookupError):
         return _failure(request.id, problem, rules)
-    if isinstance(problem, RecursionError):  # what msgspec decodes may still be too deep to work with
+    if isinstance(problem, RecursionError):  # msgspec decodes deeper nesting than we can handle
         log.info("%s was nested too deeply", request.method, exc_info=problem)
         return _failure(request.id, InvalidParams("params are nested too deeply"), rules)
     if is_out_of_descriptors(problem):
-        log.warning("%s failed for lack of file descriptors", request.method)
+        log.warning("%s failed: no file descriptor is left", request.method)
         return _failure(request.id, out_of_descriptors(), rules)
     log.error("%s failed", request.method, exc_info=problem)
     return jsonrpc.failure(request.id, InternalError())

@@ -1,4 +1,4 @@
-"""A request with what its era says about it: how it is entered, and what is refused at the door."""
+"""A request with what its era adds: version, capabilities and timeout, checked before any method is called."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from workflowlookup.protocol.questions import Answer
 
 MAX_CAPABILITIES_BYTES: Final = 4_096
-"""Of `capabilities` in `initialize`, which are kept as long as the connection."""
-MAX_RUN_NAME: Final = 2_000
-"""A run that is named by more, as in the address of a resource, is not looked for."""
-MOST_NAME: Final = 200
-"""How much of a client's name is kept."""
+"""Of `capabilities` in `initialize`, which stay in memory as long as the connection."""
+MAX_RUN_ID: Final = 2_000
+"""The longest run id that is looked up."""
+MAX_CLIENT_NAME: Final = 200
+"""How many characters of a client's name are stored."""
 
 
 class Call(msgspec.Struct):
-    """A request with what its era says about it."""
+    """A request with what its era adds."""
 
     id: bytes
     method: str
@@ -37,16 +37,16 @@ class Call(msgspec.Struct):
     size: int
     rules: Rules
     meta: Mapping[str, Json] | None
-    """Of a request with an envelope: what it says about its client."""
+    """The envelope, with the capabilities of the client; None in the handshake era."""
     answers: "Mapping[str, Answer]" = {}
-    """What a person answered to the questions that this call led to."""
+    """The answers of a person to the questions of this call, by the key of the question."""
     timeout: float | None = None
-    """How many seconds the client gives a run that the call starts."""
+    """The client's limit, in seconds, for a run that the call starts."""
     report: str | WorkflowLookupError | None = None
     """As in `Request`."""
 
-    def answered(self, key: str, answer: "Answer") -> "Call":
-        """The same call, with one answer more."""
+    def with_answer(self, key: str, answer: "Answer") -> "Call":
+        """The same call with another answer."""
         return msgspec.structs.replace(self, answers={**self.answers, key: answer})
 
     def object_params(self) -> dict[str, Json]:
@@ -55,7 +55,7 @@ class Call(msgspec.Struct):
         return self.params or {}
 
     def text(self, name: str) -> str:
-        """A parameter that must be there, as text."""
+        """A required parameter of type string."""
         value = self.object_params().get(name)
         if value is None:
             raise InvalidParams(f"{name} is required")
@@ -70,7 +70,7 @@ class Call(msgspec.Struct):
         return value
 
     def wants_task(self) -> bool:
-        """Whether its client wants it as a task. How long that is kept is ours to say: for ever."""
+        """Whether the client wants the call as a task. Its `ttl` is checked and ignored: tasks are stored for ever."""
         task = self.optional("task", dict, "an object")
         if task and type(task.get("ttl")) not in (int, float, type(None)):
             raise InvalidParams("task.ttl must be a number of milliseconds")
@@ -78,23 +78,23 @@ class Call(msgspec.Struct):
 
 
 def without_questions(capabilities: Mapping[str, Json]) -> Mapping[str, Json]:
-    """What a client can do where its person cannot be asked."""
+    """The capabilities of a client whose user cannot be asked."""
     return {name: value for name, value in capabilities.items() if name != "elicitation"}
 
 
 def bounded_capabilities(capabilities: Mapping[str, Json]) -> Mapping[str, Json]:
-    """What is kept of the capabilities in `initialize`: of long ones, only those that matter to us."""
+    """The capabilities in `initialize` as they are stored: of long ones, only those that we use."""
     if len(msgspec.json.encode(capabilities)) <= MAX_CAPABILITIES_BYTES:
         return capabilities
     return {"elicitation": {}} if "elicitation" in capabilities else {}
 
 
-def name_of(client_info: Json) -> str:
-    """What a client calls itself, as far as it says so: on one line, and without characters that nobody sees."""
+def client_name(client_info: Json) -> str:
+    """The name of a client, on one line and without invisible characters; empty if it has none."""
     name = client_info.get("name") if isinstance(client_info, dict) else None
     if not isinstance(name, str):
         return ""
-    name = name[:MOST_NAME]
+    name = name[:MAX_CLIENT_NAME]
     if not (name.isascii() and name.isprintable()):
         from workflowlookup.language.text import visible  # noqa: PLC0415 - seldom needed
 
@@ -102,10 +102,10 @@ def name_of(client_info: Json) -> str:
     return " ".join(name.split())
 
 
-def enter(request: Request, rules: Rules) -> Call:
-    """The request as a call: by the rules of its envelope, or by those that were agreed on when it has none.
+def to_call(request: Request, rules: Rules) -> Call:
+    """The request as a call, with the rules of its envelope; without one, with `rules`.
 
-    Raises `InvalidParams` and `UnsupportedEnvelopeVersion` for what cannot be in `_meta`.
+    Raises `InvalidParams` or `UnsupportedEnvelopeVersion` if `_meta` is not valid.
     """
     params = request.params
     meta = params.get("_meta") if type(params) is dict else None
@@ -126,7 +126,7 @@ def enter(request: Request, rules: Rules) -> Call:
 
 
 def _check_envelope(meta: Mapping[str, Json]) -> None:
-    """Refuse an envelope that is not complete, or of a version that is not served."""
+    """Raises for an envelope that is incomplete or of an unsupported version."""
     version = meta[META_VERSION]
     if not isinstance(version, str):
         raise InvalidParams(f"_meta['{META_VERSION}'] must be text ('string')")
@@ -141,7 +141,7 @@ def _check_envelope(meta: Mapping[str, Json]) -> None:
 
 
 def _timeout_in(meta: Mapping[str, Json]) -> float:
-    """How long the client gives what it calls."""
+    """The client's limit for a run that the call starts."""
     seconds = meta[META_TIMEOUT]
     if type(seconds) not in (int, float) or not 0 < seconds <= MAX_TIMEOUT_SECONDS:
         raise InvalidParams(
@@ -151,18 +151,18 @@ def _timeout_in(meta: Mapping[str, Json]) -> float:
 
 
 def refuse_cursor(call: Call) -> None:
-    """Lists that come whole have given no cursor to go on from."""
+    """Raises `InvalidParams` for a cursor to a list that has only one page."""
     if call.optional("cursor", str, "text") is not None:
         raise InvalidParams("cursor is not one that this server gave: the list comes in one page")
 
 
-def run_named_in(request: Request) -> str:
-    """The id of the run that a request is about, whatever its method; empty when it names none."""
+def run_id_in(request: Request) -> str:
+    """The id of the run that a request names, whatever its method; empty if it names none."""
     params = request.params if isinstance(request.params, dict) else {}
     arguments = params.get("arguments") if request.method == "tools/call" else params
-    named = (arguments.get("runId") if isinstance(arguments, dict) else None) or params.get("taskId")
-    if not named and isinstance(uri := params.get("uri"), str):
+    run_id = (arguments.get("runId") if isinstance(arguments, dict) else None) or params.get("taskId")
+    if not run_id and isinstance(uri := params.get("uri"), str):
         from workflowlookup.tools.resources import RUN_SCHEME  # noqa: PLC0415 - with the core, when first asked for
 
-        named = uri.removeprefix(RUN_SCHEME) if uri.startswith(RUN_SCHEME) else ""
-    return named if isinstance(named, str) and len(named) <= MAX_RUN_NAME else ""
+        run_id = uri.removeprefix(RUN_SCHEME) if uri.startswith(RUN_SCHEME) else ""
+    return run_id if isinstance(run_id, str) and len(run_id) <= MAX_RUN_ID else ""

@@ -1,8 +1,8 @@
-"""Who hears of changes of which runs, in both eras.
+"""Subscriptions to changes of runs, in both eras.
 
-Up to 2025-11-25 `resources/subscribe` names one address after another; since 2026-07-28 `subscriptions/listen` is a
-request that stays open and names all of its own. What this process changes is told at once. What others change is told
-when `look` is called, which the transport does every now and then while `is_watching`, and never otherwise.
+Up to 2025-11-25 `resources/subscribe` names one URI at a time; since 2026-07-28 `subscriptions/listen` is a request
+that stays open and names all of its URIs. Changes by this process are announced at once. Changes by other processes
+are announced by `poll`, which the transport calls from time to time while `is_watching`.
 """
 
 import logging
@@ -20,20 +20,22 @@ from workflowlookup.store.runs_view import RunWatch
 log = logging.getLogger(__name__)
 
 MAX_SUBSCRIPTIONS: Final = 64
-MAX_ADDRESSES: Final = 100
-"""Of a session, or of one `subscriptions/listen`; each has up to 300 characters and is in memory while that lasts."""
-MOST_ECHOED: Final = 100
+MAX_URIS: Final = 100
+"""Of a session, or of one `subscriptions/listen`. Each has up to 300 characters and stays in memory."""
+MAX_ECHOED: Final = 100
+"""How many characters of a URI an error repeats."""
 
 Listener = Callable[[str], None]
+"""Called with the id of a run that changed."""
 
 
-class _Stream(msgspec.Struct, frozen=True):
-    """An open `subscriptions/listen`: its id, and the addresses and lists that it follows."""
+class _ListenRequest(msgspec.Struct, frozen=True):
+    """An open `subscriptions/listen`: its id, and the URIs and lists that it is notified of."""
 
     key: Json
-    addresses: frozenset[str]
+    uris: frozenset[str]
     lists: frozenset[str] = frozenset()
-    """Those of `lists.LISTS` whose changes it hears of."""
+    """Some of the values of `notifications.LISTS`."""
 
 
 class Subscriptions:
@@ -43,143 +45,147 @@ class Subscriptions:
         self._outbox = outbox
         self._begin_watch = begin_watch
         self._watch: RunWatch | None = None
-        self._addresses: set[str] = set()
-        self._streams: dict[bytes, _Stream] = {}
-        self._is_blind = False
+        self._uris: set[str] = set()
+        self._listen_requests: dict[bytes, _ListenRequest] = {}
+        self._is_failing = False
 
     @property
     def is_watching(self) -> bool:
-        """Whether somebody follows a run, so that it is worth while to look."""
+        """Whether the client is subscribed to any run, so that `poll` should be called."""
         return self._watch is not None
 
     # ── up to 2025-11-25 ────────────────────────────────────────────────────────────────────────────────────────
 
-    def subscribe(self, address: str) -> None:
-        if not _can_be_followed(address):
-            known = "subscribe to run://ID or runs://recent"
-            raise InvalidParams(f"changes of '{address[:MOST_ECHOED]}' are not announced; {known}")
-        if len(self._addresses) >= MAX_ADDRESSES and address not in self._addresses:
-            raise InvalidParams(f"at most {MAX_ADDRESSES:,} addresses are followed at once; unsubscribe from one first")
-        self._begin()
-        self._addresses.add(address)
+    def subscribe(self, uri: str) -> None:
+        if not _is_announced(uri):
+            raise InvalidParams(
+                f"changes of '{uri[:MAX_ECHOED]}' are not announced; subscribe to run://ID or runs://recent"
+            )
+        if len(self._uris) >= MAX_URIS and uri not in self._uris:
+            raise InvalidParams(f"at most {MAX_URIS:,} URIs can be subscribed to at once; unsubscribe from one first")
+        self._start_watch()
+        self._uris.add(uri)
 
-    def unsubscribe(self, address: str) -> None:
-        self._addresses.discard(address)
-        self._rest()
+    def unsubscribe(self, uri: str) -> None:
+        self._uris.discard(uri)
+        self._stop_watch_if_unused()
 
     @property
-    def addresses(self) -> frozenset[str]:
-        """Those that were subscribed to, one by one."""
-        return frozenset(self._addresses)
+    def subscribed_uris(self) -> frozenset[str]:
+        """The URIs of `resources/subscribe`."""
+        return frozenset(self._uris)
 
-    def follow(self, addresses: frozenset[str]) -> None:
-        """Follow these and no others."""
-        self._addresses = set(addresses)
-        if addresses:
-            self._begin()
-        self._rest()
+    def replace(self, uris: frozenset[str]) -> None:
+        """Be subscribed to these URIs and no others."""
+        self._uris = set(uris)
+        if uris:
+            self._start_watch()
+        self._stop_watch_if_unused()
 
     # ── since 2026-07-28 ────────────────────────────────────────────────────────────────────────────────────────
 
     def listen(self, request_id: bytes, wanted: Mapping[str, Json], offered: Mapping[str, str]) -> None:
-        """Hold a request open; the acknowledgement, with what of the wanted is announced, is its first message.
+        """Hold a request open. Its first message is the acknowledgement, which says what of `wanted` is announced.
 
-        `offered`: the lists whose changes are announced, by what they are called here.
+        `offered`: the lists whose changes are announced, by their key in the request.
         """
-        if request_id in self._streams:
+        if request_id in self._listen_requests:
             raise InvalidParams("a subscription with this id is open")
-        if len(self._streams) >= MAX_SUBSCRIPTIONS:
+        if len(self._listen_requests) >= MAX_SUBSCRIPTIONS:
             raise InvalidParams(f"at most {MAX_SUBSCRIPTIONS} subscriptions are open at once; cancel one first")
-        followed = [address for address in _wanted_addresses(wanted) if _can_be_followed(address)]
-        if followed:
-            self._begin()
+        uris = [uri for uri in _wanted_uris(wanted) if _is_announced(uri)]
+        if uris:
+            self._start_watch()
         key = msgspec.json.decode(request_id)
         lists = [name for name in offered if wanted.get(name) is True]
-        self._streams[request_id] = _Stream(key, frozenset(followed), frozenset(offered[name] for name in lists))
+        self._listen_requests[request_id] = _ListenRequest(
+            key, frozenset(uris), frozenset(offered[name] for name in lists)
+        )
         honoured: dict[str, Json] = dict.fromkeys(lists, True)
-        if followed:
-            honoured["resourceSubscriptions"] = followed
+        if uris:
+            honoured["resourceSubscriptions"] = uris
         acknowledged = {"notifications": honoured, "_meta": {META_SUBSCRIPTION: key}}
         self._outbox.append(jsonrpc.notification("notifications/subscriptions/acknowledged", acknowledged))
 
-    def cancel(self, cancelled: Json) -> None:
-        """End the subscription of this id, if there is one; no answer follows."""
-        for request_id, stream in self._streams.items():
-            if jsonrpc.same_id(stream.key, cancelled):
-                del self._streams[request_id]
-                self._rest()
+    def cancel(self, cancelled_id: Json) -> None:
+        """End the `subscriptions/listen` with this id, if there is one. It gets no reply."""
+        for request_id, listen_request in self._listen_requests.items():
+            if jsonrpc.same_id(listen_request.key, cancelled_id):
+                del self._listen_requests[request_id]
+                self._stop_watch_if_unused()
                 return
 
-    def end(self) -> Iterator[tuple[bytes, Json]]:
-        """End every subscription: the id of each request that is still open, as it was sent and as a value."""
-        yield from [(request_id, stream.key) for request_id, stream in self._streams.items()]
-        self._streams.clear()
-        self._addresses.clear()
-        self._rest()
+    def close(self) -> Iterator[tuple[bytes, Json]]:
+        """End all subscriptions. Yields the id of each request that is still open, as it was sent and as a value."""
+        yield from [(request_id, listen_request.key) for request_id, listen_request in self._listen_requests.items()]
+        self._listen_requests.clear()
+        self._uris.clear()
+        self._stop_watch_if_unused()
 
-    # ── news ────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── notifications ───────────────────────────────────────────────────────────────────────────────────────────
 
-    def look(self) -> None:
-        """Tell what other processes changed. A journal that cannot be read now is looked at again the next time."""
+    def poll(self) -> None:
+        """Announce what other processes changed. A failure is logged once, and the next poll tries again."""
         if self._watch is None:
             return
         try:
-            changed = self._watch.changed()
-        except Exception:  # broad on purpose: no news must not be the end of the server
-            if not self._is_blind:
-                log.warning("changes that others make to runs cannot be seen", exc_info=True)
-            self._is_blind = True
+            changed_ids = self._watch.changed()
+        except Exception:  # broad on purpose: a failed poll must not end the server
+            if not self._is_failing:
+                log.warning("changes of runs by other processes cannot be noticed now", exc_info=True)
+            self._is_failing = True
             return
-        self._is_blind = False
-        if changed:
-            self._tell(changed)
+        self._is_failing = False
+        if changed_ids:
+            self._announce(changed_ids)
 
     def list_changed(self, kind: str) -> None:
-        """Tell those who listen for it that a list is another now."""
-        for stream in self._streams.values():
-            if kind in stream.lists:
-                params = {"_meta": {META_SUBSCRIPTION: stream.key}}
+        """Notify the `subscriptions/listen` requests that want it that a list has changed."""
+        for listen_request in self._listen_requests.values():
+            if kind in listen_request.lists:
+                params = {"_meta": {META_SUBSCRIPTION: listen_request.key}}
                 self._outbox.append(jsonrpc.notification(f"notifications/{kind}/list_changed", params))
 
-    def _tell(self, run_ids: Collection[str]) -> None:
+    def _announce(self, run_ids: Collection[str]) -> None:
         from workflowlookup.tools.resources import addresses_of_run  # noqa: PLC0415 - with the tools, when first needed
 
-        changed = {address for run_id in run_ids for address in addresses_of_run(run_id)}
-        for address in sorted(changed & self._addresses):
-            self._announce({"uri": address})
-        for stream in self._streams.values():
-            for address in sorted(changed & stream.addresses):
-                self._announce({"uri": address, "_meta": {META_SUBSCRIPTION: stream.key}})
+        changed = {uri for run_id in run_ids for uri in addresses_of_run(run_id)}
+        for uri in sorted(changed & self._uris):
+            self._notify({"uri": uri})
+        for listen_request in self._listen_requests.values():
+            for uri in sorted(changed & listen_request.uris):
+                self._notify({"uri": uri, "_meta": {META_SUBSCRIPTION: listen_request.key}})
 
-    def _announce(self, params: Mapping[str, Json]) -> None:
+    def _notify(self, params: Mapping[str, Json]) -> None:
         message = jsonrpc.notification("notifications/resources/updated", params)
-        if message not in self._outbox:  # a call that changes a run twice is told once
+        if message not in self._outbox:  # a call that changes a run twice is announced once
             self._outbox.append(message)
 
-    def _begin(self) -> None:
+    def _start_watch(self) -> None:
         if self._watch is None:
-            self._watch = self._begin_watch(lambda run_id: self._tell([run_id]))
+            self._watch = self._begin_watch(lambda run_id: self._announce([run_id]))
 
-    def _rest(self) -> None:
-        """Stop watching when nobody follows anything any more."""
-        if self._watch is not None and not self._addresses and not any(s.addresses for s in self._streams.values()):
+    def _stop_watch_if_unused(self) -> None:
+        is_used = self._uris or any(listen_request.uris for listen_request in self._listen_requests.values())
+        if self._watch is not None and not is_used:
             self._watch.close()
             self._watch = None
 
 
-def _can_be_followed(address: str) -> bool:
+def _is_announced(uri: str) -> bool:
+    """Whether changes of this resource are announced."""
     from workflowlookup.tools.resources import changes  # noqa: PLC0415 - as above
 
-    return changes(address)
+    return changes(uri)
 
 
-def _wanted_addresses(wanted: Mapping[str, Json]) -> list[str]:
-    """The addresses in the filter of a `subscriptions/listen`, each once."""
-    addresses = wanted.get("resourceSubscriptions")
-    if addresses is None:
+def _wanted_uris(wanted: Mapping[str, Json]) -> list[str]:
+    """The URIs in the parameters of a `subscriptions/listen`, each once."""
+    uris = wanted.get("resourceSubscriptions")
+    if uris is None:
         return []
-    if not isinstance(addresses, list) or not all(isinstance(address, str) for address in addresses):
-        raise InvalidParams("notifications.resourceSubscriptions must be a list of addresses ('string')")
-    if len(addresses) > MAX_ADDRESSES:
-        raise InvalidParams(f"notifications.resourceSubscriptions must have at most {MAX_ADDRESSES:,} addresses")
-    return list(dict.fromkeys(addresses))
+    if not isinstance(uris, list) or not all(isinstance(uri, str) for uri in uris):
+        raise InvalidParams("notifications.resourceSubscriptions must be a list of URIs ('string')")
+    if len(uris) > MAX_URIS:
+        raise InvalidParams(f"notifications.resourceSubscriptions must have at most {MAX_URIS:,} URIs")
+    return list(dict.fromkeys(uris))

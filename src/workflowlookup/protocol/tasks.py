@@ -1,9 +1,9 @@
-"""Calls that became tasks: a run seen as a task, in the form of 2025-11-25 and in that of the 2026-07-28 extension.
+"""Calls as tasks: a run shown as a task, in the form of 2025-11-25 and in that of the 2026-07-28 extension.
 
-A task has the id of its run, and all that is told of it comes from the journal: any connection may ask, also one that
-is opened after the server was started anew. In 2025-11-25 the client asks for a task; in the extension a client says
-that it knows tasks, and a call whose answer takes time becomes one. A task is the call, not the run: it is done as
-soon as the call has something to tell, be it that the run waits for the agent.
+A task has the id of its run, and everything about it comes from the journal, so any connection can query it, also after
+a restart of the server. In 2025-11-25 the client asks for a task; in the extension a client declares that it supports
+tasks, and a call whose result is pending becomes one. A task is the call, not the run: it is done as soon as the call
+has a result, which may be that the run waits for the agent.
 """
 
 import logging
@@ -23,10 +23,10 @@ from workflowlookup.errors import (
 from workflowlookup.language.values import Json
 from workflowlookup.protocol import jsonrpc
 from workflowlookup.protocol.backend import Backend
-from workflowlookup.protocol.pending_calls import Told, token_of
-from workflowlookup.protocol.questions import elicitation, given, signed_key
-from workflowlookup.protocol.replies import refusal, tool_result
-from workflowlookup.protocol.requests import Call, name_of
+from workflowlookup.protocol.pending_calls import ProgressReporter, progress_token_of
+from workflowlookup.protocol.questions import elicitation, find_answer, signed_key
+from workflowlookup.protocol.replies import error_result, tool_result
+from workflowlookup.protocol.requests import Call, client_name
 from workflowlookup.protocol.versions import META_CAPABILITIES, META_CLIENT_INFO, TASKS_EXTENSION
 from workflowlookup.runs.questions import title_of
 from workflowlookup.runs.run import Run, State
@@ -45,19 +45,19 @@ log = logging.getLogger(__name__)
 
 RELATED: Final = "io.modelcontextprotocol/related-task"
 POLL_MS: Final = 500
-"""How often a client that polls should."""
+"""How often a client should poll."""
 PAGE_SIZE: Final = 50
-MAX_FOLLOWED: Final = 256
-OVER: Final = ("completed", "failed", "cancelled")
-"""The states of a task in which nothing happens any more."""
+MAX_WATCHED: Final = 256
+TERMINAL_STATUSES: Final = ("completed", "failed", "cancelled")
+"""The statuses of a task that never changes again."""
 
 
-class _Followed(msgspec.Struct):
-    """A task of this connection, and what its client knows of it."""
+class _WatchedTask(msgspec.Struct):
+    """A task of this connection, and what its client was last notified of."""
 
     run_id: str
     status: str
-    told: Told
+    reporter: ProgressReporter
 
 
 class Tasks:
@@ -66,7 +66,7 @@ class Tasks:
     def __init__(self, backend: Backend, outbox: list[bytes]) -> None:
         self._backend = backend
         self._outbox = outbox
-        self._followed: dict[str, _Followed] = {}
+        self._watched: dict[str, _WatchedTask] = {}
 
     @property
     def _services(self) -> "Services":
@@ -82,11 +82,11 @@ class Tasks:
     # ── 2025-11-25: the client asks for a task ──────────────────────────────────────────────────────────────────
 
     def create(self, call: Call, result: Result | Pending, caller: Caller) -> Json:
-        """The answer to a call that its client wants as a task: the task, whether or not it is done already."""
-        run = self._services.runs.get(_run_in(result))
+        """The result of a call that its client wants as a task: the task, even if it is done already."""
+        run = self._services.runs.get(_run_id_in(result))
         status = self._status(run, caller)
-        if status not in OVER and len(self._followed) < MAX_FOLLOWED:
-            self._followed[run.id] = _Followed(run.id, status, Told(token_of(call)))
+        if status not in TERMINAL_STATUSES and len(self._watched) < MAX_WATCHED:
+            self._watched[run.id] = _WatchedTask(run.id, status, ProgressReporter(progress_token_of(call)))
         return {"task": self._view(run, status)}
 
     def get(self, call: Call, caller: Caller) -> Json:
@@ -94,23 +94,23 @@ class Tasks:
         return self._view(run, self._status(run, caller))
 
     def result(self, call: Call, caller: Caller) -> Outcome:
-        """What the call would have been answered; waits for it. A person who is needed is asked on the way."""
+        """The result that the call would have had, when it is there. If a person is needed, they are asked first."""
         run = self._run(call)
-        moved = answered_run(self._services, run.id, caller)
-        if moved is not None and moved.open_question is not None:
-            answered = elicit_confirmation(self._services, moved, caller)
-            if isinstance(answered, Elicitation):
-                return answered
-            run = answered
+        answered = answered_run(self._services, run.id, caller)
+        if answered is not None and answered.open_question is not None:
+            outcome = elicit_confirmation(self._services, answered, caller)
+            if isinstance(outcome, Elicitation):
+                return outcome
+            run = outcome
 
-        def tell(run: Run) -> Result | Elicitation:
+        def make_result(run: Run) -> Result | Elicitation:
             if self._needs_person(run, caller) and not has_answer(run, caller):
                 question = elicit_confirmation(self._services, run, caller)
                 if isinstance(question, Elicitation):
                     return msgspec.structs.replace(question, meta={RELATED: {"taskId": run.id}})
             return {**self._payload(run, caller), "_meta": {RELATED: {"taskId": run.id}}}
 
-        return await_end(self._services, run, tell)
+        return await_end(self._services, run, make_result)
 
     def cancel(self, call: Call, caller: Caller) -> Json:
         run = self._run(call)
@@ -120,49 +120,50 @@ class Tasks:
         return self._view(run, "cancelled")
 
     def list(self, call: Call, caller: Caller) -> Json:
-        """Every run as a task, the last started first."""
-        place = decode_run_cursor(call.optional("cursor", str, "text"))
-        found = self._services.runs.summaries(RunQuery(after=place, limit=PAGE_SIZE + 1))
-        shown = found[:PAGE_SIZE]
-        following = {"nextCursor": encode_run_cursor(shown[-1])} if len(found) > PAGE_SIZE else {}
-        return {"tasks": [self._line(summary, caller) for summary in shown], **following}
+        """Every run as a task, the latest first."""
+        cursor = decode_run_cursor(call.optional("cursor", str, "text"))
+        summaries = self._services.runs.summaries(RunQuery(after=cursor, limit=PAGE_SIZE + 1))
+        page = summaries[:PAGE_SIZE]
+        next_page = {"nextCursor": encode_run_cursor(page[-1])} if len(summaries) > PAGE_SIZE else {}
+        return {"tasks": [self._summary_view(summary, caller) for summary in page], **next_page}
 
-    def _line(self, summary: "RunSummary", caller: Caller) -> dict[str, Json]:
-        asks = summary.waiting_for == "confirmation" and self._needs_person(self._services.runs.get(summary.id), caller)
-        status = "input_required" if asks else _STATUS.get(summary.state, "working")
-        moments = {"createdAt": iso(summary.started), "lastUpdatedAt": iso(summary.updated)}
-        return {"taskId": summary.id, "status": status, **moments, "ttl": None, "pollInterval": POLL_MS}
+    def _summary_view(self, summary: "RunSummary", caller: Caller) -> dict[str, Json]:
+        status = _STATUS.get(summary.state, "working")
+        if summary.waiting_for == "confirmation" and self._needs_person(self._services.runs.get(summary.id), caller):
+            status = "input_required"
+        times = {"createdAt": iso(summary.started), "lastUpdatedAt": iso(summary.updated)}
+        return {"taskId": summary.id, "status": status, **times, "ttl": None, "pollInterval": POLL_MS}
 
     @property
     def is_watching(self) -> bool:
-        """Whether there are tasks whose client is told what becomes of them."""
-        return bool(self._followed)
+        """Whether there are unfinished tasks whose client is notified of their status."""
+        return bool(self._watched)
 
-    def look(self, caller: Caller) -> None:
-        """Tell what became of the tasks of this connection."""
-        for followed in list(self._followed.values()):
+    def poll(self, caller: Caller) -> None:
+        """Put notifications of what changed about the tasks of this connection into the outbox."""
+        for watched in list(self._watched.values()):
             try:
-                run = self._services.runs.get(followed.run_id)
+                run = self._services.runs.get(watched.run_id)
             except RunNotFound:
-                del self._followed[followed.run_id]
+                del self._watched[watched.run_id]
                 continue
-            except WorkflowLookupError:  # the journal cannot be read now: it is looked at again the next time
-                log.debug("task '%s' cannot be seen", followed.run_id, exc_info=True)
+            except WorkflowLookupError:  # the journal cannot be read now: the next poll tries again
+                log.debug("task '%s' cannot be read", watched.run_id, exc_info=True)
                 continue
-            self._tell_progress(followed, run)
+            self._report_progress(watched, run)
             status = self._status(run, caller)
-            if status != followed.status:
-                followed.status = status
+            if status != watched.status:
+                watched.status = status
                 self._outbox.append(jsonrpc.notification("notifications/tasks/status", self._view(run, status)))
-            if status in OVER:
-                del self._followed[followed.run_id]
+            if status in TERMINAL_STATUSES:
+                del self._watched[watched.run_id]
 
-    def _tell_progress(self, followed: _Followed, run: Run) -> None:
-        if followed.told.token is None:
+    def _report_progress(self, watched: _WatchedTask, run: Run) -> None:
+        if watched.reporter.token is None:
             return
-        news = followed.told.news(progress_of(self._services, run), {RELATED: {"taskId": run.id}})
-        if news is not None:
-            self._outbox.append(news)
+        notification = watched.reporter.notification(progress_of(self._services, run), {RELATED: {"taskId": run.id}})
+        if notification is not None:
+            self._outbox.append(notification)
 
     def _view(self, run: Run, status: str) -> dict[str, Json]:
         return {**_common(run, status), "ttl": None, "pollInterval": POLL_MS}
@@ -175,19 +176,19 @@ class Tasks:
         return _STATUS[run.state]
 
     def _needs_person(self, run: Run, caller: Caller) -> bool:
-        """Whether the person at this client is to be asked now."""
+        """Whether the person at this client must be asked now."""
         return run.open_question is not None and not run.is_over and may_elicit(self._services, run, caller)
 
     # ── since 2026-07-28: the extension ─────────────────────────────────────────────────────────────────────────
 
-    def promise(self, later: Pending) -> Json:
-        """The answer to a call that becomes a task, because it takes time and its client knows tasks."""
-        run = self._services.runs.get(later.run_id)
+    def create_from_pending(self, pending: Pending) -> Json:
+        """The result of a call that becomes a task, because its result is pending and its client supports tasks."""
+        run = self._services.runs.get(pending.run_id)
         return {"resultType": "task", **_common(run, "working"), **_UNLIMITED}
 
     def get_detailed(self, call: Call) -> Json:
-        """A task with what came of it, or with what a person is asked."""
-        caller = self._declared(call)
+        """A task with its result, or with the question to a person."""
+        caller = self._caller_with_tasks(call)
         run = self._run(call)
         status = self._status(run, caller)
         reply = {**_common(run, "completed" if status == "failed" else status), **_UNLIMITED}
@@ -200,15 +201,15 @@ class Tasks:
         return reply
 
     def update(self, call: Call) -> Json:
-        """What a person answered to what a task asks; answers to nothing that is open are passed over."""
-        caller = self._declared(call)
+        """Apply a person's answer to the question of a task; other answers are ignored."""
+        caller = self._caller_with_tasks(call)
         responses = call.optional("inputResponses", dict, "an object")
         if responses is None:
             raise InvalidParams("inputResponses is required")
         run = self._run(call)
         question = elicit_confirmation(self._services, run, caller) if self._needs_person(run, caller) else None
         if isinstance(question, Elicitation):
-            answer = given(responses, question, signed_key(question, self._services))
+            answer = find_answer(responses, question, signed_key(question, self._services))
             if answer is not None:
                 elicit_confirmation(
                     self._services, run, msgspec.structs.replace(caller, answers={question.key: answer})
@@ -216,28 +217,28 @@ class Tasks:
         return {}
 
     def cancel_quietly(self, call: Call) -> Json:
-        """The task is cancelled, or was over; its state tells."""
-        caller = self._declared(call)
+        """Cancel a task; one that is over stays as it is."""
+        caller = self._caller_with_tasks(call)
         run = self._run(call)
         if not run.is_over:
             self._services.runs.cancel(run.id, "the task was cancelled", by=caller.name)
         return {}
 
-    def _declared(self, call: Call) -> Caller:
-        """Who asks, if it knows tasks."""
-        if not knows_tasks(call):
+    def _caller_with_tasks(self, call: Call) -> Caller:
+        """The caller. Raises `MissingClientCapability` if the client does not declare tasks."""
+        if not supports_tasks(call):
             needed: Json = {"extensions": {TASKS_EXTENSION: {}}}
             raise MissingClientCapability("Tasks need a client that declares them.", requiredCapabilities=needed)
         meta: Any = call.meta
-        name = self._backend.sign(name_of(meta.get(META_CLIENT_INFO)))
+        name = self._backend.sign(client_name(meta.get(META_CLIENT_INFO)))
         return Caller(capabilities=meta[META_CAPABILITIES], name=name)
 
     # ── both ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _payload(self, run: Run, caller: Caller) -> dict[str, Json]:
-        """What the call would have been answered."""
+        """The result that the call would have had."""
         if run.state in (State.FAILED, State.CANCELLED):
-            return refusal(failure_of(run))
+            return error_result(failure_of(run))
         return tool_result(answer_with_result(self._services, run, caller))
 
 
@@ -250,16 +251,16 @@ _STATUS: Final[Mapping[str, str]] = {
     State.CANCELLED: "cancelled",
     State.UNKNOWN: "completed",
 }
-"""What a run is as a task. One that waits for the agent is done: the call has been answered with what to do. So is one
-whose end cannot be known: its answer says so.
+"""The status of a task by the state of its run. If the run waits for the agent, the call is done: its result says what
+to do next. It is also done if the outcome of the run is unknown: its result says so.
 """
 
 _UNLIMITED: Final[Mapping[str, Json]] = {"ttlMs": None, "pollIntervalMs": POLL_MS}
 
 
 def _common(run: Run, status: str) -> dict[str, Json]:
-    moments = {"createdAt": iso(run.started), "lastUpdatedAt": iso(run.updated)}
-    return {"taskId": run.id, "status": status, "statusMessage": _message(run), **moments}
+    times = {"createdAt": iso(run.started), "lastUpdatedAt": iso(run.updated)}
+    return {"taskId": run.id, "status": status, "statusMessage": _message(run), **times}
 
 
 def _message(run: Run) -> str:
@@ -270,21 +271,21 @@ def _message(run: Run) -> str:
     return f"The run waits for {run.waiting_for}: {title_of(run)}" if run.waiting_for else f"The run is {run.state}."
 
 
-def _run_in(result: Result | Pending) -> str:
-    """The run that a tool's answer is about."""
+def _run_id_in(result: Result | Pending) -> str:
+    """The id of the run that a tool's result is about."""
     if isinstance(result, Pending) and not result.run_id:
         raise RunStateError("Its provider has not answered yet. Try again in a moment, or call it without task.")
     if isinstance(result, Pending):
         return result.run_id
-    told: Mapping[str, Json] = msgspec.json.decode(result) if isinstance(result, msgspec.Raw) else result
-    run_id = told.get("runId")
+    fields: Mapping[str, Json] = msgspec.json.decode(result) if isinstance(result, msgspec.Raw) else result
+    run_id = fields.get("runId")
     if not isinstance(run_id, str):
-        raise MethodNotFound("This call began no run: call it without task.")
+        raise MethodNotFound("This call started no run: call it without task.")
     return run_id
 
 
-def knows_tasks(call: Call) -> bool:
-    """Whether a request of the envelope era says that its client knows the extension."""
+def supports_tasks(call: Call) -> bool:
+    """Whether a request of the envelope era declares the tasks extension."""
     capabilities = call.meta[META_CAPABILITIES] if call.meta is not None else {}
     extensions = capabilities.get("extensions")
     return isinstance(extensions, dict) and TASKS_EXTENSION in extensions

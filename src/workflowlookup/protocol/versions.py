@@ -1,8 +1,8 @@
-"""The versions of MCP that are served, and the rules that changed between them.
+"""The supported versions of MCP, and the rules that differ between them.
 
 Up to 2025-11-25 a connection begins with `initialize` (the handshake era). Since 2026-07-28 there is no handshake: each
-request carries its version and the client's capabilities in `params._meta` (the envelope era). Which era a message
-belongs to is decided for each message, so both are served on one connection.
+request carries its version and the client's capabilities in `params._meta` (the envelope era). The era is decided for
+each message, so one connection can serve both.
 """
 
 from typing import Final
@@ -21,26 +21,26 @@ META_CLIENT_INFO: Final = "io.modelcontextprotocol/clientInfo"
 META_SERVER_INFO: Final = "io.modelcontextprotocol/serverInfo"
 META_SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"
 META_TIMEOUT: Final = "workflowlookup/timeoutSeconds"
-"""Ours: how long a run that the call starts may take."""
+"""Our own key: how long a run that the call starts may take."""
 TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
-    """What a version wants."""
+    """What is special about a version."""
 
     version: str
     batches: bool
-    """JSON-RPC batches are answered."""
+    """Whether JSON-RPC batches are answered."""
     errors_as_results: bool
-    """What a tool refuses comes back as a result with `isError`."""
+    """Whether an error of a tool is a result with `isError`."""
     misfits_as_results: bool
-    """So do arguments that do not fit the schema."""
-    asks: bool
-    """A person can be asked: clients may offer `elicitation`."""
+    """Whether arguments that do not fit the schema are such a result, too."""
+    elicitation: bool
+    """Whether clients may offer `elicitation`, so that a person can be asked."""
     tasks: bool
-    """A client may ask for a call as a task; since 2026-07-28 that is an extension."""
+    """Whether a client may make a call as a task; since 2026-07-28 that is an extension."""
     envelope: bool
-    """Results carry `resultType` and who the server is; some codes are forbidden."""
+    """Whether results carry `resultType` and the server's name, and some error codes are forbidden."""
 
 
 def _rules(version: str) -> Rules:
@@ -52,7 +52,7 @@ def _rules(version: str) -> Rules:
         batches=not since("2025-06-18"),
         errors_as_results=since("2025-03-26"),
         misfits_as_results=since("2025-11-25"),
-        asks=since("2025-06-18"),
+        elicitation=since("2025-06-18"),
         tasks=version == "2025-11-25",
         envelope=since("2026-07-28"),
     )
@@ -63,11 +63,11 @@ LATEST: Final = RULES[ENVELOPE_VERSIONS[-1]]
 EARLIEST: Final = RULES[HANDSHAKE_VERSIONS[0]]
 
 
-def capabilities_at(rules: Rules, *, tells_changes: bool) -> dict[str, Json]:
-    """What this server can do, as a version wants it told; lists change while workflows are tools."""
+def capabilities_at(rules: Rules, *, announces_changes: bool) -> dict[str, Json]:
+    """The capabilities of this server in the form of a version. `announces_changes`: whether lists may change."""
     capabilities: dict[str, Json] = {
-        "tools": {"listChanged": tells_changes, "notifyProgress": tells_changes},
-        "resources": {"subscribe": True, "listChanged": tells_changes},
+        "tools": {"listChanged": announces_changes, "notifyProgress": announces_changes},
+        "resources": {"subscribe": True, "listChanged": announces_changes},
         "prompts": {"listChanged": False},
         "completions": {},
     }

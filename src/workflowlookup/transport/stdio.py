@@ -157,7 +157,11 @@ class Stdio:
                 self._write_or_wait(poll, read_too=waits)
                 if self._kept and not (waits and _is_ready(self._in)):
                     continue
-            if (self._connection.is_watching or self._must_reload) and not self._kept and not self._look_until_ready():
+            if (
+                (self._connection.needs_polling or self._must_reload)
+                and not self._kept
+                and not self._look_until_ready()
+            ):
                 continue
             data = self._read()
             if self._must_reload:
@@ -180,7 +184,7 @@ class Stdio:
     def _settle(self) -> None:
         """The client has its first reply: what goes on behind may begin."""
         try:
-            self._connection.settle()
+            self._connection.start_background()
         except Exception:  # broad on purpose: lookups are answered all the same
             log.exception("what goes on behind could not be started")
 
@@ -199,7 +203,7 @@ class Stdio:
                         return True
                     continue
             self._look()
-            if is_ready or not self._connection.is_watching:
+            if is_ready or not self._connection.needs_polling:
                 return not self._kept
         return False
 
@@ -208,9 +212,9 @@ class Stdio:
         if self._must_reload:
             self._must_reload = False
             self._connection.refresh()
-        self._connection.look()
+        self._connection.poll()
         self._send(None)
-        self._next_look = time.monotonic() + self._connection.look_seconds
+        self._next_look = time.monotonic() + self._connection.poll_seconds
 
     def _finish(self) -> None:
         """Give the calls that wait their time, then end what is left."""

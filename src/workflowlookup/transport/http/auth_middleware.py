@@ -20,7 +20,7 @@ from workflowlookup.transport.http.rate_limits import RateLimiter
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS: Final = 0.5
+RECHECK_SECONDS: Final = 0.5
 """How often it is asked again who sent a request that takes long: a stream must not outlive its token."""
 
 
@@ -114,7 +114,7 @@ class AuthMiddleware:
         is_needed = True
         while is_needed:
             served = dict(self._served)
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(RECHECK_SECONDS)
             is_needed = bool(self._served)
             for task, one in served.items():
                 if self._served.get(task) is not one or one.is_revoked or await greenlets.run(self._is_valid, one):

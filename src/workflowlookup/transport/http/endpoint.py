@@ -24,7 +24,7 @@ from workflowlookup.auth.callers import ACCESS, CALLER
 from workflowlookup.errors import HeaderMismatch, InvalidParams, JournalBusy, StorageError, UnsupportedEnvelopeVersion
 from workflowlookup.greenlets import Busy
 from workflowlookup.protocol import jsonrpc
-from workflowlookup.protocol.connection import LOOK_SECONDS, Connection
+from workflowlookup.protocol.connection import POLL_SECONDS, Connection
 from workflowlookup.protocol.jsonrpc import Batch, Malformed, Message, Notification, Request, Response
 from workflowlookup.protocol.versions import ENVELOPE_VERSIONS, HANDSHAKE_VERSIONS
 from workflowlookup.shares import Holding, Shares
@@ -255,7 +255,7 @@ class Endpoint:
         try:
             request = await connection.prepare(message, exchange.caller)
             if listens:
-                connection.continues()  # an earlier request may have given the client lists
+                connection.watch_lists()  # an earlier request may have given the client lists
             await self._answer(session, request, exchange)
         finally:
             if listens:
@@ -366,7 +366,7 @@ class Endpoint:
             await exchange.respond(session)
             return
         if self._replicas is not None:
-            session.connection.continues()  # another replica may have given the client lists
+            session.connection.watch_lists()  # another replica may have given the client lists
         last = exchange.headers.get(LAST_EVENT)
         stream = session.open_notifications() if last is None else session.resume(last)
         if stream is None:
@@ -463,11 +463,11 @@ class Endpoint:
             await asyncio.sleep(0)
 
     async def _poll(self, rung: asyncio.Event) -> None:
-        """Poll the sessions whenever the bell rings, and every `LOOK_SECONDS`."""
+        """Poll the sessions whenever the bell rings, and every `POLL_SECONDS`."""
         next_sweep = time.monotonic()
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(rung.wait(), LOOK_SECONDS)
+                await asyncio.wait_for(rung.wait(), POLL_SECONDS)
             is_rung = rung.is_set()
             self._waker.clear()
             rung.clear()

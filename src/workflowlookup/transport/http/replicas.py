@@ -77,14 +77,14 @@ class ReplicaSessions:
     def follow(self, session: Session) -> None:
         """Subscribe the session to what its client subscribed to at any replica. Raises `StorageError`."""
         session.key = session_key(session.id)
-        session.connection.follow(self._store.followed(session.key))
+        session.connection.replace_subscriptions(self._store.followed(session.key))
 
     def share(self, session: Session, request: Request) -> None:
         """Store the subscription that a request answered here has changed, if it has. Raises `StorageError`."""
         if request.method not in _SUBSCRIBING or not isinstance(request.params, dict):
             return
         address = str(request.params.get("uri"))
-        if address in session.connection.followed:
+        if address in session.connection.subscribed_uris:
             self._store.follow(session.key, address)
         else:
             self._store.unfollow(session.key, address)

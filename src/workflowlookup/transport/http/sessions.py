@@ -145,7 +145,7 @@ class Session:
         """Handle a message that has no reply: a notification, or the answer to a question of the server."""
         cancelled = cancelled_in(message)
         if isinstance(message, Response):
-            asker = self.connection.asker_of(msgspec.json.decode(message.id))
+            asker = self.connection.call_id_of_question(msgspec.json.decode(message.id))
             stream = self.streams.get(msgspec.json.decode(asker)) if asker is not None else None
         else:
             stream = self.streams.get(cancelled) if cancelled is not None else None
@@ -167,7 +167,7 @@ class Session:
     def expects(self, message: Message) -> bool:
         """False for the answer to a question, and the cancelling of a call, that are not open here."""
         if isinstance(message, Response):
-            return self.connection.asker_of(msgspec.json.decode(message.id)) is not None
+            return self.connection.call_id_of_question(msgspec.json.decode(message.id)) is not None
         cancelled = cancelled_in(message)
         return cancelled is None or cancelled in self.streams
 
@@ -210,7 +210,7 @@ class Session:
 
         When the bell rings often, only calls that wait for their answer are checked each time.
         """
-        if not self.connection.is_watching:
+        if not self.connection.needs_polling:
             return False
         now = time.monotonic()
         return now >= self._next_poll or (is_rung and (self.connection.is_busy or self._may_tell(now)))
@@ -218,8 +218,8 @@ class Session:
     def poll(self) -> None:
         """Have the connection check what it waits for, and send what is ready."""
         self._told_at = time.monotonic()
-        self._next_poll = self._told_at + self.connection.look_seconds
-        self.connection.look()
+        self._next_poll = self._told_at + self.connection.poll_seconds
+        self.connection.poll()
         self.deliver(None)
 
     def tell(self) -> None:
@@ -255,7 +255,7 @@ class Session:
         if not outgoing.method:
             return self.streams.get(outgoing.id)
         if outgoing.id is not None:
-            asker = self.connection.asker_of(outgoing.id)
+            asker = self.connection.call_id_of_question(outgoing.id)
             return self.streams.get(msgspec.json.decode(asker)) if asker is not None else current
         params = outgoing.params or _Params()
         if params.meta is not None and params.meta.subscription is not None:
