@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import workflowlookup
-from support.types import Json, JsonObject
+from support.json_values import Json, JsonObject
 
 SOURCE = Path(workflowlookup.__file__).parent
 LAYERS = (
@@ -135,7 +135,7 @@ def test_only_the_schema_of_documents_is_read_from_a_file() -> None:
     assert readers == {"schemas.py"}
 
 
-def loaded_after(*asked, **settings):
+def loaded_after(*asked: JsonObject, **settings: str):
     """The modules of a new interpreter that has answered these messages."""
     script = (
         "import sys\n"

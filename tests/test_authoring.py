@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from support.types import JsonObject
+from support.json_values import JsonObject
 from workflowlookup.authoring.fixtures import parse_fixture
 from workflowlookup.authoring.rehearsal import Coverage, rehearse
 from workflowlookup.language.building import build

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from support.types import JsonObject
+from support.json_values import JsonObject
 from workflowlookup.authoring.fixtures import Fixture, Refused, parse_fixture
 from workflowlookup.authoring.rehearsal import Coverage, rehearse
 from workflowlookup.language.building import build

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from support import compat, oracle
+from support.json_values import JsonObject
 from support.make import document, loop, step, write
-from support.types import JsonObject
 from workflowlookup.language.building import build
 from workflowlookup.language.conditions import evaluate
 from workflowlookup.language.patterns import Budget

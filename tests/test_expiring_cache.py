@@ -27,7 +27,7 @@ class Numbers:
             return entry.value
 
 
-async def gather(numbers, *keys, **options: Any):
+async def gather(numbers: Numbers, *keys: str, **options: Any):
     return await asyncio.gather(*(greenlets.run(numbers.get, key, **options) for key in keys), return_exceptions=True)
 
 

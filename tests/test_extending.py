@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from support.json_values import JsonObject
 from support.make import document, step
 from support.recipes import Tree, read_recipes
 
@@ -41,7 +42,7 @@ class Extended(Tree):
         for path in (self.work, self.library, self.settings.parent):
             path.mkdir(parents=True)
 
-    def publish(self, *steps: dict[str, Any], **fields: Any) -> None:
+    def publish(self, *steps: JsonObject, **fields: Any) -> None:
         content = document(*steps, **fields)
         (self.library / f"{content['id']}.json").write_text(json.dumps(content))
 
@@ -64,7 +65,7 @@ class Extended(Tree):
     def command(self, *words: str, stdin: str = "", code: int = 0) -> str:
         return self.python("-m", "workflowlookup", *words, stdin=stdin, code=code)
 
-    def serve(self, *calls: tuple[str, dict[str, Any]], version: str = "2026-07-28", settings: str = "") -> list[Any]:
+    def serve(self, *calls: tuple[str, JsonObject], version: str = "2026-07-28", settings: str = "") -> list[Any]:
         """The results of requests to a server on standard input and output, in the order of the requests."""
         if settings:
             self.settings.write_text(settings)

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from support.types import JsonObject
+from support.json_values import JsonObject
 from workflowlookup import __version__, extras
 from workflowlookup.errors import MissingExtra
 

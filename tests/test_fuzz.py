@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from support.client import Server
+from support.json_values import Json, JsonObject
 from support.make import check_of, document, step, write
-from support.types import Json, JsonObject
 from workflowlookup.errors import InvalidCriteria, InvalidWorkflow
 from workflowlookup.language.building import build
 from workflowlookup.language.conditions import evaluate
@@ -269,7 +269,7 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Pa
     one.stop()
 
 
-def with_number(digits) -> bytes:
+def with_number(digits: int) -> bytes:
     return json.dumps({**document(), "id": "bad-workflow", "x-number": "@"}).replace('"@"', "7" * digits).encode()
 
 

@@ -3,13 +3,12 @@
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from support.client import Start
+from support.json_values import Json, JsonObject
 from support.make import document, loop, step, write
-from support.types import Json, JsonObject
 
 YAML_TAGS = [
     b'x: !!int ""',
@@ -83,7 +82,7 @@ def test_a_file_with_a_syntax_error_is_known_by_the_id_that_it_seems_to_have(sta
     ],
     ids=["dangling bodies", "unknown fields", "a chain of loops", "a cycle through a body", "a newline in an id"],
 )
-def test_a_hostile_document_is_refused_in_reasonable_time(start: Start, library: Path, content: dict[str, Any]) -> None:
+def test_a_hostile_document_is_refused_in_reasonable_time(start: Start, library: Path, content: JsonObject) -> None:
     write(library, content, "bad.json")
     write(library, document(identifier="sound"))
     server = start(directory=library)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import fresh_install
+from support.json_values import JsonObject
 from support.make import document, step, write
-from support.types import JsonObject
 from workflowlookup import __version__
 from workflowlookup.app import make_runs
 from workflowlookup.language.building import build
@@ -43,7 +43,7 @@ class Light:
             env=environment,
         )
 
-    def serve(self, *calls, words: tuple[()] = ()):
+    def serve(self, *calls: tuple[str, JsonObject], words: tuple[()] = ()):
         """What a server on standard input and output answers to these calls of tools, and its log."""
         hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
         before = [("initialize", hello), ("tools/list", {})]
@@ -54,7 +54,7 @@ class Light:
         answers = {answer["id"]: answer for answer in map(json.loads, done.stdout.splitlines())}
         return [answers[number] for number in range(len(before), len(lines))], done.stderr
 
-    def line(self, extra) -> str:
+    def line(self, extra: str) -> str:
         """The line that installs an extra here; the environment has no pip of its own."""
         return f"uv pip install --python {self.place}/bin/python '{self.wheel}[{extra}]'"
 
@@ -203,7 +203,7 @@ def test_doctor_names_every_extra_that_is_missing_and_one_line_for_all(light: Li
     assert any(problem.endswith(needs) for problem in found)
 
 
-def start_elsewhere(light, *steps: JsonObject) -> tuple[str, str]:
+def start_elsewhere(light: Light, *steps: JsonObject) -> tuple[str, str]:
     """Start a run of these steps as an installation with all extras does, in a journal of its own."""
     journal = str(light.home / f"{steps[0]['id']}.sqlite")
     settings = read_settings({"journal": journal}, {}, directory=os.devnull)

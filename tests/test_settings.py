@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from support.types import JsonObject
+from support.json_values import JsonObject
 from workflowlookup.app import make_catalog
 from workflowlookup.providers.config import ServerConfig
 from workflowlookup.providers.secrets import VariableNotSet, expand_server

@@ -7,20 +7,19 @@ variables. The walker completes what it is offered, at times something else, and
 import json
 import math
 import os
-from typing import Any
 
 import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from support.json_values import JsonObject
 from support.make import document, loop, step
-from support.types import JsonObject
 from workflowlookup.language.building import build
 from workflowlookup.language.conditions import evaluate
 from workflowlookup.language.document import is_valid_document
 from workflowlookup.language.guidance import filler, guide
 from workflowlookup.language.model import LoopStep, Workflow
-from workflowlookup.language.navigation import join_instance, next_step, scope_of, split_instance, walk_ahead
+from workflowlookup.language.navigation import NextStep, join_instance, next_step, scope_of, split_instance, walk_ahead
 from workflowlookup.language.patterns import Budget
 from workflowlookup.language.syntax import parse_json, parse_yaml
 from workflowlookup.runs import advance
@@ -66,12 +65,12 @@ TEXTS = st.sampled_from(["Go.", "{{a}} {{files.0}}", "{{currentIteration}}: {{cu
 
 
 @st.composite
-def documents(draw) -> dict[str, Any]:
+def documents(draw) -> JsonObject:
     """A sound document of a few steps and loops, at most three deep."""
     numbers = iter(range(1, 1000))
     top = []
 
-    def prompt_step() -> dict[str, Any]:
+    def prompt_step() -> JsonObject:
         fields = {"title": draw(TEXTS), "prompt": draw(TEXTS)}
         if draw(st.integers(0, 2)) == 0:
             fields["runCondition"] = draw(CONDITIONS)
@@ -98,7 +97,7 @@ def documents(draw) -> dict[str, Any]:
         extra = {"runCondition": draw(CONDITIONS)} if draw(st.integers(0, 3)) == 0 else {}
         return {**loop(identifier, body, **fields), **extra}
 
-    def any_step(depth: int) -> JsonObject | dict[str, Any]:
+    def any_step(depth: int) -> JsonObject:
         return loop_step(depth) if depth < 3 and draw(st.integers(0, 2)) < 2 else prompt_step()
 
     steps = [any_step(0) for _ in range(draw(st.integers(1, 3)))]
@@ -180,7 +179,7 @@ def test_a_run_whose_context_changes_ends_within_the_limits_and_leaves_every_loo
     assert run.iterating == {} or run.waiting_for is Waiting.CONTEXT
 
 
-def run_through(workflow, context: JsonObject, changes, *, supplies: bool = False) -> Run:
+def run_through(workflow: Workflow, context: JsonObject, changes, *, supplies: bool = False) -> Run:
     """A run that is completed, each output with changes of the context; folded again it is the same.
 
     It is left at a loop whose data is missing, unless that is supplied and no variable of a loop hides it.
@@ -220,7 +219,7 @@ def walk(workflow: Workflow, context: JsonObject) -> list[str]:
     return done
 
 
-def allowed(workflow: Workflow, found, context: JsonObject) -> None:
+def allowed(workflow: Workflow, found: NextStep, context: JsonObject) -> None:
     """No condition on the way to the step is false: its own, and those of the loops around it."""
     identifier, iterations = split_instance(found.instance_id)
     scope = scope_of(workflow, found.instance_id, context)

@@ -11,7 +11,7 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
-from support.types import Json, JsonObject
+from support.json_values import Json, JsonObject
 
 AUDIENCE = "https://flows.example.com/mcp"
 PrivateKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey

@@ -4,8 +4,8 @@ import json
 import os
 from pathlib import Path
 
+from support.json_values import Json, JsonObject
 from support.make import document, step, write
-from support.types import Json, JsonObject
 from workflowlookup.access import Access
 from workflowlookup.auth.backends import CallerBackends, SharedBackend
 from workflowlookup.library.catalog import Catalog

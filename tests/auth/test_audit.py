@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from auth.house import House
-from support.types import Json, JsonObject
+from support.json_values import Json, JsonObject
 from support.web import WebServer, modern
 
 FAULTY = """
@@ -31,7 +31,7 @@ sys.exit(main(["serve", *sys.argv[1:]]))
 """
 
 
-def started(run, workflow: str = "docs-guide") -> Any:
+def started(run: str, workflow: str = "docs-guide") -> Any:
     return modern("tools/call", {"name": "workflow_start", "arguments": {"workflowId": workflow, "runId": run}})[
         "params"
     ]

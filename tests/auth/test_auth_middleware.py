@@ -5,7 +5,7 @@ from typing import NoReturn
 
 import pytest
 
-from support.types import JsonObject
+from support.json_values import JsonObject
 from workflowlookup.auth.authentication import Authenticator
 from workflowlookup.transport.http import gate
 from workflowlookup.transport.http.auth_middleware import AuthMiddleware

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from support.json_values import JsonObject
 from workflowlookup.settings import ALWAYS, SETTINGS, Settings, read_settings
 
 Read = Callable[..., Settings]
@@ -31,7 +31,7 @@ def names(settings: Settings) -> list[str]:
     return [entry.name for entry in settings.ignored]
 
 
-HARMLESS: dict[str, Any] = {
+HARMLESS: JsonObject = {
     "bundled": False,
     "user": False,
     "project": False,
@@ -101,7 +101,7 @@ def test_what_does_no_harm_needs_no_trust(read: Read, name: str) -> None:
     ],
 )
 def test_what_could_do_harm_leaves_the_users_own_setting_in_force(
-    read: Read, brought: str, users: str, held: dict[str, Any]
+    read: Read, brought: str, users: str, held: JsonObject
 ) -> None:
     settings = read(brought, users)
 

@@ -9,7 +9,7 @@ from workflowlookup.trust import PROVIDER, SERVER, SETTING, Consent, TrustEntry,
 CALLING = document(step("ask", call={"server": "tool", "tool": "echo"}))
 
 
-def ignoring(kind, name: str = "tool") -> trust.Consent:
+def ignoring(kind: str, name: str = "tool") -> trust.Consent:
     return Consent(
         TrustStore(""), lambda: [TrustEntry(file="/clone/workflowlookup.toml", kind=kind, name=name, value={})]
     )

@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 from auth.house import House
-from support.types import Json, JsonObject
+from support.json_values import Json, JsonObject
 from support.web import WebServer
 from workflowlookup.console.app import ACTIONS, PAGES
 from workflowlookup.console.request import form_token
@@ -18,12 +18,12 @@ from workflowlookup.console.request import form_token
 HTML = {"accept": "text/html"}
 
 
-def paths(workflow, run) -> Iterator[str]:
+def paths(workflow: str, run: str) -> Iterator[str]:
     for path, _ in PAGES:
         yield re.sub(r"\{(\w+)\}", lambda found: {"workflow": workflow, "run": run}.get(found[1], "2"), path)
 
 
-def posts(run) -> list[str]:
+def posts(run: str) -> list[str]:
     return [path.replace("{run}", run) for path, _ in ACTIONS]
 
 
@@ -39,7 +39,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
 class Browser:
     """One who has signed in by the form."""
 
-    def __init__(self, house, who) -> None:
+    def __init__(self, house: House, who) -> None:
         self.base = house.server.base
         self.http = house.client().http
         self.http.headers.pop("content-type")
@@ -54,7 +54,7 @@ class Browser:
     def post(self, path, **fields: Json):
         return self.http.post(self.base + path, data=fields)
 
-    def form(self, run) -> JsonObject:
+    def form(self, run: str) -> JsonObject:
         """What the page of a run has in its forms."""
         page = self.get(f"/runs/{run}").text
         return dict(re.findall(r'name="(token|question|step)" value="([^"]*)"', page))

@@ -9,7 +9,7 @@ import pytest
 from starlette.applications import Starlette
 
 from auth.secretive import HIDDEN, OPEN, World, caller
-from support.types import JsonObject
+from support.json_values import JsonObject
 from workflowlookup.access import LOCAL, LOOPBACK, Access
 from workflowlookup.console.app import ACTIONS, PAGES, make_routes
 from workflowlookup.console.request import Visit, form_token
@@ -58,7 +58,7 @@ class Browser:
             routes=make_routes(lambda request: Visit(request, backend, streams, session="s", journal="the journal"))
         )
 
-    async def _ask(self, method: str, path, body):
+    async def _ask(self, method: str, path, body: bytes):
         received, sent = [{"type": "http.request", "body": body, "more_body": False}], []
         path, _, query = path.partition("?")
         headers = {"host": "here", "origin": "http://here", "content-type": "application/x-www-form-urlencoded"}

@@ -16,7 +16,7 @@ from starlette.requests import Request
 
 from auth.house import House
 from auth.issuer import AUDIENCE, Issuer, part
-from support.types import Json, JsonObject
+from support.json_values import Json, JsonObject
 from workflowlookup.access import Access
 from workflowlookup.auth import oauth
 from workflowlookup.auth.authentication import Authenticator
@@ -64,12 +64,12 @@ def hostile_tokens(issuer: Issuer):
             yield signed(issuer, json.dumps({**claims, name: value}).encode())
 
 
-def send(house, token, address: str = "192.0.2.1"):
+def send(house: House, token, address: str = "192.0.2.1"):
     headers = {"authorization": f"Bearer {token}", "x-forwarded-for": address}
     return httpx2.post(house.server.url, content=b"{}", headers=headers)
 
 
-def ask(house, token, address: str = "192.0.2.1"):
+def ask(house: House, token, address: str = "192.0.2.1"):
     return send(house, token, address).status_code
 
 

@@ -11,7 +11,7 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
 
-from support.types import Json, JsonObject
+from support.json_values import Json, JsonObject
 from workflowlookup.auth.authentication import Authenticator
 from workflowlookup.store.journal import now
 from workflowlookup.store.sessions import CONSOLE_SESSION_SECONDS, ConsoleSessions
@@ -26,7 +26,7 @@ HTML = {"accept": "text/html"}
 class Browser:
     """Asks the pages, in the thread of the test: the journal is of one thread."""
 
-    def __init__(self, runner, app) -> None:
+    def __init__(self, runner, app: Starlette) -> None:
         transport = httpx2.ASGITransport(app, client=("127.0.0.1", 5))
         self._client = httpx2.AsyncClient(transport=transport, base_url=BASE)
         self._run = runner.run
@@ -63,7 +63,7 @@ def browser(tokens: Tokens, secret: str, sessions: ConsoleSessions) -> Iterator[
         browser.close()
 
 
-def sign_in(browser, token, headers: JsonObject = OURS, **fields: Json):
+def sign_in(browser: Browser, token: str, headers: JsonObject = OURS, **fields: Json):
     return browser.post("/login", data={"token": token, "next": "/runs/x?a=1", **fields}, headers=headers)
 
 

@@ -64,7 +64,7 @@ def wrong() -> str:
     return f"wl_{secrets.token_urlsafe(32)}"
 
 
-def guess(ask, *from_where, **how):
+def guess(ask, *from_where: str, **how: bool | str):
     """Try tokens until the answer is another than no; how many were looked at, and that answer."""
     for number in range(FAILURES_PER_MINUTE + 1):
         answer = ask(wrong(), *from_where, **how)

@@ -13,8 +13,8 @@ import yaml
 
 from auth.house import House
 from support.client import ENVELOPE, Server
+from support.json_values import JsonObject
 from support.make import document, step, write
-from support.types import JsonObject
 from support.web import modern, opening
 from workflowlookup import shares
 
@@ -29,13 +29,13 @@ LONG = {"name": "workflow_get", "arguments": {"id": "docs-long", "mode": "full"}
 class Hostile:
     """A client that opens connections, sends on them what it likes, and never reads."""
 
-    def __init__(self, house, name: str) -> None:
+    def __init__(self, house: House, name: str) -> None:
         self._port = int(house.server.base.rpartition(":")[2])
         self._secret = house.secrets[name]
         self.client = house.client(name)
         self._open = contextlib.ExitStack()
 
-    def send(self, content: JsonObject, *, size=None, **headers: str) -> None:
+    def send(self, content: JsonObject, *, size: int | None = None, **headers: str) -> None:
         """Send a message, or the beginning of one that is said to have this size."""
         with contextlib.suppress(OSError):  # the server may close the connection meanwhile
             lines = [

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
 
 from auth.issuer import AUDIENCE, Issuer, part
-from support.types import Json, JsonObject
+from support.json_values import Json, JsonObject
 from workflowlookup.access import Access
 from workflowlookup.auth import oauth as module
 from workflowlookup.auth.oauth import KeysUnavailable, OAuthVerifier

@@ -10,7 +10,7 @@ import pytest
 from auth.house import House
 from auth.issuer import AUDIENCE, Issuer
 from support.client import ENVELOPE
-from support.types import Json, JsonObject
+from support.json_values import Json, JsonObject
 from support.web import WebClient, routing
 
 METADATA = "/.well-known/oauth-protected-resource"
@@ -33,7 +33,7 @@ def house(tmp_path_factory: pytest.TempPathFactory, issuer: Issuer) -> Iterator[
     house.close()
 
 
-def client(house, issuer: Issuer, **claims: Json):
+def client(house: House, issuer: Issuer, **claims: Json) -> WebClient:
     token = issuer.token(**{"flows": "docs-*", **claims})
     house.secrets[token[-20:]] = token
     return house.client(authorization=f"Bearer {token}")

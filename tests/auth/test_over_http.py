@@ -9,7 +9,7 @@ import pytest
 
 from auth.house import House
 from support.client import ENVELOPE
-from support.types import Json, JsonObject
+from support.json_values import Json, JsonObject
 from support.web import WebClient, routing
 from workflowlookup.auth.authentication import AGAIN_SECONDS
 from workflowlookup.tools.builtin import BUILTIN_TOOLS

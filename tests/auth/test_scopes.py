@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from auth.secretive import ASKING, World, caller
-from support.types import JsonObject
+from support.json_values import JsonObject
 from workflowlookup.access import LOCAL, LOOPBACK, Access
 from workflowlookup.auth.scoped import ScopedRuns, scoped
 from workflowlookup.errors import Forbidden, SecurityError

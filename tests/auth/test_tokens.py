@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from support.json_values import Json, JsonObject
 from support.postgres import Postgres
-from support.types import Json, JsonObject
 from workflowlookup.errors import JournalUnavailable
 from workflowlookup.store.journal import Token
 from workflowlookup.store.journal_url import JournalUrl

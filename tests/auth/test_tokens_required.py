@@ -19,7 +19,7 @@ from workflowlookup.store.sqlite import SqliteJournal
 SIDE_FILES = ("", "-wal", "-shm")
 
 
-def command(home, *words: str):
+def command(home: Path, *words: str):
     clean = {key: value for key, value in os.environ.items() if not key.startswith(("WORKFLOW", "XDG_"))}
     done = subprocess.run(
         [sys.executable, "-m", "workflowlookup", *words],
@@ -31,7 +31,7 @@ def command(home, *words: str):
     return done.stdout.strip()
 
 
-def make_token(home, journal, name: str = "ci"):
+def make_token(home: Path, journal, name: str = "ci"):
     return command(home, "token", "create", name, "--scope", "admin", "--person", "--journal", str(journal))
 
 

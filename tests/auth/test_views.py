@@ -15,8 +15,8 @@ import msgspec
 import pytest
 
 from auth.secretive import ASKING, HIDDEN, OPEN, World, caller
+from support.json_values import Json, JsonObject
 from support.make import document, write
-from support.types import Json, JsonObject
 from workflowlookup.access import LOCAL, Access
 from workflowlookup.auth.scoped import ScopedCatalog, ScopedExecution, ScopedRuns, ScopedWatch, ScopedWorkflows
 from workflowlookup.errors import StorageError
@@ -379,7 +379,7 @@ class Discovering:
     """The server's own work, as far as providers are concerned: what they have, and that nobody is asked in vain."""
 
     def __init__(self) -> None:
-        def known(provider, *ids) -> tuple[Definition, ...]:
+        def known(provider: str, *ids: str) -> tuple[Definition, ...]:
             return tuple(
                 Definition(id=one, name=f"{provider} {one}", description="x", provider=provider) for one in ids
             )

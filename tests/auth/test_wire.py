@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from auth.house import House
-from support.types import Json
+from support.json_values import Json
 
 LIST = json.dumps(
     {
@@ -32,7 +32,7 @@ MODERN = {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/call", "mcp
 JSON = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
 
 
-def send(house, data, *, seconds: float = 2.0) -> bytes:
+def send(house: House, data, *, seconds: float = 2.0) -> bytes:
     """Everything that comes back for these bytes; what comes too late does not."""
     address = urlsplit(house.server.base)
     received = b""
@@ -46,7 +46,7 @@ def send(house, data, *, seconds: float = 2.0) -> bytes:
 
 
 def request(
-    house, method: str = "POST", path: str = "/mcp", body: bytes = LIST, who: str = "root", **changed: Json
+    house: House, method: str = "POST", path: str = "/mcp", body: bytes = LIST, who: str = "root", **changed: Json
 ) -> bytes:
     """A request as bytes; `None` leaves a header out, a list has it several times."""
     host = urlsplit(house.server.base).netloc
@@ -62,11 +62,11 @@ def request(
     return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body
 
 
-def status(reply) -> int | None:
+def status(reply: bytes) -> int | None:
     return int(reply.split(b" ", 2)[1]) if reply.startswith(b"HTTP/1.1 ") else None
 
 
-def replies(data):
+def replies(data: bytes):
     return data.count(b"HTTP/1.1 ")
 
 

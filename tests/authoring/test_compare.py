@@ -3,14 +3,13 @@
 import copy
 import itertools
 import re
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.json_values import Json, JsonObject
 from support.make import document, loop, step
-from support.types import Json, JsonObject
 from workflowlookup.authoring.compare import Change, Kind, Section, compare
 from workflowlookup.language.building import build
 
@@ -22,7 +21,7 @@ def compared(before, after) -> tuple[Section, ...]:
     return compare(build(before), build(after))
 
 
-def changes(before, after) -> list[Change]:
+def changes(before: JsonObject, after: JsonObject) -> list[Change]:
     """What is told about one step with these fields, and then with those."""
     sections = compared(document(step("one", **before)), document(step("one", **after)))
     return [change for section in sections for change in section.changes]
@@ -70,7 +69,7 @@ def test_steps_are_added_removed_and_moved() -> None:
 def test_steps_that_move_together_are_told_once() -> None:
     names = [f"step-{number}" for number in range(9)]
 
-    def moved(*order) -> list[tuple[str, str, str]]:
+    def moved(*order: int) -> list[tuple[str, str, str]]:
         sections = compared(document(*map(step, names)), document(*(step(names[number]) for number in order)))
         return [(section.step, section.changes[0].before, section.changes[0].after) for section in sections]
 
@@ -98,7 +97,7 @@ def is_rising(numbers):
 
 
 def test_a_step_that_goes_into_a_loop_has_moved() -> None:
-    def with_body(*body, after) -> dict[str, Any]:
+    def with_body(*body: JsonObject, after: list[Json]) -> JsonObject:
         return document(loop("round", list(body), type="for", count=2), *after)
 
     (section,) = compared(
@@ -149,7 +148,7 @@ def test_prompts_are_a_diff_of_their_lines() -> None:
     assert change == Change(kind=Kind.CHANGED, what="prompt", diff=("@@ -2,3 +2,3 @@", " b", "-c", "+C", " d"))
 
 
-def rule(least, message: str = "Too short.", **fields: Json) -> JsonObject:
+def rule(least: int, message: str = "Too short.", **fields: Json) -> JsonObject:
     return {"type": "length", "min": least, "message": message, **fields}
 
 
@@ -189,7 +188,7 @@ def test_criteria_in_another_order_are_still_a_change() -> None:
 
 
 def test_loops_in_words() -> None:
-    def rounds(**fields: Json) -> dict[str, Any]:
+    def rounds(**fields: Json) -> JsonObject:
         return document(loop("round", [step("work")], **fields))
 
     (section,) = compared(rounds(type="for", count=2), rounds(type="while", condition={"var": "more"}))

@@ -2,8 +2,8 @@
 
 import pytest
 
+from support.json_values import Json, JsonObject
 from support.make import document, loop, step
-from support.types import Json, JsonObject
 from workflowlookup.authoring import graph
 from workflowlookup.authoring.graph import Kind, State, describe_confirmation, describe_loop, draw
 from workflowlookup.language.building import build, confirmation_of
@@ -98,7 +98,7 @@ def test_confirmation_in_words(wanted: Json, words: str) -> None:
     assert describe_confirmation(confirmation_of({"requireConfirmation": wanted})) == words
 
 
-def states(found):
+def states(found: graph.Graph) -> dict[str, tuple[graph.State | None, int]]:
     return {node.id: (node.state, node.times) for node in found.nodes()}
 
 

@@ -1,12 +1,11 @@
 """`lint`: each code has documents in which it finds something, and neighbours of these in which it finds nothing."""
 
 import time
-from typing import Any
 
 import pytest
 
+from support.json_values import Json, JsonObject
 from support.make import document, loop, step
-from support.types import Json, JsonObject
 from workflowlookup.authoring.contradictions import unfittable
 from workflowlookup.authoring.lint import CHECKS, lint
 
@@ -24,7 +23,7 @@ NEVER = {"var": "size", "equals": "XL"}
 TEXT = {"type": "contains", "value": "Result", "message": "m"}
 
 
-def many_combinations(conditions) -> dict[str, Any]:
+def many_combinations(conditions: int) -> JsonObject:
     """Conditions of fourteen variables, each of which must be tried both ways: they never hold."""
     return document(
         *(
@@ -34,7 +33,7 @@ def many_combinations(conditions) -> dict[str, Any]:
     )
 
 
-def rule(kind, **fields: Json) -> JsonObject:
+def rule(kind: str, **fields: Json) -> JsonObject:
     return {"type": kind, "message": "m", **fields}
 
 
@@ -54,20 +53,20 @@ def fits(schema: JsonObject) -> JsonObject:
     return rule("schema", schema=schema)
 
 
-def agreed(*steps: JsonObject, **fields: Json) -> dict[str, Any]:
+def agreed(*steps: JsonObject, **fields: Json) -> JsonObject:
     """A document with a contract."""
     return document(*steps, contextSchema=CONTRACT, **fields)
 
 
-def judged(*criteria) -> dict[str, Any]:
+def judged(*criteria) -> JsonObject:
     return document(step(validationCriteria=list(criteria)))
 
 
-def told(text: str, **fields: Json) -> dict[str, Any]:
+def told(text: str, **fields: Json) -> JsonObject:
     return document(step(prompt=text, **fields))
 
 
-def repeat(body: str = "Check it.", **fields: Json) -> dict[str, Any]:
+def repeat(body: str = "Check it.", **fields: Json) -> JsonObject:
     return document(loop("again", [step("inner-step", prompt=body)], **fields))
 
 
@@ -75,7 +74,7 @@ WHEN = {"var": "size", "equals": "S"}
 RISK = {"properties": {"risk": {"enum": ["low", "medium", "high"]}}}
 
 
-def fields(**properties) -> JsonObject:
+def fields(**properties: JsonObject) -> JsonObject:
     return {"type": "object", "properties": properties}
 
 
@@ -537,7 +536,7 @@ def test_a_code_is_switched_off_for_a_body_by_reference() -> None:
     ],
     ids=["variables", "loops", "alternatives", "patterns", "schemas", "values", "comments"],
 )
-def test_a_large_document_is_linted_in_time(content: dict[str, Any]) -> None:
+def test_a_large_document_is_linted_in_time(content: JsonObject) -> None:
     began = time.process_time()
 
     lint(content)
@@ -613,7 +612,7 @@ def test_a_schema_that_nothing_fits(schema: Json, fits_nothing: bool) -> None:
     ],
     ids=["in a condition", "in a template", "of a prompt", "a value", "several values"],
 )
-def test_what_was_probably_meant_is_told(content: dict[str, Any], code: str, words: str) -> None:
+def test_what_was_probably_meant_is_told(content: JsonObject, code: str, words: str) -> None:
     (found,) = [finding for finding in lint(content) if finding.code == code]
 
     assert words in found.message

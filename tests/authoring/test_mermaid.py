@@ -4,8 +4,8 @@ import re
 
 import pytest
 
+from support.json_values import Json, JsonObject
 from support.make import document, loop, step
-from support.types import Json, JsonObject
 from workflowlookup.authoring.graph import draw
 from workflowlookup.authoring.mermaid import MOST_CHARACTERS, as_mermaid
 from workflowlookup.language.building import build

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from support.json_values import JsonObject
 from support.make import document, loop, step
 from workflowlookup.authoring import rehearsal
 from workflowlookup.authoring.fixtures import BadFixture, Case, parse_fixture
@@ -23,16 +24,16 @@ def case(**fields: Any) -> Case:
     return parse_fixture({"cases": [{"name": "a case", **fields}]}).cases[0]
 
 
-def run(source: dict[str, Any], coverage: Coverage | None = None, **fields: Any) -> Rehearsal:
+def run(source: JsonObject, coverage: Coverage | None = None, **fields: Any) -> Rehearsal:
     workflow = build(source)
     return rehearse(workflow, case(**fields), coverage or Coverage(workflow))
 
 
-def differences(source: dict[str, Any], **fields: Any) -> list[tuple[str, str]]:
+def differences(source: JsonObject, **fields: Any) -> list[tuple[str, str]]:
     return [(one.field, one.message) for one in run(source, **fields).differences]
 
 
-def covered(source: dict[str, Any], *cases: dict[str, Any]) -> Coverage:
+def covered(source: JsonObject, *cases: JsonObject) -> Coverage:
     workflow = build(source)
     coverage = Coverage(workflow)
     for fields in cases:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import workflowlookup
+from support.json_values import Json, JsonObject
 from support.make import document, loop, step
-from support.types import Json, JsonObject
 from workflowlookup.authoring.graph import draw
 from workflowlookup.authoring.svg import as_fragment, as_svg, measure, wrap
 from workflowlookup.language.building import build
@@ -25,7 +25,7 @@ def picture(*steps: JsonObject, context: JsonObject | None = None, **fields: Jso
     return ET.fromstring(as_svg(draw(build(document(*steps, **fields)), context)))
 
 
-def rects(root, style):
+def rects(root, style: str):
     """The rectangles of a class, without the sheets under a card: left, top, right, bottom."""
     classes = [(rect, rect.get("class").split()) for rect in root.iter(f"{NS}rect")]
     found = [rect for rect, names in classes if style in names and "sheet" not in names]

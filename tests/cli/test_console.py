@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from cli.commands import Cli
+from support.json_values import JsonObject
 from support.make import document, step, write
-from support.types import JsonObject
 from support.warm import Popen
 from workflowlookup.cli.input import AGENT_VARIABLES
 

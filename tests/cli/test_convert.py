@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -10,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cli.commands import Cli
+from support.json_values import JsonObject
 from support.make import document, loop, step, write
 from workflowlookup.cli.commands.convert import written
 from workflowlookup.language.document import is_valid_document
@@ -59,7 +59,7 @@ STEPS = st.builds(
 
 
 @st.composite
-def documents(draw: st.DrawFn) -> dict[str, Any]:
+def documents(draw: st.DrawFn) -> JsonObject:
     """Sound documents, with all that JSON can hold in the prompts and in the author's own fields."""
     steps = draw(st.lists(STEPS, min_size=1, max_size=3))
     for number, one in enumerate(steps):
@@ -75,7 +75,7 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
 
 @given(documents())
 @settings(deadline=None)
-def test_there_and_back_is_the_same_document_in_the_same_order(made: dict[str, Any]) -> None:
+def test_there_and_back_is_the_same_document_in_the_same_order(made: JsonObject) -> None:
     there = parse_yaml(written(made, "yaml").encode())
     back = parse_json(written(there, "json").encode())
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from cli.commands import BOUND, Cli
+from support.json_values import Json
 from support.make import document, step
-from support.types import Json
 from workflowlookup.language.building import build
 from workflowlookup.store.service import Runs
 from workflowlookup.store.sqlite import SqliteJournal
@@ -33,7 +33,7 @@ def journal(cli: Cli) -> Path:
     return path
 
 
-def spoil(path, number: int = 1) -> None:
+def spoil(path: Path, number: int = 1) -> None:
     with open(path, "r+b") as file:
         file.seek((number - 1) * PAGE)
         file.write(b"\xa5" * PAGE)
@@ -43,7 +43,7 @@ def asides(path: Path) -> list[Path]:
     return sorted(path.parent.glob("runs.sqlite.corrupt-*[0-9]"))
 
 
-def problems(cli, journal, **options: Any) -> Json:
+def problems(cli: Cli, journal: Path, **options: Any) -> Json:
     return json.loads(cli("doctor", "--json", "--journal", str(journal), **options).stdout)["problems"]
 
 

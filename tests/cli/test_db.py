@@ -46,12 +46,12 @@ def make_old(place: str, version: str) -> None:
         execute(place, *scripts, f"PRAGMA user_version = {version}", run)
 
 
-def set_version(place: str, version: str, least) -> None:
+def set_version(place: str, version: str, least: int) -> None:
     meta = f"UPDATE meta SET version = {version}" if "://" in place else f"PRAGMA user_version = {version}"
     execute(place, meta, f"UPDATE levels SET least = {least}")
 
 
-def db(action, place: str, cli):
+def db(action, place: str, cli: Cli):
     done = cli("db", action, "--json", "--journal", place)
     return done.returncode, json.loads(done.stdout)
 

@@ -9,11 +9,11 @@ import sqlite3
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from cli.commands import Cli
+from support.json_values import JsonObject
 from support.make import document, write
 from workflowlookup import __version__
 from workflowlookup.cli.checkup import examine
@@ -22,7 +22,7 @@ from workflowlookup.settings import SETTINGS, read_settings
 PROGRAM = Path(sys.executable).with_name("workflowlookup")
 
 
-def report_of(cli: Cli, *words: str, **environment: str) -> dict[str, Any]:
+def report_of(cli: Cli, *words: str, **environment: str) -> JsonObject:
     return json.loads(cli("doctor", "--json", *words, **environment).stdout)
 
 

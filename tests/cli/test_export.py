@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from cli.commands import Cli
+from support.json_values import JsonObject
 from support.make import document, loop, step, write
 
 RULES = [{"type": "contains", "value": "done", "message": "Say that it is done."}]
@@ -29,7 +30,7 @@ def held(cli: Cli) -> str:
     return run_id
 
 
-def lines(text: str) -> list[dict[str, Any]]:
+def lines(text: str) -> list[JsonObject]:
     return [json.loads(line) for line in text.splitlines()]
 
 
@@ -129,7 +130,7 @@ def altered(text: str, **changes: Any) -> bytes:
         pytest.param({"event": {"event": "completed"}, "runId": "../x"}, "", id="an id that is none"),
     ],
 )
-def test_a_journal_that_no_server_wrote_is_refused(cli: Cli, held: str, changes: dict[str, Any], said: str) -> None:
+def test_a_journal_that_no_server_wrote_is_refused(cli: Cli, held: str, changes: JsonObject, said: str) -> None:
     text = cli("export", held).stdout
 
     done = cli("import", "-", "--journal", "other.sqlite", stdin=altered(text, **changes))
@@ -173,7 +174,7 @@ def test_a_file_that_cannot_be_written_is_told(cli: Cli, held: str) -> None:
 # ── runs that no server has led ─────────────────────────────────────────────────────────────────────────────────
 
 
-def forged(cli: Cli, run_id: str, change: Callable[[list[dict[str, Any]]], object]) -> tuple[int, str]:
+def forged(cli: Cli, run_id: str, change: Callable[[list[JsonObject]], object]) -> tuple[int, str]:
     """What becomes of a journal that somebody has changed: the exit code, and what is said."""
     events = lines(cli("export", run_id).stdout)
     change(events)
@@ -184,47 +185,47 @@ def forged(cli: Cli, run_id: str, change: Callable[[list[dict[str, Any]]], objec
     return done.returncode, done.stderr
 
 
-def index_of(events: list[dict[str, Any]], kind: str, which: int = 0) -> int:
+def index_of(events: list[JsonObject], kind: str, which: int = 0) -> int:
     return [index for index, line in enumerate(events) if line["event"]["event"] == kind][which]
 
 
-def accept_what_was_refused(events: list[dict[str, Any]]) -> None:
+def accept_what_was_refused(events: list[JsonObject]) -> None:
     refused = events[index_of(events, "output-refused")]["event"]
     accepted = {"event": "output-accepted", "stepId": "triage", "output": refused["output"], "key": refused["key"]}
     events[index_of(events, "output-refused")]["event"] = accepted
 
 
-def skip_the_second_iteration(events: list[dict[str, Any]]) -> None:
+def skip_the_second_iteration(events: list[JsonObject]) -> None:
     start = index_of(events, "loop-iterated")
     del events[start : index_of(events, "loop-left")]
     events.insert(start - 1, events.pop(start - 1))
 
 
-def skip_the_person(events: list[dict[str, Any]]) -> None:
+def skip_the_person(events: list[JsonObject]) -> None:
     events[index_of(events, "confirmation-asked")]["event"] = {"event": "completed"}
 
 
-def lengthen_the_list(events: list[dict[str, Any]]) -> None:
+def lengthen_the_list(events: list[JsonObject]) -> None:
     events[index_of(events, "loop-entered")]["event"]["items"] = [1, 2, 3]
 
 
-def move_a_moment(events: list[dict[str, Any]]) -> None:
+def move_a_moment(events: list[JsonObject]) -> None:
     events[1]["time"] += 1
     for line in events[2:]:
         line["time"] += 10
 
 
-def slip_in_a_variable(events: list[dict[str, Any]]) -> None:
+def slip_in_a_variable(events: list[JsonObject]) -> None:
     change = {"event": "context-changed", "changes": {"files": [1]}}
     events.insert(1, {**events[0], "event": change})
 
 
-def skip_a_step(events: list[dict[str, Any]]) -> None:
+def skip_a_step(events: list[JsonObject]) -> None:
     skipped = {"event": "step-skipped", "stepId": "triage", "condition": {"var": "x"}}
     events.insert(1, {**events[0], "event": skipped})
 
 
-def show_another_item(events: list[dict[str, Any]]) -> None:
+def show_another_item(events: list[JsonObject]) -> None:
     index = index_of(events, "loop-entered")
     events[index + 1]["event"]["loop"]["item"] = "another"
 
@@ -242,7 +243,7 @@ def show_another_item(events: list[dict[str, Any]]) -> None:
         skip_a_step,
     ],
 )
-def test_what_no_run_can_have_is_refused(cli: Cli, held: str, change: Callable[[list[dict[str, Any]]], object]) -> None:
+def test_what_no_run_can_have_is_refused(cli: Cli, held: str, change: Callable[[list[JsonObject]], object]) -> None:
     code, said = forged(cli, held, change)
 
     assert code == 1
@@ -253,7 +254,7 @@ def test_what_no_run_can_have_is_refused(cli: Cli, held: str, change: Callable[[
 
 
 def test_a_run_from_the_future_is_refused(cli: Cli, held: str) -> None:
-    def move(events: list[dict[str, Any]]) -> None:
+    def move(events: list[JsonObject]) -> None:
         for line in events:
             line["time"] += 10 * 86_400_000
 
@@ -267,7 +268,7 @@ def test_a_number_does_not_pass_for_a_boolean_that_an_output_said(cli: Cli, proj
     write(project, document(ready, step("end"), identifier="ready-or-not"))
     run_id = str(json.loads(cli("run", "ready-or-not", "--json", stdin=b"ready: false").stdout)["runId"])
 
-    def count(events: list[dict[str, Any]]) -> None:
+    def count(events: list[JsonObject]) -> None:
         events[index_of(events, "output-accepted")]["event"]["captured"] = {"ready": 0}
         events[index_of(events, "context-changed")]["event"]["changes"] = {"ready": 0}
 

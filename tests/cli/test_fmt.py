@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from cli.commands import Cli
 from cli.test_convert import documents
+from support.json_values import JsonObject
 from support.make import document, write
 from workflowlookup.authoring.layout import ordered
 from workflowlookup.authoring.yaml_layout import Node, comments_of, tree_of, yaml_text
@@ -194,7 +195,7 @@ def decorate(node: Node, numbers: Any) -> None:
 @given(documents(), st.lists(st.integers(0, 1000), min_size=1))
 @settings(deadline=None)
 def test_any_document_keeps_meaning_and_comments_and_is_in_form_after_one_time(
-    made: dict[str, Any], numbers: list[int]
+    made: JsonObject, numbers: list[int]
 ) -> None:
     tree = tree_of(made)
     decorate(tree, itertools.cycle(numbers))
@@ -210,7 +211,7 @@ def test_any_document_keeps_meaning_and_comments_and_is_in_form_after_one_time(
 
 @given(documents())
 @settings(deadline=None)
-def test_json_is_in_form_after_one_time(made: dict[str, Any]) -> None:
+def test_json_is_in_form_after_one_time(made: JsonObject) -> None:
     once = formatted(json.dumps(made).encode(), ".json", made)
 
     assert (parse_json(once), formatted(once, ".json", made)) == (made, once)

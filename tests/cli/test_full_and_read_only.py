@@ -63,7 +63,7 @@ def journal(cli: Cli) -> Path:
     return path
 
 
-def in_namespace(cli: Cli, script):
+def in_namespace(cli: Cli, script: str):
     """The output of a script that has mounts of its own."""
     done = subprocess.run(
         [*NAMESPACE, "sh", "-ec", script],

@@ -2,14 +2,13 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import workflowlookup
 from cli.commands import Cli
+from support.json_values import Json, JsonObject
 from support.make import document, step, write
-from support.types import Json
 from workflowlookup.authoring.lint import CHECKS
 
 BUNDLED = Path(workflowlookup.__file__).parent / "bundled"
@@ -33,7 +32,7 @@ steps:
 """
 
 
-def sound(**fields: Json) -> dict[str, Any]:
+def sound(**fields: Json) -> JsonObject:
     return document(step(validationCriteria=[RULE], **fields))
 
 

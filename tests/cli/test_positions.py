@@ -6,6 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.json_values import JsonObject
 from workflowlookup.authoring.positions import Node, json_finder, scan
 from workflowlookup.cli.configuration import with_server
 
@@ -35,7 +36,7 @@ def test_every_value_stands_where_the_scan_says(value: Any, indent: int | str | 
 
 @given(content=OBJECTS, servers=st.none() | OBJECTS, indent=LAYOUTS, name=st.sampled_from(["a", "workflowlookup"]))
 def test_a_server_can_be_put_into_any_json_and_nothing_else_changes(
-    content: dict[str, Any], servers: dict[str, Any] | None, indent: int | str | None, name: str
+    content: JsonObject, servers: JsonObject | None, indent: int | str | None, name: str
 ) -> None:
     before = {**content, **({} if servers is None else {"mcpServers": servers})}
     text = json.dumps(before, indent=indent)

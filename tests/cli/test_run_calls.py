@@ -11,8 +11,8 @@ import pytest
 
 from cli.commands import Cli
 from execution.working import call, effects
+from support.json_values import Json, JsonObject
 from support.make import document, step, write
-from support.types import Json, JsonObject
 from support.warm import Popen
 from upstream.upstreams import McpUpstream
 

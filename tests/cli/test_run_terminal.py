@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from cli.commands import Cli, Sitting, plain
+from support.json_values import JsonObject
 from support.make import document, loop, step, write
 
 DONE = {"type": "contains", "value": "done", "message": "Say that it is done."}
@@ -22,7 +23,7 @@ DONE = {"type": "contains", "value": "done", "message": "Say that it is done."}
 def known(project: Path) -> Any:
     """Puts a workflow `sample-workflow` with these steps into the project."""
 
-    def put(*steps: dict[str, Any], **fields: Any) -> None:
+    def put(*steps: JsonObject, **fields: Any) -> None:
         write(project, document(*steps, **fields))
 
     return put

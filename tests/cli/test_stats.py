@@ -2,11 +2,11 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from cli.commands import Cli, plain
+from support.json_values import JsonObject
 from support.make import document, loop, step, write
 
 RULES = [{"type": "contains", "value": "done", "message": "Say that it is done."}]
@@ -37,7 +37,7 @@ def runs(cli: Cli) -> None:
     cli(*start)
 
 
-def figures(cli: Cli, *words: str) -> list[dict[str, Any]]:
+def figures(cli: Cli, *words: str) -> list[JsonObject]:
     return list(json.loads(cli("stats", "--json", *words).stdout)["workflows"])
 
 

@@ -16,6 +16,7 @@ import pytest
 from cli.commands import Cli
 from execution.working import call, effects
 from support.client import ENVELOPE, Server
+from support.json_values import JsonObject
 from support.make import document, step, write
 from support.warm import Popen
 from support.web import WebClient, WebServer
@@ -66,7 +67,7 @@ def serve(clone: Clone) -> Iterator[Serve]:
     """Starts the real server in the clone, as a client would, as far as the list of tools."""
     servers: list[Server] = []
 
-    def start(capabilities: dict[str, Any] | None = None, **environment: str) -> Server:
+    def start(capabilities: JsonObject | None = None, **environment: str) -> Server:
         own = {"XDG_CONFIG_HOME": str(clone.cli.own.parent)}
         servers.append(Server(clone.directory.parent, environment={**own, **environment}))
         servers[-1].initialize(capabilities=capabilities)
@@ -472,12 +473,12 @@ def calling(clone: Clone) -> McpUpstream:
     return upstream
 
 
-def put(clone: Clone, arguments: dict[str, Any], **fields: Any) -> Path:
+def put(clone: Clone, arguments: JsonObject, **fields: Any) -> Path:
     steps = call("one", "append", arguments, step=fields)
     return write(clone.directory / ".workflowlookup" / "workflows", document(steps, identifier="calling"))
 
 
-def start(server: Server, tool: str = "workflow_start") -> dict[str, Any]:
+def start(server: Server, tool: str = "workflow_start") -> JsonObject:
     arguments = {"workflowId": "calling"} if tool == "workflow_start" else {}
     return dict(server.request("tools/call", {"name": tool, "arguments": arguments})["result"])
 
@@ -660,7 +661,7 @@ def test_a_call_of_a_server_that_is_ignored_is_refused_at_the_start(clone: Clone
 FORMS = {"elicitation": {"form": {}}}
 
 
-def ask_to_start(server: Server, identifier: int, **arguments: Any) -> dict[str, Any]:
+def ask_to_start(server: Server, identifier: int, **arguments: Any) -> JsonObject:
     """The next message of the server after a start was asked for."""
     params = {"name": "workflow_start", "arguments": {"workflowId": "calling", **arguments}}
     server.send({"jsonrpc": "2.0", "id": identifier, "method": "tools/call", "params": params})
@@ -690,7 +691,7 @@ def test_a_person_at_the_client_can_trust_what_a_run_would_do(clone: Clone, call
     ],
 )
 def test_any_other_answer_leaves_it_untrusted_and_is_not_asked_for_again(
-    clone: Clone, calling: McpUpstream, serve: Serve, answer: dict[str, Any]
+    clone: Clone, calling: McpUpstream, serve: Serve, answer: JsonObject
 ) -> None:
     server = serve(FORMS)
     question = ask_to_start(server, 100)
@@ -719,7 +720,7 @@ def test_what_changed_while_the_person_thought_is_asked_about_again(
 
 
 @pytest.mark.parametrize("words", [{"trust": True}, {"context": {"trust": True}}, {"input": {"trust": True}}])
-def test_an_agents_word_is_no_trust(clone: Clone, calling: McpUpstream, serve: Serve, words: dict[str, Any]) -> None:
+def test_an_agents_word_is_no_trust(clone: Clone, calling: McpUpstream, serve: Serve, words: JsonObject) -> None:
     ask_to_start(serve(), 100, **words)
 
     assert (effects(calling), clone.store.exists()) == ([], False)
@@ -749,7 +750,7 @@ def test_since_2026_the_answer_comes_with_the_call_and_only_to_the_question_that
     server = serve()
     meta = {**ENVELOPE, "io.modelcontextprotocol/clientCapabilities": FORMS}
 
-    def begin(responses: dict[str, Any] | None = None) -> dict[str, Any]:
+    def begin(responses: JsonObject | None = None) -> JsonObject:
         params = {"name": "workflow_start", "arguments": {"workflowId": "calling"}, "_meta": meta}
         given = {} if responses is None else {"inputResponses": responses}
         return dict(server.request("tools/call", {**params, **given})["result"])
@@ -772,7 +773,7 @@ def refresh_over_http(clone: Clone, *words: str) -> list[str]:
     server = WebServer(clone.directory.parent, *journal, environment=own)
     client = WebClient(server.url, **({"authorization": f"Bearer {token}"} if token else {}))
     client.on_question = lambda _: {"result": {"action": "accept", "content": {"trust": True}}}
-    heard: list[dict[str, Any]] = []
+    heard: list[JsonObject] = []
     try:
         client.initialize(capabilities=FORMS)
         client.request("tools/call", {"name": "workflow_refresh", "arguments": {}}, heard)

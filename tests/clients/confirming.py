@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from support.client import Server
+from support.json_values import JsonObject
 from support.make import document, step, write
-from support.types import JsonObject
 
 WORKFLOW = "needs-a-word"
 SAID: dict[str, JsonObject | None] = {

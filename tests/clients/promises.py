@@ -10,7 +10,7 @@ import json
 from importlib.resources import files
 from pathlib import Path
 
-from support.types import JsonObject
+from support.json_values import JsonObject
 from workflowlookup import __version__
 from workflowlookup.language.syntax import parse_yaml
 from workflowlookup.tools.builtin import BUILTIN_TOOLS

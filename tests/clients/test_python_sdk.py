@@ -16,7 +16,7 @@ pytest.register_assert_rewrite("clients.promises", "clients.confirming")  # so t
 
 from clients.confirming import NEVER, SAID, WORKFLOW, RunPromises, places_after_a_kill, settle  # noqa: E402 - see above
 from clients.promises import CONVERSATION, LATEST_HANDSHAKE, MODERN, Promises  # noqa: E402 - see above
-from support.types import JsonObject  # noqa: E402 - see above
+from support.json_values import JsonObject  # noqa: E402 - see above
 
 TIMEOUT = 30.0
 

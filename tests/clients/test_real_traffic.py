@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from support.client import Server, Start
-from support.types import JsonObject
+from support.json_values import JsonObject
 from workflowlookup import __version__
 
 TOOLS = ["workflow_list", "workflow_get", "workflow_next", "workflow_validate", "workflow_validate_json"]

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from support.json_values import JsonObject
 from support.npm import install
-from support.types import JsonObject
 
 pytest.register_assert_rewrite("clients.promises", "clients.confirming")  # so that their asserts explain themselves
 

@@ -6,6 +6,8 @@ import struct
 import zlib
 from typing import Any
 
+from support.json_values import JsonObject
+
 
 def _chunk(kind: bytes, data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
@@ -30,18 +32,18 @@ def encoded(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-def text(words: str) -> dict[str, Any]:
+def text(words: str) -> JsonObject:
     return {"type": "text", "text": words}
 
 
-def resource(uri: str, kind: str, words: str) -> dict[str, Any]:
+def resource(uri: str, kind: str, words: str) -> JsonObject:
     return {"type": "resource", "resource": {"uri": uri, "mimeType": kind, "text": words}}
 
 
 IMAGE = {"type": "image", "data": _png(), "mimeType": "image/png"}
 AUDIO = {"type": "audio", "data": _wav(), "mimeType": "audio/wav"}
 
-ANSWERS: dict[str, dict[str, Any]] = {
+ANSWERS: dict[str, JsonObject] = {
     "test_simple_text": {"content": [text("This is a simple text response for testing.")]},
     "test_image_content": {"content": [IMAGE]},
     "test_audio_content": {"content": [AUDIO]},
@@ -66,15 +68,15 @@ ANSWERS: dict[str, dict[str, Any]] = {
 """Tools that always give the same."""
 
 
-def form(**properties: Any) -> dict[str, Any]:
+def form(**properties: Any) -> JsonObject:
     return {"type": "object", "properties": properties, "required": list(properties)}
 
 
-def ask(message: str, schema: dict[str, Any]) -> dict[str, Any]:
+def ask(message: str, schema: JsonObject) -> JsonObject:
     return {"method": "elicitation/create", "params": {"message": message, "requestedSchema": schema}}
 
 
-def sample(words: str, most: int = 100) -> dict[str, Any]:
+def sample(words: str, most: int = 100) -> JsonObject:
     messages = [{"role": "user", "content": text(words)}]
     return {"method": "sampling/createMessage", "params": {"messages": messages, "maxTokens": most}}
 
@@ -126,7 +128,7 @@ QUESTIONS: dict[str, tuple[str, Any]] = {
 }
 """Tools of the handshake era that ask the client something: how the answer is told, and the question."""
 
-ROUNDS: dict[str, tuple[bool, list[dict[str, dict[str, Any]]]]] = {
+ROUNDS: dict[str, tuple[bool, list[dict[str, JsonObject]]]] = {
     "test_input_required_result_elicitation": (False, [{"user_name": NAME}]),
     "test_input_required_result_sampling": (False, [{"capital_question": sample("What is the capital of France?")}]),
     "test_input_required_result_list_roots": (False, [{"client_roots": ROOTS}]),
@@ -165,7 +167,7 @@ ROUNDS: dict[str, tuple[bool, list[dict[str, dict[str, Any]]]]] = {
 NEEDS = {"elicitation/create": "elicitation", "sampling/createMessage": "sampling", "roots/list": "roots"}
 """What a client must be able to do to be asked."""
 
-SCHEMAS: dict[str, dict[str, Any]] = {
+SCHEMAS: dict[str, JsonObject] = {
     "test_elicitation": form(message=WORD),
     "test_sampling": form(prompt=WORD),
     "test_headers": {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}},
@@ -196,7 +198,7 @@ OTHERS = (
 )
 TOOLS = (*ANSWERS, *QUESTIONS, *(name for name in ROUNDS if not name.endswith(("prompt", "_with_task"))), *OTHERS)
 
-RESOURCES: dict[str, dict[str, Any]] = {
+RESOURCES: dict[str, JsonObject] = {
     "test://static-text": {"mimeType": "text/plain", "text": "This is the content of the static text resource."},
     "test://static-binary": {"mimeType": "image/png", "blob": IMAGE["data"]},
     "test://watched-resource": {"mimeType": "text/plain", "text": "Watched."},

@@ -8,6 +8,7 @@ import itertools
 from typing import Any
 
 from conformance.fixtures import NAME, WORD, ask, form, text
+from support.json_values import JsonObject
 
 EXTENSION = "io.modelcontextprotocol/tasks"
 REQUIRED = ("failing_job", "test_tool_with_task")
@@ -17,13 +18,13 @@ PLAYED = ("multi_input", "protocol_error_job")
 TOOLS = (*WORKFLOWS, *PLAYED, "greet")
 
 
-def _calling(tool: str, **arguments: Any) -> dict[str, Any]:
+def _calling(tool: str, **arguments: Any) -> JsonObject:
     return {"id": tool, "title": tool, "call": {"server": "up", "tool": tool, "arguments": arguments, "saveAs": "got"}}
 
 
-def documents() -> list[dict[str, Any]]:
+def documents() -> list[JsonObject]:
     """The workflows, as files have them."""
-    steps: dict[str, list[dict[str, Any]]] = {
+    steps: dict[str, list[JsonObject]] = {
         "slow_compute": [_calling("sleep", seconds="{{seconds}}", steps=1)],
         "failing_job": [_calling("fail", message="This job always fails.")],
         "confirm_delete": [_calling("say", text="looked"), {**_calling("echo"), "requireConfirmation": True}],
@@ -52,9 +53,9 @@ class Played:
 
     def __init__(self) -> None:
         self._numbers = itertools.count(1)
-        self._asked: dict[str, dict[str, Any]] = {}
+        self._asked: dict[str, JsonObject] = {}
 
-    def start(self, name: str) -> dict[str, Any]:
+    def start(self, name: str) -> JsonObject:
         task = f"played-{name}-{next(self._numbers)}"
         consent = ask("Go on?", form(confirm={"type": "boolean"}))
         self._asked[task] = {"user_name": NAME, "consent": consent} if name == "multi_input" else {}
@@ -63,19 +64,19 @@ class Played:
     def has(self, task: Any) -> bool:
         return task in self._asked
 
-    def get(self, task: str) -> dict[str, Any]:
+    def get(self, task: str) -> JsonObject:
         if "protocol_error" in task:
             return {**self._about(task, "failed"), "error": {"code": -32603, "message": "Internal error"}}
         if self._asked[task]:
             return {**self._about(task, "input_required"), "inputRequests": self._asked[task]}
         return {**self._about(task, "completed"), "result": {"content": [text("Both were answered.")]}}
 
-    def update(self, task: str, responses: dict[str, Any]) -> dict[str, Any]:
+    def update(self, task: str, responses: JsonObject) -> JsonObject:
         self._asked[task] = {key: question for key, question in self._asked[task].items() if key not in responses}
         return {}
 
     @staticmethod
-    def _about(task: str, status: str) -> dict[str, Any]:
+    def _about(task: str, status: str) -> JsonObject:
         now = dt.datetime.now(dt.UTC).isoformat()
         moments = {"createdAt": now, "lastUpdatedAt": now}
         return {"taskId": task, "status": status, **moments, "ttlMs": None, "pollIntervalMs": 100}

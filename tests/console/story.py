@@ -4,6 +4,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+from support.json_values import JsonObject
 from support.make import document, loop, step, write
 from workflowlookup.language.building import build
 from workflowlookup.language.model import Workflow
@@ -22,7 +23,7 @@ PASSED = [
 ]
 
 
-def release(version: str) -> dict[str, Any]:
+def release(version: str) -> JsonObject:
     """Version 1.1.0 checks links too, and is stricter about tests."""
     links = step(
         "links",

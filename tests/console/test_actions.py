@@ -5,7 +5,7 @@ import re
 import pytest
 
 from console.sites import OpenConsole, Site, token
-from support.types import Json, JsonObject
+from support.json_values import Json, JsonObject
 
 
 def form(client, run_id: str, **fields: Json) -> JsonObject:

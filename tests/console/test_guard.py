@@ -6,7 +6,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from console.sites import OpenConsole, Site, session_of, token
-from support.types import JsonObject
+from support.json_values import JsonObject
 from workflowlookup.app import make_services
 from workflowlookup.console.local import Local
 from workflowlookup.console.request import form_token
@@ -51,7 +51,7 @@ def test_lists_of_a_viewer_are_without_what_they_may_not_see(furnished: Site, vi
     assert client.get(f"/events?run={furnished.named['held']}").status_code == 404
 
 
-def run_for(site, action):
+def run_for(site: Site, action: str) -> str:
     """A run to which this could be done by those who may."""
     is_over = action == "again"
     return (

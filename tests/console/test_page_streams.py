@@ -5,9 +5,9 @@ import json
 
 import pytest
 
-from console.sites import VIEWERS, OpenConsole, Site
+from console.sites import VIEWERS, Console, OpenConsole, Site
+from support.json_values import Json
 from support.make import document, step
-from support.types import Json
 from workflowlookup.console.request import Refused
 from workflowlookup.console.run_pages import events
 from workflowlookup.console.streams import BEAT, RETRY, Streams
@@ -125,7 +125,7 @@ class Asked:
         self.query_params = query
 
 
-async def open_stream(console, viewer: str, **query: str):
+async def open_stream(console: Console, viewer: str, **query: str):
     response = await events(console.identify(Asked(viewer, **query)))
     return response.body_iterator
 

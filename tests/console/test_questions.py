@@ -5,14 +5,15 @@ import re
 import pytest
 
 from console.sites import OpenConsole, Site, token
+from support.json_values import Json, JsonObject
 from support.make import FORM, document, step
-from support.types import Json, JsonObject
 from workflowlookup.language.building import build
+from workflowlookup.runs.run import Run
 
 BEFORE = {"when": "before", "question": "May <b>{{what}}</b> be deployed?", "answers": FORM}
 
 
-def begun(site, *steps: JsonObject, **context: Json):
+def begun(site: Site, *steps: JsonObject, **context: Json) -> Run:
     return site.runs.start(build(document(*steps)), {}, context)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from contract.journaling import URLS
-from support.types import Json
+from support.json_values import Json
 from support.warm import Popen
 from workflowlookup.errors import StorageError
 from workflowlookup.execution.engine import Limits, engine_of
@@ -58,7 +58,7 @@ class Engine:
 class House:
     """The engines at one journal, and what their drivers wrote."""
 
-    def __init__(self, url: str, directory) -> None:
+    def __init__(self, url: str, directory: Path) -> None:
         self.url, self.directory = url, directory
         self._engines = []
 
@@ -79,13 +79,13 @@ class House:
         for run in runs:
             (self.directory / run).touch()
 
-    def wait(self, is_so, seconds: float = PATIENCE) -> None:
+    def wait(self, is_so: Callable[..., bool] | int, seconds: float = PATIENCE) -> None:
         end = time.monotonic() + seconds
         while not is_so():
             assert time.monotonic() < end, self.log()
             time.sleep(0.02)
 
-    def driven_again(self, engine, run, sequence) -> None:
+    def driven_again(self, engine, run: str, sequence: int) -> None:
         """Do what a server does every two seconds, until somebody drives the run again."""
         before = self.runs().count(run)
 

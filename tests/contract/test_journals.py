@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from contract.journaling import URLS, WORKFLOW, Store, at_once, begin, call, submit
+from support.json_values import JsonObject
 from support.make import document, step
-from support.types import JsonObject
 from workflowlookup.errors import RunStateError, StorageError
 from workflowlookup.language.building import build
 from workflowlookup.runs import advance, server_calls
@@ -570,11 +570,11 @@ def test_a_secret_is_the_same_for_all_servers(store: Store) -> None:
 # ── announcements ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def announce(journal: Journal, topic, time: int = 1_000, oldest: int = 0) -> None:
+def announce(journal: Journal, topic: str, time: int = 1_000, oldest: int = 0) -> None:
     journal.announce(Announcement(time=time, origin="one", topic=topic, body="é"), oldest)
 
 
-def announce_apart(store, topic) -> None:
+def announce_apart(store: Store, topic: str) -> None:
     """From another thread, as another server would."""
     with contextlib.closing(store.make()) as journal:
         announce(journal, topic)

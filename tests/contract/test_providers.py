@@ -54,7 +54,7 @@ async def opened(kind, upstream: McpUpstream, **options: Any) -> AsyncIterator[P
         await upstreams.aclose()
 
 
-async def finish(provider, workflow, remote_id):
+async def finish(provider, workflow: str, remote_id):
     async with asyncio.timeout(20):
         while (status := await provider.status(workflow, remote_id)).state == "running":  # noqa: ASYNC110
             await asyncio.sleep(0.02)

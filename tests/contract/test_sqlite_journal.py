@@ -45,7 +45,7 @@ def test_a_commit_is_on_the_disk_when_it_returns(opened) -> None:
     assert journal.query("PRAGMA synchronous") == [(2,)]
 
 
-def spoil(path, offset) -> None:
+def spoil(path: Path, offset: int) -> None:
     with open(path, "r+b") as file:
         file.seek(offset)
         file.write(b"\xff" * 4096)

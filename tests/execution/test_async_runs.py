@@ -36,7 +36,7 @@ class Busy:
         self._is_begun.set()
         self._is_free.wait(SECONDS)
 
-    async def keep(self, runs):
+    async def keep(self, runs: AsyncRuns):
         task = asyncio.create_task(runs.do(self))
         await asyncio.to_thread(self._is_begun.wait, SECONDS)
         return task

@@ -25,7 +25,7 @@ PATIENCE = 90.0
 class Replicas:
     """Processes that drive the runs of one journal."""
 
-    def __init__(self, place: str, upstream) -> None:
+    def __init__(self, place: str, upstream: McpUpstream) -> None:
         self.place, self.upstream = place, upstream
         self.runs = open_runs(place)
         self.processes = []
@@ -75,7 +75,7 @@ def replicas(place: str, upstream: McpUpstream) -> Iterator[Replicas]:
     made.close()
 
 
-def assert_all_done(replicas, runs) -> None:
+def assert_all_done(replicas: Replicas, runs: list[Run]) -> None:
     """Each run is completed, each of its calls was made, and one that was made twice had the same key both times."""
     assert {run.state for run in runs} == {State.COMPLETED}
     keys = {f"{run.id}:s{n}" for run in runs for n in range(3)}

@@ -5,7 +5,7 @@ import pytest
 from workflowlookup.execution.call_runner import pause_before_asking
 
 
-def questions(until, *, interval: float = 2.0, answered_in: float = 0.0) -> list[float]:
+def questions(until: float, *, interval: float = 2.0, answered_in: float = 0.0) -> list[float]:
     """When a run is asked about, from its beginning up to the first question after `until`."""
     asked = [pause_before_asking(0.0, 0.0, interval)]
     while asked[-1] <= until:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from execution.working import Working, open_runs, server_config
-from support.types import Json
+from support.json_values import Json
 from upstream.upstreams import HttpUpstream, McpUpstream
 from workflowlookup.execution import driver
 from workflowlookup.language.building import build
@@ -21,7 +21,7 @@ from workflowlookup.runs.run import State
 class Remote:
     """A provider of one kind, and the plan that names it."""
 
-    def __init__(self, kind, directory, **options: Any) -> None:
+    def __init__(self, kind, directory: Path, **options: Any) -> None:
         self.kind = kind
         if kind == "http":
             self.world = HttpUpstream(directory)

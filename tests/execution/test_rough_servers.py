@@ -13,8 +13,8 @@ import pytest
 
 from execution.working import Working, call, flow
 from spec.stage import staged
+from support.json_values import Json
 from support.make import settings_file
-from support.types import Json
 from upstream.upstreams import is_alive, table
 from workflowlookup.errors import ProviderUnavailable
 from workflowlookup.providers.child import _parsed
@@ -25,11 +25,11 @@ from workflowlookup.runs.run import State
 RAW = str(Path(__file__).with_name("raw_server.py"))
 
 
-def raw(*arguments, **fields: Json) -> ServerConfig:
+def raw(*arguments: str, **fields: Json) -> ServerConfig:
     return ServerConfig(name="raw", command=sys.executable, args=(RAW, *arguments), **fields)
 
 
-def talk(config, conversation):
+def talk(config: ServerConfig, conversation):
     async def held():
         upstreams = Upstreams({"raw": config})
         try:
@@ -40,7 +40,7 @@ def talk(config, conversation):
     return asyncio.run(held())
 
 
-def answered(line):
+def answered(line: str):
     return talk(raw(), lambda upstreams: upstreams.call("raw", "answer", {"line": line}))
 
 

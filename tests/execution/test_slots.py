@@ -6,7 +6,7 @@ from collections.abc import Callable
 from workflowlookup.execution.engine import Slots
 
 
-def conversation(limit) -> Callable[..., Callable[..., None]]:
+def conversation(limit: int) -> Callable[..., Callable[..., None]]:
     """Runs a test on a loop, with slots and a list of those who have one."""
 
     def decorate(test) -> Callable[..., None]:
@@ -14,7 +14,7 @@ def conversation(limit) -> Callable[..., Callable[..., None]]:
             async def whole() -> None:
                 slots, has_slot = Slots(limit), []
 
-                async def work(name: str, *, is_done) -> None:
+                async def work(name: str, *, is_done: asyncio.Event) -> None:
                     async with slots.slot():
                         has_slot.append(name)
                         await is_done.wait()

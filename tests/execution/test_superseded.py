@@ -18,12 +18,12 @@ SECONDS = 20
 class Calls:
     """Calls that end when the test says so."""
 
-    def __init__(self, limit=None) -> None:
+    def __init__(self, limit: Slots | None = None) -> None:
         self.made = []
         self.has_begun, self.may_end = asyncio.Event(), asyncio.Event()
         self._limit = limit
 
-    def limit_of(self, _: object):
+    def limit_of(self, _: object) -> Slots | None:
         return self._limit
 
     def seconds_of(self, _: object) -> None:
@@ -38,7 +38,7 @@ class Calls:
 
 
 @contextlib.asynccontextmanager
-async def driven(place: str, calls):
+async def driven(place: str, calls: Calls):
     """A run of three calls that is driven, the task that drives it, and its journal as another process has it."""
     others = open_runs(place)
     run = others.start(flow(call("one", "say"), call("two", "say"), call("three", "say")), {}, {})

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from support.json_values import Json, JsonObject
 from support.make import document
-from support.types import Json, JsonObject
 from upstream.upstreams import McpUpstream
 from workflowlookup.execution.service import Execution
 from workflowlookup.language.building import build

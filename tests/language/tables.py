@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from support import make
-from support.types import JsonObject
+from support.json_values import JsonObject
 from workflowlookup.language.syntax import parse_yaml
 
 FOLDER = Path(__file__).parent

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.json_values import Json, JsonObject
 from support.make import document, step
-from support.types import Json, JsonObject
 from workflowlookup.language import patterns
 from workflowlookup.language.building import build
 from workflowlookup.language.captures import capture_values, value_in_line
@@ -18,7 +18,7 @@ from workflowlookup.language.patterns import Budget
 KIND = {"kind": {"enum": ["plain", "hidden"]}}
 
 
-def captured(produces, output: str) -> tuple[JsonObject, list[str]]:
+def captured(produces: JsonObject, output: str) -> tuple[JsonObject, list[str]]:
     found = capture_values(build(document(step(produces=produces))).steps["first-step"].captures, output, Budget())
     return dict(found.values), [issue.message for issue in found.issues]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from support.types import JsonObject
+from support.json_values import JsonObject
 from workflowlookup.language.conditions import CompiledCondition, describe, evaluate
 from workflowlookup.language.patterns import Budget, TooSlow
 

@@ -1,11 +1,9 @@
 """Context contracts: what a step needs, what is missing, and how to send it."""
 
-from typing import Any
-
 import pytest
 
+from support.json_values import Json, JsonObject
 from support.make import document, loop, step
-from support.types import Json, JsonObject
 from workflowlookup.language.building import build
 from workflowlookup.language.contract import unmet
 from workflowlookup.language.document import check
@@ -23,7 +21,7 @@ SCHEMA = {
 }
 
 
-def needs(workflow, completed: tuple[()] = (), context: JsonObject | None = None) -> list[str]:
+def needs(workflow: JsonObject, completed: tuple[()] = (), context: JsonObject | None = None) -> list[str]:
     built = build(workflow)
     found = next_step(built, completed, context or {}, Budget())
     return [need.sentence() for need in unmet(built, found.step, found.context)]
@@ -97,7 +95,7 @@ def test_a_malformed_schema_of_the_context_or_the_input_is_an_error_of_the_docum
     ],
     ids=["deadline", "attempts", "exhausted"],
 )
-def test_limits_that_cannot_be_are_errors_of_the_document(content: dict[str, Any], message: str) -> None:
+def test_limits_that_cannot_be_are_errors_of_the_document(content: JsonObject, message: str) -> None:
     (finding,) = check(content)
 
     assert finding.message == message
@@ -189,7 +187,7 @@ RISKY = document(
 )
 
 
-def warnings(workflow, completed, context: JsonObject | None = None):
+def warnings(workflow: JsonObject, completed: list[Json], context: JsonObject | None = None):
     built = build(workflow)
     reply = answer(built, next_step(built, completed, context or {}, Budget()), completed, Budget())
     return list(reply.get("warnings", ()))

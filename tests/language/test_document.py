@@ -1,13 +1,12 @@
 """Documents: what is wrong with them, in plain words."""
 
 import json
-from typing import Any
 
 import msgspec
 import pytest
 
+from support.json_values import JsonObject
 from support.make import document, loop, step
-from support.types import JsonObject
 from workflowlookup.language import syntax
 from workflowlookup.language.building import build
 from workflowlookup.language.document import Severity, check, is_valid_document
@@ -145,7 +144,7 @@ GOOD = [
 
 
 @pytest.mark.parametrize("content", [row[1] for row in GOOD], ids=[row[0] for row in GOOD])
-def test_a_sound_document_has_no_findings(content: JsonObject | dict[str, Any]) -> None:
+def test_a_sound_document_has_no_findings(content: JsonObject) -> None:
     assert check(content) == []
     assert is_valid_document(content)
 
@@ -404,7 +403,7 @@ def test_what_does_not_compile_is_found_in_its_own_place(fields: JsonObject, pat
         (document(step(validationCriteria=[{**RULE, "type": "lenght"}])), "'lenght' (did you mean 'length'?)"),
     ],
 )
-def test_a_mistyped_value_comes_with_the_one_that_was_meant(content: dict[str, Any], words: str) -> None:
+def test_a_mistyped_value_comes_with_the_one_that_was_meant(content: JsonObject, words: str) -> None:
     assert words in check(content)[0].message
 
 

@@ -1,14 +1,14 @@
 """The words handed to the agent: what the rows of `tests/language` do not have."""
 
+from support.json_values import Json, JsonObject
 from support.make import document, loop, step
-from support.types import Json, JsonObject
 from workflowlookup.language.building import build
 from workflowlookup.language.guidance import Guidance, guide
 from workflowlookup.language.navigation import next_step
 from workflowlookup.language.patterns import Budget
 
 
-def told(first, context: JsonObject | None = None, **fields: Json) -> Guidance:
+def told(first: JsonObject, context: JsonObject | None = None, **fields: Json) -> Guidance:
     workflow = build(document(first, **fields))
     return guide(workflow, next_step(workflow, (), context or {}, Budget()), Budget())
 

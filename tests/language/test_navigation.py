@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
+from support.json_values import JsonObject
 from support.make import document, loop, step
-from support.types import JsonObject
 from workflowlookup.errors import InvalidWorkflow
 from workflowlookup.language import patterns
 from workflowlookup.language.building import build

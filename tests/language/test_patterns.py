@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.types import Json
+from support.json_values import Json
 from workflowlookup.language import patterns
 from workflowlookup.language.patterns import (
     BadPattern,

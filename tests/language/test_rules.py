@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from support.json_values import JsonObject
 from support.make import document, step
-from support.types import JsonObject
 from workflowlookup.authoring.lint import lint
 from workflowlookup.errors import InvalidCriteria
 from workflowlookup.language import criteria

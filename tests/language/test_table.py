@@ -12,8 +12,8 @@ import pytest
 
 from language.tables import FOLDER, KINDS, ROWS, Row
 from support.client import Server
+from support.json_values import Json, JsonObject
 from support.make import check_of, write
-from support.types import Json, JsonObject
 from workflowlookup.errors import WorkflowLookupError
 from workflowlookup.language.building import build
 from workflowlookup.language.conditions import OPERATORS, evaluate

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
+from support.json_values import Json, JsonObject
 from support.make import check_of
-from support.types import Json, JsonObject
 from workflowlookup.errors import InvalidCriteria, InvalidWorkflow
 from workflowlookup.language import rules
 from workflowlookup.language.patterns import SECONDS_PER_REQUEST, Budget

@@ -6,8 +6,8 @@ from types import MappingProxyType
 
 import pytest
 
+from support.json_values import Json, JsonObject
 from support.make import document, step
-from support.types import Json, JsonObject
 from workflowlookup.authoring.lint import lint
 from workflowlookup.language import conditions
 from workflowlookup.language.conditions import OPERATORS, Operator, evaluate

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.client import ENVELOPE
-from support.types import Json, JsonObject
+from support.json_values import Json, JsonObject
 from workflowlookup.access import Access
 from workflowlookup.protocol.backend import Backend
 from workflowlookup.protocol.connection import Connection
@@ -74,13 +74,13 @@ class Client:
         params = {"name": "ask_person", "arguments": arguments}
         return self.send({"id": identifier, "method": "tools/call", "params": params})
 
-    def modern(self, responses=None, meta: JsonObject = MODERN_CAN, **arguments: Json) -> Json:
+    def modern(self, responses: Json = None, meta: JsonObject = MODERN_CAN, **arguments: Json) -> Json:
         """Call it with responses to its questions, by the keys that they have on the wire."""
         if isinstance(responses, dict):
             responses = {wire(key, **arguments): value for key, value in responses.items()}
         return self.forge(responses, meta, **arguments)
 
-    def forge(self, responses=None, meta: JsonObject = MODERN_CAN, **arguments: Json) -> Json:
+    def forge(self, responses: Json = None, meta: JsonObject = MODERN_CAN, **arguments: Json) -> Json:
         """Call it with responses by any keys."""
         params = {"name": "ask_person", "arguments": arguments, "_meta": meta}
         if responses is not None:

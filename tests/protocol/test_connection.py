@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from support.client import ENVELOPE
+from support.json_values import Json, JsonObject
 from support.make import document, loop, step, write
-from support.types import Json, JsonObject
 from workflowlookup import __version__
 from workflowlookup.app import make_connection
 from workflowlookup.protocol import connection as connections
@@ -40,11 +40,13 @@ def ask(connection: Connection, method: str, params: JsonObject | None = None, i
     return reply and json.loads(reply)
 
 
-def initialize(connection, version: str) -> Json:
+def initialize(connection: connections.Connection, version: str) -> Json:
     return ask(connection, "initialize", {"protocolVersion": version, "capabilities": {}})
 
 
-def modern(connection, method: str, params: JsonObject | None = None, identifier: int = 1, **meta) -> Json:
+def modern(
+    connection: connections.Connection, method: str, params: JsonObject | None = None, identifier: int = 1, **meta
+) -> Json:
     return ask(connection, method, {**(params or {}), "_meta": {**ENVELOPE, **meta}}, identifier)
 
 
@@ -347,7 +349,7 @@ def test_progress_never_counts_more_than_there_is(connection: connections.Connec
     write(library, document(loop("each", [step("leaf")], type="for", count=2), step("last"), identifier="looping"))
     write(library, document(step("one", runCondition={"var": "no"}), step("two"), identifier="skipping"))
 
-    def progress(workflow_id: str, *completed) -> Json:
+    def progress(workflow_id: str, *completed: str) -> Json:
         return ask(connection, "workflow_next", {"workflowId": workflow_id, "completedSteps": completed})["result"][
             "progress"
         ]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.types import Json, JsonObject
+from support.json_values import Json, JsonObject
 from workflowlookup.protocol.jsonrpc import MAX_ID_BYTES, Malformed, Request, decode, too_long, without_surrogates
 
 TEXTS = st.text(alphabet=st.characters(codec="utf-8"), max_size=12) | st.sampled_from(

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from support.client import ENVELOPE
-from support.types import Json, JsonObject
+from support.json_values import Json, JsonObject
 from workflowlookup.protocol.backend import Backend
 from workflowlookup.protocol.connection import LIST_POLL_SECONDS, POLL_SECONDS, Connection
 from workflowlookup.tools.arguments import SchemaArguments
@@ -18,7 +18,7 @@ RESOURCES = "notifications/resources/list_changed"
 SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 
 
-def tool(name: str, description: str = "Does it.", **schema) -> Tool:
+def tool(name: str, description: str = "Does it.", **schema: Json) -> Tool:
     return Tool(
         name=name,
         title=name,
@@ -71,7 +71,7 @@ class Client:
     def names(self, **params: Json) -> list[Json]:
         return [one["name"] for one in self.ask("tools/list", params)["result"]["tools"]]
 
-    def listen(self, identifier: str, **wanted) -> Json:
+    def listen(self, identifier: str, **wanted: bool) -> Json:
         self.ask("subscriptions/listen", {"notifications": wanted, "_meta": ENVELOPE}, identifier)
         return self.heard()[0]["params"]["notifications"]
 

@@ -3,17 +3,17 @@
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from support.client import ENVELOPE
+from support.json_values import Json, JsonObject
 from support.make import document, step, write
-from support.types import Json, JsonObject
 from workflowlookup.app import make_connection
 from workflowlookup.language.building import build
+from workflowlookup.language.model import Workflow
 from workflowlookup.language.navigation import next_step
 from workflowlookup.language.patterns import Budget
 from workflowlookup.protocol.connection import Connection
@@ -29,7 +29,7 @@ def open_connection(*directories) -> Connection:
     return make_connection(read_settings(sources, {}, directory="."))
 
 
-def connect(*directories) -> Connection:
+def connect(*directories: Path) -> Connection:
     connection = open_connection(*directories)
     say(connection, "initialize", {"protocolVersion": "2025-11-25", "capabilities": {}})
     return connection
@@ -40,7 +40,7 @@ def say(connection: Connection, method: str, params: JsonObject, identifier: int
     return json.loads(connection.handle(json.dumps(message).encode()))
 
 
-def first_step(connection) -> Json:
+def first_step(connection: Connection) -> Json:
     return say(connection, "workflow_next", FIRST)["result"]["step"]["id"]
 
 
@@ -120,7 +120,7 @@ CONDITIONS = st.sampled_from([{"var": "a"}, {"var": "b", "equals": "words"}, {"n
 
 
 @st.composite
-def documents(draw) -> dict[str, Any]:
+def documents(draw) -> JsonObject:
     told = step(
         "one",
         title=draw(TEXTS) or "t",
@@ -140,5 +140,5 @@ def test_what_one_caller_is_told_does_not_depend_on_those_before(content, contex
         assert told(shared, context) == told(build(content), context)
 
 
-def told(workflow, context: JsonObject):
+def told(workflow: Workflow, context: JsonObject):
     return answer(workflow, next_step(workflow, (), context, Budget()), (), Budget())

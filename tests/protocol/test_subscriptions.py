@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.client import ENVELOPE
-from support.types import Json, JsonObject
+from support.json_values import Json, JsonObject
 from workflowlookup.protocol.backend import Backend
 from workflowlookup.protocol.connection import Connection
 from workflowlookup.tools.contract import Services

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from support.client import ENVELOPE
+from support.json_values import Json, JsonObject
 from support.make import document, step
-from support.types import Json, JsonObject
 from workflowlookup.language.building import build
 from workflowlookup.language.model import Workflow
 from workflowlookup.protocol.backend import Backend
@@ -33,7 +33,7 @@ KNOWS = {**ENVELOPE, CAPABILITIES: {**CAN, "extensions": {EXTENSION: {}}}}
 
 
 class Catalog:
-    def get(self, wanted) -> Workflow:
+    def get(self, wanted: Json) -> Workflow:
         return build(DOCUMENTS[wanted])
 
 
@@ -58,7 +58,7 @@ class Client:
         reply = self.ask(method, params)
         return reply and (reply["result"] if "result" in reply else reply["error"])
 
-    def start(self, workflow: str = "one-call", **more: Json):
+    def start(self, workflow: str = "one-call", **more: Json) -> Json:
         arguments = {"workflowId": workflow}
         return self.result("tools/call", name="workflow_start", arguments=arguments, **more)
 
@@ -101,11 +101,11 @@ def client(make_client: Callable[..., Client]) -> Client:
 
 
 @pytest.fixture
-def modern(make_client: Callable[..., Client]):
+def modern(make_client: Callable[..., Client]) -> Callable[..., Json]:
     """A client of the envelope era, as a function."""
     client = make_client(None)
 
-    def ask(method: str, meta: JsonObject = KNOWS, **params: Json):
+    def ask(method: str, meta: JsonObject = KNOWS, **params: Json) -> Json:
         return client.result(method, **params, _meta=meta)
 
     ask.client = client
@@ -278,11 +278,11 @@ def test_before_tasks_came_the_parameter_means_nothing(make_client: Callable[...
 # ── the extension ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def begin(modern, workflow: str = "one-call", meta: JsonObject = KNOWS, **more: Json):
+def begin(modern: Callable[..., Json], workflow: str = "one-call", meta: JsonObject = KNOWS, **more: Json) -> Json:
     return modern("tools/call", meta, name="workflow_start", arguments={"workflowId": workflow}, **more)
 
 
-def test_a_call_that_takes_time_becomes_a_task_where_the_client_knows_them(modern) -> None:
+def test_a_call_that_takes_time_becomes_a_task_where_the_client_knows_them(modern: Callable[..., Json]) -> None:
     created = begin(modern, task={"ttl": 5})
 
     assert (created["resultType"], created["status"], created["ttlMs"]) == ("task", "working", None)
@@ -297,7 +297,7 @@ def test_a_call_that_takes_time_becomes_a_task_where_the_client_knows_them(moder
     assert "_meta" not in done["result"]
 
 
-def test_a_call_of_a_client_that_does_not_know_tasks_waits(modern) -> None:
+def test_a_call_of_a_client_that_does_not_know_tasks_waits(modern: Callable[..., Json]) -> None:
     assert begin(modern, meta=ENVELOPE) is None
     assert modern.client.connection.is_busy
     for method in ("tasks/get", "tasks/update", "tasks/cancel"):
@@ -305,13 +305,13 @@ def test_a_call_of_a_client_that_does_not_know_tasks_waits(modern) -> None:
         assert (error["code"], error["data"]) == (-32021, {"requiredCapabilities": {"extensions": {EXTENSION: {}}}})
 
 
-def test_what_is_answered_at_once_is_no_task(modern) -> None:
+def test_what_is_answered_at_once_is_no_task(modern: Callable[..., Json]) -> None:
     result = modern("tools/call", name="workflow_runs", arguments={}, task={})
 
     assert (result["resultType"], "taskId" in result) == ("complete", False)
 
 
-def test_a_tool_that_fails_is_completed_with_an_error(modern) -> None:
+def test_a_tool_that_fails_is_completed_with_an_error(modern: Callable[..., Json]) -> None:
     task_id = begin(modern)["taskId"]
     modern.client.fail(task_id)
 
@@ -319,7 +319,7 @@ def test_a_tool_that_fails_is_completed_with_an_error(modern) -> None:
     assert (done["status"], done["result"]["isError"]) == ("completed", True)
 
 
-def test_a_cancel_is_acknowledged_with_nothing_and_can_be_repeated(modern) -> None:
+def test_a_cancel_is_acknowledged_with_nothing_and_can_be_repeated(modern: Callable[..., Json]) -> None:
     task_id = begin(modern)["taskId"]
 
     for _ in range(2):
@@ -330,7 +330,7 @@ def test_a_cancel_is_acknowledged_with_nothing_and_can_be_repeated(modern) -> No
 
 
 @pytest.mark.parametrize("agrees", [True, False])
-def test_a_task_asks_a_person_and_goes_on_with_the_answer(modern, agrees: bool) -> None:
+def test_a_task_asks_a_person_and_goes_on_with_the_answer(modern: Callable[..., Json], agrees: bool) -> None:
     task_id = begin(modern, "person")["taskId"]
     modern.client.work(task_id)
     asking = modern("tasks/get", taskId=task_id)
@@ -348,6 +348,6 @@ def test_a_task_asks_a_person_and_goes_on_with_the_answer(modern, agrees: bool) 
     modern("tasks/update", taskId=task_id, inputResponses=said)
 
 
-def test_methods_that_the_extension_does_not_have_are_not_found(modern) -> None:
+def test_methods_that_the_extension_does_not_have_are_not_found(modern: Callable[..., Json]) -> None:
     for method in ("tasks/result", "tasks/list"):
         assert modern(method, taskId="x")["code"] == -32601

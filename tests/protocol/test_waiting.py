@@ -5,7 +5,7 @@ import json
 import pytest
 
 from support.client import ENVELOPE
-from support.types import Json, JsonObject
+from support.json_values import Json, JsonObject
 from workflowlookup.errors import ExecutionFailed
 from workflowlookup.language.values import Progress
 from workflowlookup.protocol.backend import ServerBackend

@@ -2,7 +2,7 @@
 
 import pytest
 
-from support.types import Json
+from support.json_values import Json
 from workflowlookup.language.building import build
 from workflowlookup.language.document import check
 from workflowlookup.providers.definition import GENERIC_SCHEMA, Definition, as_document, read_definitions

@@ -33,7 +33,9 @@ class Rings:
 
 
 @contextlib.asynccontextmanager
-async def discovering(service, refresh_seconds: float = 0.0) -> AsyncIterator[tuple[module.Discovery, Rings]]:
+async def discovering(
+    service: HttpUpstream, refresh_seconds: float = 0.0
+) -> AsyncIterator[tuple[module.Discovery, Rings]]:
     rings = Rings()
     discovery = Discovery(rings.wake)
     provider = HttpProvider(ProviderConfig(name="svc", kind="http", options={"base_url": service.url, "timeout": 2}))

@@ -5,14 +5,14 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.types import JsonObject
+from support.json_values import JsonObject
 from upstream.upstreams import HttpUpstream
 from workflowlookup.providers.config import ProviderConfig
 from workflowlookup.providers.http import HttpProvider
@@ -153,7 +153,7 @@ def test_an_id_is_a_name_and_not_a_path(service: HttpUpstream) -> None:
 
 
 @contextlib.contextmanager
-def serving(answer):
+def serving(answer: Callable[..., None]):
     """A service that does what `answer` does with each request."""
 
     class Handler(BaseHTTPRequestHandler):

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from spec.stage import DEPLOY, Listener, Stage, Upstream, refusal, staged, state
+from support.json_values import JsonObject
 from support.make import document, settings_file, write
 
 
@@ -415,7 +416,7 @@ def test_a_job_is_followed_again_when_the_entry_of_its_provider_is_fixed(stage: 
     assert (told["state"], told["result"], len(service.runs())) == ("completed", 7, 1)
 
 
-def status_when(server: Listener, run_id: str, is_so: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+def status_when(server: Listener, run_id: str, is_so: Callable[[JsonObject], bool]) -> JsonObject:
     """The status of a run as soon as it is so."""
     end = time.monotonic() + 60
     while not is_so(told := state(server.end(server.begin_call("workflow_status", {"runId": run_id})))):

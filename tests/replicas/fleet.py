@@ -22,6 +22,7 @@ import pytest
 import yaml
 
 from support.client import ENVELOPE
+from support.json_values import JsonObject
 from support.make import document, settings_file, step, write
 from support.web import HEADERS, WebServer, routing
 from upstream.upstreams import McpUpstream, free_port
@@ -376,9 +377,9 @@ class _Client:
         self._session: dict[str, str] = {}
         self._ids = itertools.count(1)
 
-    async def call(self, name: str, arguments: dict[str, Any]) -> str:
+    async def call(self, name: str, arguments: JsonObject) -> str:
         """Call a tool; why it failed, or nothing."""
-        params: dict[str, Any] = {"name": name, "arguments": arguments}
+        params: JsonObject = {"name": name, "arguments": arguments}
         try:
             if self._is_modern:
                 return _problem(await self._request("tools/call", params | {"_meta": ENVELOPE}))
@@ -396,7 +397,7 @@ class _Client:
             self._session = {"mcp-session-id": response.headers["mcp-session-id"], "mcp-protocol-version": version}
         return problem
 
-    async def _request(self, method: str, params: dict[str, Any]) -> httpx2.Response:
+    async def _request(self, method: str, params: JsonObject) -> httpx2.Response:
         message = {"jsonrpc": "2.0", "id": next(self._ids), "method": method, "params": params}
         headers = self._session | routing(message)
         return await self._sender.post(json.dumps(message).encode(), headers)
@@ -410,12 +411,12 @@ def _problem(response: httpx2.Response) -> str:
     return f"{response.status_code} {response.text[:300]}"
 
 
-def reply_of(response: httpx2.Response) -> dict[str, Any]:
+def reply_of(response: httpx2.Response) -> JsonObject:
     """The reply in a response, which is JSON or the last event of a stream; empty when there is none."""
     text = response.text
     if response.headers.get("content-type", "").startswith("text/event-stream"):
         text = next((line[6:] for line in reversed(text.splitlines()) if line.startswith("data: {")), "")
     with contextlib.suppress(ValueError):
-        reply: dict[str, Any] = json.loads(text)
+        reply: JsonObject = json.loads(text)
         return reply
     return {}

@@ -10,9 +10,9 @@ import psycopg
 import pytest
 
 from support.client import ENVELOPE
+from support.json_values import Json, JsonObject
 from support.make import document, settings_file, step, write
 from support.postgres import Postgres
-from support.types import Json, JsonObject
 from support.web import WebClient, WebServer
 from upstream.upstreams import McpUpstream
 from workflowlookup.store.postgres import PostgresJournal
@@ -25,7 +25,7 @@ PING = {"jsonrpc": "2.0", "id": 99, "method": "ping"}
 class Replicas:
     """Servers of one library and one database."""
 
-    def __init__(self, home: Path, database) -> None:
+    def __init__(self, home: Path, database: str) -> None:
         self.library = home / "library"
         write(self.library, document(step("one", requireConfirmation=True), step("two"), identifier="by-hand"))
         arguments = {"seconds": 20, "steps": 4}

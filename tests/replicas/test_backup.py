@@ -18,7 +18,7 @@ from workflowlookup.store.journal_url import JournalUrl
 GUIDE = Path(__file__).parents[2] / "docs" / "operations.md"
 
 
-def lead(place: str, library, home) -> tuple[WebServer, WebClient]:
+def lead(place: str, library: Path, home: Path) -> tuple[WebServer, WebClient]:
     """A run, half done."""
     write(library, document(step("one"), step("two"), identifier="by-hand"))
     server = WebServer(home, directory=library, environment={"WORKFLOWLOOKUP_JOURNAL": place})
@@ -39,7 +39,7 @@ def read(place: str) -> tuple[list[tuple[str, str, str]], int]:
     return found
 
 
-def go_on(place: str, library, home):
+def go_on(place: str, library: Path, home: Path):
     server = WebServer(home, directory=library, environment={"WORKFLOWLOOKUP_JOURNAL": place})
     client = WebClient(server.url)
     client.initialize()

@@ -17,8 +17,8 @@ import pytest
 import yaml
 
 from replicas.fleet import DEPLOY, nginx, nginx_program, shipped_environment, write_nginx_configuration
+from support.json_values import Json
 from support.make import document, step, write
-from support.types import Json
 from support.web import WebClient, WebServer
 from workflowlookup.store.postgres import PostgresJournal
 from workflowlookup.store.tokens import Tokens

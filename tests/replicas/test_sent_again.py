@@ -11,9 +11,9 @@ import httpx2
 import pytest
 
 from replicas.fleet import DatabaseLink, wait_until
+from support.json_values import JsonObject
 from support.make import document, settings_file, step, write
 from support.postgres import Postgres
-from support.types import JsonObject
 from support.web import HEADERS, WebServer, modern, routing
 from upstream.upstreams import McpUpstream
 from workflowlookup.store.postgres import PostgresJournal
@@ -31,7 +31,7 @@ POSITION = rb"one.state = 'queued'"
 class Pair:
     """Two replicas; the first reaches the database by `link`."""
 
-    def __init__(self, home: Path, database) -> None:
+    def __init__(self, home: Path, database: str) -> None:
         write(home / "library", document(step("one", validationCriteria=LONG), step("two"), identifier="by-hand"))
         call = {"server": "up", "tool": "sleep", "arguments": {"seconds": 0.1}}
         write(home / "library", document({"id": "work", "title": "Work", "call": call}, identifier="by-server"))
@@ -70,7 +70,7 @@ def pair(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     pair.stop()
 
 
-def start(workflow, run) -> tuple[str, JsonObject]:
+def start(workflow: str, run) -> tuple[str, JsonObject]:
     return "workflow_start", {"workflowId": workflow, "runId": run}
 
 

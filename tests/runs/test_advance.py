@@ -1,12 +1,12 @@
 """What follows from a call: the events that a run gets, and the refusals that leave it as it was."""
 
 import json
-from typing import Any, Self
+from typing import Self
 
 import pytest
 
+from support.json_values import Json, JsonObject
 from support.make import document, loop, step
-from support.types import Json, JsonObject
 from workflowlookup.errors import InvalidCriteria, InvalidParams, InvalidWorkflow, RunStateError, StepNotFound
 from workflowlookup.language.building import build
 from workflowlookup.runs import advance
@@ -20,7 +20,7 @@ LONG = [{"type": "length", "min": 5, "message": "Too short."}]
 class Story:
     """A run that goes from call to call, with a clock that the test moves."""
 
-    def __init__(self, content: JsonObject, given=None, context: JsonObject | None = None) -> None:
+    def __init__(self, content: JsonObject, given: JsonObject | None = None, context: JsonObject | None = None) -> None:
         self.now = 1_000
         self._take(advance.begin("r1", build(content), given or {}, context or {}, self.at), [])
 
@@ -52,7 +52,7 @@ class Story:
         draft = advance.expire(self.run, self.at)
         return self._take(draft, self.records) if draft else None
 
-    def events(self, kind):
+    def events(self, kind: str):
         return [record.event for record in self.records if kind_of(record.event) == kind]
 
 
@@ -305,7 +305,7 @@ def test_a_person_may_end_the_run_after_the_last_attempt() -> None:
     assert story.run.end.reason == "Step 'one' was refused once, and a person did not accept it: Not like this."
 
 
-def confirmed(**fields: Json) -> dict[str, Any]:
+def confirmed(**fields: Json) -> JsonObject:
     return document(step("one", requireConfirmation=True, **fields), step("two"))
 
 
@@ -363,7 +363,7 @@ def test_a_run_can_be_cancelled_wherever_it_waits() -> None:
 # ── refusals ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def refused(story, step_id: str, kind: type[RunStateError] = RunStateError):
+def refused(story: Story, step_id: str, kind: type[RunStateError] = RunStateError):
     with pytest.raises(kind) as refusal:
         story.submit(step_id)
     return refusal.value.data

@@ -5,8 +5,8 @@ from typing import Self
 import pytest
 
 from runs.test_advance import Story
+from support.json_values import Json, JsonObject
 from support.make import document, loop, step
-from support.types import Json, JsonObject
 from workflowlookup.errors import RunStateError
 from workflowlookup.language.building import build
 from workflowlookup.language.model import ToolCall, WorkflowCall
@@ -22,7 +22,7 @@ from workflowlookup.runs.why import explain_run
 LONG = [{"type": "length", "min": 5, "message": "Too short."}]
 
 
-def call(identifier: str = "call-it", *, fields=None, **more: Json) -> JsonObject:
+def call(identifier: str = "call-it", *, fields: JsonObject | None = None, **more: Json) -> JsonObject:
     return {
         "id": identifier,
         "title": "Call it",
@@ -37,19 +37,19 @@ class Calling(Story):
     def begin(self) -> Self:
         return self._take(server_calls.begin_call(self.run, self.at), self.records)
 
-    def acknowledge(self, remote_id) -> Self:
+    def acknowledge(self, remote_id: str) -> Self:
         return self._take(server_calls.acknowledge_call(self.run, remote_id, self.at), self.records)
 
-    def report(self, done, total=None, message: str = "") -> Self:
+    def report(self, done: float, total: float | None = None, message: str = "") -> Self:
         return self._take(server_calls.report_call(self.run, done, total, message, self.at), self.records)
 
     def finish(self, output: str = "done", value: Json = None) -> Self:
         return self._take(server_calls.finish_call(self.run, output, value, self.at), self.records)
 
-    def fail(self, reason: str = "it broke", **how) -> Self:
+    def fail(self, reason: str = "it broke", **how: bool | RemoteError) -> Self:
         return self._take(server_calls.fail_call(self.run, CallFailure(reason=reason, **how), self.at), self.records)
 
-    def stop(self, stopped, told) -> Self:
+    def stop(self, stopped: bool, told: str) -> Self:
         return self._take(server_calls.stop_call(self.run, stopped, told, self.at), self.records)
 
     @property

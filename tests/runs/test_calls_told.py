@@ -3,8 +3,8 @@
 import pytest
 
 from runs.test_calls import Calling, call
+from support.json_values import Json, JsonObject
 from support.make import document, loop, step
-from support.types import Json, JsonObject
 from workflowlookup.authoring.compare import compare
 from workflowlookup.authoring.fixtures import parse_fixture
 from workflowlookup.authoring.graph import Kind, draw
@@ -122,7 +122,7 @@ def test_pictures_mark_calls() -> None:
 # ── runs ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def story():
+def story() -> Calling:
     story = Calling(document(call(retries=1, fields={"requireConfirmation": True}), FAR))
     story.confirm().begin().report(1, 4, "a quarter").fail("no `route`").begin().finish("Issue 7", 7)
     return story.begin().acknowledge("77").cancel("enough").stop(False, "It *may* still be running.")

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 import workflowlookup
+from support.json_values import JsonObject
 from workflowlookup.console import timeline
 from workflowlookup.runs import events, exchange, report, run
 from workflowlookup.runs.events import Event, StepSkipped, kind_of
@@ -104,7 +105,7 @@ def test_every_event_is_one_that_a_journal_can_hold() -> None:
     assert len({kind_of(msgspec.convert(sample(kind), kind)) for kind in EVENTS}) == len(EVENTS)
 
 
-def sample(kind: type[Any]) -> dict[str, Any]:
+def sample(kind: type[Any]) -> JsonObject:
     fields = msgspec.structs.fields(kind)
     needed = {field.encode_name: field.type for field in fields if field.required}
     plain: dict[Any, Any] = {str: "", int: 1, float: 1.0, bool: True}

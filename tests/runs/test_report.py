@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
+from support.json_values import Json, JsonObject
 from support.make import document, loop, step
-from support.types import Json, JsonObject
 from workflowlookup.errors import RunStateError
 from workflowlookup.language.building import build
 from workflowlookup.runs import advance
@@ -30,13 +30,13 @@ class Told:
             advance.begin("r-1", build(document(*steps, **fields)), given or {}, context or {}, self._at("agent"))
         )
 
-    def _at(self, by) -> Moment:
+    def _at(self, by: str) -> Moment:
         return Moment(time=self.time, by=by)
 
     def _take(self, draft: Draft) -> None:
         self.run, self.records = draft.run, [*getattr(self, "records", []), *draft.records]
 
-    def do(self, what, *arguments, after: int = 0, by: str = "agent", **options: Any) -> Self:
+    def do(self, what: str, *arguments, after: int = 0, by: str = "agent", **options: Any) -> Self:
         self.time += after
         if what == "submit" and len(arguments) == 2:
             arguments = (*arguments, {})
@@ -347,7 +347,7 @@ def test_a_code_span_is_one_span(text: str) -> None:
 @settings(deadline=None)
 @given(texts, texts, texts)
 def test_what_strangers_write_changes_nothing_of_the_shape_of_a_report(output: str, note: str, name: str) -> None:
-    def shape(output: str, note, name: str):
+    def shape(output: str, note: str, name: str):
         told = Told(
             step("one", requireConfirmation=True, title=name),
             step("two"),

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
+from support.json_values import JsonObject
 from support.make import document, step
-from support.types import JsonObject
 from workflowlookup.errors import RunStateError
 from workflowlookup.language.building import build
 from workflowlookup.runs import advance
@@ -107,7 +107,7 @@ def test_nothing_that_an_event_copies_grows_with_the_run(shape: str) -> None:
     assert len(long.submissions) + len(long.answers) > 300
 
 
-def grown(shape, events) -> Run:
+def grown(shape: str, events: int) -> Run:
     """A run with about so many events, all of which one agent and one person brought about."""
     asks = {"requireConfirmation": True} if shape == "denials" else {}
     rule = {"type": "contains", "value": "yes", "message": "say yes"}
@@ -129,7 +129,7 @@ def grown(shape, events) -> Run:
     return run
 
 
-def make_loop(name: str, *body) -> JsonObject:
+def make_loop(name: str, *body: JsonObject) -> JsonObject:
     loop = {"type": "for", "count": 1000, "maxIterations": 1000}
     return {"id": name, "type": "loop", "title": name, "loop": loop, "body": list(body)}
 

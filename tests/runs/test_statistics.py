@@ -1,7 +1,7 @@
 """The figures of runs: what counts as done, how many outputs that took, and how long."""
 
+from support.json_values import Json, JsonObject
 from support.make import document, step
-from support.types import JsonObject
 from workflowlookup.language.building import build
 from workflowlookup.runs import advance
 from workflowlookup.runs.draft import Moment
@@ -10,7 +10,7 @@ from workflowlookup.runs.statistics import StepStatistics, Tally
 RULES = [{"type": "contains", "value": "done", "message": "Say that it is done."}]
 
 
-def figures(content: JsonObject, *calls):
+def figures(content: JsonObject, *calls: tuple[str, ...]):
     """Of the only step, after these calls, each a second after the one before."""
     draft = advance.begin("a-run", build(content), {}, {}, Moment(time=0))
     records = list(draft.records)
@@ -26,7 +26,7 @@ def figures(content: JsonObject, *calls):
     return tally.statistics().steps[0]
 
 
-def told(**counted) -> StepStatistics:
+def told(**counted: Json) -> StepStatistics:
     return StepStatistics(id="only-step", title="Title only-step", reached=1, **counted)
 
 

@@ -13,8 +13,8 @@ import httpx2
 
 from replicas.fleet import Sender, reply_of
 from support.client import ENVELOPE
+from support.json_values import JsonObject
 from support.make import document, step, write
-from support.types import JsonObject
 from support.web import HEADERS, routing
 from workflowlookup.runs.events import CallBegun, OutputAccepted
 from workflowlookup.runs.run import State, fold

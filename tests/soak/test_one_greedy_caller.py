@@ -50,7 +50,7 @@ def server(tmp_path: Path) -> Iterator[tuple[WebServer, dict[str, str]]]:
 class Reader(threading.Thread):
     """A caller within its limits that reads a workflow again and again."""
 
-    def __init__(self, server, secret: str, seconds: float) -> None:
+    def __init__(self, server: WebServer | tuple[WebServer, dict[str, str]], secret: str, seconds: float) -> None:
         super().__init__()
         self._server, self._secret, self._seconds = server, secret, seconds
         self.latencies, self.refusals = [], []
@@ -74,7 +74,7 @@ class Reader(threading.Thread):
 class Greedy(threading.Thread):
     """Opens sessions and listeners and sends requests as fast as it can."""
 
-    def __init__(self, server, secret: str) -> None:
+    def __init__(self, server: tuple[WebServer, dict[str, str]], secret: str) -> None:
         super().__init__()
         self._server, self._secret = server, secret
         self.statuses = []
@@ -101,7 +101,7 @@ def warm_up(server: WebServer, secrets) -> None:
     read(server, secrets, WARM_UP_SECONDS)
 
 
-def read(server, secrets, seconds: float = SECONDS) -> list[Reader]:
+def read(server: WebServer | tuple[WebServer, dict[str, str]], secrets, seconds: float = SECONDS) -> list[Reader]:
     readers = [Reader(server, secrets[name], seconds) for name in ("ada", "bob")]
     for reader in readers:
         reader.start()
@@ -110,7 +110,7 @@ def read(server, secrets, seconds: float = SECONDS) -> list[Reader]:
     return readers
 
 
-def report(name: str, readers):
+def report(name: str, readers: list[Reader]):
     """Print the latencies; the 99th percentile in milliseconds."""
     latencies = sorted(latency for reader in readers for latency in reader.latencies)
     p99 = latencies[int(len(latencies) * 0.99)] * 1000
@@ -118,7 +118,7 @@ def report(name: str, readers):
     return p99
 
 
-def assert_served(readers) -> None:
+def assert_served(readers: list[Reader]) -> None:
     assert all(reader.latencies for reader in readers)
     assert [reader.refusals for reader in readers] == [[], []]
 

@@ -9,6 +9,7 @@ import pytest
 
 from support.client import Server, Start
 from support.journey import IS_SOAK
+from support.json_values import JsonObject
 from support.make import document, loop, step
 from test_bombs import MAX_SECONDS, SLOW, processor_seconds
 
@@ -99,7 +100,7 @@ class Maker:
         return self.random.choice([{"pattern": self.pattern()}, {"schema": self.schema()}, {"type": "array"}, {}])
 
     def step(self, number: int) -> Any:
-        fields: dict[str, Any] = {}
+        fields: JsonObject = {}
         makers = {
             "runCondition": self.condition,
             "validationCriteria": lambda: self.several(self.rule, 300),
@@ -116,17 +117,17 @@ class Maker:
         )
         return made if kind is None else loop(f"loop-{number}", [made], maxIterations=1_000, **kind)
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> JsonObject:
         steps = [self.step(number) for number in range(self.count(300)) if self.room > 0]
         fields = {name: self.schema() for name in ("contextSchema", "inputSchema") if self.random.random() < 0.3}
         return document(*steps, **fields)
 
-    def context(self) -> dict[str, Any]:
+    def context(self) -> JsonObject:
         values = {f"v{n}": self.random.choice([self.text(), n, [self.text()] * 3]) for n in range(self.count(50))}
         return {**values, "long": "x" * 10_000, "list": list(range(self.count(1_000)))}
 
 
-def as_yaml(content: dict[str, Any], merges: int) -> bytes:
+def as_yaml(content: JsonObject, merges: int) -> bytes:
     """The document, which is YAML as well, and merge keys that grow."""
     lines = [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in content.items()]
     grown = (f"  - &a{n} {{<<: *a{n - 1}, k{n}: 1}}" for n in range(1, merges))

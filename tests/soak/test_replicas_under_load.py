@@ -18,9 +18,9 @@ from replicas.fleet import ProxySender
 from soak.crowd import Ledger, Member, crowd_http, judge, wait_for_calls, write_library
 from soak.proxy import Proxy
 from support.journey import IS_SOAK
+from support.json_values import JsonObject
 from support.make import settings_file
 from support.postgres import Postgres
-from support.types import JsonObject
 from support.web import WebServer
 from upstream.upstreams import McpUpstream
 from workflowlookup.store.postgres import PostgresJournal
@@ -59,7 +59,7 @@ class House:
     def publish(self) -> None:
         self.proxy.backends = [int(server.base.rpartition(":")[2]) for server in self.servers]
 
-    async def trouble(self, until) -> None:
+    async def trouble(self, until: float) -> None:
         """Kill and restart in turn, until it is time to let them be."""
         turn = 0
         while time.monotonic() < until:
@@ -133,7 +133,7 @@ def test_nothing_acknowledged_is_lost_and_nothing_is_done_twice(
     assert "Traceback" not in house.servers[0].log()
 
 
-async def ride(house, ledger) -> None:
+async def ride(house: House, ledger: Ledger) -> None:
     await house.proxy.start()
     house.publish()
     until = time.monotonic() + SECONDS
@@ -149,7 +149,7 @@ async def ride(house, ledger) -> None:
     await house.proxy.stop()
 
 
-def tell(house, ledger, took, found) -> None:
+def tell(house: House, ledger: Ledger, took: float, found: dict[str, list[str]]) -> None:
     seconds = sorted(ledger.seconds)
     p99 = seconds[int(len(seconds) * 0.99)] if seconds else 0
     mebibytes = [size / (1 << 20) for size in house.memory]

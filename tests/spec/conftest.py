@@ -11,6 +11,7 @@ import pytest
 
 from spec.roads import ROADS, SPEC_VERSION, Ask, Publish
 from support.client import Server
+from support.json_values import JsonObject
 from support.make import document, write
 
 _numbers = itertools.count(1)
@@ -46,7 +47,7 @@ def publish(shelf: Path) -> Iterator[Publish]:
     """Puts a workflow of these steps and fields on the shelf for one test; its id, a new one unless given."""
     written: list[Path] = []
 
-    def publish_workflow(*steps: dict[str, Any], **fields: Any) -> str:
+    def publish_workflow(*steps: JsonObject, **fields: Any) -> str:
         content = document(*steps, **{"identifier": f"workflow-{next(_numbers)}", **fields})
         written.append(write(shelf, content))
         if sys.platform != "linux":

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from support.client import Server
-from support.types import JsonObject
+from support.json_values import JsonObject
 from workflowlookup import __version__
 
 """The fixture `start` of `tests/conftest.py`."""

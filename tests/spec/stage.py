@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from support.client import Server
+from support.json_values import JsonObject
 from support.make import settings_file
 from upstream.upstreams import HttpUpstream, McpUpstream
 
@@ -22,8 +23,8 @@ class Listener(Server):
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
-        self.noticed: list[dict[str, Any]] = []
-        self._replies: dict[Any, dict[str, Any]] = {}
+        self.noticed: list[JsonObject] = []
+        self._replies: dict[Any, JsonObject] = {}
         self._numbers = itertools.count(1_000)
 
     def begin(self, method: str, params: Any = None) -> int:
@@ -32,7 +33,7 @@ class Listener(Server):
         self.send({"jsonrpc": "2.0", "id": number, "method": method, "params": params or {}})
         return number
 
-    def end(self, number: int, timeout: float = 60.0) -> dict[str, Any]:
+    def end(self, number: int, timeout: float = 60.0) -> JsonObject:
         """The whole reply to a request."""
         while number not in self._replies:
             message = self.receive(timeout)
@@ -42,18 +43,18 @@ class Listener(Server):
                 self._replies[message.pop("id")] = message
         return self._replies.pop(number)
 
-    def request(self, method: str, params: Any = None) -> dict[str, Any]:
+    def request(self, method: str, params: Any = None) -> JsonObject:
         return self.end(self.begin(method, params))
 
-    def begin_call(self, tool: str, arguments: dict[str, Any] | None = None, **meta: Any) -> int:
+    def begin_call(self, tool: str, arguments: JsonObject | None = None, **meta: Any) -> int:
         return self.begin(
             "tools/call", {"name": tool, "arguments": arguments or {}, **({"_meta": meta} if meta else {})}
         )
 
-    def tools(self) -> dict[str, dict[str, Any]]:
+    def tools(self) -> dict[str, JsonObject]:
         return {tool["name"]: tool for tool in self.result("tools/list")["tools"]}
 
-    def tools_when(self, *names: str, gone: tuple[str, ...] = (), timeout: float = 60.0) -> dict[str, dict[str, Any]]:
+    def tools_when(self, *names: str, gone: tuple[str, ...] = (), timeout: float = 60.0) -> dict[str, JsonObject]:
         """The tools as soon as these are among them, and those are not."""
         end = time.monotonic() + timeout
         while True:
@@ -63,7 +64,7 @@ class Listener(Server):
             assert time.monotonic() < end, f"tools after {timeout} s: {sorted(tools)}"
             time.sleep(0.05)
 
-    def hear(self, method: str) -> dict[str, Any]:
+    def hear(self, method: str) -> JsonObject:
         """The next notification of this kind."""
         while True:
             message = self.receive(60.0)
@@ -78,13 +79,13 @@ class Listener(Server):
         return self.log()
 
 
-def state(reply: dict[str, Any]) -> dict[str, Any]:
+def state(reply: JsonObject) -> JsonObject:
     """The structured content of a result that is no refusal."""
     assert not reply.get("result", {"isError": True}).get("isError"), reply
     return dict(reply["result"]["structuredContent"])
 
 
-def refusal(reply: dict[str, Any]) -> dict[str, Any]:
+def refusal(reply: JsonObject) -> JsonObject:
     """The structured content of a refusal."""
     assert reply.get("result", {}).get("isError"), reply
     return dict(reply["result"]["structuredContent"])
@@ -106,7 +107,7 @@ class Stage:
             made.control(**control)
         return self._stack.enter_context(made)
 
-    def configure(self, *upstreams: Upstream, options: dict[str, Any] | None = None, **settings: Any) -> None:
+    def configure(self, *upstreams: Upstream, options: JsonObject | None = None, **settings: Any) -> None:
         """Writes the settings file."""
         lines = [f"{name} = {json.dumps(value)}\n" for name, value in settings.items()]
         for one in upstreams:

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from spec.roads import Ask, Publish
+from support.json_values import JsonObject
 from support.make import step
-from support.types import JsonObject
 
 Holds = Callable[[JsonObject, JsonObject], bool]
 

@@ -7,8 +7,8 @@ import pytest
 
 from spec.roads import HANDSHAKE_VERSIONS, SERVER_INFO
 from support.client import Server
+from support.json_values import JsonObject
 from support.make import document, step, write
-from support.types import JsonObject
 
 
 @pytest.fixture(scope="module", params=HANDSHAKE_VERSIONS)

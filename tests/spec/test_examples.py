@@ -10,8 +10,8 @@ import pytest
 
 from spec.roads import SPEC_VERSION
 from support.client import Server, Start
+from support.json_values import JsonObject
 from support.make import write
-from support.types import JsonObject
 
 DATA: JsonObject = json.loads(Path(__file__).with_name("examples.json").read_text("utf-8"))
 EXAMPLES = [

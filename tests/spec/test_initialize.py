@@ -7,6 +7,7 @@ import pytest
 
 from spec.roads import HANDSHAKE_VERSIONS, SERVER_INFO, failure, invalid_params
 from support.client import Server, Start
+from support.json_values import JsonObject
 
 CLIENT = {"name": "claude-desktop", "version": "1.0.0"}
 SEMANTIC_VERSION = r"\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?"
@@ -99,7 +100,7 @@ def test_the_capability_completions_is_there(server: Server) -> None:
     ],
     ids=["missing", "null", "empty", "firebender", "more fields"],
 )
-def test_any_client_and_none_may_introduce_itself(start: Start, members: dict[str, Any]) -> None:
+def test_any_client_and_none_may_introduce_itself(start: Start, members: JsonObject) -> None:
     server = start(version=None)
 
     result = server.result("initialize", {"protocolVersion": "2024-11-05", "capabilities": {"tools": {}}, **members})

@@ -7,6 +7,7 @@ import pytest
 
 from spec.roads import HANDSHAKE_VERSIONS, Publish, failure, invalid_params, success
 from support.client import Server, Start
+from support.json_values import JsonObject
 from support.make import document, step
 
 
@@ -16,7 +17,7 @@ def exchange(server: Server, message: Any) -> Any:
     return server.receive()
 
 
-def refusal(identifier: Any, details: str) -> dict[str, Any]:
+def refusal(identifier: Any, details: str) -> JsonObject:
     """An invalid request, answered as the spec wants it."""
     return {"jsonrpc": "2.0", "id": identifier, **failure(-32600, "Invalid Request", {"details": details})}
 
@@ -28,7 +29,7 @@ def refusal(identifier: Any, details: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "members", [{"jsonrpc": "1.0"}, {"jsonrpc": 2.0}, {"jsonrpc": None}, {}], ids=["1.0", "number", "null", "missing"]
 )
-def test_a_message_whose_jsonrpc_is_not_2_0_is_no_request(server: Server, members: dict[str, Any]) -> None:
+def test_a_message_whose_jsonrpc_is_not_2_0_is_no_request(server: Server, members: JsonObject) -> None:
     reply = exchange(server, {**members, "id": 7, "method": "workflow_list"})
 
     assert reply == refusal(7, 'jsonrpc must be "2.0"')
@@ -81,7 +82,7 @@ def test_the_method_is_the_name_of_the_tool(server: Server, publish: Publish) ->
     ],
     ids=["missing", "number", "null", "array"],
 )
-def test_a_request_needs_a_method_that_is_a_string(server: Server, members: dict[str, Any], details: str) -> None:
+def test_a_request_needs_a_method_that_is_a_string(server: Server, members: JsonObject, details: str) -> None:
     reply = exchange(server, {"jsonrpc": "2.0", "id": 7, **members})
 
     assert reply == refusal(7, details)
@@ -107,7 +108,7 @@ def test_more_positions_than_parameters_are_refused(server: Server) -> None:
 
 @pytest.mark.spec("001/request/params-null")
 @pytest.mark.parametrize("members", [{"params": None}, {}], ids=["null", "missing"])
-def test_params_may_be_null_or_left_out(server: Server, members: dict[str, Any]) -> None:
+def test_params_may_be_null_or_left_out(server: Server, members: JsonObject) -> None:
     reply = exchange(server, {"jsonrpc": "2.0", "id": 1, "method": "workflow_list", **members})
 
     assert reply == {"jsonrpc": "2.0", "id": 1, "result": {"workflows": []}}
@@ -142,7 +143,7 @@ def test_json_that_is_no_object_is_no_request(server: Server, message: Any) -> N
     ],
     ids=["known", "unknown", "tool", "refused tool", "shutdown"],
 )
-def test_a_notification_gets_no_answer(server: Server, message: dict[str, Any]) -> None:
+def test_a_notification_gets_no_answer(server: Server, message: JsonObject) -> None:
     server.send({"jsonrpc": "2.0", **message})
 
     assert server.is_silent()

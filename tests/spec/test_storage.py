@@ -11,8 +11,8 @@ import pytest
 
 from spec.roads import Ask, Publish, failure
 from support.client import Start
+from support.json_values import JsonObject
 from support.make import document, step, write
-from support.types import JsonObject
 
 ID = "troubled-workflow"
 

@@ -12,8 +12,8 @@ import pytest
 
 from spec.roads import TOOLS, Ask, Publish, invalid_params
 from support.client import Server
+from support.json_values import JsonObject
 from support.make import loop, step
-from support.types import JsonObject
 
 SHOWN: dict[str, JsonObject] = {
     tool["name"]: tool for tool in json.loads(Path(__file__).with_name("examples.json").read_text("utf-8"))["tools"]

@@ -8,12 +8,12 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from mcp import Client, StdioServerParameters
 
 from spec.stage import DEPLOY, Listener, Stage, Upstream, refusal, staged, state
+from support.json_values import JsonObject
 from upstream.upstreams import ONE
 
 API = {"service": "api", "replicas": 2}
@@ -569,11 +569,11 @@ def test_a_cancel_that_did_not_arrive_before_the_end_is_finished_by_the_next_ser
     until(lambda: service.runs()[-1]["state"] == "CANCELLED")
 
 
-def runs_of(server: Listener) -> list[dict[str, Any]]:
+def runs_of(server: Listener) -> list[JsonObject]:
     return list(state(server.end(server.begin_call("workflow_runs")))["runs"])
 
 
-def status_of(server: Listener, run_id: str = "") -> dict[str, Any]:
+def status_of(server: Listener, run_id: str = "") -> JsonObject:
     run_id = run_id or runs_of(server)[0]["runId"]
     return state(server.end(server.begin_call("workflow_status", {"runId": run_id})))
 

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from spec.roads import Ask, Publish, failure, invalid_params, success
+from support.json_values import JsonObject
 from support.make import document, loop, step
 
 FIRST = step(
@@ -71,7 +72,7 @@ def test_preview_is_the_metadata_and_the_first_step(ask: Ask, workflow: str) -> 
 
 @pytest.mark.spec("001/workflow_get/mode-default", "001/workflow_get/id")
 @pytest.mark.parametrize("members", [{}, {"mode": None}], ids=["missing", "null"])
-def test_preview_is_the_default(ask: Ask, workflow: str, members: dict[str, Any]) -> None:
+def test_preview_is_the_default(ask: Ask, workflow: str, members: JsonObject) -> None:
     reply = ask("workflow_get", {"id": workflow, **members})
 
     assert reply == success({"id": workflow, **METADATA, "firstStep": FIRST_SHOWN})
@@ -114,7 +115,7 @@ def test_neither_later_steps_nor_criteria_are_disclosed(ask: Ask, workflow: str,
 
 @pytest.mark.spec("001/workflow_get/id", "001/codes/-32602")
 @pytest.mark.parametrize("arguments", [{}, {"mode": "metadata"}])
-def test_the_id_is_required(ask: Ask, arguments: dict[str, Any]) -> None:
+def test_the_id_is_required(ask: Ask, arguments: JsonObject) -> None:
     assert ask("workflow_get", arguments) == invalid_params("id is required")
 
 
@@ -161,7 +162,7 @@ def test_total_steps_is_the_number_of_steps(ask: Ask, publish: Publish, count: i
     ids=["condition does not hold", "condition holds", "in a loop", "body of a loop by reference"],
 )
 def test_the_first_step_is_the_first_that_is_eligible_while_nothing_is_known(
-    ask: Ask, publish: Publish, steps: list[dict[str, Any]], first: str
+    ask: Ask, publish: Publish, steps: list[JsonObject], first: str
 ) -> None:
     assert ask.result("workflow_get", {"id": publish(*steps)})["firstStep"]["id"] == first
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from spec.roads import Ask, Publish, success
+from support.json_values import JsonObject
 from support.make import step
 
 
@@ -100,7 +101,7 @@ def test_ids_are_unique_and_match_the_pattern_of_the_schema(ask: Ask, publish: P
     ids=str,
 )
 def test_a_document_whose_id_or_version_does_not_match_is_not_listed(
-    ask: Ask, publish: Publish, fields: dict[str, Any]
+    ask: Ask, publish: Publish, fields: JsonObject
 ) -> None:
     publish(**fields)
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from spec.roads import Ask, Publish, failure, invalid_params, success
+from support.json_values import JsonObject
 from support.make import loop, step
-from support.types import JsonObject
 
 EXAMPLES = json.loads(Path(__file__).with_name("examples.json").read_text("utf-8"))
 

@@ -8,8 +8,8 @@ import pytest
 
 from spec.roads import Ask, invalid_params, success
 from support.client import Server, Start
+from support.json_values import JsonObject
 from support.make import document, loop, step
-from support.types import JsonObject
 
 VALID = {"valid": True, "issues": [], "suggestions": []}
 

@@ -9,8 +9,8 @@ import pytest
 
 from support.client import ENVELOPE
 from support.clocks import TickingClock
+from support.json_values import Json, JsonObject
 from support.make import document, step
-from support.types import Json, JsonObject
 from workflowlookup.errors import ProviderUnavailable, StorageError, WorkflowNotFound
 from workflowlookup.language.building import build
 from workflowlookup.language.model import Workflow
@@ -67,7 +67,7 @@ class Workflows:
 class Client:
     """A client and, beside it, the one who does the work: another process with the same journal."""
 
-    def __init__(self, open_runs, capabilities: JsonObject = CAN) -> None:
+    def __init__(self, open_runs: Callable[..., Runs], capabilities: JsonObject = CAN) -> None:
         self.runs, self.mine = open_runs(), open_runs()
         mine = self.mine
         services = Services(catalog=Catalog(), open_runs=lambda: mine, open_workflows=Workflows)
@@ -108,7 +108,7 @@ def client(open_runs: Callable[..., Runs]) -> Client:
     return Client(open_runs)
 
 
-def work(client, run_id: str, step_id: str = "call-it", value: str = "Issue 7"):
+def work(client: Client, run_id: str, step_id: str = "call-it", value: str = "Issue 7"):
     client.runs.begin_call(run_id, step_id)
     return client.runs.finish_call(run_id, step_id, str(value), value)
 

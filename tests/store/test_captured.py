@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from support.client import Server, Start
+from support.json_values import Json
 from support.make import document, loop, step, write
-from support.types import Json
 
 TRIAGE = document(
     step("triage", produces={"bugKind": {"enum": ["plain", "hidden"]}, "notes": {"optional": True}}),
@@ -37,7 +37,7 @@ def begin(server: Server, workflow_id: str, **arguments: Json) -> Any:
     return server.result("workflow_start", {"workflowId": workflow_id, **arguments})
 
 
-def send(server: Server, run, step_id: str, output: str = "done", **arguments: Json) -> Any:
+def send(server: Server, run: Any, step_id: str, output: str = "done", **arguments: Json) -> Any:
     asked = {"runId": run["runId"], "stepId": step_id, "output": output, **arguments}
     return server.result("workflow_submit", asked)
 

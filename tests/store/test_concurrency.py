@@ -4,6 +4,7 @@ import collections
 import random
 import signal
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,8 @@ import pytest
 from support import journey
 from support.client import TIMEOUT, Start
 from support.journey import folded, open_journal, read
+from support.json_values import JsonObject
 from support.make import document, loop, step, write
-from support.types import JsonObject
 from workflowlookup.runs.events import kind_of
 from workflowlookup.store.journal import RunQuery
 
@@ -26,7 +27,7 @@ FLOW = document(
 STEPS = ["begin", "turn@1", "turn@2", "release", "end"]
 
 
-def all_at_once(work, number: int) -> None:
+def all_at_once(work: Callable[..., None], number: int) -> None:
     """Do the work in so many threads; whatever one of them raises is raised here."""
     together, problems = threading.Barrier(number, timeout=TIMEOUT), []
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from support.client import ENVELOPE, Server, Start
+from support.json_values import Json, JsonObject
 from support.make import document, loop, step, write
-from support.types import Json, JsonObject
 from workflowlookup.runs.events import ConfirmationAsked
 from workflowlookup.store.sqlite import SqliteJournal
 
@@ -48,16 +48,16 @@ def submit(server: Server, run, step_id: str, output: str = "done", **more: Json
     return server.result("workflow_submit", {"runId": run["runId"], "stepId": step_id, "output": output, **more})
 
 
-def relay(server: Server, run, step_id: str, **said) -> Any:
+def relay(server: Server, run: Any, step_id: str, **said) -> Any:
     return server.result("workflow_submit", {"runId": run["runId"], "stepId": step_id, "confirmed": True, **said})
 
 
-def refused(server: Server, run, step_id: str, **said):
+def refused(server: Server, run: Any, step_id: str, **said):
     error = server.error("workflow_submit", {"runId": run["runId"], "stepId": step_id, **said})
     return error["data"]["details"]
 
 
-def report(server: Server, run):
+def report(server: Server, run: Any):
     return server.result("resources/read", {"uri": f"run://{run['runId']}"})["contents"][0]["text"]
 
 
@@ -291,7 +291,7 @@ def test_a_step_that_wants_a_person_asks_with_a_form_also_where_agents_relay(ser
 # ── forms, up to 2025-11-25 ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def ask(server: Server, run, **arguments: Json) -> Any:
+def ask(server: Server, run: Any, **arguments: Json) -> Any:
     params = {"runId": run["runId"], "stepId": "deploy", **arguments}
     server.send({"jsonrpc": "2.0", "id": "call", "method": "workflow_submit", "params": params})
     question = server.receive()
@@ -299,14 +299,14 @@ def ask(server: Server, run, **arguments: Json) -> Any:
     return question
 
 
-def respond(server: Server, question: JsonObject, **answer):
+def respond(server: Server, question: JsonObject, **answer: Json):
     server.send({"jsonrpc": "2.0", "id": question["id"], "result": answer})
     reply = server.receive()
     assert reply["id"] == "call", reply
     return reply["result"]
 
 
-def with_forms(serve, **wanted):
+def with_forms(serve, **wanted: Json):
     return serve(step("deploy", requireConfirmation=wanted or True), step("then"), capabilities={"elicitation": {}})
 
 

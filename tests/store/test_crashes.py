@@ -9,16 +9,15 @@ import shutil
 import signal
 import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from support import journey
 from support.client import Server, Start
 from support.journey import RUN, TWO_WAYS, calls, folded, mostly_on, open_journal, read, refuse_half, without_times
+from support.json_values import JsonObject
 from support.make import document, loop, step, write
 from support.postgres import Postgres
-from support.types import JsonObject
 from workflowlookup.runs.events import Record, kind_of
 from workflowlookup.runs.run import fold
 from workflowlookup.store.journal import RunQuery
@@ -32,7 +31,7 @@ def kill(server: Server) -> None:
     server.process.wait()
 
 
-def answer_of(server: Server, tool: str, arguments: JsonObject) -> dict[str, Any] | None:
+def answer_of(server: Server, tool: str, arguments: JsonObject) -> JsonObject | None:
     """What the server says; None when it died before it could."""
     try:
         return server.request(tool, arguments)
@@ -192,7 +191,7 @@ def left(serve: Start, tmp_path: Path) -> tuple[Path, list[Record]]:
     return kept / "runs.sqlite", read(str(place))
 
 
-def copy(source, tmp_path: Path, name: str, *, database=None, log=None) -> str:
+def copy(source, tmp_path: Path, name: str, *, database=None, log: bytes | None = None) -> str:
     """A copy of the journal, with another content of the file or of the log."""
     directory = tmp_path / f"copy-{name}"
     directory.mkdir()

@@ -9,6 +9,7 @@ from support.make import document, step
 from workflowlookup.errors import RunStateError
 from workflowlookup.language.building import build
 from workflowlookup.language.text import length_of
+from workflowlookup.runs.events import Record
 from workflowlookup.runs.report import report_of
 from workflowlookup.runs.run import Run
 from workflowlookup.store import loading, service
@@ -27,14 +28,14 @@ def runs(tmp_path: Path) -> Iterator[service.Runs]:
     runs.close()
 
 
-def refused(runs: service.Runs, times) -> Run:
+def refused(runs: service.Runs, times: int) -> Run:
     run = runs.start(build(document(PICKY)), {}, {})
     for number in range(times):
         run = runs.submit(run.id, "write", f"{number}" + "y" * LONG, {})
     return run
 
 
-def outputs(records):
+def outputs(records: list[Record]):
     return [record.event.output for record in records if hasattr(record.event, "output")]
 
 

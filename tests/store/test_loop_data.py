@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from support.client import Server, Start
+from support.json_values import Json, JsonObject
 from support.make import document, loop, step, write
-from support.types import Json, JsonObject
 
 EACH = document(loop("each", [step("look")], type="forEach", items="files"), step("end"), identifier="each-file")
 TIMES = document(loop("again", [step("work")], type="for", count="times"), step("end"), identifier="some-times")
@@ -30,7 +30,7 @@ def begin(server: Server, workflow_id: str, context: JsonObject | None = None, *
     return server.result("workflow_start", {"workflowId": workflow_id, "context": context or {}, **more})
 
 
-def send(server: Server, run, step_id: str, **arguments: Json) -> Any:
+def send(server: Server, run: Any, step_id: str, **arguments: Json) -> Any:
     return server.result("workflow_submit", {"runId": run["runId"], "stepId": step_id, **arguments})
 
 

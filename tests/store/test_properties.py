@@ -11,8 +11,8 @@ import msgspec
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from support.json_values import Json, JsonObject
 from support.make import document, loop, step, write
-from support.types import Json, JsonObject
 from workflowlookup.errors import RunStateError, StepNotFound, WorkflowLookupError
 from workflowlookup.language.building import build
 from workflowlookup.library.catalog import Catalog
@@ -109,7 +109,7 @@ class World:
             runs.close()
 
 
-def check(world, run_id: str) -> None:
+def check(world: World, run_id: str) -> None:
     one, other = (runs.get(run_id) for runs in world.runs)
     records = world.runs[0].history(run_id)
     assert one == other == fold(run_id, records) == replay(run_id, records)

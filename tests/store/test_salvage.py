@@ -55,7 +55,7 @@ def stored(serve: Start, path: Path) -> Path:
     return path
 
 
-def pages_of(path, name: str):
+def pages_of(path: Path, name: str):
     """The numbers of the pages of a table or an index, its root first."""
     with contextlib.closing(sqlite3.connect(path)) as connection:
         try:
@@ -65,7 +65,7 @@ def pages_of(path, name: str):
     return [number for (number,) in rows]
 
 
-def spoil(path, number: int, garbage: bytes = b"\xa5") -> None:
+def spoil(path: Path, number: int, garbage: bytes = b"\xa5") -> None:
     with open(path, "r+b") as file:
         file.seek((number - 1) * PAGE)
         file.write(garbage * (PAGE // len(garbage)))
@@ -75,7 +75,7 @@ def asides(path: Path) -> list[Path]:
     return sorted(path.parent.glob("runs.sqlite.corrupt-*[0-9]"))
 
 
-def after_damage(path):
+def after_damage(path: Path):
     """The runs of the new journal: those that are whole, and those that are damaged in part."""
     runs = Runs(SqliteJournal(str(path)))
     for _ in range(2):

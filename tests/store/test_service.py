@@ -123,7 +123,7 @@ def test_an_id_that_is_taken_by_chance_is_drawn_again(open_runs: Callable[..., R
 # ── two at once ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def overtaken(runs: Runs, other, call) -> None:
+def overtaken(runs: Runs, other: Runs, call) -> None:
     """Another process makes a call after `runs` has looked and before it stores."""
     append = runs.journal.append
 

@@ -6,8 +6,8 @@ import pytest
 
 from store.test_service import kinds
 from support.clocks import TickingClock
+from support.json_values import JsonObject
 from support.make import document, step
-from support.types import JsonObject
 from workflowlookup.errors import InvalidParams, RunStateError
 from workflowlookup.language.building import build
 from workflowlookup.runs.run import State, Waiting

@@ -16,8 +16,8 @@ import pytest
 from support import journey
 from support.client import Server, Start
 from support.journey import RUN, calls, folded, read
+from support.json_values import Json, JsonObject
 from support.make import document, step, write
-from support.types import Json, JsonObject
 from workflowlookup.errors import RunDamaged, RunNotFound, RunStateError, StorageError
 from workflowlookup.language.building import build
 from workflowlookup.runs.run import fold
@@ -171,7 +171,7 @@ def stored(serve: Start, path: Path) -> bytes:
     return path.read_bytes()
 
 
-def spoilt(content: JsonObject, how) -> Json:
+def spoilt(content: JsonObject, how: str) -> Json:
     garbage = random.Random(4).randbytes(len(content))
     return {
         "no database": b"garbage" * 1_000,
@@ -304,7 +304,7 @@ def test_a_journal_of_a_newer_version_is_not_touched(serve: Start, path: Path, s
     assert asides(path) == []
 
 
-def damage(content: JsonObject, chance) -> bytes:
+def damage(content: JsonObject, chance: random.Random) -> bytes:
     """A few bytes, a stretch, a page or the end are not what they were."""
     data, at = bytearray(content), chance.randrange(len(content))
     match chance.choice(["bytes", "stretch", "page", "end"]):

@@ -10,8 +10,8 @@ import jsonschema_rs
 import pytest
 
 from support.client import Server, Start
+from support.json_values import Json, JsonObject
 from support.make import document, loop, step, write
-from support.types import Json, JsonObject
 from workflowlookup.runs.run import State
 from workflowlookup.tools.builtin import BUILTIN_TOOLS
 from workflowlookup.tools.result_schemas import STATES
@@ -314,7 +314,7 @@ def test_what_a_step_should_have_set_is_asked_for_with_an_example(serve) -> None
 # ── confirmation ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def relayed(server: Server, run, step_id: str = "one", **said) -> Any:
+def relayed(server: Server, run, step_id: str = "one", **said: bool | str) -> Any:
     return server.result("workflow_submit", {"runId": run["runId"], "stepId": step_id, **said})
 
 
@@ -349,7 +349,7 @@ def test_where_only_a_person_may_confirm_the_word_of_an_agent_does_not_count(ser
     assert f"`workflowlookup confirm {run['runId']}`" in error["data"]["details"]
 
 
-def with_forms(start, library, **environment: str):
+def with_forms(start: Start, library: Path, **environment: str):
     server = start(directory=library, version=None, **environment)
     capabilities = {"elicitation": {}}
     info = {"name": "forms", "version": "1"}

@@ -8,9 +8,10 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from support.json_values import JsonObject
 from support.make import document, loop, step
 
-Request = tuple[str, dict[str, Any]]
+Request = tuple[str, JsonObject]
 
 
 class Bomb(NamedTuple):
@@ -41,7 +42,7 @@ def _judge(output: str, step_id: str = "first-step", context: Any = None) -> Req
     return "workflow_validate", params
 
 
-def _everywhere(content: dict[str, Any], *requests: Request) -> Bomb:
+def _everywhere(content: JsonObject, *requests: Request) -> Bomb:
     """The document as text for the author's tool, loaded from a file, listed, opened, and what else is asked."""
     text = _text(content)
     about = {"id": content["id"]}
@@ -449,7 +450,7 @@ def templates_by_the_thousand() -> Bomb:
 
 @bomb
 def two_thousand_conditions_of_seven_parts() -> Bomb:
-    def condition(n: int) -> dict[str, Any]:
+    def condition(n: int) -> JsonObject:
         return {"and": [{"var": f"v{part}", "gt": n, "lt": n + part} for part in range(7)]}
 
     return _everywhere(document(*[step(f"step-{n}", runCondition=condition(n)) for n in range(2_000)]))
@@ -457,7 +458,7 @@ def two_thousand_conditions_of_seven_parts() -> Bomb:
 
 @bomb
 def conditions_with_many_constants() -> Bomb:
-    def condition(n: int) -> dict[str, Any]:
+    def condition(n: int) -> JsonObject:
         return {"or": [{"var": f"v{part % 2}", "in": [f"c{n}.{k}" for k in range(4)]} for part in range(7)]}
 
     return _everywhere(document(*[step(f"step-{n}", runCondition=condition(n)) for n in range(2_000)]))

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from support.json_values import JsonObject
 from support.warm import Popen
 
 TIMEOUT = 20.0
@@ -48,14 +49,14 @@ class Server:
         self._ids = itertools.count(1)
         self._unread = b""
 
-    def initialize(self, version: str = "2025-11-25", capabilities: dict[str, Any] | None = None) -> dict[str, Any]:
+    def initialize(self, version: str = "2025-11-25", capabilities: JsonObject | None = None) -> JsonObject:
         about = {"capabilities": capabilities or {}, "clientInfo": {"name": "tests", "version": "1"}}
         params = {"protocolVersion": version, **about}
         reply = self.request("initialize", params)
         self.notify("notifications/initialized")
         return reply
 
-    def request(self, method: str, params: Any = None) -> dict[str, Any]:
+    def request(self, method: str, params: Any = None) -> JsonObject:
         """The whole reply to one request, without `jsonrpc` and `id`, which are checked here."""
         identifier = next(self._ids)
         self.send({"jsonrpc": "2.0", "id": identifier, "method": method, "params": params})
@@ -69,16 +70,16 @@ class Server:
         assert "error" not in reply, reply
         return reply["result"]
 
-    def error(self, method: str, params: Any = None) -> dict[str, Any]:
+    def error(self, method: str, params: Any = None) -> JsonObject:
         reply = self.request(method, params)
         assert "error" in reply, reply
         return reply["error"]
 
-    def call(self, tool: str, arguments: dict[str, Any] | None = None) -> dict[str, Any]:
+    def call(self, tool: str, arguments: JsonObject | None = None) -> JsonObject:
         """The result of `tools/call`."""
         return self.result("tools/call", {"name": tool, "arguments": arguments or {}})
 
-    def modern(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
+    def modern(self, method: str, params: JsonObject | None = None) -> JsonObject:
         """The whole reply to a request of the envelope era."""
         return self.request(method, {**(params or {}), "_meta": ENVELOPE})
 

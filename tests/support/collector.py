@@ -12,6 +12,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
+from support.json_values import JsonObject
+
 PATIENCE_SECONDS = 60.0
 
 
@@ -23,7 +25,7 @@ class Span:
     trace: str
     id: str
     parent: str
-    attributes: dict[str, Any] = field(default_factory=dict)
+    attributes: JsonObject = field(default_factory=dict)
     is_error: bool = False
 
 
@@ -34,7 +36,7 @@ class Collector:
         self.paths: set[str] = set()
         self.bodies: list[bytes] = []
         """What came, unpacked: whatever is in no body was told to nobody."""
-        self.resource: dict[str, Any] = {}
+        self.resource: JsonObject = {}
         self.spans: list[Span] = []
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self.endpoint = f"http://127.0.0.1:{self._server.server_port}"
@@ -98,5 +100,5 @@ class Collector:
         self._thread.join()
 
 
-def attributes(pairs: Any) -> dict[str, Any]:
+def attributes(pairs: Any) -> JsonObject:
     return {pair.key: getattr(pair.value, pair.value.WhichOneof("value")) for pair in pairs}

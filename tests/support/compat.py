@@ -23,7 +23,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import track
 
-from support.types import JsonObject
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from support.json_values import JsonObject
 from workflowlookup.errors import InvalidCriteria, InvalidWorkflow, WorkflowLookupError
 from workflowlookup.language.building import build
 from workflowlookup.language.conditions import OPERATORS, Condition, evaluate, walk

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from support.client import Server
+from support.json_values import JsonObject
 from support.make import document, loop, step
 from workflowlookup.runs.events import ConfirmationAsked, ConfirmationDenied, ConfirmationGiven, Event, Record
 from workflowlookup.runs.run import Run, fold
@@ -38,19 +39,19 @@ FLOW = document(
 TWO_WAYS = ["completed", "cancelled"]
 
 
-def start(run_id: str = RUN, workflow_id: str = "everything", **context: Any) -> tuple[str, dict[str, Any]]:
+def start(run_id: str = RUN, workflow_id: str = "everything", **context: Any) -> tuple[str, JsonObject]:
     return "workflow_start", {"workflowId": workflow_id, "runId": run_id, "context": context}
 
 
-def submit(step_id: str, output: str, run_id: str = RUN, **context: Any) -> tuple[str, dict[str, Any]]:
+def submit(step_id: str, output: str, run_id: str = RUN, **context: Any) -> tuple[str, JsonObject]:
     return "workflow_submit", {"runId": run_id, "stepId": step_id, "output": output, "context": context}
 
 
-def relay(step_id: str, confirmed: bool, note: str) -> tuple[str, dict[str, Any]]:
+def relay(step_id: str, confirmed: bool, note: str) -> tuple[str, JsonObject]:
     return "workflow_submit", {"runId": RUN, "stepId": step_id, "confirmed": confirmed, "note": note}
 
 
-def calls(end: str) -> list[tuple[str, dict[str, Any]]]:
+def calls(end: str) -> list[tuple[str, JsonObject]]:
     """Refusals, a skip, a loop, changes of the context, a person who denies and one who agrees; and an end."""
     last = submit("close", "closed") if end == "completed" else ("workflow_cancel", {"runId": RUN, "reason": "enough"})
     return [
@@ -67,7 +68,7 @@ def calls(end: str) -> list[tuple[str, dict[str, Any]]]:
     ]
 
 
-def call(server: Server, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
+def call(server: Server, tool: str, arguments: JsonObject) -> JsonObject:
     """What the server says, by the tool's own name: a result, or an error."""
     return server.request(tool, arguments)
 

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from support.json_values import JsonObject
 from workflowlookup.language.building import build
 from workflowlookup.language.rules import CriteriaCheck, parse_criteria
 from workflowlookup.language.validation import compile_criteria
@@ -24,11 +25,11 @@ FORM = {
 """What a person may be asked to fill in: `answers` of a step."""
 
 
-def step(identifier: str = "first-step", **fields: Any) -> dict[str, Any]:
+def step(identifier: str = "first-step", **fields: Any) -> JsonObject:
     return {"id": identifier, "title": f"Title {identifier}", "prompt": f"Do {identifier}.", **fields}
 
 
-def document(*steps: dict[str, Any], identifier: str = "sample-workflow", **fields: Any) -> dict[str, Any]:
+def document(*steps: JsonObject, identifier: str = "sample-workflow", **fields: Any) -> JsonObject:
     return {
         "id": identifier,
         "name": "Sample workflow",
@@ -39,7 +40,7 @@ def document(*steps: dict[str, Any], identifier: str = "sample-workflow", **fiel
     }
 
 
-def loop(identifier: str, body: Any, **loop_fields: Any) -> dict[str, Any]:
+def loop(identifier: str, body: Any, **loop_fields: Any) -> JsonObject:
     return {
         "id": identifier,
         "type": "loop",
@@ -55,7 +56,7 @@ def check_of(criteria: Any) -> CriteriaCheck | None:
     return None if criterion is None else compile_criteria(criterion)
 
 
-def write(directory: Path, content: dict[str, Any], name: str | None = None) -> Path:
+def write(directory: Path, content: JsonObject, name: str | None = None) -> Path:
     path = directory / (name or f"{content['id']}.json")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content), encoding="utf-8")

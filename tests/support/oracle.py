@@ -15,10 +15,10 @@ from typing import Any
 
 from rich.console import Console
 
-from support.types import JsonObject
-
 sys.path.insert(0, str(Path(__file__).parents[1]))
+
 from support.client import Server
+from support.json_values import JsonObject
 
 DECISION = Path(__file__).parents[2] / "docs" / "decisions" / "0007-where-we-differ-from-the-reference.md"
 MISSING = "(absent)"

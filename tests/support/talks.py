@@ -14,6 +14,7 @@ from typing import Any
 import httpx2
 
 from support.client import ENVELOPE, Server
+from support.json_values import JsonObject
 from support.web import HEADERS, WebClient, routing
 from workflowlookup.protocol.connection import Connection
 
@@ -21,7 +22,7 @@ ASKS = {"elicitation": {}}
 CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
 MODERN = {**ENVELOPE, CAPABILITIES: ASKS}
 SECONDS = 60.0
-Message = dict[str, Any]
+Message = JsonObject
 
 
 class Said:

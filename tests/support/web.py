@@ -17,6 +17,7 @@ from typing import Any
 import httpx2
 
 from support.client import ENVELOPE
+from support.json_values import JsonObject
 from support.warm import Popen
 
 TIMEOUT = 60.0
@@ -30,13 +31,13 @@ NAMED = {
 }
 
 
-def opening(version: str = "2025-11-25", **params: Any) -> dict[str, Any]:
+def opening(version: str = "2025-11-25", **params: Any) -> JsonObject:
     """The message that begins a session."""
     params = {"protocolVersion": version, "capabilities": {}} | params
     return {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
 
 
-def modern(method: str, params: dict[str, Any] | None = None, identifier: Any = 1) -> dict[str, Any]:
+def modern(method: str, params: JsonObject | None = None, identifier: Any = 1) -> JsonObject:
     """A request of the envelope era."""
     meta = {"_meta": ENVELOPE}
     return {"jsonrpc": "2.0", "id": identifier, "method": method, "params": {**(params or {}), **meta}}
@@ -108,11 +109,11 @@ class WebClient:
         self.url = url
         self.http = httpx2.Client(timeout=TIMEOUT, headers=HEADERS | headers)
         self.session: dict[str, str] = {}
-        self.unasked: queue.Queue[dict[str, Any]] = queue.Queue()
-        self.on_question: Callable[[dict[str, Any]], dict[str, Any] | None] = lambda _: None
+        self.unasked: queue.Queue[JsonObject] = queue.Queue()
+        self.on_question: Callable[[JsonObject], JsonObject | None] = lambda _: None
         self.ids = itertools.count(1)
 
-    def initialize(self, version: str = "2025-11-25", capabilities: dict[str, Any] | None = None) -> dict[str, Any]:
+    def initialize(self, version: str = "2025-11-25", capabilities: JsonObject | None = None) -> JsonObject:
         about = {"capabilities": capabilities or {}, "clientInfo": {"name": "tests", "version": "1"}}
         reply = self.request("initialize", {"protocolVersion": version, **about})
         assert "result" in reply, reply
@@ -124,7 +125,7 @@ class WebClient:
         content = message if isinstance(message, bytes) else json.dumps(message).encode()
         return self.http.post(self.url, content=content, headers=self.session | headers)
 
-    def request(self, method: str, params: Any = None, heard: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+    def request(self, method: str, params: Any = None, heard: list[JsonObject] | None = None) -> JsonObject:
         """The reply to a request, without `jsonrpc` and `id`; what comes before it goes into `heard`."""
         identifier = next(self.ids)
         message = {"jsonrpc": "2.0", "id": identifier, "method": method, "params": params or {}}
@@ -141,7 +142,7 @@ class WebClient:
                 heard.append(item)
         raise AssertionError("the stream ended without a reply")
 
-    def stream(self, message: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    def stream(self, message: JsonObject) -> Iterator[JsonObject]:
         """What the server sends back for a message, as it comes."""
         headers = self.session | routing(message)
         with self.http.stream("POST", self.url, content=json.dumps(message).encode(), headers=headers) as response:
@@ -172,14 +173,14 @@ class WebClient:
         self.http.close()
 
 
-def events(response: httpx2.Response) -> Iterator[dict[str, Any]]:
+def events(response: httpx2.Response) -> Iterator[JsonObject]:
     """The messages of a stream of server-sent events."""
     for line in response.iter_lines():
         if line.startswith("data: ") and line != "data: ":
             yield json.loads(line.removeprefix("data: "))
 
 
-def routing(message: dict[str, Any]) -> dict[str, str]:
+def routing(message: JsonObject) -> dict[str, str]:
     """The headers that a request of the envelope era repeats itself in."""
     params = message.get("params") or {}
     version = (params.get("_meta") or {}).get("io.modelcontextprotocol/protocolVersion")

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from msgspec import Meta
 
-from support.types import JsonObject
+from support.json_values import JsonObject
 from workflowlookup.errors import InvalidParams
 from workflowlookup.tools.arguments import SchemaArguments, StepId, StructArguments, Variables
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from support.client import Server
+from support.json_values import Json, JsonObject
 from support.make import document, settings_file, step
-from support.types import Json, JsonObject
 from upstream.upstreams import ONE, HttpUpstream, McpUpstream
 from workflowlookup.library.catalog import Catalog
 from workflowlookup.library.directory import DirectorySource
@@ -58,7 +58,7 @@ def write(home: Path, settings) -> None:
     (home / "new.toml").replace(settings_file(home))
 
 
-def workflow_tools(server):
+def workflow_tools(server: Server):
     """The tools that stand for workflows, by name."""
     tools = ask(server, "tools/list")["result"]["tools"]
     return {tool["name"]: tool for tool in tools if "workflowlookup/workflow" in tool.get("_meta", {})}
@@ -73,11 +73,11 @@ def ask(server: Server, method: str, params: JsonObject | None = None) -> Any:
             return message
 
 
-def call(server, name: str, **arguments: Json):
+def call(server: Server, name: str, **arguments: Json):
     return ask(server, "tools/call", {"name": name, "arguments": arguments})["result"]
 
 
-def wait_for_tools(server, *names: str):
+def wait_for_tools(server: Server, *names: str):
     end = time.monotonic() + 60
     while sorted(found := workflow_tools(server)) != sorted(names):
         assert time.monotonic() < end, f"tools are {sorted(found)}"

@@ -13,6 +13,7 @@ import httpx2
 import pytest
 
 from support.client import ENVELOPE
+from support.json_values import JsonObject
 from support.make import document, settings_file, step, write
 from support.postgres import Postgres
 from support.web import WebClient, WebServer
@@ -53,7 +54,7 @@ def seconds_to_end(server: WebServer, *, signals: int = 1) -> float:
     return time.monotonic() - begun
 
 
-def in_vain(act) -> None:
+def in_vain(act: Callable[..., JsonObject]) -> None:
     """Do in a thread what will not be answered."""
 
     def quietly() -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from support.client import ENVELOPE
+from support.json_values import Json, JsonObject
 from support.make import document, step, write
-from support.types import Json, JsonObject
 from support.web import HEADERS, events, routing
 from workflowlookup.app import make_connection
 from workflowlookup.protocol.connection import Connection
@@ -44,7 +44,7 @@ MIRRORED = {"type": "object", "properties": {"workflowId": {"type": "string", "x
 class Answer:
     """What came back for a message, and how many tasks it took."""
 
-    def __init__(self, sent, tasks) -> None:
+    def __init__(self, sent, tasks: int) -> None:
         start, *bodies = sent
         self.status, self.tasks = start["status"], tasks
         self.headers = {name.decode().lower(): value.decode() for name, value in start["headers"]}
@@ -62,7 +62,7 @@ class Answer:
 class Caller:
     """A client of an endpoint, in one process with it."""
 
-    def __init__(self, endpoint) -> None:
+    def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
         self._version = ""
         self._headers = dict(HEADERS)

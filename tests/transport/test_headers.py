@@ -13,7 +13,7 @@ from mcp.shared.inbound import (
 from starlette.datastructures import Headers
 
 from support.client import ENVELOPE
-from support.types import Json, JsonObject
+from support.json_values import Json, JsonObject
 from workflowlookup.errors import HeaderMismatch, InvalidParams
 from workflowlookup.protocol.jsonrpc import Request
 from workflowlookup.transport.http.headers import accepts, check_routing, is_json
@@ -42,7 +42,7 @@ def sent(**headers: str) -> list[tuple[bytes, bytes]]:
     return [(name.replace("_", "-").encode(), one.encode()) for name, values in each.items() for one in values]
 
 
-def code_of(request, headers, schema: JsonObject):
+def code_of(request: Request, headers: list[tuple[bytes, bytes]], schema: JsonObject):
     """What we refuse it with; None when it is taken."""
     try:
         check_routing(request, headers, lambda _: schema)
@@ -51,7 +51,7 @@ def code_of(request, headers, schema: JsonObject):
     return None
 
 
-def sdk_code_of(request, raw, schema: JsonObject):
+def sdk_code_of(request: Request, raw: list[tuple[bytes, bytes]], schema: JsonObject):
     headers = Headers(raw=raw)
     if find_duplicated_routing_header(headers.items()) is not None:
         return -32020

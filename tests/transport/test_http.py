@@ -19,8 +19,8 @@ import httpx2
 import pytest
 
 from support.client import ENVELOPE
+from support.json_values import JsonObject
 from support.make import document, long_run, settings_file, step, write
-from support.types import JsonObject
 from support.web import HEADERS, MODERN, Connect, Serve, WebServer, events, modern, opening, routing
 from upstream.upstreams import McpUpstream
 from workflowlookup.protocol.jsonrpc import MAX_NESTING
@@ -561,7 +561,7 @@ def test_providers_are_counted(serve: Serve, tmp_path: Path) -> None:
         wait_for_figure(server, 'workflowlookup_provider_up{provider="up"} 1')
 
 
-def wait_for_figure(server: WebServer, expected) -> None:
+def wait_for_figure(server: WebServer, expected: str) -> None:
     end = time.monotonic() + 30
     while expected not in (text := httpx2.get(f"{server.base}/metrics").text):
         assert time.monotonic() < end, text

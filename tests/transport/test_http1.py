@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from uvicorn.server import ServerState
 
+from support.json_values import Json
 from workflowlookup.transport.http import http1
 from workflowlookup.transport.http.connections import ConnectionTable
 from workflowlookup.transport.http.http1 import HttpProtocol
@@ -65,7 +66,7 @@ async def site(scope, receive, send) -> None:  # noqa: PLR0912 - one for each pa
         await respond(send, b"%b %b [%b] %b" % (scope["method"].encode(), path.encode(), names, body))
 
 
-async def respond(send, body, status: int = 200) -> None:
+async def respond(send, body: Json, status: int = 200) -> None:
     headers = [(b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
@@ -105,7 +106,7 @@ async def converse(
     return received
 
 
-async def ask_and_read(path, read):
+async def ask_and_read(path: bytes, read):
     """Ask for a response on a connection with small buffers, and have `read` do with it what it likes."""
     loop = asyncio.get_running_loop()
     connections, state = ConnectionTable(10, 10), ServerState()
@@ -126,11 +127,11 @@ def talk(*parts, seconds: float = 30.0, **options: Any) -> bytes:
     return asyncio.run(converse(parts, seconds=seconds, **options))
 
 
-def bodies(received):
+def bodies(received: bytes):
     return [part.partition(b"\r\n\r\n")[2] for part in received.replace(b"<closed>", b"").split(b"HTTP/1.1 ")[1:]]
 
 
-def statuses(received) -> list[int]:
+def statuses(received: bytes) -> list[int]:
     return [int(part[:3]) for part in received.split(b"HTTP/1.1 ")[1:]]
 
 

@@ -16,9 +16,9 @@ from psycopg.conninfo import conninfo_to_dict
 
 from replicas.fleet import DatabaseLink
 from support.client import Start
+from support.json_values import Json
 from support.make import document, settings_file, step, write
 from support.postgres import Postgres
-from support.types import Json
 from support.web import HEADERS, WebClient, WebServer, modern, routing
 from upstream.upstreams import McpUpstream
 from workflowlookup.errors import JournalBusy, JournalUnavailable
@@ -145,7 +145,7 @@ def site(request: pytest.FixtureRequest, postgres: Postgres, tmp_path: Path) -> 
     site.close()
 
 
-def result(response) -> Json:
+def result(response: Answer) -> Json:
     return response.json()["result"]["structuredContent"]
 
 
@@ -472,7 +472,7 @@ def test_over_stdio_a_call_is_refused_within_the_setting(postgres: Postgres, sta
 class HeldFile:
     """A SQLite file in which another process is writing, and does not finish."""
 
-    def __init__(self, path) -> None:
+    def __init__(self, path: Path) -> None:
         self.url = str(path)
 
     @contextlib.contextmanager

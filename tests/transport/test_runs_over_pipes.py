@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from support.client import ENVELOPE, Server, Start
+from support.json_values import Json, JsonObject
 from support.make import document, step, write
-from support.types import Json, JsonObject
 
 ASKS = {"elicitation": {}}
 MODERN_ASKS = {**ENVELOPE, "io.modelcontextprotocol/clientCapabilities": ASKS}
@@ -254,7 +254,7 @@ def test_who_answers_after_another_process_decided_is_told_how_it_is(runs) -> No
 # ── changes are heard of ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def hears(server: Server, *addresses, within: float = 1.0) -> bool:
+def hears(server: Server, *addresses: str, within: float = 1.0) -> bool:
     """Whether news of these addresses, and no other, come in time."""
     deadline = time.monotonic() + within
     heard = set()

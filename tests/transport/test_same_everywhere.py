@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from support.client import Server
+from support.json_values import Json, JsonObject
 from support.make import document, settings_file, step, write
-from support.talks import MemoryWire, PipeWire, Talk, WebWire
-from support.types import Json, JsonObject
+from support.talks import MemoryWire, PipeWire, Said, Talk, WebWire
 from support.web import WebClient, WebServer
 from upstream.upstreams import McpUpstream
 from workflowlookup.app import make_connection
@@ -69,7 +69,7 @@ def converse(talk: Talk) -> Json:
     """Everything that can be said, and what came back for it."""
     said = {"opening": talk.opening}
 
-    def note(name: str, something):
+    def note(name: str, something: Said) -> Said:
         said[name] = (something.reply, something.asked)
         return something
 
@@ -117,7 +117,7 @@ def converse(talk: Talk) -> Json:
     return plain(said)
 
 
-def talk_of_tasks(talk: Talk, note) -> None:
+def talk_of_tasks(talk: Talk, note: Callable[..., Said]) -> None:
     """A call that becomes a task, and what came of it."""
     call = {"name": "workflow_start", "arguments": {"workflowId": "goes-by-itself"}}
     if not talk.is_modern:
@@ -139,7 +139,7 @@ def talk_of_tasks(talk: Talk, note) -> None:
     note("task of one who knows none", talk.ask("tasks/get", named))
 
 
-def plain(said) -> Json:
+def plain(said: JsonObject) -> Json:
     """Without what is different each time: the ids of runs, and when it was."""
     text = json.dumps(said, sort_keys=True)
     text = re.sub(r"\b\d{4}-\d\d-\d\dT[\d:.]+(Z|\+00:00)", "WHEN", text)

@@ -8,20 +8,19 @@ import socket
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 import httpx2
 import pytest
 
 from support.client import ENVELOPE
+from support.json_values import Json, JsonObject
 from support.make import document, settings_file, step, write
-from support.types import Json, JsonObject
 from support.web import HEADERS, MODERN, Connect, Serve, WebClient, WebServer, events, modern, opening
 from upstream.upstreams import McpUpstream
 from workflowlookup.protocol.jsonrpc import MAX_NESTING
 
 
-def serve_slow(serve, tmp_path: Path, *flags: str, seconds: int = 20):
+def serve_slow(serve: Serve, tmp_path: Path, *flags: str, seconds: int = 20):
     """A server with a workflow that takes a while, and the call that starts it."""
     arguments = {"seconds": seconds, "steps": 4}
     work = {"id": "work", "title": "Work", "call": {"server": "up", "tool": "sleep", "arguments": arguments}}
@@ -56,7 +55,7 @@ def wait_until_busy(server: WebServer) -> None:
         time.sleep(0.05)
 
 
-def wait_for_run(server, client: WebClient, message: JsonObject, *, is_modern):
+def wait_for_run(server, client: WebClient, message: JsonObject, *, is_modern: bool):
     """A client that waits for a call: what it will be told, and until when."""
     if is_modern:
         message["params"]["_meta"] = ENVELOPE
@@ -83,7 +82,7 @@ def test_an_id_that_is_in_use_is_refused(serve: Serve, connect: Connect, tmp_pat
     assert client.request("ping") == {"result": {}}
 
 
-def resumed(client: WebClient, server: WebServer, last) -> list[dict[str, Any]]:
+def resumed(client: WebClient, server: WebServer, last: str) -> list[JsonObject]:
     """Everything that comes when a stream is resumed after an event, until it ends."""
     headers = client.session | {"last-event-id": last, "accept": "text/event-stream"}
     with client.http.stream("GET", server.url, headers=headers) as response:
@@ -165,7 +164,7 @@ def pipelined(server: WebServer, client: WebClient, *messages: JsonObject) -> Js
     return json.loads(re.findall(rb"^data: (\{.*\})\r$", said, re.MULTILINE)[-1])["result"]["structuredContent"]
 
 
-def status_of(run) -> JsonObject:
+def status_of(run: str) -> JsonObject:
     params = {"name": "workflow_status", "arguments": {"runId": run}}
     return {"jsonrpc": "2.0", "id": "status", "method": "tools/call", "params": params}
 

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from support.client import Start
+from support.json_values import Json, JsonObject
 from support.make import document, write
-from support.types import Json, JsonObject
 
 PING = b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n'
 PONG = {"jsonrpc": "2.0", "id": 1, "result": {}}
@@ -31,7 +31,7 @@ def quiet(tmp_path: Path) -> JsonObject:
     return {"cwd": tmp_path, "env": {**environment, "HOME": str(tmp_path)}, "timeout": 20}
 
 
-def run(data: bytes, quiet, **options: Any):
+def run(data: bytes, quiet: JsonObject, **options: Any):
     return subprocess.run(COMMAND, input=data, capture_output=True, check=False, **quiet, **options)
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from support.json_values import Json, JsonObject
 from support.make import document, settings_file, write
-from support.types import Json, JsonObject
 from support.web import HEADERS, WebClient, WebServer, modern, opening, routing
 from upstream.upstreams import McpUpstream
 
@@ -54,7 +54,7 @@ def begin_slow_call(server: WebServer) -> tuple[list[Json], threading.Thread]:
     return statuses, thread
 
 
-def wait_until(is_so) -> None:
+def wait_until(is_so: Callable[..., bool]) -> None:
     end = time.monotonic() + 30
     while not is_so():
         assert time.monotonic() < end

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from support.types import JsonObject
+from support.json_values import JsonObject
 from workflowlookup.shares import Shares
 from workflowlookup.transport.http import streams
 from workflowlookup.transport.http.streams import MAX_BYTES, MAX_EVENTS, MAX_UNREAD, REPLAY_SECONDS, Replay, Stream

@@ -10,8 +10,8 @@ import pytest
 
 from support.client import ENVELOPE
 from support.collector import Collector, Span
+from support.json_values import Json, JsonObject
 from support.make import document, settings_file, step, write
-from support.types import Json, JsonObject
 from support.web import WebClient, WebServer
 from upstream.upstreams import McpUpstream
 from workflowlookup import __version__
@@ -30,7 +30,7 @@ def calling(tool: str, **arguments: Json) -> JsonObject:
 class Traced:
     """A server that is traced, has a token, and calls a server that fails; and one client of it."""
 
-    def __init__(self, home: Path, collector, **environment: str) -> None:
+    def __init__(self, home: Path, collector: Collector, **environment: str) -> None:
         self.collector = collector
         write(home / "library", document(step("plan"), calling("echo", text=ARGUMENT), identifier="good"))
         write(home / "library", document(calling("fail", how="raise", message=WORDS), identifier="bad"))
@@ -56,7 +56,7 @@ class Traced:
     def call(self, tool: str, **arguments: Json) -> Any:
         return self.client.request("tools/call", {"name": tool, "arguments": arguments, **self.meta})["result"]
 
-    def end(self, *codes) -> None:
+    def end(self, *codes: int) -> None:
         """In good order: what was not yet sent is sent."""
         self.server.terminate()
         assert self.server.wait() in (0, *codes), self.server.log()
@@ -188,7 +188,7 @@ def test_without_what_sends_traces_the_server_serves_and_says_how_to_install_it(
     assert collector.spans == []
 
 
-def tell_no_secrets(traced) -> None:
+def tell_no_secrets(traced: Traced) -> None:
     told = b"".join(traced.collector.bodies)
     assert told
     assert [secret for secret in (traced.token, ARGUMENT, OUTPUT, WORDS) if secret.encode() in told] == []

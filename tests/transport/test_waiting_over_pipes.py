@@ -3,14 +3,15 @@
 import json
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.client import Server, Start
+from support.json_values import Json, JsonObject
 from support.make import document, settings_file, write
-from support.types import Json, JsonObject
 from upstream.upstreams import McpUpstream
 
 ROOM = 30.0
@@ -43,12 +44,12 @@ def serve(start: Start, library: Path, tmp_path: Path, upstream: McpUpstream):
     return serve_upstream
 
 
-def begin(server: Server, workflow, identifier: str, **more: Json) -> None:
+def begin(server: Server, workflow: str, identifier: str, **more: Json) -> None:
     params = {"name": "workflow_start", "arguments": {"workflowId": workflow, "runId": f"run-{identifier}"}, **more}
     server.send({"jsonrpc": "2.0", "id": identifier, "method": "tools/call", "params": params})
 
 
-def until(server: Server, is_it, timeout: float = ROOM) -> list[Any]:
+def until(server: Server, is_it: Callable[..., bool], timeout: float = ROOM) -> list[Any]:
     """What comes, up to the message that is meant."""
     seen = []
     end = time.monotonic() + timeout

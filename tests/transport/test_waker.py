@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from support.types import JsonObject
+from support.json_values import JsonObject
 from workflowlookup.app import make_connection
 from workflowlookup.settings import read_settings
 from workflowlookup.transport import stdio
@@ -24,7 +24,7 @@ def waker() -> Iterator[Waker]:
     made.close()
 
 
-def is_ringing(waker) -> bool:
+def is_ringing(waker: Waker) -> bool:
     return bool(select.select([waker.descriptor], [], [], 0)[0])
 
 

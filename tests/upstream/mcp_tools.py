@@ -7,11 +7,12 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
+from support.json_values import JsonObject
 from upstream.world import World
 
-Result: TypeAlias = dict[str, Any]
+Result: TypeAlias = JsonObject
 Report: TypeAlias = Callable[[float, float, str], Awaitable[None]]
-Tool: TypeAlias = Callable[[Report, dict[str, Any], str], Awaitable[Result]]
+Tool: TypeAlias = Callable[[Report, JsonObject, str], Awaitable[Result]]
 KEY = "workflowlookup/idempotencyKey"
 
 
@@ -47,16 +48,16 @@ class Tools:
             "workflows-cancel-tool": self.cancel_workflow,
         }
 
-    def offered(self) -> dict[str, Any]:
+    def offered(self) -> JsonObject:
         said = self.world.said()
         direct = {name: self.direct(name) for name in said.get("direct", ())}
         return {name: tool for name, tool in (self.tools | direct).items() if name not in said.get("without", ())}
 
-    def list(self) -> list[dict[str, Any]]:
+    def list(self) -> list[JsonObject]:
         schema = {"type": "object", "additionalProperties": True}
         return [{"name": name, "inputSchema": schema} for name in self.offered()]
 
-    async def call(self, name: str, arguments: dict[str, Any], meta: dict[str, Any], report: Report) -> Result:
+    async def call(self, name: str, arguments: JsonObject, meta: JsonObject, report: Report) -> Result:
         key = meta.get(KEY, "")
         self.world.see("call", tool=name, arguments=arguments, key=key, meta={k: str(v) for k, v in meta.items()})
         await asyncio.sleep(self.world.said().get("delay", 0))
@@ -74,19 +75,19 @@ class Tools:
 
     # ── tools for steps ──
 
-    async def echo(self, report: Report, arguments: dict[str, Any], key: str) -> Result:
+    async def echo(self, report: Report, arguments: JsonObject, key: str) -> Result:
         """The arguments, as structured content and as JSON."""
         return answer(arguments)
 
-    async def say(self, report: Report, arguments: dict[str, Any], key: str) -> Result:
+    async def say(self, report: Report, arguments: JsonObject, key: str) -> Result:
         """`text`, without structured content."""
         return answer(None, text=str(arguments.get("text", "")))
 
-    async def nothing(self, report: Report, arguments: dict[str, Any], key: str) -> Result:
+    async def nothing(self, report: Report, arguments: JsonObject, key: str) -> Result:
         """No content at all."""
         return {"content": []}
 
-    async def sleep(self, report: Report, arguments: dict[str, Any], key: str) -> Result:
+    async def sleep(self, report: Report, arguments: JsonObject, key: str) -> Result:
         """Takes `seconds`, in `steps` steps, each with progress; can be cancelled."""
         seconds, steps = float(arguments.get("seconds", 1)), int(arguments.get("steps", 10))
         for step in range(steps):
@@ -95,18 +96,18 @@ class Tools:
         await report(steps, steps, "done")
         return answer({"slept": seconds})
 
-    async def stubborn(self, report: Report, arguments: dict[str, Any], key: str) -> Result:
+    async def stubborn(self, report: Report, arguments: JsonObject, key: str) -> Result:
         """Takes `seconds` and hears nothing meanwhile: only the end of the process ends it."""
         time.sleep(float(arguments.get("seconds", 30)))  # noqa: ASYNC251 - on purpose
         return answer({"slept": arguments.get("seconds")})
 
-    async def fail(self, report: Report, arguments: dict[str, Any], key: str) -> Result:
+    async def fail(self, report: Report, arguments: JsonObject, key: str) -> Result:
         """`isError` with `message`; with `how` "raise" an error of the protocol."""
         if arguments.get("how") == "raise":
             raise RuntimeError(arguments.get("message", "raised"))
         return failure(str(arguments.get("message", "it does not work")))
 
-    async def flaky(self, report: Report, arguments: dict[str, Any], key: str) -> Result:
+    async def flaky(self, report: Report, arguments: JsonObject, key: str) -> Result:
         """Fails the first `times` times, counted by `name`."""
         counter = self.world.directory / f"flaky-{arguments.get('name', 'x')}"
         count = int(counter.read_text()) if counter.exists() else 0
@@ -115,7 +116,7 @@ class Tools:
             return failure(f"not yet ({count + 1})")
         return answer({"attempts": count + 1})
 
-    async def crash(self, report: Report, arguments: dict[str, Any], key: str) -> Result:
+    async def crash(self, report: Report, arguments: JsonObject, key: str) -> Result:
         """Ends the process; with `times`, only so often (counted in a file), and is fine after that."""
         counter = self.world.directory / "crashes"
         count = int(counter.read_text()) if counter.exists() else 0
@@ -124,14 +125,14 @@ class Tools:
             os._exit(9)
         return answer({"crashes": count})
 
-    async def append(self, report: Report, arguments: dict[str, Any], key: str) -> Result:
+    async def append(self, report: Report, arguments: JsonObject, key: str) -> Result:
         """Appends `line` to effects.txt after `seconds`: an effect that can be counted."""
         await asyncio.sleep(float(arguments.get("seconds", 0)))
         with (self.world.directory / "effects.txt").open("a") as file:
             file.write(f"{arguments.get('line', key)}\n")
         return answer({"line": arguments.get("line", key)})
 
-    async def environment(self, report: Report, arguments: dict[str, Any], key: str) -> Result:
+    async def environment(self, report: Report, arguments: JsonObject, key: str) -> Result:
         """The environment variable `name`."""
         return answer({"value": os.environ.get(str(arguments.get("name", "")))})
 
@@ -140,7 +141,7 @@ class Tools:
     def direct(self, workflow: str) -> Any:
         """A workflow that is a tool of its own, which answers when it is done."""
 
-        async def run(report: Report, arguments: dict[str, Any], key: str) -> Result:
+        async def run(report: Report, arguments: JsonObject, key: str) -> Result:
             run_id = self.world.begin(workflow, arguments, key)
             over = ("COMPLETED", "FAILED", "CANCELLED")
             while (state := self.world.run(run_id)) and state["state"] not in over:  # noqa: ASYNC110
@@ -160,10 +161,10 @@ class Tools:
                 return answer(None, text="<html>no workflows here</html>")
         return None
 
-    async def list_workflows(self, report: Report, arguments: dict[str, Any], key: str) -> Result:
+    async def list_workflows(self, report: Report, arguments: JsonObject, key: str) -> Result:
         return await self.behave("list") or answer(self.world.workflows())
 
-    async def start_workflow(self, report: Report, arguments: dict[str, Any], key: str) -> Result:
+    async def start_workflow(self, report: Report, arguments: JsonObject, key: str) -> Result:
         if bad := await self.behave("start"):
             return bad
         run_id = self.world.begin(str(arguments.get("workflowId")), arguments.get("input"), key)
@@ -176,7 +177,7 @@ class Tools:
                 return {"content": value}
         return answer({"runId": run_id})
 
-    async def workflow_status(self, report: Report, arguments: dict[str, Any], key: str) -> Result:
+    async def workflow_status(self, report: Report, arguments: JsonObject, key: str) -> Result:
         if bad := await self.behave("status"):
             return bad
         run = self.world.run(str(arguments.get("runId")))
@@ -185,7 +186,7 @@ class Tools:
         shown = {"runId": run["id"], "status": run["state"].lower(), "output": run["output"]}
         return answer(shown | {name: run[name] for name in ("error", "progress") if name in run})
 
-    async def cancel_workflow(self, report: Report, arguments: dict[str, Any], key: str) -> Result:
+    async def cancel_workflow(self, report: Report, arguments: JsonObject, key: str) -> Result:
         if bad := await self.behave("cancel"):
             return bad
         if self.world.said().get("cancel") == "ignore":

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from support.json_values import JsonObject
 from upstream.world import World
 
 
@@ -33,7 +34,7 @@ class Asked:
     body: Any
     query: dict[str, str]
 
-    def run(self, run_id: str | None = None) -> dict[str, Any]:
+    def run(self, run_id: str | None = None) -> JsonObject:
         """The run that the path, or the body, names; an empty one when there is none."""
         return self.world.run(run_id or self.parts[-1]) or {}
 
@@ -235,7 +236,7 @@ def prefect_list(asked: Asked) -> Reply:
     )
 
 
-def prefect_state(run: dict[str, Any]) -> dict[str, Any]:
+def prefect_state(run: JsonObject) -> JsonObject:
     state = {"id": str(uuid.uuid4()), "type": run["state"], "name": run["state"].title(), "message": run.get("error")}
     return {"id": run["id"], "name": "sly-otter", "state_type": run["state"], "state": state}
 

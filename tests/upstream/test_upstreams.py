@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from mcp import Client, StdioServerParameters
 
-from support.types import Json, JsonObject
+from support.json_values import Json, JsonObject
 from upstream.upstreams import ONE, HttpUpstream, McpUpstream
 
 
-def get(url: str, body=None) -> Json:
+def get(url: str, body: JsonObject | None = None) -> Json:
     data = None if body is None else json.dumps(body).encode()
     with urllib.request.urlopen(urllib.request.Request(url, data=data), timeout=10) as reply:
         return json.loads(reply.read())

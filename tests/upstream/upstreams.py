@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 from typing import Any, Self
 
+from support.json_values import JsonObject
 from support.warm import Popen
 from upstream.world import ONE, World
 
@@ -95,7 +96,7 @@ class McpUpstream(_Process):
     def __enter__(self) -> Self:
         return super().__enter__() if self.http else self
 
-    def server(self) -> dict[str, Any]:
+    def server(self) -> JsonObject:
         """As `mcpServers` has it."""
         program, *args = self.command()
         return {"url": self.url} if self.http else {"command": program, "args": args}
@@ -132,7 +133,7 @@ class HttpUpstream(_Process):
         return table(f"providers.{self.name}", {"kind": "http", "base_url": self.url, **options})
 
 
-def table(name: str, values: dict[str, Any]) -> str:
+def table(name: str, values: JsonObject) -> str:
     """A table of TOML."""
     return f"[{name}]\n" + "".join(f"{key} = {_inline(value)}\n" for key, value in values.items()) + "\n"
 

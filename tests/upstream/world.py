@@ -29,6 +29,8 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+from support.json_values import JsonObject
+
 ONE = {
     "id": "deploy",
     "name": "Deploy a service",
@@ -61,7 +63,7 @@ class World:
         said = self.said() | changes
         self._write("control.json", {name: value for name, value in said.items() if value is not None})
 
-    def seen(self, what: str = "") -> list[dict[str, Any]]:
+    def seen(self, what: str = "") -> list[JsonObject]:
         """The requests that came, in order; only those of this kind."""
         try:
             lines = (self.directory / "seen.jsonl").read_text().splitlines()
@@ -70,7 +72,7 @@ class World:
         entries = [json.loads(line) for line in lines]
         return [entry for entry in entries if not what or entry["what"] == what]
 
-    def wait_for(self, what: str, count: int = 1, timeout: float = 20.0) -> list[dict[str, Any]]:
+    def wait_for(self, what: str, count: int = 1, timeout: float = 20.0) -> list[JsonObject]:
         """The requests of this kind, as soon as there are so many."""
         end = time.monotonic() + timeout
         while len(found := self.seen(what)) < count:
@@ -80,7 +82,7 @@ class World:
 
     # ── the upstream's side ──
 
-    def said(self) -> dict[str, Any]:
+    def said(self) -> JsonObject:
         try:
             return json.loads((self.directory / "control.json").read_text())
         except FileNotFoundError:
@@ -111,7 +113,7 @@ class World:
         self._write(f"runs/{name}.json", run | {"id": name})
         (directory / f"{run_id}.json").unlink()
 
-    def run(self, run_id: str) -> dict[str, Any] | None:
+    def run(self, run_id: str) -> JsonObject | None:
         """A run and its state by now: "state", "output", "error", "progress"."""
         try:
             run = json.loads((self.directory / "runs" / f"{run_id}.json").read_text())
@@ -130,7 +132,7 @@ class World:
         ended = {"state": outcome.upper(), "output": rule.get("output", {"echo": run["input"]})}
         return run | ended | ({"error": rule.get("error", "it broke")} if outcome == "failed" else {})
 
-    def runs(self) -> list[dict[str, Any]]:
+    def runs(self) -> list[JsonObject]:
         """Every run, oldest first."""
         found = [self.run(path.stem) for path in (self.directory / "runs").glob("*.json")]
         return sorted((run for run in found if run), key=lambda run: run["began"])
