@@ -23,7 +23,7 @@ from workflowlookup.language.navigation import explain_skip, find_step, next_ste
 from workflowlookup.language.patterns import Budget
 from workflowlookup.language.syntax import parse_json, parse_yaml
 from workflowlookup.language.validation import judge
-from workflowlookup.tools.builtin.workflow_next import tell
+from workflowlookup.tools.builtin.workflow_next import step_answer
 
 FEWEST_ROWS = 3
 MOST_STEPS = 100
@@ -347,7 +347,9 @@ def core_answer(row: Row, completed: list[str]) -> JsonObject:
     workflow = build(row.document())
     found = next_step(workflow, completed, row.content.get("context", {}), Budget())
     if found.need is not None:
-        return shown(row, msgspec.to_builtins(tell(workflow, found, Budget())) | {"isComplete": found.is_complete})
+        return shown(
+            row, msgspec.to_builtins(step_answer(workflow, found, Budget())) | {"isComplete": found.is_complete}
+        )
     told = guide(workflow, found, Budget())
     skipped = [explain_skip(skip) for skip in found.skipped] if found.step is None else []
     answer = {

@@ -517,14 +517,14 @@ def test_the_list_of_runs_says_what_to_do_next(serve) -> None:
     def told(**arguments: Json):
         return server.result("workflow_runs", arguments)["next"]
 
-    assert told() == "There are none. Call workflow_start."
+    assert told() == "There are no runs. Call workflow_start."
     for _ in range(2):
         started(server)
-    assert told() == "Call workflow_status with a runId to take up a run."
+    assert told() == "Call workflow_status with a runId to resume a run."
     assert told(limit=1) == (
-        "Call workflow_status with a runId to take up a run. There are more: pass nextCursor as cursor."
+        "Call workflow_status with a runId to resume a run. There are more: pass nextCursor as cursor."
     )
-    assert told(state="failed") == "None fits. Leave out a filter to see more, or call workflow_start."
+    assert told(state="failed") == "No run matches. Leave out a filter, or call workflow_start."
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 """The arguments of a tool: the JSON Schema that clients see, the check, and the value that the handler gets.
 
-For a built-in tool all three come from one struct. The arguments of a workflow tool are checked by the schema that its
-author wrote, and passed on as they are. The constraints of a field are in its `extra_json_schema`, so that the JSON
-Schema validator checks them: it is faster than msgspec at patterns, and names every misfit at once.
+For a built-in tool all three come from one struct. The arguments of a workflow tool are validated by the schema that
+its author wrote, and passed on unchanged. The constraints of a field are in its `extra_json_schema`, so that the JSON
+Schema validator checks them: it is faster than msgspec at patterns, and names all misfits at once.
 """
 
 import functools
@@ -19,25 +19,25 @@ from workflowlookup.language.values import Json
 
 MAX_MISFITS: Final = 5
 LONG_LIST: Final = 1_000
-"""Of arguments with a list longer than this only the first misfit is named: to name all of them would take long."""
+"""If a list in the arguments is longer than this, only the first misfit is named: to find all would take long."""
 
 
 class SchemaArguments:
-    """Arguments that fit the JSON Schema of an author, passed on as they are."""
+    """Arguments validated by the JSON Schema of an author, passed on unchanged."""
 
     def __init__(self, schema: Mapping[str, Json]) -> None:
         self.schema = schema
         self._values = ValueSchema(schema)
 
     def decode(self, value: Json) -> Any:
-        """The arguments as the handler gets them. Raises `InvalidParams` naming each one that does not fit."""
+        """The arguments as the handler gets them. Raises `InvalidParams` naming each invalid one."""
         if misfits := self._values.misfits(value):
             raise InvalidParams("; ".join(misfit.sentence() for misfit in misfits[:MAX_MISFITS]))
         return value
 
 
 class StructArguments:
-    """Arguments that fit a struct, passed on as an instance of it."""
+    """Arguments validated by the schema of a struct, passed on as an instance of it."""
 
     def __init__(self, struct: type[msgspec.Struct]) -> None:
         self._struct = struct
@@ -52,25 +52,25 @@ class StructArguments:
         return compile_schema(self.schema, is_ours=True)
 
     def decode(self, value: Json) -> Any:
-        """The arguments as the handler gets them. Raises `InvalidParams` naming each one that does not fit."""
+        """The arguments as the handler gets them. Raises `InvalidParams` naming each invalid one."""
         if not value and self._is_optional:
-            return self._struct()  # nothing to check: the first workflow_list does not load a validator
+            return self._struct()  # nothing to check, so the first workflow_list need not load a validator
         if not self._validator.is_valid(value):
             raise InvalidParams("; ".join(misfit.sentence() for misfit in self._misfits(value)))
         try:
             return msgspec.convert(value, self._struct, strict=False)  # 5.0 is an integer in JSON
-        except msgspec.ValidationError as problem:  # such as an integer that is too large
-            raise InvalidParams(str(problem)) from problem
+        except msgspec.ValidationError as error:  # such as an integer that is too large
+            raise InvalidParams(str(error)) from error
 
     def _misfits(self, value: Json) -> Iterable[Misfit]:
-        values = value.values() if isinstance(value, dict) else ()
-        if any(isinstance(each, list) and len(each) > LONG_LIST for each in values):
+        fields = value.values() if isinstance(value, dict) else ()
+        if any(isinstance(field, list) and len(field) > LONG_LIST for field in fields):
             return self._validator.first_misfit(value)
         return itertools.islice(self._validator.misfits(value), MAX_MISFITS)
 
 
 def schema_of(struct: type[msgspec.Struct]) -> dict[str, Json]:
-    """The JSON Schema of a struct without nested structs, without `$ref`; a field that may be null has two types."""
+    """The JSON Schema, without `$ref`, of a struct without nested structs; a field that may be null has two types."""
     _, components = msgspec.json.schema_components([struct])
     (schema,) = components.values()
     return {
@@ -97,7 +97,7 @@ WorkflowId: TypeAlias = Annotated[
     str, Meta(extra_json_schema={"pattern": "^[a-z0-9-][a-z0-9._-]*$", "minLength": 3, "maxLength": 64})
 ]
 StepId: TypeAlias = Annotated[str, Meta(extra_json_schema={**_INSTANCE, "minLength": 3})]
-"""In a loop with the iteration, as in `review@2`."""
+"""In a loop with the iteration: `review@2`."""
 RunId: TypeAlias = Annotated[str, Meta(extra_json_schema={"pattern": "^[A-Za-z0-9][A-Za-z0-9._-]*$", "maxLength": 64})]
 CompletedSteps: TypeAlias = Annotated[
     list[Annotated[str, Meta(extra_json_schema=_INSTANCE)]], Meta(extra_json_schema={"uniqueItems": True})
@@ -105,5 +105,5 @@ CompletedSteps: TypeAlias = Annotated[
 Variables: TypeAlias = Annotated[dict[str, Any], Meta(extra_json_schema={"additionalProperties": True})]
 Wait: TypeAlias = Annotated[
     bool | None,
-    Meta(description="False: do not wait while the server works on the run; workflow_status tells how far it is"),
+    Meta(description="False: do not wait while the server works on the run; see workflow_status"),
 ]

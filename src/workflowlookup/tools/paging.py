@@ -1,4 +1,4 @@
-"""Cursors for everything that comes in pages: the key of the last item shown, opaque to clients."""
+"""Pages of a list. A cursor is the encoded key of the last item of a page, opaque to clients."""
 
 import base64
 import binascii
@@ -14,14 +14,14 @@ Item = TypeVar("Item")
 def page(
     items: Sequence[Item], key: Callable[[Item], str], cursor: str | None, limit: int | None
 ) -> tuple[Sequence[Item], str | None]:
-    """The items after the cursor, at most `limit`, and the cursor of the page that follows.
+    """At most `limit` items after the cursor, and the cursor of the next page.
 
-    The items are ordered by key. A cursor stays good when items come and go: it names a place, not a position.
+    The items must be sorted by key. A cursor stays valid when items come and go, because it is a key, not an index.
     """
     start = bisect.bisect_right(items, decode_cursor(cursor), key=key) if cursor else 0
     stop = len(items) if limit is None else start + limit
-    shown = items[start:stop]
-    return shown, encode_cursor(key(shown[-1])) if stop < len(items) else None
+    page_items = items[start:stop]
+    return page_items, encode_cursor(key(page_items[-1])) if stop < len(items) else None
 
 
 def encode_cursor(key: str) -> str:

@@ -1,6 +1,6 @@
-"""Waiting for a run that the server works on: when it is time to answer, what is told meanwhile, how it is given up.
+"""Waiting for a run that the server works on: when to answer, its progress meanwhile, and how to cancel it.
 
-The journal is asked, so that it does not matter which thread, process or machine moves the run.
+The journal is polled, so any thread, process or machine may advance the run.
 """
 
 import time
@@ -21,57 +21,59 @@ if TYPE_CHECKING:
     from workflowlookup.runs.events import CallProgressed
 
 STOP_SECONDS: Final = 5.0
-"""How long it is waited for the word on what became of a call beneath a run that is over."""
+"""How long to wait for the report whether the call of an ended run was stopped."""
 
 AWAY_SECONDS: Final = 60.0
-"""How long it is waited for a journal that cannot be read."""
+"""How long to wait for a journal that cannot be read."""
 
 READ_SECONDS: Final = 1.0
-"""How often a run that a server works on is read: reading a run ends it if it is out of time."""
+"""How often to read a run that a server works on. Reading a run also ends it if its time is over."""
 
-Tell = Callable[[Run], Result | Elicitation]
-"""The answer to the one who waited, from the run as it is then."""
+MakeAnswer = Callable[[Run], Result | Elicitation]
+"""Makes the answer of the waiting call from the run as it is then."""
 
 
 def is_at_work(run: Run) -> bool:
-    """Whether the server works on it by itself."""
+    """Whether the server works on the run by itself."""
     return run.waiting_for is Waiting.CALL
 
 
-def await_run(services: Services, run: Run, caller: Caller, tell: Tell) -> Outcome:
-    """The answer when the run is over or needs the agent or a person, which may be now; else it comes later.
+def await_run(services: Services, run: Run, caller: Caller, make_answer: MakeAnswer) -> Outcome:
+    """The answer, as soon as the run is over or needs the agent or a person; until then a `Pending`.
 
-    Raises `ExecutionFailed`, now or later, when the run failed or was cancelled. One who gives up cancels the run.
+    Raises `ExecutionFailed`, now or later, if the run failed or was cancelled. To abandon the call cancels the run.
     """
-    waiter = _Waiter(services, run.id, tell, by=caller.name)
+    waiter = _RunWaiter(services, run.id, make_answer, by=caller.name)
     return waiter.answer(run) or Pending(
         run_id=run.id, poll=waiter.poll, progress=waiter.progress, abandon=waiter.cancel
     )
 
 
-def await_end(services: Services, run: Run, tell: Tell) -> Outcome:
-    """As `await_run`, but the answer tells of every end, and one who gives up leaves the run as it is."""
-    waiter = _Waiter(services, run.id, tell, fails=False)
+def await_end(services: Services, run: Run, make_answer: MakeAnswer) -> Outcome:
+    """As `await_run`, but a failure is an answer, too, and to abandon the call leaves the run as it is."""
+    waiter = _RunWaiter(services, run.id, make_answer, raises_failure=False)
     return waiter.answer(run) or Pending(run_id=run.id, poll=waiter.poll, progress=lambda: None, abandon=lambda _: None)
 
 
-class _Waiter:
-    """One who waits for a run."""
+class _RunWaiter:
+    """A call that waits for a run."""
 
-    def __init__(self, services: Services, run_id: str, tell: Tell, *, by: str = "", fails: bool = True) -> None:
+    def __init__(
+        self, services: Services, run_id: str, make_answer: MakeAnswer, *, by: str = "", raises_failure: bool = True
+    ) -> None:
         self._services = services
         self._run_id = run_id
-        self._tell = tell
+        self._make_answer = make_answer
         self._by = by
-        self._fails = fails
+        self._raises_failure = raises_failure
         self._give_up_at: float | None = None
         self._away_since = 0.0
         self._next_read = 0.0
 
     def poll(self) -> Result | Elicitation | None:
         try:
-            run = self._settled() or self._polled()
-        except StorageError:  # a database that is started anew; the work beneath waits for it, too
+            run = self._finished() or self._polled()
+        except StorageError:  # the database restarts, perhaps; the worker waits for it, too
             self._away_since = self._away_since or time.monotonic()
             if time.monotonic() - self._away_since > AWAY_SECONDS:
                 raise
@@ -79,15 +81,15 @@ class _Waiter:
         self._away_since = 0.0
         return self.answer(run) if run is not None else None
 
-    def _settled(self) -> Run | None:
-        """The run, if the worker of this process has nothing left to do for it."""
+    def _finished(self) -> Run | None:
+        """The run, if the worker of this process has finished its part."""
         try:
             return self._services.execution.cached_run(self._run_id)
         except WorkflowLookupError:  # this server makes no calls: another one does
             return None
 
     def _polled(self) -> Run | None:
-        """The run from the journal, where another process may have moved it; None while a server works on it."""
+        """The run from the journal, where another process may have advanced it; None if it was read a moment ago."""
         now = time.monotonic()
         try:
             if self._services.execution.is_at_work(self._run_id) and now < self._next_read:
@@ -98,15 +100,16 @@ class _Waiter:
         return self._services.runs.get(self._run_id)
 
     def answer(self, run: Run) -> Result | Elicitation | None:
+        """The answer; None while the server works on the run, or stops its call."""
         is_stopping = run.needs_stop and run.calling is not None and run.calling.stopped is None
-        if is_at_work(run) or (is_stopping and not self._is_late()):
+        if is_at_work(run) or (is_stopping and not self._has_waited_for_stop()):
             return None
-        if self._fails and run.state in (State.FAILED, State.CANCELLED):
+        if self._raises_failure and run.state in (State.FAILED, State.CANCELLED):
             raise failure_of(run)
-        return self._tell(run)
+        return self._make_answer(run)
 
-    def _is_late(self) -> bool:
-        """Whether the word on what was stopped should have come by now."""
+    def _has_waited_for_stop(self) -> bool:
+        """Whether `STOP_SECONDS` have passed since the first call of this method."""
         now = time.monotonic()
         if self._give_up_at is None:
             self._give_up_at = now + STOP_SECONDS
@@ -121,27 +124,27 @@ class _Waiter:
             self._services.runs.cancel(self._run_id, reason, by=self._by)
 
 
-# ── how far a run is ────────────────────────────────────────────────────────────────────────────────────────────
+# ── progress ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def progress_of(services: Services, run: Run) -> Progress:
-    """How far a run is: in steps, and within the step by what its call tells; of a run of one step, just that."""
+    """The progress of a run in steps, plus that of its call as a fraction; for a run of one step, that of the call."""
     steps, total = len(run.results), run.total
     if not is_at_work(run):
         return Progress(steps, total, "")
-    told = _told_by_call(services, run)
+    call = _call_progress(services, run)
     title = title_of(run)
-    if told is None:
+    if call is None:
         return Progress(steps, total, title)
-    message = f"{title}: {told.message}" if told.message else title
+    message = f"{title}: {call.message}" if call.message else title
     if total == 1:
-        return Progress(told.done, told.total, message)
-    within = told.done / told.total if told.total else 1 - 1 / (1 + max(told.done, 0))
-    return Progress(steps + min(max(within, 0), 0.999), total, message)
+        return Progress(call.done, call.total, message)
+    fraction = call.done / call.total if call.total else 1 - 1 / (1 + max(call.done, 0))
+    return Progress(steps + min(max(fraction, 0), 0.999), total, message)
 
 
-def _told_by_call(services: Services, run: Run) -> "Progress | CallProgressed | None":
-    """The newest that is known: here at once, in the journal about every second."""
+def _call_progress(services: Services, run: Run) -> "Progress | CallProgressed | None":
+    """The latest progress of the call: from this process at once, from the journal about every second."""
     try:
         live = services.execution.progress(run.id)
     except WorkflowLookupError:  # this server makes no calls: another one does
@@ -149,11 +152,11 @@ def _told_by_call(services: Services, run: Run) -> "Progress | CallProgressed | 
     return live or (run.calling.progress if run.calling else None)
 
 
-# ── how it ended ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── failure ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def failure_of(run: Run) -> ExecutionFailed:
-    """What is raised for one who waited for a run that came to nothing."""
+    """The error of a call that waited for a run that failed or was cancelled."""
     end = run.end
     reason = end.reason if end is not None else ""
     stopped = stopped_in(run)
@@ -171,6 +174,6 @@ def failure_of(run: Run) -> ExecutionFailed:
         sentences = [f"Run '{run.id}' was cancelled{why}", remedy_of(run) if run.may_run else ""]
     if stopped:
         data["stopped"] = stopped
-    sentences += [str(entry["told"]) for entry in stopped]
+    sentences += [str(call["told"]) for call in stopped]
     ended = [text if text.endswith((".", "!", "?")) else f"{text}." for text in sentences if text]
     return ExecutionFailed(" ".join(text[0].upper() + text[1:] for text in ended), **data)

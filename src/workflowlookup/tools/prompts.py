@@ -1,4 +1,4 @@
-"""Prompts: each workflow as a slash command whose arguments are its clarification prompts."""
+"""Prompts: each workflow as a slash command. Its arguments are the clarification prompts of the workflow."""
 
 import re
 from collections.abc import Mapping
@@ -11,19 +11,19 @@ from workflowlookup.tools.contract import Services
 from workflowlookup.tools.paging import page
 
 PAGE_SIZE: Final = 100
-_LONGEST_NAME: Final = 40
+_MAX_NAME: Final = 40
 
 
 def list_prompts(services: Services, params: Mapping[str, Any]) -> Mapping[str, Json]:
     summaries = services.catalog.snapshot().summaries
-    shown, following = page(summaries, lambda summary: summary.id, params.get("cursor"), PAGE_SIZE)
+    page_summaries, next_cursor = page(summaries, lambda summary: summary.id, params.get("cursor"), PAGE_SIZE)
     prompts = []
-    for summary in shown:
+    for summary in page_summaries:
         try:
             prompts.append(_describe(services.catalog.get(summary.id)))
         except WorkflowLookupError:
-            continue  # changed or gone since the snapshot: the next list tells
-    return {"prompts": prompts, **({"nextCursor": following} if following else {})}
+            continue  # changed or deleted since the snapshot; the next list is right
+    return {"prompts": prompts, **({"nextCursor": next_cursor} if next_cursor else {})}
 
 
 def _describe(workflow: Workflow) -> Mapping[str, Json]:
@@ -39,10 +39,10 @@ def _describe(workflow: Workflow) -> Mapping[str, Json]:
 
 
 def argument_names(workflow: Workflow) -> dict[str, str]:
-    """A short name for each question: its words, joined."""
+    """By short name, made of the words of the question: each clarification prompt."""
     names: dict[str, str] = {}
     for number, question in enumerate(workflow.clarification_prompts, 1):
-        name = re.sub(r"[^a-z0-9]+", "_", question.lower())[:_LONGEST_NAME].strip("_") or f"question_{number}"
+        name = re.sub(r"[^a-z0-9]+", "_", question.lower())[:_MAX_NAME].strip("_") or f"question_{number}"
         names[name if name not in names else f"{name}_{number}"] = question
     return names
 
@@ -71,9 +71,10 @@ def _instructions(workflow: Workflow, answers: Mapping[str, str]) -> str:
     parts = [f'Follow the workflow "{workflow.name}" (id `{workflow.id}`): {workflow.description}']
     if answers:
         parts.append("What I can tell you already:\n" + "\n".join(f"- {q}\n  {a}" for q, a in answers.items()))
-    asked = [question for question in workflow.clarification_prompts if question not in answers]
-    if asked:
-        parts.append("Ask me these first, if the answers matter:\n" + "\n".join(f"- {question}" for question in asked))
+    unanswered = [question for question in workflow.clarification_prompts if question not in answers]
+    if unanswered:
+        questions = "\n".join(f"- {question}" for question in unanswered)
+        parts.append(f"Ask me these first, if the answers matter:\n{questions}")
     if workflow.preconditions:
         parts.append(
             "These must be true before you start:\n" + "\n".join(f"- {line}" for line in workflow.preconditions)

@@ -1,7 +1,7 @@
-"""Resources: workflows and runs as Markdown, and the schema of documents.
+"""Resources: workflows and runs as Markdown, and the schema of documents; completion of ids.
 
-`workflow://ID`, `run://ID`, `run://ID/result`, `runs://recent`, `workflow-schema://current`. Of these, runs change
-while somebody looks.
+`workflow://ID`, `run://ID`, `run://ID/result`, `runs://recent`, `workflow-schema://current`. Clients can subscribe to
+runs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,29 +24,28 @@ RUN_SCHEME: Final = "run://"
 RECENT_URI: Final = "runs://recent"
 SCHEMA_URI: Final = "workflow-schema://current"
 PART_META: Final = "workflowlookup/part"
-"""In `_meta` of a piece of a result: `from`, `to`, `characters`."""
+"""The key in `_meta` of a part of a result: `from`, `to`, `characters`."""
 PAGE_SIZE: Final = 100
-MOST_RECENT: Final = 50
-MOST_ADDRESS: Final = 300
-"""Of an address that is subscribed to."""
-MAX_ADDRESS: Final = 2_000
-"""Of an address that is read; a longer one is not even parsed."""
-MOST_VALUES: Final = 100
-MAX_VALUE: Final = 300
-"""How much of a value is compared; no id is that long."""
+MAX_RECENT: Final = 50
+MAX_SUBSCRIBED_URI: Final = 300
+MAX_URI: Final = 2_000
+"""A longer URI is not even parsed."""
+MAX_COMPLETIONS: Final = 100
+MAX_COMPLETED_VALUE: Final = 300
+"""The rest of a longer value is ignored; no id is that long."""
 
 _SCHEMA: Final[Mapping[str, Json]] = {
     "uri": SCHEMA_URI,
     "name": "workflow-schema",
     "title": "Schema of workflow documents",
-    "description": "JSON Schema (draft 2020-12) for those who write workflows.",
+    "description": "JSON Schema (draft 2020-12) of workflow documents.",
     "mimeType": "application/schema+json",
 }
 _RECENT: Final[Mapping[str, Json]] = {
     "uri": RECENT_URI,
     "name": "recent-runs",
     "title": "Recent runs",
-    "description": f"The {MOST_RECENT} runs that were started last, and where each of them stands.",
+    "description": f"The {MAX_RECENT} latest runs and their states.",
     "mimeType": "text/markdown",
 }
 _TEMPLATES: Final[Sequence[Mapping[str, Json]]] = (
@@ -54,23 +53,23 @@ _TEMPLATES: Final[Sequence[Mapping[str, Json]]] = (
         "uriTemplate": SCHEME + "{id}",
         "name": "workflow",
         "title": "A workflow",
-        "description": "What a workflow is for and its first step, as Markdown.",
+        "description": "The purpose of a workflow and its first step, as Markdown.",
         "mimeType": "text/markdown",
     },
     {
         "uriTemplate": RUN_SCHEME + "{id}",
         "name": "run",
         "title": "A run",
-        "description": "The report of a run as Markdown: its steps, outputs and refusals, which way it went and why. "
-        "Changes are announced to those who subscribe.",
+        "description": "The report of a run as Markdown: its steps, outputs and refusals, which path it took and why. "
+        "Subscribe to hear of changes.",
         "mimeType": "text/markdown",
     },
     {
         "uriTemplate": RUN_SCHEME + "{id}/result{?from,length,step}",
         "name": "run-result",
         "title": "The result of a run",
-        "description": "What came of a run, or of one of its steps, whole or from a character on. Each piece has up to "
-        "1,048,576 characters; `_meta` says where the next one begins.",
+        "description": "The result of a run or of one of its steps, or a part of it. A part has at most 1,048,576 "
+        "characters; `_meta` says where the next one begins.",
         "mimeType": "application/json",
     },
 )
@@ -78,7 +77,7 @@ _TEMPLATES: Final[Sequence[Mapping[str, Json]]] = (
 
 def list_resources(services: Services, params: Mapping[str, Any]) -> Mapping[str, Json]:
     cursor = params.get("cursor")
-    shown, following = page(services.catalog.snapshot().summaries, lambda summary: summary.id, cursor, PAGE_SIZE)
+    summaries, next_cursor = page(services.catalog.snapshot().summaries, lambda summary: summary.id, cursor, PAGE_SIZE)
     resources: list[Json] = [] if cursor else [_SCHEMA, _RECENT]
     resources += [
         {
@@ -88,9 +87,9 @@ def list_resources(services: Services, params: Mapping[str, Any]) -> Mapping[str
             "description": summary.description,
             "mimeType": "text/markdown",
         }
-        for summary in shown
+        for summary in summaries
     ]
-    return {"resources": resources, **({"nextCursor": following} if following else {})}
+    return {"resources": resources, **({"nextCursor": next_cursor} if next_cursor else {})}
 
 
 def list_templates(_: Services, __: Mapping[str, Any]) -> Mapping[str, Json]:
@@ -100,11 +99,11 @@ def list_templates(_: Services, __: Mapping[str, Any]) -> Mapping[str, Json]:
 def read_resource(
     services: Services, params: Mapping[str, Any], prepared: str | WorkflowLookupError | None = None
 ) -> Mapping[str, Json]:
-    """`prepared`: what `prepare_report` gave or raised for this address, if it was called."""
+    """`prepared` is what `prepare_report` returned or raised for this URI, if it was called."""
     uri: str = params["uri"]
-    if len(uri) > MAX_ADDRESS:
-        message = f"An address has at most {MAX_ADDRESS:,} characters. Call resources/list to see them."
-        raise ResourceNotFound(message, uri=shorten(uri, MOST_ADDRESS))
+    if len(uri) > MAX_URI:
+        message = f"A URI has at most {MAX_URI:,} characters. Call resources/list to see them all."
+        raise ResourceNotFound(message, uri=shorten(uri, MAX_SUBSCRIBED_URI))
     if isinstance(prepared, WorkflowLookupError):
         raise prepared
     if prepared is not None:
@@ -112,40 +111,40 @@ def read_resource(
     if uri == SCHEMA_URI:
         return _contents(uri, "application/schema+json", workflow_schema_text())
     if uri == RECENT_URI:
-        return _contents(uri, "text/markdown", recent_as_markdown(services.runs.recent(MOST_RECENT)))
+        return _contents(uri, "text/markdown", recent_as_markdown(services.runs.recent(MAX_RECENT)))
     if _is_report(uri):
         return _contents(uri, "text/markdown", _report(services, uri))
     if uri.startswith(RUN_SCHEME):
         return _result(services, uri)
     if not uri.startswith(SCHEME):
-        raise ResourceNotFound(f"No resource has the address '{uri}'. Call resources/list to see them.", uri=uri)
+        raise ResourceNotFound(f"No resource has the URI '{uri}'. Call resources/list to see them all.", uri=uri)
     try:
         workflow = services.catalog.get(uri.removeprefix(SCHEME))
     except WorkflowNotFound as problem:
-        raise ResourceNotFound(f"{problem.remedy} Call resources/list to see them.", uri=uri) from problem
+        raise ResourceNotFound(f"{problem.remedy} Call resources/list to see them all.", uri=uri) from problem
     return _contents(uri, "text/markdown", as_markdown(workflow))
 
 
 def _result(services: Services, uri: str) -> Mapping[str, Json]:
-    """A piece of the result of a run."""
-    from urllib.parse import parse_qsl, urlsplit  # noqa: PLC0415 - seldom needed
+    """The result of a run, or a part of it."""
+    from urllib.parse import parse_qsl, urlsplit  # noqa: PLC0415 - rarely needed
 
     from workflowlookup.runs.results import MAX_PART, part_of, result_of  # noqa: PLC0415 - with the runs
 
     address = urlsplit(uri)
-    wanted = dict(parse_qsl(address.query))
-    numbers: dict[str, str] = {name: wanted.pop(name) for name in ("from", "length") if name in wanted}
-    run_id, step_id = address.netloc, wanted.pop("step", "")
-    if address.path != "/result" or wanted or not all(n.isascii() and n.isdigit() for n in numbers.values()):
-        raise ResourceNotFound(f"No resource has the address '{uri}'. Use run://ID/result?from=0&length=1000.", uri=uri)
+    query = dict(parse_qsl(address.query))
+    numbers: dict[str, str] = {name: query.pop(name) for name in ("from", "length") if name in query}
+    run_id, step_id = address.netloc, query.pop("step", "")
+    if address.path != "/result" or query or not all(n.isascii() and n.isdigit() for n in numbers.values()):
+        raise ResourceNotFound(f"No resource has the URI '{uri}'. Use run://ID/result?from=0&length=1000.", uri=uri)
     try:
         run = services.runs.get(run_id)
     except RunNotFound as problem:
         raise _no_such_run(uri, run_id) from problem
     result = result_of(run, step_id)
     if result is None:
-        of = f"step '{step_id}' of run '{run_id}'" if step_id else f"run '{run_id}'"
-        raise ResourceNotFound(f"There is no result of {of} yet. It is {run.state}: read run://{run_id}.", uri=uri)
+        owner = f"Step '{step_id}' of run '{run_id}'" if step_id else f"Run '{run_id}'"
+        raise ResourceNotFound(f"{owner} has no result yet. The run is {run.state}: read run://{run_id}.", uri=uri)
     start = int(numbers.get("from", "0")[:12])
     length = int(numbers.get("length", str(MAX_PART))[:12])
     part = part_of(result, start, min(length, MAX_PART))
@@ -155,7 +154,7 @@ def _result(services: Services, uri: str) -> Mapping[str, Json]:
 
 
 def _no_such_run(uri: str, run_id: str) -> ResourceNotFound:
-    return ResourceNotFound(f"No run has the id '{run_id}'. Read {RECENT_URI} to see the latest.", uri=uri)
+    return ResourceNotFound(f"No run has the id '{run_id}'. Read {RECENT_URI} for the latest.", uri=uri)
 
 
 def _is_report(uri: str) -> bool:
@@ -163,7 +162,7 @@ def _is_report(uri: str) -> bool:
 
 
 def _report(services: Services, uri: str) -> str:
-    from workflowlookup.runs.report import report_of  # noqa: PLC0415 - with the runs, when first asked for
+    from workflowlookup.runs.report import report_of  # noqa: PLC0415 - with the first report
     from workflowlookup.store.loading import read_excerpts  # noqa: PLC0415
 
     run_id = uri.removeprefix(RUN_SCHEME)
@@ -175,13 +174,13 @@ def _report(services: Services, uri: str) -> str:
 
 
 async def prepare_report(services: Services, uri: str, caller: str) -> str | None:
-    """The report that has this address, made while the event loop serves others; None when another resource has it.
+    """The report of a run, made while the event loop serves others; None if the URI is not that of a report.
 
-    Raises `RunNotFound` and what else the journal refuses.
+    Raises `RunNotFound` and the errors of the journal.
     """
     import asyncio  # noqa: PLC0415 - only where there is an event loop
 
-    from workflowlookup.runs.report import report_of  # noqa: PLC0415 - with the runs, when first asked for
+    from workflowlookup.runs.report import report_of  # noqa: PLC0415 - with the first report
     from workflowlookup.store.loading import read_in_slices, reading  # noqa: PLC0415
 
     if not _is_report(uri):
@@ -192,7 +191,7 @@ async def prepare_report(services: Services, uri: str, caller: str) -> str | Non
 
 
 def recent_as_markdown(runs: "Sequence[RunSummary]") -> str:
-    """Runs in a table, in the order given."""
+    """A table of runs, in the order of the argument."""
     from workflowlookup.runs.report import clock, code, inline  # noqa: PLC0415
 
     if not runs:
@@ -215,12 +214,12 @@ def recent_as_markdown(runs: "Sequence[RunSummary]") -> str:
 
 
 def changes(uri: str) -> bool:
-    """Whether changes of what has this address are announced."""
-    return uri == RECENT_URI or (uri.startswith(RUN_SCHEME) and len(RUN_SCHEME) < len(uri) <= MOST_ADDRESS)
+    """Whether clients can subscribe to this resource."""
+    return uri == RECENT_URI or (uri.startswith(RUN_SCHEME) and len(RUN_SCHEME) < len(uri) <= MAX_SUBSCRIBED_URI)
 
 
 def addresses_of_run(run_id: str) -> tuple[str, ...]:
-    """Everything that changes when a run does."""
+    """The URIs of the resources that change when a run does."""
     return RUN_SCHEME + run_id, RECENT_URI
 
 
@@ -229,7 +228,7 @@ def _contents(uri: str, mime_type: str, text: str) -> Mapping[str, Json]:
 
 
 def as_markdown(workflow: Workflow) -> str:
-    """The preview of a workflow for people and models to read."""
+    """The preview of a workflow."""
     parts = [
         f"# {workflow.name}",
         workflow.description,
@@ -253,28 +252,30 @@ def as_markdown(workflow: Workflow) -> str:
 
 
 def complete(services: Services, params: Mapping[str, Any]) -> Mapping[str, Json]:
+    """Ids of workflows or recent runs that start with the value, then those that contain it."""
     ref, argument = params["ref"], params["argument"]
     match ref.get("type"):
         case "ref/resource":
-            wanted = argument.get("name") in ("id", "uri", "workflowId")
+            is_id = argument.get("name") in ("id", "uri", "workflowId")
         case "ref/prompt":
-            wanted = argument.get("name") in ("id", "workflowId")
+            is_id = argument.get("name") in ("id", "workflowId")
         case other:
             raise InvalidParams(f"ref.type must be ref/resource or ref/prompt; found {brief(other)}")
     value = argument.get("value")
     if not isinstance(value, str):
         raise InvalidParams("argument.value is required, as text")
-    value = value[:MAX_VALUE]
-    if not wanted:
+    value = value[:MAX_COMPLETED_VALUE]
+    if not is_id:
         ids = []
     elif str(ref.get("uri")).startswith(RUN_SCHEME):
-        ids = [run.id for run in services.runs.recent(MOST_VALUES)]
+        ids = [run.id for run in services.runs.recent(MAX_COMPLETIONS)]
         value = value.removeprefix(RUN_SCHEME)
     else:
         ids = [summary.id for summary in services.catalog.snapshot().summaries]
-        value = value.casefold().removeprefix("workflow://")
+        value = value.casefold().removeprefix(SCHEME)
     typed = value
-    found = [item for item in ids if item.startswith(typed)] + [
+    matches = [item for item in ids if item.startswith(typed)] + [
         item for item in ids if typed in item and not item.startswith(typed)
     ]
-    return {"completion": {"values": found[:MOST_VALUES], "total": len(found), "hasMore": len(found) > MOST_VALUES}}
+    total = len(matches)
+    return {"completion": {"values": matches[:MAX_COMPLETIONS], "total": total, "hasMore": total > MAX_COMPLETIONS}}

@@ -1,4 +1,4 @@
-"""JSON Schemas of results that several tools share; without anything of runs, so that listing the tools loads none."""
+"""JSON Schemas of results that several tools share. Imports nothing of `runs`: `tools/list` must not load it."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -12,8 +12,8 @@ VERDICT_SCHEMA: Final[Mapping[str, Json]] = {
     "properties": {
         "valid": {"type": "boolean"},
         "issues": {**TEXTS, "description": "What is wrong; empty when valid."},
-        "suggestions": {**TEXTS, "description": "What to do about it."},
-        "warnings": {**TEXTS, "description": "Remarks that do not make it invalid."},
+        "suggestions": {**TEXTS, "description": "How to fix it."},
+        "warnings": {**TEXTS, "description": "Remarks that leave it valid."},
     },
     "required": ["valid", "issues", "suggestions"],
 }
@@ -21,7 +21,7 @@ VERDICT_SCHEMA: Final[Mapping[str, Json]] = {
 GUIDANCE_SCHEMA: Final[Mapping[str, Json]] = {
     "type": "object",
     "properties": {
-        "prompt": {"type": "string", "description": "What to do now: role, advice and prompt in one text."},
+        "prompt": {"type": "string", "description": "What to do now: role, advice and prompt in one."},
         "modelHint": {"type": "string", "description": "The kind of model that suits the step."},
         "requiresConfirmation": {"type": "boolean", "description": "Ask the user before you continue."},
         "validationCriteria": {**TEXTS, "description": "What the output must meet."},
@@ -42,7 +42,7 @@ STEP_SCHEMA: Final[Mapping[str, Json]] = {
         "runCondition": {"type": "object"},
         "loop": {
             "type": "object",
-            "description": "Inside a loop: its id, the iteration, the item, the index, the total.",
+            "description": "In a loop: its id, iteration, item, index and total.",
         },
     },
     "required": ["id", "title", "prompt"],
@@ -54,18 +54,18 @@ STEP_SCHEMA: Final[Mapping[str, Json]] = {
 STATES: Final = ["queued", "running", "waiting", "completed", "failed", "cancelled", "unknown"]
 RESULT_PART: Final[Mapping[str, Json]] = {
     "type": "object",
-    "description": "A part of the result as text, if the whole result is too long for an answer.",
+    "description": "A part of a result that is too long for an answer.",
     "properties": {
         "text": {"type": "string"},
         "from": {"type": "integer"},
-        "to": {"type": "integer", "description": "Where the next part begins: send it as resultFrom."},
-        "characters": {"type": "integer", "description": "How long the result is."},
+        "to": {"type": "integer", "description": "Start of the next part: send it as resultFrom."},
+        "characters": {"type": "integer", "description": "Length of the result."},
         "kept": {
             "type": "integer",
-            "description": "How many characters were stored, if the result was too long to store.",
+            "description": "Characters that were stored, if the result was too long to store.",
         },
-        "isJson": {"type": "boolean", "description": "Whether all parts together are JSON."},
-        "resource": {"type": "string", "description": "The resource that has the result."},
+        "isJson": {"type": "boolean", "description": "Whether the result is JSON."},
+        "resource": {"type": "string", "description": "The resource with the result."},
     },
     "required": ["text", "from", "to", "characters"],
 }
@@ -73,8 +73,8 @@ RESULT_PART: Final[Mapping[str, Json]] = {
 PROGRESS_SCHEMA: Final[Mapping[str, Json]] = {
     "type": "object",
     "properties": {
-        "done": {"type": "number", "description": "Completed steps, or what the only call of the run counts."},
-        "total": {"type": "number", "description": "As far as it is known."},
+        "done": {"type": "number", "description": "Completed steps; in a run of one call, its own count."},
+        "total": {"type": "number", "description": "If known."},
         "message": {"type": "string", "description": "What the server does now."},
     },
     "required": ["done"],
@@ -107,7 +107,7 @@ _GUIDANCE: Final[Mapping[str, Json]] = {
         **GUIDANCE_SCHEMA["properties"],
         "requiresConfirmation": {
             "type": "boolean",
-            "description": "A person must agree to the output once it is submitted; next will say how.",
+            "description": "A person must confirm the submitted output; next will say how.",
         },
     },
 }
@@ -119,8 +119,8 @@ RUN_PROPERTIES: Final[Mapping[str, Json]] = {
     "progress": PROGRESS_SCHEMA,
     "waitingFor": {
         "type": "string",
-        "description": "output: of the step; context: variables that a loop needs, as missing says; confirmation: a "
-        "person's word; call: of a tool or another system, by the server itself.",
+        "description": "output: of the step; context: variables that a loop needs, see missing; confirmation: by a "
+        "person; call: the server calls a tool or another system.",
     },
     "call": {
         "type": "object",
@@ -130,7 +130,7 @@ RUN_PROPERTIES: Final[Mapping[str, Json]] = {
             "title": {"type": "string"},
             "calls": {
                 "type": "string",
-                "description": "Which tool of which server, or which workflow of which system.",
+                "description": "The tool and its server, or the workflow and its system.",
             },
             "attempt": {"type": "integer"},
             "failure": {"type": "string", "description": "Why the previous attempt failed."},
@@ -139,23 +139,22 @@ RUN_PROPERTIES: Final[Mapping[str, Json]] = {
     },
     "queue": {
         "type": "object",
-        "description": "While the run is queued: its position, from 1, and the length of the queue.",
+        "description": "While queued: position, from 1, and length of the queue.",
         "properties": {"position": {"type": "integer"}, "length": {"type": "integer"}},
         "required": ["position", "length"],
     },
-    "result": {"description": "The result of the run: of its last call, or the output of its last step."},
+    "result": {"description": "Result of the last call, or output of the last step."},
     "resultPart": RESULT_PART,
     "stopped": {
         "type": "array",
-        "description": "Calls that were running when the run ended, and whether they were stopped.",
+        "description": "Calls that ran when the run ended, and whether they were stopped.",
         "items": {
             "type": "object",
             "properties": {
                 "stepId": {"type": "string"},
                 "stopped": {
                     "type": "boolean",
-                    "description": "Whether it is known that nothing runs any more: its process was killed, or the "
-                    "other system said so.",
+                    "description": "True if it has ended for certain: killed, or reported so by the other system.",
                 },
                 "told": {"type": "string"},
             },
@@ -165,7 +164,7 @@ RUN_PROPERTIES: Final[Mapping[str, Json]] = {
     "step": _STEP,
     "guidance": _GUIDANCE,
     "verdict": {**VERDICT_SCHEMA, "description": "Verdict on the last output."},
-    "attempts": {"type": "integer", "description": "How many outputs of this step were refused."},
+    "attempts": {"type": "integer", "description": "Refused outputs of this step."},
     "missing": {
         "type": "array",
         "items": {"type": "object"},
@@ -179,7 +178,7 @@ RUN_PROPERTIES: Final[Mapping[str, Json]] = {
             "question": {"type": "string", "description": "The question to the person, with the output quoted."},
             "answers": {
                 "type": "object",
-                "description": "The fields that the person fills in, each with its JSON Schema.",
+                "description": "Fields for the person to fill in, with their JSON Schemas.",
             },
         },
         "required": ["stepId", "title", "question"],
@@ -191,7 +190,10 @@ RUN_PROPERTIES: Final[Mapping[str, Json]] = {
             "reason": {"type": "string"},
             "remedy": {"type": "string"},
             "timedOut": {"type": "boolean", "description": "True if the run exceeded its time limit."},
-            "code": {"type": "string", "description": "This and the next three: what the other system reported."},
+            "code": {
+                "type": "string",
+                "description": "This to output: as the other system reported it.",
+            },
             "message": {"type": "string"},
             "detail": {},
             "output": {},

@@ -1,7 +1,7 @@
-"""What the run tools answer: where a run stands, in few words, and what to do next.
+"""What the run tools answer: the state of a run, and what to do next.
 
-An answer is made from the run, and from whose word counts where a person is needed: the same run, the same answer.
-Loaded with the first call of a run tool, not before; the schemas of answers are in `result_schemas`.
+An answer depends only on the run and on who may confirm its steps. This module is imported with the first call of a run
+tool; the schemas of answers are in `result_schemas`.
 """
 
 import contextlib
@@ -21,26 +21,26 @@ from workflowlookup.runs.events import EndUnknown, Failed, OutputAccepted, Outpu
 from workflowlookup.runs.questions import fields_of, title_of
 from workflowlookup.runs.results import address_of, part_of, result_of
 from workflowlookup.runs.run import Run, State, Waiting
-from workflowlookup.tools.builtin.workflow_next import tell, tell_need
+from workflowlookup.tools.builtin.workflow_next import need_answer, step_answer
 from workflowlookup.tools.builtin.workflow_validate import REVIEW
 from workflowlookup.tools.contract import Caller, Services
-from workflowlookup.tools.elicitation import may_elicit, question
+from workflowlookup.tools.elicitation import may_elicit, question_text
 
-CANCELLED: Final = "Start a new one with workflow_start if it is wanted again."
-ENOUGH_DISMISSALS: Final = 2
-"""After how many dismissals of a question the agent is to stop asking."""
+RESTART: Final = "To run it again, call workflow_start."
+MAX_DISMISSALS: Final = 2
+"""How often a person may close a question before the agent must stop asking."""
 
 
 Verdict: TypeAlias = OutputAccepted | OutputRefused
 
 
 def answer(services: Services, run: Run, caller: Caller, earlier: Verdict | None = None) -> dict[str, Json]:
-    """Where the run stands, for the one who is to go on with it.
+    """The state of the run, and what to do next.
 
     `earlier` is the verdict on an output that was sent again after the run went on.
     """
     if earlier is not None:
-        now = answer(services, msgspec.structs.replace(run, judged=None), caller)
+        now = answer(services, msgspec.structs.replace(run, last_submission=None), caller)
         guidance = f"This output was judged before, as verdict says, and the run has gone on. {now['next']}"
         return {**now, "verdict": _verdict(earlier), "next": guidance}
     budget = Budget()
@@ -60,7 +60,7 @@ def answer(services: Services, run: Run, caller: Caller, earlier: Verdict | None
         reply |= _step(run, budget)
         reply["next"] = _next_for_output(run)
     elif run.waiting_for is Waiting.CONTEXT:
-        reply |= tell_need(run.workflow, run.current, run.missing[0], run.warnings)
+        reply |= need_answer(run.workflow, run.current, run.missing[0], run.warnings)
         del reply["step"]
         reply["next"] = _next_for_context(run)
     elif run.waiting_for is Waiting.CONFIRMATION:
@@ -76,46 +76,42 @@ def answer(services: Services, run: Run, caller: Caller, earlier: Verdict | None
 
 
 def answer_with_result(services: Services, run: Run, caller: Caller) -> dict[str, Json]:
-    """As `answer`, for the caller of a workflow tool: with the result of a completed run, whoever did its steps."""
+    """As `answer`, for the caller of a workflow tool: always with the result of a completed run."""
     reply = answer(services, run, caller)
     if run.state is not State.COMPLETED:
         return reply
-    found = result_in(run)
-    return {**reply, **found, "next": _next_of_result(run, found)}
+    result = result_in(run)
+    return {**reply, **result, "next": _next_of_result(run, result)}
 
 
 def _confirmation(run: Run, budget: Budget) -> dict[str, Json]:
-    """What the run waits for a person to say."""
-    details: dict[str, Json] = {"stepId": run.current, "title": title_of(run), "question": question(run, budget)}
+    """The question that the run waits for."""
+    details: dict[str, Json] = {"stepId": run.current, "title": title_of(run), "question": question_text(run, budget)}
     fields = {field.name: field.schema for field in fields_of(run, budget)}
     return {**details, **({"answers": fields} if fields else {})}
 
 
 def _at_work(services: Services, run: Run) -> dict[str, Json]:
-    """What the server does for the run now."""
+    """The call that the server makes for the run now."""
     call = run.calling
-    doing: dict[str, Json] = {"stepId": run.current, "title": title_of(run)}
+    details: dict[str, Json] = {"stepId": run.current, "title": title_of(run)}
     if run.step.call is not None:
-        doing["calls"] = run.step.call.described
-    reply: dict[str, Json] = {"call": doing}
+        details["calls"] = run.step.call.described
+    reply: dict[str, Json] = {"call": details}
     if call is not None:
-        doing["attempt"] = max(call.attempt, 1)
+        details["attempt"] = max(call.attempt, 1)
         if call.failure:
-            doing["failure"] = call.failure
+            details["failure"] = call.failure
     if run.state is State.QUEUED:
-        with contextlib.suppress(
-            JournalUnavailable
-        ):  # the run may just have been started: to refuse the call would be wrong
+        with contextlib.suppress(JournalUnavailable):  # the run may have just started: its call must not fail
             position, length = services.runs.queue_position(run.id)
             reply["queue"] = {"position": position, "length": length}
-    advice = (
-        f"The server works on it. Call workflow_status with runId '{run.id}' to see how far it is, or workflow_cancel."
-    )
+    advice = f"The server works on it. Call workflow_status with runId '{run.id}' for its progress, or workflow_cancel."
     return {**reply, "next": advice}
 
 
 def result_in(run: Run) -> dict[str, Json]:
-    """The result of a run; of one that is too long for an answer, the first part and where the rest is."""
+    """The result of a run; if it is too long for an answer, its first part and where the rest is."""
     result = result_of(run)
     if result is None or result.is_short:
         return {"result": result.value if result is not None else None}
@@ -126,7 +122,7 @@ def _next_of_result(run: Run, reply: Mapping[str, Json]) -> str:
     part: Any = reply.get("resultPart")
     if part is None:
         return "The run is complete: tell the user the outcome. workflow_status has the results."
-    cut = f", of which {part['kept']:,} were kept" if "kept" in part else ""
+    cut = f", of which {part['kept']:,} were stored" if "kept" in part else ""
     return (
         f"The run is complete. Its result has {part['characters']:,} characters{cut}; resultPart has the first "
         f"{part['to']:,}. Call workflow_status with runId '{run.id}' and resultFrom {part['to']} for the next part, or "
@@ -141,22 +137,22 @@ def _verdict(judged: Verdict) -> dict[str, Json]:
 
 
 def _step(run: Run, budget: Budget) -> dict[str, Json]:
-    reply = tell(run.workflow, run.offered, budget)
+    reply = step_answer(run.workflow, run.offered, budget)
     if isinstance(run.last_submission, OutputRefused):
-        reply.pop("missing", None)  # the refusal has named them, with those that the step should have produced
+        reply.pop("missing", None)  # the reply has those of the verdict
     return reply
 
 
 def _next_for_output(run: Run) -> str:
     submit = f"call workflow_submit with runId '{run.id}', stepId '{run.current}'"
     if isinstance(run.last_submission, OutputRefused):
-        most = run.step.max_attempts
-        left = "" if most is None else f" Attempts left: {most - run.attempts}."
-        advice = f"Fix what verdict says, then {submit} and the whole output again.{left}"
+        limit = run.step.max_attempts
+        remaining = "" if limit is None else f" Attempts left: {limit - run.attempts}."
+        advice = f"Fix what verdict says, then {submit} and the whole output again.{remaining}"
     elif run.refused_by_person(run.current):
-        said = f': "{run.note}"' if run.note else "."
+        note = f': "{run.note}"' if run.note else "."
         advice = (
-            f"A person did not agree to this step{said} Do it again with that in mind, then {submit} and the output."
+            f"A person did not agree to this step{note} Do it again with that in mind, then {submit} and the output."
         )
     else:
         advice = f"Do what guidance.prompt says, then {submit} and the full output."
@@ -178,15 +174,15 @@ def _next_for_confirmation(services: Services, run: Run, caller: Caller, budget:
         return f"Your token may not answer this. {_tell_user(services, run)} Then {status}."
     if may_elicit(services, run, caller):
         again = f"call workflow_submit with runId '{run.id}', stepId '{run.current}' and confirmed true"
-        if run.dismissals >= ENOUGH_DISMISSALS:
+        if run.dismissals >= MAX_DISMISSALS:
             return (
                 f"The person has closed the question {run.dismissals} times without an answer. Stop here and do not "
                 f"ask again by yourself. {_tell_user(services, run)} When they want to see the form again, {again}."
             )
-        how = "A person has to answer before the run goes on. To ask them with a form"
+        purpose = "A person has to answer before the run goes on. To ask them with a form"
         if run.dismissals:
-            how = "The person has not answered. To show them the form again"
-        return f"{how}, {again}. {_or_terminal(services, run)}"
+            purpose = "The person has not answered. To show them the form again"
+        return f"{purpose}, {again}. {_or_terminal(services, run)}"
     if run.required_confirmer(services.confirmation) == "person":
         return f"{only_a_person(services, run)} When they have, {status}."
     fields = ", ".join(field.name for field in fields_of(run, budget))
@@ -198,17 +194,17 @@ def _next_for_confirmation(services: Services, run: Run, caller: Caller, budget:
 
 
 def only_a_person(services: Services, run: Run) -> str:
-    """Why an agent's word does not count, and what the agent does instead."""
+    """That the agent may not answer, and what it does instead."""
     return f"Only a person may answer this, not you. {_tell_user(services, run)}"
 
 
 def _tell_user(services: Services, run: Run) -> str:
-    """What the agent passes on to the user, who answers elsewhere."""
+    """What the agent tells the user, who answers elsewhere."""
     waits = f"Tell the user that run '{run.id}' waits for their answer about step '{run.current}'"
     if not services.access.is_unrestricted:
-        return f"{waits}; they give it in the console of this server."
+        return f"{waits}; they answer in the console of this server."
     command = services.command_line("confirm", run.id)
-    return f"{waits}; they give it in a terminal of their own with `{command}`. Do not run that command yourself."
+    return f"{waits}; they answer in their own terminal with `{command}`. Do not run that command yourself."
 
 
 def _or_terminal(services: Services, run: Run) -> str:
@@ -228,7 +224,7 @@ def _end(run: Run) -> dict[str, Json]:
             reply |= result_in(run)
         return {**reply, "next": _next_of_result(run, reply)}
     stopped = stopped_in(run)
-    what = {"stopped": stopped} if stopped else {}
+    calls = {"stopped": stopped} if stopped else {}
     remedy = remedy_of(run)
     if isinstance(run.end, Failed):
         error = {
@@ -237,32 +233,32 @@ def _end(run: Run) -> dict[str, Json]:
             **({"timedOut": True} if run.end.timed_out else {}),
             **remote_error(run),
         }
-        return {"error": error, **what, "next": f"The run failed: tell the user why. {remedy}"}
+        return {"error": error, **calls, "next": f"The run failed: tell the user why. {remedy}"}
     reason = {"reason": run.end.reason} if run.end and run.end.reason else {}
     if isinstance(run.end, EndUnknown):
         return {**reason, "next": f"It was started, and its end cannot be known here. {remedy}"}
-    doubt = f"Its call may still be running. {remedy}" if run.may_run else CANCELLED
-    return {**reason, **what, "next": f"The run is cancelled: stop. {doubt}"}
+    doubt = f"Its call may still be running. {remedy}" if run.may_run else RESTART
+    return {**reason, **calls, "next": f"The run is cancelled: stop. {doubt}"}
 
 
 def remote_error(run: Run) -> dict[str, Json]:
-    """What another system said about the failure that a run ended with: code, message, detail and output."""
+    """What another system reported about the failure of a run: code, message, detail and output."""
     call = run.calling
     if call is None or call.error is None:
         return {}
-    said: dict[str, Json] = msgspec.to_builtins(call.error)
-    return said
+    error: dict[str, Json] = msgspec.to_builtins(call.error)
+    return error
 
 
 def stopped_in(run: Run) -> list[dict[str, Json]]:
-    """What became of the call that ran beneath a run when it ended."""
+    """Whether the call that was running when the run ended was stopped."""
     call = run.calling
     if not run.is_over or call is None or not call.begun:
         return []
     if call.stopped is not None:
         return [{"stepId": call.step_id, "stopped": call.stopped.stopped, "told": call.stopped.told}]
     named = run.step.call.described if run.step.call is not None else "what it called"
-    message = f"nobody has said yet that {named} was stopped: it may still be running"
+    message = f"it is not known yet whether {named} was stopped: it may still be running"
     return [{"stepId": call.step_id, "stopped": False, "told": message}]
 
 
@@ -273,6 +269,6 @@ MAX_TIME: Final = 253_402_300_799_000
 
 
 def iso(milliseconds: int) -> str:
-    """`2026-11-16T09:30:00.000Z`; the first or last that can be written, for a time out of range in a journal."""
+    """`2026-11-16T09:30:00.000Z`; a time out of range in a journal becomes the first or last that can be written."""
     moment = datetime.fromtimestamp(min(max(milliseconds, MIN_TIME), MAX_TIME) / 1000, UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -50,7 +50,7 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
 
 def _asked(options: argparse.Namespace, settings: Settings) -> dict[str, Any]:
     if not has_journal(settings):
-        return {"runs": [], "next": "There are none. Call workflow_start."}
+        return {"runs": [], "next": "There are no runs. Call workflow_start."}
     arguments = workflow_runs.RunsArguments(
         state=options.state, workflow_id=options.workflow, since=options.since, limit=options.limit
     )

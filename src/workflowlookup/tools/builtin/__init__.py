@@ -1,7 +1,4 @@
-"""What a client can call: the tools, and what else of the library is offered (resources, prompts, completions).
-
-A new tool is a module here with a `TOOL`, and one line in `BUILTIN_TOOLS`.
-"""
+"""The built-in tools. A new tool is a module here with a `TOOL`, and one line in `BUILTIN_TOOLS`."""
 
 import importlib
 from collections.abc import Iterator, Mapping
@@ -12,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class _LazyTools(Mapping[str, "Tool"]):
-    """Tools by name; the module of each is imported when the tool is first needed."""
+    """Tools by name; the module of a tool is imported when the tool is first used."""
 
     def __init__(self, *names: str) -> None:
         self._tools: dict[str, Tool | None] = dict.fromkeys(names)

@@ -1,4 +1,4 @@
-"""`workflow_cancel`: ends a run that is not over, and says what became of what the server was doing for it."""
+"""`workflow_cancel`: cancels a run, and says whether the call that the server was making was stopped."""
 
 from typing import Annotated
 
@@ -15,7 +15,7 @@ class CancelArguments(msgspec.Struct, rename="camel"):
 
     run_id: Annotated[RunId, Meta(description="The run, from workflow_start or workflow_runs")]
     reason: Annotated[
-        str | None, Meta(description="Why it is not wanted any more", extra_json_schema={"maxLength": 2000})
+        str | None, Meta(description="Why the run is cancelled", extra_json_schema={"maxLength": 2000})
     ] = None
 
 
@@ -31,8 +31,8 @@ TOOL = Tool(
     name="workflow_cancel",
     title="Cancel a run",
     description=(
-        "Cancels a run that is not over, for good, and what the server is doing for it: stopped tells what was stopped "
-        "and what could not be. Safe to repeat. Say why, for those who read the run later."
+        "Cancels a run that is not over, for good, and the call that the server makes for it; stopped says whether "
+        "that call was stopped. Safe to repeat. Give a reason for those who read the run later."
     ),
     arguments=StructArguments(CancelArguments),
     output_schema=RUN_SCHEMA,
@@ -43,7 +43,7 @@ TOOL = Tool(
             "state": "cancelled",
             "progress": {"done": 2, "total": 6},
             "reason": "The bug is fixed upstream.",
-            "next": "The run is cancelled: stop. Start a new one with workflow_start if it is wanted again.",
+            "next": "The run is cancelled: stop. To run it again, call workflow_start.",
         },
     ),
     handler=handle,

@@ -1,4 +1,4 @@
-"""`workflow_get`: a workflow without its steps, with the first one, or whole."""
+"""`workflow_get`: a workflow without its steps, with its first step, or with all steps."""
 
 from collections.abc import Mapping
 from typing import Annotated, Final
@@ -54,15 +54,15 @@ def metadata(workflow: Workflow) -> dict[str, Json]:
 
 
 def first_step(workflow: Workflow) -> dict[str, Json] | None:
-    """The first step that is eligible while nothing is known; None when every step waits for the context, or loops have
-    too many of them to find out.
+    """The first step that is eligible with an empty context; None if there is none, or if loops have too many steps to
+    find out.
     """
     budget = Budget()
     try:
-        found = next_step(workflow, (), {}, budget)
+        following = next_step(workflow, (), {}, budget)
     except InvalidWorkflow:
         return None
-    return None if found.step is None else view_step(found.step, found, filler({}, {}), budget)
+    return None if following.step is None else view_step(following.step, following, filler({}, {}), budget)
 
 
 TOOL = Tool(
@@ -70,7 +70,7 @@ TOOL = Tool(
     title="Show a workflow",
     description=(
         "Retrieves a specific workflow by ID. mode: 'metadata' (no steps), 'preview' (default: with the first step), "
-        "'full' (every step; for authors, not for following it). To follow a workflow use workflow_start."
+        "'full' (every step; for authors). To follow a workflow use workflow_start."
     ),
     arguments=StructArguments(GetArguments),
     output_schema={

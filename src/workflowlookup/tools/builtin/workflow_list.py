@@ -1,4 +1,4 @@
-"""`workflow_list`: a line for each workflow, with filters and paging for big libraries."""
+"""`workflow_list`: a summary of each workflow, with filters and paging."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Final
@@ -20,13 +20,16 @@ class ListArguments(msgspec.Struct):
 
     category: Annotated[str | None, Meta(description="Only workflows of this category.")] = None
     query: Annotated[
-        str | None, Meta(description="Only workflows whose id, name, description or category has these words.")
+        str | None, Meta(description="Only workflows with these words in id, name, description or category.")
     ] = None
     limit: Annotated[
         int | None,
-        Meta(description="At most this many; nextCursor leads on.", extra_json_schema={"minimum": 1, "maximum": 1000}),
+        Meta(
+            description="Page size; nextCursor continues.",
+            extra_json_schema={"minimum": 1, "maximum": 1000},
+        ),
     ] = None
-    cursor: Annotated[str | None, Meta(description="The nextCursor of the answer before.")] = None
+    cursor: Annotated[str | None, Meta(description="nextCursor of the previous answer.")] = None
 
 
 MAX_WARNINGS: Final = 20
@@ -37,32 +40,32 @@ def handle(services: Services, arguments: ListArguments, _: Caller) -> Mapping[s
     snapshot = services.catalog.snapshot()
     if isinstance(snapshot.incomplete, OutOfDescriptors):
         raise snapshot.incomplete
-    warnings = _left_out(snapshot)
-    told: Mapping[str, Json] = {"warnings": warnings} if warnings else {}
+    warnings = _warnings(snapshot)
+    extra: Mapping[str, Json] = {"warnings": warnings} if warnings else {}
     if arguments == EVERYTHING:
-        return {"workflows": snapshot.encoded, **told}
-    from workflowlookup.tools.paging import page  # noqa: PLC0415 - the first list mostly comes whole
+        return {"workflows": snapshot.encoded, **extra}
+    from workflowlookup.tools.paging import page  # noqa: PLC0415 - most calls ask for the whole list
 
-    found: Sequence[WorkflowSummary] = snapshot.summaries
+    matches: Sequence[WorkflowSummary] = snapshot.summaries
     if category := arguments.category:
-        found = [summary for summary in found if summary.category.casefold() == category.casefold()]
+        matches = [summary for summary in matches if summary.category.casefold() == category.casefold()]
     if arguments.query:
         words = arguments.query.casefold().split()
-        found = [summary for summary in found if _matches(summary, words)]
-    shown, cursor = page(found, lambda summary: summary.id, arguments.cursor, arguments.limit)
-    return {"workflows": shown, **({"nextCursor": cursor} if cursor else {}), **told}
+        matches = [summary for summary in matches if _has_words(summary, words)]
+    summaries, cursor = page(matches, lambda summary: summary.id, arguments.cursor, arguments.limit)
+    return {"workflows": summaries, **({"nextCursor": cursor} if cursor else {}), **extra}
 
 
-def _left_out(snapshot: Snapshot) -> list[str]:
-    """What is not in the list: directories, and documents of which not even the id is known."""
+def _warnings(snapshot: Snapshot) -> list[str]:
+    """What the list lacks: directories that were not read, and documents whose id could not be read."""
     reasons = [entry.file.refusal.remedy for entry in snapshot.problems if entry.file.refusal and not entry.file.id]
-    if snapshot.incomplete and not reasons:  # the names are not for this caller
+    if snapshot.incomplete and not reasons:  # this caller may not see the names
         return [snapshot.incomplete.remedy]
     more = len(reasons) - MAX_WARNINGS
-    return [*reasons[:MAX_WARNINGS], *([f"And {more} more; workflowlookup doctor has them all."] if more > 0 else [])]
+    return [*reasons[:MAX_WARNINGS], *([f"And {more} more; workflowlookup doctor lists them all."] if more > 0 else [])]
 
 
-def _matches(summary: WorkflowSummary, words: Sequence[str]) -> bool:
+def _has_words(summary: WorkflowSummary, words: Sequence[str]) -> bool:
     text = f"{summary.id} {summary.name} {summary.description} {summary.category}".casefold()
     return all(word in text for word in words)
 
@@ -77,16 +80,16 @@ TOOL = Tool(
     name="workflow_list",
     title="List workflows",
     description=(
-        "Lists all available workflows: id, name, description, category, version. Call this first and choose by the "
-        "description; in a big library narrow it with query or category, or page with limit and cursor."
+        "Lists all available workflows: id, name, description, category, version. Call this first and choose by "
+        "description; narrow a big library with query or category, or page with limit and cursor."
     ),
     arguments=StructArguments(ListArguments),
     output_schema={
         "type": "object",
         "properties": {
             "workflows": {"type": "array", "items": _SUMMARY},
-            "nextCursor": {"type": "string", "description": "Pass it as cursor to read on."},
-            "warnings": {**TEXTS, "description": "What is left out, or not read yet."},
+            "nextCursor": {"type": "string", "description": "cursor of the next page."},
+            "warnings": {**TEXTS, "description": "What the list lacks."},
         },
         "required": ["workflows"],
     },

@@ -1,4 +1,4 @@
-"""`workflow_next`: the next step for a caller who tells what is completed and what is known."""
+"""`workflow_next`: the next step, from the completed steps and the context that the caller sends."""
 
 from collections.abc import Iterable, Sequence
 from typing import Annotated
@@ -27,7 +27,7 @@ class NextArguments(msgspec.Struct, kw_only=True, rename="camel"):
     current_step: Annotated[StepId | None, Meta(description="Current step ID (optional)")] = None
     completed_steps: Annotated[
         CompletedSteps,
-        Meta(description="Array of completed step IDs; in a loop they carry the iteration, as in review@2"),
+        Meta(description="Array of completed step IDs; in a loop with the iteration: review@2"),
     ]
     context: Annotated[
         Variables | None,
@@ -41,36 +41,37 @@ def handle(services: Services, arguments: NextArguments, _: Caller) -> Result:
     if current is not None and find_step(workflow, current) is None:
         raise step_not_found(workflow, current)
     budget = Budget()
-    found = next_step(workflow, arguments.completed_steps, arguments.context or {}, budget)
-    return answer(workflow, found, arguments.completed_steps, budget)
+    following = next_step(workflow, arguments.completed_steps, arguments.context or {}, budget)
+    return answer(workflow, following, arguments.completed_steps, budget)
 
 
-def answer(workflow: Workflow, found: NextStep, completed: Iterable[str], budget: Budget) -> dict[str, Json]:
-    reply = tell(workflow, found, budget)
-    reply["isComplete"] = found.is_complete
-    reply["progress"] = _progress(workflow, found)
-    if found.is_complete and found.skipped:
-        reply["skipped"] = [explain_skip(skip) for skip in found.skipped[:MAX_SKIPPED]]
-    if unset := missing_product_warnings(workflow, completed, found.context, reply.get("missing", ())):
+def answer(workflow: Workflow, following: NextStep, completed: Iterable[str], budget: Budget) -> dict[str, Json]:
+    reply = step_answer(workflow, following, budget)
+    reply["isComplete"] = following.is_complete
+    reply["progress"] = _progress(workflow, following)
+    if following.is_complete and following.skipped:
+        reply["skipped"] = [explain_skip(skip) for skip in following.skipped[:MAX_SKIPPED]]
+    if unset := missing_product_warnings(workflow, completed, following.context, reply.get("missing", ())):
         reply["warnings"] = (*reply.get("warnings", ()), *unset)
     return reply
 
 
-def tell(workflow: Workflow, found: NextStep, budget: Budget) -> dict[str, Json]:
-    """The step and its guidance, what the context lacks for it, and warnings."""
-    if found.need is not None:
-        return tell_need(workflow, found.instance_id, need_of_loop(workflow, found.need), found.warnings)
-    step = found.step
-    guidance = guide(workflow, found, budget)
+def step_answer(workflow: Workflow, following: NextStep, budget: Budget) -> dict[str, Json]:
+    """The step with its guidance, the variables that the context lacks for it, and warnings."""
+    if following.need is not None:
+        need = need_of_loop(workflow, following.need)
+        return need_answer(workflow, following.instance_id, need, following.warnings)
+    step = following.step
+    guidance = guide(workflow, following, budget)
     warnings = guidance.warnings
     reply: dict[str, Json] = {"step": guidance.step or None, "guidance": _guidance(guidance)}
-    needs = unmet(workflow, step, found.context) if step is not None else ()
+    needs = unmet(workflow, step, following.context) if step is not None else ()
     if needs:
         reply["missing"] = needs
         needed = {need.variable for need in needs}
         others = [name for name in guidance.unset if name.partition(".")[0] not in needed]
         warnings = (
-            *found.warnings,
+            *following.warnings,
             *warn_of_unset(others),
             "The step needs more context: " + "; ".join(need.sentence() for need in needs),
         )
@@ -79,8 +80,8 @@ def tell(workflow: Workflow, found: NextStep, budget: Budget) -> dict[str, Json]
     return reply
 
 
-def tell_need(workflow: Workflow, loop_id: str, need: Need, warnings: Sequence[str]) -> dict[str, Json]:
-    """That no step can be handed out before a loop has its list or count, and how to send it."""
+def need_answer(workflow: Workflow, loop_id: str, need: Need, warnings: Sequence[str]) -> dict[str, Json]:
+    """There is no step before the context has the list or count of the loop; says how to send it."""
     guidance = Guidance(
         step={},
         prompt=how_to_send(workflow, loop_id, need),
@@ -93,13 +94,13 @@ def tell_need(workflow: Workflow, loop_id: str, need: Need, warnings: Sequence[s
     return {**reply, "warnings": warnings} if warnings else reply
 
 
-def _progress(workflow: Workflow, found: NextStep) -> dict[str, Json]:
-    """How many steps are done, and of how many as far as that is known: loops and conditions decide it on the way."""
-    if found.is_complete:
-        return {"completed": found.completed, "total": found.completed}
+def _progress(workflow: Workflow, following: NextStep) -> dict[str, Json]:
+    """The number of completed steps, and of all steps unless loops leave it open."""
+    if following.is_complete:
+        return {"completed": following.completed, "total": following.completed}
     if workflow.has_loops:
-        return {"completed": found.completed}
-    return {"completed": found.completed, "total": workflow.total_steps - len(found.skipped)}
+        return {"completed": following.completed}
+    return {"completed": following.completed, "total": workflow.total_steps - len(following.skipped)}
 
 
 def _guidance(guidance: Guidance) -> dict[str, Json]:
@@ -112,21 +113,21 @@ def _guidance(guidance: Guidance) -> dict[str, Json]:
     }
 
 
-def step_not_found(workflow: Workflow, wanted: str) -> StepNotFound:
+def step_not_found(workflow: Workflow, step_id: str) -> StepNotFound:
     return StepNotFound(
-        f"The workflow '{workflow.id}' has no step {suggest(wanted, list(workflow.steps))}. "
+        f"The workflow '{workflow.id}' has no step {suggest(step_id, list(workflow.steps))}. "
         "Use the ids that workflow_next gave you.",
-        stepId=wanted,
+        stepId=step_id,
     )
 
 
 TOOL = Tool(
     name="workflow_next",
-    title="Next step",
+    title="NextStep step",
     description=(
         "Gets the next step guidance based on workflow state. Do what guidance.prompt says, check the output with "
         "workflow_validate, add step.id to completedSteps, and call again with the context variables that the prompts "
-        "asked you to set, until isComplete is true. When step is null and isComplete false, send what missing names."
+        "asked for, until isComplete is true. If step is null and isComplete false, send what missing names."
     ),
     arguments=StructArguments(NextArguments),
     output_schema={
@@ -147,8 +148,8 @@ TOOL = Tool(
             "missing": {
                 "type": "array",
                 "items": {"type": "object"},
-                "description": "Variables that the step, or with step null the loop that comes next, needs and the "
-                "context lacks or has of the wrong type; each with an example to send.",
+                "description": "Variables that the step (if null: the next loop) needs and the context lacks or has "
+                "with a wrong type; each with an example to send.",
             },
             "warnings": TEXTS,
         },

@@ -1,4 +1,4 @@
-"""`workflow_refresh`: looks again what workflows there are, in the library, in every provider, and in the settings."""
+"""`workflow_refresh`: reads the library and the settings again, and polls every provider."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -15,25 +15,25 @@ if TYPE_CHECKING:
 
 
 class RefreshArguments(msgspec.Struct):
-    """What `workflow_refresh` takes: nothing."""
+    """`workflow_refresh` takes no arguments."""
 
 
 def handle(services: Services, _: RefreshArguments, caller: Caller) -> Outcome:
     from workflowlookup.tools.elicitation import elicit_trust  # noqa: PLC0415 - with the first question
 
-    if (question := elicit_trust(services, services.consent.ignored(), caller)) is not None:
-        return question
+    if (elicitation := elicit_trust(services, services.consent.ignored(), caller)) is not None:
+        return elicitation
     workflows = services.workflows
-    assert workflows is not None  # who calls this has found it among the tools that it makes
-    before = _seen(workflows.offers)
+    assert workflows is not None  # only servers with workflow tools have this tool
+    before = _descriptions(workflows.offers)
     services.reload()
     if not workflows.plan.providers:
         workflows.refresh_if_changed()
         return _answer(before, workflows)
-    asked = services.execution.refresh()
+    refresh = services.execution.refresh()
 
     def poll() -> Result | None:
-        if not asked.done():
+        if not refresh.done():
             return None
         workflows.refresh_if_changed()
         return _answer(before, workflows)
@@ -41,44 +41,44 @@ def handle(services: Services, _: RefreshArguments, caller: Caller) -> Outcome:
     return Pending(run_id="", poll=poll, progress=lambda: None, abandon=lambda _: None)
 
 
-def _seen(offers: Mapping[str, "Offer"]) -> dict[str, bytes]:
+def _descriptions(offers: Mapping[str, "Offer"]) -> dict[str, bytes]:
     return {name: msgspec.json.encode(offer.tool.describe()) for name, offer in offers.items()}
 
 
 def _answer(before: Mapping[str, bytes], workflows: WorkflowTools) -> dict[str, Json]:
-    after = _seen(workflows.offers)
+    after = _descriptions(workflows.offers)
     return {
         "added": sorted(after.keys() - before.keys()),
         "removed": sorted(before.keys() - after.keys()),
         "changed": sorted(name for name in after.keys() & before.keys() if after[name] != before[name]),
         "tools": len(after),
-        "providers": {name: _state(found) for name, found in workflows.discovered().items()},
+        "providers": {name: _state(provider) for name, provider in workflows.discovered().items()},
     }
 
 
-def _state(found: "ProviderListing") -> dict[str, Json]:
-    cause: dict[str, Json] = {"cause": found.cause} if found.is_away else {}
-    return {"state": found.state, "workflows": len(found.definitions), **cause}
+def _state(provider: "ProviderListing") -> dict[str, Json]:
+    cause: dict[str, Json] = {"cause": provider.cause} if provider.is_away else {}
+    return {"state": provider.state, "workflows": len(provider.definitions), **cause}
 
 
 TOOL = Tool(
     name="workflow_refresh",
-    title="Look for workflows again",
+    title="Refresh workflows",
     description=(
-        "Looks again what workflows there are: reads the library and the settings, asks every provider, and says which "
-        "tools came, went or changed. It happens by itself, too; call it when something is missing."
+        "Looks for workflows again: reads the library and the settings, asks every provider, and says which tools were "
+        "added, removed or changed. This also happens by itself; call it when a workflow is missing."
     ),
     arguments=StructArguments(RefreshArguments),
     output_schema={
         "type": "object",
         "properties": {
-            "added": {"type": "array", "items": {"type": "string"}, "description": "Names of tools."},
+            "added": {"type": "array", "items": {"type": "string"}, "description": "Tool names."},
             "removed": {"type": "array", "items": {"type": "string"}},
             "changed": {"type": "array", "items": {"type": "string"}},
-            "tools": {"type": "integer", "description": "How many workflows are tools now."},
+            "tools": {"type": "integer", "description": "Number of workflow tools."},
             "providers": {
                 "type": "object",
-                "description": "By name: state, number of workflows, and why it does not answer.",
+                "description": "By name: state, number of workflows, cause if it does not answer.",
             },
         },
         "required": ["added", "removed", "changed", "tools", "providers"],

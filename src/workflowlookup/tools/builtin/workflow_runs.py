@@ -1,4 +1,4 @@
-"""`workflow_runs`: a line for each run, the last started first, with filters and paging."""
+"""`workflow_runs`: a summary of each run, newest first, with filters and paging."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Final
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from workflowlookup.store.journal import RunSummary
 
 PAGE_SIZE: Final = 20
-MOST_DIGITS: Final = 15
+MAX_DIGITS: Final = 15
 
 
 class RunsArguments(msgspec.Struct, rename="camel"):
@@ -32,11 +32,11 @@ class RunsArguments(msgspec.Struct, rename="camel"):
     limit: Annotated[
         int | None,
         Meta(
-            description=f"At most this many, {PAGE_SIZE} if not given; nextCursor leads on.",
+            description=f"Page size, by default {PAGE_SIZE}; nextCursor continues.",
             extra_json_schema={"minimum": 1, "maximum": 200},
         ),
     ] = None
-    cursor: Annotated[str | None, Meta(description="The nextCursor of the answer before.")] = None
+    cursor: Annotated[str | None, Meta(description="nextCursor of the previous answer.")] = None
 
 
 EVERYTHING: Final = RunsArguments()
@@ -54,29 +54,29 @@ def handle(services: Services, arguments: RunsArguments, _: Caller) -> Mapping[s
         after=decode_run_cursor(arguments.cursor),
         limit=limit + 1,
     )
-    found = services.runs.summaries(query)
-    shown = found[:limit]
-    following = {"nextCursor": encode_run_cursor(shown[-1])} if len(found) > limit else {}
-    guidance = " ".join((_next(arguments, shown, following), *map(str, services.runs.damaged_journals())))
-    sources = services.runs.imported([summary.id for summary in shown])
-    lines = [_line(summary) | _source(sources.get(summary.id)) for summary in shown]
-    return {"runs": lines, **following, "next": guidance}
+    summaries = services.runs.summaries(query)
+    page = summaries[:limit]
+    cursor = {"nextCursor": encode_run_cursor(page[-1])} if len(summaries) > limit else {}
+    guidance = " ".join((_next(arguments, page, cursor), *map(str, services.runs.damaged_journals())))
+    sources = services.runs.imported([summary.id for summary in page])
+    rows = [_row(summary) | _source(sources.get(summary.id)) for summary in page]
+    return {"runs": rows, **cursor, "next": guidance}
 
 
 def _source(source: str | None) -> dict[str, Json]:
     return {"importedFrom": source} if source else {}
 
 
-def _next(arguments: RunsArguments, shown: "list[RunSummary]", following: Mapping[str, Json]) -> str:
-    if shown:
-        more = " There are more: pass nextCursor as cursor." if following else ""
-        return f"Call workflow_status with a runId to take up a run.{more}"
+def _next(arguments: RunsArguments, page: "list[RunSummary]", cursor: Mapping[str, Json]) -> str:
+    if page:
+        more = " There are more: pass nextCursor as cursor." if cursor else ""
+        return f"Call workflow_status with a runId to resume a run.{more}"
     if msgspec.structs.replace(arguments, limit=None) != EVERYTHING:
-        return "None fits. Leave out a filter to see more, or call workflow_start."
-    return "There are none. Call workflow_start."
+        return "No run matches. Leave out a filter, or call workflow_start."
+    return "There are no runs. Call workflow_start."
 
 
-def _line(summary: "RunSummary") -> dict[str, Json]:
+def _row(summary: "RunSummary") -> dict[str, Json]:
     from workflowlookup.tools.run_answers import iso  # noqa: PLC0415
 
     waiting = {"waitingFor": summary.waiting_for, "step": summary.step} if summary.waiting_for else {}
@@ -94,8 +94,8 @@ def _line(summary: "RunSummary") -> dict[str, Json]:
 
 
 def _moment(name: str, text: str | None) -> int | None:
-    """A time in milliseconds; without a zone it is UTC."""
-    from datetime import UTC, datetime  # noqa: PLC0415 - seldom needed
+    """The time in milliseconds since the epoch; a time without a zone is UTC."""
+    from datetime import UTC, datetime  # noqa: PLC0415 - rarely needed
 
     if text is None:
         return None
@@ -107,16 +107,16 @@ def _moment(name: str, text: str | None) -> int | None:
 
 
 def encode_run_cursor(summary: "RunSummary") -> str:
-    """A cursor that leads on after this run."""
+    """The cursor for the runs after this one."""
     return encode_cursor(f"{summary.started} {summary.id}")
 
 
 def decode_run_cursor(cursor: str | None) -> tuple[int, str] | None:
-    """The run after which a cursor leads on."""
+    """Start time and id of the run that the cursor points behind."""
     if not cursor:
         return None
     started, _, identifier = decode_cursor(cursor).partition(" ")
-    if not started.isdecimal() or len(started) > MOST_DIGITS:
+    if not started.isdecimal() or len(started) > MAX_DIGITS:
         raise InvalidParams("cursor must be a nextCursor of this tool; leave it out to start at the beginning")
     return int(started), identifier
 
@@ -124,7 +124,7 @@ def decode_run_cursor(cursor: str | None) -> tuple[int, str] | None:
 TOOL = Tool(
     name="workflow_runs",
     title="List runs",
-    description="Lists runs, the last started first: where each stands and what it waits for. Narrow it by state, "
+    description="Lists runs, newest first, with their states and what they wait for. Narrow the list by state, "
     "workflow or time; page with limit and cursor.",
     arguments=StructArguments(RunsArguments),
     output_schema={
@@ -149,7 +149,7 @@ TOOL = Tool(
                     "required": ["runId", "workflowId", "version", "state", "progress", "started", "updated"],
                 },
             },
-            "nextCursor": {"type": "string", "description": "Pass it as cursor to read on."},
+            "nextCursor": {"type": "string", "description": "cursor of the next page."},
             "next": {"type": "string", "description": "What to do now, in one sentence."},
         },
         "required": ["runs", "next"],
@@ -170,7 +170,7 @@ TOOL = Tool(
                     "updated": "2026-11-16T09:41:12.345Z",
                 }
             ],
-            "next": "Call workflow_status with a runId to take up a run.",
+            "next": "Call workflow_status with a runId to resume a run.",
         },
     ),
     handler=handle,

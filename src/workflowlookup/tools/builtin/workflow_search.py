@@ -1,4 +1,4 @@
-"""`workflow_search`: finds workflows when there are too many for a tool each."""
+"""`workflow_search`: finds workflows, when there are too many for one tool each."""
 
 import re
 from collections.abc import Mapping
@@ -14,20 +14,20 @@ from workflowlookup.tools.contract import Caller, Services, Tool
 if TYPE_CHECKING:
     from workflowlookup.tools.dynamic import Offer
 
-MOST_FOUND: Final = 50
+MAX_MATCHES: Final = 50
 
 
 class SearchArguments(msgspec.Struct):
     """What `workflow_search` takes."""
 
-    query: Annotated[str | None, Meta(description="Words; none finds all", extra_json_schema={"maxLength": 1_000})] = (
-        None
-    )
-    category: Annotated[str | None, Meta(description="Only of this category")] = None
-    provider: Annotated[str | None, Meta(description="Only of this provider; 'library' is our own")] = None
+    query: Annotated[
+        str | None, Meta(description="Words; none matches all", extra_json_schema={"maxLength": 1_000})
+    ] = None
+    category: Annotated[str | None, Meta(description="Only this category")] = None
+    provider: Annotated[str | None, Meta(description="Only this provider, or 'library'")] = None
     limit: Annotated[
         int | None,
-        Meta(description="At most so many", extra_json_schema={"minimum": 1, "maximum": MOST_FOUND}),
+        Meta(description="Maximum number", extra_json_schema={"minimum": 1, "maximum": MAX_MATCHES}),
     ] = None
 
 
@@ -46,36 +46,41 @@ def handle(services: Services, arguments: SearchArguments, _: Caller) -> Mapping
         ),
     )
     limit = arguments.limit or 10
-    found = [_view(offers[name]) for _, name in ranked[:limit]]
-    told = "Call workflow_start with the workflowId and, as input, what its inputSchema asks for."
-    return {"workflows": found, "total": len(ranked), "next": told if found else "Try other words, or none to see all."}
+    matches = [_view(offers[name]) for _, name in ranked[:limit]]
+    advice = "Call workflow_start with the workflowId and, as input, what its inputSchema asks for."
+    if not matches:
+        advice = "Try other words, or none to see all."
+    return {"workflows": matches, "total": len(ranked), "next": advice}
 
 
 def _score(offer: "Offer", words: list[str]) -> int:
-    """How well a workflow fits the words; 0 when it fits none."""
+    """How well a workflow matches the words; 0 if it has none of them."""
     if not words:
         return 1
-    about = offer.definition
-    places = ((about.name, 4), (about.id, 4), (about.category, 2), (about.provider, 2), (about.description, 1))
+    workflow = offer.definition
+    fields = (
+        *((workflow.name, 4), (workflow.id, 4), (workflow.category, 2)),
+        *((workflow.provider, 2), (workflow.description, 1)),
+    )
     score = 0
-    for place, weight in places:
-        text = place.lower()
-        whole = set(re.findall(r"\w+", text))
-        score += sum(weight * (3 if word in whole else 1) for word in words if word in text)
+    for field, weight in fields:
+        text = field.lower()
+        whole_words = set(re.findall(r"\w+", text))
+        score += sum(weight * (3 if word in whole_words else 1) for word in words if word in text)
     return score
 
 
 def _view(offer: "Offer") -> dict[str, Json]:
-    about = offer.definition
+    workflow = offer.definition
     return {
         "workflowId": offer.workflow_id,
         "tool": offer.tool.name,
-        "name": about.name,
-        "description": about.description,
-        "category": about.category,
-        "version": about.version,
-        "provider": about.provider,
-        "inputSchema": about.input_schema,
+        "name": workflow.name,
+        "description": workflow.description,
+        "category": workflow.category,
+        "version": workflow.version,
+        "provider": workflow.provider,
+        "inputSchema": workflow.input_schema,
     }
 
 
@@ -83,15 +88,15 @@ TOOL = Tool(
     name="workflow_search",
     title="Find workflows",
     description=(
-        "Finds workflows by words in their name, id, category, provider and description, with what each asks for. "
-        "Start one with workflow_start. Stands in for one tool per workflow when there are too many of them."
+        "Finds workflows by words in their name, id, category, provider and description, with the input each needs. "
+        "Start one with workflow_start. Replaces one tool per workflow when there are too many."
     ),
     arguments=StructArguments(SearchArguments),
     output_schema={
         "type": "object",
         "properties": {
             "workflows": {"type": "array", "items": {"type": "object"}, "description": "Best matches first."},
-            "total": {"type": "integer", "description": "How many match."},
+            "total": {"type": "integer", "description": "Number of matches."},
             "next": {"type": "string"},
         },
         "required": ["workflows", "total"],

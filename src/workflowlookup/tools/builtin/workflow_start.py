@@ -1,4 +1,4 @@
-"""`workflow_start`: begins a run, whose state the server keeps."""
+"""`workflow_start`: starts a run, whose state the server stores."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,21 +27,19 @@ class StartArguments(msgspec.Struct, rename="camel"):
             extra_json_schema={"pattern": "^[^\\x00-\\x1f\\x7f]+$", "minLength": 1, "maxLength": 256},
         ),
     ]
-    input: Annotated[
-        Variables | None, Meta(description="What the workflow asks for at the start; checked against its inputSchema")
-    ] = None
+    input: Annotated[Variables | None, Meta(description="Input of the workflow; validated by its inputSchema")] = None
     context: Annotated[
         Variables | None,
         Meta(description='More variables for conditions and templates, such as {"taskSize": "large"}'),
     ] = None
     run_id: Annotated[
-        RunId | None, Meta(description="An id of your own; the same call with the same id starts no second run")
+        RunId | None, Meta(description="Your own id; the same call with the same id starts no second run")
     ] = None
     wait: Wait = None
     timeout_seconds: Annotated[
         float | None,
         Meta(
-            description="How long the run may take before it fails, without the time that persons take",
+            description="Time limit of the run, without the time that people take",
             extra_json_schema={"exclusiveMinimum": 0, "maximum": MAX_TIMEOUT_SECONDS},
         ),
     ] = None
@@ -52,56 +50,56 @@ def handle(services: Services, arguments: StartArguments, caller: Caller) -> Out
     from workflowlookup.tools.pending_runs import await_run, is_at_work  # noqa: PLC0415
     from workflowlookup.tools.run_answers import answer  # noqa: PLC0415
 
-    def tell(run: "Run") -> Result:
+    def make_answer(run: "Run") -> Result:
         return {**answer(services, run, caller), "workflow": _view(run.workflow)}
 
     workflow = find_startable(services, arguments.workflow_id)
-    given, known = arguments.input or {}, arguments.context or {}
+    input_, context = arguments.input or {}, arguments.context or {}
     timeout = arguments.timeout_seconds or caller.timeout_seconds
     if timeout is None and services.workflows is not None:
         timeout = services.workflows.default_timeout(workflow)
 
     def start() -> "Run":
-        return services.runs.start(workflow, given, known, run_id=arguments.run_id, timeout=timeout, by=caller.name)
+        return services.runs.start(workflow, input_, context, run_id=arguments.run_id, timeout=timeout, by=caller.name)
 
     run = start_trusted(services, workflow, caller, start)
     if isinstance(run, Elicitation):
         return run
     if is_at_work(run) and arguments.wait is not False:
-        return await_run(services, run, caller, tell)
-    return tell(run)
+        return await_run(services, run, caller, make_answer)
+    return make_answer(run)
 
 
-def find_startable(services: Services, wanted: str) -> Workflow:
-    """A workflow of the library by its id; or one of any provider, by its id or the name of its tool."""
+def find_startable(services: Services, name: str) -> Workflow:
+    """A workflow of the library by its id, or a workflow of a provider by its id or tool name."""
     try:
-        return find_workflow(services, wanted)
+        return find_workflow(services, name)
     except WorkflowNotFound:
-        workflow = services.workflows.resolve(wanted) if services.workflows is not None else None
+        workflow = services.workflows.resolve(name) if services.workflows is not None else None
         if workflow is None:
             raise
         return workflow
 
 
 def _view(workflow: Workflow) -> dict[str, Json]:
-    """What the agent should know of the workflow before the first step."""
+    """What the agent should know about the workflow before the first step."""
     lists = {
         "preconditions": workflow.preconditions,
         "clarificationPrompts": workflow.clarification_prompts,
         "metaGuidance": workflow.meta_guidance,
     }
-    told = {name: lines for name, lines in lists.items() if lines}
-    return {"id": workflow.id, "name": workflow.name, "version": workflow.version, **told}
+    non_empty = {name: lines for name, lines in lists.items() if lines}
+    return {"id": workflow.id, "name": workflow.name, "version": workflow.version, **non_empty}
 
 
 TOOL = Tool(
     name="workflow_start",
     title="Start a run",
     description=(
-        "Starts a run of a workflow: the server keeps its state, gives one step at a time, and goes on only when the "
-        "output of a step is good. Do what guidance.prompt says, then call workflow_submit; next always says what to "
-        "do. Steps that the server does by itself need nothing of you: the answer comes when it is done with them, or "
-        "at once with wait false. A run outlives this conversation: workflow_status shows where it is."
+        "Starts a run of a workflow: the server stores its state, gives one step at a time, and goes on only when the "
+        "output of a step is accepted. Do what guidance.prompt says, then call workflow_submit; next always says what "
+        "to do. The server does some steps itself: the answer comes when they are done, or at once with wait false. "
+        "A run outlives this conversation: workflow_status resumes it."
     ),
     arguments=StructArguments(StartArguments),
     output_schema={**RUN_SCHEMA, "properties": {**RUN_PROPERTIES, "workflow": WORKFLOW_SCHEMA}},

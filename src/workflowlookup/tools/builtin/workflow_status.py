@@ -1,4 +1,4 @@
-"""`workflow_status`: where a run stands, what happened to it lately, and what came of it."""
+"""`workflow_status`: the state of a run, its latest events, its outputs and its result."""
 
 import itertools
 from collections.abc import Mapping
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from workflowlookup.runs.events import Record
     from workflowlookup.runs.run import Run
 
-MOST_EVENTS: Final = 10
-NO_STATUS: Final = "not supported: this system cannot be asked about a run; what is told is what this server knows"
+MAX_EVENTS: Final = 10
+NO_STATUS: Final = "not supported: this system does not report on runs; this is what this server knows"
 MAX_RESULTS: Final = 20
-MAX_OF_A_RESULT: Final = 2_000
-MAX_OF_RESULTS: Final = 8_000
-"""How many characters all results together take: an answer is read by a model, each time."""
+MAX_RESULT_CHARACTERS: Final = 2_000
+MAX_TOTAL_CHARACTERS: Final = 8_000
+"""Of all results together, because a model reads the whole answer each time."""
 
 
 class StatusArguments(msgspec.Struct, rename="camel"):
@@ -33,7 +33,7 @@ class StatusArguments(msgspec.Struct, rename="camel"):
     result_from: Annotated[
         int | msgspec.UnsetType,
         Meta(
-            description="Of a long result: where the part begins that you want, in characters",
+            description="Of a long result: where the part starts, in characters",
             extra_json_schema={"minimum": 0},
         ),
     ] = msgspec.UNSET
@@ -44,7 +44,7 @@ def handle(services: Services, arguments: StatusArguments, caller: Caller) -> Ma
     from workflowlookup.tools.run_answers import answer, iso  # noqa: PLC0415
 
     run = services.runs.get(arguments.run_id)
-    history = read_excerpts(services.runs, run.id, after=run.sequence - MOST_EVENTS)
+    history = read_excerpts(services.runs, run.id, after=run.sequence - MAX_EVENTS)
     workflow = run.workflow
     return {
         **answer(services, run, caller),
@@ -62,7 +62,7 @@ def handle(services: Services, arguments: StatusArguments, caller: Caller) -> Ma
 
 
 def _part(run: "Run", start: int | msgspec.UnsetType) -> dict[str, Json]:
-    """The part of the result that was asked for."""
+    """The part of the result that `resultFrom` asks for."""
     from workflowlookup.runs.results import address_of, part_of, result_of  # noqa: PLC0415
 
     if start is msgspec.UNSET:
@@ -74,7 +74,7 @@ def _part(run: "Run", start: int | msgspec.UnsetType) -> dict[str, Json]:
 
 
 def _progress(services: Services, run: "Run") -> dict[str, Json]:
-    """How far the server is with what it does by itself."""
+    """The progress of the call that the server makes now."""
     from workflowlookup.tools.pending_runs import is_at_work, progress_of  # noqa: PLC0415
 
     if not is_at_work(run):
@@ -85,7 +85,7 @@ def _progress(services: Services, run: "Run") -> dict[str, Json]:
 
 
 def _remote(services: Services, run: "Run") -> dict[str, Json]:
-    """Of a run whose work another system does: where it is there, and whether that system can be asked about it."""
+    """For a run that another system works on: its id there, and whether that system reports states of runs."""
     from workflowlookup.language.model import PromptStep, WorkflowCall  # noqa: PLC0415
     from workflowlookup.language.navigation import find_step  # noqa: PLC0415
 
@@ -93,12 +93,12 @@ def _remote(services: Services, run: "Run") -> dict[str, Json]:
         step = find_step(run.workflow, step_id)
         return step.call if isinstance(step, PromptStep) and isinstance(step.call, WorkflowCall) else None
 
-    places = (run.current, *reversed(run.remote_ids), *run.workflow.steps)  # the call under way, the last one, any
-    step_id, call = next(((place, call) for place in places if place and (call := call_at(place))), ("", None))
+    step_ids = (run.current, *reversed(run.remote_ids), *run.workflow.steps)  # the current call, the last one, any
+    step_id, call = next(((each, call) for each in step_ids if each and (call := call_at(each))), ("", None))
     if call is None:
         return {}
-    known = {"runId": run.remote_ids[step_id]} if run.remote_ids.get(step_id) else {}
-    remote = {"provider": call.provider, "workflowId": call.workflow, **known}
+    remote_id = {"runId": run.remote_ids[step_id]} if run.remote_ids.get(step_id) else {}
+    remote = {"provider": call.provider, "workflowId": call.workflow, **remote_id}
     workflows = services.workflows
     can = workflows.abilities(call.provider) if workflows is not None else None
     if can is not None:
@@ -107,12 +107,12 @@ def _remote(services: Services, run: "Run") -> dict[str, Json]:
 
 
 def _newer(services: Services, run: "Run") -> dict[str, Json]:
-    """The version in the library, when it is another document than the one that the run keeps."""
+    """The version in the library, if that document differs from the document of the run."""
     from workflowlookup.runs.run import encode_document  # noqa: PLC0415
 
     try:
         workflow = services.catalog.get(run.workflow.id)
-    except WorkflowLookupError:  # gone or broken: nothing that the run could be started anew with
+    except WorkflowLookupError:  # deleted or broken: there is no newer version
         return {}
     return {} if encode_document(workflow)[1] == run.hash else {"newerVersion": workflow.version}
 
@@ -122,36 +122,36 @@ def _in_brief(record: "Record") -> dict[str, Json]:
     from workflowlookup.tools.run_answers import iso  # noqa: PLC0415
 
     event = record.event
-    about: str = getattr(event, "step_id", "") or getattr(event, "loop_id", "")
+    step_id: str = getattr(event, "step_id", "") or getattr(event, "loop_id", "")
     why: str = getattr(event, "note", "") or getattr(event, "reason", "") or getattr(event, "why", "")
-    told = {"id": about, "why": why, "by": record.by}
-    return {"time": iso(record.time), "event": kind_of(event), **{name: text for name, text in told.items() if text}}
+    details = {"id": step_id, "why": why, "by": record.by}
+    return {"time": iso(record.time), "event": kind_of(event), **{name: text for name, text in details.items() if text}}
 
 
 def _results(run: "Run") -> dict[str, Json]:
-    """The last outputs, as much of them as one wants to read here."""
+    """The latest outputs, within the limits."""
     results: dict[str, Json] = {}
-    room = MAX_OF_RESULTS
+    remaining = MAX_TOTAL_CHARACTERS
     is_cut = len(run.results) > MAX_RESULTS
     for step_id in itertools.islice(reversed(run.results), MAX_RESULTS):
         output = run.results[step_id]
-        most = min(room, MAX_OF_A_RESULT)
-        is_cut = is_cut or len(output) > most
-        if not most:
+        limit = min(remaining, MAX_RESULT_CHARACTERS)
+        is_cut = is_cut or len(output) > limit
+        if not limit:
             break
-        results[step_id] = shorten(output, most)
-        room -= min(len(output), most)
-    where = {} if not is_cut else {"resultsCut": f"Read the resource run://{run.id} for all of it."}
-    return {"results": dict(reversed(results.items())), **where}
+        results[step_id] = shorten(output, limit)
+        remaining -= min(len(output), limit)
+    rest = {} if not is_cut else {"resultsCut": f"Read the resource run://{run.id} for all of it."}
+    return {"results": dict(reversed(results.items())), **rest}
 
 
 TOOL = Tool(
     name="workflow_status",
     title="Status of a run",
     description=(
-        "Shows where a run stands: state, progress, the current step with its guidance, what it waits for or what the "
-        "server does for it, what happened lately, the outputs so far, and the result when it is over. Call it to take "
-        "up a run again, or to see how far one is that the server works on."
+        "Shows the state of a run: progress, the current step with its guidance, what it waits for or what the server "
+        "does for it, its latest events, the outputs so far, and the result when it is over. Call it to resume a run, "
+        "or to see the progress of one that the server works on."
     ),
     arguments=StructArguments(StatusArguments),
     output_schema={
@@ -161,28 +161,28 @@ TOOL = Tool(
             "workflow": WORKFLOW_SCHEMA,
             "remote": {
                 "type": "object",
-                "description": "If another system does the work: where the run is there.",
+                "description": "If another system does the work: the run there.",
                 "properties": {
                     "provider": {"type": "string"},
                     "workflowId": {"type": "string"},
                     "runId": {"type": "string"},
-                    "status": {"type": "string", "description": "Whether that system can be asked about a run."},
+                    "status": {"type": "string", "description": "Whether that system reports states of runs."},
                 },
                 "required": ["provider", "workflowId"],
             },
             "newerVersion": {
                 "type": "string",
-                "description": "The version in the library, if it differs from the document of the run.",
+                "description": "Version in the library, if it differs from the run's.",
             },
             "started": {"type": "string", "format": "date-time"},
-            "importedFrom": {"type": "string", "description": "The file from which the run was imported, if it was."},
+            "importedFrom": {"type": "string", "description": "The file from which the run was imported."},
             "updated": {"type": "string", "format": "date-time"},
             "history": {
                 "type": "array",
                 "items": {"type": "object"},
-                "description": f"The last {MOST_EVENTS} events: time, event, id of step or loop, why, by whom.",
+                "description": f"The last {MAX_EVENTS} events: time, event, id of step or loop, why, by.",
             },
-            "results": {"type": "object", "description": "The latest outputs by step, or their beginnings."},
+            "results": {"type": "object", "description": "Latest outputs by step, or their beginnings."},
             "resultsCut": {"type": "string", "description": "Where the rest of the results is."},
         },
     },

@@ -1,4 +1,4 @@
-"""`workflow_submit`: the output of a step, judged before the next step is given; or a person's word, relayed."""
+"""`workflow_submit`: validates the output of a step and gives the next step; or relays a person's answer."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,21 +19,21 @@ class SubmitArguments(msgspec.Struct, rename="camel"):
     """What `workflow_submit` takes."""
 
     run_id: Annotated[RunId, Meta(description="The run, from workflow_start")]
-    step_id: Annotated[StepId, Meta(description="The step that the run waits for, with its iteration, as in review@2")]
+    step_id: Annotated[StepId, Meta(description="The step that the run waits for, with its iteration: review@2")]
     output: Annotated[
-        str | None, Meta(description="The whole output of the step; none when the run waits for context")
+        str | None, Meta(description="The whole output of the step; none if the run waits for context")
     ] = None
     context: Annotated[
         Variables | None, Meta(description="Variables to set or change, such as those that the step produces")
     ] = None
     confirmed: Annotated[
         bool | None,
-        Meta(description="In place of output, when the run waits for confirmation: whether the person agreed"),
+        Meta(description="Instead of output, if the run waits for confirmation: whether the person agreed"),
     ] = None
     note: Annotated[str | None, Meta(description="With confirmed: what the person said")] = None
     answers: Annotated[
         Variables | None,
-        Meta(description="With confirmed: what the person chose for the fields that the question asks for"),
+        Meta(description="With confirmed: the person's values for the fields of the question"),
     ] = None
     wait: Wait = None
 
@@ -44,33 +44,31 @@ def handle(services: Services, arguments: SubmitArguments, caller: Caller) -> Ou
 
     earlier = None
     if (run := answered_run(services, arguments.run_id, caller)) is not None:
-        moved: Run | Elicitation = run  # what the call brought is stored: it is not sent a second time
+        outcome: Run | Elicitation = run  # the output was stored by the call that asked: it is not submitted again
         if run.open_question is not None:
-            moved = elicit_confirmation(services, run, caller)
+            outcome = elicit_confirmation(services, run, caller)
     elif arguments.confirmed is not None:
-        moved = _relay(services, arguments, caller)
+        outcome = _relay(services, arguments, caller)
     else:
-        moved, earlier = _submit(services, arguments, caller)
-    if isinstance(moved, Elicitation):
-        return moved
-    if is_at_work(moved) and arguments.wait is not False:
-        return await_run(services, moved, caller, lambda run: _answer_or_ask(services, run, caller, earlier))
-    return _answer_or_ask(services, moved, caller, earlier)
+        outcome, earlier = _submit(services, arguments, caller)
+    if isinstance(outcome, Elicitation):
+        return outcome
+    if is_at_work(outcome) and arguments.wait is not False:
+        return await_run(services, outcome, caller, lambda run: _answer_or_ask(services, run, caller, earlier))
+    return _answer_or_ask(services, outcome, caller, earlier)
 
 
 def _answer_or_ask(services: Services, run: "Run", caller: Caller, earlier: "Verdict | None") -> Result | Elicitation:
-    """Where the run stands now, with the earlier verdict; the question, when a person is needed and can be asked."""
+    """The state of the run with the earlier verdict; or the question, if a person is needed and can be asked."""
     from workflowlookup.tools.elicitation import elicit_confirmation, has_answer, may_elicit  # noqa: PLC0415
     from workflowlookup.tools.run_answers import answer  # noqa: PLC0415
 
-    if (
-        run.open_question is not None
-    ):  # a repeated call finds the run at its first question, which may be answered by now
+    if run.open_question is not None:  # the question may have been answered meanwhile
         run = services.runs.get(run.id)
     if run.open_question is None or not may_elicit(services, run, caller) or has_answer(run, caller):
         return answer(services, run, caller, earlier)
-    moved = elicit_confirmation(services, run, caller)
-    return moved if isinstance(moved, Elicitation) else answer(services, moved, caller, earlier)
+    outcome = elicit_confirmation(services, run, caller)
+    return outcome if isinstance(outcome, Elicitation) else answer(services, outcome, caller, earlier)
 
 
 def _submit(services: Services, arguments: SubmitArguments, caller: Caller) -> "tuple[Run, Verdict | None]":
@@ -85,7 +83,7 @@ def _submit(services: Services, arguments: SubmitArguments, caller: Caller) -> "
 
 
 def _relay(services: Services, arguments: SubmitArguments, caller: Caller) -> "Run | Elicitation":
-    """What a person said, by the agent's word; a person who can be asked is asked instead."""
+    """The person's answer as the agent reports it; but a person who can be asked is asked."""
     from workflowlookup.tools.elicitation import elicit_confirmation, may_elicit  # noqa: PLC0415
     from workflowlookup.tools.run_answers import only_a_person  # noqa: PLC0415
 
@@ -107,10 +105,10 @@ TOOL = Tool(
     name="workflow_submit",
     title="Submit an output",
     description=(
-        "Submits the output of the current step of a run. When it meets the criteria the next step comes back; when "
-        "not, verdict says what to fix, and the same step stays. Send the variables that the prompt asked you to set "
-        "as context. An output that was accepted counts once, however often it is sent; a refused one that is "
-        "sent again is a new attempt. When the server does the next steps by itself, the answer comes once it has."
+        "Submits the output of the current step of a run. If it meets the criteria, the answer has the next step; if "
+        "not, verdict says what to fix, and the step stays. Send the variables that the prompt asked you to set as "
+        "context. An accepted output counts once, however often it is sent; to send a refused one again is a new "
+        "attempt. If the server does the next steps itself, the answer comes when they are done."
     ),
     arguments=StructArguments(SubmitArguments),
     output_schema=RUN_SCHEMA,

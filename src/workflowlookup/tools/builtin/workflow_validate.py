@@ -1,4 +1,4 @@
-"""`workflow_validate`: judges the output of a step by the author's criteria."""
+"""`workflow_validate`: validates the output of a step against its criteria."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Final
@@ -37,24 +37,24 @@ def handle(services: Services, arguments: ValidateArguments, _: Caller) -> Mappi
     return judge_output(workflow, arguments.step_id, arguments.output, arguments.context or {})
 
 
-def judge_output(workflow: Workflow, wanted: str, output: str, known: Context) -> Mapping[str, Json]:
-    """What an output is told. Raises `StepNotFound`, or what keeps the criteria from being applied."""
-    step = find_step(workflow, wanted)
+def judge_output(workflow: Workflow, step_id: str, output: str, context: Context) -> Mapping[str, Json]:
+    """The verdict on an output. Raises `StepNotFound`, or the error of criteria that are invalid."""
+    step = find_step(workflow, step_id)
     if step is None:
-        raise step_not_found(workflow, wanted)
-    scope = scope_of(workflow, wanted, known)
+        raise step_not_found(workflow, step_id)
+    scope = scope_of(workflow, step_id, context)
     try:
         verdict = judge_step(step, output, scope, Budget())
     except (InvalidCriteria, InvalidWorkflow) as refusal:
-        raise type(refusal)(refusal.remedy, workflowId=workflow.id, stepId=wanted, **refusal.data) from refusal
-    reply = _tell(verdict.issues)
+        raise type(refusal)(refusal.remedy, workflowId=workflow.id, stepId=step_id, **refusal.data) from refusal
+    reply = _verdict_json(verdict.issues)
     return {**reply, "captured": verdict.captured} if isinstance(step, PromptStep) and step.captures else reply
 
 
-def _tell(issues: Sequence[Issue]) -> Mapping[str, Json]:
+def _verdict_json(issues: Sequence[Issue]) -> Mapping[str, Json]:
     if not issues:
         return _VALID
-    messages, suggestions = [], {REVIEW: True}  # a dict as a set that keeps its order
+    messages, suggestions = [], {REVIEW: True}  # a dict as an ordered set
     for issue in issues:
         messages.append(issue.message)
         suggestions[issue.suggestion] = True
@@ -66,8 +66,8 @@ TOOL = Tool(
     title="Validate an output",
     description=(
         "Validates step output against workflow requirements. Call it with the full output before you add the step to "
-        "completedSteps; when valid is false, fix what issues and suggestions name and call again. "
-        "Pass captured on in the context of workflow_next."
+        "completedSteps; if valid is false, fix what issues and suggestions name and call again. "
+        "Add captured to the context of workflow_next."
     ),
     arguments=StructArguments(ValidateArguments),
     output_schema={
@@ -76,7 +76,7 @@ TOOL = Tool(
             **VERDICT_SCHEMA["properties"],
             "captured": {
                 "type": "object",
-                "description": "The variables that were read from the output, as the step's produces says.",
+                "description": "Variables read from the output, as produces of the step says.",
             },
         },
     },

@@ -1,4 +1,4 @@
-"""`workflow_validate_json`: what is wrong with the text of a workflow document, and how to mend it."""
+"""`workflow_validate_json`: the problems of a workflow document, and how to fix them."""
 
 import re
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ YAML_REMEDY: Final = (
     "or save it and run `workflowlookup validate FILE`"
 )
 _YAML: Final = r"(?:#.*\n|---\s|%YAML.*\n|\s)*[\w$-]+[ \t]*:(?:\s|$)"
-"""How a YAML document begins, after comments and markers: with a name and a colon, without a bracket."""
+"""The start of a YAML document, after comments and markers: a name and a colon, no bracket."""
 
 
 class ValidateJsonArguments(msgspec.Struct, rename="camel"):
@@ -40,13 +40,13 @@ def handle(_: Services, arguments: ValidateJsonArguments, __: Caller) -> Mapping
     try:
         document = parse_json(data)
     except SyntaxProblem as problem:
-        remedies = [YAML_REMEDY] if re.match(_YAML, text) else list(problem.suggestions)
-        return _verdict([problem.message], remedies)
+        suggestions = [YAML_REMEDY] if re.match(_YAML, text) else list(problem.suggestions)
+        return _verdict([problem.message], suggestions)
     return verdict(check(document))
 
 
 def verdict(findings: list[Finding]) -> Mapping[str, Json]:
-    """Findings as the tool tells them: errors and warnings count, notes are only told."""
+    """Findings as the answer of the tool: errors and warnings are issues, notes only warnings."""
     counted = [finding for finding in findings if finding.severity is not Severity.NOTE]
     notes = [finding.message for finding in findings if finding.severity is Severity.NOTE]
     answer = _verdict([finding.message for finding in counted], [finding.suggestion for finding in counted])
@@ -66,7 +66,7 @@ TOOL = Tool(
     title="Validate a workflow document",
     description=(
         "Validates workflow JSON content directly: syntax with line and column, the schema in plain words, duplicate "
-        "ids, references that lead nowhere. Use it while you write a workflow; it takes JSON only, not YAML."
+        "ids, broken references. Use it while you write a workflow; it takes JSON, not YAML."
     ),
     arguments=StructArguments(ValidateJsonArguments),
     output_schema=VERDICT_SCHEMA,
