@@ -327,7 +327,7 @@ def test_json_and_yaml_of_a_document_mean_the_same() -> None:
         ("a: @x\n", (1, 4), "Put text that begins with '@' in quotes"),
         ("a: *x y\n", (1, 7), "Put text that begins with '*' in quotes"),
         ("a: !important x\n", (1, 4), "Put text that begins with '!' in quotes"),
-        ("- title: Announce: the end\n", (1, 18), "Put text that holds ': ' in quotes"),
+        ("- title: Announce: the end\n", (1, 18), "Put text that contains ': ' in quotes"),
         ("a: 1\n  b: 2\n", (2, 4), "Check the indentation"),
         ('a: 1\nb: "open\nc: 3\n', (2, 4), "Close the quote that opens at line 2, column 4"),
         ("title: 'Don't'\nb: 1\n", (1, 13), "The text ends at the second ': write ' within it as ''"),
@@ -335,13 +335,13 @@ def test_json_and_yaml_of_a_document_mean_the_same() -> None:
         (
             "id: a\nname: b\nid: c\n",
             (3, 1),
-            "Remove one of the two, or rename it; the first stands at line 1, column 1",
+            "Remove one of the two, or rename it; the first is at line 1, column 1",
         ),
         ("a: [1, 2\nb: 3\n", (2, 2), "Close the bracket that opens at line 1, column 4"),
-        ("a: | text\n", (1, 6), "Begin the text on a line of its own below '|'"),
+        ("a: | text\n", (1, 6), "Begin the text on a new line below '|'"),
         ('a: "\\d"\n', (1, 5), "Use single quotes"),
         ("a: 1\nfoo\nb: 2\n", (2, 1), "Check the indentation"),
-        ("a: 1\n---\nb: 2\n", (2, 1), "Keep one document in a file"),
+        ("a: 1\n---\nb: 2\n", (2, 1), "Keep one document per file"),
     ],
 )
 def test_a_yaml_error_comes_with_its_place_and_its_own_remedy(text: str, place: tuple[int, int], words: str) -> None:

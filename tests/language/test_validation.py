@@ -74,7 +74,7 @@ def test_a_catastrophic_pattern_is_given_up_with_an_issue_that_says_so() -> None
 def test_a_rule_whose_condition_takes_too_long_is_undecided_and_so_is_its_opposite() -> None:
     condition = {"var": "s", "matches": "(a+)+$"}
     rule, context = {**contains("REVIEWED", "Needs a review."), "condition": condition}, {"s": "a" * 50_000 + "b"}
-    why = 'it counts only if s matches "(a+)+$", and finding that out took too long'
+    why = 'it applies only if s matches "(a+)+$", and evaluating that took too long'
 
     for criteria, output in (([rule], "x"), ({"not": rule}, "x"), ({"not": rule}, "REVIEWED")):
         assert issues(criteria, output, context) == [f"Needs a review: a rule cannot be judged, because {why}."]

@@ -13,7 +13,7 @@ from workflowlookup.language import conditions
 from workflowlookup.language.conditions import OPERATORS, Operator, evaluate
 from workflowlookup.language.patterns import Budget
 from workflowlookup.language.schemas import compile_schema
-from workflowlookup.language.verdicts import Declared, verdict
+from workflowlookup.language.verdicts import VariableDeclaration, verdict
 
 SIZES = {"enum": ["S", "M", "L"]}
 
@@ -75,15 +75,15 @@ VERDICTS = [
 def test_a_condition_is_constant_only_when_that_can_be_proved(
     condition: JsonObject, schema: Json, outcome: bool | None
 ) -> None:
-    assert verdict(condition, {"x": Declared(schema)}, Budget()) is outcome
+    assert verdict(condition, {"x": VariableDeclaration(schema)}, Budget()) is outcome
 
 
 def test_a_variable_that_is_always_set_is_never_missing() -> None:
     asked = {"var": "x", "in": ["S", "M", "L"]}
 
     assert (
-        verdict(asked, {"x": Declared(SIZES)}, Budget()),
-        verdict(asked, {"x": Declared(SIZES, always_set=True)}, Budget()),
+        verdict(asked, {"x": VariableDeclaration(SIZES)}, Budget()),
+        verdict(asked, {"x": VariableDeclaration(SIZES, always_set=True)}, Budget()),
     ) == (
         None,
         True,
@@ -140,7 +140,7 @@ def test_no_context_proves_a_verdict_wrong() -> None:
     for _ in range(3000):
         condition = random_condition(source)
         schemas = {name: source.choice(SCHEMAS) for name in "xy"}
-        outcome = verdict(condition, {name: Declared(schema) for name, schema in schemas.items()}, Budget())
+        outcome = verdict(condition, {name: VariableDeclaration(schema) for name, schema in schemas.items()}, Budget())
         constant += outcome is not None
         fitting = {
             name: [None, *(value for value in SCALARS if compile_schema(schema).is_valid(value))]
@@ -206,7 +206,7 @@ def divisible_by(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_operator_that_nobody_knows_is_tried_where_that_proves_something(
     condition: JsonObject, schema: Json, outcome: bool | None
 ) -> None:
-    assert verdict(condition, {"x": Declared(schema)}, Budget()) is outcome
+    assert verdict(condition, {"x": VariableDeclaration(schema)}, Budget()) is outcome
 
 
 @pytest.mark.usefixtures("divisible_by")

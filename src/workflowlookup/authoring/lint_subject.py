@@ -17,7 +17,7 @@ from workflowlookup.language.model import Workflow
 from workflowlookup.language.patterns import Budget
 from workflowlookup.language.schemas import PathTo
 from workflowlookup.language.values import Json
-from workflowlookup.language.verdicts import Declared, Scope, declaration, understood
+from workflowlookup.language.verdicts import Scope, VariableDeclaration, declaration, understood
 
 Object = Mapping[str, Json]
 
@@ -72,13 +72,13 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def contract(self) -> Scope:
         """The variables that the workflow declares. What a step produces is not there before, even when required."""
         captured = {
-            name: Declared(capture_schema(entry))
+            name: VariableDeclaration(capture_schema(entry))
             for place in self.places
             if isinstance(produces := place.step.get("produces"), Mapping)
             for name, entry in produces.items()
         }
         declared = captured | _declared(self.document.get("contextSchema"))
-        return declared | {name: Declared(declared[name].schema) for name in self.produced & declared.keys()}
+        return declared | {name: VariableDeclaration(declared[name].schema) for name in self.produced & declared.keys()}
 
     @functools.cached_property
     def produced(self) -> frozenset[str]:
@@ -117,16 +117,16 @@ def numbered(path: PathTo, items: Sequence[Json]) -> list[tuple[PathTo, Json]]:
     return [((*path, index), item) for index, item in enumerate(items)]
 
 
-def _declared(schema: Json) -> dict[str, Declared]:
+def _declared(schema: Json) -> dict[str, VariableDeclaration]:
     """The variables of a JSON Schema of the context."""
     fields = schema if isinstance(schema, Mapping) else {}
     properties = fields["properties"] if isinstance(fields.get("properties"), Mapping) else {}
     required = fields["required"] if isinstance(fields.get("required"), list) else []
     names = dict.fromkeys((*properties, *required))
-    return {name: Declared(properties.get(name, True), always_set=name in required) for name in names}
+    return {name: VariableDeclaration(properties.get(name, True), always_set=name in required) for name in names}
 
 
-def _loop_variables(loop: Object, scope: Scope) -> dict[str, Declared]:
+def _loop_variables(loop: Object, scope: Scope) -> dict[str, VariableDeclaration]:
     most = loop["maxIterations"]
     variables = {counter(loop): whole_number(1, most)}
     if loop["type"] in ("for", "forEach"):
@@ -134,7 +134,7 @@ def _loop_variables(loop: Object, scope: Scope) -> dict[str, Declared]:
     if loop["type"] == "forEach":
         items = understood(declaration(loop["items"], scope).schema)
         item = items.get("items", True) if "prefixItems" not in items else True
-        variables[loop.get("itemVar", "currentItem")] = Declared(item, always_set=True)
+        variables[loop.get("itemVar", "currentItem")] = VariableDeclaration(item, always_set=True)
     return variables
 
 
@@ -144,8 +144,8 @@ def loop_variables(step: Object) -> tuple[str, ...]:
     return counter(loop), str(loop.get("itemVar", "currentItem")), str(loop.get("indexVar", "currentIndex"))
 
 
-def whole_number(least: int, most: int) -> Declared:
-    return Declared({"type": "integer", "minimum": least, "maximum": most}, always_set=True)
+def whole_number(least: int, most: int) -> VariableDeclaration:
+    return VariableDeclaration({"type": "integer", "minimum": least, "maximum": most}, always_set=True)
 
 
 def counter(loop: Object) -> str:

@@ -1,1 +1,1 @@
-"""What a workflow means: values in, values out. No files, clock, randomness or logging."""
+"""What a workflow document means. Pure: no I/O, clock, randomness or logging."""

@@ -15,7 +15,7 @@ from workflowlookup.language.model import Contract, LoopStep, PromptStep, Step, 
 from workflowlookup.language.navigation import EXTENT_SCHEMAS, LoopNeed, find_step
 from workflowlookup.language.schemas import Misfit, ValueSchema, dotted, show, with_description
 from workflowlookup.language.values import Context, Json, lookup
-from workflowlookup.language.verdicts import Declared, declaration
+from workflowlookup.language.verdicts import VariableDeclaration, declaration
 
 MAX_MISFITS: Final = 5
 MAX_PRODUCT_WARNINGS: Final = 20
@@ -199,7 +199,9 @@ def contract_of(workflow: Workflow) -> Contract:
 
 def _declarations(workflow: Workflow) -> Callable[[str], Json]:
     """A function from variable to JSON Schema: from `contextSchema`, else its capture, else a loop that uses it."""
-    in_context_schema = {key: Declared(schema) for key, schema in _schema(workflow).get("properties", {}).items()}
+    in_context_schema = {
+        key: VariableDeclaration(schema) for key, schema in _schema(workflow).get("properties", {}).items()
+    }
     captured: dict[str, Json] = {}
     used: dict[object, Json] = {}
     for step in workflow.steps.values():

@@ -1,23 +1,23 @@
-"""Patterns of ECMAScript, rewritten so that the `regex` package gives them the same meaning.
+"""Translates ECMAScript patterns for the `regex` package, so that they mean the same.
 
-Nothing is passed through: each part is read as ECMAScript reads it (with Annex B, unless flag `u` is set) and written
-anew, so that what `regex` alone knows is either the characters themselves or refused. Sets such as `\\w` are written
-out, because `regex` takes letters and line ends of all scripts; so are `^`, `$` and `\\b`, which depend on them.
+Nothing is passed through: each part is parsed as ECMAScript (with Annex B, unless flag `u` is set) and generated for
+`regex`. Syntax that only `regex` knows is either taken as plain characters or refused. Sets such as `\\w` are spelled
+out, because `regex` includes the letters and line ends of all scripts; so are `^`, `$` and `\\b`, which depend on them.
 
-Known differences: texts are code points, never halves of them; a group inside a repeated one holds what it took in an
+Known differences: texts are code points, never surrogates; a group inside a repeated group keeps its match from an
 earlier repetition; with flag `i`, `regex` decides about the case of `\\u0130 \\u0131 \\u017f \\u1e9e \\u212a`.
-`(?P<name>…)`, `(?P=name)` and flags in front, `(?i)`, are accepted as Python writes them. `\\p{…}` and `\\u{…}` have
-their meaning without flag `u` as well: authors never mean the letters.
+The Python forms `(?P<name>…)`, `(?P=name)` and leading flags, `(?i)`, are accepted. `\\p{…}` and `\\u{…}` have their
+special meaning without flag `u` too, because authors never mean the letters.
 """
 
 import re
 from typing import Final
 
 MAX_LITERAL: Final = 200
-"""How long a text in a pattern may be for `regex` to search for it as one: its tables take cubic time, untimed."""
+"""Limit on the length of a literal: `regex` builds search tables for it in cubic time, without a timeout."""
 _ALWAYS_HOLDS: Final = "(?!(?!))"
 
-# characters themselves, not their escapes: `regex` reads them in a third of the time
+# literal characters, not escapes: `regex` parses them three times as fast
 _LINE_ENDS: Final = "\n\r\u2028-\u2029"
 _DIGIT: Final = "0-9"
 _WORD: Final = "A-Za-z0-9_"
@@ -39,9 +39,9 @@ _INSIDE: Final = {
     "S": "\x00-\x08\x0e-\x1f!-\x9f\xa1-\u167f\u1681-\u1fff\u200b-\u2027\u202a-\u202e\u2030-\u205e\u2060-\u2fff"
     "\u3001-\ufefe\uff00-\U0010ffff",
 }
-"""The same sets within a class, which cannot hold the complement of another."""
+"""The same sets inside a character class, which cannot contain a complement."""
 _NOT_WORD_IN_ANY_CASE: Final = "\x00-/:-@\\[-\\^`{-\u012f\u0132-\u017e\u0180-\u2129\u212b-\U0010ffff"
-"""Without the letters whose other case is ASCII: `regex` would take `[\\W]` for that as well."""
+"""`\\W` without the letters whose other case is ASCII, which `regex` would match too."""
 _BOUNDARIES: Final = {
     "b": f"(?(?<=[{_WORD}])(?![{_WORD}])|(?=[{_WORD}]))",
     "B": f"(?(?<=[{_WORD}])(?=[{_WORD}])|(?![{_WORD}]))",
@@ -63,7 +63,7 @@ _GROUPS: Final = rf"(?s)\\.|{_CLASS}|(\((?!\?)|\(\?P?<(?![=!])([^<>()]*)>)"
 
 
 def translate(pattern: str, flags: str) -> str:
-    """The same pattern for `regex`, flags included, except `g` and `y`. Raises `ValueError` with what is wrong."""
+    """The pattern for `regex`, including its flags except `g` and `y`. Raises `ValueError` with the problem."""
     return _Translator(pattern, flags).translate()
 
 
@@ -75,7 +75,7 @@ class _Translator:
         self._flags = frozenset(flags) | frozenset(in_front[1] if in_front else "")
         self._unicode = "u" in flags
         self._ascii = pattern.isascii() and not re.search(r"\\[1-9kpPux]", pattern)
-        """Whether case is a matter of ASCII alone: no other letter, no reference to what a text holds."""
+        """Whether only ASCII letters have case: no other letters and no back-references."""
         self._names: dict[str, int] = {}
         self._count = 0
         for token in re.finditer(_GROUPS, pattern):
@@ -86,7 +86,7 @@ class _Translator:
                 if token[5] is not None:
                     self._names[token[5]] = self._count
         self._opened: list[tuple[int, str, frozenset[str]]] = []
-        """The number of each open group or 0, its look-around if it is one, and the flags around it."""
+        """For each open group: its number or 0, its look-around operator if it is one, and the flags around it."""
         self._groups = 0
         self._closed: set[int] = set()
         self._can_repeat = False
@@ -146,11 +146,11 @@ class _Translator:
         self._can_repeat = can_repeat
 
     def _match(self, pattern: str) -> re.Match[str] | None:
-        """What is found here, if anything; then it is read."""
-        found = re.compile(pattern, re.DOTALL).match(self._pattern, self._at)
-        if found:
-            self._at = found.end()
-        return found
+        """Match a pattern at the current position, and advance past it."""
+        match = re.compile(pattern, re.DOTALL).match(self._pattern, self._at)
+        if match:
+            self._at = match.end()
+        return match
 
     # ── groups ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -192,7 +192,7 @@ class _Translator:
         self._add(self._reference(self._names[name]))
 
     def _reference(self, number: int) -> str:
-        """A reference is empty before its group has taken anything, which a look-behind reads from its end."""
+        """A back-reference, which is empty before its group has matched. A look-behind is matched from its end."""
         is_behind = any(look.startswith("<") for _, look, _ in self._opened)
         return rf"(?({number})\{number})" if is_behind or number in self._closed else "(?:)"
 
@@ -216,17 +216,17 @@ class _Translator:
             self._refer(named[1])
             return
         if char == "c" and not self._unicode and not re.compile(_CODE).match(self._pattern, self._at):
-            self._at += 1  # a backslash, and a letter that follows it
+            self._at += 1  # a literal backslash followed by a letter
             self._add(r"\\")
             return
         if char in _CLASSES:
             self._at += 2
             self._add(_CLASSES[char])
             return
-        self._add(_written(self._character()))
+        self._add(_source_of(self._character()))
 
     def _character(self) -> int | str:
-        """The code of the escaped character, or a property as it is written."""
+        """The code of the escaped character, or a property such as `\\p{L}`."""
         char = self._pattern[self._at + 1 : self._at + 2]
         if not char:
             raise ValueError("its last character is a backslash")
@@ -255,7 +255,7 @@ class _Translator:
         return ord(char)
 
     def _escaped_with_u(self) -> int:
-        escaped = self._match(r"\\[\^$\\.*+?()\[\]{}|/-]")  # the hyphen also outside a class: so are values escaped
+        escaped = self._match(r"\\[\^$\\.*+?()\[\]{}|/-]")  # also a hyphen outside a class, as in escaped values
         if escaped:
             return ord(escaped[0][1])
         raise ValueError(f"with flag u, '{self._pattern[self._at : self._at + 2]}' means nothing")
@@ -302,7 +302,7 @@ class _Translator:
         while at < len(members):
             ends = [ord("-") if end == _HYPHEN else end for end in members[at : at + 3 : 2]]
             if len(ends) == 1 or members[at + 1] != _HYPHEN:
-                ranges.append(_written(ends[0]))
+                ranges.append(_source_of(ends[0]))
                 at += 1
                 continue
             at += 3
@@ -310,17 +310,17 @@ class _Translator:
             if isinstance(first, int) and isinstance(last, int):
                 if first > last:
                     raise ValueError(f"the range from '{chr(first)}' to '{chr(last)}' is empty")
-                ranges.append(f"{_written(first)}-{_written(last)}")
+                ranges.append(f"{_source_of(first)}-{_source_of(last)}")
             elif self._unicode:
                 raise ValueError("a set such as \\w is no end of a range")
             else:
-                ranges += [_written(first), _HYPHEN, _written(last)]
+                ranges += [_source_of(first), _HYPHEN, _source_of(last)]
         return ranges
 
 
 _HYPHEN: Final = r"\-"
-"""A hyphen between others in a class, which makes them a range."""
+"""A hyphen in a class that makes a range."""
 
 
-def _written(member: int | str) -> str:
+def _source_of(member: int | str) -> str:
     return member if isinstance(member, str) else re.escape(chr(member))

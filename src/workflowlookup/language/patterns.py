@@ -1,13 +1,11 @@
-"""Regular expressions of authors: ECMAScript in, an answer within a time limit out.
+"""Regular expressions of authors, in ECMAScript syntax, searched within a time limit.
 
-The patterns come from documents and are hostile until checked. Their length is bounded, and so is what they compile to:
-a pattern is checked here in time linear in its length before an engine sees it. A search that takes too long raises
-`TooSlow` instead of hanging the server. What the patterns of one request take, compiled and searched, is taken from its
-`Budget`, so that many slow patterns cost no more than a few.
+The patterns come from documents and are hostile until checked. Their length and compiled size are bounded: a check in
+linear time comes before any engine. A search that takes too long raises `TooSlow` instead of blocking the server.
+Compiling and searching use up the `Budget` of the request, so many slow patterns cost no more than a few.
 
-Most patterns are plain, and most texts are ASCII: those are searched by an engine that takes no longer than the text is
-long, that of the JSON Schema validator. All else is for the `regex` package, which backtracks, knows every form, and is
-imported when it is needed.
+There are two engines. Simple patterns on ASCII text use the one of the JSON Schema validator, which takes linear time.
+Everything else uses the `regex` package, which backtracks and knows every construct. It is imported when needed.
 """
 
 import re
@@ -20,37 +18,37 @@ from workflowlookup.language.ecmascript import translate
 
 MAX_PATTERN_LENGTH: Final = 4096
 MAX_NODES: Final = 8192
-"""How large a pattern may become when what it must repeat is written out, as `regex` does: `(?:a{300}){300}`."""
+"""Limit on the size of a pattern with required repetitions expanded, as `regex` does: `(?:a{300}){300}`."""
 MAX_TRANSLATED_LENGTH: Final = 1 << 15
-"""How long a pattern may be when sets such as `\\S` are written out: so long does it take to compile, untimed."""
+"""Limit on the length with sets such as `\\S` expanded, because compiling takes that long and has no timeout."""
 MAX_COMPILED_SIZE: Final = 20_000
 MAX_COMPILED_BYTES: Final = 1 << 20
-"""How large a pattern may be in the engine that takes linear time; larger ones are for the other engine."""
+"""Limit on the size of a pattern in the linear engine. Larger patterns use `regex`."""
 SECONDS_PER_SEARCH: Final = 0.25
 SECONDS_PER_REQUEST: Final = 0.5
 STEPS_PER_CLOCK_READ: Final = 20_000
-"""After how many small steps the clock is read: some milliseconds."""
+"""The clock is read after this many small steps, which is some milliseconds."""
 MAX_STEPS: Final = 1_000_000
-"""How many steps a search may take that cannot be interrupted."""
+"""Limit on the steps of a search that cannot be interrupted."""
 UNTIMED_STEPS: Final = 500_000
-"""How many steps the searches of a request may take before they are timed: some milliseconds, at worst tens."""
+"""Steps that the searches of a request may take before they are timed: at worst tens of milliseconds."""
 MAX_RULE_TEXT: Final = 4 << 20
-"""How much text the templates of rules may become in one request."""
+"""Limit on the text that the templates of rules become in one request."""
 FLAGS: Final = "gimsuy"
 
 T = TypeVar("T")
 
 
 class BadPattern(ValueError):
-    """The pattern or its flags do not compile; the text says why."""
+    """The pattern or its flags do not compile; the message says why."""
 
 
 class TooSlow(Exception):
-    """Something was given up: it took too long or would, or what came before it did. The text, if any, says why."""
+    """Work was given up because it, or the work before it, took or would take too long. A message may say why."""
 
 
 class Budget:
-    """The processor time that one request may take for what authors and callers wrote. Made with it, and passed on.
+    """The processor time that one request may spend on patterns, conditions and schemas. One is created per request.
 
     The clock starts with the first work that is worth timing.
     """
@@ -66,50 +64,50 @@ class Budget:
         self._unclocked = 0
 
     def takes(self, steps: int) -> bool:
-        """Whether a search of so many steps need not be timed; if so, they are deducted from the budget."""
+        """Whether a search of this many steps may run untimed; if so, the steps are deducted."""
         if steps > self._steps:
             return False
         self._steps -= steps
         return True
 
     def charge(self, steps: int) -> None:
-        """Count small steps of a computation; from time to time the clock is read. Raises `TooSlow`, then every time.
+        """Count small steps of a computation; the clock is read now and then. Raises `TooSlow` once time is up.
 
-        A few steps are always there, so that what costs nothing is done also when searches took all the time.
+        A few steps are always free, so that cheap work is done even after searches have used up the time.
         """
         self._unclocked += steps
         if self._unclocked > STEPS_PER_CLOCK_READ:
-            self._seconds_left()
+            self._remaining_seconds()
             self._unclocked = 0
 
     @property
     def is_spent(self) -> bool:
-        """Whether there is no time left, so that something may have been given up."""
+        """Whether no time is left, so that some work may have been given up."""
         return 0 < self._ends <= thread_time()
 
     def fill(self, characters: int) -> None:
-        """Deduct text that templates of rules became. Raises `TooSlow` when that is too much for one answer."""
+        """Deduct the text that templates of rules became. Raises `TooSlow` if it is too much for one request."""
         self._characters -= characters
         if self._characters < 0:
             raise TooSlow
 
     def spend(self, work: Callable[[float], T]) -> T:
-        """Do some work, called with the seconds it may take. Raises `TooSlow`, also when there is no time for it."""
-        left = self._seconds_left()
-        seconds = min(SECONDS_PER_SEARCH, left)
+        """Call `work` with the seconds that it may take. Raises `TooSlow` if it takes longer or no time is left."""
+        remaining = self._remaining_seconds()
+        seconds = min(SECONDS_PER_SEARCH, remaining)
         try:
             return work(seconds)
         except TimeoutError as problem:
-            self._ends = thread_time() + left - seconds  # it was stopped by the clock on the wall
+            self._ends = thread_time() + remaining - seconds  # the timeout is in wall time
             raise TooSlow from problem
 
     def folded(self, text: str) -> str:
-        """The text without its case. The last one is remembered: every rule of a step searches the same output."""
+        """The case-folded text. The last one is cached, because all rules of a step search the same output."""
         if self._folded[0] is not text:
             self._folded = (text, text.casefold())
         return self._folded[1]
 
-    def _seconds_left(self) -> float:
+    def _remaining_seconds(self) -> float:
         now = thread_time()
         self._ends = self._ends or now + self._seconds
         if now >= self._ends:
@@ -120,9 +118,9 @@ class Budget:
 Search = Callable[[str, Budget], bool]
 
 MAX_CACHED_SIZE: Final = 40_000
-"""How large the compiled patterns in a cache may be together: about two megabytes."""
+"""Limit on the cached patterns together: about two megabytes."""
 SIZE_OF_ANY: Final = 400
-"""How large even a small pattern is once it is compiled."""
+"""The size of the smallest compiled pattern."""
 
 _searches: Final[BoundedCache[tuple[str, str], tuple[Search, int]]] = BoundedCache(
     512, max_weight=MAX_CACHED_SIZE, weigh=lambda entry: entry[1]
@@ -136,15 +134,15 @@ def clear_caches() -> None:
 
 
 def compile_pattern(pattern: str, flags: str, budget: Budget) -> Search:
-    """A function that tells whether the pattern is found in a text.
+    """A function that says whether the pattern matches anywhere in a text.
 
-    Raises `BadPattern`, and `TooSlow` when the budget has no time left; so does the function that it returns.
+    Raises `BadPattern`, and `TooSlow` if the budget has no time left. The returned function raises the same.
     """
-    known = _searches.get((pattern, flags))
-    if known is None:
-        known = budget.spend(lambda _: (_compile(pattern, flags), SIZE_OF_ANY + expanded_size(pattern)))
-        _searches[pattern, flags] = known
-    return known[0]
+    cached = _searches.get((pattern, flags))
+    if cached is None:
+        cached = budget.spend(lambda _: (_compile(pattern, flags), SIZE_OF_ANY + expanded_size(pattern)))
+        _searches[pattern, flags] = cached
+    return cached[0]
 
 
 def _compile(pattern: str, flags: str) -> Search:
@@ -157,28 +155,30 @@ def _compile(pattern: str, flags: str) -> Search:
     if len(translated) > MAX_TRANSLATED_LENGTH:
         raise BadPattern("too many sets of characters; use repetitions instead")
     if _nodes(translated) > MAX_NODES:
-        raise BadPattern(f"its repetitions come to more than {MAX_NODES:,} places; use a rule of type length instead")
+        raise BadPattern(
+            f"its repetitions expand to more than {MAX_NODES:,} characters; use a rule of type length instead"
+        )
     find = _in_linear_time(pattern, flags)
     states = _state_count(pattern)
 
-    def give_up_in_time(text: str, budget: Budget) -> bool:
+    def search_with_timeout(text: str, budget: Budget) -> bool:
         return budget.spend(lambda seconds: _backtracking(pattern, flags)(text, timeout=seconds) is not None)
 
     if find is None:
-        _backtracking(pattern, flags)  # tells now what is wrong with it
-        return give_up_in_time
+        _backtracking(pattern, flags)  # raises `BadPattern` now if it does not compile
+        return search_with_timeout
 
     def search(text: str, budget: Budget) -> bool:
         steps = len(text) * states
         if steps > MAX_STEPS or not _means_the_same(flags, text):
-            return give_up_in_time(text, budget)
+            return search_with_timeout(text, budget)
         return find(text) if budget.takes(steps) else budget.spend(lambda _: find(text))
 
     return search
 
 
 def extract(pattern: str, flags: str, text: str, budget: Budget) -> str | None:
-    """The first group of the first match, or the match itself without groups; None when nothing matches.
+    """The first group of the first match, or the whole match if there are no groups; None if nothing matches.
 
     Raises `BadPattern` and `TooSlow`.
     """
@@ -187,8 +187,8 @@ def extract(pattern: str, flags: str, text: str, budget: Budget) -> str | None:
     match: Any = budget.spend(lambda seconds: find(text, timeout=seconds))
     if match is None:
         return None
-    found: str | None = match[1] if match.re.groups else match[0]
-    return found
+    text_of_group: str | None = match[1] if match.re.groups else match[0]
+    return text_of_group
 
 
 # ── in linear time ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -201,17 +201,17 @@ _PLAIN: Final = rf"""(?x)(?>
       | \\[bB] | [\^$|]
       | \((?:\?:)? | \)\??                                                         # a group, at most once
     )*+"""
-"""As text, and compiled by the first pattern: a list of workflows need not wait for it.
+"""A string, compiled with the first pattern, so that listing workflows does not wait for it.
 
-Atomic and possessive: each part is read one way only, so the check takes linear time.
+Atomic and possessive, so each part is read only one way and the check takes linear time.
 """
 
 
 def _in_linear_time(pattern: str, flags: str) -> Callable[[str], bool] | None:
-    """A search that takes no more steps than the text is long, for each place of the pattern.
+    """A search in linear time, for texts on which both engines agree (`_means_the_same`).
 
-    It is for texts for which `_means_the_same`. None for a pattern that may mean something else there. Where groups are
-    repeated the other engine may give up, and authors are told so: that is left to it.
+    None for a pattern on which they may differ. Patterns with repeated groups are left to `regex`, which may give up:
+    authors are told about such patterns.
     """
     if "y" in flags or not re.fullmatch(_PLAIN, pattern) or ("i" in flags and not pattern.isascii()):
         return None
@@ -226,18 +226,18 @@ def _in_linear_time(pattern: str, flags: str) -> Callable[[str], bool] | None:
     try:
         limits = jsonschema_rs.RegexOptions(size_limit=MAX_COMPILED_BYTES, dfa_size_limit=MAX_COMPILED_BYTES)
         validator = jsonschema_rs.Draft202012Validator(schema, pattern_options=limits)
-    except ValueError:  # the other engine says what is wrong with it, if anything is
+    except ValueError:  # `regex` reports what is wrong, if anything is
         return None
     return validator.is_valid
 
 
 def _means_the_same(flags: str, text: str) -> bool:
-    """Whether a plain pattern means the same in both engines: the linear one takes only `\\n` for the end of a line."""
+    """Whether a simple pattern means the same in both engines: for the linear one only `\\n` ends a line."""
     return text.isascii() and not ("m" in flags and "\r" in text)
 
 
 def _state_count(pattern: str) -> int:
-    """How many places a plain pattern has, each repetition written out."""
+    """The number of states of a simple pattern, with repetitions expanded."""
     counts = re.findall(r"\{([0-9]+)(?:,([0-9]*))?\}", pattern)
     return 1 + len(pattern) + sum(int(most or least) for least, most in counts)
 
@@ -250,16 +250,16 @@ _PART: Final = r"""(?xs)
       | (?P<open>\() | (?P<close>\)) | (?P<bar>\|) | ."""
 _WIDE_SIZE: Final = 25
 _PROPERTY_SIZE: Final = 800
-"""How large a class of very many characters is, compared with a letter, in the engine that takes linear time."""
+"""Sizes of classes with very many characters in the linear engine, compared with one letter."""
 
 
 def _nodes(pattern: str) -> int:
-    """How many parts a pattern has when each is written as often as it must be repeated."""
+    """The number of parts of a pattern, with each required repetition expanded."""
     return _written_out(pattern, lambda token: max(1, _number(token["least"])), lambda _: 1)
 
 
 def expanded_size(pattern: str) -> int:
-    """How large a pattern is when each part of it is written as often as it may be repeated, in letters of 50 bytes."""
+    """The size of a pattern with each possible repetition expanded, in units of about 50 bytes."""
 
     def times(token: re.Match[str]) -> int:
         return _number(token["most"]) if token["most"] else _number(token["least"]) + bool(token["range"])
@@ -271,7 +271,7 @@ def expanded_size(pattern: str) -> int:
 
 
 def _number(digits: str) -> int:
-    """The number, or one that is too large as well: Python takes long to read thousands of digits."""
+    """The number, cut to 12 digits, because Python is slow to parse thousands of digits."""
     return int(digits.lstrip("0")[:12] or 0)
 
 
@@ -301,12 +301,12 @@ _ONE_WAY: Final = r"""(?xs)\^
 
 
 def is_deterministic(pattern: str) -> bool:
-    """Whether there is only one way to read a text by it: parts of fixed length, and a last one that is repeated."""
+    """Whether it can match a text in only one way: parts of fixed length, and only the last one repeated freely."""
     return re.fullmatch(_ONE_WAY, pattern) is not None
 
 
 def may_backtrack(pattern: str) -> bool:
-    """Whether the engine of the JSON Schema validator cannot search by it in linear time."""
+    """Whether the JSON Schema validator cannot search for it in linear time."""
     return re.search(r"\(\?(?:[=!>(]|<[=!])|\\[1-9k]|[*+?}]\+", pattern) is not None
 
 
@@ -319,13 +319,13 @@ _compiled: Final[BoundedCache[tuple[str, str], tuple[Callable[..., object], int]
 
 
 def _backtracking(pattern: str, flags: str) -> Callable[..., object]:
-    """A search that knows every form, and ends with `TimeoutError` when it takes too long."""
-    known = _compiled.get((pattern, flags))
-    if known is None:
+    """A search by `regex`, for any pattern. It raises `TimeoutError` if it takes too long."""
+    cached = _compiled.get((pattern, flags))
+    if cached is None:
         translated = _translated(pattern, flags)
         size = SIZE_OF_ANY + 4 * _nodes(translated)
-        known = _compiled[pattern, flags] = (_compile_backtracking(translated, is_sticky="y" in flags), size)
-    return known[0]
+        cached = _compiled[pattern, flags] = (_compile_backtracking(translated, is_sticky="y" in flags), size)
+    return cached[0]
 
 
 def _compile_backtracking(translated: str, *, is_sticky: bool) -> Callable[..., object]:
@@ -336,7 +336,7 @@ def _compile_backtracking(translated: str, *, is_sticky: bool) -> Callable[..., 
     except (regex.error, RecursionError, OverflowError, ValueError) as problem:
         raise BadPattern(str(problem) or type(problem).__name__) from problem
     finally:
-        regex.purge()  # its own caches are bounded in entries at best, ours in size
+        regex.purge()  # its caches do not limit the total size, ours does
     return compiled.match if is_sticky else compiled.search  # type: ignore[no-any-return]
 
 

@@ -40,53 +40,53 @@ GIVEN_UP: Final = "The pattern {} took too long on this output and was given up"
 
 
 class Issue(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that is wrong with an output: the author's message, and what would fix it."""
+    """One problem of an output: the author's message, and what would fix it."""
 
     message: str
     suggestion: str
     is_undecided: bool = False
-    """Whether the rule could not be applied; then its negation does not hold either."""
+    """Whether the rule could not be applied. Then its negation fails too."""
 
 
 RuleCheck = Callable[[str, Context, Budget], Sequence[Issue] | None]
-"""What is wrong with an output by a single rule, which ignores the context."""
+"""The issues of an output by one rule; rules ignore the context."""
 
 Contexts = tuple[Context, ...]
-"""As the step was handed out, then with what came with its output; one where these are the same."""
+"""The context when the step was handed out, then the one with the changes sent with the output; one if equal."""
 
 CriteriaCheck = Callable[[str, Contexts, Budget], Sequence[Issue] | None]
-"""What is wrong with an output by criteria; None when no rule of them counts.
+"""The issues of an output by criteria; None if none of the rules applies.
 
-A rule counts if its condition holds in any of the contexts, and its templates take a variable from the first context
-that has it: what is sent with an output can switch off no rule, and change none.
+A rule applies if its condition holds in any of the contexts, and its templates take a variable from the first context
+that has it. So the changes sent with an output cannot disable or alter a rule.
 """
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
-    """One demand on an output. Every rule defines `check` and `words`."""
+    """One requirement of an output. Every rule defines `check` and `words`."""
 
     texts: ClassVar[Sequence[str]] = ()
-    """Names of fields with text to search for. They may hold templates, as the message may."""
+    """Names of fields with text to search for. They may contain templates, like the message."""
     patterns: ClassVar[Sequence[str]] = ()
-    """Names of fields with patterns. They may hold templates, whose values are escaped."""
+    """Names of fields with patterns. They may contain templates, whose values are escaped."""
 
     message: str
     condition: CompiledCondition | None = None
 
     def check(self) -> RuleCheck:
-        """Make the check, without regard to `condition`. The check may raise `BadPattern` and `BadSchema`."""
+        """The compiled check, without `condition`. The check may raise `BadPattern` and `BadSchema`."""
         raise NotImplementedError
 
     def words(self) -> str:
-        """What it demands, as a sentence that a model can follow."""
+        """What it requires, as a sentence for a model."""
         raise NotImplementedError
 
     def flaws(self, budget: Budget) -> Iterator[tuple[str, str]]:  # noqa: ARG002 - for rules that can have flaws
-        """Why no output can be judged by it: the field, and the reason. Raises `TooSlow`."""
+        """Why it cannot be applied to any output: pairs of a field and a reason. Raises `TooSlow`."""
         yield from ()
 
     def describe(self) -> str:
-        """What it demands, and what the author says about it."""
+        """What it requires, followed by the author's message."""
         return f"{self.words()}: {self.message}" if self.message else self.words()
 
 
@@ -108,7 +108,7 @@ class ContainsRule(Rule, frozen=True, kw_only=True, tag="contains"):
             try:
                 budget.charge(1 + len(output) // 200)
             except TooSlow:
-                given_up = "The text was not looked for: the rules before it took too long"
+                given_up = "The text was not searched for: the rules before it took too long"
                 return (Issue(message=f"{message} ({given_up})", suggestion=_SHORTEN, is_undecided=True),)
             if value in output:
                 return ()
@@ -249,7 +249,7 @@ class SchemaRule(Rule, frozen=True, kw_only=True, tag="schema"):
 
 
 def unfenced(output: str) -> str:
-    """What stands inside a single Markdown code fence; the output itself when there is none."""
+    """The content of a single Markdown code fence; the output itself if it is not one."""
     text = output.strip()
     if not (text.startswith(_FENCE) and text.endswith(_FENCE)):
         return output
@@ -267,25 +267,25 @@ RULES: Final[Mapping[str, type[Rule]]] = MappingProxyType(
 
 
 class AllOf(msgspec.Struct, frozen=True, kw_only=True):
-    """Every part passes: the plain list, and `and`."""
+    """Every part must pass: a list, or `and`."""
 
     parts: tuple["Criterion", ...]
 
 
 class AnyOf(msgspec.Struct, frozen=True, kw_only=True):
-    """One part passes: `or`."""
+    """One part must pass: `or`."""
 
     parts: tuple["Criterion", ...]
 
 
 class Not(msgspec.Struct, frozen=True, kw_only=True):
-    """The part does not pass."""
+    """The part must not pass: `not`."""
 
     part: "Criterion"
 
 
 class Malformed(msgspec.Struct, frozen=True, kw_only=True):
-    """Criteria that are not well-formed: the document loads, judging the step is refused with this reason."""
+    """Malformed criteria. The document loads; judging the step is refused with this reason."""
 
     reason: str
 
@@ -293,26 +293,26 @@ class Malformed(msgspec.Struct, frozen=True, kw_only=True):
 Criterion: TypeAlias = Rule | AllOf | AnyOf | Not | Malformed
 
 
-MAX_PARTS: Final = 200
+MAX_CRITERIA_PARTS: Final = 200
 _PLAIN_PATTERN_MESSAGE: Final = "Output must match the pattern {pattern}"
 
 
 def parse_criteria(data: Json) -> Criterion | None:
-    """The criteria of a step; None when there are none."""
+    """The criteria of a step; None if it has none."""
     if data is None or data == []:
         return None
     if not _criteria_validator().is_valid(data):
         return Malformed(reason="; ".join(misfit.sentence() for misfit in misfits_in(data)))
     try:
         return _group(data)
-    except msgspec.ValidationError as problem:  # a rule that the schema admits, and its struct does not
+    except msgspec.ValidationError as problem:  # a rule that fits the schema but not its struct
         return Malformed(reason=str(problem))
 
 
 def misfits_in(data: Json) -> Iterator[Misfit]:
-    """Where criteria are not well-formed; of very many the first, because the validator finds all at once."""
+    """The misfits of malformed criteria; of large ones only the first, because the validator finds all at once."""
     validator = _criteria_validator()
-    return validator.first_misfit(data) if extent(data)[0] > MAX_PARTS else validator.misfits(data)
+    return validator.first_misfit(data) if extent(data)[0] > MAX_CRITERIA_PARTS else validator.misfits(data)
 
 
 def _criteria_schema() -> dict[str, Json]:
@@ -342,7 +342,7 @@ def _group(data: Json) -> Criterion:
 
 
 def each_rule(criterion: Criterion | None) -> Iterator[Rule]:
-    """The rules in a criterion, however deep."""
+    """All rules in a criterion, at any depth."""
     match criterion:
         case AllOf(parts=parts) | AnyOf(parts=parts):
             for part in parts:
@@ -354,7 +354,7 @@ def each_rule(criterion: Criterion | None) -> Iterator[Rule]:
 
 
 def rules_in(criteria: Json, path: PathTo) -> Iterator[tuple[PathTo, Json]]:
-    """The rules of criteria, however deep, each with its place; none of criteria that are not well-formed."""
+    """All rules in criteria, at any depth, each with its path; none if the criteria are malformed."""
     waiting = [] if isinstance(parse_criteria(criteria), Malformed | None) else [(path, criteria)]
     while waiting:
         at, part = waiting.pop()  # from the end: a list of rules may be as long as a document
@@ -368,11 +368,11 @@ def rules_in(criteria: Json, path: PathTo) -> Iterator[tuple[PathTo, Json]]:
 
 
 def flaws_in(criteria: Json, path: PathTo, budget: Budget) -> Iterator[tuple[PathTo, str]]:
-    """Why well-formed rules still cannot be judged, each reason with its place."""
+    """Why well-formed rules cannot be applied, each reason with its path."""
     for at, data in rules_in(criteria, path):
         rule = _group(data)
         try:
             for field, flaw in rule.flaws(budget) if isinstance(rule, Rule) else ():
                 yield (*at, field) if isinstance(data, Mapping) else at, flaw
         except TooSlow:
-            yield at, "The pattern was not checked: those before it took too long to compile"
+            yield at, "The pattern was not checked: the patterns before it took too long to compile"

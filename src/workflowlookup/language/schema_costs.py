@@ -1,8 +1,8 @@
-"""Estimates how much work it is to compile a JSON Schema, and to check a value by it, before that is done.
+"""Estimates how much work it is to compile a JSON Schema and to check a value by it, before doing so.
 
 The validator cannot be interrupted. So its steps are counted first, for the worst case in which no check ends early:
-for every part of the value, the subschemas that apply to it, with references followed. The count of each pair of
-subschema and part is computed once, and added as often as the validator would visit the pair, which may be
+for every part of the value, all subschemas that apply to it, with references followed. The count for each pair of
+subschema and part is computed once, and added for each time the validator would visit the pair, which may be
 exponentially often.
 """
 
@@ -17,22 +17,22 @@ from workflowlookup.language.values import Json, extent
 
 MAX_SUBSCHEMAS: Final = 20_000
 MAX_PATTERN_SIZE: Final = 400_000
-"""How large the patterns of a schema may be together, as `expanded_size` counts: some tenths of a second."""
+"""Limit on the `expanded_size` of all patterns of a schema: some tenths of a second."""
 MAX_STEPS: Final = 4_000_000
-"""How many steps a check may take: some tenths of a second."""
+"""Limit on the steps of a check: some tenths of a second."""
 MAX_ERROR_SIZE: Final = 1_000_000
-"""How large all errors together may be, in characters, to be collected: the validator makes them all at once, and each
-has a copy of its part of the value, and of the constant that was expected."""
+"""Errors are collected only if all of them together have at most this many characters. The validator makes them all at
+once, and each has a copy of its part of the value and of the constant that was expected."""
 MAX_PAIRS: Final = 200_000
-"""How many pairs of a subschema and a part of a value are counted before the check is given up."""
+"""Limit on the pairs of subschema and part that are counted before the check is given up."""
 BACKTRACK_LIMIT: Final = 10_000
-"""How often a pattern may backtrack, and how many characters it may look ahead."""
+"""Limit on how often a pattern backtracks, and on how many characters it looks ahead."""
 
 _ERROR_OVERHEAD: Final = 200
 _METASCHEMA_STEPS: Final = 400
-"""Steps of a metaschema, which is built into the validator, for each part of a value."""
+"""Steps of a metaschema (built into the validator) for each part of a value."""
 _DIVISION_STEPS: Final = 160
-"""Steps of dividing a number by a fraction, for which the validator takes all digits of both."""
+"""Steps of dividing a number by a fraction: the validator uses all digits of both."""
 _BYTES_OF_SUBSCHEMA: Final = 1_000
 _BYTES_OF_PART: Final = 150
 _BYTES_OF_PLACE: Final = 60
@@ -46,7 +46,7 @@ _REPEATED_IN_ERRORS: Final = frozenset({"const", "enum", "not", "pattern"})
 
 
 class TooLarge(ValueError):
-    """The schema is too large to be compiled; the text says which part of it."""
+    """The schema is too large to be compiled; the message says which part."""
 
 
 class _Pattern:
@@ -69,26 +69,26 @@ class _Pattern:
         return max(self._for_character, ahead)
 
 
-class _Node:
-    """One subschema: what it asks of a value, and which subschemas it applies to the value and to its parts."""
+class _Subschema:
+    """One subschema: its own cost, and the subschemas that it applies to the value and its parts."""
 
     def __init__(self) -> None:
         self.own = 1
         self.compared = 0
-        """How many steps it takes to compare a list or an object with its constants, part by part."""
+        """Steps to compare a list or an object with its constants, part by part."""
         self.divided = 0
-        """How many steps it takes to divide a number."""
+        """Steps to divide a number, for `multipleOf`."""
         self.constants = 0
         """Size of the parts of the schema that its errors repeat."""
         self.pattern: _Pattern | None = None
-        self.same: list[_Node] = []
-        self.alternatives: list[_Node] = []
-        self.properties: dict[str, _Node] = {}
-        self.patterns: list[tuple[_Pattern, _Node]] = []
-        self.others: list[_Node] = []
-        self.names: _Node | None = None
-        self.prefix: list[_Node] = []
-        self.each: list[_Node] = []
+        self.same: list[_Subschema] = []
+        self.alternatives: list[_Subschema] = []
+        self.properties: dict[str, _Subschema] = {}
+        self.patterns: list[tuple[_Pattern, _Subschema]] = []
+        self.others: list[_Subschema] = []
+        self.names: _Subschema | None = None
+        self.prefix: list[_Subschema] = []
+        self.each: list[_Subschema] = []
 
 
 class SchemaCosts:
@@ -96,7 +96,7 @@ class SchemaCosts:
 
     def __init__(self, schema: Json) -> None:
         """Raises `TooLarge`."""
-        self._nodes: dict[int, _Node] = {}
+        self._nodes: dict[int, _Subschema] = {}
         self._bases: dict[int, str] = {}
         self._named: dict[str, list[Json]] = {}
         self._dynamic: dict[str, list[Json]] = {}
@@ -121,18 +121,18 @@ class SchemaCosts:
             + _BYTES_OF_PATTERN * len(self._patterns)
             + _BYTES_OF_PLACE * self._pattern_size
         )
-        """About how many bytes the compiled schema takes."""
+        """Estimated bytes of the compiled schema."""
 
     def refuse(self, value: Json) -> None:
-        """Raises `TooSlow` when checking the value could take more than `MAX_STEPS`."""
+        """Raises `TooSlow` if checking the value could take more than `MAX_STEPS`."""
         parts, characters = extent(value)
         if self._factors[0] * parts + self._factors[1] * (characters + 1) > MAX_STEPS:
             self._count(_Count(_steps, MAX_STEPS), value)
 
     def error_size(self, value: Json) -> tuple[float, float]:
-        """Upper bounds on the size of all errors, and of the first with its alternatives. Raises `TooSlow`."""
+        """Upper bounds on the size of all errors, and of the first error with its alternatives. Raises `TooSlow`."""
         count = _Count(_ErrorSizes(value).of)
-        return self._count(count, value), count.most_alternatives
+        return self._count(count, value), count.max_alternatives
 
     def _count(self, count: "_Count", value: Json) -> int:
         try:
@@ -169,8 +169,8 @@ class SchemaCosts:
             if keyword not in _NO_SUBSCHEMAS:
                 self._index(value, base, id_keyword)
 
-    def _referred(self, base: str, keyword: str, reference: str) -> list[_Node]:
-        """The subschemas that a reference may lead to: all of them where a name is not unique."""
+    def _referred(self, base: str, keyword: str, reference: str) -> list[_Subschema]:
+        """The subschemas that a reference may lead to: several if a name is not unique."""
         url, fragment = _resolved(base, reference)
         resources = self._named.get(url, [] if url else [self._root_schema])
         if fragment.startswith("/"):
@@ -186,11 +186,11 @@ class SchemaCosts:
             raise TooLarge(f"its reference '{shorten(reference, 60)}' leads to nothing in it")
         return nodes
 
-    def _node(self, schema: Json) -> _Node:
-        known = self._nodes.get(id(schema)) if isinstance(schema, Mapping) else _Node()
-        if known is not None:
-            return known
-        node = self._nodes[id(schema)] = _Node()
+    def _node(self, schema: Json) -> _Subschema:
+        cached = self._nodes.get(id(schema)) if isinstance(schema, Mapping) else _Subschema()
+        if cached is not None:
+            return cached
+        node = self._nodes[id(schema)] = _Subschema()
         base = self._bases.get(id(schema), "")
         for keyword, value in schema.items():
             if keyword in ("const", "enum"):
@@ -211,8 +211,8 @@ class SchemaCosts:
                 self._apply(node, keyword, value)
         return node
 
-    def _apply(self, node: _Node, keyword: str, value: Json) -> None:
-        """Note the subschemas of a keyword that has any."""
+    def _apply(self, node: _Subschema, keyword: str, value: Json) -> None:
+        """Add the subschemas of a keyword that has any."""
         if keyword in ("anyOf", "oneOf") and isinstance(value, list):
             node.alternatives += map(self._node, value)
         elif keyword == "allOf" and isinstance(value, list):
@@ -239,32 +239,32 @@ class SchemaCosts:
 
     def _pattern(self, pattern: str) -> _Pattern:
         if pattern not in self._patterns:
-            self._patterns[pattern] = known = _Pattern(pattern)
-            self._pattern_size += known.size
+            self._patterns[pattern] = cached = _Pattern(pattern)
+            self._pattern_size += cached.size
             if self._pattern_size > MAX_PATTERN_SIZE:
                 reason = "is too large once its repetitions are written out"
-                if known.size < MAX_PATTERN_SIZE:
+                if cached.size < MAX_PATTERN_SIZE:
                     reason = "is one too many: together they are too large once their repetitions are written out"
                 raise TooLarge(f"its pattern '{shorten(pattern, 60)}' {reason}")
         return self._patterns[pattern]
 
 
-def _metaschema() -> _Node:
-    node = _Node()
+def _metaschema() -> _Subschema:
+    node = _Subschema()
     node.own = _METASCHEMA_STEPS
     node.others = node.each = [node]
     return node
 
 
 def _resolved(base: str, reference: str) -> tuple[str, str]:
-    """The URL that a reference leads to, and the fragment of it."""
+    """The URL of a reference, and its fragment."""
     if reference.startswith("#") and "%" not in reference:
         return base, reference[1:]
     from urllib.parse import unquote, urldefrag, urljoin  # noqa: PLC0415 - few schemas need it
 
     try:
         url, fragment = urldefrag(urljoin(base, reference))
-    except ValueError:  # no URL at all: the validator says so
+    except ValueError:  # not a URL; the validator reports it
         return reference, ""
     return url, unquote(fragment)
 
@@ -284,7 +284,7 @@ def _at_pointer(schema: Json, pointer: str) -> Json:
 # ── counting ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _children(node: _Node) -> Iterator[_Node]:
+def _children(node: _Subschema) -> Iterator[_Subschema]:
     yield from node.same
     yield from node.alternatives
     yield from node.properties.values()
@@ -296,30 +296,30 @@ def _children(node: _Node) -> Iterator[_Node]:
         yield node.names
 
 
-def _factors(node: _Node, known: dict[int, tuple[float, float]]) -> tuple[float, float]:
+def _factors(node: _Subschema, cached: dict[int, tuple[float, float]]) -> tuple[float, float]:
     """Upper bounds on the steps of a node for each part of a value, and for each character in it.
 
     They are infinite for a node that refers back to itself.
     """
-    if id(node) not in known:
-        known[id(node)] = (math.inf, math.inf)
+    if id(node) not in cached:
+        cached[id(node)] = (math.inf, math.inf)
         patterns = [node.pattern] if node.pattern else []
         patterns += [pattern for pattern, _ in node.patterns]
         parts = float(node.own + node.compared + node.divided + sum(pattern.for_text for pattern in patterns))
         characters = float(sum(pattern.for_character() for pattern in patterns))
         for child in _children(node):
-            more_parts, more_characters = _factors(child, known)
+            more_parts, more_characters = _factors(child, cached)
             parts += more_parts
             characters += more_characters
-        known[id(node)] = (parts, characters)
-    return known[id(node)]
+        cached[id(node)] = (parts, characters)
+    return cached[id(node)]
 
 
 def _too_many_steps() -> TooSlow:
     return TooSlow(f"the JSON Schema would take more than {MAX_STEPS:,} steps for this value")
 
 
-def _steps(node: _Node, value: Json) -> int:
+def _steps(node: _Subschema, value: Json) -> int:
     """The steps of a subschema itself, without those of the subschemas that it applies."""
     if isinstance(value, str) and node.pattern is not None:
         return node.own + node.pattern.steps(value)
@@ -331,13 +331,13 @@ def _steps(node: _Node, value: Json) -> int:
 
 
 class _ErrorSizes:
-    """How large the errors of a subschema can be, for each part of one value."""
+    """The maximum size of the errors of a subschema, for each part of one value."""
 
     def __init__(self, value: Json) -> None:
         self._sizes: dict[int, int] = {}
         self._measure(value)
 
-    def of(self, node: _Node, part: Json) -> int:
+    def of(self, node: _Subschema, part: Json) -> int:
         size = self._sizes[id(part)] if isinstance(part, (Mapping, list)) else _size(part)
         return node.own * (_ERROR_OVERHEAD + size) + node.constants
 
@@ -357,30 +357,30 @@ def _size(scalar: Json) -> int:
 
 
 class _Count:
-    """Adds up `weigh(subschema, part)` over all subschemas that apply to the parts of one value."""
+    """Sums `weigh(subschema, part)` over all subschemas that apply to the parts of one value."""
 
-    def __init__(self, weigh: Callable[[_Node, Json], int], limit: float = math.inf) -> None:
-        self.most_alternatives = 0
+    def __init__(self, weigh: Callable[[_Subschema, Json], int], limit: float = math.inf) -> None:
+        self.max_alternatives = 0
         """The largest sum over the alternatives of one subschema, for one part of the value."""
         self._weigh = weigh
         self._limit = limit
-        self._known: dict[tuple[int, int], int] = {}
+        self._totals: dict[tuple[int, int], int] = {}
         self._pairs = 0
 
-    def total(self, node: _Node, value: Json) -> int:
+    def total(self, node: _Subschema, value: Json) -> int:
         """Raises `TooSlow`."""
         self._pairs += 1
         if self._pairs > MAX_PAIRS:
             raise _too_many_steps()
         key = (id(node), id(value))
-        known = self._known.get(key)
-        if known is not None:
-            return known
-        self._known[key] = 1  # a subschema that refers back to itself for the same value ends here
+        cached = self._totals.get(key)
+        if cached is not None:
+            return cached
+        self._totals[key] = 1  # a subschema that refers back to itself for the same value ends here
         total = self._weigh(node, value) + sum(self.total(part, value) for part in node.same)
         if node.alternatives:
             alternatives = sum(self.total(part, value) for part in node.alternatives)
-            self.most_alternatives = max(self.most_alternatives, alternatives)
+            self.max_alternatives = max(self.max_alternatives, alternatives)
             total += alternatives
         if isinstance(value, Mapping):
             total += self._of_properties(node, value)
@@ -389,16 +389,16 @@ class _Count:
             total += sum(map(self.total, node.prefix, value))
         if total > self._limit:
             raise _too_many_steps()
-        self._known[key] = total
+        self._totals[key] = total
         return total
 
-    def _of_properties(self, node: _Node, value: Mapping[str, Json]) -> int:
+    def _of_properties(self, node: _Subschema, value: Mapping[str, Json]) -> int:
         if node.patterns or node.others or node.names is not None:
             self._pairs += len(value)
             return sum(self._of_property(node, name, part) for name, part in value.items())
         return sum(self.total(node.properties[name], value[name]) for name in node.properties.keys() & value.keys())
 
-    def _of_property(self, node: _Node, name: str, value: Json) -> int:
+    def _of_property(self, node: _Subschema, name: str, value: Json) -> int:
         total = self.total(node.names, name) if node.names is not None else 0
         total += sum(self.total(part, value) for _, part in node.patterns)
         if name in node.properties:

@@ -1,7 +1,7 @@
-"""Text to JSON values: JSON and YAML documents, and what is likely to mend a syntax error.
+"""Parses JSON and YAML documents, with hints that say how to fix a syntax error.
 
-Documents are hostile until checked: nesting is bounded, YAML is read as JSON types only (no dates, no tags), and its
-aliases may not blow up. Size is the caller's to check, before the text is in memory.
+Documents are hostile until checked: nesting is bounded, YAML has only the types of JSON (no dates, no tags), and the
+expansion of aliases is bounded. The caller checks the size before the text is in memory.
 """
 
 import codecs
@@ -21,7 +21,7 @@ _WHEN_EMPTY: Final = "Write the workflow, or start from an example"
 
 
 class SyntaxProblem(ValueError):
-    """The text is not a document: where, why, and what to do about it."""
+    """A syntax error: where, why, and what to do about it."""
 
     def __init__(self, reason: str, *suggestions: str, where: str = "", line: int = 1, column: int = 1) -> None:
         self.reason = reason
@@ -43,10 +43,10 @@ class TooDeep(SyntaxProblem):
 
 
 class RepeatedField(SyntaxProblem):
-    """An object has a field twice."""
+    """An object has the same field twice."""
 
     def __init__(self, name: str, value: Json) -> None:
-        """`value`: the document, in which only the last field of that name counts."""
+        """`value` is the document with only the last field of that name."""
         super().__init__(
             f"JSON syntax error: the field '{name}' is written twice in one object", "Remove one of the two"
         )
@@ -54,7 +54,7 @@ class RepeatedField(SyntaxProblem):
 
 
 def parse_json(text: bytes) -> Json:
-    """The JSON value, with or without a byte order mark. Raises `SyntaxProblem` with the place and the likely fix."""
+    """The JSON value; a byte order mark is ignored. Raises `SyntaxProblem` with the position and a hint."""
     text = text.removeprefix(codecs.BOM_UTF8)
     if not text or text.isspace():
         raise SyntaxProblem("JSON syntax error: the document is empty", _WHEN_EMPTY)
@@ -66,7 +66,9 @@ def parse_json(text: bytes) -> Json:
         raise TooDeep from None
     if nests_deeper(text, value, MAX_NESTING):
         raise TooDeep
-    if msgspec.json.format(text, indent=-1) != msgspec.json.encode(value):  # it may only be written in another way
+    if msgspec.json.format(text, indent=-1) != msgspec.json.encode(
+        value
+    ):  # only the spelling may differ, or a field is repeated
         _refuse_repeated(text, value)
     return value
 
@@ -96,7 +98,7 @@ def _not_utf8(text: bytes, position: int) -> SyntaxProblem:
 
 
 def _json_problem(text: bytes, fallback: str) -> SyntaxProblem:
-    """The standard library tells better than msgspec where and why; the fix is guessed from what stands there."""
+    """The error as the standard library reports it, which is better than msgspec, with a hint from the text there."""
     import json  # noqa: PLC0415 - the first list must not wait for it
 
     try:
@@ -107,7 +109,7 @@ def _json_problem(text: bytes, fallback: str) -> SyntaxProblem:
         json.loads(string, parse_int=float)  # Python refuses to read integers of more than 4,300 digits
     except json.JSONDecodeError as problem:
         reason, position = _trailing_comma(string, problem.pos) or (problem.msg, problem.pos)
-        fix = _likely_fix(string, position, reason)
+        hint = _json_hint(string, position, reason)
         if not string[position:].strip() or reason.startswith("Unterminated string"):
             reason, position = "Unexpected end of JSON input", len(string)
     except RecursionError:
@@ -115,11 +117,11 @@ def _json_problem(text: bytes, fallback: str) -> SyntaxProblem:
     else:  # accepted there, refused by msgspec: NaN, a lone surrogate, a number out of range
         is_number = fallback.startswith(("Number", "Integer"))
         reason, position = "A number out of range" if is_number else "A value that JSON does not have", 0
-        fix = "Use only what JSON has: numbers that fit a double, true, false, null, and text in valid Unicode"
+        hint = "Use only what JSON has: numbers that fit a double, true, false, null, and text in valid Unicode"
     line, column = string.count("\n", 0, position) + 1, position - (string.rfind("\n", 0, position) + 1) + 1
     return SyntaxProblem(
         f"JSON syntax error: {reason}",
-        fix,
+        hint,
         "Validate JSON syntax using a JSON validator or formatter",
         where=f"position {position} (line {line}, column {column})",
         line=line,
@@ -128,35 +130,36 @@ def _json_problem(text: bytes, fallback: str) -> SyntaxProblem:
 
 
 def _trailing_comma(text: str, position: int) -> tuple[str, int] | None:
-    """A comma before a closing bracket, at the bracket: versions of Python word and place it differently."""
+    """The position of a bracket after a trailing comma, because Python versions report this error differently."""
     rest = text[position:].lstrip(", \t\r\n")
     if rest[:1] in ("}", "]") and "," in text[len(text[:position].rstrip(" \t\r\n,")) : len(text) - len(rest)]:
         return "Unexpected comma", len(text) - len(rest)
     return None
 
 
-def _likely_fix(text: str, position: int, reason: str) -> str:
+def _json_hint(text: str, position: int, reason: str) -> str:
     rest = text[position:].lstrip()
     before = text[:position].rstrip()
     if not rest or reason.startswith("Unterminated"):
         return "Check for missing closing braces, brackets, or quotes" + _unclosed(text)
     if rest.startswith(("//", "/*", "#")):
-        return "Remove the comment: JSON has none (YAML documents have)"
+        return "Remove the comment: JSON does not allow comments (YAML does)"
     if rest[0] in "}]" and before.endswith(","):
         return f"Remove the comma before '{rest[0]}'"
     if rest[0] == "'":
         return 'Use double quotes (") instead of single quotes'
     if rest.startswith(("True", "False", "None")):
-        return "Write true, false and null in lower case, as JSON has them"
+        return "Write true, false and null in lower case"
     if "delimiter" in reason:
-        return f"Add the missing '{':' if ':' in reason else ','}' before this place, or close what is open"
+        missing = ":" if ":" in reason else ","
+        return f"Add the missing '{missing}' before this position, or close the open bracket or quote"
     if reason.startswith("Expecting property name"):
         return "Put the name of the field in double quotes"
     if reason == "Extra data":
-        return "Remove what follows the end of the document; it holds exactly one value"
+        return "Remove everything after the end of the document; it has exactly one value"
     if reason.startswith("Invalid control character"):
         return "Write line breaks inside text as \\n"
-    return "Check the text around this place for missing commas, brackets, or quotes"
+    return "Check the text around this position for missing commas, brackets, or quotes"
 
 
 def _unclosed(text: str) -> str:
@@ -200,7 +203,7 @@ def parse_yaml(text: bytes) -> Json:
     if value is None and not _NO_CONTENT.sub(b"", text).strip():
         raise SyntaxProblem("YAML syntax error: the document is empty", _WHEN_EMPTY)
     if _count_nodes(value, {}) > MAX_YAML_NODES:
-        raise _too_many_values()
+        raise _too_many_nodes()
     if deeper_than(value, MAX_NESTING):
         raise TooDeep
     return value
@@ -210,18 +213,18 @@ _NO_CONTENT: Final = re.compile(rb"#.*|^---|^\.\.\.|\xef\xbb\xbf", re.MULTILINE)
 
 
 def _yaml_problem(text: bytes, error: Any) -> SyntaxProblem:
-    words, mark, opened = error.problem or error.context, error.problem_mark or error.context_mark, error.context_mark
-    if "end of stream" in words and "quoted" in (error.context or ""):
-        words, mark = "the quote is never closed", opened  # where the text ends tells nothing
-    elif "another document" in words:
-        words = "found another document"
-    elif "expected ':'" in words:
+    problem, mark, opened = error.problem or error.context, error.problem_mark or error.context_mark, error.context_mark
+    if "end of stream" in problem and "quoted" in (error.context or ""):
+        problem, mark = "the quote is never closed", opened  # the end of the text is not helpful
+    elif "another document" in problem:
+        problem = "found another document"
+    elif "expected ':'" in problem:
         mark = opened
     row, column = (mark.line, mark.column) if mark else (0, 0)
     start = (opened.line, opened.column) if opened else None
     return SyntaxProblem(
-        f"YAML syntax error: {words}",
-        _yaml_hint(words, text.decode(errors="replace"), (row, column), start),
+        f"YAML syntax error: {problem}",
+        _yaml_hint(problem, text.decode(errors="replace"), (row, column), start),
         where=f"line {row + 1}, column {column + 1}",
         line=row + 1,
         column=column + 1,
@@ -237,23 +240,23 @@ _NEEDS_QUOTES: Final = frozenset("{[@`%*&!")
 
 
 def _yaml_hint(problem: str, text: str, stopped: _Position, opened: _Position | None) -> str:
-    """What to do; `opened` is where the parser says that it began what it could not finish."""
+    """What is likely to fix the error. `opened` is the start of the construct that the parser could not finish."""
     row, column = stopped
     line = next(itertools.islice(re.split(_BREAK, text), row, None), "")
     value = re.match(_LINE, line)["value"]  # type: ignore[index]  # matches any line
-    begin = f"line {opened[0] + 1}, column {opened[1] + 1}" if opened else "the place above"
+    begin = f"line {opened[0] + 1}, column {opened[1] + 1}" if opened else "the position above"
     if "tab" in problem or line[column : column + 1] == "\t":
-        return "Indent with spaces: YAML takes no tabs there"
+        return "Indent with spaces: YAML allows no tabs there"
     if "twice" in problem:
-        return f"Remove one of the two, or rename it; the first stands at {begin}"
+        return f"Remove one of the two, or rename it; the first is at {begin}"
     if "quote" in problem:
         return f"Close the quote that opens at {begin}"
     if "escape" in problem:
         return "Use single quotes, in which a backslash is plain text, or write it twice"
     if "line break" in problem:
-        return f"Begin the text on a line of its own below '{value[:1]}', or put it in quotes"
+        return f"Begin the text on a new line below '{value[:1]}', or put it in quotes"
     if "mapping values" in problem and ": " in line[:column]:
-        return "Put text that holds ': ' in quotes, as in title: \"Announce: the end\""
+        return "Put text that contains ': ' in quotes, as in title: \"Announce: the end\""
     if value[:1] in ("'", '"'):
         return f"The text ends at the second {value[0]}: write {value[0]} within it as {_ESCAPED[value[0]]}"
     if "',' or" in problem:
@@ -261,17 +264,17 @@ def _yaml_hint(problem: str, text: str, stopped: _Position, opened: _Position | 
     if value[:1] in _NEEDS_QUOTES:
         return f"Put text that begins with '{value[0]}' in quotes, as in title: \"{value[:20]}\""
     if "another document" in problem:
-        return "Keep one document in a file: remove '---' and what follows it"
-    return "Check the indentation and the quotes around this place; long text goes after '|'"
+        return "Keep one document per file: remove '---' and everything after it"
+    return "Check the indentation and the quotes around this position; long text goes after '|'"
 
 
 _ESCAPED: Final = {"'": "''", '"': '\\"'}
 
 
 def _refuse_large_yaml(text: bytes) -> None:
-    """Refuse nesting and aliases by the events of the parser, which come one by one.
+    """Refuse too much nesting and too many aliases, from the event stream of the parser.
 
-    The C loader recurses without a limit and takes the process down with it; aliases and merge keys are copied.
+    The C loader recurses without a limit, which would crash the process, and copies aliases and merge keys.
     """
     import yaml  # noqa: PLC0415 - as above
 
@@ -295,18 +298,18 @@ def _refuse_large_yaml(text: bytes) -> None:
             if anchor is not None:
                 sizes[anchor] = nodes - before
         if nodes > MAX_YAML_NODES:
-            raise _too_many_values()
+            raise _too_many_nodes()
 
 
-def _too_many_values() -> SyntaxProblem:
+def _too_many_nodes() -> SyntaxProblem:
     return SyntaxProblem(
         f"The document has more than {MAX_YAML_NODES:,} names and values once its aliases are expanded",
         "Use fewer aliases and merge keys, or split the workflow",
     )
 
 
-def _count_nodes(value: Json, known: dict[int, int], depth: int = 0) -> int:
-    """How many values there are with aliases expanded, counted once for each real one."""
+def _count_nodes(value: Json, counted: dict[int, int], depth: int = 0) -> int:
+    """The number of values with aliases expanded; each shared value is counted once and reused."""
     if depth > MAX_NESTING:
         raise TooDeep
     if not isinstance(value, (dict, list)):
@@ -314,10 +317,10 @@ def _count_nodes(value: Json, known: dict[int, int], depth: int = 0) -> int:
         if not is_json:
             raise SyntaxProblem(f"YAML value without a counterpart in JSON: {value!r}", "Put the value in quotes")
         return 1
-    if id(value) not in known:
+    if id(value) not in counted:
         children = value.values() if isinstance(value, dict) else value
-        known[id(value)] = 1 + sum(_count_nodes(child, known, depth + 1) for child in children)
-    return known[id(value)]
+        counted[id(value)] = 1 + sum(_count_nodes(child, counted, depth + 1) for child in children)
+    return counted[id(value)]
 
 
 @functools.cache
@@ -350,7 +353,7 @@ def _json_loader() -> Any:
                     merged |= self._merged(value_node)
                     continue
                 if not isinstance(key_node, yaml.ScalarNode):
-                    problem = "a list or an object stands where the name of a field is expected"
+                    problem = "a list or an object is used as the name of a field"
                     raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
                 key = self.construct_object(key_node, deep=deep)
                 if not isinstance(key, str):
@@ -364,8 +367,8 @@ def _json_loader() -> Any:
             return merged | mapping
 
         def _merged(self, node: Any) -> dict[str, Json]:
-            """The fields that a merge key brings. They are made from the nodes: PyYAML fills objects later, and one
-            whose anchor is in the same object would be empty here.
+            """The fields of a merge key, built from the nodes. PyYAML fills objects later, so an object whose anchor is
+            in the same object would still be empty.
             """
             if node in self._being_merged:
                 problem = "an object is merged into itself"

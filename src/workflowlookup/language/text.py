@@ -1,7 +1,7 @@
-"""Text for people: counts in words, text on one line, and characters that are invisible or mislead.
+"""Text for people: counts in words, text on one line, and invisible or misleading characters.
 
-Documents, outputs and answers of other systems come from strangers. A terminal would obey control characters in them,
-and other characters hide text or reverse its direction.
+Documents, outputs and answers of other systems come from strangers. A terminal obeys control characters in them, and
+other characters hide text or reverse its direction.
 """
 
 import re
@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 T = TypeVar("T")
 
 MAX_CHOICES: Final = 30
-"""How many choices a message lists."""
+"""Limit on the choices that a message lists."""
 REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
 
 _HIDING: Final = (
@@ -20,38 +20,38 @@ _HIDING: Final = (
     "\ud800-\udfff\U000e0000-\U000e0fff"
 )
 HIDDEN: Final = f"[{_HIDING}]"
-"""A pattern for control characters other than tab and newline, and for characters that are invisible or move text.
+"""Matches control characters other than tab and newline, and characters that are invisible or move text.
 
-Not compiled here: that takes milliseconds, and most commands and lookups never need it.
+Not compiled here, because that takes milliseconds and most commands and lookups never need it.
 """
 INVISIBLE: Final = f"[{_HIDING}\xad\u061c\u115f\u1160\u180b-\u180f\u200c-\u200f\u3164\uffa0]"
-"""As `HIDDEN`, and invisible characters of honest text, such as joiners. For text that a person decides upon."""
+"""`HIDDEN` and the invisible characters of normal text, such as joiners. For text that a person decides about."""
 
 _LOOKS_BLANK: Final = frozenset(
     "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0"
     + "".join(map(chr, (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))))
 )
-"""Letters and marks that are shown as nothing."""
+"""Letters and marks that look blank."""
 
 
 def is_blank(text: str) -> bool:
-    """Whether nothing of it can be seen: white space, control and format characters, and letters that look blank."""
-    return not (any(map(_is_seen, text[:100])) or any(map(_is_seen, set(text))))
+    """Whether the text has no visible character: only spaces, control and format characters, and blank letters."""
+    return not (any(map(_is_visible, text[:100])) or any(map(_is_visible, set(text))))
 
 
-def _is_seen(character: str) -> bool:
+def _is_visible(character: str) -> bool:
     if character in _LOOKS_BLANK or character.isspace():
         return False
     return unicodedata.category(character) not in ("Cc", "Cf", "Cs")
 
 
 class Excerpt(str):
-    """The beginning of a text that is too long to be kept."""
+    """The beginning of a text that is too long to store."""
 
     __slots__ = ("whole",)
 
     whole: int
-    """How many characters the text has."""
+    """The length of the whole text."""
 
     @classmethod
     def of(cls, text: str, limit: int) -> "Excerpt":
@@ -61,7 +61,7 @@ class Excerpt(str):
 
 
 def length_of(text: str) -> int:
-    """How many characters a text has; of an excerpt, the whole text."""
+    """The length of a text; for an excerpt, that of the whole text."""
     return text.whole if isinstance(text, Excerpt) else len(text)
 
 
@@ -76,7 +76,7 @@ def how_often(count: int) -> str:
 
 
 def ago(seconds: int) -> str:
-    """`5 min ago`: the largest unit that counts, of a minute at least; `just now` for less."""
+    """`5 min ago`: the largest unit; `just now` for less than a minute."""
     for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
         if seconds >= size:
             return f"{seconds // size} {unit} ago"
@@ -84,12 +84,12 @@ def ago(seconds: int) -> str:
 
 
 def first_few(words: Sequence[str], limit: int) -> str:
-    """The first so many words as a list, with `…` for the others."""
+    """The first words, joined by commas, with `…` for the others."""
     return ", ".join([*words[:limit], *(["…"] if len(words) > limit else [])])
 
 
 def choices(options: Sequence[T], show: Callable[[T], str], between: str = ", ") -> str:
-    """`a, b, c`; of very many the first, and how many more there are."""
+    """`a, b, c`; after `MAX_CHOICES`, the number of further ones."""
     more = len(options) - MAX_CHOICES
     shown = between.join(map(show, options[:MAX_CHOICES]))
     return f"{shown} and {more:,} more" if more > 0 else shown
@@ -115,7 +115,7 @@ def visible(text: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """The text on one line with nothing lost: line breaks and `HIDDEN` characters are escaped, and then backslashes."""
+    """The text on one line, reversibly: line breaks and `HIDDEN` characters are escaped, and then backslashes too."""
     if (text.isascii() and text.isprintable()) or not re.search(f"\n|{HIDDEN}", text):
         return text
     text = text.replace("\\", "\\\\").replace("\n", "\\n")

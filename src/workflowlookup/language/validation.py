@@ -1,7 +1,7 @@
-"""Judging an output by compiled criteria: `compile_criteria` makes a check, `judge` applies it.
+"""Judges an output by criteria: `compile_criteria` compiles them to a check, `judge` applies it.
 
-A rule whose condition does not hold is left out of its group: it neither passes nor fails. So is a group with nothing
-left; criteria with nothing left pass. The messages are the author's, in the order in which they were written.
+A rule whose condition does not hold is left out of its group: it neither passes nor fails. An empty group is left out
+too, and empty criteria pass. The messages are the author's, in the author's order.
 """
 
 import functools
@@ -40,11 +40,11 @@ _BLANK: Final = Issue(message="Output is empty or invalid.", suggestion="Give an
 def judge(
     check: CriteriaCheck | None, output: str, context: Context, budget: Budget, *, handed_out: Context | None = None
 ) -> Verdict:
-    """Whether the output meets the criteria; without criteria, whether it says anything at all.
+    """Whether the output meets the criteria; without criteria, whether it is not blank.
 
-    `handed_out` is the context without what came with the output, if anything did (see `CriteriaCheck`).
+    `handed_out` is the context before the changes sent with the output, if there were any (see `CriteriaCheck`).
 
-    Raises `InvalidCriteria` for criteria that cannot be judged by, `InvalidWorkflow` for such a JSON Schema in them.
+    Raises `InvalidCriteria` for criteria that cannot be applied, `InvalidWorkflow` for a malformed JSON Schema in them.
     """
     if check is None:
         return Verdict(issues=(_BLANK,)) if is_blank(output) else _PASSED
@@ -52,20 +52,20 @@ def judge(
         issues = check(output, (context,) if handed_out is None else (handed_out, context), budget)
     except BadPattern as flaw:
         details = f"Invalid regex pattern: {flaw}"
-        raise InvalidCriteria(f"{details}. Ask the author to mend it.", details=details) from flaw
+        raise InvalidCriteria(f"{details}. Ask the author to fix it.", details=details) from flaw
     except BadSchema as flaw:
         details = f"Invalid JSON schema: {flaw}"
-        raise InvalidWorkflow(f"{details}. Ask the author to mend it.", details=details) from flaw
+        raise InvalidWorkflow(f"{details}. Ask the author to fix it.", details=details) from flaw
     return Verdict(issues=tuple(issues)) if issues else _PASSED
 
 
 def judge_step(
     step: Step, output: str, context: Context, budget: Budget, *, handed_out: Context | None = None
 ) -> Verdict:
-    """Whether the output meets the criteria of a step and says what the step produces; `handed_out` as for `judge`.
+    """Whether the output meets the criteria of a step and has its captures; `handed_out` as for `judge`.
 
-    The criteria see what came out of the output, in either context. The result of a call may be blank where no criteria
-    ask for more. Raises what `judge` does.
+    The criteria see the captured variables in both contexts. The result of a call without criteria may be blank. Raises
+    what `judge` does.
     """
     if isinstance(step, LoopStep):
         return judge(None, output, context, budget)
@@ -73,15 +73,15 @@ def judge_step(
     if captured.values:
         context = assign(context, captured.values)
         handed_out = None if handed_out is None else assign(handed_out, captured.values)
-    is_free = step.call is not None and step.check is None
-    issues = () if is_free else judge(step.check, output, context, budget, handed_out=handed_out).issues
+    accepts_anything = step.call is not None and step.check is None
+    issues = () if accepts_anything else judge(step.check, output, context, budget, handed_out=handed_out).issues
     if not step.captures:
         return Verdict(issues=issues) if issues else _PASSED
     return Verdict(issues=(*issues, *captured.issues), captured=captured.values)
 
 
 def compile_criteria(criterion: Criterion) -> CriteriaCheck:
-    """A function that judges by a criterion; what cannot be applied is refused when it counts, and not before."""
+    """The check for a criterion. A rule that cannot be applied raises only when it applies, not here."""
     match criterion:
         case AllOf(parts=parts):
             return _all_of([compile_criteria(part) for part in parts])
@@ -102,17 +102,17 @@ def _check_of_rule(rule: Rule) -> CriteriaCheck:
         return check
     words = shorten(describe(condition), MAX_CONDITION_TEXT)
     message = "" if has_template(rule.message) else rule.message
-    why = f"it counts only if {words}, and finding that out took too long"
+    why = f"it applies only if {words}, and evaluating that took too long"
     undecided = (_undecided(message, why, "Shorten the output and the variables"),)
 
-    def check_if_it_counts(output: str, contexts: Contexts, budget: Budget) -> Sequence[Issue] | None:
+    def check_if_it_applies(output: str, contexts: Contexts, budget: Budget) -> Sequence[Issue] | None:
         try:
-            counts = any(condition.holds(context, budget) for context in contexts)
+            applies = any(condition.holds(context, budget) for context in contexts)
         except TooSlow:
             return undecided
-        return check(output, contexts, budget) if counts else None
+        return check(output, contexts, budget) if applies else None
 
-    return check_if_it_counts
+    return check_if_it_applies
 
 
 def _plain(rule: Rule) -> CriteriaCheck:
@@ -121,7 +121,7 @@ def _plain(rule: Rule) -> CriteriaCheck:
 
 
 def has_templates(criterion: Criterion) -> bool:
-    """Whether what it asks depends on the context beyond its condition."""
+    """Whether a text or pattern in it has templates, and so depends on the context."""
     return any(
         has_template(getattr(rule, field))
         for rule in each_rule(criterion)
@@ -130,20 +130,20 @@ def has_templates(criterion: Criterion) -> bool:
 
 
 def _templated(rule: Rule) -> CriteriaCheck:
-    """A rule whose templates are filled for each output; one that needs a variable without a value never passes."""
+    """The check of a rule whose templates are filled for each output. It fails if a variable is not set."""
 
     def check(output: str, contexts: Contexts, budget: Budget) -> Sequence[Issue]:
         unset: dict[str, None] = {}
         fill = filler({}, unset, lambda _, name: _value_of(contexts, name))
         fill_pattern = filler({}, unset, lambda _, name: escape_pattern(_value_of(contexts, name)))
-        searched = {field: fill(getattr(rule, field)) for field in rule.texts}
-        searched |= {field: fill_pattern(getattr(rule, field)) for field in rule.patterns}
+        filled_fields = {field: fill(getattr(rule, field)) for field in rule.texts}
+        filled_fields |= {field: fill_pattern(getattr(rule, field)) for field in rule.patterns}
         message = _fill_words(rule.message, contexts)
         try:
-            budget.fill(len(message) + sum(map(len, searched.values())))
+            budget.fill(len(message) + sum(map(len, filled_fields.values())))
         except TooSlow:
             return (_undecided("", "the templates of the rules before it became too long", "Shorten their values"),)
-        filled = msgspec.structs.replace(rule, message=message, **searched)
+        filled = msgspec.structs.replace(rule, message=message, **filled_fields)
         if unset:
             return (_undecided(filled.message, f"{', '.join(unset)} is not set in the context, or blank", "Set it"),)
         try:
@@ -157,13 +157,13 @@ def _templated(rule: Rule) -> CriteriaCheck:
 
 
 def _value_of(contexts: Contexts, name: str) -> Json:
-    """What stands for a variable in what is searched for: a blank text would be found in every output."""
+    """The value of a variable in a text to search for. Blank values count as not set: every output contains them."""
     values = (lookup(context, name) for context in contexts)
     return next((value for value in values if value is not None and not is_blank(as_words(value))), None)
 
 
 def _fill_words(text: str, contexts: Contexts) -> str:
-    """A text for the agent, in which blank values do no harm."""
+    """A filled text for the agent, in which blank values are harmless."""
     return filler(
         {}, {}, lambda _, name: next((v for context in contexts if (v := lookup(context, name)) is not None), None)
     )(text)
@@ -178,7 +178,7 @@ def _undecided(message: str, why: str, remedy: str) -> Issue:
 
 def _refusal(reason: str) -> CriteriaCheck:
     def refuse(_: str, __: Contexts, ___: Budget) -> Sequence[Issue]:
-        raise InvalidCriteria(f"{reason}. Ask the author to mend the criteria.", details=reason)
+        raise InvalidCriteria(f"{reason}. Ask the author to fix the criteria.", details=reason)
 
     return refuse
 
@@ -186,13 +186,13 @@ def _refusal(reason: str) -> CriteriaCheck:
 def _all_of(parts: Sequence[CriteriaCheck]) -> CriteriaCheck:
     def check(output: str, contexts: Contexts, budget: Budget) -> Sequence[Issue] | None:
         issues: list[Issue] = []
-        counts = False
+        applies = False
         for part in parts:
-            found = part(output, contexts, budget)
-            if found is not None:
-                counts = True
-                issues += found
-        return issues if counts else None
+            part_issues = part(output, contexts, budget)
+            if part_issues is not None:
+                applies = True
+                issues += part_issues
+        return issues if applies else None
 
     return check
 
@@ -203,11 +203,11 @@ def _any_of(parts: Sequence[CriteriaCheck]) -> CriteriaCheck:
         failed = 0
         is_met = False
         for part in parts:
-            found = part(output, contexts, budget)
-            if found:
+            part_issues = part(output, contexts, budget)
+            if part_issues:
                 failed += 1
-                issues += found
-            elif found is not None:
+                issues += part_issues
+            elif part_issues is not None:
                 is_met = True
         if is_met:
             return ()
@@ -218,15 +218,15 @@ def _any_of(parts: Sequence[CriteriaCheck]) -> CriteriaCheck:
 
 def _opposite(part: Criterion, met: CriteriaCheck) -> CriteriaCheck:
     description = describe_criterion(part)
-    always = None if has_templates(part) else (_unwanted(description),)
+    always = None if has_templates(part) else (_must_not_hold(description),)
 
     def check(output: str, contexts: Contexts, budget: Budget) -> Sequence[Issue] | None:
-        found = met(output, contexts, budget)
-        if found is None:
+        part_issues = met(output, contexts, budget)
+        if part_issues is None:
             return None
-        if found:
-            return [issue for issue in found if issue.is_undecided]
-        return always or (_unwanted(_fill_words(description, contexts)),)
+        if part_issues:
+            return [issue for issue in part_issues if issue.is_undecided]
+        return always or (_must_not_hold(_fill_words(description, contexts)),)
 
     return check
 
@@ -235,11 +235,11 @@ def _opposite(part: Criterion, met: CriteriaCheck) -> CriteriaCheck:
 def _one_of(alternatives: int) -> Issue:
     return Issue(
         message=f"One of these {alternatives} alternatives is needed:",
-        suggestion="Meet at least one of the alternatives; the others may then be left.",
+        suggestion="Meet at least one of the alternatives; the others are then not needed.",
     )
 
 
-def _unwanted(description: str) -> Issue:
+def _must_not_hold(description: str) -> Issue:
     return Issue(
         message=f"The output must not meet this: {description}",
         suggestion=f"Change the output so that this no longer holds: {description}",

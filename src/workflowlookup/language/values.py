@@ -1,7 +1,7 @@
 """JSON values, and how conditions compare them.
 
-`json_equal` is equality as JSON has it: true is not 1, and 1 is 1.0. `loosely_equal` is equality as a person means
-it when writing a condition: case and outer blanks do not count, "42" is 42, and "yes" is true.
+`json_equal` is the equality of JSON: true is not 1, and 1 is 1.0. `loosely_equal` is what the author of a condition
+means by equal: case and surrounding spaces are ignored, "42" equals 42, and "yes" equals true.
 """
 
 import re
@@ -19,11 +19,11 @@ Context: TypeAlias = Mapping[str, Json]
 
 DEFAULT_VERSION: Final = "1.0.0"
 DEFAULT_CATEGORY: Final = "workflow"
-"""What a workflow that says neither has."""
+"""The version and category of a workflow that declares none."""
 MAX_CONTEXT_BYTES: Final = 256 * 1024
-"""How large a context may be, as JSON."""
+"""Limit on the size of a context as JSON."""
 MAX_TIMEOUT_SECONDS: Final = 365 * 86_400
-"""How long anybody may give a run."""
+"""Limit on the timeout of a run."""
 
 _NUMBER: Final = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _MAX_DIGITS: Final = 400
@@ -31,7 +31,7 @@ _TRUE: Final = frozenset({"true", "yes", "1"})
 _FALSE: Final = frozenset({"false", "no", "0"})
 _MAX_BOOLEAN_LENGTH: Final = 5
 _MAX_FOLD_GROWTH: Final = 3
-"""How many characters one character may become when its case is folded."""
+"""Limit on the number of characters that one becomes by case folding."""
 
 
 def is_number(value: Json) -> TypeGuard[int | float]:
@@ -39,7 +39,7 @@ def is_number(value: Json) -> TypeGuard[int | float]:
 
 
 def as_number(value: Json) -> int | float | None:
-    """The value of a number, or of text that reads as a decimal one."""
+    """The number, or the value of a text that is a decimal number; else None."""
     kind = type(value)
     if kind is int or kind is float:
         return value  # type: ignore[no-any-return]
@@ -55,7 +55,7 @@ def as_number(value: Json) -> int | float | None:
 
 
 def as_boolean(value: Json) -> bool | None:
-    """The value of a boolean, or of text that reads as one."""
+    """The boolean, or the value of a text that means true or false; else None."""
     if isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -69,7 +69,7 @@ def as_boolean(value: Json) -> bool | None:
 
 
 def text_or_json(value: Json) -> str:
-    """A text as it is, anything else as JSON. Raises what `msgspec` does for what is no JSON."""
+    """A text unchanged, any other value as JSON. Raises what `msgspec` raises if it is not JSON."""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
@@ -85,7 +85,7 @@ def as_text(value: Json) -> str | None:
 
 
 def json_equal(left: Json, right: Json) -> bool:
-    """Deep equality as JSON has it."""
+    """Deep equality of JSON values."""
     if isinstance(left, bool) or isinstance(right, bool):
         return left is right
     if isinstance(left, dict):
@@ -100,11 +100,11 @@ def json_equal(left: Json, right: Json) -> bool:
 
 
 def loosely_equal(left: Json, right: Json) -> bool:
-    """Equality as the author of a condition means it; null stands for a missing variable."""
+    """Equality as the author of a condition means it; null means a missing variable."""
     if left is None or right is None:
         return left is right
     if isinstance(left, str) and isinstance(right, str):
-        return left == right or _same_but_for_case(left.strip(), right.strip())
+        return left == right or _equal_ignoring_case(left.strip(), right.strip())
     if isinstance(left, str) or isinstance(right, str):
         text, other = (left, right) if isinstance(left, str) else (right, left)
         if isinstance(other, bool):
@@ -114,14 +114,14 @@ def loosely_equal(left: Json, right: Json) -> bool:
 
 
 def is_truthy(value: Json) -> bool:
-    """Whether a variable that stands alone in a condition counts as true."""
+    """Whether a variable without an operator counts as true in a condition."""
     if isinstance(value, str):
         return value.strip() != "" and as_boolean(value) is not False
     return bool(value)
 
 
 def lookup(context: Context, name: str) -> Json:
-    """The variable: the literal key first, then a dotted path; None when there is none."""
+    """The value of a variable: by the literal key, else by a dotted path; None if there is none."""
     if name in context:
         return context[name]
     if "." not in name:
@@ -139,22 +139,24 @@ def lookup(context: Context, name: str) -> Json:
 
 
 def assign(context: Context, variables: Context) -> dict[str, Json]:
-    """The context with these variables set, without keys that would hide a part of one, as `task.size` of `task`."""
+    """The context with these variables set. Literal keys that would hide a part of one, as `task.size`, are removed."""
     rest = {name: value for name, value in context.items() if "." not in name or lookup(variables, name) is None}
     return {**rest, **variables}
 
 
 def dotted_prefixes(name: str) -> Iterator[str]:
-    """The variables that a key is or would stand for a part of: `a.b` and `a` of `a.b`."""
+    """The name and its prefixes at dots: `a.b` and `a` for `a.b`."""
     while name:
         yield name
         name = name.rpartition(".")[0]
 
 
 def is_set(context: Context, name: str) -> bool:
-    """Whether there is such a variable, be it null."""
+    """Whether the variable exists, even if it is null."""
     outer, _, last = name.rpartition(".")
-    return name in context or (bool(outer) and isinstance(found := lookup(context, outer), Mapping) and last in found)
+    return name in context or (
+        bool(outer) and isinstance(outer_value := lookup(context, outer), Mapping) and last in outer_value
+    )
 
 
 def deeper_than(value: Json, limit: int) -> bool:
@@ -173,7 +175,7 @@ def deeper_than(value: Json, limit: int) -> bool:
 
 
 def extent(value: Json) -> tuple[int, int]:
-    """How many parts a value has, names included, and how many characters are in it."""
+    """The number of parts of a value, including names, and the number of characters."""
     parts = characters = 0
     waiting = [value]
     while waiting:
@@ -194,38 +196,38 @@ _BYTES_OF_PART: Final = 250
 
 
 def json_bytes(value: Json) -> int:
-    """About how many bytes a value takes in memory, and what is built from it."""
+    """Estimated bytes of a value in memory, including what is built from it."""
     parts, characters = extent(value)
     return _BYTES_OF_PART * parts + characters
 
 
 def nests_deeper(text: bytes, value: Json, limit: int) -> bool:
-    """As `deeper_than`, of the value of a JSON text: one with few brackets need not be walked."""
+    """`deeper_than` for the value of a JSON text; faster, because a text with few brackets is not walked."""
     return text.count(b"{") + text.count(b"[") > limit and deeper_than(value, limit)
 
 
-def _same_but_for_case(left: str, right: str) -> bool:
-    """Long texts are not folded for the sake of short ones: a condition may compare with thousands of them."""
+def _equal_ignoring_case(left: str, right: str) -> bool:
+    """Texts of very different length are not folded, because a condition may compare with thousands of texts."""
     if len(left) > _MAX_FOLD_GROWTH * len(right) or len(right) > _MAX_FOLD_GROWTH * len(left):
         return False
     return left.casefold() == right.casefold()
 
 
 def json_or_text(text: str) -> Json:
-    """What a person typed: as JSON if it reads as such, else as it stands."""
+    """What a person typed: the value if it is JSON, else the text."""
     try:
         return msgspec.json.decode(text.encode(errors="replace"))
     except (msgspec.DecodeError, RecursionError):
         return text
 
 
-def brief(value: Json, most: int = 100) -> str:
-    """A value as JSON; of a long one the beginning."""
-    return shorten(msgspec.json.encode(value).decode(), most)
+def brief(value: Json, limit: int = 100) -> str:
+    """A value as JSON, cut if it is long."""
+    return shorten(msgspec.json.encode(value).decode(), limit)
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """How much of something is done, of how much if that is known, and a word on it."""
+    """How much of something is done, the total if known, and a message."""
 
     done: float
     total: float | None

@@ -1,12 +1,11 @@
-"""Whether a condition can come out both ways: `verdict(condition, scope)`.
+"""Whether a condition is always true or always false: `verdict(condition, scope)`.
 
-Operators do not distinguish all values of a variable: between two numbers that a condition names, every number gives
-the same result. So each variable is tried with one representative of every class of values that the condition can
-distinguish and the declaration of the variable admits, and the condition is evaluated for every combination. `Compares`
-says what an operator distinguishes. Where the values of a class may differ (`contains` on unknown text, or any operator
-that allows no assumption), the truth is None, neither true nor false; a condition is constant only when it comes out
-the same each time. Keywords of a declaration that are not understood are ignored: they could only admit fewer values.
-A condition with too many combinations has no verdict.
+Operators do not distinguish all values of a variable: between two numbers in a condition, every number gives the same
+result. So each variable is tried with one representative of every class of values that the condition can distinguish
+and its declaration allows, and the condition is evaluated for every combination. `Compares` says what an operator
+distinguishes. If the values of a class may differ (`contains` on unknown text, or an operator without assumptions), the
+truth is None, neither true nor false. A condition is constant only if every result is the same. Unknown keywords of a
+declaration are ignored: they could only allow fewer values. A condition with too many combinations has no verdict.
 """
 
 import itertools
@@ -23,9 +22,9 @@ from workflowlookup.language.values import Json, as_number, is_number, is_truthy
 MAX_COMBINATIONS: Final = 20_000
 MAX_CONSTANTS: Final = 40
 _STEPS_PER_COMPARISON: Final = 10
-"""What trying a value takes, in small steps of a `Budget`."""
+"""The cost of trying a value, in steps of a `Budget`."""
 _ROUNDS: Final = (2, 6, None)
-"""How many more values are tried in each round: most conditions come out both ways within the first two."""
+"""The number of further values in each round. Most conditions prove not to be constant within two rounds."""
 MAX_NUMBER: Final = 10**15
 """Beyond it a float cannot represent every whole number."""
 
@@ -33,21 +32,18 @@ _BOUNDS: Final = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 _BOOLEAN_WORDS: Final = ("true", "yes", "1", "false", "no", "0")
 
 
-class Declared(msgspec.Struct, frozen=True):
-    """What is known of a variable: the JSON Schema of its value, and whether it is always there."""
+class VariableDeclaration(msgspec.Struct, frozen=True):
+    """What a document declares about a variable: its JSON Schema, and whether it is always set."""
 
     schema: Json = True
     always_set: bool = False
 
 
-Scope = Mapping[str, Declared]
+Scope = Mapping[str, VariableDeclaration]
 
 
 def verdict(condition: Condition, scope: Scope, budget: Budget) -> Truth:
-    """True for a condition that always holds, False for one that never does, None for any other.
-
-    None also for one that the budget has no time for.
-    """
+    """True if the condition always holds, False if it never does, else None; also None if time runs out."""
     try:
         return _verdict(condition, scope, budget)
     except TooSlow:
@@ -55,7 +51,7 @@ def verdict(condition: Condition, scope: Scope, budget: Budget) -> Truth:
 
 
 def _verdict(condition: Condition, scope: Scope, budget: Budget) -> Truth:
-    """As `verdict`; raises `TooSlow`."""
+    """`verdict`, but raises `TooSlow`."""
     comparisons: dict[str, list[Condition]] = {}
 
     def compare(part: Condition) -> Comparison:
@@ -86,28 +82,28 @@ def _verdict(condition: Condition, scope: Scope, budget: Budget) -> Truth:
     return outcomes.pop() if outcomes else None
 
 
-def declaration(name: str, scope: Scope) -> Declared:
-    """What the scope says of a variable or a dotted path."""
+def declaration(name: str, scope: Scope) -> VariableDeclaration:
+    """The declaration of a variable or a dotted path."""
     if name in scope:
         return scope[name]
     head, *rest = name.split(".")
     schema = scope[head].schema if head in scope else True
     for part in rest:
         schema = understood(understood(schema).get("properties")).get(part, True)
-    return Declared(schema)
+    return VariableDeclaration(schema)
 
 
 # ── three-valued logic ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _evaluate(part: Condition, value: Json, budget: Budget, *, exact: bool) -> Truth:
-    """Whether the operators beside `var` hold for the value, or for all values that it represents."""
+    """Whether the operators beside `var` hold for the value and all values that it represents."""
     truths = [_compare(operator, value, expected, budget, exact=exact) for _, operator, expected in operators_in(part)]
     return _all(truths) if truths else is_truthy(value)
 
 
 def _compare(operator: Operator, value: Json, expected: Json, budget: Budget, *, exact: bool) -> Truth:
-    """None where the values that this one represents may differ, and where a search took too long."""
+    """None if the values that this one represents may differ, or if a search takes too long."""
     try:
         if operator.flaw is not None and operator.flaw(expected, budget):
             return False
@@ -129,16 +125,16 @@ def _all(truths: Sequence[Truth]) -> Truth:
 # ── representatives ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def possible_values(declared: Declared, constants: Sequence[Json]) -> Iterator[tuple[Json, bool]] | None:
-    """Values to try, each with whether it represents itself alone; None when there would be too many.
+def possible_values(declared: VariableDeclaration, constants: Sequence[Json]) -> Iterator[tuple[Json, bool]] | None:
+    """Values to try, each with whether it represents only itself; None if there would be too many.
 
-    The first few are those by which most conditions can be told to come out both ways.
+    The first few suffice to show that most conditions are not constant.
     """
     schema = understood(declared.schema)
     missing = [] if declared.always_set else [(None, True)]
-    for listed in ([schema["const"]] if "const" in schema else None, schema.get("enum")):
-        if isinstance(listed, list):
-            return iter([(value, True) for value in listed if _fits(value, schema)] + missing)
+    for enumerated in ([schema["const"]] if "const" in schema else None, schema.get("enum")):
+        if isinstance(enumerated, list):
+            return iter([(value, True) for value in enumerated if _fits(value, schema)] + missing)
     numbers = [as_number(value) for value in (*constants, *(schema.get(bound) for bound in _BOUNDS))]
     named = {0, 1, *(number for number in numbers if number is not None)}
     if len(constants) > MAX_CONSTANTS or any(abs(number) > MAX_NUMBER for number in named):
@@ -149,7 +145,7 @@ def possible_values(declared: Declared, constants: Sequence[Json]) -> Iterator[t
 
 
 def understood(schema: Json) -> Mapping[str, Json]:
-    """The schema as far as it can be relied on: in older drafts keywords beside `$ref` have no effect."""
+    """The schema if it can be relied on, else {}: in older drafts, keywords beside `$ref` have no effect."""
     return schema if isinstance(schema, Mapping) and "$ref" not in schema else {}
 
 
@@ -159,7 +155,7 @@ def _constants(parts: Iterable[Condition]) -> Iterator[Json]:
 
 
 def constants_of(part: Condition, compares: Collection[Compares]) -> Iterator[Json]:
-    """What the operators of these kinds compare with: of a list, each item as well."""
+    """The values that operators of these kinds compare with, including the items of lists."""
     for _, operator, expected in operators_in(part):
         if operator.compares in compares:
             yield expected
@@ -185,7 +181,7 @@ def _representatives(named: set[float], constants: Sequence[Json]) -> Iterator[J
 
 
 def _numbers(named: Sequence[float]) -> Iterator[float]:
-    """The numbers; the whole numbers next to each; and the middle between every two."""
+    """The numbers, the whole numbers next to each, and the middle between neighbours."""
     for number in named:
         yield from (number, math.floor(number) - 1, math.floor(number), math.ceil(number), math.ceil(number) + 1)
     for below, above in itertools.pairwise(named):
