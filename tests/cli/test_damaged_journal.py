@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 
 from cli.commands import BOUND, Cli
+from support.damage import PAGE, set_aside, spoil_page
 from support.json_values import Json
 from support.make import document, step
 from workflowlookup.language.building import build
 from workflowlookup.store.service import Runs
 from workflowlookup.store.sqlite import SqliteJournal
-
-PAGE = 4096
 
 
 @pytest.fixture
@@ -33,25 +32,15 @@ def journal(cli: Cli) -> Path:
     return path
 
 
-def spoil(path: Path, number: int = 1) -> None:
-    with open(path, "r+b") as file:
-        file.seek((number - 1) * PAGE)
-        file.write(b"\xa5" * PAGE)
-
-
-def asides(path: Path) -> list[Path]:
-    return sorted(path.parent.glob("runs.sqlite.corrupt-*[0-9]"))
-
-
 def problems(cli: Cli, journal: Path, **options: Any) -> Json:
     return json.loads(cli("doctor", "--json", "--journal", str(journal), **options).stdout)["problems"]
 
 
 def test_after_a_bad_page_the_runs_are_listed_and_the_file_is_named_by_every_command(cli: Cli, journal: Path) -> None:
-    spoil(journal)
+    spoil_page(journal)
     place = ("--journal", str(journal))
     first = cli("runs", *place)
-    (aside,) = asides(journal)
+    (aside,) = set_aside(journal)
     assert (first.returncode, "12 of 12 runs were saved into a new journal" in first.stderr) == (1, True)
 
     for _ in range(2):
@@ -90,19 +79,19 @@ def test_damaged_runs_say_what_to_do_and_can_be_forgotten(cli: Cli, journal: Pat
 def test_doctor_finds_damage_that_nobody_met_and_changes_nothing(cli: Cli, journal: Path) -> None:
     with contextlib.closing(sqlite3.connect(journal)) as connection:
         ((page,),) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'runs_by_deadline'").fetchall()
-    spoil(journal, page)
+    spoil_page(journal, page)
     before = journal.read_bytes()
 
     (problem,) = problems(cli, journal)
 
     assert problem["problem"].startswith(f"The journal of runs, {journal}, is damaged: ")
     assert problem["remedy"].startswith("`workflowlookup db salvage` sets it aside and saves what can be read.")
-    assert (journal.read_bytes(), asides(journal)) == (before, [])
+    assert (journal.read_bytes(), set_aside(journal)) == (before, [])
 
     saved = cli("db", "salvage", "--journal", str(journal))
     assert saved.returncode == 0
     assert "12 of 12 runs were saved into a new journal" in saved.stdout
-    assert len(asides(journal)) == 1
+    assert len(set_aside(journal)) == 1
     again = cli("db", "salvage", "--journal", str(journal))
     assert (again.returncode, again.stdout) == (0, "No damage was found, and nothing was done.\n")
 
@@ -124,7 +113,7 @@ def test_doctor_says_that_it_has_just_replaced_a_journal_and_nothing_is_left_to_
 
     (problem,) = problems(cli, copy)
 
-    (aside,) = asides(copy)
+    (aside,) = set_aside(copy)
     assert f"set aside as {aside}: " in problem["problem"]
     assert problem["remedy"].startswith("This was done just now, and nothing else is left to do. Move or delete")
     (later,) = problems(cli, copy)
@@ -132,11 +121,11 @@ def test_doctor_says_that_it_has_just_replaced_a_journal_and_nothing_is_left_to_
 
 
 def test_doctor_says_that_the_server_that_it_tried_has_replaced_the_journal(cli: Cli, journal: Path) -> None:
-    spoil(journal)
+    spoil_page(journal)
 
     (problem,) = problems(cli, journal)
 
-    (aside,) = asides(journal)
+    (aside,) = set_aside(journal)
     assert f"set aside as {aside}: 12 of 12 runs were saved" in problem["problem"]
     assert problem["remedy"].startswith("This was done just now, and nothing else is left to do. Move or delete")
 
@@ -164,7 +153,7 @@ def test_doctor_says_that_a_file_is_of_another_program_and_touches_nothing(cli: 
     assert "it is a SQLite file of another program" in problem["problem"]
     assert json.loads(checked.stdout)["state"] == "foreign"
     assert [done.returncode for done in refused] == [1, 1, 1]
-    assert (path.read_bytes(), os.listdir(cli.directory).count("other.sqlite-wal"), asides(path)) == (before, 0, [])
+    assert (path.read_bytes(), os.listdir(cli.directory).count("other.sqlite-wal"), set_aside(path)) == (before, 0, [])
 
 
 def test_doctor_sees_an_empty_file_beside_a_log(cli: Cli, journal: Path) -> None:

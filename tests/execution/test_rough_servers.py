@@ -15,7 +15,8 @@ from execution.working import Working, call, flow
 from spec.stage import staged
 from support.json_values import Json
 from support.make import settings_file
-from upstream.upstreams import is_alive, table
+from support.processes import is_gone
+from upstream.upstreams import table
 from workflowlookup.errors import ProviderUnavailable
 from workflowlookup.providers.child import _parsed
 from workflowlookup.providers.config import ServerConfig
@@ -42,13 +43,6 @@ def talk(config: ServerConfig, conversation):
 
 def answered(line: str):
     return talk(raw(), lambda upstreams: upstreams.call("raw", "answer", {"line": line}))
-
-
-def is_gone(pid: int, seconds: float = 10.0) -> bool:
-    end = time.monotonic() + seconds
-    while is_alive(pid) and time.monotonic() < end:
-        time.sleep(0.02)
-    return not is_alive(pid)
 
 
 def test_half_a_character_does_not_cost_the_answer() -> None:

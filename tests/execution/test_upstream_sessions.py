@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from upstream.upstreams import McpUpstream, is_alive
+from support.processes import is_alive
+from upstream.upstreams import McpUpstream
 from workflowlookup.errors import ProviderUnavailable
 from workflowlookup.language.values import Progress
 from workflowlookup.providers.config import ServerConfig

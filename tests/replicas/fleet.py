@@ -24,6 +24,7 @@ import yaml
 from support.client import ENVELOPE
 from support.json_values import JsonObject
 from support.make import document, settings_file, step, write
+from support.waiting import wait_until
 from support.web import HEADERS, WebServer, routing
 from upstream.upstreams import McpUpstream, free_port
 from workflowlookup.store.postgres import PostgresJournal
@@ -250,13 +251,6 @@ def is_ready(base: str) -> bool:
     with contextlib.suppress(httpx2.HTTPError):
         return httpx2.get(f"{base}/readyz", timeout=10).status_code == 200
     return False
-
-
-def wait_until(is_so: Any) -> None:
-    end = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 # ── clients ─────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -13,6 +13,7 @@ from support.client import ENVELOPE
 from support.json_values import Json, JsonObject
 from support.make import document, settings_file, step, write
 from support.postgres import Postgres
+from support.waiting import wait_until
 from support.web import WebClient, WebServer
 from upstream.upstreams import McpUpstream
 from workflowlookup.store.postgres import PostgresJournal
@@ -354,10 +355,3 @@ def test_what_is_passed_on_is_no_flood(pair, connect: Callable[..., WebClient]) 
     answer = {"jsonrpc": "2.0", "id": "wl-1", "result": {"action": "accept", "content": {"text": "x" * 70_000}}}
 
     assert client.post(answer).status_code == 413
-
-
-def wait_until(is_so) -> None:
-    end = time.monotonic() + 30
-    while not is_so():
-        assert time.monotonic() < end
-        time.sleep(0.1)

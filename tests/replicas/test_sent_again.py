@@ -10,10 +10,11 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from replicas.fleet import DatabaseLink, wait_until
+from replicas.fleet import DatabaseLink
 from support.json_values import JsonObject
 from support.make import document, settings_file, step, write
 from support.postgres import Postgres
+from support.waiting import wait_until
 from support.web import HEADERS, WebServer, modern, routing
 from upstream.upstreams import McpUpstream
 from workflowlookup.store.postgres import PostgresJournal

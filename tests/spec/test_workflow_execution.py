@@ -5,7 +5,6 @@ import itertools
 import json
 import signal
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from mcp import Client, StdioServerParameters
 
 from spec.stage import DEPLOY, Listener, Stage, Upstream, refusal, staged, state
 from support.json_values import JsonObject
+from support.waiting import wait_until
 from upstream.upstreams import ONE
 
 API = {"service": "api", "replicas": 2}
@@ -80,7 +80,7 @@ def test_other_messages_are_answered_while_a_call_waits(stage: Stage) -> None:
     server = ready(stage)
 
     waiting = server.begin_call(DEPLOY, API)
-    until(upstream.runs)
+    wait_until(upstream.runs)
     assert state(server.end(server.begin_call("workflow_list")))["workflows"] == []
     assert upstream.runs()[0]["state"] == "RUNNING"
 
@@ -143,11 +143,11 @@ def test_a_workflow_that_takes_too_long_is_ended_here_and_there(stage: Stage, up
 def test_a_call_that_the_client_cancels_is_stopped_there_and_never_answered(stage: Stage, upstream: Upstream) -> None:
     server = at_work(stage, upstream)
     waiting = server.begin_call(DEPLOY, API)
-    until(lambda: len(upstream.runs()) == 2)
+    wait_until(lambda: len(upstream.runs()) == 2)
 
     server.notify("notifications/cancelled", {"requestId": waiting})
 
-    until(lambda: [run["state"] for run in upstream.runs()] == ["COMPLETED", "CANCELLED"])
+    wait_until(lambda: [run["state"] for run in upstream.runs()] == ["COMPLETED", "CANCELLED"])
     run = state(server.end(server.begin_call("workflow_runs")))["runs"][0]
     assert run["state"] == "cancelled"
 
@@ -184,7 +184,7 @@ def test_any_connection_can_ask_how_an_execution_is_going_and_what_came_of_it(st
     service.control(runs={"deploy": {"seconds": 3, "progress": True, "output": {"url": "http://api"}}})
     server, other = ready(stage), stage.serve()
     waiting = server.begin_call(DEPLOY, API)
-    until(service.runs)
+    wait_until(service.runs)
 
     def status(run_id: str) -> dict[str, object]:
         return state(other.end(other.begin_call("workflow_status", {"runId": run_id})))
@@ -193,7 +193,7 @@ def test_any_connection_can_ask_how_an_execution_is_going_and_what_came_of_it(st
     running = status(run["runId"])
     assert running["state"] == "running"
     assert running["remote"]["runId"] == service.runs()[0]["id"]  # type: ignore[index]
-    until(lambda: "running…" in str(status(run["runId"])["progress"]))
+    wait_until(lambda: "running…" in str(status(run["runId"])["progress"]))
 
     done = state(server.end(waiting))
     final = status(run["runId"])
@@ -305,7 +305,7 @@ def test_a_result_that_nobody_waits_for_any_more_is_logged_as_lost(stage: Stage,
 
     server.notify("notifications/cancelled", {"requestId": waiting})
 
-    until(lambda: "had completed" in str(status_of(server).get("stopped")))
+    wait_until(lambda: "had completed" in str(status_of(server).get("stopped")))
     assert "is lost: it had completed" in server.leave()
 
 
@@ -326,9 +326,9 @@ def test_a_failing_poll_and_its_reason_are_in_the_status(stage: Stage, service: 
     service.control(runs={"deploy": {"seconds": 600}}, status={"code": 503, "times": 1_000})
     server = ready(stage)
     server.begin_call(DEPLOY, API)
-    until(service.runs)
+    wait_until(service.runs)
 
-    until(lambda: "HTTP status 503: status is refused for now" in str(status_of(server)["progress"]))
+    wait_until(lambda: "HTTP status 503: status is refused for now" in str(status_of(server)["progress"]))
 
 
 @pytest.mark.spec("002/8.3/updates")
@@ -336,9 +336,9 @@ def test_a_state_that_nobody_knows_is_named_in_the_status_and_the_log(stage: Sta
     service.control(runs={"deploy": {"seconds": 600, "states": ["WARMING_UP"]}})
     server = ready(stage)
     server.begin_call(DEPLOY, API)
-    until(service.runs)
+    wait_until(service.runs)
 
-    until(lambda: "'WARMING_UP', a word that is not known" in str(status_of(server)["progress"]))
+    wait_until(lambda: "'WARMING_UP', a word that is not known" in str(status_of(server)["progress"]))
     assert "WARMING_UP" in server.leave()
 
 
@@ -450,8 +450,8 @@ def test_a_job_whose_id_comes_after_the_cancel_is_cancelled_until_that_is_known(
 
     server.notify("notifications/cancelled", {"requestId": waiting})
 
-    until(lambda: service.runs()[-1]["state"] == "CANCELLED")
-    until(lambda: [stop["stopped"] for stop in status_of(server)["stopped"]] == [True])
+    wait_until(lambda: service.runs()[-1]["state"] == "CANCELLED")
+    wait_until(lambda: [stop["stopped"] for stop in status_of(server)["stopped"]] == [True])
 
 
 @pytest.mark.spec("002/2.4/failure")
@@ -483,7 +483,7 @@ def test_a_provider_has_a_limit_and_a_timeout_of_its_own(stage: Stage) -> None:
     server = ready(stage)
 
     calls = [server.begin_call(DEPLOY, API) for _ in range(2)]
-    until(service.runs)
+    wait_until(service.runs)
     states = sorted(run["state"] for run in runs_of(server))
     first, second = (refusal(server.end(call))["data"] for call in calls)
 
@@ -507,8 +507,8 @@ def test_a_cancel_is_sent_again_until_the_other_system_says_that_it_stopped(
     assert "workflow_start" not in str(told)
     if how == "hang":
         service.control(cancel="ok")
-    until(lambda: service.runs()[-1]["state"] == "CANCELLED")
-    until(lambda: [stop["stopped"] for stop in status_of(server, told["runId"])["stopped"]] == [True])
+    wait_until(lambda: service.runs()[-1]["state"] == "CANCELLED")
+    wait_until(lambda: [stop["stopped"] for stop in status_of(server, told["runId"])["stopped"]] == [True])
 
 
 @pytest.mark.spec("002/7.5/client-leaves", "002/7.5/clean-up")
@@ -527,13 +527,13 @@ def test_the_job_of_an_official_client_that_leaves_is_cancelled_there(stage: Sta
             while DEPLOY not in {tool.name for tool in (await client.list_tools()).tools}:  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
             call = asyncio.create_task(client.call_tool(DEPLOY, dict(API)))
-            await asyncio.to_thread(until, service.runs)
+            await asyncio.to_thread(wait_until, service.runs)
         call.cancel()
         await asyncio.gather(call, return_exceptions=True)
 
     asyncio.run(leave_early())
 
-    until(lambda: [run["state"] for run in service.runs()] == ["CANCELLED"])
+    wait_until(lambda: [run["state"] for run in service.runs()] == ["CANCELLED"])
 
 
 @pytest.mark.spec("002/7.5/client-leaves")
@@ -541,12 +541,12 @@ def test_the_job_of_an_official_client_that_leaves_is_cancelled_there(stage: Sta
 def test_a_signal_cancels_the_job_that_is_waited_for(stage: Stage, service: Upstream, how: signal.Signals) -> None:
     server = at_work(stage, service)
     server.begin_call(DEPLOY, API)
-    until(lambda: len(service.runs()) == 2)
+    wait_until(lambda: len(service.runs()) == 2)
 
     server.process.send_signal(how)
 
     assert server.wait() == -how
-    until(lambda: service.runs()[-1]["state"] == "CANCELLED", 5)
+    wait_until(lambda: service.runs()[-1]["state"] == "CANCELLED", 5)
 
 
 @pytest.mark.spec("002/7.5/client-leaves")
@@ -556,7 +556,7 @@ def test_a_cancel_that_did_not_arrive_before_the_end_is_finished_by_the_next_ser
     service.control(cancel="hang")
     server = at_work(stage, service)
     server.begin_call(DEPLOY, API)
-    until(lambda: len(service.runs()) == 2)
+    wait_until(lambda: len(service.runs()) == 2)
     server.close_input()
     service.wait_for("cancel")
     server.process.send_signal(signal.SIGTERM)
@@ -566,7 +566,7 @@ def test_a_cancel_that_did_not_arrive_before_the_end_is_finished_by_the_next_ser
     service.control(cancel="ok")
     stage.serve()
 
-    until(lambda: service.runs()[-1]["state"] == "CANCELLED")
+    wait_until(lambda: service.runs()[-1]["state"] == "CANCELLED")
 
 
 def runs_of(server: Listener) -> list[JsonObject]:
@@ -576,10 +576,3 @@ def runs_of(server: Listener) -> list[JsonObject]:
 def status_of(server: Listener, run_id: str = "") -> JsonObject:
     run_id = run_id or runs_of(server)[0]["runId"]
     return state(server.end(server.begin_call("workflow_status", {"runId": run_id})))
-
-
-def until(holds: object, timeout: float = 60.0) -> None:
-    end = time.monotonic() + timeout
-    while not holds():  # type: ignore[operator]
-        assert time.monotonic() < end, "it did not come about"
-        time.sleep(0.05)

@@ -17,6 +17,7 @@ import pytest
 
 from support import journey
 from support.client import Start
+from support.damage import PAGE, set_aside, spoil_page
 from support.journey import RUN, calls, folded, read
 from support.make import document, step
 from workflowlookup.errors import RunDamaged, StorageError
@@ -29,7 +30,6 @@ from workflowlookup.store.sqlite import SqliteJournal
 from workflowlookup.store.sqlite_pages import Pages
 from workflowlookup.store.tokens import Tokens
 
-PAGE = 4096
 OTHERS = [f"other-{number:02}" for number in range(30)]
 
 
@@ -65,16 +65,6 @@ def pages_of(path: Path, name: str):
     return [number for (number,) in rows]
 
 
-def spoil(path: Path, number: int, garbage: bytes = b"\xa5") -> None:
-    with open(path, "r+b") as file:
-        file.seek((number - 1) * PAGE)
-        file.write(garbage * (PAGE // len(garbage)))
-
-
-def asides(path: Path) -> list[Path]:
-    return sorted(path.parent.glob("runs.sqlite.corrupt-*[0-9]"))
-
-
 def after_damage(path: Path):
     """The runs of the new journal: those that are whole, and those that are damaged in part."""
     runs = Runs(SqliteJournal(str(path)))
@@ -100,13 +90,13 @@ def after_damage(path: Path):
 @pytest.mark.parametrize("garbage", [b"\xa5", b"\0"])
 def test_a_bad_page_that_only_leads_to_runs_or_repeats_them_loses_none(stored: Path, name: str, garbage: bytes) -> None:
     number = 1 if name == "sqlite_master" else pages_of(stored, name)[0]
-    spoil(stored, number, garbage)
+    spoil_page(stored, number, garbage)
     before = stored.read_bytes()
 
     whole, damaged = after_damage(stored)
 
     assert (whole, damaged) == ({RUN, *OTHERS}, set())
-    assert [aside.read_bytes() for aside in asides(stored)] in ([before], [])
+    assert [aside.read_bytes() for aside in set_aside(stored)] in ([before], [])
 
 
 def test_a_bad_leaf_of_records_takes_only_the_runs_that_have_records_there(stored: Path) -> None:
@@ -114,13 +104,13 @@ def test_a_bad_leaf_of_records_takes_only_the_runs_that_have_records_there(store
     assert len(events) > 4, "SQLite can say which pages these are"
     with Pages(str(stored)) as pages:
         hit = {row.values[0] for row in pages._rows_on(events[2]) if SHAPES["events"].fits(row)}
-    spoil(stored, events[2])
+    spoil_page(stored, events[2])
 
     whole, damaged = after_damage(stored)
 
     assert 1 <= len(damaged) <= len(hit) + 1
     assert whole | damaged == {RUN, *OTHERS}
-    (aside,) = asides(stored)
+    (aside,) = set_aside(stored)
     report = (aside.parent / f"{aside.name}.txt").read_text()
     assert report.startswith(f"{len(whole)} of {len(OTHERS) + 1} runs were saved into a new journal")
     for run_id in damaged:
@@ -135,7 +125,7 @@ def test_of_a_file_that_was_cut_off_nobody_knows_how_many_runs_it_had(stored: Pa
     whole, damaged = after_damage(stored)
 
     assert len(whole | damaged) < len(OTHERS) + 1 or damaged
-    (aside,) = asides(stored)
+    (aside,) = set_aside(stored)
     told = re.match(
         r"\d+ of \d+ runs that are known were saved into a new journal.*; "
         r"(\d+) pages of the file are missing or cannot be read: more runs may be lost\n",
@@ -151,7 +141,7 @@ def test_every_single_page_may_be_bad_and_most_runs_stay(stored: Path, tmp_path:
         path = tmp_path / str(number) / "runs.sqlite"
         path.parent.mkdir()
         path.write_bytes(content)
-        spoil(path, number)
+        spoil_page(path, number)
         whole, damaged = after_damage(path)
         assert whole | damaged == {RUN, *OTHERS}, number
         worst.add(len(damaged))
@@ -167,7 +157,7 @@ def test_whichever_pages_are_bad_a_run_is_as_it_was_or_refused(stored: Path, tmp
         path.parent.mkdir()
         path.write_bytes(content)
         for _ in range(chance.choice([1, 2, 5])):
-            spoil(
+            spoil_page(
                 path, chance.randint(1, len(content) // PAGE), chance.choice([b"\0", b"\xff", chance.randbytes(PAGE)])
             )
 
@@ -185,7 +175,7 @@ def test_a_run_that_was_deleted_does_not_come_back(stored: Path) -> None:
             connection.execute("DELETE FROM runs WHERE id = ?", (run_id,))
         connection.commit()
     assert b"other-20" in stored.read_bytes(), "what is deleted is still on pages that are free"
-    spoil(stored, pages_of(stored, "runs_by_start")[0])
+    spoil_page(stored, pages_of(stored, "runs_by_start")[0])
 
     assert after_damage(stored) == ({RUN, *OTHERS[:3]}, set())
 
@@ -196,7 +186,7 @@ def test_a_run_whose_line_and_last_records_are_lost_is_not_taken_for_whole(store
         connection.execute("DELETE FROM runs WHERE id = ?", (RUN,))
         connection.commit()
     for number in (1, pages_of(stored, "runs_by_start")[0]):
-        spoil(stored, number)
+        spoil_page(stored, number)
 
     whole, damaged = after_damage(stored)
 
@@ -211,7 +201,7 @@ def test_a_document_with_a_bad_page_is_read_from_its_copy(tmp_path: Path, garbag
     runs.close()
     with open(path, "rb") as file:
         at = file.read().index(b"long long long ")
-    spoil(path, at // PAGE + 2, garbage)
+    spoil_page(path, at // PAGE + 2, garbage)
 
     for _ in range(2):
         with contextlib.suppress(StorageError):
@@ -225,7 +215,7 @@ def test_a_run_that_is_damaged_in_part_is_listed_and_nobody_goes_on_with_it(serv
     connection.execute("DELETE FROM events WHERE run = 'other-05' AND sequence = 2")
     connection.commit()
     connection.close()
-    spoil(stored, 1)
+    spoil_page(stored, 1)
     server = serve(stored)
     server.request("workflow_runs")
 
@@ -245,7 +235,7 @@ def test_tokens_and_names_of_tools_come_along(stored: Path) -> None:
     journal = SqliteJournal(str(stored))
     names, tokens = journal.tool_names(), Tokens(journal).all_tokens()
     journal.close()
-    spoil(stored, 1)
+    spoil_page(stored, 1)
 
     with pytest.raises(StorageError):
         journal.tool_names()
@@ -272,7 +262,7 @@ def test_what_is_in_the_log_only_is_saved_and_a_bad_stretch_of_it_is_seen(serve:
     whole, damaged = after_damage(path)
 
     assert len(whole) >= len(OTHERS) - 2, (whole, damaged)
-    assert len(asides(path)) == 1
+    assert len(set_aside(path)) == 1
 
 
 @pytest.mark.parametrize(
@@ -297,7 +287,7 @@ def test_a_log_with_a_bad_header_is_saved_and_not_dropped(
     listed = {run["runId"] for run in server.result("workflow_runs", {"limit": 200})["runs"]}
 
     assert listed == set(OTHERS)
-    assert len(asides(path)) == 1
+    assert len(set_aside(path)) == 1
 
 
 @pytest.mark.parametrize("offset", [17, 26], ids=["salt", "checksum"])
@@ -335,13 +325,13 @@ def test_an_empty_file_beside_a_log_is_not_taken_for_a_new_journal(serve: Start,
     listed = {run["runId"] for run in server.result("workflow_runs", {"limit": 200})["runs"]}
 
     assert listed == set(OTHERS)
-    (aside,) = asides(path)
+    (aside,) = set_aside(path)
     assert (aside.parent / f"{aside.name}-wal").read_bytes() == log
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.02, 0.05, 0.1, 0.2])
 def test_a_salvage_that_is_killed_is_done_again(stored: Path, seconds: float) -> None:
-    spoil(stored, 1)
+    spoil_page(stored, 1)
     script = f"from workflowlookup.store.sqlite import SqliteJournal; SqliteJournal({str(stored)!r}).head('x')"
     process = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.DEVNULL)
     while not salvage.is_begun(str(stored)) and process.poll() is None:
@@ -353,14 +343,14 @@ def test_a_salvage_that_is_killed_is_done_again(stored: Path, seconds: float) ->
     whole, damaged = after_damage(stored)
 
     assert (whole, damaged) == ({RUN, *OTHERS}, set())
-    assert len(asides(stored)) == 1
+    assert len(set_aside(stored)) == 1
     left = {name for name in os.listdir(stored.parent) if ".salvag" in name}
     assert left == set()
 
 
 @pytest.mark.parametrize("step", ["rename", "sync_directory", "copy_readable", "_write"])
 def test_a_salvage_that_fails_anywhere_is_done_again(stored: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
-    spoil(stored, 1)
+    spoil_page(stored, 1)
 
     def fail(*_: object, **__: object) -> NoReturn:
         raise OSError(28, "No space left on device")
@@ -376,7 +366,7 @@ def test_a_salvage_that_fails_anywhere_is_done_again(stored: Path, monkeypatch: 
     whole, _ = after_damage(stored)
 
     assert whole == {RUN, *OTHERS}
-    assert len(asides(stored)) == 1
+    assert len(set_aside(stored)) == 1
 
 
 def test_what_another_process_stores_meanwhile_is_not_lost(stored: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -429,7 +419,7 @@ def test_a_file_of_another_program_is_refused_and_not_touched(
     server.stop()
 
     assert path.read_bytes() == before
-    assert asides(path) == []
+    assert set_aside(path) == []
 
 
 def test_a_file_of_another_program_with_tables_of_the_same_names_is_refused(path: Path) -> None:
@@ -456,7 +446,7 @@ def test_a_wrong_application_id_takes_no_run_away(stored: Path, serve: Start) ->
     listed = serve(stored).result("workflow_runs", {"limit": 100})
 
     assert {run["runId"] for run in listed["runs"]} == {RUN, *OTHERS}
-    assert asides(stored) == []
+    assert set_aside(stored) == []
 
 
 @pytest.mark.parametrize("bits", [0xFF, 0x80, 0x04, 0x01])

@@ -15,6 +15,7 @@ import pytest
 
 from support import journey
 from support.client import Server, Start
+from support.damage import PAGE, set_aside
 from support.journey import RUN, calls, folded, read
 from support.json_values import Json, JsonObject
 from support.make import document, step, write
@@ -24,8 +25,6 @@ from workflowlookup.runs.run import fold
 from workflowlookup.store.journal import RunQuery
 from workflowlookup.store.service import Runs
 from workflowlookup.store.sqlite import SqliteJournal
-
-PAGE = 4096
 
 
 @pytest.fixture
@@ -195,10 +194,6 @@ DAMAGE = [
 ]
 
 
-def asides(path: Path) -> list[Path]:
-    return sorted(path.parent.glob("runs.sqlite.corrupt-*[0-9]"))
-
-
 @pytest.mark.parametrize("how", DAMAGE)
 def test_a_damaged_journal_is_set_aside_by_a_name_that_is_said_from_then_on(
     serve: Start, path: Path, stored: bytes, how: str
@@ -207,7 +202,7 @@ def test_a_damaged_journal_is_set_aside_by_a_name_that_is_said_from_then_on(
     server = serve(path)
 
     reply = server.request("workflow_runs")  # the server's own look may have been faster
-    (aside,) = asides(path)
+    (aside,) = set_aside(path)
     if "error" in reply:
         assert reply["error"]["code"] == -32006
         assert f"is kept as {aside}. " in reply["error"]["data"]["details"]
@@ -222,7 +217,7 @@ def test_a_damaged_journal_is_set_aside_by_a_name_that_is_said_from_then_on(
     server.wait()
 
     assert str(aside) in server.log()
-    assert asides(path) == [aside]
+    assert set_aside(path) == [aside]
     assert folded("new", read(str(path), "new")).state == "waiting"
 
 
@@ -234,7 +229,7 @@ def test_every_damaged_journal_is_kept_however_fast_they_come(path: Path, stored
             runs.summaries(RunQuery())
     runs.close()
 
-    assert {aside.read_bytes()[:9] for aside in asides(path)} == {b"garbage %d" % number for number in range(5)}
+    assert {aside.read_bytes()[:9] for aside in set_aside(path)} == {b"garbage %d" % number for number in range(5)}
 
 
 def test_a_look_at_what_is_at_work_sets_a_damaged_journal_aside_too(path: Path, stored: bytes) -> None:
@@ -244,7 +239,7 @@ def test_a_look_at_what_is_at_work_sets_a_damaged_journal_aside_too(path: Path, 
         runs.at_work()
 
     assert (runs.at_work(), runs.runs_to_stop()) == ([], [])
-    (aside,) = asides(path)
+    (aside,) = set_aside(path)
     with pytest.raises(RunNotFound, match=f"set aside as {aside}"):
         runs.get("none")
     runs.close()
@@ -266,7 +261,7 @@ def test_servers_that_meet_a_damaged_journal_at_once_set_it_aside_once(serve: St
     for thread in threads:
         thread.join()
 
-    (aside,) = asides(path)
+    (aside,) = set_aside(path)
     assert aside.read_bytes() == spoilt(stored, "a garbage header")
     refused = [first["error"] for first, _ in replies.values() if "error" in first]
     assert {error["code"] for error in refused} <= {-32006}
@@ -282,7 +277,7 @@ def test_a_directory_in_the_place_of_the_journal_is_told_and_left_alone(serve: S
     assert str(path) in refusal(server, *journey.start())
 
     assert (path / "precious").is_dir()
-    assert asides(path) == []
+    assert set_aside(path) == []
 
 
 @pytest.mark.parametrize("mode", ["wal", "delete"])
@@ -301,7 +296,7 @@ def test_a_journal_of_a_newer_version_is_not_touched(serve: Start, path: Path, s
     server.stop()
 
     assert path.read_bytes() == before
-    assert asides(path) == []
+    assert set_aside(path) == []
 
 
 def damage(content: JsonObject, chance: random.Random) -> bytes:
@@ -409,4 +404,4 @@ def test_whatever_is_damaged_every_call_is_answered_or_refused_by_name(tmp_path:
             except (StorageError, RunStateError) as refusal:
                 refused.append(refusal)
         runs.close()
-        assert len(asides(path)) <= len(refused)
+        assert len(set_aside(path)) <= len(refused)

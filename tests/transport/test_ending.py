@@ -16,6 +16,7 @@ from support.client import ENVELOPE
 from support.json_values import JsonObject
 from support.make import document, settings_file, step, write
 from support.postgres import Postgres
+from support.processes import is_gone
 from support.web import WebClient, WebServer
 from workflowlookup.transport.http.http1 import MAX_PIPELINED
 
@@ -132,17 +133,3 @@ def test_nor_does_a_database_that_does_not_answer(
     client.close()
     assert taken < IN_TIME
     assert "cut short; runs go on with the next server" in server.log()
-
-
-def is_gone(pid: int) -> bool:
-    """Whether a process has ended, or is about to be buried."""
-    end = time.monotonic() + 5
-    while time.monotonic() < end:
-        try:
-            with open(f"/proc/{pid}/stat") as file:
-                if file.read().rpartition(")")[2].split()[0] == "Z":
-                    return True
-        except FileNotFoundError:
-            return True
-        time.sleep(0.05)
-    return False

@@ -9,13 +9,14 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from support.client import Server
 from support.make import document, settings_file, step, write
 from support.postgres import Postgres
+from support.processes import is_alive
+from support.waiting import wait_until
 from support.web import WebClient, WebServer
 
 IN_TIME = 12.0
@@ -33,23 +34,6 @@ os.rename({pids!r} + ".new", {pids!r})
 time.sleep(600)
 """
 """A server that hears nothing, nor do its children: one in its process group, and one in a session of its own."""
-
-
-def is_gone(pid: int) -> bool:
-    """Whether a process has ended, or waits to be reaped."""
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
-        return True
-
-
-def until(holds: Callable[[], Any], seconds: float = 30.0) -> Any:
-    end = time.monotonic() + seconds
-    while not (value := holds()):
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.05)
-    return value
 
 
 def ends_in_time(process: "subprocess.Popen[bytes]") -> int:
@@ -72,7 +56,7 @@ def stubborn(tmp_path: Path, library: Path) -> Callable[[], list[int]]:
     )
     work = {"id": "work", "title": "Work", "call": {"server": "stubborn", "tool": "x", "arguments": {}}}
     write(library, document(work, identifier="never-ends"))
-    return lambda: [int(pid) for pid in until(lambda: pids.exists() and pids.read_text()).split()]
+    return lambda: [int(pid) for pid in wait_until(lambda: pids.exists() and pids.read_text()).split()]
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, None], ids=["SIGTERM", "SIGINT", "end of input"])
@@ -89,7 +73,7 @@ def test_nothing_that_a_server_over_pipes_started_survives_it(
         server.process.send_signal(how)
 
     ends_in_time(server.process)
-    until(lambda: all(map(is_gone, processes)), 5)
+    wait_until(lambda: not any(map(is_alive, processes)), 5)
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
@@ -107,7 +91,7 @@ def test_nor_does_what_a_server_over_http_started(
     ends_in_time(server.process)
     client.close()
     server.stop()
-    until(lambda: all(map(is_gone, processes)), 5)
+    wait_until(lambda: not any(map(is_alive, processes)), 5)
 
 
 # ── the first moments ───────────────────────────────────────────────────────────────────────────────────────────────

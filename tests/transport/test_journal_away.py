@@ -19,6 +19,7 @@ from support.client import Start
 from support.json_values import Json
 from support.make import document, settings_file, step, write
 from support.postgres import Postgres
+from support.waiting import wait_until
 from support.web import HEADERS, WebClient, WebServer, modern, routing
 from upstream.upstreams import McpUpstream
 from workflowlookup.errors import JournalBusy, JournalUnavailable
@@ -177,13 +178,6 @@ def test_health_is_answered_at_once_and_what_needs_the_journal_in_time(site: Sit
     assert result(site.call("workflow_submit", runId=run, stepId="one", output="done"))["runId"] == run
     assert "Traceback" not in site.server.log()
     assert "the event loop waits" not in site.server.log()
-
-
-def wait_until(condition, seconds: float = 20.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 # ── one outage, and all that depends on it ──────────────────────────────────────────────────────────────────────

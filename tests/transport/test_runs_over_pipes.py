@@ -14,6 +14,7 @@ import pytest
 from support.client import ENVELOPE, Server, Start
 from support.json_values import Json, JsonObject
 from support.make import document, step, write
+from support.processes import is_alive
 
 ASKS = {"elicitation": {}}
 MODERN_ASKS = {**ENVELOPE, "io.modelcontextprotocol/clientCapabilities": ASKS}
@@ -229,14 +230,6 @@ def test_a_client_that_is_killed_while_its_person_thinks_ends_the_server_quietly
 
     assert not is_alive(int(pid))
     assert where(runs(), run_id) == ("waiting", "confirmation", "one")
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
-            return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def test_who_answers_after_another_process_decided_is_told_how_it_is(runs) -> None:

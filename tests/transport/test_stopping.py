@@ -14,6 +14,7 @@ import pytest
 
 from support.json_values import Json, JsonObject
 from support.make import document, settings_file, write
+from support.waiting import wait_until
 from support.web import HEADERS, WebClient, WebServer, modern, opening, routing
 from upstream.upstreams import McpUpstream
 
@@ -52,13 +53,6 @@ def begin_slow_call(server: WebServer) -> tuple[list[Json], threading.Thread]:
     thread.start()
     wait_until(lambda: "clients_waiting 1" in httpx2.get(f"{server.base}/metrics").text)
     return statuses, thread
-
-
-def wait_until(is_so: Callable[..., bool]) -> None:
-    end = time.monotonic() + 30
-    while not is_so():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def accepts_connections(server: WebServer) -> bool:

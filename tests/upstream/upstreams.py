@@ -9,7 +9,6 @@
 
 import contextlib
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from support.json_values import JsonObject
+from support.processes import is_alive
 from support.warm import Popen
 from upstream.world import ONE, World
 
@@ -144,12 +144,3 @@ def _inline(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(_inline(item) for item in value) + "]"
     return json.dumps(value)
-
-
-def is_alive(pid: int) -> bool:
-    """Whether the process is there, and is no zombie."""
-    try:
-        os.kill(pid, 0)
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (ProcessLookupError, FileNotFoundError):
-        return False

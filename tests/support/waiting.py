@@ -1,0 +1,16 @@
+"""Waiting for what another thread or process does."""
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def wait_until(condition: Callable[[], T], seconds: float = 60.0) -> T:
+    """Return the first true value of the condition; fail if there is none in time."""
+    end = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < end, f"it did not happen within {seconds:g} s"
+        time.sleep(0.05)
+    return value
