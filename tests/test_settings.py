@@ -112,7 +112,7 @@ def test_a_settings_file_that_cannot_be_used_is_told_by_name(
     [
         ("max_message_bytes = 1", "max_message_bytes must be a whole number from 1,024 to 67,108,864; found 1"),
         ("bundeled = true", "unknown setting 'bundeled'. Known: bundled, user"),
-        ("servers.a.command = 'x'\nmcpServers.b.command = 'y'", "servers is the same as mcpServers"),
+        ("servers.a.command = 'x'\nmcpServers.b.command = 'y'", "servers is an alias of mcpServers"),
         ("oauth_issuer = 5", "oauth_issuer must be"),
     ],
 )
@@ -146,7 +146,7 @@ def test_a_mistake_in_a_projects_file_changes_nothing_while_the_server_runs(
     live = Live(read())
     file.write_text("user = false\ntimeout_seconds = 0\n")
 
-    assert live.look(is_asked=True) is None
+    assert live.poll(force=True) is None
     assert "timeout_seconds must be" in live.problem
     assert live.settings.user is False
 
@@ -368,22 +368,22 @@ def test_a_changed_file_is_read_again_and_a_broken_one_changes_nothing(
 ) -> None:
     file = tmp_path / "project" / "workflowlookup.toml"
     live = Live(read())
-    assert live.look(is_asked=True) is None
+    assert live.poll(force=True) is None
 
     file.write_text('max_concurrent = 3\nlog_level = "info"\n')
-    changed = live.look(is_asked=True)
+    changed = live.poll(force=True)
     assert changed is not None
-    assert (changed.max_concurrent, live.stuck()) == (3, ["log_level"])
+    assert (changed.max_concurrent, live.pending_restart()) == (3, ["log_level"])
 
     file.write_text("max_concurrent = 0\n")
-    assert live.look(is_asked=True) is None
+    assert live.poll(force=True) is None
     assert "max_concurrent must be" in live.problem
     assert live.settings.max_concurrent == 3
 
     file.unlink()
-    mended = live.look(is_asked=True)
-    assert mended is not None
-    assert (mended.max_concurrent, live.problem) == (10, "")
+    fixed = live.poll(force=True)
+    assert fixed is not None
+    assert (fixed.max_concurrent, live.problem) == (10, "")
 
 
 # ── whose tokens are taken ──────────────────────────────────────────────────────────────────────────────────────
@@ -405,7 +405,7 @@ def test_an_issuer_is_named_whole_or_not_at_all(read: Callable[..., Settings]) -
         "workflows_claim": "",
     }
     for name in ISSUER:
-        with pytest.raises(SettingsError, match="oauth_issuer, oauth_audience and oauth_jwks_url go together"):
+        with pytest.raises(SettingsError, match="set oauth_issuer, oauth_audience and oauth_jwks_url together"):
             read({**ISSUER, name: ""})
 
 
@@ -413,6 +413,6 @@ def test_an_issuer_is_named_whole_or_not_at_all(read: Callable[..., Settings]) -
     "wrong", ["http://login.example.com", "login.example.com", "ftp://x", "http://localhost.evil.com", "https://a b"]
 )
 def test_an_issuer_is_reached_over_tls_or_on_this_machine(read: Callable[..., Settings], wrong: str) -> None:
-    with pytest.raises(SettingsError, match="an address that begins with https://"):
+    with pytest.raises(SettingsError, match="a URL that begins with https://"):
         read({**ISSUER, "oauth_jwks_url": wrong})
     assert read({**ISSUER, "oauth_jwks_url": "http://127.0.0.1:8080/keys"}).oauth_jwks_url

@@ -1,4 +1,4 @@
-"""The composition root: settings in, a server or a catalog out."""
+"""The composition root: builds servers, catalogs, journals and services from settings."""
 
 import contextlib
 import functools
@@ -48,8 +48,9 @@ if TYPE_CHECKING:
 
 USER_DIRECTORY: Final = "~/.workflowlookup/workflows"
 REFRESH: Final = "refresh"
-NAMED: Final = "tools-named"
-"""What servers tell each other: look again what there is; tools have names that they had not."""
+"""Topic on the replica bus: read the settings again, and ask the providers for their workflows."""
+TOOLS_NAMED: Final = "tools-named"
+"""Topic on the replica bus: tools have new names in the journal."""
 BUNDLED: Final = "bundled"
 PROJECT_DIRECTORY: Final = os.path.join(".workflowlookup", "workflows")
 
@@ -85,17 +86,17 @@ def _project(settings: Settings) -> Iterator["Source"]:
 
 
 SOURCES: Final[tuple[Callable[[Settings], Iterator["Source"]], ...]] = (_bundled, _user, _configured, _project)
-"""By precedence: the same id in a later source shadows the earlier one."""
+"""In order of precedence: an id in a later source shadows the same id in an earlier one."""
 
 
 def make_catalog(settings: Settings, *, is_server: bool = False) -> "Catalog":
-    """The library as the settings have it. A server does not read all of a large one at once."""
+    """The library of these settings. A server reads a large library in slices, over several requests."""
     from workflowlookup.library.catalog import READ_SECONDS, Catalog  # noqa: PLC0415
 
     sources: dict[str, Source] = {}
     for make in SOURCES:
         for source in make(settings):
-            sources.pop(source.root, None)  # named twice: the later place counts
+            sources.pop(source.root, None)  # a directory that is named twice counts once, at the later position
             sources[source.root] = source
     return Catalog(
         list(sources.values()),
@@ -110,28 +111,28 @@ def origin_of(path: str, settings: Settings) -> str:
 
 
 def make_journal(settings: Settings) -> "Journal":
-    """The journal where the settings say; it is opened with the first question."""
+    """The journal of the settings. It is opened at first use."""
     return JournalUrl(settings.journal).open(settings.journal_timeout_seconds)
 
 
 def make_journal_pool(settings: Settings) -> "JournalPool":
-    """The same journal for a server on an event loop, which a journal that does not answer must not stop."""
+    """The same journal for a server on an event loop, which a slow journal must not block."""
     from workflowlookup.store.pool import JournalPool  # noqa: PLC0415
 
     return JournalPool(functools.partial(make_journal, settings), settings.journal_timeout_seconds)
 
 
 def make_runs(settings: Settings, consent: "Consent | None" = None, journal: "Journal | None" = None) -> "Runs":
-    """The runs where the settings say, in this journal if it is open already."""
+    """The runs in the journal of the settings, or in this journal if it is open already."""
     from workflowlookup.store.service import Runs  # noqa: PLC0415
 
     return Runs(journal or make_journal(settings), consent=consent or make_consent(lambda: settings))
 
 
 def make_consent(current: Callable[[], Settings]) -> "Consent":
-    """What repositories may do, by what the user has trusted and by the settings as they are now.
+    """What repositories may do, given what the user has trusted and the current settings.
 
-    What was revoked is ignored at once, also while the settings have not been read again.
+    Revoked entries are ignored at once, even before the settings are read again.
     """
     from workflowlookup.trust import Consent, TrustEntry  # noqa: PLC0415
 
@@ -139,29 +140,31 @@ def make_consent(current: Callable[[], Settings]) -> "Consent":
 
     def ignored() -> tuple[TrustEntry, ...]:
         settings = current()
-        return tuple(one for one in settings.from_repository if one in settings.ignored or not store.has_record(one))
+        return tuple(
+            entry for entry in settings.from_repository if entry in settings.ignored or not store.has_record(entry)
+        )
 
     def systems() -> frozenset[str]:
         settings = current()
-        revoked = {one.name for one in ignored() if one not in settings.ignored}
+        revoked = {entry.name for entry in ignored() if entry not in settings.ignored}
         return frozenset((*settings.servers, *settings.providers)) - revoked
 
     return Consent(store, ignored, systems)
 
 
 def make_tokens(settings: Settings, journal: "Journal | None" = None) -> "Tokens":
-    """The tokens, which are kept beside the runs."""
+    """The access tokens, which are stored in the journal."""
     from workflowlookup.store.tokens import TOKENS_REQUIRED_FILE, RequiredTokens, Tokens  # noqa: PLC0415
 
-    own = settings.config_directory
-    required = RequiredTokens(os.path.join(own, TOKENS_REQUIRED_FILE) if own else "")
+    directory = settings.config_directory
+    required = RequiredTokens(os.path.join(directory, TOKENS_REQUIRED_FILE) if directory else "")
     return Tokens(journal or make_journal(settings), required=required)
 
 
 def make_replica_bus(
     settings: Settings, wake: Callable[[], None], journal: "Journal | None" = None
 ) -> "ReplicaBus | None":
-    """What the servers at one journal tell each other; None for a kind of journal that has no replicas."""
+    """The messages between the servers of one journal; None for a kind of journal that has no replicas."""
     if not JournalUrl(settings.journal).kind.has_replicas:
         return None
     from workflowlookup.store.replica_bus import ReplicaBus  # noqa: PLC0415 - only where there are replicas
@@ -169,20 +172,20 @@ def make_replica_bus(
     return ReplicaBus(functools.partial(make_journal, settings), wake, journal)
 
 
-def _nobody_waits() -> None:
+def _no_transport() -> None:
     """Replaces `Waker.wake` where no transport waits."""
 
 
 def make_execution(
     settings: Settings,
-    wake: Callable[[], None] = _nobody_waits,
+    wake: Callable[[], None] = _no_transport,
     current: Callable[[], Settings] | None = None,
     *,
     is_guest: bool = False,
 ) -> "Execution":
-    """The server's own work; its thread is started with the first of it. A guest looks after no runs but its own.
+    """The execution of calls. Its thread is started with the first call. A guest drives only the runs that it started.
 
-    `current` has the settings as they are now, where they may change.
+    `current` returns the current settings, if they may change.
     """
     from workflowlookup.execution.service import Execution  # noqa: PLC0415
 
@@ -193,14 +196,15 @@ def make_execution(
 
 def make_services(
     settings: Settings,
-    wake: Callable[[], None] = _nobody_waits,
+    wake: Callable[[], None] = _no_transport,
     live: Live | None = None,
     replica_bus: "ReplicaBus | None" = None,
     journal: "Journal | None" = None,
 ) -> "ServerServices":
-    """What the tools need. `wake` wakes the transport, from any thread, when there may be something to tell; `live`
-    has the settings as they are now, and a server has it: a command leaves the calls of runs to one, unless it asks.
-    `replica_bus` are the other servers at the same database, `journal` is used if it is open already.
+    """The services that tools use. `wake` wakes the transport, from any thread, when there may be messages to send.
+
+    A server passes `live`, its current settings. Without it these are the services of a command, which leaves the calls
+    of runs to a server. `replica_bus` connects the servers of one database; `journal` is used if it is open already.
     """
     from workflowlookup.tools.contract import ServerServices  # noqa: PLC0415
 
@@ -216,16 +220,16 @@ def make_services(
         reload=parts.reload,
         question_secret=parts.question_secret,
         refresh=parts.refresh,
-        start_background=parts.settle,
+        start_background=parts.start_background,
         close=parts.close,
     )
     return parts.services
 
 
 class _Parts:
-    """The parts of a server that are made when they are first needed: the journal, its own work, the workflow tools.
+    """The parts of a server that are created at first use: the runs, the execution of calls, the workflow tools.
 
-    The work follows the journal, and all of them the settings.
+    Execution follows what is stored in the journal, and all parts follow changes of the settings.
     """
 
     services: "ServerServices"
@@ -270,12 +274,12 @@ class _Parts:
         return DynamicTools(
             self.services,
             plan_of(self._live.settings),
-            poll_settings=self._look_at_settings,
-            on_names_stored=functools.partial(self._announce, NAMED),
+            poll_settings=self._poll_settings,
+            on_names_stored=functools.partial(self._announce, TOOLS_NAMED),
         )
 
     def question_secret(self) -> str:
-        """The secret of all servers at this journal; of this process alone while the journal cannot be used."""
+        """The secret that all servers of this journal share; one of this process while the journal cannot be used."""
         from workflowlookup.errors import StorageError  # noqa: PLC0415 - with the first of it
         from workflowlookup.tools.contract import PROCESS_SECRET  # noqa: PLC0415
 
@@ -289,12 +293,12 @@ class _Parts:
         return self.runs.journal.shared_secret("questions", os.urandom(32).hex())
 
     def reload(self) -> None:
-        """Read the settings now, here and wherever another server has this journal."""
-        self._look_at_settings(is_asked=True)
+        """Read the settings now, here and in the other servers of this journal."""
+        self._poll_settings(force=True)
         self._announce(REFRESH)
 
     def refresh(self) -> None:
-        """Read the settings and ask every provider, now."""
+        """Read the settings now, and ask every provider for its workflows."""
         self.reload()
         self._ask_providers()
 
@@ -310,22 +314,22 @@ class _Parts:
             try:
                 self._replica_bus.announce(topic)
             except StorageError as problem:
-                logging.getLogger(__name__).warning("other servers could not be told (%s): %s", topic, problem)
+                logging.getLogger(__name__).warning("could not notify the other servers (%s): %s", topic, problem)
 
-    def _hear(self, topic: str, _: str) -> None:
-        """What another server says."""
+    def _on_message(self, topic: str, _: str) -> None:
+        """Handle a message of another server."""
         from workflowlookup.store.replica_bus import MISSED  # noqa: PLC0415 - loaded with them
 
         if topic in (REFRESH, MISSED):
-            self._look_at_settings(is_asked=True)
+            self._poll_settings(force=True)
             self._ask_providers()
-        if topic in (NAMED, MISSED):
+        if topic in (TOOLS_NAMED, MISSED):
             self.workflows.forget_names()
 
-    def _look_at_settings(self, *, is_asked: bool = False) -> None:
-        if self._replica_bus is not None and not is_asked:
+    def _poll_settings(self, *, force: bool = False) -> None:
+        if self._replica_bus is not None and not force:
             self._replica_bus.poll()
-        new = self._live.look(is_asked=is_asked)
+        new = self._live.poll(force=force)
         if new is None:
             return
         plan = plan_of(new)
@@ -336,9 +340,9 @@ class _Parts:
         if run is not None and run.needs_server:
             self.execution.follow(run)
 
-    def settle(self) -> None:
+    def start_background(self) -> None:
         if self._replica_bus is not None:
-            self._replica_bus.listeners.append(self._hear)
+            self._replica_bus.listeners.append(self._on_message)
             self._replica_bus.start()
         self.execution.recover()
 
@@ -351,8 +355,8 @@ class _Parts:
             self.runs.close()
 
 
-def make_connection(settings: Settings, wake: Callable[[], None] = _nobody_waits) -> "Connection":
-    """A server for one client; the library is opened with the first request that needs it."""
+def make_connection(settings: Settings, wake: Callable[[], None] = _no_transport) -> "Connection":
+    """A server for one client. The library is opened with the first request that needs it."""
     from workflowlookup.protocol.backend import ServerBackend  # noqa: PLC0415
     from workflowlookup.protocol.connection import Connection  # noqa: PLC0415
 
@@ -366,8 +370,8 @@ def make_connection(settings: Settings, wake: Callable[[], None] = _nobody_waits
 
 
 def make_console(settings: Settings, *, person: str, port: int, is_agent: bool = False) -> "Local":
-    """The console for the person at this machine, with a library and runs of its own; for an agent, one that cannot
-    answer for a person.
+    """The console for the user of this machine, with services of its own. With `is_agent` it cannot answer questions
+    to a person.
     """
     from workflowlookup.console.local import Local  # noqa: PLC0415
 
@@ -376,7 +380,7 @@ def make_console(settings: Settings, *, person: str, port: int, is_agent: bool =
 
 
 def serve_console(console: "Local", listener: "socket.socket") -> None:
-    """Serve a console until the process is told to end; what runs need the server for is done meanwhile."""
+    """Serve a console until the process is told to stop. Calls of runs are executed meanwhile."""
     from workflowlookup.transport.http.server import run_pages  # noqa: PLC0415
 
     console.services.start_background()
@@ -387,11 +391,11 @@ def serve_console(console: "Local", listener: "socket.socket") -> None:
 
 
 def serve_stdio(settings: Settings) -> int:
-    """Serve standard input and output until the client is done; the exit code."""
+    """Serve standard input and output until the client closes them. Returns the exit code."""
     from workflowlookup.transport.signals import END_SECONDS, Waker, Watchdog  # noqa: PLC0415
     from workflowlookup.transport.stdio import INTERRUPT_SIGNAL, Stdio, redirect_stdio  # noqa: PLC0415
 
-    wire = redirect_stdio()  # first: what is opened before may take the place of a standard descriptor that is closed
+    wire = redirect_stdio()  # first: a file opened earlier could get the number of a closed standard descriptor
     waker = Waker()
     connection = make_connection(settings, waker.wake)
     server = Stdio(connection, wire, settings.max_message_bytes, waker, drain_seconds=settings.drain_seconds)
@@ -413,8 +417,8 @@ def serve_stdio(settings: Settings) -> int:
 # ── over HTTP ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Web(msgspec.Struct, frozen=True):
-    """A server over HTTP: the application, where MCP comes in, and what all its clients share."""
+class HttpServer(msgspec.Struct, frozen=True):
+    """A server over HTTP: the ASGI application, the MCP endpoint, and what all clients share."""
 
     site: "Site"
     mcp: "Endpoint"
@@ -429,8 +433,8 @@ def make_asgi(
     *,
     connect: "Callable[[Backend], Connection] | None" = None,
     is_traced: bool = False,
-) -> Web:
-    """The web site of a server that listens at this address. `connect` makes the connection of a client."""
+) -> HttpServer:
+    """The ASGI application of a server that listens at this address. `connect` makes the connection of a client."""
     from workflowlookup.access import LOOPBACK  # noqa: PLC0415
     from workflowlookup.auth.backends import CallerBackends, SharedBackend  # noqa: PLC0415
     from workflowlookup.auth.callers import Proxies  # noqa: PLC0415
@@ -495,13 +499,13 @@ def make_asgi(
     site = make_site(
         mcp, limits, authenticator=authenticator, rate_limiter=rate_limiter, find_fault=find_fault, routes=pages
     )
-    return Web(site, mcp, backend, pool)
+    return HttpServer(site, mcp, backend, pool)
 
 
 def _make_replica_sessions(
     settings: Settings, replica_bus: "ReplicaBus | None", journal: "Journal"
 ) -> "ReplicaSessions | None":
-    """StoredSessions that other servers can go on with; None where there are no others."""
+    """Sessions that other servers can continue; None if there are no replicas."""
     if replica_bus is None:
         return None
     from workflowlookup.store.sessions import StoredSessions  # noqa: PLC0415
@@ -514,7 +518,7 @@ def _make_replica_sessions(
 def _make_pages(
     settings: Settings, backends: "CallerBackends", login: "Login", streams: "Streams", refused: Callable[[], None]
 ) -> list["BaseRoute"]:
-    """The console for everybody who comes, each with what is theirs."""
+    """The pages of the console. Each caller sees only what they may see."""
     from starlette.applications import Starlette  # noqa: PLC0415
     from starlette.routing import Mount  # noqa: PLC0415
 
@@ -543,7 +547,7 @@ def _make_pages(
 def make_authenticator(
     settings: Settings, address: str, sessions: "ConsoleSessions", proxies: "Proxies", journal: "Journal | None" = None
 ) -> "Authenticator":
-    """Who may come in where a server listens at this address."""
+    """The authentication of a server that listens at this address."""
     from workflowlookup.auth.authentication import Authenticator  # noqa: PLC0415
     from workflowlookup.auth.oauth import Issuer, OAuthVerifier  # noqa: PLC0415
 
@@ -566,7 +570,7 @@ def _has_tokens(settings: Settings) -> bool:
 
 
 def serve_http(settings: Settings, connect: "Callable[[Backend], Connection] | None" = None) -> int:
-    """Serve HTTP until told to stop; the exit code. `connect`: as for `make_asgi`."""
+    """Serve HTTP until told to stop. Returns the exit code. `connect`: see `make_asgi`."""
     from workflowlookup.auth.authentication import why_not_listen  # noqa: PLC0415
     from workflowlookup.auth.callers import Proxies  # noqa: PLC0415
     from workflowlookup.transport.http.connections import ConnectionTable, connection_limit  # noqa: PLC0415
@@ -587,25 +591,25 @@ def serve_http(settings: Settings, connect: "Callable[[Backend], Connection] | N
     watchdog = Watchdog(settings.stop_delay_seconds + settings.drain_seconds + END_SECONDS)
     watchdog.start()
     waker = Waker()
-    web = make_asgi(settings, waker, address, connect=connect, is_traced=start_traces(os.environ))
-    web.backend.start_background()
-    web.journals.start()
+    server = make_asgi(settings, waker, address, connect=connect, is_traced=start_traces(os.environ))
+    server.backend.start_background()
+    server.journals.start()
     try:
         return run(
-            web.site,
-            web.mcp,
+            server.site,
+            server.mcp,
             listener,
             connections=ConnectionTable(
                 connection_limit(settings.max_sessions),
                 settings.connections_per_address,
                 proxies=Proxies(settings.trusted_proxies),
-                refused=lambda: web.mcp.metrics.refuse("connections"),
+                refused=lambda: server.mcp.metrics.refuse("connections"),
             ),
             stop_delay_seconds=settings.stop_delay_seconds,
             drain_seconds=settings.drain_seconds,
-            reload=web.backend.services.refresh,
+            reload=server.backend.services.refresh,
             watchdog=watchdog,
         )
     finally:
-        web.backend.end()
+        server.backend.end()
         waker.close()

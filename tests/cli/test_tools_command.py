@@ -103,10 +103,10 @@ def test_an_entry_that_cannot_be_read_is_told_and_the_others_are_listed(
     told = f"{config}: providers.broken.kind must be one of mcp, http; found 'soap'"
     assert (plain.returncode, listed.returncode, doctor.returncode) == (1, 1, 1)
     assert "deploy_a_service" in plain.stdout
-    assert f"[providers.broken] is left out; the rest works: {told}. Fix the entry." in plain.stderr
+    assert f"[providers.broken] is ignored; the rest works: {told}. Fix the entry." in plain.stderr
     assert json.loads(listed.stdout)["leftOut"] == {"providers.broken": told}
     report = json.loads(doctor.stdout)
-    assert f"[providers.broken] is left out: {told}." in [entry["problem"] for entry in report["problems"]]
+    assert f"[providers.broken] is ignored: {told}." in [entry["problem"] for entry in report["problems"]]
     assert report["selfTest"]["error"] == ""
 
 
@@ -130,7 +130,7 @@ def test_doctor_names_calls_that_lead_nowhere(cli: Cli, service: HttpUpstream, t
     told = [entry["problem"] for entry in json.loads(done.stdout)["problems"]]
     assert [problem for problem in told if "'caller' calls" in problem] == [
         "The workflow 'caller' calls the provider 'nobody', which the settings do not have.",
-        "The workflow 'caller' calls the provider 'broken', which is left out of the settings.",
+        "The workflow 'caller' calls the provider 'broken', which is ignored because of a mistake.",
         "The workflow 'caller' calls the workflow 'deplyo' (did you mean 'deploy'?) of the provider 'svc', "
         "which lists no such workflow.",
         "The workflow 'caller' calls the tool 'ecoh' (did you mean 'echo'?) of the MCP server 'up', "

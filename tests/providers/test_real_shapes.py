@@ -374,7 +374,7 @@ def test_a_provider_that_cannot_be_read_does_not_stop_the_server(stage: Stage) -
     server.tools_when(DEPLOY)
 
     log = server.leave()
-    assert "[providers.broken] is left out; the rest works" in log
+    assert "[providers.broken] is ignored; the rest works" in log
     assert "unknown field 'strat' (did you mean 'start'?)" in log
 
 
@@ -390,7 +390,7 @@ def test_a_provider_that_breaks_while_the_server_runs_takes_nothing_else_with_it
 
     assert told["removed"] == []
     assert DEPLOY in server.tools()
-    assert server.leave().count("[providers.broken] is left out") == 1
+    assert server.leave().count("[providers.broken] is ignored") == 1
 
 
 def test_a_job_is_followed_again_when_the_entry_of_its_provider_is_fixed(stage: Stage) -> None:

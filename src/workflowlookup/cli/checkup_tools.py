@@ -152,7 +152,7 @@ def _unknown_workflow(call: WorkflowCall, settings: Settings, asked: Asked) -> t
 def _missing(entry: str, field: str, settings: Settings) -> tuple[str, str]:
     """Why the settings have no such entry (`providers.ci`) in force, and what to do; a call names it in `field`."""
     if entry in settings.left_out:
-        return "which is left out of the settings", f"Fix [{entry}] in the settings."
+        return "which is ignored because of a mistake", f"Fix [{entry}] in the settings."
     if any(f"{ignored.kind}.{ignored.name}" == entry for ignored in settings.ignored):
         return "which is not trusted yet", f"Look at [{entry}] and allow it in a terminal: `workflowlookup trust`."
     return "which the settings do not have", f"Add [{entry}] to the settings, or fix '{field}' in the workflow."
@@ -196,7 +196,7 @@ def _where(server: ServerConfig) -> str:
 def tools_problems(report: ToolsReport, settings: Settings) -> Iterator[Problem]:
     for entry, problem in settings.left_out.items():
         yield Problem(
-            problem=f"[{entry}] is left out: {problem}.",
+            problem=f"[{entry}] is ignored: {problem}.",
             remedy="Fix the entry; until then the server works without it.",
         )
     for call in dict.fromkeys(report.unknown_calls):

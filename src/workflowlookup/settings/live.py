@@ -1,4 +1,4 @@
-"""Settings that change while a server runs, and the warnings about settings that cannot be used."""
+"""Reloading of settings while a server runs, and warnings about settings that cannot be used."""
 
 import logging
 import os
@@ -11,14 +11,14 @@ from workflowlookup.settings.table import LIVE, SETTINGS
 
 log = logging.getLogger(__name__)
 MAX_FAULTS: Final = 3
-"""How many faults of a project's settings file one line names."""
+"""How many faults of a project's settings file one message names."""
 
 
 def warn_left_out(settings: Settings, before: Settings | None = None) -> None:
-    """Log the entries of other systems that cannot be used; with `before`, those that were in order then."""
+    """Log the entries of other systems that cannot be used; with `before`, only new ones."""
     for entry, problem in settings.left_out.items():
         if before is None or before.left_out.get(entry) != problem:
-            message = "[%s] is left out; the rest works: %s. Fix the entry; no restart is needed"
+            message = "[%s] is ignored; the rest works: %s. Fix the entry; no restart is needed"
             log.warning(message, entry, problem)
 
 
@@ -26,12 +26,12 @@ def warn_faults(settings: Settings) -> None:
     """Log what is wrong in the project's settings file."""
     if settings.faults:
         more = f"; and {len(settings.faults) - MAX_FAULTS} more" if len(settings.faults) > MAX_FAULTS else ""
-        what = "; ".join(settings.faults[:MAX_FAULTS]) + more
-        log.warning("ignored in the settings of the project: %s. Fix or remove it; everything else works", what)
+        faults = "; ".join(settings.faults[:MAX_FAULTS]) + more
+        log.warning("ignored in the settings of the project: %s. Fix or remove it; everything else works", faults)
 
 
 def warn_ignored(settings: Settings, before: Settings | None = None) -> None:
-    """Log what a repository brings and nobody trusted, by file; with `before`, what was not ignored then."""
+    """Log, by file, the untrusted entries of a repository; with `before`, only new ones."""
     if settings.ignored:
         from workflowlookup.trust import how_to_trust  # noqa: PLC0415 - loaded with them
 
@@ -39,38 +39,38 @@ def warn_ignored(settings: Settings, before: Settings | None = None) -> None:
         if new and (problem := settings.trust.store().fault()):
             log.warning("%s", problem)
         for file in dict.fromkeys(entry.file for entry in new):
-            what = ", ".join(str(entry) for entry in new if entry.file == file)
-            log.warning("ignored in %s, because it is not trusted: %s. %s", file, what, how_to_trust([file]))
+            names = ", ".join(str(entry) for entry in new if entry.file == file)
+            log.warning("ignored in %s, because it is not trusted: %s. %s", file, names, how_to_trust([file]))
 
 
-SECONDS_BETWEEN_LOOKS: Final = 1.0
+POLL_SECONDS: Final = 1.0
 
 
 class Live:
-    """The settings in force, read again when their file changes; one that cannot be used changes nothing."""
+    """The settings in force, reloaded when a file changes. A file that cannot be used changes nothing."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self._started_with = settings
         self.problem = ""
-        """What is wrong with the file as it is now."""
-        self._seen = _signatures(settings.candidates)
-        self._next_look = 0.0
-        self._stuck: list[str] = []
+        """What is wrong with the current file."""
+        self._signatures = _signatures(settings.candidates)
+        self._next_poll = 0.0
+        self._pending_restart: list[str] = []
 
-    def look(self, *, is_asked: bool = False) -> Settings | None:
-        """The new settings, when what can change has changed; asked outright, the file is read in any case.
+    def poll(self, *, force: bool = False) -> Settings | None:
+        """The new settings, if a live setting has changed; None if not. `force` reads unchanged files as well.
 
-        What is wrong is logged, and is in `problem` until the file is mended.
+        A fault is logged, and stays in `problem` until the file is fixed.
         """
         now = time.monotonic()
-        if now < self._next_look and not is_asked:
+        if now < self._next_poll and not force:
             return None
-        self._next_look = now + SECONDS_BETWEEN_LOOKS
+        self._next_poll = now + POLL_SECONDS
         signatures = _signatures(self.settings.candidates)
-        if (signatures == self._seen and not is_asked) or self.settings.reload is None:
+        if (signatures == self._signatures and not force) or self.settings.reload is None:
             return None
-        self._seen = signatures
+        self._signatures = signatures
         try:
             new = self.settings.reload()
             faults = [fault for fault in new.faults if fault not in self.settings.faults]
@@ -79,7 +79,7 @@ class Live:
             problem = str(refusal)
         if problem:
             if problem != self.problem:
-                log.warning("the settings stay as they were: %s", problem)
+                log.warning("the settings were not reloaded: %s", problem)
             self.problem = problem
             return None
         if self.problem:
@@ -88,25 +88,25 @@ class Live:
         before, self.settings = self.settings, new
         warn_left_out(new, before)
         warn_ignored(new, before)
-        if self.stuck() != self._stuck:
-            self._stuck = self.stuck()
-            log.warning("what has changed takes effect with the next start: %s", ", ".join(self._stuck) or "nothing")
+        if (names := self.pending_restart()) != self._pending_restart:
+            self._pending_restart = names
+            log.warning("changed settings that take effect after a restart: %s", ", ".join(names) or "none")
         live = (*sorted(LIVE), "servers", "providers")
         return new if any(getattr(new, name) != getattr(before, name) for name in live) else None
 
-    def stuck(self) -> list[str]:
-        """The settings that have other values now but take effect with the next start only."""
+    def pending_restart(self) -> list[str]:
+        """The changed settings that take effect only after a restart."""
         names = [setting.name for setting in SETTINGS if setting.name not in LIVE]
         return [name for name in names if getattr(self.settings, name) != getattr(self._started_with, name)]
 
 
 def _signatures(files: Sequence[str]) -> list[object]:
-    """What changes when one of the files does."""
-    found: list[object] = []
+    """Values that change when the files change."""
+    signatures: list[object] = []
     for file in files:
         try:
             status = os.stat(file)
-            found.append((status.st_mtime_ns, status.st_size, status.st_ino))
+            signatures.append((status.st_mtime_ns, status.st_size, status.st_ino))
         except OSError:
-            found.append(None)
-    return found
+            signatures.append(None)
+    return signatures

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 class SettingsError(Exception):
-    """A setting that cannot be used: which, where it came from, what was expected."""
+    """A setting that cannot be used. The message says which, where it came from, and what was expected."""
 
 
 def command_line(settings: "Settings", *words: str) -> str:
-    """A command that a person can paste; with `--journal` where the journal is not the default.
+    """A command that a person can paste, with `--journal` if the journal is not the default.
 
-    The password of a database is never in it: then it says where to put it.
+    The password of a database is never in it; `PGPASSWORD=…` shows where to put it.
     """
     if settings.origins["journal"] == "default":
         return shlex.join(["workflowlookup", *words])
@@ -33,14 +33,14 @@ def command_line(settings: "Settings", *words: str) -> str:
 
 
 def issuer_of(settings: "Settings") -> dict[str, str]:
-    """Whose tokens are taken, by the names without `oauth_`; empty when the settings name nobody."""
+    """The `oauth_` settings by their names without the prefix; empty when no issuer is set."""
     names = ("issuer", "audience", "jwks_url", "scopes_claim", "workflows_claim")
-    found = {name: str(getattr(settings, f"oauth_{name}")) for name in names}
-    return found if found["issuer"] else {}
+    issuer = {name: str(getattr(settings, f"oauth_{name}")) for name in names}
+    return issuer if issuer["issuer"] else {}
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings in force; `origins` tells where each came from."""
+    """The settings in force; `origins` says where each came from."""
 
     bundled: bool
     user: bool
@@ -82,27 +82,27 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     servers: Mapping[str, "ServerConfig"] = {}
     providers: Mapping[str, "ProviderConfig"] = {}
     left_out: Mapping[str, str] = {}
-    """The entries of servers and providers that cannot be used, such as "providers.shop", each with the reason."""
+    """Entries of servers and providers that cannot be used, such as "providers.shop", each with the reason."""
     faults: tuple[str, ...] = ()
-    """What is wrong in the project's settings file, and so has no effect: a repository must not stop the user."""
+    """What is wrong in the project's settings file. It is ignored, because a repository must not stop the user."""
     from_repository: tuple["TrustEntry", ...] = ()
     """The entries of a repository's file that need trust."""
     ignored: tuple["TrustEntry", ...] = ()
-    """Those of `from_repository` that are not trusted and have no effect."""
+    """The entries of `from_repository` that are not trusted and have no effect."""
     trust: "TrustFile"
     """The file with what the user has trusted."""
     config_directory: str = ""
-    """The user's own configuration directory; empty for an account without a home directory."""
+    """The user's configuration directory; empty for an account without a home directory."""
     enclosing_project: Project
     """The project around the working directory."""
     candidates: tuple[str, ...] = ()
-    """The files that decide them."""
+    """The files that the settings are read from, whether or not they exist."""
     reload: Callable[[], "Settings"] | None = None
-    """The settings by the same flags and the same environment, as of then. Raises `SettingsError`."""
+    """Reads the settings again with the same flags and environment. Raises `SettingsError`."""
 
 
 def needed_extras(settings: Settings) -> dict[str, list[str]]:
-    """The extras that the settings need, each with the settings that need it."""
+    """The extras that the settings need, each with the names of the settings that need it."""
     systems = [f"[mcpServers.{name}]" for name in settings.servers if name not in settings.providers]
     systems += [f"[providers.{name}]" for name in settings.providers]
     needed = {
@@ -114,7 +114,7 @@ def needed_extras(settings: Settings) -> dict[str, list[str]]:
 
 
 def plan_of(settings: Settings) -> "Plan":
-    """What the settings say about workflow tools and about work of the server's own."""
+    """The settings about workflow tools and about what the server executes itself."""
     from workflowlookup.providers.config import Filters, Plan  # noqa: PLC0415 - `initialize` needs none of it
 
     return Plan(
@@ -132,17 +132,17 @@ def plan_of(settings: Settings) -> "Plan":
 
 
 class TrustFile(msgspec.Struct, frozen=True):
-    """The file with what the user has trusted. Without a path there is none, and `problem` says why."""
+    """The path of the trust store; empty if there is none, and `problem` says why."""
 
     path: str
     problem: str = ""
 
     @staticmethod
     def of(own: str, project: Project) -> "TrustFile":
-        """The file in the user's configuration directory; none when a repository brought that directory."""
+        """The file in the user's configuration directory; none if that directory is in the project."""
         path = os.path.join(own, "trust.json")
         if project.brings(path):
-            return TrustFile("", f"{own} lies in the project, so it is not the user's own: nothing is trusted")
+            return TrustFile("", f"{own} is in the project, so it is not the user's own: nothing is trusted")
         return TrustFile(path)
 
     def store(self) -> "TrustStore":

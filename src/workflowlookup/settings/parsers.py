@@ -1,4 +1,4 @@
-"""Parsers for the values of settings: each returns the value, or raises `ValueError` with what was expected."""
+"""Parsers for the values of settings. Each returns the value, or raises `ValueError` saying what was expected."""
 
 import contextlib
 import os
@@ -20,13 +20,13 @@ def boolean(value: object) -> bool:
     raise ValueError("true or false")
 
 
-def _parts(value: object, what: str, separator: str) -> list[str]:
-    """The parts of a list. Raises `ValueError`."""
+def _parts(value: object, plural: str, separator: str) -> list[str]:
+    """The parts of a list; `plural` names them in the error."""
     if isinstance(value, str):
         value = [part for part in value.split(separator) if part.strip()]
     if isinstance(value, (list, tuple)) and all(isinstance(part, str) for part in value):
         return list(value)
-    raise ValueError(f"a list of {what} (in the environment separated by '{separator}')")
+    raise ValueError(f"a list of {plural} (in the environment separated by '{separator}')")
 
 
 def paths(value: object) -> tuple[str, ...]:
@@ -38,15 +38,15 @@ def journal_url(value: object) -> str:
 
 
 def web_address(value: object) -> str:
-    """Of something that is trusted: over TLS, or on this machine."""
-    found = (
+    """A URL that can be trusted: over TLS, or on this machine."""
+    match = (
         re.fullmatch(r"(https?)://(\[[0-9a-f:]+\]|[\w.-]+)(:\d+)?(/[^\s?#]*)?", value)
         if isinstance(value, str)
         else None
     )
-    if value == "" or (found and (found[1] == "https" or found[2] in ("localhost", "127.0.0.1", "[::1]"))):
+    if value == "" or (match and (match[1] == "https" or match[2] in ("localhost", "127.0.0.1", "[::1]"))):
         return str(value)
-    raise ValueError("an address that begins with https:// (http:// for this machine only)")
+    raise ValueError("a URL that begins with https:// (http:// only for this machine)")
 
 
 def word(value: object) -> str:
@@ -55,24 +55,24 @@ def word(value: object) -> str:
     raise ValueError("one word")
 
 
-def _number_within(kind: type[Number], least: Number, most: Number, words: str) -> Callable[[object], Number]:
+def _number_between(kind: type[Number], minimum: Number, maximum: Number, expected: str) -> Callable[[object], Number]:
     def parse(value: object) -> Number:
         with contextlib.suppress(ValueError, OverflowError):
             if isinstance(value, (str, int, kind)) and not isinstance(value, bool):
                 number = kind(value)
-                if least <= number <= most:  # which is not so for what is no number
+                if minimum <= number <= maximum:  # false for NaN
                     return number
-        raise ValueError(words)
+        raise ValueError(expected)
 
     return parse
 
 
-def whole_number(least: int, most: int) -> Callable[[object], int]:
-    return _number_within(int, least, most, f"a whole number from {least:,} to {most:,}")
+def whole_number(minimum: int, maximum: int) -> Callable[[object], int]:
+    return _number_between(int, minimum, maximum, f"a whole number from {minimum:,} to {maximum:,}")
 
 
-def seconds(least: float, most: float) -> Callable[[object], float]:
-    return _number_within(float, least, most, f"a number of seconds from {least:g} to {most:,g}")
+def seconds(minimum: float, maximum: float) -> Callable[[object], float]:
+    return _number_between(float, minimum, maximum, f"a number of seconds from {minimum:g} to {maximum:,g}")
 
 
 def patterns(value: object) -> tuple[str, ...]:

@@ -21,23 +21,22 @@ if TYPE_CHECKING:
 FILE_NAME: Final = "workflowlookup.toml"
 PREFIX: Final = "WORKFLOWLOOKUP_"
 TABLES: Final = {"mcpServers": "servers", "servers": "servers", "providers": "providers"}
-"""The tables of the file, and the fields of `Settings` that they fill; `servers` is the same as `mcpServers`."""
+"""Tables of a file, and the fields of `Settings` for them; `servers` is an alias of `mcpServers`."""
 MAX_FILE_BYTES: Final = 256 << 10
 MAX_NESTING: Final = 64
 _PART: Final = r"(?:(?<![\w-])[\w-]++|\"(?:[^\"\\\n]|\\.)*+\"|'[^'\n]*+')[ \t]*+\.[ \t]*+"
 _LONG_KEY: Final = f"(?:{_PART}){{{MAX_NESTING}}}"
-"""A dotted key costs `tomllib` the square of its parts, in memory too: one of 200 kB takes gigabytes."""
+"""Matches a dotted key with too many parts. `tomllib` needs quadratic time and memory: gigabytes for 200 kB."""
 
 
 class _Layer(msgspec.Struct, frozen=True, kw_only=True):
-    """A settings file as it was read, once: what is checked is what is used."""
+    """The content of a settings file, read once: what is checked is what is used."""
 
     file: str
     table: Mapping[str, Any]
-    is_brought: bool
-    """Whether a repository brought it."""
-    may_be_wrong: bool
-    """Whether what is wrong in it is ignored: a repository brought it, and the user did not name it."""
+    is_from_repository: bool
+    ignores_faults: bool
+    """Whether faults in it are ignored: a repository brought it, and the user did not name it."""
 
 
 def read_settings(
@@ -48,13 +47,13 @@ def read_settings(
     values: dict[str, Any] = files.systems()
     origins: dict[str, str] = {}
     for setting in SETTINGS:
-        said = (
+        candidates = (
             (f"--{setting.name.replace('_', '-')}", flags.get(setting.name)),
             (PREFIX + setting.name.upper(), environment.get(PREFIX + setting.name.upper())),
         )
-        origin, raw = next(((origin, raw) for origin, raw in said if raw is not None), ("", None))
-        found = files.value(setting) if raw is None else (origin, _parse(setting, origin, raw))
-        origins[setting.name], values[setting.name] = found
+        origin, raw = next(((origin, raw) for origin, raw in candidates if raw is not None), ("", None))
+        chosen = files.value(setting) if raw is None else (origin, _parse(setting, origin, raw))
+        origins[setting.name], values[setting.name] = chosen
     if origins["journal"] == "default":
         data = environment.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
         values["journal"] = os.path.join(data, "workflowlookup", "runs.sqlite")
@@ -64,9 +63,9 @@ def read_settings(
         origins["directories"] = "WORKFLOW_STORAGE_PATH" + (
             "" if origins["directories"] == "default" else f", {origins['directories']}"
         )
-    named = [name for name in ("oauth_issuer", "oauth_audience", "oauth_jwks_url") if values[name]]
-    if len(named) not in (0, 3):
-        raise SettingsError(f"{named[0]}: oauth_issuer, oauth_audience and oauth_jwks_url go together")
+    set_names = [name for name in ("oauth_issuer", "oauth_audience", "oauth_jwks_url") if values[name]]
+    if len(set_names) not in (0, 3):
+        raise SettingsError(f"{set_names[0]}: set oauth_issuer, oauth_audience and oauth_jwks_url together")
     return Settings(
         **values,
         origins=origins,
@@ -85,19 +84,19 @@ def _parse(setting: Setting, origin: str, raw: object) -> Any:
     try:
         return setting.parse(raw)
     except ValueError as problem:
-        found = shorten(without_password(repr(raw)), 200)
-        raise SettingsError(f"{origin}: {setting.name} must be {problem}; found {found}") from None
+        actual = shorten(without_password(repr(raw)), 200)
+        raise SettingsError(f"{origin}: {setting.name} must be {problem}; found {actual}") from None
 
 
 class _Files:
-    """The settings files of one reading, the user's own first; each counts over those before it."""
+    """The settings files, the user's own first; each overrides those before it."""
 
     def __init__(self, environment: Mapping[str, str], directory: str, config: str | None) -> None:
         self._environment = environment
         self._directory = directory
         self.project = find_project(directory)
         own = configuration_directory(environment, directory)
-        self.config_directory = "" if "~" in own.split(os.sep) else own  # nobody knows where it leads
+        self.config_directory = "" if "~" in own.split(os.sep) else own  # the home directory is unknown
         self.trust = TrustFile.of(own, self.project)
         self.candidates = self._chosen(os.path.join(own, FILE_NAME), config)
         self.faults: list[str] = []
@@ -105,67 +104,68 @@ class _Files:
         self.from_repository: list[TrustEntry] = []
         """Entries that need trust."""
         self.ignored: list[TrustEntry] = []
-        """Those of them that are not trusted, and so have no effect."""
+        """The entries of `from_repository` that are not trusted and have no effect."""
 
     def _layer(self, file: str, *, is_named: bool) -> _Layer | None:
-        """A settings file; None when there is none, unless it was named, or when it is ignored."""
+        """The content of a file; None when it is ignored, or missing and not named by `--config`."""
         if not is_named and not os.path.isfile(file):
             return None
-        is_brought = self.project.brings(file)
-        may_be_wrong = is_brought and not is_named
+        is_from_repository = self.project.brings(file)
+        ignores_faults = is_from_repository and not is_named
         try:
             table = _read_file(file)
             _check_values(file, table)
         except SettingsError as problem:
-            if not may_be_wrong:
+            if not ignores_faults:
                 raise
             self.faults.append(str(problem))
             return None
-        layer = _Layer(file=file, table=table, is_brought=is_brought, may_be_wrong=may_be_wrong)
+        layer = _Layer(file=file, table=table, is_from_repository=is_from_repository, ignores_faults=ignores_faults)
         unknown = sorted(table.keys() - {setting.name for setting in SETTINGS} - TABLES.keys())
         if unknown:
-            known = ", ".join(setting.name for setting in SETTINGS)
-            self._refuse(layer, f"unknown setting '{shorten(unknown[0], 60)}'. Known: {known}")
+            names = ", ".join(setting.name for setting in SETTINGS)
+            self._refuse(layer, f"unknown setting '{shorten(unknown[0], 60)}'. Known: {names}")
         return layer
 
     def _refuse(self, layer: _Layer, problem: str) -> None:
-        """Raises `SettingsError`, unless what is wrong in the file is ignored."""
+        """Raises `SettingsError`, unless faults in the file are ignored."""
         problem = f"{layer.file}: {problem}"
-        if not layer.may_be_wrong:
+        if not layer.ignores_faults:
             raise SettingsError(problem)
         self.faults.append(problem)
 
-    def _chosen(self, users: str, config: str | None) -> tuple[str, ...]:
-        """The files to read. One that `--config` names replaces both; one of a repository, only the project's."""
+    def _chosen(self, user_file: str, config: str | None) -> tuple[str, ...]:
+        """The files to read. A file of `--config` replaces both; if it is in the project, only the project's file."""
         if config is None:
-            return users, os.path.join(self._directory, FILE_NAME)
-        return (users, config) if self.project.brings(config) else (config,)
+            return user_file, os.path.join(self._directory, FILE_NAME)
+        return (user_file, config) if self.project.brings(config) else (config,)
 
     def value(self, setting: Setting) -> tuple[str, Any]:
-        """Where a setting comes from, of the files and the default, and its value."""
+        """The origin and the value of a setting, from the files and the default."""
         origin, value = "default", setting.default
         for layer in self._layers:
             if (raw := layer.table.get(setting.name)) is None:
                 continue
             try:
-                wanted = _parse(setting, layer.file, raw)
+                new = _parse(setting, layer.file, raw)
             except SettingsError as problem:
-                if not layer.may_be_wrong:
+                if not layer.ignores_faults:
                     raise
                 self.faults.append(str(problem))
                 continue
-            beside = os.path.dirname(layer.file)  # what a file names lies beside it, wherever one works
+            directory = os.path.dirname(layer.file)  # relative paths in a file count from its directory
             if setting.parse is paths:
-                wanted = tuple(os.path.join(beside, path) for path in wanted)
+                new = tuple(os.path.join(directory, path) for path in new)
             elif setting.parse is journal_url:
-                wanted = JournalUrl(wanted).relative_to(beside)
-            is_risky = layer.is_brought and wanted != value and setting.needs_trust.applies(value, wanted, self.project)
+                new = JournalUrl(new).relative_to(directory)
+            is_risky = layer.is_from_repository and new != value
+            is_risky = is_risky and setting.needs_trust.applies(value, new, self.project)
             if not is_risky or self._trusts_setting(layer, setting.name):
-                origin, value = layer.file, wanted
+                origin, value = layer.file, new
         return origin, value
 
     def _trusts_setting(self, layer: _Layer, name: str) -> bool:
-        """Whether a setting of a repository is trusted. A log-in (`oauth_…`) is one entry, never half trusted."""
+        """Whether a setting of a repository is trusted. The `oauth_` settings are one entry, trusted together."""
         from workflowlookup.trust import SETTING, TrustEntry  # noqa: PLC0415 - only where a repository brings something
 
         value = layer.table[name]
@@ -177,7 +177,7 @@ class _Files:
         return self._pins(entry) is not None
 
     def _pins(self, entry: "TrustEntry") -> Mapping[str, str] | None:
-        """The digests of the programs of a trusted entry; None for one that is not trusted, which is ignored."""
+        """The digests of the programs of an entry; None when it is not trusted, and so ignored."""
         self.from_repository.append(entry)
         pins = self.trust.store().pins(entry)
         if pins is None:
@@ -185,14 +185,14 @@ class _Files:
         return pins
 
     def systems(self) -> dict[str, Any]:
-        """The other systems, those of a repository as far as they are trusted."""
+        """The servers and providers of the files. Those of a repository must be trusted."""
         tables: dict[str, dict[str, Any]] = {"servers": {}, "providers": {}}
         files: dict[tuple[str, str], str] = {}
         pins: dict[tuple[str, str], Mapping[str, str]] = {}
         left_out: dict[str, str] = {}
         for layer in self._layers:
             if "servers" in layer.table and "mcpServers" in layer.table:
-                self._refuse(layer, "servers is the same as mcpServers; only one of them can stand")
+                self._refuse(layer, "servers is an alias of mcpServers; use only one of them")
                 continue
             for title, field in TABLES.items():
                 table = layer.table.get(title, {})
@@ -200,20 +200,20 @@ class _Files:
                     left_out[title] = f"{layer.file}: {title} must be a table of tables, such as [{title}.name]"
                     continue
                 for name, entry in table.items():
-                    if layer.is_brought:
-                        found = self._system_pins(layer, field, name, entry, tables)
-                        if found is None:
+                    if layer.is_from_repository:
+                        digests = self._system_pins(layer, field, name, entry, tables)
+                        if digests is None:
                             continue
-                        pins[field, name] = found
+                        pins[field, name] = digests
                     tables[field][name], files[field, name] = entry, layer.file
         if not any(tables.values()):
             return {"left_out": left_out}
         from workflowlookup.providers.config import read_systems  # noqa: PLC0415 - most people name no other systems
 
         systems = read_systems(tables["servers"], tables["providers"])
-        for place, problem in systems.left_out.items():
-            title, _, name = place.partition(".")
-            left_out[place] = f"{files[TABLES[title], name]}: {problem}"
+        for entry_name, problem in systems.left_out.items():
+            title, _, name = entry_name.partition(".")
+            left_out[entry_name] = f"{files[TABLES[title], name]}: {problem}"
         servers = {
             name: msgspec.structs.replace(server, root=self.project.root, files=pins[key])
             if (key := ("servers" if name in tables["servers"] else "providers", name)) in pins
@@ -225,15 +225,15 @@ class _Files:
     def _system_pins(
         self, layer: _Layer, field: str, name: str, value: Any, tables: Mapping[str, Mapping[str, Any]]
     ) -> Mapping[str, str] | None:
-        """As `_pins`, for a server or a provider; None also for one that is disabled or no table."""
+        """As `_pins`, for a server or a provider; None also for one that is disabled or not a table."""
         from workflowlookup.providers.config import process_files  # noqa: PLC0415 - as above
         from workflowlookup.trust import PROVIDER, SERVER, TrustEntry  # noqa: PLC0415
 
         if not isinstance(value, Mapping) or value.get("disabled") is True:
             return None
-        parts = {"provider": value}  # what the entry would start
+        parts = {"provider": value}  # the values that decide what is started
         if field == "providers" and (server := tables["servers"].get(str(value.get("server")))):
-            parts["server"] = server  # a provider behind another server would be another provider
+            parts["server"] = server  # a provider of another server is another provider
         programs = set[str]()
         for part in parts.values():
             programs |= process_files(part, self._directory, self.project.root, self._environment)
@@ -250,7 +250,7 @@ class _Files:
 
 
 def _check_values(path: str, table: Mapping[str, Any]) -> None:
-    """Raises `SettingsError` for values that TOML does not have, and that could not be hashed, shown or compared."""
+    """Raises `SettingsError` for values outside of TOML, which could not be hashed, shown or compared."""
     level: list[Any] = [table]
     for _ in range(MAX_NESTING):
         values = [part for value in level for part in (value.values() if isinstance(value, Mapping) else value)]

@@ -1,4 +1,4 @@
-"""The table of settings, and when a value that a repository brought needs the user's trust."""
+"""The table of settings. A row says what a setting means, how it is parsed, and when it needs the user's trust."""
 
 import os
 from collections.abc import Callable
@@ -26,59 +26,61 @@ from workflowlookup.settings.parsers import (
 
 
 class TrustRule(msgspec.Struct, frozen=True):
-    """When a value in a repository's file needs trust."""
+    """When a value in a repository's settings file needs the user's trust."""
 
     words: str
-    """What a repository may do without trust, for the documentation."""
+    """For the documentation: what a repository may do without trust."""
     applies: Callable[[Any, Any, Project], bool]
-    """Whether trust is needed, from the value in force without the repository, the wanted one, and the project."""
+    """Whether trust is needed, given the value without the repository, the repository's value, and the project."""
 
 
 ALWAYS: Final = TrustRule("nothing", lambda _, __, ___: True)
-"""For what starts something, or decides where data goes or who has access."""
+"""For settings that start something, or decide where data goes or who has access."""
 NEVER: Final = TrustRule("set it", lambda _, __, ___: False)
-"""For what does no harm, whatever the value."""
-TO_SWITCH_ON: Final = TrustRule("switch it off", lambda held, wanted, _: wanted and not held)
-TO_SWITCH_OFF: Final = TrustRule("switch it on", lambda held, wanted, _: held and not wanted)
-TO_ASK_MORE_OFTEN: Final = TrustRule(
-    "have them asked less often, or never",
-    lambda held, wanted, _: wanted != 0 and (held == 0 or wanted < held),
+"""For settings that do no harm, whatever the value."""
+TO_SWITCH_ON: Final = TrustRule("switch it off", lambda before, after, _: after and not before)
+TO_SWITCH_OFF: Final = TrustRule("switch it on", lambda before, after, _: before and not after)
+TO_POLL_MORE_OFTEN: Final = TrustRule(
+    "have them polled less often, or never",
+    lambda before, after, _: after != 0 and (before == 0 or after < before),
 )
 TO_INCLUDE_MORE: Final = TrustRule(
     "choose where the user chose nothing, or fewer of the user's patterns",
-    lambda held, wanted, _: bool(held) and not (wanted and set(wanted) <= set(held)),
+    lambda before, after, _: bool(before) and not (after and set(after) <= set(before)),
 )
-TO_EXCLUDE_LESS: Final = TrustRule("exclude more", lambda held, wanted, _: not set(held) <= set(wanted))
+TO_EXCLUDE_LESS: Final = TrustRule("exclude more", lambda before, after, _: not set(before) <= set(after))
 TO_LEAVE_THE_PROJECT: Final = TrustRule(
     "name directories of the project",
-    lambda _, wanted, project: not all(project.contains(path) for path in wanted),
+    lambda _, after, project: not all(project.contains(path) for path in after),
 )
 
 
 def to_loosen(*order: str) -> TrustRule:
-    """For words in order, of which a repository may choose a later one but no earlier one."""
-    return TrustRule(f"raise it: {' < '.join(order)}", lambda held, wanted, _: order.index(wanted) < order.index(held))
+    """For words in order: a repository may choose a later one, but not an earlier one."""
+    return TrustRule(
+        f"raise it: {' < '.join(order)}", lambda before, after, _: order.index(after) < order.index(before)
+    )
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
-    """One row of the table."""
+    """A row of the table."""
 
     name: str
     default: Any
     parse: Callable[[object], Any]
     help: str
     needs_trust: TrustRule = ALWAYS
-    """When a value in a file that a repository brought counts only after the user trusted it."""
+    """When a value in a repository's file takes effect only after the user trusted it."""
     is_live: bool = False
-    """Whether a change in the file takes effect while the server runs."""
+    """Whether a change in a file takes effect while the server runs."""
 
     @property
     def separator(self) -> str:
-        """What stands between the parts of a list, in flags and in the environment."""
+        """The separator of list items in flags and in the environment."""
         return os.pathsep if self.parse is paths else ","
 
     def text_of(self, value: object) -> str:
-        """A value as a flag would have it; `none` for an empty one."""
+        """A value as it is written in a flag; `none` for an empty one."""
         if isinstance(value, (list, tuple)):
             return self.separator.join(value) or "none"
         return str(value).lower() if isinstance(value, bool) else str(value) or "none"
@@ -170,7 +172,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         parse=boolean,
         is_live=True,
         needs_trust=TO_SWITCH_ON,
-        help="Offer each workflow as a tool of its own, too.",
+        help="Offer each workflow as a tool of its own as well.",
     ),
     Setting(
         name="include",
@@ -187,7 +189,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         parse=patterns,
         is_live=True,
         needs_trust=TO_EXCLUDE_LESS,
-        help="Which of these do not become tools; the same kind of patterns.",
+        help="Which workflows do not become tools; patterns as for include.",
     ),
     Setting(
         name="tools_budget_bytes",
@@ -203,14 +205,14 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         default=300.0,
         parse=seconds(0, 86_400),
         is_live=True,
-        needs_trust=TO_ASK_MORE_OFTEN,
-        help="How often providers are asked for their workflows; 0: only at the start and on demand.",
+        needs_trust=TO_POLL_MORE_OFTEN,
+        help="How often providers are polled for their workflows; 0: only at the start and on demand.",
     ),
     Setting(
         name="discovery_wait_seconds",
         default=0.3,
         parse=seconds(0, 60),
-        help="How long the first list of tools waits for providers of which no workflows are cached.",
+        help="How long the first list of tools waits for providers whose workflows are not cached yet.",
     ),
     Setting(
         name="timeout_seconds",
@@ -218,8 +220,8 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         parse=seconds(1, 86_400),
         is_live=True,
         needs_trust=NEVER,
-        help="How long a run may take if the server or another system does all of it, unless the workflow or the call "
-        "says otherwise.",
+        help="How long a run may take if the server or another system does all the work, unless the workflow or the "
+        "call says otherwise.",
     ),
     Setting(
         name="max_concurrent",
@@ -256,7 +258,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         name="http",
         default="",
         parse=address,
-        help="Serve HTTP at this HOST:PORT, such as 127.0.0.1:8787, in place of standard input and output.",
+        help="Serve HTTP at this HOST:PORT, such as 127.0.0.1:8787, instead of standard input and output.",
     ),
     Setting(
         name="allowed_hosts",
@@ -347,4 +349,4 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     ),
 )
 LIVE: Final = frozenset(setting.name for setting in SETTINGS if setting.is_live)
-"""What takes effect while the server runs; the tables do, too."""
+"""The settings whose changes take effect while the server runs. The tables of other systems do as well."""

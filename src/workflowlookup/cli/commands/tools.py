@@ -49,7 +49,7 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     for name, cause in away.items():
         complain(f"{unreachable('provider', name, cause)}. {reconnect_advice(f'providers.{name}', cause)}")
     for entry, problem in left_out.items():
-        complain(f"[{entry}] is left out; the rest works: {problem}. Fix the entry.")
+        complain(f"[{entry}] is ignored; the rest works: {problem}. Fix the entry.")
     return int(bool(away or left_out))
 
 
