@@ -50,7 +50,7 @@ def ask(journal: Journal):
     authenticator = Authenticator(journal, None, is_open=True)
 
     async def all_of_them(streams) -> list[Access | Response]:
-        return [await authenticator.authenticate(REQUEST, is_again=True) for _ in range(streams)]
+        return [await authenticator.authenticate(REQUEST, is_recheck=True) for _ in range(streams)]
 
     return lambda streams: asyncio.run(all_of_them(streams))
 
@@ -72,8 +72,8 @@ def test_that_nobody_can_be_let_in_is_said_once_and_so_is_the_end_of_it(
         assert ask(100) == [LOOPBACK] * 100
 
     assert [record.getMessage() for record in caplog.records] == [
-        "nobody can be let in: It is away.",
-        "people can be let in again",
+        "requests cannot be authenticated: It is away.",
+        "requests can be authenticated again",
     ]
 
 
@@ -95,8 +95,8 @@ def test_those_who_are_remembered_do_not_end_the_outage_in_the_log(caplog: pytes
                 asyncio.run(authenticator.authenticate(request))
 
     assert [record.getMessage() for record in caplog.records] == [
-        "nobody can be let in: It is away.",
-        "people can be let in again",
+        "requests cannot be authenticated: It is away.",
+        "requests can be authenticated again",
     ]
 
 
@@ -110,12 +110,12 @@ def test_a_token_that_is_revoked_while_it_is_looked_for_is_not_remembered() -> N
 
     def find_while_it_is_revoked(_: object) -> Token:
         versions.append((1, 1))
-        authenticator._looked_at = float("-inf")
-        authenticator._look()
+        authenticator._polled_at = float("-inf")
+        authenticator._poll_tokens()
         return TOKEN
 
     journal.find = find_while_it_is_revoked
-    asyncio.run(authenticator.authenticate(request, is_again=True))
+    asyncio.run(authenticator.authenticate(request, is_recheck=True))
     journal.find = lambda _: None
 
-    assert asyncio.run(authenticator.authenticate(request, is_again=True)).status_code == 401
+    assert asyncio.run(authenticator.authenticate(request, is_recheck=True)).status_code == 401

@@ -89,7 +89,7 @@ def test_a_server_that_would_ask_nobody_does_not_start(
     done = run("serve", "--http", address)
 
     assert (done.returncode, done.stdout) == (2, "")
-    assert "there is no token that anybody could send. Make one" in done.stderr
+    assert "there is no valid token. Make one" in done.stderr
 
 
 @pytest.mark.parametrize("flags", [("--allowed-hosts", "flows.example"), ("--require-tokens", "true")])

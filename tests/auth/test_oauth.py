@@ -285,7 +285,7 @@ def test_a_key_that_is_withdrawn_counts_no_more(
     assert find(token) is not None
     issuer.published.clear()
 
-    clock.now += module.KEEP_SECONDS + 1
+    clock.now += module.KEYS_SECONDS + 1
 
     assert find(token) is None
 
@@ -302,7 +302,7 @@ def test_an_issuer_that_is_away_is_not_the_end_at_once(
     for name, value in trouble.items():
         setattr(issuer, name, value)
 
-    clock.now += module.KEEP_SECONDS + 1
+    clock.now += module.KEYS_SECONDS + 1
     assert find(token) is not None
     clock.now += module.STALE_SECONDS
     with pytest.raises(KeysUnavailable):

@@ -1,1 +1,1 @@
-"""Who sends a request over HTTP, and what they may see and do."""
+"""Authentication of requests over HTTP, and authorization: what each caller may see and do."""

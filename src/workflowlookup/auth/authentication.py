@@ -1,8 +1,8 @@
-"""Authentication of requests over HTTP, before anything else is done with them.
+"""Authentication of requests over HTTP, before anything else is done with them, and the login throttle.
 
-A request has one `Authorization: Bearer` header, with a token of ours or a JWT of the issuer that the settings name;
-for pages of the console, and only there, the cookie of a log-in is accepted, too. On loopback, where there never was a
-token and no issuer is named, every caller is `LOOPBACK`: a program of the same user can read the files anyway.
+A request has one `Authorization: Bearer` header, with a token of ours or a JWT of the issuer in the settings. For pages
+of the console, and only there, the cookie of a session is accepted, too. On loopback, as long as no token was ever made
+and no issuer is set, every caller is `LOOPBACK`: a program of the same user can read the files anyway.
 """
 
 import functools
@@ -34,32 +34,32 @@ from workflowlookup.web import is_loopback_name
 log = logging.getLogger(__name__)
 
 METADATA: Final = "/.well-known/oauth-protected-resource"
-AGAIN_SECONDS: Final = 0.25
-"""How often the journal is asked whether anything about tokens has changed: once for all callers without a token, and
-for all requests that take long. A first token that is made with the same home directory counts at once.
+RECHECK_SECONDS: Final = 0.25
+"""How often the journal is polled for changed tokens: one poll for all callers without a token, and for all requests
+that take long. A first token that is made with the same home directory takes effect at once.
 """
 MAX_TOKENS: Final = 10_000
 FAILURES_PER_MINUTE: Final = 20
 MAX_FAILURES: Final = 20_000
-"""How many wrong tokens (as hashes, with their address) are remembered, and how many logged addresses."""
+"""How many wrong tokens (as hashes, with their address) are stored, and how many logged addresses."""
 LOG_SECONDS: Final = 600.0
-"""An address that guesses is logged at most this often."""
+"""How often an address that sends wrong tokens is logged, at most."""
 FORWARDED: Final = frozenset(
     {b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"x-real-ip"}
 )
-"""Headers that a proxy adds: such a request is not from this machine, whatever its address says."""
+"""Headers that a proxy adds. A request with one is not from this machine, even if its address is loopback."""
 
 _BEARER: Final = re.compile(r"bearer +([A-Za-z0-9._~+/-]+=*) *", re.IGNORECASE)
 _HOST: Final = re.compile(r"[A-Za-z0-9.:\[\]_-]+")
 UNAUTHENTICATED: Final = (
     "Send Authorization: Bearer TOKEN. `workflowlookup token create` makes a token, on the machine of the server."
 )
-UNKNOWN: Final = "The token is not known, has expired or was revoked. Ask for another one."
+REFUSED: Final = "The token is not known, has expired or was revoked. Ask for another one."
 _NO_STORE: Final = {"Cache-Control": "no-store"}
 
 
 class Authenticator:
-    """Who may come in."""
+    """Finds the caller of a request by its token or session."""
 
     def __init__(
         self,
@@ -70,8 +70,9 @@ class Authenticator:
         proxies: Proxies | None = None,
         sessions: ConsoleSessions | None = None,
     ) -> None:
-        """`is_open`: whether callers on this machine need no token until the first one is made. `sessions`: those of
-        browsers.
+        """`is_open`: whether callers on this machine need no token until the first one is made.
+
+        `sessions`: the console sessions of browsers.
         """
         self._sessions = sessions
         self._tokens = tokens
@@ -79,91 +80,92 @@ class Authenticator:
         self._throttle = LoginThrottle()
         self._oauth = oauth
         self._is_closed = oauth is not None or not is_open
-        self._version: tuple[int, int] = (-1, -1)
-        self._looked_at = float("-inf")
-        self._fault: StorageError | None = None
-        """Why nothing could be seen at that look."""
-        self._is_away = False
+        self._tokens_version: tuple[int, int] = (-1, -1)
+        self._polled_at = float("-inf")
+        self._poll_error: StorageError | None = None
+        """Why the last poll failed."""
+        self._is_unavailable = False
         self._valid: BoundedCache[bytes, Token] = BoundedCache(MAX_TOKENS)
         self._open_sessions: BoundedCache[tuple[str, str], tuple[float, str]] = BoundedCache(MAX_TOKENS)
-        """By id and address: when a session was last read, and its token."""
+        """By session id and address: when the session was last read, and its token."""
 
     async def authenticate(
-        self, request: Request, *, by_cookie: bool = False, is_again: bool = False
+        self, request: Request, *, by_cookie: bool = False, is_recheck: bool = False
     ) -> Access | Response:
-        """Who sends a request, or what they are answered. `by_cookie`: where a browser shows pages.
+        """The caller of a request, or the response that refuses it. `by_cookie`: for pages in a browser.
 
-        `is_again`: for one who was let in a moment ago; what is then said may be as old as `AGAIN_SECONDS`.
+        `is_recheck`: for a request that is being served; its result may be as old as `RECHECK_SECONDS`.
         """
         try:
-            if is_again:
-                self._look()
-            found = await self._authenticate(request, by_cookie=by_cookie, is_again=is_again)
+            if is_recheck:
+                self._poll_tokens()
+            access = await self._authenticate(request, by_cookie=by_cookie, is_recheck=is_recheck)
         except (StorageError, KeysUnavailable) as problem:
-            if not self._is_away:  # said once: there may be hundreds who are asked every moment
-                log.warning("nobody can be let in: %s", problem or type(problem).__name__)
-            self._is_away = True
-            told = {"error": "temporarily_unavailable", "error_description": "Nobody can be let in now. Try again."}
-            return JSONResponse(told, 503, {**_NO_STORE, "Retry-After": "5"})
-        except Exception:  # broad on purpose: whatever goes wrong here, nobody is let in by it
+            if not self._is_unavailable:  # logged once: hundreds of requests may be rechecked every moment
+                log.warning("requests cannot be authenticated: %s", problem or type(problem).__name__)
+            self._is_unavailable = True
+            description = "Requests cannot be authenticated now. Try again."
+            body = {"error": "temporarily_unavailable", "error_description": description}
+            return JSONResponse(body, 503, {**_NO_STORE, "Retry-After": "5"})
+        except Exception:  # broad on purpose: a failure must not let anybody in
             log.exception("a request was refused because authenticating it failed")
-            self._note_refused(request, request.headers.get("authorization", ""), "")
-            return self._refuse(request, 401, "invalid_token", UNKNOWN)
-        if self._is_away and not self._tokens.is_away:  # while it is, those who are remembered are let in
-            log.warning("people can be let in again")
-            self._is_away = False
-        return found
+            self._count_failure(request, request.headers.get("authorization", ""), "")
+            return self._refuse(request, 401, "invalid_token", REFUSED)
+        if self._is_unavailable and not self._tokens.is_away:  # while it is, cached tokens are accepted
+            log.warning("requests can be authenticated again")
+            self._is_unavailable = False
+        return access
 
-    def _look(self) -> None:
-        """See whether any token was made or revoked: one question for all who are let in again."""
-        if time.monotonic() - self._looked_at < AGAIN_SECONDS and not self._tokens.is_stale():
-            if self._fault is not None:
-                raise self._fault
+    def _poll_tokens(self) -> None:
+        """Poll whether any token was made or revoked: one poll for all requests that are rechecked."""
+        if time.monotonic() - self._polled_at < RECHECK_SECONDS and not self._tokens.is_stale():
+            if self._poll_error is not None:
+                raise self._poll_error
             return
-        self._fault = None
+        self._poll_error = None
         try:
             version = self._tokens.version()
         except StorageError as problem:
-            self._fault = problem
+            self._poll_error = problem
             raise
         finally:
-            self._looked_at = time.monotonic()
-        if version != self._version:
-            self._version = version
+            self._polled_at = time.monotonic()
+        if version != self._tokens_version:
+            self._tokens_version = version
             self._valid.clear()
 
-    async def _authenticate(self, request: Request, *, by_cookie: bool, is_again: bool) -> Access | Response:
+    async def _authenticate(self, request: Request, *, by_cookie: bool, is_recheck: bool) -> Access | Response:
         if b"authorization" in dict(request.scope["headers"]):
             headers = request.headers.getlist("authorization")
             if len(headers) > 1:
                 return self._refuse(request, 400, "invalid_request", "Send one Authorization header.")
-            said = _BEARER.fullmatch(headers[0])
-            if said is None:
+            bearer = _BEARER.fullmatch(headers[0])
+            if bearer is None:
                 return self._refuse(request, 401, "invalid_request", "Send Authorization: Bearer TOKEN.")
-            secret = token = said[1]
+            secret = token = bearer[1]
         elif self._is_open(request):
-            return LOOPBACK  # also with a cookie, which may be from another server on this machine
+            return LOOPBACK  # even with a cookie, which may be from another server on this machine
         elif by_cookie and (secret := cookies.session_in(request)):
-            token = self._token_of(secret, cookies.address_of(request), is_again=is_again)
+            token = self._token_of(secret, cookies.address_of(request), is_recheck=is_recheck)
         else:
             return self._refuse(request, 401, "", UNAUTHENTICATED)
-        access = await self._find(token, is_again=is_again) if token else None
+        access = await self._find(token, is_recheck=is_recheck) if token else None
         if access is None:
-            if not is_again and (wait := self._note_refused(request, secret, token)):
+            if not is_recheck and (wait := self._count_failure(request, secret, token)):
                 return _slow_down(wait)
-            return self._refuse(request, 401, "invalid_token", UNKNOWN)
+            return self._refuse(request, 401, "invalid_token", REFUSED)
         if not access.may("read"):
             return self.forbid(request, f"The token has none of the scopes {', '.join(SCOPES)}. Ask for one that has.")
         return access
 
     def address_of(self, request: Request) -> str:
-        """The address that a request comes from."""
+        """The address of the client."""
         return self._proxies.address_of(request.scope)
 
-    def _note_refused(self, request: Request, secret: str, token: str) -> int:
-        """Log and count a log-in that is refused; the seconds to wait before the next one.
+    def _count_failure(self, request: Request, secret: str, token: str) -> int:
+        """Log and count a failed log-in. Returns the seconds to wait before the next one.
 
-        The same secret from the same address again is neither logged nor counted.
+        The same secret from the same address is logged and counted once.
         """
         address = self.address_of(request)
         if self._throttle.has_failed(address, secret):
@@ -175,42 +177,42 @@ class Authenticator:
             audit("log-in refused", address=address, kind=kind)
         return wait
 
-    async def _find(self, secret: str, *, is_again: bool) -> Access | None:
+    async def _find(self, secret: str, *, is_recheck: bool) -> Access | None:
         if secret.startswith(PREFIX):
-            token = self._find_again(secret) if is_again else self._tokens.find(secret)
-            self._is_closed |= token is not None  # also where the journal goes, and the record beside it
+            token = self._find_cached(secret) if is_recheck else self._tokens.find(secret)
+            self._is_closed |= token is not None  # even if the journal is deleted later
             return token.access if token is not None else None
         return await self._oauth.find(secret) if self._oauth is not None else None
 
-    def _token_of(self, session_id: str, address: str, *, is_again: bool) -> str:
-        """The token of a session of a browser, empty when there is none; open pages ask for it again and again."""
+    def _token_of(self, session_id: str, address: str, *, is_recheck: bool) -> str:
+        """The token of a console session; empty if there is none. Cached for rechecks."""
         if self._sessions is None:
             return ""
-        key, time_now = (session_id, address), time.monotonic()
+        key, now_seconds = (session_id, address), time.monotonic()
         read_at, token = self._open_sessions.get(key) or (float("-inf"), "")
-        if not is_again or time_now - read_at >= AGAIN_SECONDS:
+        if not is_recheck or now_seconds - read_at >= RECHECK_SECONDS:
             token = self._sessions.token_of(session_id, address) or ""
-            self._open_sessions[key] = time_now, token
+            self._open_sessions[key] = now_seconds, token
         return token
 
-    def _find_again(self, secret: str) -> Token | None:
+    def _find_cached(self, secret: str) -> Token | None:
         key = hashlib.sha256(secret.encode()).digest()
         token = self._valid.get(key)
         if token is None:
-            version = self._version
+            version = self._tokens_version
             token = self._tokens.find(secret)
-            if token is not None and version == self._version:  # else it may have been revoked while it was looked for
+            if token is not None and version == self._tokens_version:  # else it may have been revoked meanwhile
                 self._valid[key] = token
         return token if token is not None and token.state(now()) == "valid" else None
 
     def _is_open(self, request: Request) -> bool:
-        """Whether a request needs no token; a first token from another home directory counts within `AGAIN_SECONDS`.
+        """Whether a request needs no token. A first token from another home directory counts after `RECHECK_SECONDS`.
 
-        Revoking the last token, or losing the journal, does not open the server to everybody.
+        Revoking the last token, or losing the journal, does not open the server again.
         """
         if not self._is_closed:
-            self._look()
-            self._is_closed = self._version[0] > 0
+            self._poll_tokens()
+            self._is_closed = self._tokens_version[0] > 0
         scope = request.scope
         if self._is_closed or not FORWARDED.isdisjoint(dict(scope["headers"])):
             return False
@@ -218,46 +220,46 @@ class Authenticator:
 
     # ── refusals ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def forbid(self, request: Request, told: str, scope: str = "read") -> Response:
-        """For one who is known and may not."""
-        return self._refuse(request, 403, "insufficient_scope", told, scope)
+    def forbid(self, request: Request, message: str, scope: str = "read") -> Response:
+        """The response to a caller that is authenticated but lacks a right."""
+        return self._refuse(request, 403, "insufficient_scope", message, scope)
 
-    def _refuse(self, request: Request, status: int, error: str, told: str, scope: str = "") -> Response:
+    def _refuse(self, request: Request, status: int, error: str, message: str, scope: str = "") -> Response:
         parts = ['realm="workflowlookup"']
         if error:
             parts.append(f'error="{error}"')
         if scope:
             parts.append(f'scope="{scope}"')
         if self._oauth is not None:
-            parts.append(f'resource_metadata="{self._oauth.metadata_address(_base(request))}"')
+            parts.append(f'resource_metadata="{self._oauth.metadata_url(_base(request))}"')
         headers = {**_NO_STORE, "WWW-Authenticate": f"Bearer {', '.join(parts)}"}
-        body = {"error": error or "unauthorized", "error_description": told}
+        body = {"error": error or "unauthorized", "error_description": message}
         return JSONResponse(body, status, headers)
 
     def routes(self) -> list[Route]:
-        """Where clients of OAuth read whom to ask for a token; open to all, and also says that there is nobody."""
+        """The OAuth metadata (RFC 9728), which needs no authentication; 404 if no issuer is set."""
 
-        async def nothing(_: Request) -> Response:
+        async def not_found(_: Request) -> Response:
             return JSONResponse({"error": "not_found"}, 404)
 
         async def metadata(request: Request) -> Response:
             if self._oauth is None:
-                return await nothing(request)
+                return await not_found(request)
             return JSONResponse(self._oauth.metadata(_base(request)), headers={"Cache-Control": "max-age=300"})
 
         return [
             Route(METADATA, metadata),
             Route(METADATA + "/{path:path}", metadata),
-            Route("/.well-known/{path:path}", nothing),
+            Route("/.well-known/{path:path}", not_found),
         ]
 
 
 class LoginThrottle:
     """Failed authentications by address: too many wrong tokens are answered with 429; valid ones are always served.
 
-    Because a valid token is served even while its address is throttled, every guess is checked. That is safe: a token
-    has 256 random bits, so guessing one is hopeless at any rate. The throttle limits what guesses write to the log, and
-    the 429 tells a client why it is refused.
+    A valid token is served even while its address is throttled, so every token is checked. That is safe: a token has
+    256 random bits, so guessing one is hopeless at any rate. The throttle limits what wrong tokens write to the log,
+    and the 429 tells a client why it is refused.
     """
 
     def __init__(self) -> None:
@@ -297,44 +299,46 @@ def _failure_key(address: str, secret: str) -> tuple[str, bytes]:
 
 @functools.lru_cache(1024)
 def is_loopback(address: str) -> bool:
-    """Whether an address, as sockets have it, is one that only this machine reaches."""
+    """Whether an address, in the form of a socket address, is loopback."""
     try:
-        found = ipaddress.ip_address(address.partition("%")[0])
+        parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
         return False
-    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
-    return (mapped or found).is_loopback
+    mapped = parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None
+    return (mapped or parsed).is_loopback
 
 
 def why_tokens_are_required(address: str, allowed_hosts: Iterable[str] = (), *, is_required: bool = False) -> str:
-    """Why callers at an address need a token from the start; empty where those on this machine need none."""
+    """Why a server at this address requires tokens from the start; empty if callers on this machine need none."""
     if not is_loopback(address):
         return f"other machines reach {address}"
     if is_required:
         return "the setting require_tokens is on"
     public = [name for name in allowed_hosts if not is_loopback_name(name)]
-    return f"the setting allowed_hosts names '{public[0]}', so a proxy may lead other machines here" if public else ""
+    if public:
+        return f"the setting allowed_hosts names '{public[0]}', so other machines may reach it through a proxy"
+    return ""
 
 
 def why_not_listen(reason: str, *, has_tokens: Callable[[], bool], has_issuer: bool) -> str:
-    """Why a server must not start where tokens are required for this reason; empty when it may."""
+    """Why a server that requires tokens for this reason must not start; empty if it may."""
     if not reason or has_issuer or has_tokens():
         return ""
     return (
-        f"not started: {reason}, and there is no token that anybody could send. Make one "
-        "(`workflowlookup token create --name NAME --scope run`), or name an issuer of tokens (the settings "
-        "oauth_issuer, oauth_audience and oauth_jwks_url). Callers on this machine need no token where the server "
+        f"not started: {reason}, and there is no valid token. Make one "
+        "(`workflowlookup token create --name NAME --scope run`), or set an issuer of tokens (the settings "
+        "oauth_issuer, oauth_audience and oauth_jwks_url). Callers on this machine need no token if the server "
         "listens at 127.0.0.1, allowed_hosts names no other machine and require_tokens is off."
     )
 
 
 def _slow_down(wait: int) -> Response:
-    told = f"Too many wrong tokens came from your address. Wait {wait} seconds before you try another."
-    body = {"error": "slow_down", "error_description": told}
+    message = f"Too many wrong tokens came from your address. Wait {wait} seconds before you try another."
+    body = {"error": "slow_down", "error_description": message}
     return JSONResponse(body, 429, {**_NO_STORE, "Retry-After": str(wait)})
 
 
 def _base(request: Request) -> str:
-    """How the client reached this server; the names were checked before."""
+    """The URL by which the client reached this server. `Site` has checked the host."""
     host = request.headers.get("host", "")
     return f"{request.scope.get('scheme', 'http')}://{host if _HOST.fullmatch(host) else 'localhost'}"

@@ -1,4 +1,4 @@
-"""The tools and what is behind them, shared by all clients of one server."""
+"""The backends of the callers of one server: all share its services, and each sees only what its caller may see."""
 
 import functools
 from collections.abc import Callable, Collection
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from workflowlookup.tools.contract import ServerServices, Services
 
 MAX_BACKENDS: Final = 256
-"""How many callers' surfaces are kept ready."""
+"""How many callers' backends are cached."""
 
 
 class SharedBackend(ServerBackend):
-    """One client's leaving is not the end of it, and the journal is looked at once for all who follow it."""
+    """The backend of a server with many clients: it outlives each of them, and polls the journal once for all."""
 
     def __init__(
         self,
@@ -27,105 +27,109 @@ class SharedBackend(ServerBackend):
         *,
         announces_changes: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`wake` is called when a change here is news for other clients."""
+        """`wake` is called when this process has changed a run, so that other clients are notified."""
         super().__init__(make_services, announces_changes=announces_changes)
         self.wake = wake
-        self._following = _Following(self)
+        self._shared_watch = _SharedWatch(self)
 
     def close(self) -> None:
-        """A client has left: nothing to do."""
+        """Called when a client has disconnected: nothing to do."""
 
     def end(self) -> None:
-        """The server stops."""
+        """Called when the server stops."""
         super().close()
 
     def watch(self, listener: "Listener") -> "RunWatch":
-        return self._following.add(listener)
+        return self._shared_watch.add(listener)
 
     def begin_watch(self, listener: "Listener") -> "RunWatch":
-        """Follow the runs themselves."""
+        """Watch the journal itself."""
         return super().watch(listener)
 
 
-class _Following:
-    """Those who follow the runs, and the one watch that they share."""
+class _SharedWatch:
+    """One watch of the journal, shared by all clients that follow runs."""
 
     def __init__(self, backend: SharedBackend) -> None:
         self._backend = backend
         self._watch: RunWatch | None = None
-        self._shares: list[_Share] = []
+        self._subscribers: list[_Subscriber] = []
 
-    def add(self, listener: "Listener") -> "_Share":
+    def add(self, listener: "Listener") -> "_Subscriber":
         if self._watch is None:
-            watch = self._backend.begin_watch(self._tell)
+            watch = self._backend.begin_watch(self._on_change)
             if self._watch is None:
                 self._watch = watch
             else:  # another client was faster while the journal was read
                 watch.close()
-        share = _Share(self, listener)
-        self._shares.append(share)
-        return share
+        subscriber = _Subscriber(self, listener)
+        self._subscribers.append(subscriber)
+        return subscriber
 
-    def remove(self, share: "_Share") -> None:
-        if share in self._shares:
-            self._shares.remove(share)
-        if not self._shares and self._watch is not None:
+    def remove(self, subscriber: "_Subscriber") -> None:
+        if subscriber in self._subscribers:
+            self._subscribers.remove(subscriber)
+        if not self._subscribers and self._watch is not None:
             self._watch.close()
             self._watch = None
 
-    def look(self) -> None:
-        """Give everybody what others changed since the last time."""
-        changed = self._watch.changed() if self._watch is not None else ()
-        for share in self._shares:
-            share.news.update(changed)
-            share.is_given = True
+    def poll(self) -> None:
+        """Give every subscriber the ids of runs that other processes changed since the last poll."""
+        changed_ids = self._watch.changed() if self._watch is not None else ()
+        for subscriber in self._subscribers:
+            subscriber.changed_ids.update(changed_ids)
+            subscriber.is_fresh = True
 
-    def _tell(self, run_id: str) -> None:
-        for share in list(self._shares):
-            share.listener(run_id)
+    def _on_change(self, run_id: str) -> None:
+        for subscriber in list(self._subscribers):
+            subscriber.listener(run_id)
         self._backend.wake()
 
 
-class _Share:
-    """One of those who follow."""
+class _Subscriber:
+    """The `RunWatch` of one client."""
 
-    def __init__(self, following: _Following, listener: "Listener") -> None:
-        self._following = following
+    def __init__(self, shared_watch: _SharedWatch, listener: "Listener") -> None:
+        self._shared_watch = shared_watch
         self.listener = listener
-        self.news: set[str] = set()
-        self.is_given = False
-        """Whether another one looked for all since this one did."""
+        self.changed_ids: set[str] = set()
+        self.is_fresh = False
+        """Whether another subscriber has polled since this one last did."""
 
     def changed(self) -> Collection[str]:
-        if not self.is_given:
-            self._following.look()
-        self.is_given = False
-        news, self.news = self.news, set()
-        return news
+        if not self.is_fresh:
+            self._shared_watch.poll()
+        self.is_fresh = False
+        changed_ids, self.changed_ids = self.changed_ids, set()
+        return changed_ids
 
     def close(self) -> None:
-        self._following.remove(self)
+        self._shared_watch.remove(self)
 
 
 class CallerBackends:
-    """The surfaces of callers, made when they first come."""
+    """The backend of each caller, made with its first request."""
 
-    def __init__(self, whole: SharedBackend) -> None:
-        self._whole = whole
+    def __init__(self, shared: SharedBackend) -> None:
+        self._shared = shared
         self._by_access: BoundedCache[Access, Backend] = BoundedCache(MAX_BACKENDS)
 
     def of(self, access: object) -> Backend:
-        """The surface of this caller. Raises `TypeError` for a request that was not authenticated."""
+        """The backend of this caller. Raises `TypeError` for a request that was not authenticated."""
         if not isinstance(access, Access):
             raise TypeError("the request was not authenticated")
         backend = self._by_access.get(access)
         if backend is None:
-            see = functools.partial(self._see, access)
-            own = None if access.is_unrestricted else Backend(see, announces_changes=self._whole.announces_changes)
-            backend = self._by_access[access] = own or self._whole
+            make_services = functools.partial(self._make_services, access)
+            own = (
+                None
+                if access.is_unrestricted
+                else Backend(make_services, announces_changes=self._shared.announces_changes)
+            )
+            backend = self._by_access[access] = own or self._shared
         return backend
 
-    def _see(self, access: Access) -> "Services":
+    def _make_services(self, access: Access) -> "Services":
         from workflowlookup.auth.scoped import scoped  # noqa: PLC0415 - with the tools, when first asked for
 
-        return scoped(self._whole.services, access, self._whole.registry.refresh, self._whole.watch)
+        return scoped(self._shared.services, access, self._shared.registry.refresh, self._shared.watch)

@@ -8,7 +8,7 @@ from starlette.datastructures import Headers
 from starlette.types import Scope
 
 ACCESS: Final = "access"
-"""Where in the scope of an HTTP request it says who sent it."""
+"""The key in the ASGI scope of an authenticated request for its `Access`."""
 CALLER: Final = "caller"
 """The key in the ASGI scope of an authenticated request for the caller that it counts against."""
 _NETWORK_BITS: Final = 64

@@ -1,10 +1,11 @@
 """The cookie of a console session.
 
-Browsers send a cookie to every port of a host. So over http its name has the port, which keeps two servers of one host
-apart, and the session counts only at the address where it was begun. Over https the prefix `__Host-` binds it to the
-host, and keeps it from being set or read without TLS. What it holds is valid for pages only, and is no token.
+Browsers send a cookie to every port of a host. So over http the cookie's name has the port, which keeps two servers on
+one host apart, and the session is valid only at the address where it was begun. Over https the prefix `__Host-` binds
+the cookie to the host, and prevents that it is set or read without TLS. Its value is a session id, not a token, and is
+valid for pages only.
 
-Whether a browser uses https is known from the `Origin` of its own log-in form: a proxy need not say it.
+Whether a browser uses https is taken from the `Origin` of the log-in form that it sends, so a proxy need not say it.
 """
 
 from typing import Final
@@ -14,21 +15,21 @@ from starlette.responses import Response
 
 SECURE_NAME: Final = "__Host-workflowlookup"
 FORMER_NAME: Final = "workflowlookup"
-"""Of versions whose cookie was the token itself: it is deleted where it is seen."""
+"""The cookie of earlier versions, which was the token itself. It is deleted when a browser sends it."""
 
 
 def address_of(request: Request) -> str:
-    """The host and port by which the browser calls this server."""
+    """The host and port in the browser's address bar."""
     return request.headers.get("host", "").lower()
 
 
 def session_in(request: Request) -> str:
-    """The id of the session that a browser sends; empty when it sends none."""
+    """The id of the browser's session; empty if it sends none."""
     return request.cookies.get(SECURE_NAME) or request.cookies.get(_plain_name(request)) or ""
 
 
 def set_session(request: Request, response: Response, session_id: str, seconds: int) -> None:
-    """Have the browser that sent a log-in form keep its session."""
+    """Set the cookie of a session in the browser that sent a log-in form."""
     is_secure = request.headers.get("origin", "").lower().startswith("https://")
     name = SECURE_NAME if is_secure else _plain_name(request)
     response.set_cookie(name, session_id, max_age=seconds, path="/", httponly=True, samesite="strict", secure=is_secure)

@@ -1,6 +1,6 @@
-"""OAuth 2.1 as a resource server: JWTs of one issuer for one audience, checked against the keys that it publishes.
+"""OAuth 2.1 as a resource server: JWTs of one issuer for one audience, verified with the keys that it publishes.
 
-Whatever is wrong with a token is told to nobody but the log, and the token itself not even there.
+Why a token is refused is only logged, never sent to the client. The token itself is never logged.
 """
 
 import asyncio
@@ -26,52 +26,52 @@ ALGORITHMS: Final[Mapping[str, tuple[str, ...]]] = {
     "EC": ("ES256", "ES384", "ES512"),
     "OKP": ("EdDSA",),
 }
-"""By the type of a key: what it may have signed. There is no `none`, and no secret that two share."""
+"""The accepted algorithms by type of key. There is no `none`, and no algorithm with a shared secret."""
 SCOPE_PREFIX: Final = "workflowlookup:"
 PERSON: Final = "person"
-"""The scope word of a token that a person holds, not an agent on their behalf."""
+"""The scope word of a token that a person uses themselves, not an agent on their behalf."""
 LEEWAY: Final = 30
-"""Seconds by which clocks may differ when a token is new; one that has expired has expired."""
-KEEP_SECONDS: Final = 300.0
-"""How long the keys are taken as they are."""
+"""Seconds by which clocks may differ for `nbf` and `iat`. Expiry has no leeway."""
+KEYS_SECONDS: Final = 300.0
+"""How long the keys are cached."""
 STALE_SECONDS: Final = 3_600.0
-"""How long they are while their place does not answer."""
+"""How long cached keys are used while `jwks_url` does not answer."""
 PAUSE_SECONDS: Final = 10.0
-"""The least time between two fetches: a token with a made-up key must not make us ask again and again."""
+"""The least time between two fetches, so that tokens with made-up key ids do not cause many of them."""
 FETCH_SECONDS: Final = 5.0
-MOST_BYTES: Final = 1 << 20
-MOST_KEYS: Final = 100
-MOST_TOKEN: Final = 16_384
+MAX_JWKS_BYTES: Final = 1 << 20
+MAX_KEYS: Final = 100
+MAX_TOKEN_LENGTH: Final = 16_384
 MAX_TOKENS: Final = 1_000
-MOST_NAME: Final = 128
+MAX_NAME: Final = 128
 HASH_DIGITS: Final = 16
-"""Of the hash in a name, so that nobody finds two subjects with the same one."""
+"""Of the hash in a name: enough that nobody finds two subjects with the same hash."""
 
 
 class Issuer(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose tokens are taken, and where in them is what matters: the settings of these names."""
+    """The issuer whose tokens are accepted, and where the claims are: the settings of these names."""
 
     issuer: str
     audience: str
     jwks_url: str
     scopes_claim: str = "scope"
     workflows_claim: str = ""
-    """Where the patterns of workflow ids are; when there is no such setting, tokens are good for all."""
+    """The claim with patterns of workflow ids; if empty, tokens are valid for all workflows."""
 
 
 class KeysUnavailable(Exception):
-    """No token can be checked now: the issuer's keys cannot be had."""
+    """No token can be verified now: the issuer's keys cannot be fetched."""
 
 
 class _Key(msgspec.Struct, frozen=True):
-    """A key, and what it may have signed."""
+    """A key, and the algorithms that it may be used with."""
 
     key: Any
     algorithms: tuple[str, ...]
 
 
 class OAuthVerifier:
-    """Tokens of one issuer."""
+    """Verifies the tokens of one issuer."""
 
     def __init__(
         self, issuer: Issuer, *, clock: Callable[[], float] = time.monotonic, pause: float = PAUSE_SECONDS
@@ -80,36 +80,36 @@ class OAuthVerifier:
         self._clock = clock
         self._pause = pause
         self._keys: Mapping[str, _Key] = {}
-        self._fetched = float("-inf")
-        self._tried = float("-inf")
+        self._fetched_at = float("-inf")
+        self._tried_at = float("-inf")
         self._fetching = asyncio.Lock()
         self._valid: BoundedCache[bytes, tuple[Access, float]] = BoundedCache(MAX_TOKENS)
 
     async def find(self, token: str) -> Access | None:
-        """Who holds the token, as long as it is good. Raises `KeysUnavailable`."""
-        if len(token) > MOST_TOKEN or token.count(".") != 2:
+        """The caller with this token; None if it is not valid. Raises `KeysUnavailable`."""
+        if len(token) > MAX_TOKEN_LENGTH or token.count(".") != 2:
             return None
-        await self._freshen()
+        await self._refresh_keys()
         digest = hashlib.sha256(token.encode()).digest()
-        known = self._valid.get(digest)
-        if known is not None and time.time() < known[1]:
-            return known[0]
+        cached = self._valid.get(digest)
+        if cached is not None and time.time() < cached[1]:
+            return cached[0]
         try:
             header = jwt.get_unverified_header(token)
             key = await self._key(header)
-            claims = self._checked(token, key) if key is not None else None
-            until = float(claims["exp"]) if claims is not None else 0.0
+            claims = self._verify(token, key) if key is not None else None
+            expires_at = float(claims["exp"]) if claims is not None else 0.0
         except (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError) as problem:
             log.info("a token of %s was refused: %s", self.issuer.issuer, type(problem).__name__)
             return None
-        if claims is None or time.time() >= until:
+        if claims is None or time.time() >= expires_at:
             log.info("a token was refused: no key of %s has signed it, or it has expired", self.issuer.issuer)
             return None
         access = self._access(claims)
-        self._valid[digest] = (access, until)
+        self._valid[digest] = (access, expires_at)
         return access
 
-    def _checked(self, token: str, key: _Key) -> dict[str, Any]:
+    def _verify(self, token: str, key: _Key) -> dict[str, Any]:
         claims: dict[str, Any] = jwt.decode(
             token,
             key.key,
@@ -122,10 +122,10 @@ class OAuthVerifier:
         return claims
 
     def _access(self, claims: Mapping[str, Any]) -> Access:
-        words = {word.removeprefix(SCOPE_PREFIX) for word in _words(_at(claims, self.issuer.scopes_claim))}
-        who = next((claims[name] for name in ("sub", "client_id", "azp") if isinstance(claims.get(name), str)), "")
+        words = {word.removeprefix(SCOPE_PREFIX) for word in _words(_claim_at(claims, self.issuer.scopes_claim))}
+        subject = next((claims[name] for name in ("sub", "client_id", "azp") if isinstance(claims.get(name), str)), "")
         return Access(
-            name=f"oauth {_name_of(who)}",
+            name=f"oauth {_name_of(subject)}",
             kind="person" if PERSON in words else "agent",
             scopes=frozenset(words & set(SCOPES)),
             workflows=self._workflows(claims),
@@ -134,14 +134,14 @@ class OAuthVerifier:
     def _workflows(self, claims: Mapping[str, Any]) -> tuple[str, ...]:
         if not self.issuer.workflows_claim:
             return EVERYTHING
-        patterns = _words(_at(claims, self.issuer.workflows_claim))
+        patterns = _words(_claim_at(claims, self.issuer.workflows_claim))
         usable = (pattern for pattern in patterns if len(pattern) <= MAX_PATTERN_CHARS and pattern.isprintable())
         return tuple(usable)[:MAX_PATTERNS]
 
     # ── the issuer's keys ───────────────────────────────────────────────────────────────────────────────────────
 
     async def _key(self, header: Mapping[str, Any]) -> _Key | None:
-        """The key that a token names; the only one there is, when it names none."""
+        """The key that a token names; if it names none, the only key."""
         if "crit" in header or not any(header.get("alg") in names for names in ALGORITHMS.values()):
             return None
         kid = header.get("kid")
@@ -153,34 +153,36 @@ class OAuthVerifier:
             await self._fetch()
         return self._keys.get(kid)
 
-    async def _freshen(self) -> None:
-        """See to it that the keys are not too old. Raises `KeysUnavailable`."""
-        age = self._clock() - self._fetched
-        if age > KEEP_SECONDS:
+    async def _refresh_keys(self) -> None:
+        """Fetch the keys if they are too old. Raises `KeysUnavailable`."""
+        age = self._clock() - self._fetched_at
+        if age > KEYS_SECONDS:
             await self._fetch()
-            if self._clock() - self._fetched > STALE_SECONDS:
+            if self._clock() - self._fetched_at > STALE_SECONDS:
                 self._keys = {}
                 self._valid.clear()
                 raise KeysUnavailable
 
     async def _fetch(self) -> None:
-        """Ask for the keys, unless that was done a moment ago."""
+        """Fetch the keys, unless that was tried a moment ago."""
         async with self._fetching:
-            if self._clock() - self._tried < self._pause:
+            if self._clock() - self._tried_at < self._pause:
                 return
-            self._tried = self._clock()
+            self._tried_at = self._clock()
             try:
-                keys = _keys_in(await self._ask())
+                keys = _keys_in(await self._download())
             except (httpx2.HTTPError, ValueError, RecursionError, TimeoutError) as problem:
-                log.warning("the keys of %s cannot be had: %s", self.issuer.issuer, problem or type(problem).__name__)
+                log.warning(
+                    "the keys of %s cannot be fetched: %s", self.issuer.issuer, problem or type(problem).__name__
+                )
                 return
-            self._fetched = self._clock()
+            self._fetched_at = self._clock()
             if keys.keys() != self._keys.keys():
                 log.info("%s has %d keys now", self.issuer.issuer, len(keys))
             self._keys = keys
             self._valid.clear()
 
-    async def _ask(self) -> bytes:
+    async def _download(self) -> bytes:
         async with (
             asyncio.timeout(FETCH_SECONDS),
             httpx2.AsyncClient(follow_redirects=False, timeout=FETCH_SECONDS) as client,
@@ -192,12 +194,12 @@ class OAuthVerifier:
             body = b""
             async for chunk in response.aiter_bytes():
                 body += chunk
-                if len(body) > MOST_BYTES:
+                if len(body) > MAX_JWKS_BYTES:
                     raise ValueError("the answer is too long")
             return body
 
     def metadata(self, base: str) -> dict[str, Any]:
-        """What RFC 9728 has a client read of this server, which it reached at this address."""
+        """The metadata of RFC 9728. `base`: the URL by which the client reached this server."""
         return {
             "resource": self.resource(base),
             "authorization_servers": [self.issuer.issuer],
@@ -207,43 +209,43 @@ class OAuthVerifier:
         }
 
     def resource(self, base: str) -> str:
-        """The address that tokens are made for: the audience, when it is one."""
-        is_address = self.issuer.audience.startswith(("https://", "http://"))
-        return self.issuer.audience if is_address else f"{base}/mcp"
+        """The URL that tokens are made for: the audience, if that is a URL."""
+        is_url = self.issuer.audience.startswith(("https://", "http://"))
+        return self.issuer.audience if is_url else f"{base}/mcp"
 
-    def metadata_address(self, base: str) -> str:
-        """Where the metadata is: a well-known place of the host that tokens are made for."""
+    def metadata_url(self, base: str) -> str:
+        """The URL of the metadata: a well-known path of the host that tokens are made for."""
         parts = urlsplit(self.resource(base))
         return f"{parts.scheme}://{parts.netloc}/.well-known/oauth-protected-resource{parts.path.rstrip('/')}"
 
 
 def _name_of(subject: str) -> str:
-    """A subject as the journal names it; one that cannot be shown as it is gets a hash, so no two have one name."""
+    """A subject as a name for the journal. If it cannot be shown unchanged, a hash makes the name unique."""
     if not subject:
         return "somebody"
     encoded = subject.encode(errors="surrogatepass")
-    name = visible("_".join(encoded.decode(errors="replace").split()))[:MOST_NAME]
+    name = visible("_".join(encoded.decode(errors="replace").split()))[:MAX_NAME]
     if name == subject and "~" not in name and name != "somebody":
         return name
     return f"{name}~{hashlib.sha256(encoded).hexdigest()[:HASH_DIGITS]}"
 
 
 def _keys_in(data: bytes) -> dict[str, _Key]:
-    """The keys of a set that can be used here; those of other kinds and for other uses are passed over."""
+    """The usable keys of a JWKS; keys of other types and for other uses are ignored."""
     document = msgspec.json.decode(data)
-    found = document.get("keys") if isinstance(document, dict) else None
-    if not isinstance(found, list):
-        raise ValueError("the answer is no set of keys")  # noqa: TRY004 - the value is it
+    jwks = document.get("keys") if isinstance(document, dict) else None
+    if not isinstance(jwks, list):
+        raise ValueError("the answer is not a JWKS")  # noqa: TRY004 - the value is wrong, not a type of ours
     keys: dict[str, _Key] = {}
-    for number, one in enumerate(found[:MOST_KEYS]):
-        key = _read_key(one)
+    for number, jwk in enumerate(jwks[:MAX_KEYS]):
+        key = _parse_key(jwk)
         if key is not None:
-            kid = one.get("kid")
+            kid = jwk.get("kid")
             keys[kid if isinstance(kid, str) else f"#{number}"] = key
     return keys
 
 
-def _read_key(jwk: Any) -> _Key | None:
+def _parse_key(jwk: Any) -> _Key | None:
     if not isinstance(jwk, dict) or jwk.get("use", "sig") != "sig" or "d" in jwk:
         return None
     kind = jwk.get("kty")
@@ -254,12 +256,12 @@ def _read_key(jwk: Any) -> _Key | None:
         return None
     try:
         return _Key(jwt.PyJWK(jwk).key, algorithms)
-    except Exception:  # noqa: BLE001 - what a library makes of a malformed key is not promised; the others count
+    except Exception:  # noqa: BLE001 - the library may raise anything for a malformed key; other keys still count
         return None
 
 
-def _at(claims: Mapping[str, Any], path: str) -> Any:
-    """The claim of this name; or where a path with dots leads."""
+def _claim_at(claims: Mapping[str, Any], path: str) -> Any:
+    """The claim with this name, or at this dotted path."""
     if path in claims:
         return claims[path]
     value: Any = claims
@@ -269,6 +271,6 @@ def _at(claims: Mapping[str, Any], path: str) -> Any:
 
 
 def _words(value: Any) -> tuple[str, ...]:
-    """The words of a text, or of a list of texts."""
+    """The words of a string, or of a list of strings."""
     texts = value if isinstance(value, list) else [value]
     return tuple(word for text in texts if isinstance(text, str) for word in text.split())

@@ -1,8 +1,8 @@
-"""What one caller sees of the library, the runs and the server's own work: the one place where rights are checked.
+"""Authorization: the services as one caller sees them. Rights are checked here and nowhere else.
 
 Handlers and pages get `Services` and check no rights. What the caller may not see is not listed, counted or suggested,
-and is refused in the same words as what does not exist. What they may see but not do raises `Forbidden`. A method that
-is not defined here does not exist for a caller.
+and is refused with the same error as what does not exist. What they may see but not do raises `Forbidden`. A method
+that is not defined here does not exist for a caller.
 """
 
 import collections
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
     from workflowlookup.providers.discovery import ProviderListing
 
-MAX_REMEMBERED: Final = 10_000
-"""How many visible runs a watch remembers, to report when one of them is deleted."""
+MAX_VISIBLE: Final = 10_000
+"""How many visible runs a watch stores, to report when one of them is deleted."""
 
 BeginWatch = Callable[[Callable[[str], None]], RunWatch]
 P = ParamSpec("P")
@@ -95,7 +95,7 @@ class ScopedCatalog:
 
     @property
     def sources(self) -> Sequence[Source]:
-        """For administrators of everything: a source says where documents lie."""
+        """Only for administrators of everything, because a source has the path of its documents."""
         return self._catalog.sources if self._access.administers_all else ()
 
     def snapshot(self) -> Snapshot:
@@ -116,13 +116,13 @@ class ScopedCatalog:
             shadowed=tuple(
                 (_without_path(hidden), _without_path(by))
                 for hidden, by in whole.shadowed
-                if self._sees(hidden.file.id)  # which is the id of both
+                if self._sees(hidden.file.id)  # both have the same id
             ),
             incomplete=whole.incomplete,
         )
 
     def listing(self, source: Source) -> Listing:
-        """What one source holds, for administrators of everything."""
+        """The documents of one source, for administrators of everything."""
         if not self._access.administers_all:
             raise missing_scope("admin")
         return self._catalog.listing(source)
@@ -144,7 +144,7 @@ class ScopedCatalog:
 
 
 def _without_path(entry: CatalogEntry) -> CatalogEntry:
-    """The entry of a document without the directory that it lies in."""
+    """The same document without the path of its directory."""
     file = entry.file
     refusal = file.refusal and _naming_file(file.refusal)
     bare = msgspec.structs.replace(file, path=os.path.basename(file.path), refusal=refusal)
@@ -152,7 +152,7 @@ def _without_path(entry: CatalogEntry) -> CatalogEntry:
 
 
 def _naming_file(refusal: WorkflowLookupError) -> WorkflowLookupError:
-    """The same refusal, with the name of the file in place of its path."""
+    """The same error, with the name of the file in place of its path."""
     path = refusal.data.get("file")
     if not isinstance(path, str):
         return refusal
@@ -160,23 +160,23 @@ def _naming_file(refusal: WorkflowLookupError) -> WorkflowLookupError:
     return type(refusal)(refusal.remedy.replace(path, name), **{**refusal.data, "file": name})
 
 
-def _reading(method: Callable[Concatenate[Runs, str, P], R]) -> "Callable[Concatenate[ScopedRuns, str, P], R]":
+def _read_method(method: Callable[Concatenate[Runs, str, P], R]) -> "Callable[Concatenate[ScopedRuns, str, P], R]":
     """A method of `Runs` that reads one run, for callers who see it; others get `RunNotFound`."""
 
     def guarded(self: "ScopedRuns", run_id: str, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        self._need("read", run_id)
+        self._require("read", run_id)
         return method(self._runs, run_id, *args, **kwargs)
 
     return guarded
 
 
-def _moving(
+def _change_method(
     scope: str, method: Callable[Concatenate[Runs, str, P], Run]
 ) -> "Callable[Concatenate[ScopedRuns, str, P], Run]":
-    """A method of `Runs` that changes one run, for callers with this scope; it is recorded in their name."""
+    """A method of `Runs` that changes one run, for callers with this scope. The change is recorded in their name."""
 
     def guarded(self: "ScopedRuns", run_id: str, /, *args: P.args, **kwargs: P.kwargs) -> Run:
-        self._need(scope, run_id)
+        self._require(scope, run_id)
         kwargs["by"] = self._access.sign(str(kwargs.get("by", "")))
         return method(self._runs, run_id, *args, **kwargs)
 
@@ -194,14 +194,14 @@ class ScopedRuns:
         self._access = access
         self._confirmation = confirmation
 
-    submit = _moving("run", Runs.submit)
-    supply = _moving("run", Runs.supply)
-    cancel = _moving("run", Runs.cancel)
-    confirm = _moving("confirm", Runs.confirm)
-    deny = _moving("confirm", Runs.deny)
-    dismiss = _moving("confirm", Runs.dismiss)
-    get = _reading(Runs.get)
-    history = _reading(Runs.history)
+    submit = _change_method("run", Runs.submit)
+    supply = _change_method("run", Runs.supply)
+    cancel = _change_method("run", Runs.cancel)
+    confirm = _change_method("confirm", Runs.confirm)
+    deny = _change_method("confirm", Runs.deny)
+    dismiss = _change_method("confirm", Runs.dismiss)
+    get = _read_method(Runs.get)
+    history = _read_method(Runs.history)
 
     def start(  # noqa: PLR0913 - as `Runs.start`
         self,
@@ -227,10 +227,10 @@ class ScopedRuns:
     def earlier_verdict(
         self, run: Run, step_id: str, output: str, changes: Context
     ) -> OutputAccepted | OutputRefused | None:
-        self._need("read", run.id)
+        self._require("read", run.id)
         return self._runs.earlier_verdict(run, step_id, output, changes)
 
-    def _need(self, scope: str, run_id: str) -> None:
+    def _require(self, scope: str, run_id: str) -> None:
         """Raises `RunNotFound` for a run that the caller does not see, `Forbidden` for what they may not do to it."""
         workflow_id = self.workflow_of(run_id)
         if workflow_id is None:
@@ -263,14 +263,18 @@ class ScopedRuns:
 
     def queue_position(self, run_id: str) -> tuple[int, int]:
         """The position among the queued runs that the caller sees."""
-        self._need("read", run_id)
+        self._require("read", run_id)
         if self._access.sees_all:
             return self._runs.queue_position(run_id)
-        queued = [line.id for line in self._runs.at_work() if line.state == "queued" and self._sees(line.workflow_id)]
+        queued = [
+            summary.id
+            for summary in self._runs.at_work()
+            if summary.state == "queued" and self._sees(summary.workflow_id)
+        ]
         return queued.index(run_id) + 1 if run_id in queued else 0, len(queued)
 
     def summaries(self, query: RunQuery) -> list[RunSummary]:
-        return [line for line in self._runs.summaries(self._narrowed(query)) if self._sees(line.workflow_id)]
+        return [summary for summary in self._runs.summaries(self._narrowed(query)) if self._sees(summary.workflow_id)]
 
     def recent(self, limit: int) -> list[RunSummary]:
         return self.summaries(RunQuery(limit=limit))
@@ -278,8 +282,8 @@ class ScopedRuns:
     def counts(self) -> dict[str, int]:
         if self._access.sees_all:
             return self._runs.counts()
-        lines = self._runs.all_summaries(self._narrowed(RunQuery()))
-        return dict(collections.Counter(line.state for line in lines if self._sees(line.workflow_id)))
+        summaries = self._runs.all_summaries(self._narrowed(RunQuery()))
+        return dict(collections.Counter(summary.state for summary in summaries if self._sees(summary.workflow_id)))
 
     def _narrowed(self, query: RunQuery) -> RunQuery:
         """The query for visible runs only, so that a page is full even if there are hidden runs in between."""
@@ -312,7 +316,7 @@ class ScopedWatch:
     def __init__(self, runs: ScopedRuns, listener: Callable[[str], None], begin: BeginWatch) -> None:
         self._runs = runs
         self._listener = listener
-        self._visible: BoundedCache[str, None] = BoundedCache(MAX_REMEMBERED)
+        self._visible: BoundedCache[str, None] = BoundedCache(MAX_VISIBLE)
         """Runs that the caller saw: when one is deleted, its workflow cannot be looked up any more."""
         self._watch = begin(self._on_change)
 

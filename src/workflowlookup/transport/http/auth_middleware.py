@@ -101,8 +101,8 @@ class AuthMiddleware:
                 response = refused if isinstance(refused, Response) else Response(status_code=401)
                 await response(scope, receive, send)
 
-    async def _ask_and_check(self, request: Request, *, is_again: bool = False) -> Access | Response:
-        access = await self._authenticator.authenticate(request, by_cookie=self._by_cookie, is_again=is_again)
+    async def _ask_and_check(self, request: Request, *, is_recheck: bool = False) -> Access | Response:
+        access = await self._authenticator.authenticate(request, by_cookie=self._by_cookie, is_recheck=is_recheck)
         problem = self._needs(access) if self._needs is not None and isinstance(access, Access) else ""
         return self._authenticator.forbid(request, problem) if problem else access
 
@@ -125,7 +125,7 @@ class AuthMiddleware:
 
     async def _is_valid(self, served: "_Served") -> bool:
         try:
-            access = await self._ask(served.request, is_again=True)
+            access = await self._ask(served.request, is_recheck=True)
         except Exception:  # broad on purpose: whom nobody can ask any more is not let on
             log.exception("who sent a request could not be asked again")
             return False
