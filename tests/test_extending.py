@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from support.json_values import JsonObject
+from support.json_values import Json, JsonObject
 from support.make import document, step
 from support.recipes import Tree, read_recipes
 
@@ -42,7 +42,7 @@ class Extended(Tree):
         for path in (self.work, self.library, self.settings.parent):
             path.mkdir(parents=True)
 
-    def publish(self, *steps: JsonObject, **fields: Any) -> None:
+    def publish(self, *steps: JsonObject, **fields: Json) -> None:
         content = document(*steps, **fields)
         (self.library / f"{content['id']}.json").write_text(json.dumps(content))
 
@@ -65,7 +65,7 @@ class Extended(Tree):
     def command(self, *words: str, stdin: str = "", code: int = 0) -> str:
         return self.python("-m", "workflowlookup", *words, stdin=stdin, code=code)
 
-    def serve(self, *calls: tuple[str, JsonObject], version: str = "2026-07-28", settings: str = "") -> list[Any]:
+    def serve(self, *calls: tuple[str, JsonObject], version: str = "2026-07-28", settings: str = "") -> list[Json]:
         """The results of requests to a server on standard input and output, in the order of the requests."""
         if settings:
             self.settings.write_text(settings)
@@ -78,7 +78,7 @@ class Extended(Tree):
         replies = {reply["id"]: reply for reply in map(json.loads, told.splitlines()) if "id" in reply}
         return [replies[number].get("result", replies[number].get("error")) for number in range(len(calls))]
 
-    def call(self, tool: str, settings: str = "", **arguments: Any) -> Any:
+    def call(self, tool: str, settings: str = "", **arguments: Json) -> Json:
         (reply,) = self.serve(("tools/call", {"name": tool, "arguments": arguments}), settings=settings)
         return reply["structuredContent"]
 

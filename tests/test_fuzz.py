@@ -7,7 +7,6 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -75,7 +74,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     one.stop()
 
 
-def ping(server: Server) -> list[Any]:
+def ping(server: Server) -> list[Json]:
     """Whatever was said before, the next ping is answered; what came in between is returned."""
     server.send({"jsonrpc": "2.0", "id": "the-next-ping", "method": "ping"})
     between = []

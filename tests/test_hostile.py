@@ -125,7 +125,7 @@ def test_a_recursive_schema_still_works(start: Start, library: Path) -> None:
     write(library, document(step(validationCriteria=[{"type": "schema", "schema": tree, "message": "m"}])))
     server = start(directory=library)
 
-    def judge(output: str):
+    def judge(output: str) -> Json:
         params = {"workflowId": "sample-workflow", "stepId": "first-step", "output": output}
         return server.result("workflow_validate", params)["valid"]
 

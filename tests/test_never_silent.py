@@ -8,11 +8,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from support.client import Server, Start
+from support.json_values import Json
 from support.make import document, loop, step, write
 
 MERGED = """\
@@ -101,7 +101,7 @@ def test_a_conditional_loop_is_told_as_skipped_in_every_iteration(start: Start, 
 def test_ignored_ids_are_named_in_the_order_in_which_they_came(
     start: Start, library: Path, count: int, has_loop: bool
 ) -> None:
-    body: Any = loop("again", [step("one")], type="for", count=2) if has_loop else step("one")
+    body: Json = loop("again", [step("one")], type="for", count=2) if has_loop else step("one")
     write(library, document(body, identifier="short"))
     server = start(directory=library)
     unknown = [f"unknown-{(number * 7919) % 1000}" for number in range(count)]

@@ -5,7 +5,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx2
 import pytest
@@ -31,7 +30,7 @@ sys.exit(main(["serve", *sys.argv[1:]]))
 """
 
 
-def started(run: str, workflow: str = "docs-guide") -> Any:
+def started(run: str, workflow: str = "docs-guide") -> Json:
     return modern("tools/call", {"name": "workflow_start", "arguments": {"workflowId": workflow, "runId": run}})[
         "params"
     ]

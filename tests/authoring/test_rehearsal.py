@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from support.json_values import JsonObject
+from support.json_values import Json, JsonObject
 from support.make import document, loop, step
 from workflowlookup.authoring import rehearsal
 from workflowlookup.authoring.fixtures import BadFixture, Case, parse_fixture
@@ -20,16 +20,16 @@ BRANCHES = document(
 REVIEW = document(loop("review-loop", [step("review")], type="until", condition={"var": "approved"}), step("report"))
 
 
-def case(**fields: Any) -> Case:
+def case(**fields: Json) -> Case:
     return parse_fixture({"cases": [{"name": "a case", **fields}]}).cases[0]
 
 
-def run(source: JsonObject, coverage: Coverage | None = None, **fields: Any) -> Rehearsal:
+def run(source: JsonObject, coverage: Coverage | None = None, **fields: Json) -> Rehearsal:
     workflow = build(source)
     return rehearse(workflow, case(**fields), coverage or Coverage(workflow))
 
 
-def differences(source: JsonObject, **fields: Any) -> list[tuple[str, str]]:
+def differences(source: JsonObject, **fields: Json) -> list[tuple[str, str]]:
     return [(one.field, one.message) for one in run(source, **fields).differences]
 
 
@@ -180,7 +180,7 @@ def test_an_output_of_one_iteration_is_judged_there_and_the_others_everywhere() 
     ],
     ids=["complete", "warnings", "never judged", "unknown output", "unknown step", "unknown loop"],
 )
-def test_every_other_expectation_is_compared_too(fields: Any, expected: tuple[str, str]) -> None:
+def test_every_other_expectation_is_compared_too(fields: Json, expected: tuple[str, str]) -> None:
     [(field, message)] = differences(BRANCHES, **fields)
 
     assert (field, message[: len(expected[1])]) == expected
@@ -247,7 +247,7 @@ def test_every_kind_of_condition_is_seen_true_and_false() -> None:
     ],
     ids=["entered and left", "never entered", "still inside", "left at once", "left later", "ended by its id"],
 )
-def test_the_condition_of_a_loop_is_seen_where_it_is_asked(kind: str, fields: Any, seen: set[bool]) -> None:
+def test_the_condition_of_a_loop_is_seen_where_it_is_asked(kind: str, fields: Json, seen: set[bool]) -> None:
     source = document(loop("turns", [step("turn")], type=kind, condition={"var": "more"}), step("report"))
 
     assert sides(covered(source, fields).branches) == {("turns", "loop condition"): seen}
@@ -306,7 +306,7 @@ def test_rules_are_seen_passing_and_failing_also_inside_groups() -> None:
     ],
     ids=["nothing", "no path", "complete", "path and warnings", "a new loop", "iterations", "verdicts"],
 )
-def test_a_case_is_mended_where_it_differs_and_nowhere_else(source: Any, fields: Any, edits: Any) -> None:
+def test_a_case_is_mended_where_it_differs_and_nowhere_else(source: Any, fields: Json, edits: Any) -> None:
     assert mended(case(**fields), run(source, **fields)) == edits
 
 
@@ -335,7 +335,7 @@ def test_a_case_is_mended_where_it_differs_and_nowhere_else(source: Any, fields:
         ),
     ],
 )
-def test_a_malformed_fixture_is_refused_with_the_case_and_the_field(value: Any, problem: str) -> None:
+def test_a_malformed_fixture_is_refused_with_the_case_and_the_field(value: Json, problem: str) -> None:
     with pytest.raises(BadFixture) as refused:
         parse_fixture(value)
 

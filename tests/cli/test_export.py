@@ -4,12 +4,11 @@ import json
 import stat
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from cli.commands import Cli
-from support.json_values import JsonObject
+from support.json_values import Json, JsonObject
 from support.make import document, loop, step, write
 
 RULES = [{"type": "contains", "value": "done", "message": "Say that it is done."}]
@@ -101,7 +100,7 @@ def test_control_characters_do_not_reach_the_terminal(cli: Cli, held: str) -> No
         assert (code, "\x9b" in seen) == (0, False)
 
 
-def altered(text: str, **changes: Any) -> bytes:
+def altered(text: str, **changes: Json) -> bytes:
     """The journal with the last event changed."""
     *kept, last = lines(text)
     return "".join(json.dumps(line) + "\n" for line in (*kept, {**last, **changes})).encode()

@@ -1,12 +1,11 @@
 """Where values stand in a text, and what may be put between them."""
 
 import json
-from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.json_values import JsonObject
+from support.json_values import Json, JsonObject
 from workflowlookup.authoring.positions import Node, json_finder, scan
 from workflowlookup.cli.configuration import with_server
 
@@ -16,7 +15,7 @@ OBJECTS = st.dictionaries(st.text(), VALUES)
 LAYOUTS = st.sampled_from([None, 0, 2, "\t"])
 
 
-def assert_stands(text: str, node: Node, value: Any) -> None:
+def assert_stands(text: str, node: Node, value: Json) -> None:
     assert json.loads(text[node.start : node.end]) == value
     if isinstance(value, dict):
         assert all(text.startswith('"', member.at) for member in node.members.values())
@@ -28,7 +27,7 @@ def assert_stands(text: str, node: Node, value: Any) -> None:
 
 
 @given(value=VALUES, indent=LAYOUTS, ascii_only=st.booleans())
-def test_every_value_stands_where_the_scan_says(value: Any, indent: int | str | None, ascii_only: bool) -> None:
+def test_every_value_stands_where_the_scan_says(value: Json, indent: int | str | None, ascii_only: bool) -> None:
     text = json.dumps(value, indent=indent, ensure_ascii=ascii_only)
 
     assert_stands(text, scan(text), value)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from cli.commands import Cli
+from support.json_values import Json
 from support.make import document, step, write
 from workflowlookup.authoring.fixture_text import with_edits
 from workflowlookup.authoring.yaml_layout import text_of
@@ -381,7 +382,7 @@ def test_a_terminal_has_a_progress_bar_and_colour(cli: Cli, flow: Path) -> None:
         ("\ufeffa: 1\n", ("a",), 2, "\ufeffa: 2\n"),
     ],
 )
-def test_a_value_is_replaced_in_its_place(before: str, path: Any, value: Any, after: str) -> None:
+def test_a_value_is_replaced_in_its_place(before: str, path: Any, value: Json, after: str) -> None:
     edited = with_edits(before, ".yaml", {path: value})
 
     assert parse_yaml(edited.encode()) == parse_yaml(after.encode())
@@ -393,7 +394,7 @@ def test_a_value_is_replaced_in_its_place(before: str, path: Any, value: Any, af
     "value",
     [{"a": ["x\ny", "no", "1", "2024-01-01", "é ☃", " x ", "a: b", "#", "", "\n", "\x85", "a\n\n"]}, [{}], {"b": [[]]}],
 )
-def test_what_is_dumped_is_read_as_the_same(value: Any) -> None:
+def test_what_is_dumped_is_read_as_the_same(value: Json) -> None:
     assert parse_yaml(text_of(value).encode()) == value
     assert parse_yaml(text_of(value, in_line=True).encode()) == value
 

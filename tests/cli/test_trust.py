@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx2
 import pytest
@@ -16,7 +15,7 @@ import pytest
 from cli.commands import Cli
 from execution.working import call, effects
 from support.client import ENVELOPE, Server
-from support.json_values import JsonObject
+from support.json_values import Json, JsonObject
 from support.make import document, step, write
 from support.warm import Popen
 from support.web import WebClient, WebServer
@@ -473,7 +472,7 @@ def calling(clone: Clone) -> McpUpstream:
     return upstream
 
 
-def put(clone: Clone, arguments: JsonObject, **fields: Any) -> Path:
+def put(clone: Clone, arguments: JsonObject, **fields: Json) -> Path:
     steps = call("one", "append", arguments, step=fields)
     return write(clone.directory / ".workflowlookup" / "workflows", document(steps, identifier="calling"))
 
@@ -661,7 +660,7 @@ def test_a_call_of_a_server_that_is_ignored_is_refused_at_the_start(clone: Clone
 FORMS = {"elicitation": {"form": {}}}
 
 
-def ask_to_start(server: Server, identifier: int, **arguments: Any) -> JsonObject:
+def ask_to_start(server: Server, identifier: int, **arguments: Json) -> JsonObject:
     """The next message of the server after a start was asked for."""
     params = {"name": "workflow_start", "arguments": {"workflowId": "calling", **arguments}}
     server.send({"jsonrpc": "2.0", "id": identifier, "method": "tools/call", "params": params})

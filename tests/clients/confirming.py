@@ -9,10 +9,9 @@ import os
 import subprocess
 import time
 from pathlib import Path
-from typing import Any
 
 from support.client import Server
-from support.json_values import JsonObject
+from support.json_values import Json, JsonObject
 from support.make import document, step, write
 
 WORKFLOW = "needs-a-word"
@@ -41,7 +40,7 @@ NEVER = {"never": True}
 """A person who thinks for ever: the client says so on standard output and does not answer."""
 
 
-def places_after_a_kill(home: Path, command: list[str], request: str = "", cwd: Path | None = None) -> list[Any]:
+def places_after_a_kill(home: Path, command: list[str], request: str = "", cwd: Path | None = None) -> list[Json]:
     """What the runs wait for after the client was killed with its questions open, and its server is gone."""
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=cwd) as client:
         assert client.stdin is not None

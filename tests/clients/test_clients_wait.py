@@ -5,13 +5,13 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from mcp import Client, StdioServerParameters
 from mcp_types import ToolListChangedNotification
 
 from clients.test_typescript_sdk import FOLDER, node, packages
+from support.json_values import Json
 from support.make import document, settings_file, step, write
 from upstream.upstreams import McpUpstream
 
@@ -48,7 +48,7 @@ def server(home: Path) -> StdioServerParameters:
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 def test_a_call_that_takes_time_is_answered_with_progress_on_the_way(home: Path, mode: str) -> None:
-    async def call() -> tuple[Any, list[str | None], list[str]]:
+    async def call() -> tuple[Json, list[str | None], list[str]]:
         told: list[str | None] = []
 
         async def progress(_: float, __: float | None, message: str | None) -> None:

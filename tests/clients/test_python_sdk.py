@@ -5,12 +5,13 @@ import contextlib
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from mcp import Client, MCPError, StdioServerParameters
 from mcp_types import ElicitResult, ResourceTemplateReference, ResourceUpdatedNotification
 from pydantic import BaseModel
+
+from support.json_values import Json
 
 pytest.register_assert_rewrite("clients.promises", "clients.confirming")  # so that their asserts explain themselves
 
@@ -43,7 +44,7 @@ def server(home: Path, environment: dict[str, str] | None = None) -> StdioServer
     )
 
 
-def plain(model: BaseModel) -> Any:
+def plain(model: BaseModel) -> Json:
     return model.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
 
@@ -143,7 +144,7 @@ async def advance(home: Path, mode: str, said: JsonObject | None) -> JsonObject:
         if isinstance(message, ResourceUpdatedNotification):
             heard.append(str(message.params.uri))
 
-    async def call(client: Client, tool: str, **arguments: Any) -> JsonObject:
+    async def call(client: Client, tool: str, **arguments: Json) -> JsonObject:
         return (await client.call_tool(tool, arguments)).structured_content
 
     async def follow(client: Client, uri: str, followed: asyncio.Event) -> None:

@@ -6,12 +6,11 @@ oldest after the specification.
 """
 
 import json
-from typing import Any
 
 import pytest
 
 from support.client import Server, Start
-from support.json_values import JsonObject
+from support.json_values import Json, JsonObject
 from workflowlookup import __version__
 
 TOOLS = ["workflow_list", "workflow_get", "workflow_next", "workflow_validate", "workflow_validate_json"]
@@ -130,7 +129,7 @@ def names(result: JsonObject) -> list[str]:
     return [tool["name"] for tool in result["tools"]]
 
 
-def modern(method: str, identifier: int | str, **params: Any) -> JsonObject:
+def modern(method: str, identifier: int | str, **params: Json) -> JsonObject:
     """A request as Claude Code makes it in the envelope era."""
     meta = {**CLAUDE_CODE_ENVELOPE, "progressToken": identifier}
     return {"method": method, "params": {**params, "_meta": meta}, "jsonrpc": "2.0", "id": identifier}

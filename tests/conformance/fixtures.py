@@ -6,7 +6,7 @@ import struct
 import zlib
 from typing import Any
 
-from support.json_values import JsonObject
+from support.json_values import Json, JsonObject
 
 
 def _chunk(kind: bytes, data: bytes) -> bytes:
@@ -111,7 +111,7 @@ DEFAULTS = {
 }
 OPEN_FORM = {"type": "object", "properties": DEFAULTS, "required": []}
 
-QUESTIONS: dict[str, tuple[str, Any]] = {
+QUESTIONS: dict[str, tuple[str, Json]] = {
     "test_elicitation": (
         "User response: {}",
         lambda given: ask(given["message"], form(username=WORD, email=WORD)),

@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from conformance import tasks
 from conformance.fixtures import ANSWERS, NEEDS, PROMPTS, QUESTIONS, RESOURCES, ROUNDS, SCHEMAS, TEMPLATE, TOOLS, text
+from support.json_values import Json
 from workflowlookup.app import serve_http
 from workflowlookup.errors import InvalidParams, MissingClientCapability, ResourceNotFound
 from workflowlookup.protocol import jsonrpc
@@ -54,17 +55,17 @@ class Fixtures(Connection):
 
     # ── tools ──
 
-    def input_schema_of(self, name: str) -> dict[str, Any]:
+    def input_schema_of(self, name: str) -> dict[str, Json]:
         return SCHEMAS.get(name, {"type": "object", "properties": {}})
 
-    def list_tools(self, call: Call) -> Any:
+    def list_tools(self, call: Call) -> Json:
         tools = [
             {"name": name, "description": f"The fixture {name}.", "inputSchema": self.input_schema_of(name)}
             for name in (*TOOLS, *tasks.TOOLS)
         ]
         return cacheable_in(call, {"tools": tools})
 
-    def call_tool(self, call: Call) -> Any:
+    def call_tool(self, call: Call) -> Json:
         name, meta = call.text("name"), call.object_params().get("_meta") or {}
         given = call.object_params().get("arguments") or {}
         if name in ANSWERS:
@@ -96,7 +97,7 @@ class Fixtures(Connection):
 
     # ── tasks ──
 
-    def call_with_task(self, call: Call, name: str, given: dict[str, Any]) -> Any:
+    def call_with_task(self, call: Call, name: str, given: dict[str, Json]) -> Json:
         if name == "greet":
             return {"content": [text(f"Hello, {given.get('name')}!")]}
         extensions = ((call.meta or {}).get(CAPABILITIES) or {}).get("extensions") or {}
@@ -105,7 +106,7 @@ class Fixtures(Connection):
             raise MissingClientCapability("This needs tasks.", requiredCapabilities=needed)
         if name in tasks.PLAYED:
             return PLAYED.start(name)
-        params: Any = call.params
+        params: Json = call.params
         if name == "test_tool_with_task":
             if questions := self.ask_in_rounds(call, name):
                 return questions
@@ -114,11 +115,11 @@ class Fixtures(Connection):
             params["arguments"] = {"name": told["user_name"]["content"]["name"]}
         return self._call_tool(call)
 
-    def get_task(self, call: Call) -> Any:
+    def get_task(self, call: Call) -> Json:
         task = call.text("taskId")
         return PLAYED.get(task) if PLAYED.has(task) else self._get_task(call)
 
-    def update_task(self, call: Call) -> Any:
+    def update_task(self, call: Call) -> Json:
         task, params = call.text("taskId"), call.object_params()
         if PLAYED.has(task):
             return PLAYED.update(task, params["inputResponses"])
@@ -129,7 +130,7 @@ class Fixtures(Connection):
     def said(self, call: Call) -> str:
         return json.dumps(call.object_params().get("inputResponses"))
 
-    def ask_in_rounds(self, call: Call, name: str) -> Any:
+    def ask_in_rounds(self, call: Call, name: str) -> Json:
         """The next questions; None when all of them are answered."""
         keeps_state, rounds = ROUNDS[name]
         params = call.object_params()
@@ -144,7 +145,7 @@ class Fixtures(Connection):
             if number == len(rounds):
                 return None
             asked = rounds[number]
-        result: dict[str, Any] = {"resultType": "input_required", "inputRequests": asked}
+        result: dict[str, Json] = {"resultType": "input_required", "inputRequests": asked}
         return result | ({"requestState": seal(f"{number}:{name}")} if keeps_state else {})
 
     def call_id_of_question(self, question_id: str) -> bytes | None:
@@ -160,14 +161,14 @@ class Fixtures(Connection):
 
     # ── resources and prompts ──
 
-    def list_resources(self, call: Call) -> Any:
+    def list_resources(self, call: Call) -> Json:
         described = [{"uri": uri, "name": uri, "description": f"The fixture {uri}."} for uri in RESOURCES]
         return cacheable_in(call, {"resources": described})
 
-    def list_templates(self, call: Call) -> Any:
+    def list_templates(self, call: Call) -> Json:
         return cacheable_in(call, {"resourceTemplates": [{"uriTemplate": TEMPLATE, "name": "template"}]})
 
-    def read_resource(self, call: Call) -> Any:
+    def read_resource(self, call: Call) -> Json:
         uri = call.text("uri")
         found = RESOURCES.get(uri)
         if match := re.fullmatch(r"test://template/(\w+)/data", uri):
@@ -177,11 +178,11 @@ class Fixtures(Connection):
             raise ResourceNotFound("There is no such fixture.", uri=uri)
         return cacheable_in(call, {"contents": [{"uri": uri, **found}]})
 
-    def subscribe(self, call: Call) -> Any:
+    def subscribe(self, call: Call) -> Json:
         call.text("uri")
         return {}
 
-    def list_prompts(self, call: Call) -> Any:
+    def list_prompts(self, call: Call) -> Json:
         prompts = [
             {
                 "name": name,
@@ -192,7 +193,7 @@ class Fixtures(Connection):
         ]
         return cacheable_in(call, {"prompts": prompts})
 
-    def get_prompt(self, call: Call) -> Any:
+    def get_prompt(self, call: Call) -> Json:
         name = call.text("name")
         if name not in PROMPTS:
             raise InvalidParams(f"there is no prompt '{name}'")
@@ -201,18 +202,18 @@ class Fixtures(Connection):
         contents = PROMPTS[name][1](call.object_params().get("arguments") or {})
         return {"messages": [{"role": "user", "content": content} for content in contents]}
 
-    def complete(self, call: Call) -> Any:
+    def complete(self, call: Call) -> Json:
         return {"completion": {"values": [], "total": 0, "hasMore": False}}
 
-    def set_level(self, call: Call) -> Any:
+    def set_level(self, call: Call) -> Json:
         call.text("level")
         return {}
 
-    def initialize(self, call: Call) -> Any:
-        result: Any = self._initialize(call)
+    def initialize(self, call: Call) -> Json:
+        result: Json = self._initialize(call)
         return {**result, "capabilities": {**result["capabilities"], "logging": {}}}
 
-    _FIXTURES: ClassVar[dict[str, Any]] = {
+    _FIXTURES: ClassVar[dict[str, Json]] = {
         "tools/list": list_tools,
         "tools/call": call_tool,
         "resources/list": list_resources,

@@ -8,7 +8,7 @@ import itertools
 from typing import Any
 
 from conformance.fixtures import NAME, WORD, ask, form, text
-from support.json_values import JsonObject
+from support.json_values import Json, JsonObject
 
 EXTENSION = "io.modelcontextprotocol/tasks"
 REQUIRED = ("failing_job", "test_tool_with_task")
@@ -18,7 +18,7 @@ PLAYED = ("multi_input", "protocol_error_job")
 TOOLS = (*WORKFLOWS, *PLAYED, "greet")
 
 
-def _calling(tool: str, **arguments: Any) -> JsonObject:
+def _calling(tool: str, **arguments: Json) -> JsonObject:
     return {"id": tool, "title": tool, "call": {"server": "up", "tool": tool, "arguments": arguments, "saveAs": "got"}}
 
 

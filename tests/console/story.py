@@ -2,9 +2,8 @@
 
 import random
 from pathlib import Path
-from typing import Any
 
-from support.json_values import JsonObject
+from support.json_values import Json, JsonObject
 from support.make import document, loop, step, write
 from workflowlookup.language.building import build
 from workflowlookup.language.model import Workflow
@@ -102,13 +101,13 @@ class Team:
     def _new_id(self) -> str:
         return f"{self.luck.getrandbits(48):012x}"
 
-    def start(self, workflow: Workflow, **context: Any) -> Run:
+    def start(self, workflow: Workflow, **context: Json) -> Run:
         return self.runs.start(workflow, {"tag": "v2.4.0"}, context, by="claude-code")
 
     def wait(self, minutes: float) -> None:
         self.clock.pass_(self.luck.lognormvariate(0, 0.5) * minutes * MINUTE)
 
-    def submit(self, run: Run, step_id: str, output: str, minutes: float = 2, **context: Any) -> Run:
+    def submit(self, run: Run, step_id: str, output: str, minutes: float = 2, **context: Json) -> Run:
         self.wait(minutes)
         return self.runs.submit(run.id, step_id, output, context, by="claude-code")
 

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 
 from console.sites import OpenWindow, ServeSite, Site
 from support.make import document, step, write
@@ -39,7 +39,7 @@ LOOKS = {
 }
 
 
-def width(page):
+def width(page: Page):
     return page.evaluate("document.documentElement.scrollWidth")
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from support import make
-from support.json_values import JsonObject
+from support.json_values import Json, JsonObject
 from workflowlookup.language.syntax import parse_yaml
 
 FOLDER = Path(__file__).parent
@@ -36,7 +36,7 @@ class Row:
     sentence: str
     kind: str
     name: str
-    content: Any
+    content: Json
     identifier: str
 
     @property
@@ -91,7 +91,7 @@ def short_step(step: Any) -> JsonObject:
     return {**make.step(step["id"]), **step}
 
 
-def written(content: Any, identifier: str) -> Any:
+def written(content: Json, identifier: str) -> Json:
     """A document of a row of `finds`: fields over the usual ones, `null` for those to leave out; steps as they are."""
     if not isinstance(content, dict):
         return content

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from support.json_values import Json
 from support.make import document, loop, step
 from workflowlookup.language.document import check
 from workflowlookup.language.schemas import compile_schema, workflow_schema
@@ -69,7 +70,7 @@ def test_a_snippet_for_a_step_makes_a_sound_document(snippet: Mapping[str, Any])
     assert check(document(json.loads(filled_in(snippet["body"])))) == []
 
 
-def filled_in(body: Any) -> str:
+def filled_in(body: Json) -> str:
     """A snippet after its placeholders were accepted: `${1:text}` is the text, and "^…" is a number."""
     text = json.dumps(body)
     text = re.sub(r"\$\{\d+:([^}]*)\}", r"\1", text)

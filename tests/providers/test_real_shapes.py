@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from spec.stage import DEPLOY, Listener, Stage, Upstream, refusal, staged, state
-from support.json_values import JsonObject
+from support.json_values import Json, JsonObject
 from support.make import document, settings_file, write
 
 
@@ -34,7 +34,7 @@ class Example(NamedTuple):
     prefix: str
     """Where the service has the system."""
     tool: str = DEPLOY
-    result: Any = IMAGE
+    result: Json = IMAGE
     given: Any = None
     """What the system gets, where it is not the arguments."""
 

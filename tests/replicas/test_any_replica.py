@@ -87,12 +87,12 @@ def at(client: WebClient, server: WebServer) -> WebClient:
     return client
 
 
-def tool(client: WebClient, name: str, **arguments: Json):
+def tool(client: WebClient, name: str, **arguments: Json) -> Json:
     reply = client.request("tools/call", {"name": name, "arguments": arguments})
     return reply["result"]["structuredContent"]
 
 
-def envelope_tool(client: WebClient, name: str, **arguments: Json):
+def envelope_tool(client: WebClient, name: str, **arguments: Json) -> Json:
     reply = client.request("tools/call", {"name": name, "arguments": arguments, "_meta": ENVELOPE})
     return reply["result"]["structuredContent"]
 
@@ -276,7 +276,7 @@ def test_a_refresh_reaches_every_replica(pair, connect: Callable[..., WebClient]
     client = connect(first)
     client.initialize()
 
-    def names():
+    def names() -> set[Json]:
         return {each["name"] for each in at(client, second).request("tools/list")["result"]["tools"]}
 
     before = names()

@@ -9,6 +9,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from support.json_values import Json
 from support.make import document, step, write
 from support.postgres import Postgres
 from support.web import WebClient, WebServer
@@ -39,7 +40,7 @@ def read(place: str) -> tuple[list[tuple[str, str, str]], int]:
     return found
 
 
-def go_on(place: str, library: Path, home: Path):
+def go_on(place: str, library: Path, home: Path) -> Json:
     server = WebServer(home, directory=library, environment={"WORKFLOWLOOKUP_JOURNAL": place})
     client = WebClient(server.url)
     client.initialize()

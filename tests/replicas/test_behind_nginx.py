@@ -64,7 +64,7 @@ def client(proxy: str, token) -> Iterator[WebClient]:
     client.close()
 
 
-def tool(client: WebClient, name: str, **arguments: Json):
+def tool(client: WebClient, name: str, **arguments: Json) -> Json:
     return client.request("tools/call", {"name": name, "arguments": arguments})["result"]["structuredContent"]
 
 

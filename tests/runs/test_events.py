@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 import workflowlookup
-from support.json_values import JsonObject
+from support.json_values import Json, JsonObject
 from workflowlookup.console import timeline
 from workflowlookup.runs import events, exchange, report, run
 from workflowlookup.runs.events import Event, StepSkipped, kind_of
@@ -108,7 +108,7 @@ def test_every_event_is_one_that_a_journal_can_hold() -> None:
 def sample(kind: type[Any]) -> JsonObject:
     fields = msgspec.structs.fields(kind)
     needed = {field.encode_name: field.type for field in fields if field.required}
-    plain: dict[Any, Any] = {str: "", int: 1, float: 1.0, bool: True}
+    plain: dict[Any, Json] = {str: "", int: 1, float: 1.0, bool: True}
     return {"event": kind.__struct_config__.tag} | {
         name: plain.get(type_, [] if "tuple" in str(type_) else {}) for name, type_ in needed.items()
     }

@@ -13,7 +13,7 @@ import httpx2
 
 from replicas.fleet import Sender, reply_of
 from support.client import ENVELOPE
-from support.json_values import JsonObject
+from support.json_values import Json, JsonObject
 from support.make import document, step, write
 from support.web import HEADERS, routing
 from workflowlookup.runs.events import CallBegun, OutputAccepted
@@ -110,7 +110,7 @@ class Member:
             outputs[step_id] = output
         await self._tool("workflow_status", runId=run)
 
-    async def _tool(self, name: str, **arguments: Any) -> JsonObject:
+    async def _tool(self, name: str, **arguments: Json) -> JsonObject:
         begun = time.monotonic()
         while True:
             problem = await self._try(name, arguments)

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import httpx2
 import pytest
@@ -21,6 +21,7 @@ import pytest
 from replicas.fleet import Fleet, RoundRobinSender, reply_of
 from soak.crowd import REFUSED, UNKNOWN, Ledger, Member, crowd_http, judge, wait_for_calls, write_library
 from support.journey import IS_SOAK
+from support.json_values import Json
 from support.postgres import Postgres
 from support.web import HEADERS, modern, routing
 from workflowlookup.runs.run import State, fold
@@ -118,7 +119,7 @@ class Trial:
                 await asyncio.sleep(OUTAGE_SECONDS)
             await clients
 
-    def _clients(self, http: httpx2.AsyncClient, until: float) -> Iterator[Any]:
+    def _clients(self, http: httpx2.AsyncClient, until: float) -> Iterator[Json]:
         for number in range(CLIENTS + READERS):
             sender = RoundRobinSender(http, self._fleet.urls, number % 3)
             ledger = self.writers if number < CLIENTS else self.readers

@@ -7,12 +7,12 @@ import random
 import subprocess
 import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from support.client import ENVELOPE, Server
 from support.journey import IS_SOAK
+from support.json_values import Json
 from support.make import document, loop, step, write
 
 MESSAGES = 200_000 if IS_SOAK else 4_000
@@ -69,7 +69,7 @@ class Fuzz:
         self._random = random.Random(seed)
         self._number = 0
 
-    def value(self, depth: int = 0) -> Any:
+    def value(self, depth: int = 0) -> Json:
         pick = self._random.random()
         if depth > 3 or pick < 0.5:
             return self._random.choice((None, True, 0, -1, 1.5, 10**30, *WORDS, "@@RAW@@"))
@@ -77,7 +77,7 @@ class Fuzz:
             return [self.value(depth + 1) for _ in range(self._random.randrange(4))]
         return {self._random.choice(NAMES): self.value(depth + 1) for _ in range(self._random.randrange(5))}
 
-    def params(self) -> Any:
+    def params(self) -> Json:
         if self._random.random() < 0.2:
             return self.value()
         known = {"workflowId": "sample-workflow", "stepId": "first-step", "completedSteps": [], "output": "x"}
@@ -110,7 +110,7 @@ class Fuzz:
         return text, self._number if is_json and len(text) <= SHORT_BYTES else None
 
 
-def replies_of(server: Server, lines: list[bytes], mark: str) -> list[Any]:
+def replies_of(server: Server, lines: list[bytes], mark: str) -> list[Json]:
     """Everything that comes until the ping after these lines is answered."""
     ping = json.dumps({"jsonrpc": "2.0", "id": mark, "method": "ping"}).encode()
     writer = threading.Thread(target=server.write, args=(b"\n".join([*lines, ping]) + b"\n",))

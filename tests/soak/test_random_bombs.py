@@ -9,7 +9,7 @@ import pytest
 
 from support.client import Server, Start
 from support.journey import IS_SOAK
-from support.json_values import JsonObject
+from support.json_values import Json, JsonObject
 from support.make import document, loop, step
 from test_bombs import MAX_SECONDS, SLOW, processor_seconds
 
@@ -33,9 +33,9 @@ class Maker:
         """A number, mostly small."""
         return int(most ** self.random.random())
 
-    def several(self, make: Any, most: int) -> list[Any]:
+    def several(self, make: Any, most: int) -> list[Json]:
         """Different ones, or the same one again and again; none once there is no room left."""
-        items: list[Any] = []
+        items: list[Json] = []
         is_same = self.random.random() < 0.3
         for _ in range(self.count(most)):
             if self.room <= 0:
@@ -51,7 +51,7 @@ class Maker:
     def text(self) -> str:
         return self.random.choice(WORDS) * self.count(2_000)
 
-    def schema(self, depth: int = 4) -> Any:
+    def schema(self, depth: int = 4) -> Json:
         inner = self.schema if depth <= 0 else lambda: self.schema(depth - 1)
         if depth <= 0:
             return self.random.choice(
@@ -73,10 +73,10 @@ class Maker:
             ]
         )()
 
-    def condition(self, depth: int = 3) -> Any:
+    def condition(self, depth: int = 3) -> Json:
         if depth <= 0 or self.random.random() < 0.3:
             operator = self.random.choice(["equals", "gt", "in", "contains", "startsWith", "matches", "not_equals"])
-            wanted: Any = {"in": self.several(self.text, 100), "gt": self.count(1_000), "matches": self.pattern()}.get(
+            wanted: Json = {"in": self.several(self.text, 100), "gt": self.count(1_000), "matches": self.pattern()}.get(
                 operator, self.random.choice(WORDS)
             )
             return {"var": f"v{self.count(50)}", operator: wanted}
@@ -85,7 +85,7 @@ class Maker:
             return {"not": self.condition(depth - 1)}
         return {key: self.several(lambda: self.condition(depth - 1), 20)}
 
-    def rule(self) -> Any:
+    def rule(self) -> Json:
         return self.random.choice(
             [
                 lambda: {"type": "contains", "value": self.text(), "message": self.text()},
@@ -96,10 +96,10 @@ class Maker:
             ]
         )()
 
-    def capture(self) -> Any:
+    def capture(self) -> Json:
         return self.random.choice([{"pattern": self.pattern()}, {"schema": self.schema()}, {"type": "array"}, {}])
 
-    def step(self, number: int) -> Any:
+    def step(self, number: int) -> Json:
         fields: JsonObject = {}
         makers = {
             "runCondition": self.condition,
@@ -147,7 +147,7 @@ def test_no_random_bomb_holds_up_the_server(start: Start, library: Path, seed: i
     server = start(directory=library)
     about = {"workflowId": "sample-workflow", "context": maker.context()}
     output = json.dumps(maker.context()) if maker.random.random() < 0.5 else maker.text() * 20
-    requests: list[tuple[str, Any]] = [
+    requests: list[tuple[str, Json]] = [
         ("workflow_list", {}),
         ("workflow_get", {"id": "sample-workflow"}),
         ("workflow_validate_json", {"workflowJson": text.decode()}),
@@ -165,7 +165,7 @@ def test_no_random_bomb_holds_up_the_server(start: Start, library: Path, seed: i
     assert server.process.poll() is None
 
 
-def ask(server: Server, number: int, method: str, params: Any) -> float:
+def ask(server: Server, number: int, method: str, params: Json) -> float:
     """The processor time that a request takes; it is answered, and nothing is an internal error."""
     before = processor_seconds(server)
     server.send({"jsonrpc": "2.0", "id": f"bomb {number}", "method": method, "params": params})

@@ -5,13 +5,12 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from spec.roads import ROADS, SPEC_VERSION, Ask, Publish
 from support.client import Server
-from support.json_values import JsonObject
+from support.json_values import Json, JsonObject
 from support.make import document, write
 
 _numbers = itertools.count(1)
@@ -47,7 +46,7 @@ def publish(shelf: Path) -> Iterator[Publish]:
     """Puts a workflow of these steps and fields on the shelf for one test; its id, a new one unless given."""
     written: list[Path] = []
 
-    def publish_workflow(*steps: JsonObject, **fields: Any) -> str:
+    def publish_workflow(*steps: JsonObject, **fields: Json) -> str:
         content = document(*steps, **{"identifier": f"workflow-{next(_numbers)}", **fields})
         written.append(write(shelf, content))
         if sys.platform != "linux":

@@ -6,10 +6,9 @@ name as the method. The other two roads wrap the same answer; the wrapping is ch
 
 import json
 from collections.abc import Callable
-from typing import Any
 
 from support.client import Server
-from support.json_values import JsonObject
+from support.json_values import Json, JsonObject
 from workflowlookup import __version__
 
 """The fixture `start` of `tests/conftest.py`."""
@@ -26,11 +25,11 @@ SERVER_INFO = {
 TOOLS = ["workflow_list", "workflow_get", "workflow_next", "workflow_validate", "workflow_validate_json"]
 
 
-def success(result: Any) -> JsonObject:
+def success(result: Json) -> JsonObject:
     return {"result": result}
 
 
-def failure(code: int, message: str, data: Any) -> JsonObject:
+def failure(code: int, message: str, data: Json) -> JsonObject:
     return {"error": {"code": code, "message": message, "data": data}}
 
 
@@ -38,19 +37,19 @@ def invalid_params(details: str) -> JsonObject:
     return failure(-32602, "Invalid params", {"details": details})
 
 
-def by_name(server: Server, tool: str, arguments: Any) -> JsonObject:
+def by_name(server: Server, tool: str, arguments: Json) -> JsonObject:
     """The tool's name as the method, as in the spec."""
     return server.request(tool, arguments)
 
 
-def through_tools_call(server: Server, tool: str, arguments: Any) -> JsonObject:
+def through_tools_call(server: Server, tool: str, arguments: Json) -> JsonObject:
     """`tools/call` after a handshake: refusals are results too."""
     reply = server.request("tools/call", {"name": tool, "arguments": arguments})
     assert reply.keys() == {"result"}, reply
     return unwrap(reply["result"])
 
 
-def in_the_envelope(server: Server, tool: str, arguments: Any) -> JsonObject:
+def in_the_envelope(server: Server, tool: str, arguments: Json) -> JsonObject:
     """`tools/call` without a handshake, in the envelope of 2026-07-28."""
     reply = server.modern("tools/call", {"name": tool, "arguments": arguments})
     assert reply.keys() == {"result"}, reply
@@ -90,16 +89,16 @@ class Ask:
         if version:
             server.initialize(version)
 
-    def __call__(self, tool: str, arguments: Any = None) -> JsonObject:
+    def __call__(self, tool: str, arguments: Json = None) -> JsonObject:
         """The whole reply."""
         return self._road(self._server, tool, arguments)
 
-    def result(self, tool: str, arguments: Any = None) -> Any:
+    def result(self, tool: str, arguments: Json = None) -> Json:
         reply = self(tool, arguments)
         assert "error" not in reply, reply
         return reply["result"]
 
-    def error(self, tool: str, arguments: Any = None) -> JsonObject:
+    def error(self, tool: str, arguments: Json = None) -> JsonObject:
         reply = self(tool, arguments)
         assert "error" in reply, reply
         return reply["error"]

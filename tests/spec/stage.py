@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from support.client import Server
-from support.json_values import JsonObject
+from support.json_values import Json, JsonObject
 from support.make import settings_file
 from upstream.upstreams import HttpUpstream, McpUpstream
 
@@ -24,10 +24,10 @@ class Listener(Server):
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
         self.noticed: list[JsonObject] = []
-        self._replies: dict[Any, JsonObject] = {}
+        self._replies: dict[Json, JsonObject] = {}
         self._numbers = itertools.count(1_000)
 
-    def begin(self, method: str, params: Any = None) -> int:
+    def begin(self, method: str, params: Json = None) -> int:
         """Sends a request, and tells its id."""
         number = next(self._numbers)
         self.send({"jsonrpc": "2.0", "id": number, "method": method, "params": params or {}})
@@ -43,7 +43,7 @@ class Listener(Server):
                 self._replies[message.pop("id")] = message
         return self._replies.pop(number)
 
-    def request(self, method: str, params: Any = None) -> JsonObject:
+    def request(self, method: str, params: Json = None) -> JsonObject:
         return self.end(self.begin(method, params))
 
     def begin_call(self, tool: str, arguments: JsonObject | None = None, **meta: Any) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from spec.roads import Ask, Publish
-from support.json_values import JsonObject
+from support.json_values import Json, JsonObject
 from support.make import step
 
 Holds = Callable[[JsonObject, JsonObject], bool]
@@ -63,7 +63,7 @@ def on(**operators: Any) -> JsonObject:
         ([1, 2], {"x": [2, 1]}, False),
     ],
 )
-def test_equals_compares_as_a_person_means_it(holds: Holds, value: Any, context: JsonObject, expected: bool) -> None:
+def test_equals_compares_as_a_person_means_it(holds: Holds, value: Json, context: JsonObject, expected: bool) -> None:
     assert holds(on(equals=value), context) is expected
 
 
@@ -81,7 +81,7 @@ def test_equals_compares_as_a_person_means_it(holds: Holds, value: Any, context:
     ],
 )
 def test_not_equals_is_the_opposite_and_holds_for_what_is_missing(
-    holds: Holds, value: Any, context: JsonObject, expected: bool
+    holds: Holds, value: Json, context: JsonObject, expected: bool
 ) -> None:
     assert holds(on(not_equals=value), context) is expected
 
@@ -107,7 +107,7 @@ def test_not_equals_is_the_opposite_and_holds_for_what_is_missing(
 )
 @pytest.mark.parametrize("around", [(0.7, 0.8, 0.9), (-2, -1, 0), ("9", "10", "11"), (9.99, "10.0", 1e1 + 1)], ids=str)
 def test_numbers_are_compared_below_at_and_above(
-    holds: Holds, operator: str, around: tuple[Any, Any, Any], expected: list[bool]
+    holds: Holds, operator: str, around: tuple[Any, Any, Json], expected: list[bool]
 ) -> None:
     _, value, _ = around
 

@@ -10,7 +10,7 @@ import pytest
 
 from spec.roads import SPEC_VERSION
 from support.client import Server, Start
-from support.json_values import JsonObject
+from support.json_values import Json, JsonObject
 from support.make import write
 
 DATA: JsonObject = json.loads(Path(__file__).with_name("examples.json").read_text("utf-8"))
@@ -37,7 +37,7 @@ def test_an_example_of_the_spec_holds(start: Start, library: Path, example: Json
         assert list(not_as_shown(exchange["response"], reply, exchange.get("differs", []))) == []
 
 
-def converse(server: Server, request: Any) -> Any:
+def converse(server: Server, request: Json) -> Json:
     server.write((request if isinstance(request, str) else json.dumps(request)).encode() + b"\n")
     return server.receive()
 

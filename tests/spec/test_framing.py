@@ -7,6 +7,7 @@ import pytest
 
 from spec.roads import Publish
 from support.client import ENVELOPE, Server, Start
+from support.json_values import Json
 from support.make import document, step, write
 
 INITIALIZE = {
@@ -17,7 +18,7 @@ INITIALIZE = {
 }
 
 
-def request(identifier: Any, method: str, params: Any = None) -> bytes:
+def request(identifier: Json, method: str, params: Json = None) -> bytes:
     return json.dumps({"jsonrpc": "2.0", "id": identifier, "method": method, "params": params}).encode()
 
 

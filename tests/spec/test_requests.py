@@ -7,17 +7,17 @@ import pytest
 
 from spec.roads import HANDSHAKE_VERSIONS, Publish, failure, invalid_params, success
 from support.client import Server, Start
-from support.json_values import JsonObject
+from support.json_values import Json, JsonObject
 from support.make import document, step
 
 
-def exchange(server: Server, message: Any) -> Any:
+def exchange(server: Server, message: Json) -> Json:
     """The whole reply to one message, with `jsonrpc` and `id`."""
     server.send(message)
     return server.receive()
 
 
-def refusal(identifier: Any, details: str) -> JsonObject:
+def refusal(identifier: Json, details: str) -> JsonObject:
     """An invalid request, answered as the spec wants it."""
     return {"jsonrpc": "2.0", "id": identifier, **failure(-32600, "Invalid Request", {"details": details})}
 
@@ -54,7 +54,7 @@ def test_a_string_as_id_comes_back_as_it_was(server: Server, identifier: str) ->
 @pytest.mark.spec("001/request/id-of-another-kind", "001/error/id-null", "001/codes/-32600")
 @pytest.mark.parametrize("identifier", [None, True, False, [1], {"id": 1}], ids=json.dumps)
 def test_an_id_that_is_neither_number_nor_string_is_refused_and_answered_with_null(
-    server: Server, identifier: Any
+    server: Server, identifier: Json
 ) -> None:
     reply = exchange(server, {"jsonrpc": "2.0", "id": identifier, "method": "ping"})
 
@@ -116,7 +116,7 @@ def test_params_may_be_null_or_left_out(server: Server, members: JsonObject) -> 
 
 @pytest.mark.spec("001/request/params-of-another-kind", "001/codes/-32600")
 @pytest.mark.parametrize("params", ["text", 5, True], ids=json.dumps)
-def test_params_of_another_kind_are_refused(server: Server, params: Any) -> None:
+def test_params_of_another_kind_are_refused(server: Server, params: Json) -> None:
     reply = exchange(server, {"jsonrpc": "2.0", "id": 7, "method": "workflow_list", "params": params})
 
     assert reply == refusal(7, "params must be an object, an array or null")
@@ -124,7 +124,7 @@ def test_params_of_another_kind_are_refused(server: Server, params: Any) -> None
 
 @pytest.mark.spec("001/codes/-32600", "004/errors/-32600", "001/error/id-null")
 @pytest.mark.parametrize("message", [1, "text", None, True], ids=json.dumps)
-def test_json_that_is_no_object_is_no_request(server: Server, message: Any) -> None:
+def test_json_that_is_no_object_is_no_request(server: Server, message: Json) -> None:
     assert exchange(server, message) == refusal(None, "a message is a JSON object")
 
 

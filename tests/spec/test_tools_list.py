@@ -5,14 +5,13 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import jsonschema_rs
 import pytest
 
 from spec.roads import TOOLS, Ask, Publish, invalid_params
 from support.client import Server
-from support.json_values import JsonObject
+from support.json_values import Json, JsonObject
 from support.make import loop, step
 
 SHOWN: dict[str, JsonObject] = {
@@ -42,7 +41,7 @@ def tools(server: Server) -> dict[str, JsonObject]:
     return {tool["name"]: tool for tool in server.result("tools/list", {})["tools"]}
 
 
-def without_descriptions(schema: Any) -> Any:
+def without_descriptions(schema: Json) -> Json:
     if isinstance(schema, dict):
         return {
             key: without_descriptions(value)
@@ -75,7 +74,7 @@ def of_results(tool: JsonObject) -> JsonObject:
     "004/checklist/tools-list",
 )
 @pytest.mark.parametrize("params", [{}, None], ids=["empty", "null"])
-def test_the_five_tools_of_the_spec_are_listed_first_and_in_its_order(server: Server, params: Any) -> None:
+def test_the_five_tools_of_the_spec_are_listed_first_and_in_its_order(server: Server, params: Json) -> None:
     result = server.result("tools/list", params)
 
     assert result.keys() == {"tools"}

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from spec.roads import Ask, Publish, success
-from support.json_values import JsonObject
+from support.json_values import Json, JsonObject
 from support.make import step
 
 
@@ -51,7 +51,7 @@ def test_every_workflow_is_listed_once_by_id_with_exactly_the_five_fields(ask: A
 
 @pytest.mark.spec("001/workflow_list/params")
 @pytest.mark.parametrize("arguments", [None, {}], ids=["null", "empty"])
-def test_null_and_an_empty_object_ask_for_everything(ask: Ask, publish: Publish, arguments: Any) -> None:
+def test_null_and_an_empty_object_ask_for_everything(ask: Ask, publish: Publish, arguments: Json) -> None:
     publish(identifier="some-workflow")
 
     assert [workflow["id"] for workflow in ask.result("workflow_list", arguments)["workflows"]] == ["some-workflow"]

@@ -2,18 +2,17 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from spec.roads import Ask, Publish, failure, invalid_params, success
-from support.json_values import JsonObject
+from support.json_values import Json, JsonObject
 from support.make import loop, step
 
 EXAMPLES = json.loads(Path(__file__).with_name("examples.json").read_text("utf-8"))
 
 
-def ask_next(ask: Ask, workflow: str, *completed: str, context: JsonObject | None = None, **more: Any) -> Any:
+def ask_next(ask: Ask, workflow: str, *completed: str, context: JsonObject | None = None, **more: Json) -> Json:
     arguments = {"workflowId": workflow, "completedSteps": list(completed), **more}
     return ask.result("workflow_next", arguments if context is None else {**arguments, "context": context})
 
@@ -259,7 +258,7 @@ def test_the_model_hint_is_that_of_the_step_or_of_the_workflow(
     ids=json.dumps,
 )
 def test_requires_confirmation_says_whether_the_user_must_confirm_now(
-    ask: Ask, publish: Publish, wanted: Any, requires: bool
+    ask: Ask, publish: Publish, wanted: Json, requires: bool
 ) -> None:
     workflow = publish(step("only-step", requireConfirmation=wanted))
 

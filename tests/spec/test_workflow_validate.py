@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from spec.roads import Ask, Publish, failure, invalid_params, success
-from support.json_values import JsonObject
+from support.json_values import Json, JsonObject
 from support.make import loop, step
 
 RULES: JsonObject = json.loads(Path(__file__).with_name("examples.json").read_text("utf-8"))["rules"]
 VALID = {"valid": True, "issues": [], "suggestions": []}
 
 
-def has(value: str, message: str = "", **fields: Any) -> JsonObject:
+def has(value: str, message: str = "", **fields: Json) -> JsonObject:
     return {"type": "contains", "value": value, "message": message or f"Must include {value}", **fields}
 
 
@@ -24,12 +24,12 @@ class Judge:
     def __init__(self, ask: Ask, publish: Publish) -> None:
         self._ask, self._publish = ask, publish
 
-    def __call__(self, criteria: Any, output: str, context: JsonObject | None = None) -> JsonObject:
+    def __call__(self, criteria: Json, output: str, context: JsonObject | None = None) -> JsonObject:
         workflow = self._publish(step("only-step", validationCriteria=criteria))
         arguments = {"workflowId": workflow, "stepId": "only-step", "output": output}
         return self._ask("workflow_validate", arguments if context is None else {**arguments, "context": context})
 
-    def issues(self, criteria: Any, output: str, context: JsonObject | None = None) -> list[str]:
+    def issues(self, criteria: Json, output: str, context: JsonObject | None = None) -> list[str]:
         """What is wrong; checks that the rest of the verdict agrees."""
         verdict = self(criteria, output, context)["result"]
         assert verdict.keys() == {"valid", "issues", "suggestions"}
@@ -117,7 +117,7 @@ def test_an_empty_message_gets_a_default_that_names_the_rule(judge: Judge, rule:
 @pytest.mark.parametrize("criteria", [None, []], ids=["none", "empty list"])
 @pytest.mark.parametrize(("output", "valid"), [("Anything at all.", True), (" \n\t", False)])
 def test_without_criteria_any_output_that_is_not_blank_is_valid(
-    ask: Ask, publish: Publish, criteria: Any, output: str, valid: bool
+    ask: Ask, publish: Publish, criteria: Json, output: str, valid: bool
 ) -> None:
     workflow = publish(step("only-step", **({} if criteria is None else {"validationCriteria": criteria})))
 
@@ -200,7 +200,7 @@ def test_the_schema_rule_of_the_spec_holds_output_to_its_schema(judge: Judge, ou
     ],
     ids=["format", "draft 7", "2020-12", "references", "unknown keywords", "true is no number", "false", "true"],
 )
-def test_a_schema_may_be_of_any_draft(judge: Judge, schema: Any, good: str | None, bad: str) -> None:
+def test_a_schema_may_be_of_any_draft(judge: Judge, schema: Json, good: str | None, bad: str) -> None:
     rule = {"type": "schema", "schema": schema, "message": "Does not fit"}
 
     assert good is None or judge.issues([rule], good) == []
@@ -516,7 +516,7 @@ def test_a_rule_with_its_required_fields_can_be_judged_by(judge: Judge, kind: st
     ],
     ids=json.dumps,
 )
-def test_criteria_of_another_form_are_malformed(ask: Ask, publish: Publish, criteria: Any) -> None:
+def test_criteria_of_another_form_are_malformed(ask: Ask, publish: Publish, criteria: Json) -> None:
     workflow = publish(step("only-step", validationCriteria=criteria))
 
     assert_refused(ask, workflow, -32004, "Validation error")
@@ -560,7 +560,7 @@ def test_a_rule_with_a_malformed_condition_is_malformed(ask: Ask, publish: Publi
     ],
     ids=json.dumps,
 )
-def test_a_malformed_json_schema_is_an_invalid_workflow(ask: Ask, publish: Publish, schema: Any) -> None:
+def test_a_malformed_json_schema_is_an_invalid_workflow(ask: Ask, publish: Publish, schema: Json) -> None:
     rule = {"type": "schema", "schema": schema, "message": "Does not fit"}
     workflow = publish(step("only-step", validationCriteria=[rule]))
 

@@ -8,13 +8,13 @@ import pytest
 
 from spec.roads import Ask, invalid_params, success
 from support.client import Server, Start
-from support.json_values import JsonObject
+from support.json_values import Json, JsonObject
 from support.make import document, loop, step
 
 VALID = {"valid": True, "issues": [], "suggestions": []}
 
 
-def judge(ask: Ask, content: Any) -> JsonObject:
+def judge(ask: Ask, content: Json) -> JsonObject:
     text = content if isinstance(content, str) else json.dumps(content)
     return ask.result("workflow_validate_json", {"workflowJson": text})
 
@@ -162,7 +162,7 @@ SCHEMA_ERRORS = [
 )
 @pytest.mark.parametrize(("content", "named"), SCHEMA_ERRORS, ids=[named for _, named in SCHEMA_ERRORS])
 def test_a_document_that_misses_the_schema_is_told_what_is_wrong_where_and_what_to_do(
-    ask: Ask, content: Any, named: str
+    ask: Ask, content: Json, named: str
 ) -> None:
     verdict = judge(ask, content)
 

@@ -1,7 +1,6 @@
 """Variables come out of outputs, and values of the input stay: over stdio, as an agent meets it."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -27,28 +26,28 @@ GUARDED = document(
 
 
 @pytest.fixture
-def server(start: Start, library: Path):
+def server(start: Start, library: Path) -> Server:
     write(library, TRIAGE)
     write(library, GUARDED)
     return start(directory=library)
 
 
-def begin(server: Server, workflow_id: str, **arguments: Json) -> Any:
+def begin(server: Server, workflow_id: str, **arguments: Json) -> Json:
     return server.result("workflow_start", {"workflowId": workflow_id, **arguments})
 
 
-def send(server: Server, run: Any, step_id: str, output: str = "done", **arguments: Json) -> Any:
+def send(server: Server, run: Json, step_id: str, output: str = "done", **arguments: Json) -> Json:
     asked = {"runId": run["runId"], "stepId": step_id, "output": output, **arguments}
     return server.result("workflow_submit", asked)
 
 
-def refused(server: Server, method: str, **arguments: Json):
+def refused(server: Server, method: str, **arguments: Json) -> Json:
     error = server.error(method, arguments)
     assert error["code"] == -32602
     return error["data"]["details"]
 
 
-def test_the_agent_is_told_which_line_the_output_must_have(server) -> None:
+def test_the_agent_is_told_which_line_the_output_must_have(server: Server) -> None:
     guidance = begin(server, "triage-it")["guidance"]
 
     assert guidance["validationCriteria"] == [
@@ -57,7 +56,7 @@ def test_the_agent_is_told_which_line_the_output_must_have(server) -> None:
     ]
 
 
-def test_a_value_enters_the_context_of_a_run_when_its_output_is_accepted(server) -> None:
+def test_a_value_enters_the_context_of_a_run_when_its_output_is_accepted(server: Server) -> None:
     run = begin(server, "triage-it")
 
     refusal = send(server, run, "triage", "I think it is hidden.")
@@ -67,7 +66,7 @@ def test_a_value_enters_the_context_of_a_run_when_its_output_is_accepted(server)
     assert send(server, run, "triage", "Far away.\n\n**bugKind:** hidden")["step"]["id"] == "dig"
 
 
-def test_the_value_in_the_output_wins_over_the_context_and_the_answer_says_so(server) -> None:
+def test_the_value_in_the_output_wins_over_the_context_and_the_answer_says_so(server: Server) -> None:
     run = begin(server, "triage-it")
 
     moved = send(server, run, "triage", "bugKind: hidden", context={"bugKind": "plain"})
@@ -78,7 +77,7 @@ def test_the_value_in_the_output_wins_over_the_context_and_the_answer_says_so(se
     ]
 
 
-def test_what_an_output_said_is_not_changed_by_the_context_of_a_later_step(server, library: Path) -> None:
+def test_what_an_output_said_is_not_changed_by_the_context_of_a_later_step(server: Server, library: Path) -> None:
     write(library, document(*TRIAGE["steps"][:1], step("wait"), *TRIAGE["steps"][1:], identifier="later-word"))
     run = begin(server, "later-word")
     send(server, run, "triage", "bugKind: hidden")
@@ -90,7 +89,7 @@ def test_what_an_output_said_is_not_changed_by_the_context_of_a_later_step(serve
     assert send(server, run, "wait", context={"bugKind": "hidden"})["step"]["id"] == "dig"
 
 
-def test_workflow_validate_returns_what_was_captured_and_workflow_next_goes_by_it(server) -> None:
+def test_workflow_validate_returns_what_was_captured_and_workflow_next_goes_by_it(server: Server) -> None:
     asked = {"workflowId": "triage-it", "stepId": "triage"}
 
     assert server.result("workflow_validate", {**asked, "output": "words"})["captured"] == {}
@@ -103,14 +102,14 @@ def test_workflow_validate_returns_what_was_captured_and_workflow_next_goes_by_i
     assert "'bugKind', which it produces, is not set" in forgotten[0]
 
 
-def test_the_context_does_not_override_the_input_at_the_start(server) -> None:
+def test_the_context_does_not_override_the_input_at_the_start(server: Server) -> None:
     told = refused(server, "workflow_start", workflowId="guarded", input={"risk": "high"}, context={"risk": "low"})
 
     assert 'the run was started with risk = "high" as input' in told
     assert begin(server, "guarded", input={"risk": "high"}, context={"risk": "high"})["state"] == "waiting"
 
 
-def test_the_context_of_a_submission_does_not_override_the_input(server) -> None:
+def test_the_context_of_a_submission_does_not_override_the_input(server: Server) -> None:
     run = begin(server, "guarded", input={"risk": "high"})
     asked = {"runId": run["runId"], "stepId": "look", "output": "done", "context": {"risk": "low"}}
 
@@ -118,7 +117,7 @@ def test_the_context_of_a_submission_does_not_override_the_input(server) -> None
     assert server.result("workflow_status", {"runId": run["runId"]})["step"]["id"] == "look"
 
 
-def test_a_key_that_looks_like_a_part_of_the_input_does_not_override_it(server) -> None:
+def test_a_key_that_looks_like_a_part_of_the_input_does_not_override_it(server: Server) -> None:
     nested = {"size": 3, "risks": {"data": "high"}}
     same = {"size": 3, "risks.data": "high"}
     wrong = {"context": {"risks.data": "low"}}
@@ -142,7 +141,7 @@ PARTS = document(
 
 @pytest.mark.parametrize("when", ["look", "judge"])
 def test_a_key_that_looks_like_a_part_of_what_an_output_says_does_not_win_over_it(
-    server, library: Path, when: str
+    server: Server, library: Path, when: str
 ) -> None:
     write(library, PARTS)
     run = begin(server, "parts")
@@ -154,7 +153,7 @@ def test_a_key_that_looks_like_a_part_of_what_an_output_says_does_not_win_over_i
     assert moved["step"]["id"] == "careful"
 
 
-def test_who_ends_a_loop_changes_no_value_of_the_input(server, library: Path) -> None:
+def test_who_ends_a_loop_changes_no_value_of_the_input(server: Server, library: Path) -> None:
     endless = loop(
         "endless", [step("rate", produces={"risk": {}})], type="while", conditionSource={"kind": "elsewhere"}
     )
@@ -166,7 +165,7 @@ def test_who_ends_a_loop_changes_no_value_of_the_input(server, library: Path) ->
     assert send(server, run, "endless", "Enough.")["step"]["id"] == "end"
 
 
-def test_a_step_that_produces_it_may_change_a_value_of_the_input_within_the_schema(server) -> None:
+def test_a_step_that_produces_it_may_change_a_value_of_the_input_within_the_schema(server: Server) -> None:
     run = begin(server, "guarded", input={"risk": "low"})
     send(server, run, "look")
 
@@ -176,7 +175,7 @@ def test_a_step_that_produces_it_may_change_a_value_of_the_input_within_the_sche
 
 
 def test_a_schema_that_forbids_values_together_forbids_them_also_for_the_step_that_produces_one(
-    server, library: Path
+    server: Server, library: Path
 ) -> None:
     schema = {**RISK, "not": {"properties": {"risk": {"const": "low"}, "size": {"const": 9}}, "required": ["risk"]}}
     write(
@@ -188,7 +187,7 @@ def test_a_schema_that_forbids_values_together_forbids_them_also_for_the_step_th
     assert send(server, run, "rate", "risk: high")["step"]["id"] == "end"
 
 
-def test_a_variable_of_the_input_never_takes_a_value_that_its_schema_forbids(server) -> None:
+def test_a_variable_of_the_input_never_takes_a_value_that_its_schema_forbids(server: Server) -> None:
     told = refused(server, "workflow_start", workflowId="guarded", input={}, context={"size": "large"})
 
     assert told == "context.size must be a whole number; found 'large'"

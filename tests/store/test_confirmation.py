@@ -3,8 +3,8 @@
 import contextlib
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -24,10 +24,12 @@ BEFORE = {"when": "before", "question": "May {{what}} be deployed?", "answers": 
 
 
 @pytest.fixture
-def serve(start: Start, library: Path):
+def serve(start: Start, library: Path) -> Callable[..., Server]:
     """A server for one document, whose client cannot show forms unless it says so."""
 
-    def serve_document(*steps: JsonObject, capabilities=None, version: str = "2025-11-25", **environment: str):
+    def serve_document(
+        *steps: JsonObject, capabilities=None, version: str = "2025-11-25", **environment: str
+    ) -> Server:
         write(library, document(*steps))
         server = start(directory=library, version=None, **environment)
         if version:
@@ -40,24 +42,24 @@ def serve(start: Start, library: Path):
     return serve_document
 
 
-def begin(server: Server, **context: Json) -> Any:
+def begin(server: Server, **context: Json) -> Json:
     return server.result("workflow_start", {"workflowId": "sample-workflow", "context": context})
 
 
-def submit(server: Server, run, step_id: str, output: str = "done", **more: Json) -> Any:
+def submit(server: Server, run, step_id: str, output: str = "done", **more: Json) -> Json:
     return server.result("workflow_submit", {"runId": run["runId"], "stepId": step_id, "output": output, **more})
 
 
-def relay(server: Server, run: Any, step_id: str, **said) -> Any:
+def relay(server: Server, run: Json, step_id: str, **said) -> Json:
     return server.result("workflow_submit", {"runId": run["runId"], "stepId": step_id, "confirmed": True, **said})
 
 
-def refused(server: Server, run: Any, step_id: str, **said):
+def refused(server: Server, run: Json, step_id: str, **said) -> Json:
     error = server.error("workflow_submit", {"runId": run["runId"], "stepId": step_id, **said})
     return error["data"]["details"]
 
 
-def report(server: Server, run: Any):
+def report(server: Server, run: Json) -> Json:
     return server.result("resources/read", {"uri": f"run://{run['runId']}"})["contents"][0]["text"]
 
 
@@ -69,7 +71,7 @@ def report(server: Server, run: Any):
     [("high", "low", True), ("low", "high", True), ("high", "high", True), ("low", "low", False)],
 )
 def test_a_condition_counts_as_it_was_when_the_step_was_handed_out_and_as_it_is_after(
-    serve, at_start: str, with_output: str, asks: bool
+    serve: Callable[..., Server], at_start: str, with_output: str, asks: bool
 ) -> None:
     server = serve(step("deploy", requireConfirmation=RISKY), step("then"))
     run = begin(server, risk=at_start)
@@ -79,7 +81,9 @@ def test_a_condition_counts_as_it_was_when_the_step_was_handed_out_and_as_it_is_
     assert (told["waitingFor"] == "confirmation") == asks
 
 
-def test_a_key_that_looks_like_a_part_of_the_item_does_not_switch_a_confirmation_off(serve) -> None:
+def test_a_key_that_looks_like_a_part_of_the_item_does_not_switch_a_confirmation_off(
+    serve: Callable[..., Server],
+) -> None:
     asks = {"condition": {"var": "file.risk", "equals": "high"}}
     each = loop("each", [step("review", requireConfirmation=asks)], type="forEach", items="files", itemVar="file")
     server = serve(step("plan"), each)
@@ -90,7 +94,7 @@ def test_a_key_that_looks_like_a_part_of_the_item_does_not_switch_a_confirmation
     assert submit(server, run, "review@1", context={"file.risk": "low"})["waitingFor"] == "confirmation"
 
 
-def test_the_values_that_decided_are_told_old_and_new(serve) -> None:
+def test_the_values_that_decided_are_told_old_and_new(serve: Callable[..., Server]) -> None:
     server = serve(step("deploy", requireConfirmation=RISKY), step("then"))
     run = begin(server, risk="high")
     submit(server, run, "deploy", context={"risk": "low"})
@@ -101,7 +105,7 @@ def test_the_values_that_decided_are_told_old_and_new(serve) -> None:
     assert decided in report(server, run)
 
 
-def test_after_a_no_the_person_is_asked_again_whatever_the_first_output_set(serve) -> None:
+def test_after_a_no_the_person_is_asked_again_whatever_the_first_output_set(serve: Callable[..., Server]) -> None:
     server = serve(step("deploy", requireConfirmation=RISKY), step("then"))
     run = begin(server, risk="high")
     submit(server, run, "deploy", context={"risk": "low"})
@@ -115,7 +119,9 @@ def test_after_a_no_the_person_is_asked_again_whatever_the_first_output_set(serv
     [("done", {"ok": True, "size": "small"}), ("ok: true\nsize: small", {})],
     ids=["sent", "captured"],
 )
-def test_what_came_with_an_output_does_not_count_after_a_no(serve, output: str, sent: JsonObject) -> None:
+def test_what_came_with_an_output_does_not_count_after_a_no(
+    serve: Callable[..., Server], output: str, sent: JsonObject
+) -> None:
     said = {"ok": {"optional": True, "type": "boolean"}, "size": {"optional": True}}
     checks = step("check", runCondition={"not": {"var": "ok", "equals": True}})
     server = serve(step("deploy", requireConfirmation=True, produces=said), checks, step("then"))
@@ -132,7 +138,7 @@ def test_what_came_with_an_output_does_not_count_after_a_no(serve, output: str, 
     assert json.loads(written.rpartition("```json")[2].strip().strip("`")) == {"size": "large"}
 
 
-def test_a_variable_of_a_denied_output_may_be_set_by_another_step(serve) -> None:
+def test_a_variable_of_a_denied_output_may_be_set_by_another_step(serve: Callable[..., Server]) -> None:
     server = serve(step("deploy", requireConfirmation=True, produces={"ok": {"optional": True}}), step("then"))
     run = begin(server)
     submit(server, run, "deploy", "ok: yes")
@@ -146,7 +152,7 @@ def test_a_variable_of_a_denied_output_may_be_set_by_another_step(serve) -> None
 # ── before ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_step_that_asks_before_is_handed_out_once_the_person_agreed(serve) -> None:
+def test_a_step_that_asks_before_is_handed_out_once_the_person_agreed(serve: Callable[..., Server]) -> None:
     server = serve(step("plan"), step("deploy", requireConfirmation=BEFORE, prompt="Deploy {{what}}."), step("then"))
     run = begin(server, what="v2")
 
@@ -167,7 +173,7 @@ def test_a_step_that_asks_before_is_handed_out_once_the_person_agreed(serve) -> 
     assert '"size": "large"' in report(server, run)
 
 
-def test_a_no_before_the_step_fails_the_run_with_the_note(serve) -> None:
+def test_a_no_before_the_step_fails_the_run_with_the_note(serve: Callable[..., Server]) -> None:
     server = serve(step("deploy", requireConfirmation={"when": "before"}))
     run = begin(server)
     assert run["waitingFor"] == "confirmation"
@@ -180,7 +186,7 @@ def test_a_no_before_the_step_fails_the_run_with_the_note(serve) -> None:
     )
 
 
-def test_each_iteration_asks_once_and_a_refused_output_does_not_ask_again(serve) -> None:
+def test_each_iteration_asks_once_and_a_refused_output_does_not_ask_again(serve: Callable[..., Server]) -> None:
     long = [{"type": "length", "min": 5, "message": "Too short."}]
     body = [step("deploy", requireConfirmation={"when": "before"}, validationCriteria=long)]
     server = serve(loop("each", body, type="for", count=2))
@@ -194,7 +200,7 @@ def test_each_iteration_asks_once_and_a_refused_output_does_not_ask_again(serve)
     assert again["confirmation"]["stepId"] == "deploy@2"
 
 
-def test_a_condition_of_a_step_that_asks_before_counts_also_after(serve) -> None:
+def test_a_condition_of_a_step_that_asks_before_counts_also_after(serve: Callable[..., Server]) -> None:
     wanted = {"when": "before", "condition": RISKY, "question": "May it be deployed?"}
     server = serve(step("deploy", requireConfirmation=wanted), step("then"))
     run = begin(server, risk="low")
@@ -205,7 +211,7 @@ def test_a_condition_of_a_step_that_asks_before_counts_also_after(serve) -> None
     assert relay(server, run, "deploy", confirmed=False)["step"]["id"] == "deploy"
 
 
-def test_without_a_run_the_agent_is_told_to_ask_before(serve) -> None:
+def test_without_a_run_the_agent_is_told_to_ask_before(serve: Callable[..., Server]) -> None:
     server = serve(step("deploy", requireConfirmation=BEFORE))
     arguments = {"workflowId": "sample-workflow", "completedSteps": [], "context": {"what": "v2"}}
 
@@ -230,7 +236,9 @@ def test_without_a_run_the_agent_is_told_to_ask_before(serve) -> None:
         ({"size": "small", "risk": "low"}, "the question has no field 'risk': it asks for size, hours"),
     ],
 )
-def test_answers_that_do_not_fit_are_refused_with_a_sentence(serve, answers: JsonObject, why: str) -> None:
+def test_answers_that_do_not_fit_are_refused_with_a_sentence(
+    serve: Callable[..., Server], answers: JsonObject, why: str
+) -> None:
     server = serve(step("deploy", requireConfirmation={"answers": FORM}), step("then"))
     run = begin(server)
     submit(server, run, "deploy")
@@ -239,7 +247,7 @@ def test_answers_that_do_not_fit_are_refused_with_a_sentence(serve, answers: Jso
     assert server.result("workflow_status", {"runId": run["runId"]})["waitingFor"] == "confirmation"
 
 
-def test_answers_to_a_question_that_asks_for_none_are_refused(serve) -> None:
+def test_answers_to_a_question_that_asks_for_none_are_refused(serve: Callable[..., Server]) -> None:
     server = serve(step("deploy", requireConfirmation=True))
     run = begin(server)
     submit(server, run, "deploy")
@@ -247,7 +255,7 @@ def test_answers_to_a_question_that_asks_for_none_are_refused(serve) -> None:
     assert "it asks for none" in refused(server, run, "deploy", confirmed=True, answers={"x": 1})
 
 
-def test_what_a_person_filled_in_is_not_changed_by_the_agent(serve) -> None:
+def test_what_a_person_filled_in_is_not_changed_by_the_agent(serve: Callable[..., Server]) -> None:
     produces = {"size": {"enum": ["small", "large"]}}
     server = serve(step("deploy", requireConfirmation=BEFORE), step("then", produces=produces), step("end"))
     run = begin(server, what="v2")
@@ -264,7 +272,7 @@ def test_what_a_person_filled_in_is_not_changed_by_the_agent(serve) -> None:
 
 
 @pytest.mark.parametrize("setting", ["auto", "agent"])
-def test_a_step_that_wants_a_person_takes_no_word_of_an_agent(serve, setting: str) -> None:
+def test_a_step_that_wants_a_person_takes_no_word_of_an_agent(serve: Callable[..., Server], setting: str) -> None:
     server = serve(step("deploy", requireConfirmation={"by": "person"}), WORKFLOWLOOKUP_CONFIRMATION=setting)
     run = begin(server)
     held = submit(server, run, "deploy")
@@ -275,7 +283,7 @@ def test_a_step_that_wants_a_person_takes_no_word_of_an_agent(serve, setting: st
     assert server.result("workflow_status", {"runId": run["runId"]})["waitingFor"] == "confirmation"
 
 
-def test_a_step_that_wants_a_person_asks_with_a_form_also_where_agents_relay(serve) -> None:
+def test_a_step_that_wants_a_person_asks_with_a_form_also_where_agents_relay(serve: Callable[..., Server]) -> None:
     server = serve(
         step("deploy", requireConfirmation={"by": "person"}),
         capabilities={"elicitation": {}},
@@ -291,7 +299,7 @@ def test_a_step_that_wants_a_person_asks_with_a_form_also_where_agents_relay(ser
 # ── forms, up to 2025-11-25 ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def ask(server: Server, run: Any, **arguments: Json) -> Any:
+def ask(server: Server, run: Json, **arguments: Json) -> Json:
     params = {"runId": run["runId"], "stepId": "deploy", **arguments}
     server.send({"jsonrpc": "2.0", "id": "call", "method": "workflow_submit", "params": params})
     question = server.receive()
@@ -299,18 +307,18 @@ def ask(server: Server, run: Any, **arguments: Json) -> Any:
     return question
 
 
-def respond(server: Server, question: JsonObject, **answer: Json):
+def respond(server: Server, question: JsonObject, **answer: Json) -> Json:
     server.send({"jsonrpc": "2.0", "id": question["id"], "result": answer})
     reply = server.receive()
     assert reply["id"] == "call", reply
     return reply["result"]
 
 
-def with_forms(serve, **wanted: Json):
+def with_forms(serve: Callable[..., Server], **wanted: Json) -> Server:
     return serve(step("deploy", requireConfirmation=wanted or True), step("then"), capabilities={"elicitation": {}})
 
 
-def test_a_form_has_the_fields_that_are_asked_for_and_an_optional_note(serve) -> None:
+def test_a_form_has_the_fields_that_are_asked_for_and_an_optional_note(serve: Callable[..., Server]) -> None:
     server = with_forms(serve, answers=FORM)
     run = begin(server)
     schema = ask(server, run, output="done")["params"]["requestedSchema"]
@@ -319,7 +327,7 @@ def test_a_form_has_the_fields_that_are_asked_for_and_an_optional_note(serve) ->
     assert schema["required"] == ["size"]
 
 
-def test_what_a_form_was_filled_in_with_enters_the_context(serve) -> None:
+def test_what_a_form_was_filled_in_with_enters_the_context(serve: Callable[..., Server]) -> None:
     server = with_forms(serve, answers=FORM)
     run = begin(server)
     question = ask(server, run, output="done")
@@ -331,7 +339,7 @@ def test_what_a_form_was_filled_in_with_enters_the_context(serve) -> None:
     assert re.search(r"Confirmed \S+ s by tests in a form of the client: Go\.", told)
 
 
-def test_before_anybody_was_asked_the_agent_is_told_how_to_ask(serve) -> None:
+def test_before_anybody_was_asked_the_agent_is_told_how_to_ask(serve: Callable[..., Server]) -> None:
     run = begin(with_forms(serve, when="before"))
 
     assert run["next"].startswith(
@@ -339,7 +347,7 @@ def test_before_anybody_was_asked_the_agent_is_told_how_to_ask(serve) -> None:
     )
 
 
-def test_after_the_second_dismissal_the_agent_is_told_to_stop(serve) -> None:
+def test_after_the_second_dismissal_the_agent_is_told_to_stop(serve: Callable[..., Server]) -> None:
     server = with_forms(serve)
     run = begin(server)
 
@@ -355,7 +363,7 @@ def test_after_the_second_dismissal_the_agent_is_told_to_stop(serve) -> None:
     assert respond(server, ask(server, run, confirmed=True), action="accept")["step"]["id"] == "then"
 
 
-def test_an_output_cannot_look_like_the_question(serve) -> None:
+def test_an_output_cannot_look_like_the_question(serve: Callable[..., Server]) -> None:
     server = with_forms(serve)
     run = begin(server)
     fake = "Nothing.\n\nStep 'harmless' is done. Accept: yes.\r> \u2028Accept: yes.\x0bAccept: yes.\u202eAccept: yes."
@@ -369,7 +377,7 @@ def test_an_output_cannot_look_like_the_question(serve) -> None:
     assert not re.search("[\r\x0b\u2028\u202e\u061c\xad\u3164\U000e0041]", quoted)
 
 
-def test_a_value_in_the_question_stays_on_one_line_and_is_cut(serve) -> None:
+def test_a_value_in_the_question_stays_on_one_line_and_is_cut(serve: Callable[..., Server]) -> None:
     server = with_forms(serve, question="Is {{what}} fine?")
     run = begin(server, what="x\n\nIf not, nothing happens.\n" + "y" * 1000)
 
@@ -379,7 +387,7 @@ def test_a_value_in_the_question_stays_on_one_line_and_is_cut(serve) -> None:
     assert len(message) < 700
 
 
-def test_the_question_shows_what_comes_with_the_output_quoted(serve) -> None:
+def test_the_question_shows_what_comes_with_the_output_quoted(serve: Callable[..., Server]) -> None:
     said = step("deploy", requireConfirmation=True, produces={"size": {}})
     server = serve(said, step("then"), capabilities={"elicitation": {}})
     run = begin(server, kept=1, risk="high")
@@ -397,7 +405,7 @@ def test_the_question_shows_what_comes_with_the_output_quoted(serve) -> None:
 # ── after the last attempt ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_refusals_are_quoted_below_the_question(serve) -> None:
+def test_refusals_are_quoted_below_the_question(serve: Callable[..., Server]) -> None:
     tried = {"maxAttempts": 1, "whenExhausted": "ask", "produces": {"size": {"enum": ["s"]}, "risk": {}}}
     server = serve(step("deploy", **tried), capabilities={"elicitation": {}})
     run = begin(server)
@@ -418,7 +426,7 @@ def test_refusals_are_quoted_below_the_question(serve) -> None:
     ids=["said", "sent", "neither"],
 )
 def test_values_are_asked_for_when_the_condition_holds_with_the_refused_output(
-    serve, when: str, output: str, sent: JsonObject, asks: bool
+    serve: Callable[..., Server], when: str, output: str, sent: JsonObject, asks: bool
 ) -> None:
     longer = [{"type": "length", "min": 50, "message": "Too short."}]
     tried = {"maxAttempts": 1, "whenExhausted": "ask", "validationCriteria": longer}
@@ -440,31 +448,31 @@ CAN_BE_ASKED = {**ENVELOPE, "io.modelcontextprotocol/clientCapabilities": {"elic
 class Modern:
     """A client of the envelope era, which sends a call again with the answer."""
 
-    def __init__(self, server) -> None:
+    def __init__(self, server: Server) -> None:
         self.server = server
         self.run_id = self.call("workflow_start", workflowId="sample-workflow")["structuredContent"]["runId"]
 
-    def call(self, name: str, responses=None, **arguments: Json):
+    def call(self, name: str, responses=None, **arguments: Json) -> Json:
         params = {"name": name, "arguments": arguments, "_meta": CAN_BE_ASKED}
         if responses:
             params["inputResponses"] = responses
         return self.server.result("tools/call", params)
 
-    def submit(self, responses=None, **arguments: Json):
+    def submit(self, responses=None, **arguments: Json) -> Json:
         arguments = arguments or {"output": "done"}
         return self.call("workflow_submit", responses, runId=self.run_id, stepId="deploy", **arguments)
 
     @property
-    def waits_for(self):
+    def waits_for(self) -> Json:
         return self.call("workflow_status", runId=self.run_id)["structuredContent"]["waitingFor"]
 
 
 @pytest.fixture
-def modern(serve) -> Modern:
+def modern(serve: Callable[..., Server]) -> Modern:
     return Modern(serve(step("deploy", requireConfirmation=True), step("then"), version=None))
 
 
-def key_of(asked):
+def key_of(asked: Json):
     (key,) = asked["inputRequests"]
     return key
 
@@ -519,7 +527,7 @@ def test_since_2026_nor_is_it_in_the_journal(modern: Modern, tmp_path: Path) -> 
     assert modern.submit({key: {"action": "accept"}})["structuredContent"]["step"]["id"] == "then"
 
 
-def test_since_2026_one_question_after_the_other_is_answered(serve) -> None:
+def test_since_2026_one_question_after_the_other_is_answered(serve: Callable[..., Server]) -> None:
     server = serve(
         step("deploy", requireConfirmation=True),
         step("then", requireConfirmation={"when": "before"}),

@@ -8,6 +8,7 @@ import random
 import shutil
 import signal
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ import pytest
 from support import journey
 from support.client import Server, Start
 from support.journey import RUN, TWO_WAYS, calls, folded, mostly_on, open_journal, read, refuse_half, without_times
-from support.json_values import JsonObject
+from support.json_values import Json, JsonObject
 from support.make import document, loop, step, write
 from support.postgres import Postgres
 from workflowlookup.runs.events import Record, kind_of
@@ -41,10 +42,10 @@ def answer_of(server: Server, tool: str, arguments: JsonObject) -> JsonObject | 
 
 
 @pytest.fixture
-def unbroken(serve: Start, tmp_path: Path):
+def unbroken(serve: Start, tmp_path: Path) -> Callable[..., tuple[list[Json], list[Record]]]:
     """What the server answers when nothing happens to it, call by call, and the journal that this leaves."""
 
-    def journey_of(end):
+    def journey_of(end) -> tuple[list[Json], list[Record]]:
         place = str(tmp_path / "unbroken" / "runs.sqlite")
         server = serve(place)
         answers = [server.result(*call) for call in calls(end)]
@@ -57,7 +58,7 @@ def unbroken(serve: Start, tmp_path: Path):
 @mostly_on("postgres")
 @pytest.mark.parametrize("end", TWO_WAYS)
 def test_a_server_that_is_killed_after_every_answer_leads_the_run_to_the_same_end(
-    serve: Start, place: str, unbroken, end: str
+    serve: Start, place: str, unbroken: Callable[..., tuple[list[Json], list[Record]]], end: str
 ) -> None:
     expected, records = unbroken(end)
 
@@ -80,7 +81,7 @@ def rests(records) -> list[int]:
 @mostly_on("sqlite")
 @pytest.mark.parametrize("end", TWO_WAYS if journey.IS_SOAK else ["completed"])
 def test_a_server_that_is_killed_within_every_write_stores_whole_calls_and_loses_none(
-    serve: Start, place: str, unbroken, end: str
+    serve: Start, place: str, unbroken: Callable[..., tuple[list[Json], list[Record]]], end: str
 ) -> None:
     expected, records = unbroken(end)
     whole = {0, *rests(records)}

@@ -1,7 +1,6 @@
 """A loop is never skipped for lack of data: over stdio, `workflow_next` and runs ask for the list or the count."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,21 +19,21 @@ NESTED = document(
 
 
 @pytest.fixture
-def server(start: Start, library: Path):
+def server(start: Start, library: Path) -> Server:
     for one in (EACH, TIMES, NESTED):
         write(library, one)
     return start(directory=library)
 
 
-def begin(server: Server, workflow_id: str, context: JsonObject | None = None, **more: Json) -> Any:
+def begin(server: Server, workflow_id: str, context: JsonObject | None = None, **more: Json) -> Json:
     return server.result("workflow_start", {"workflowId": workflow_id, "context": context or {}, **more})
 
 
-def send(server: Server, run: Any, step_id: str, **arguments: Json) -> Any:
+def send(server: Server, run: Json, step_id: str, **arguments: Json) -> Json:
     return server.result("workflow_submit", {"runId": run["runId"], "stepId": step_id, **arguments})
 
 
-def test_workflow_next_asks_for_the_list_with_an_example_that_works(server) -> None:
+def test_workflow_next_asks_for_the_list_with_an_example_that_works(server: Server) -> None:
     asked = {"workflowId": "each-file", "completedSteps": []}
 
     answer = server.result("workflow_next", asked)
@@ -52,7 +51,7 @@ def test_workflow_next_asks_for_the_list_with_an_example_that_works(server) -> N
     [("each-file", "files", "a.py", ["a.py"], "look@1"), ("some-times", "times", "two", 2, "work@1")],
 )
 def test_a_run_waits_for_context_and_the_call_that_supplies_it_goes_on(
-    server, workflow_id: str, variable: str, wrong: str, right: list[str] | int, first: str
+    server: Server, workflow_id: str, variable: str, wrong: str, right: list[str] | int, first: str
 ) -> None:
     run = begin(server, workflow_id)
     loop_id = run["next"].partition("stepId '")[2].partition("'")[0]
@@ -66,14 +65,14 @@ def test_a_run_waits_for_context_and_the_call_that_supplies_it_goes_on(
     assert (moved["waitingFor"], moved["step"]["id"]) == ("output", first)
 
 
-def test_the_same_supply_sent_again_changes_nothing(server) -> None:
+def test_the_same_supply_sent_again_changes_nothing(server: Server) -> None:
     run = begin(server, "each-file")
     first = send(server, run, "each", context={"files": ["a"]})
 
     assert send(server, run, "each", context={"files": ["a"]}) == first
 
 
-def test_an_empty_list_skips_the_loop_and_the_answer_says_so(server) -> None:
+def test_an_empty_list_skips_the_loop_and_the_answer_says_so(server: Server) -> None:
     run = begin(server, "each-file")
 
     moved = send(server, run, "each", context={"files": []})
@@ -82,7 +81,7 @@ def test_an_empty_list_skips_the_loop_and_the_answer_says_so(server) -> None:
     assert moved["warnings"] == ["Loop 'each' was skipped: its list 'files' is empty"]
 
 
-def test_the_count_of_a_for_is_fixed_when_the_loop_is_entered(server) -> None:
+def test_the_count_of_a_for_is_fixed_when_the_loop_is_entered(server: Server) -> None:
     run = begin(server, "some-times", {"times": 2})
     send(server, run, "work@1", output="done", context={"times": 9})
 
@@ -90,7 +89,7 @@ def test_the_count_of_a_for_is_fixed_when_the_loop_is_entered(server) -> None:
 
 
 @pytest.mark.parametrize("second", [{}, {"files": "b.py"}])
-def test_a_loop_in_a_loop_waits_in_its_iteration(server, second: JsonObject) -> None:
+def test_a_loop_in_a_loop_waits_in_its_iteration(server: Server, second: JsonObject) -> None:
     run = begin(server, "nested", {"tasks": [{"files": ["a"]}, second]})
     send(server, run, "look@1.1", output="done")
     waits = send(server, run, "sum-up@1", output="done")
@@ -100,7 +99,7 @@ def test_a_loop_in_a_loop_waits_in_its_iteration(server, second: JsonObject) -> 
     assert send(server, run, "inner@2", **waits["missing"][0]["example"])["step"]["id"] == "look@2.1"
 
 
-def test_an_output_in_place_of_the_variable_is_refused_with_what_to_send(server) -> None:
+def test_an_output_in_place_of_the_variable_is_refused_with_what_to_send(server: Server) -> None:
     run = begin(server, "each-file")
 
     refused = server.error("workflow_submit", {"runId": run["runId"], "stepId": "end", "output": "done"})
@@ -109,7 +108,7 @@ def test_an_output_in_place_of_the_variable_is_refused_with_what_to_send(server)
     assert "It waits for a variable that loop 'each' needs" in refused["data"]["details"]
 
 
-def test_the_deadline_counts_while_a_run_waits_for_context(server) -> None:
+def test_the_deadline_counts_while_a_run_waits_for_context(server: Server) -> None:
     run = begin(server, "each-file", timeoutSeconds=0.001)
     failed = server.result("workflow_status", {"runId": run["runId"]})
 
@@ -117,7 +116,7 @@ def test_the_deadline_counts_while_a_run_waits_for_context(server) -> None:
     assert "it waited for the variable 'files', which loop 'each' needs" in failed["error"]["reason"]
 
 
-def test_a_run_that_waits_for_context_can_be_listed_and_cancelled(server) -> None:
+def test_a_run_that_waits_for_context_can_be_listed_and_cancelled(server: Server) -> None:
     run = begin(server, "each-file")
 
     (line,) = server.result("workflow_runs", {})["runs"]

@@ -9,7 +9,6 @@ import stat
 import sys
 import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -32,7 +31,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "data" / "runs.sqlite"
 
 
-def refusal(server: Server, tool: str, arguments: JsonObject):
+def refusal(server: Server, tool: str, arguments: JsonObject) -> Json:
     """What a refused call is told to do; by either road the same."""
     error = server.error(tool, arguments)
     assert error["code"] == -32006, error
@@ -42,7 +41,7 @@ def refusal(server: Server, tool: str, arguments: JsonObject):
     return error["data"]["details"]
 
 
-def status(server: Server) -> Any:
+def status(server: Server) -> Json:
     return server.result("workflow_status", {"runId": RUN})
 
 

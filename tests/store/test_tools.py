@@ -4,7 +4,6 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import jsonschema_rs
 import pytest
@@ -23,10 +22,10 @@ OUTPUT_SCHEMAS = {
 
 
 @pytest.fixture
-def serve(start: Start, library: Path):
+def serve(start: Start, library: Path) -> Callable[..., Server]:
     """A server for these documents; every result is held against the schema of its tool."""
 
-    def serve_documents(*documents: JsonObject, **environment: str):
+    def serve_documents(*documents: JsonObject, **environment: str) -> Server:
         for one in documents:
             write(library, one)
         server = start(directory=library, **environment)
@@ -36,8 +35,8 @@ def serve(start: Start, library: Path):
     return serve_documents
 
 
-def checked(server: Server) -> Callable[..., Any]:
-    def result(method: str, params: JsonObject | None = None) -> Any:
+def checked(server: Server) -> Callable[..., Json]:
+    def result(method: str, params: JsonObject | None = None) -> Json:
         reply = server.request(method, params)
         assert "error" not in reply, reply
         if method in OUTPUT_SCHEMAS:
@@ -48,11 +47,11 @@ def checked(server: Server) -> Callable[..., Any]:
     return result
 
 
-def started(server: Server, workflow_id: str = "sample-workflow", **arguments: Json) -> Any:
+def started(server: Server, workflow_id: str = "sample-workflow", **arguments: Json) -> Json:
     return server.result("workflow_start", {"workflowId": workflow_id, **arguments})
 
 
-def submitted(server: Server, run, step_id: str, output: str = "good enough", **arguments: Json) -> Any:
+def submitted(server: Server, run, step_id: str, output: str = "good enough", **arguments: Json) -> Json:
     return server.result("workflow_submit", {"runId": run["runId"], "stepId": step_id, "output": output, **arguments})
 
 
@@ -60,7 +59,7 @@ TWO = document(step("one", validationCriteria=LONG), step("two"))
 HELD = document(step("one", title="Title {{name}}", requireConfirmation=True), step("two"))
 
 
-def test_a_run_from_its_start_to_its_end(serve) -> None:
+def test_a_run_from_its_start_to_its_end(serve: Callable[..., Server]) -> None:
     server = serve(TWO)
     run = started(server)
     run_id = run["runId"]
@@ -100,7 +99,7 @@ def test_a_run_from_its_start_to_its_end(serve) -> None:
     }
 
 
-def test_step_and_guidance_are_those_of_workflow_next(serve) -> None:
+def test_step_and_guidance_are_those_of_workflow_next(serve: Callable[..., Server]) -> None:
     body = [step("look", prompt="Look at {{file}} as {{role}}.", guidance=["Slowly."])]
     one = document(loop("all", body, type="forEach", items="files", itemVar="file"), step("end"), modelTier="heavy")
     server = serve(one)
@@ -134,7 +133,9 @@ def test_the_schemas_of_run_tools_speak_of_runs_only() -> None:
     assert list(State) == STATES
 
 
-def test_a_run_outlives_its_server_and_is_taken_up_by_another(serve, start: Start, library: Path) -> None:
+def test_a_run_outlives_its_server_and_is_taken_up_by_another(
+    serve: Callable[..., Server], start: Start, library: Path
+) -> None:
     server = serve(TWO)
     run = submitted(server, started(server), "one")
     server.process.kill()
@@ -145,7 +146,9 @@ def test_a_run_outlives_its_server_and_is_taken_up_by_another(serve, start: Star
     assert submitted(again, run, "two")["state"] == "completed"
 
 
-def test_a_repeated_submission_gets_its_old_verdict_with_the_state_and_next_of_now(serve) -> None:
+def test_a_repeated_submission_gets_its_old_verdict_with_the_state_and_next_of_now(
+    serve: Callable[..., Server],
+) -> None:
     server = serve(TWO)
     run = started(server)
     arguments = {"output": "good enough", "context": {"a": 1, "b": 2}}
@@ -165,7 +168,7 @@ def test_a_repeated_submission_gets_its_old_verdict_with_the_state_and_next_of_n
     assert server.result("workflow_status", {"runId": run["runId"]}) == status
 
 
-def test_the_old_verdict_comes_with_the_step_of_now(serve) -> None:
+def test_the_old_verdict_comes_with_the_step_of_now(serve: Callable[..., Server]) -> None:
     server = serve(document(step("one"), step("two", validationCriteria=LONG), step("three")))
     run = started(server)
     submitted(server, run, "one")
@@ -179,7 +182,9 @@ def test_the_old_verdict_comes_with_the_step_of_now(serve) -> None:
     assert f"call workflow_submit with runId '{run['runId']}', stepId 'two'" in again["next"]
 
 
-def test_an_identical_output_that_is_sent_again_after_its_refusal_is_another_attempt(serve) -> None:
+def test_an_identical_output_that_is_sent_again_after_its_refusal_is_another_attempt(
+    serve: Callable[..., Server],
+) -> None:
     server = serve(document(step("one", validationCriteria=LONG, maxAttempts=3), step("two")))
     run = started(server)
 
@@ -215,7 +220,7 @@ def test_an_older_refusal_sent_again_is_another_attempt_wherever_it_is_sent(
     assert submitted(second, run, "one", output="no")["attempts"] == 3
 
 
-def test_a_run_keeps_its_document_whatever_becomes_of_the_file(serve, library: Path) -> None:
+def test_a_run_keeps_its_document_whatever_becomes_of_the_file(serve: Callable[..., Server], library: Path) -> None:
     server = serve(TWO)
     run = started(server)
     write(library, document(step("other"), version="2.0.0"))
@@ -229,7 +234,7 @@ def test_a_run_keeps_its_document_whatever_becomes_of_the_file(serve, library: P
     assert submitted(server, run, "two")["state"] == "completed"
 
 
-def test_status_tells_what_happened_and_what_came_of_it(serve) -> None:
+def test_status_tells_what_happened_and_what_came_of_it(serve: Callable[..., Server]) -> None:
     server = serve(TWO)
     run = started(server)
     submitted(server, run, "one", "x" * 3_000)
@@ -253,7 +258,9 @@ def test_status_tells_what_happened_and_what_came_of_it(serve) -> None:
     [(7, dict.fromkeys(range(11, 31), 7)), (3_000, dict.fromkeys(range(27, 31), 2_001))],
     ids=["twenty short ones", "four long ones"],
 )
-def test_status_shows_of_the_latest_results_what_a_model_wants_to_read(serve, size: int, shown) -> None:
+def test_status_shows_of_the_latest_results_what_a_model_wants_to_read(
+    serve: Callable[..., Server], size: int, shown
+) -> None:
     names = [f"step-{number}" for number in range(1, 31)]
     server = serve(document(*map(step, names)))
     run = started(server)
@@ -268,7 +275,7 @@ def test_status_shows_of_the_latest_results_what_a_model_wants_to_read(serve, si
     }
 
 
-def test_a_start_with_an_id_of_ones_own_can_be_repeated(serve) -> None:
+def test_a_start_with_an_id_of_ones_own_can_be_repeated(serve: Callable[..., Server]) -> None:
     server = serve(TWO)
     first = started(server, runId="mine", input={"a": 1})
 
@@ -277,7 +284,7 @@ def test_a_start_with_an_id_of_ones_own_can_be_repeated(serve) -> None:
     assert (error["code"], error["data"]["runId"]) == (-32005, "mine")
 
 
-def test_input_that_does_not_fit_is_refused_by_name(serve) -> None:
+def test_input_that_does_not_fit_is_refused_by_name(serve: Callable[..., Server]) -> None:
     server = serve(document(inputSchema={"properties": {"ticket": {"type": "string"}}, "required": ["ticket"]}))
 
     error = server.error("workflow_start", {"workflowId": "sample-workflow", "input": {"ticket": 7}})
@@ -286,7 +293,7 @@ def test_input_that_does_not_fit_is_refused_by_name(serve) -> None:
     assert server.result("workflow_runs")["runs"] == []
 
 
-def test_what_a_step_should_have_set_is_asked_for_with_an_example(serve) -> None:
+def test_what_a_step_should_have_set_is_asked_for_with_an_example(serve: Callable[..., Server]) -> None:
     contract = {"properties": {"size": {"enum": ["small", "large"]}}}
     server = serve(document(step("one", produces=["size"]), step("two"), contextSchema=contract))
     run = started(server)
@@ -314,11 +321,11 @@ def test_what_a_step_should_have_set_is_asked_for_with_an_example(serve) -> None
 # ── confirmation ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def relayed(server: Server, run, step_id: str = "one", **said: bool | str) -> Any:
+def relayed(server: Server, run, step_id: str = "one", **said: bool | str) -> Json:
     return server.result("workflow_submit", {"runId": run["runId"], "stepId": step_id, **said})
 
 
-def test_an_agent_relays_what_the_person_said(serve) -> None:
+def test_an_agent_relays_what_the_person_said(serve: Callable[..., Server]) -> None:
     server = serve(HELD)
     run = started(server, context={"name": "one"})
     held = submitted(server, run, "one")
@@ -338,7 +345,7 @@ def test_an_agent_relays_what_the_person_said(serve) -> None:
     assert relayed(server, run, confirmed=True)["step"]["id"] == "two", "said twice, counted once"
 
 
-def test_where_only_a_person_may_confirm_the_word_of_an_agent_does_not_count(serve) -> None:
+def test_where_only_a_person_may_confirm_the_word_of_an_agent_does_not_count(serve: Callable[..., Server]) -> None:
     server = serve(HELD, WORKFLOWLOOKUP_CONFIRMATION="person")
     run = started(server)
     held = submitted(server, run, "one")
@@ -349,7 +356,7 @@ def test_where_only_a_person_may_confirm_the_word_of_an_agent_does_not_count(ser
     assert f"`workflowlookup confirm {run['runId']}`" in error["data"]["details"]
 
 
-def with_forms(start: Start, library: Path, **environment: str):
+def with_forms(start: Start, library: Path, **environment: str) -> Server:
     server = start(directory=library, version=None, **environment)
     capabilities = {"elicitation": {}}
     info = {"name": "forms", "version": "1"}
@@ -358,7 +365,7 @@ def with_forms(start: Start, library: Path, **environment: str):
     return server
 
 
-def asked(server: Server, run, **arguments: Json) -> Any:
+def asked(server: Server, run, **arguments: Json) -> Json:
     """Send a submission that leads to a question; the question."""
     params = {"runId": run["runId"], "stepId": "one", **arguments}
     server.send({"jsonrpc": "2.0", "id": "call", "method": "workflow_submit", "params": params})
@@ -367,7 +374,7 @@ def asked(server: Server, run, **arguments: Json) -> Any:
     return question
 
 
-def answered(server: Server, question: JsonObject, **answer):
+def answered(server: Server, question: JsonObject, **answer) -> Json:
     server.send({"jsonrpc": "2.0", "id": question["id"], "result": answer})
     reply = server.receive()
     assert reply["id"] == "call"
@@ -452,7 +459,7 @@ def _confirmed_in_report(server: Server, run):
     return next(line for line in report.splitlines() if line.startswith("Confirmed"))
 
 
-def test_after_the_last_attempt_a_person_may_take_the_output_as_it_is(serve) -> None:
+def test_after_the_last_attempt_a_person_may_take_the_output_as_it_is(serve: Callable[..., Server]) -> None:
     limited = step("one", validationCriteria=LONG, maxAttempts=2, whenExhausted="ask")
     server = serve(document(limited, step("two")))
     run = started(server)
@@ -471,7 +478,7 @@ def test_after_the_last_attempt_a_person_may_take_the_output_as_it_is(serve) -> 
     )
 
 
-def test_a_run_whose_time_is_over_has_failed_and_says_so(serve) -> None:
+def test_a_run_whose_time_is_over_has_failed_and_says_so(serve: Callable[..., Server]) -> None:
     server = serve(document(step("one"), identifier="sample-workflow", deadlineSeconds=0.001))
     run = {"runId": started(server)["runId"]}
     while (status := server.result("workflow_status", run))["state"] == "waiting":
@@ -487,7 +494,7 @@ def test_a_run_whose_time_is_over_has_failed_and_says_so(serve) -> None:
 # ── listing and ending ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_runs_are_listed_in_pages_the_last_started_first(serve) -> None:
+def test_runs_are_listed_in_pages_the_last_started_first(serve: Callable[..., Server]) -> None:
     other = document(step("one"), identifier="other-workflow")
     server = serve(TWO, other)
     ids = [
@@ -511,10 +518,10 @@ def test_runs_are_listed_in_pages_the_last_started_first(serve) -> None:
     assert server.result("workflow_runs", {"until": "2020-01-01"})["runs"] == []
 
 
-def test_the_list_of_runs_says_what_to_do_next(serve) -> None:
+def test_the_list_of_runs_says_what_to_do_next(serve: Callable[..., Server]) -> None:
     server = serve(TWO)
 
-    def told(**arguments: Json):
+    def told(**arguments: Json) -> Json:
         return server.result("workflow_runs", arguments)["next"]
 
     assert told() == "There are no runs. Call workflow_start."
@@ -536,14 +543,14 @@ def test_the_list_of_runs_says_what_to_do_next(serve) -> None:
     ],
     ids=["no time", "no cursor", "a number too long"],
 )
-def test_what_cannot_be_listed_by_is_refused(serve, arguments: JsonObject, details: str) -> None:
+def test_what_cannot_be_listed_by_is_refused(serve: Callable[..., Server], arguments: JsonObject, details: str) -> None:
     error = serve(TWO).error("workflow_runs", arguments)
 
     assert error["code"] == -32602
     assert error["data"]["details"].startswith(details)
 
 
-def test_a_run_is_cancelled_once_however_often_one_says_so(serve) -> None:
+def test_a_run_is_cancelled_once_however_often_one_says_so(serve: Callable[..., Server]) -> None:
     server = serve(TWO)
     run = started(server)
     cancelled = server.result("workflow_cancel", {"runId": run["runId"], "reason": "Fixed upstream."})
@@ -568,7 +575,9 @@ def test_a_run_is_cancelled_once_however_often_one_says_so(serve) -> None:
         ("workflow_cancel", {"runId": "nothing"}, -32005, "Run not found"),
     ],
 )
-def test_refusals_have_their_codes(serve, method: str, arguments: JsonObject, code: int, message: str) -> None:
+def test_refusals_have_their_codes(
+    serve: Callable[..., Server], method: str, arguments: JsonObject, code: int, message: str
+) -> None:
     server = serve(TWO)
     started(server, runId="mine")
 
@@ -579,7 +588,9 @@ def test_refusals_have_their_codes(serve, method: str, arguments: JsonObject, co
         assert error["data"]["expected"] == "one"
 
 
-def test_a_journal_that_cannot_be_used_is_a_storage_error_with_what_to_do(serve, tmp_path: Path) -> None:
+def test_a_journal_that_cannot_be_used_is_a_storage_error_with_what_to_do(
+    serve: Callable[..., Server], tmp_path: Path
+) -> None:
     (tmp_path / "file").write_text("")
     server = serve(TWO, WORKFLOWLOOKUP_JOURNAL=str(tmp_path / "file" / "runs.sqlite"))
 
@@ -591,7 +602,7 @@ def test_a_journal_that_cannot_be_used_is_a_storage_error_with_what_to_do(serve,
     assert server.result("workflow_list")["workflows"], "the lookup tools need no journal"
 
 
-def test_runs_can_be_kept_in_postgresql(serve, database: str) -> None:
+def test_runs_can_be_kept_in_postgresql(serve: Callable[..., Server], database: str) -> None:
     first, second = (serve(TWO, WORKFLOWLOOKUP_JOURNAL=database) for _ in range(2))
     run = started(first)
 

@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from support.json_values import JsonObject
+from support.json_values import Json, JsonObject
 from support.make import document, loop, step
 
 Request = tuple[str, JsonObject]
@@ -29,15 +29,15 @@ def bomb(make: Callable[[], Bomb]) -> Callable[[], Bomb]:
     return make
 
 
-def _text(content: Any) -> bytes:
+def _text(content: Json) -> bytes:
     return json.dumps(content, separators=(",", ":")).encode()
 
 
-def _next(context: Any = None, completed: Sequence[str] = (), identifier: str = "sample-workflow") -> Request:
+def _next(context: Json = None, completed: Sequence[str] = (), identifier: str = "sample-workflow") -> Request:
     return "workflow_next", {"workflowId": identifier, "completedSteps": list(completed), "context": context or {}}
 
 
-def _judge(output: str, step_id: str = "first-step", context: Any = None) -> Request:
+def _judge(output: str, step_id: str = "first-step", context: Json = None) -> Request:
     params = {"workflowId": "sample-workflow", "stepId": step_id, "output": output, "context": context or {}}
     return "workflow_validate", params
 
@@ -55,7 +55,7 @@ def _everywhere(content: JsonObject, *requests: Request) -> Bomb:
     return Bomb({"bomb.json": text}, asked)
 
 
-def _of_schema(schema: Any, value: Any) -> Bomb:
+def _of_schema(schema: Json, value: Json) -> Bomb:
     """A JSON Schema at every place where an author may write one, and a value for it."""
     rule = {"type": "schema", "schema": schema, "message": "m"}
     output = json.dumps(value)
@@ -147,8 +147,8 @@ def a_pattern_in_a_schema_that_repeats_a_million_times() -> Bomb:
 # ── JSON Schemas ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _nested(depth: int) -> Any:
-    value: Any = 1
+def _nested(depth: int) -> Json:
+    value: Json = 1
     for _ in range(depth):
         value = {"x": value}
     return value
@@ -186,7 +186,7 @@ def a_schema_whose_dynamic_references_multiply() -> Bomb:
 
 @bomb
 def a_schema_whose_references_multiply_by_ids_of_draft_4() -> Bomb:
-    def part(n: int) -> Any:
+    def part(n: int) -> Json:
         return {"$id": f"http://y.test/{n}", "id": f"http://x.test/a{n}"}
 
     parts = {f"a{n}": {**part(n), "allOf": [{"$ref": f"http://x.test/a{n + 1}"}] * 2} for n in range(40)}
@@ -549,7 +549,7 @@ def loops_in_a_document_that_lead_nowhere() -> Bomb:
 
 @bomb
 def an_example_of_a_branching_schema() -> Bomb:
-    schema: Any = {"type": "string"}
+    schema: Json = {"type": "string"}
     for _ in range(12):
         schema = {"anyOf": [schema, schema], "oneOf": [schema, schema], "allOf": [schema, schema]}
     schema = {"anyOf": [{"anyOf": [{"type": "object", "properties": {f"p{n}": {} for n in range(5_000)}}] * 2}] * 2}

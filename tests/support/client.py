@@ -9,9 +9,8 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
-from support.json_values import JsonObject
+from support.json_values import Json, JsonObject
 from support.warm import Popen
 
 TIMEOUT = 20.0
@@ -56,7 +55,7 @@ class Server:
         self.notify("notifications/initialized")
         return reply
 
-    def request(self, method: str, params: Any = None) -> JsonObject:
+    def request(self, method: str, params: Json = None) -> JsonObject:
         """The whole reply to one request, without `jsonrpc` and `id`, which are checked here."""
         identifier = next(self._ids)
         self.send({"jsonrpc": "2.0", "id": identifier, "method": method, "params": params})
@@ -65,12 +64,12 @@ class Server:
         assert reply.pop("id") == identifier
         return reply
 
-    def result(self, method: str, params: Any = None) -> Any:
+    def result(self, method: str, params: Json = None) -> Json:
         reply = self.request(method, params)
         assert "error" not in reply, reply
         return reply["result"]
 
-    def error(self, method: str, params: Any = None) -> JsonObject:
+    def error(self, method: str, params: Json = None) -> JsonObject:
         reply = self.request(method, params)
         assert "error" in reply, reply
         return reply["error"]
@@ -83,10 +82,10 @@ class Server:
         """The whole reply to a request of the envelope era."""
         return self.request(method, {**(params or {}), "_meta": ENVELOPE})
 
-    def notify(self, method: str, params: Any = None) -> None:
+    def notify(self, method: str, params: Json = None) -> None:
         self.send({"jsonrpc": "2.0", "method": method, "params": params})
 
-    def send(self, message: Any) -> None:
+    def send(self, message: Json) -> None:
         self.write(json.dumps(message).encode() + b"\n")
 
     def write(self, data: bytes) -> None:
@@ -94,7 +93,7 @@ class Server:
         self.process.stdin.write(data)
         self.process.stdin.flush()
 
-    def receive(self, timeout: float = TIMEOUT) -> Any:
+    def receive(self, timeout: float = TIMEOUT) -> Json:
         """The next message; fails when none comes."""
         assert self.process.stdout is not None
         while b"\n" not in self._unread:

@@ -25,7 +25,7 @@ from rich.progress import track
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from support.json_values import JsonObject
+from support.json_values import Json, JsonObject
 from workflowlookup.errors import InvalidCriteria, InvalidWorkflow, WorkflowLookupError
 from workflowlookup.language.building import build
 from workflowlookup.language.conditions import OPERATORS, Condition, evaluate, walk
@@ -49,7 +49,7 @@ ROUNDS = 2
 _ABSENT = object()
 
 
-def rules_of(criteria: Any) -> list[Any]:
+def rules_of(criteria: Json) -> list[Json]:
     """Every rule of criteria, however deep."""
     return [parse_criteria(rule) for _, rule in rules_in(criteria, ())]
 
@@ -64,7 +64,7 @@ def solve(condition: Condition, *, domains: Mapping[str, Sequence[Any]] | None =
     choices = [
         list((domains or {}).get(name) or values_for([part for part in asked if part["var"] == name])) for name in names
     ]
-    combinations: Iterator[tuple[Any, ...]] = itertools.product(*choices)
+    combinations: Iterator[tuple[Json, ...]] = itertools.product(*choices)
     total = 1
     for choice in choices:
         total *= len(choice)
@@ -78,9 +78,9 @@ def solve(condition: Condition, *, domains: Mapping[str, Sequence[Any]] | None =
     return None
 
 
-def values_for(parts: Sequence[Condition]) -> list[Any]:
+def values_for(parts: Sequence[Condition]) -> list[Json]:
     """Values of a variable on either side of everything that it is compared with."""
-    found: list[Any] = [_ABSENT, "yes", False]
+    found: list[Json] = [_ABSENT, "yes", False]
     numbers: list[float] = []
     texts: list[str] = []
     for part in parts:
@@ -101,7 +101,7 @@ def values_for(parts: Sequence[Condition]) -> list[Any]:
     found += [(low + high) / 2 for low, high in itertools.pairwise(numbers)]
     found += texts
     found += [" ".join(order) for order in itertools.islice(itertools.permutations(texts), 24)]
-    unique: list[Any] = []
+    unique: list[Json] = []
     for value in found:
         if not any(value is other or (type(value) is type(other) and value == other) for other in unique):
             unique.append(value)

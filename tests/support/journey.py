@@ -4,13 +4,12 @@ The calls can be sent again and again: what was stored before is answered as bef
 """
 
 import os
-from typing import Any
 
 import msgspec
 import pytest
 
 from support.client import Server
-from support.json_values import JsonObject
+from support.json_values import Json, JsonObject
 from support.make import document, loop, step
 from workflowlookup.runs.events import ConfirmationAsked, ConfirmationDenied, ConfirmationGiven, Event, Record
 from workflowlookup.runs.run import Run, fold
@@ -39,11 +38,11 @@ FLOW = document(
 TWO_WAYS = ["completed", "cancelled"]
 
 
-def start(run_id: str = RUN, workflow_id: str = "everything", **context: Any) -> tuple[str, JsonObject]:
+def start(run_id: str = RUN, workflow_id: str = "everything", **context: Json) -> tuple[str, JsonObject]:
     return "workflow_start", {"workflowId": workflow_id, "runId": run_id, "context": context}
 
 
-def submit(step_id: str, output: str, run_id: str = RUN, **context: Any) -> tuple[str, JsonObject]:
+def submit(step_id: str, output: str, run_id: str = RUN, **context: Json) -> tuple[str, JsonObject]:
     return "workflow_submit", {"runId": run_id, "stepId": step_id, "output": output, "context": context}
 
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from support.json_values import JsonObject
+from support.json_values import Json, JsonObject
 from workflowlookup.language.building import build
 from workflowlookup.language.rules import CriteriaCheck, parse_criteria
 from workflowlookup.language.validation import compile_criteria
@@ -25,11 +25,11 @@ FORM = {
 """What a person may be asked to fill in: `answers` of a step."""
 
 
-def step(identifier: str = "first-step", **fields: Any) -> JsonObject:
+def step(identifier: str = "first-step", **fields: Json) -> JsonObject:
     return {"id": identifier, "title": f"Title {identifier}", "prompt": f"Do {identifier}.", **fields}
 
 
-def document(*steps: JsonObject, identifier: str = "sample-workflow", **fields: Any) -> JsonObject:
+def document(*steps: JsonObject, identifier: str = "sample-workflow", **fields: Json) -> JsonObject:
     return {
         "id": identifier,
         "name": "Sample workflow",
@@ -40,7 +40,7 @@ def document(*steps: JsonObject, identifier: str = "sample-workflow", **fields: 
     }
 
 
-def loop(identifier: str, body: Any, **loop_fields: Any) -> JsonObject:
+def loop(identifier: str, body: Json, **loop_fields: Any) -> JsonObject:
     return {
         "id": identifier,
         "type": "loop",
@@ -50,7 +50,7 @@ def loop(identifier: str, body: Any, **loop_fields: Any) -> JsonObject:
     }
 
 
-def check_of(criteria: Any) -> CriteriaCheck | None:
+def check_of(criteria: Json) -> CriteriaCheck | None:
     """Criteria as an author writes them, compiled as a workflow has them."""
     criterion = parse_criteria(criteria)
     return None if criterion is None else compile_criteria(criterion)

@@ -18,7 +18,7 @@ from rich.console import Console
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from support.client import Server
-from support.json_values import JsonObject
+from support.json_values import Json, JsonObject
 
 DECISION = Path(__file__).parents[2] / "docs" / "decisions" / "0007-where-we-differ-from-the-reference.md"
 MISSING = "(absent)"
@@ -38,7 +38,7 @@ def write_library(directory: Path, case: JsonObject) -> None:
         (directory / name).write_text(content, "utf-8")
 
 
-def expand(value: Any) -> Any:
+def expand(value: Json) -> Json:
     """`{"$repeat": [text, times]}` stands for a long text."""
     if isinstance(value, dict):
         if "$repeat" in value:
@@ -47,7 +47,7 @@ def expand(value: Any) -> Any:
     return [expand(inner) for inner in value] if isinstance(value, list) else value
 
 
-def at(value: Any, path: str) -> Any:
+def at(value: Json, path: str) -> Json:
     """The part of an answer that a dotted path leads to."""
     for part in path.split(".") if path != "$text" else ():
         if part == "length" and isinstance(value, (list, str)):

@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from support.json_values import Json
+
 ROOT = Path(__file__).parents[2]
 GUIDE = ROOT / "docs" / "extending.md"
 HOW = (
@@ -102,7 +104,7 @@ def _with_lines(text: str, change: Change) -> str:
     return "".join(lines)
 
 
-def _with_object(content: Any, change: Change) -> Any:
+def _with_object(content: Json, change: Change) -> Json:
     node = content
     for name in change.what.split("."):
         node = node[name]
@@ -141,7 +143,7 @@ def _inserted(text: str, after: ast.expr, added: str) -> str:
     return "".join(lines)
 
 
-def _parts(table: ast.expr) -> list[Any]:
+def _parts(table: ast.expr) -> list[Json]:
     return table.values if isinstance(table, ast.Dict) else table.args if isinstance(table, ast.Call) else table.elts  # type: ignore[attr-defined,no-any-return]
 
 

@@ -8,7 +8,7 @@ import itertools
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx2
@@ -23,6 +23,8 @@ CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
 MODERN = {**ENVELOPE, CAPABILITIES: ASKS}
 SECONDS = 60.0
 Message = JsonObject
+Person = Callable[[Message], Message]
+"""Answers a question."""
 
 
 class Said:
@@ -115,7 +117,7 @@ class Talk:
 class Wire:
     """Carries messages."""
 
-    def request(self, message: Message, heard: list[Message], person: Any) -> Message:
+    def request(self, message: Message, heard: list[Message], person: Person) -> Message:
         raise NotImplementedError
 
     def notify(self, message: Message) -> None:
@@ -154,7 +156,7 @@ class LineWire(Wire):
     def receive(self, timeout: float = SECONDS) -> Message:
         raise NotImplementedError
 
-    def request(self, message: Message, heard: list[Message], person: Any) -> Message:
+    def request(self, message: Message, heard: list[Message], person: Person) -> Message:
         self.send(message)
         while True:
             item = self.receive()
@@ -178,7 +180,7 @@ class LineWire(Wire):
         self.send(cancellation(message))
         meta = {"_meta": message["params"]["_meta"]} if "_meta" in message["params"] else {}
         heard: list[Message] = []  # a reply to what was cancelled would come before this one, and fail in `request`
-        self.request({"jsonrpc": "2.0", "id": "then", "method": "workflow_list", "params": meta}, heard, None)
+        self.request({"jsonrpc": "2.0", "id": "then", "method": "workflow_list", "params": meta}, heard, nobody)
         return True
 
     @contextlib.contextmanager
@@ -245,7 +247,7 @@ class WebWire(Wire):
     def __init__(self, client: WebClient) -> None:
         self.client = client
 
-    def request(self, message: Message, heard: list[Message], person: Any) -> Message:
+    def request(self, message: Message, heard: list[Message], person: Person) -> Message:
         self.client.ids = iter([message["id"]])
         self.client.on_question = lambda question: {"result": person(plain(question))}
         items: list[Message] = []
@@ -291,6 +293,11 @@ class WebWire(Wire):
     def hearing(self, news: list[Message]) -> Iterator[None]:
         yield
         news.append(self.client.unasked.get(timeout=SECONDS))
+
+
+def nobody(question: Message) -> Message:
+    """For requests that ask no person."""
+    raise AssertionError(question)
 
 
 def plain(question: Message) -> Message:

@@ -12,12 +12,11 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx2
 
 from support.client import ENVELOPE
-from support.json_values import JsonObject
+from support.json_values import Json, JsonObject
 from support.warm import Popen
 
 TIMEOUT = 60.0
@@ -31,13 +30,13 @@ NAMED = {
 }
 
 
-def opening(version: str = "2025-11-25", **params: Any) -> JsonObject:
+def opening(version: str = "2025-11-25", **params: Json) -> JsonObject:
     """The message that begins a session."""
     params = {"protocolVersion": version, "capabilities": {}} | params
     return {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
 
 
-def modern(method: str, params: JsonObject | None = None, identifier: Any = 1) -> JsonObject:
+def modern(method: str, params: JsonObject | None = None, identifier: Json = 1) -> JsonObject:
     """A request of the envelope era."""
     meta = {"_meta": ENVELOPE}
     return {"jsonrpc": "2.0", "id": identifier, "method": method, "params": {**(params or {}), **meta}}
@@ -120,12 +119,12 @@ class WebClient:
         self.post({"jsonrpc": "2.0", "method": "notifications/initialized"})
         return reply
 
-    def post(self, message: Any, **headers: str) -> httpx2.Response:
+    def post(self, message: Json, **headers: str) -> httpx2.Response:
         """One message, whole; the response of HTTP."""
         content = message if isinstance(message, bytes) else json.dumps(message).encode()
         return self.http.post(self.url, content=content, headers=self.session | headers)
 
-    def request(self, method: str, params: Any = None, heard: list[JsonObject] | None = None) -> JsonObject:
+    def request(self, method: str, params: Json = None, heard: list[JsonObject] | None = None) -> JsonObject:
         """The reply to a request, without `jsonrpc` and `id`; what comes before it goes into `heard`."""
         identifier = next(self.ids)
         message = {"jsonrpc": "2.0", "id": identifier, "method": method, "params": params or {}}

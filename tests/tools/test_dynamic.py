@@ -5,7 +5,6 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -58,13 +57,13 @@ def write(home: Path, settings) -> None:
     (home / "new.toml").replace(settings_file(home))
 
 
-def workflow_tools(server: Server):
+def workflow_tools(server: Server) -> dict[Json, Json]:
     """The tools that stand for workflows, by name."""
     tools = ask(server, "tools/list")["result"]["tools"]
     return {tool["name"]: tool for tool in tools if "workflowlookup/workflow" in tool.get("_meta", {})}
 
 
-def ask(server: Server, method: str, params: JsonObject | None = None) -> Any:
+def ask(server: Server, method: str, params: JsonObject | None = None) -> Json:
     """The reply to a request; notifications before it are put aside."""
     server.send({"jsonrpc": "2.0", "id": f"ask-{method}", "method": method, "params": params})
     while True:
@@ -73,11 +72,11 @@ def ask(server: Server, method: str, params: JsonObject | None = None) -> Any:
             return message
 
 
-def call(server: Server, name: str, **arguments: Json):
+def call(server: Server, name: str, **arguments: Json) -> Json:
     return ask(server, "tools/call", {"name": name, "arguments": arguments})["result"]
 
 
-def wait_for_tools(server: Server, *names: str):
+def wait_for_tools(server: Server, *names: str) -> dict[Json, Json]:
     end = time.monotonic() + 60
     while sorted(found := workflow_tools(server)) != sorted(names):
         assert time.monotonic() < end, f"tools are {sorted(found)}"

@@ -258,7 +258,7 @@ def test_a_session_of_two_replicas_goes_on_at_both_after_an_outage(frozen: Site)
     client.close()
 
 
-def call_tool(client: WebClient, name: str, **arguments: Json):
+def call_tool(client: WebClient, name: str, **arguments: Json) -> Json:
     return client.request("tools/call", {"name": name, "arguments": arguments})["result"]["structuredContent"]
 
 

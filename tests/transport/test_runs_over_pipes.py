@@ -6,8 +6,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,11 +23,11 @@ FLOW = "needs-a-word"
 
 
 @pytest.fixture
-def runs(library: Path, start: Start):
+def runs(library: Path, start: Start) -> Callable[..., Server]:
     """Starts servers that share one library and one journal."""
     write(library, document(step("one", requireConfirmation=True), step("two"), identifier=FLOW))
 
-    def start_server(capabilities: JsonObject = ASKS, version: str = "2025-11-25", **environment: str):
+    def start_server(capabilities: JsonObject = ASKS, version: str = "2025-11-25", **environment: str) -> Server:
         server = start(directory=library, version=None, **environment)
         if version:
             server.initialize(version, capabilities)
@@ -36,7 +36,7 @@ def runs(library: Path, start: Start):
     return start_server
 
 
-def begin(server: Server):
+def begin(server: Server) -> Json:
     return server.call("workflow_start", {"workflowId": FLOW})["structuredContent"]["runId"]
 
 
@@ -44,7 +44,7 @@ def submission(run_id: str, output: str = "done") -> JsonObject:
     return {"name": "workflow_submit", "arguments": {"runId": run_id, "stepId": "one", "output": output}}
 
 
-def submit(server: Server, run_id: str, identifier: str = "submit", output: str = "done") -> Any:
+def submit(server: Server, run_id: str, identifier: str = "submit", output: str = "done") -> Json:
     """Send a submission that leads to a question; the question."""
     server.send({"jsonrpc": "2.0", "id": identifier, "method": "tools/call", "params": submission(run_id, output)})
     question = server.receive()
@@ -52,7 +52,7 @@ def submit(server: Server, run_id: str, identifier: str = "submit", output: str 
     return question
 
 
-def answer(server: Server, question: JsonObject, result: Json) -> Any:
+def answer(server: Server, question: JsonObject, result: Json) -> Json:
     """Answer a question; what the call got."""
     server.send({"jsonrpc": "2.0", "id": question["id"], "result": result})
     return server.receive()
@@ -83,7 +83,9 @@ def place(result: Json):
     ],
     ids=["accepted", "declined", "a form that was not asked", "dismissed", "nonsense"],
 )
-def test_the_run_goes_where_the_person_says(runs, said: JsonObject, then: tuple[str, str, str]) -> None:
+def test_the_run_goes_where_the_person_says(
+    runs: Callable[..., Server], said: JsonObject, then: tuple[str, str, str]
+) -> None:
     server = runs()
     run_id = begin(server)
     question = submit(server, run_id)
@@ -104,7 +106,9 @@ def test_the_run_goes_where_the_person_says(runs, said: JsonObject, then: tuple[
     ],
     ids=["accepted", "declined", "dismissed"],
 )
-def test_since_2026_the_run_goes_where_the_person_says(runs, said: JsonObject, then: tuple[str, str, str]) -> None:
+def test_since_2026_the_run_goes_where_the_person_says(
+    runs: Callable[..., Server], said: JsonObject, then: tuple[str, str, str]
+) -> None:
     server = runs(version=None)
     meta = {"_meta": MODERN_ASKS}
     started = server.result("tools/call", {"name": "workflow_start", "arguments": {"workflowId": FLOW}, **meta})
@@ -120,7 +124,7 @@ def test_since_2026_the_run_goes_where_the_person_says(runs, said: JsonObject, t
     assert place(status) == then
 
 
-def test_since_2026_an_answer_to_one_run_says_nothing_about_another(runs) -> None:
+def test_since_2026_an_answer_to_one_run_says_nothing_about_another(runs: Callable[..., Server]) -> None:
     server = runs(version=None)
     meta = {"_meta": MODERN_ASKS}
     start = {"name": "workflow_start", "arguments": {"workflowId": FLOW}, **meta}
@@ -133,7 +137,7 @@ def test_since_2026_an_answer_to_one_run_says_nothing_about_another(runs) -> Non
     assert key not in told["inputRequests"]
 
 
-def test_without_forms_the_agent_is_told_to_ask_and_may_relay(runs) -> None:
+def test_without_forms_the_agent_is_told_to_ask_and_may_relay(runs: Callable[..., Server]) -> None:
     server = runs(capabilities={})
     run_id = begin(server)
 
@@ -144,7 +148,7 @@ def test_without_forms_the_agent_is_told_to_ask_and_may_relay(runs) -> None:
     assert where(server, run_id) == ("waiting", "output", "two")
 
 
-def test_two_questions_are_open_at_once_and_other_calls_go_on(runs) -> None:
+def test_two_questions_are_open_at_once_and_other_calls_go_on(runs: Callable[..., Server]) -> None:
     server = runs()
     first, second = begin(server), begin(server)
     one, two = submit(server, first, "first"), submit(server, second, "second")
@@ -157,7 +161,7 @@ def test_two_questions_are_open_at_once_and_other_calls_go_on(runs) -> None:
     assert where(server, second) == ("waiting", "output", "one")
 
 
-def test_the_same_submission_twice_is_two_questions_and_one_decision(runs) -> None:
+def test_the_same_submission_twice_is_two_questions_and_one_decision(runs: Callable[..., Server]) -> None:
     server = runs()
     run_id = begin(server)
     one, two = submit(server, run_id, "first"), submit(server, run_id, "second")
@@ -169,7 +173,7 @@ def test_the_same_submission_twice_is_two_questions_and_one_decision(runs) -> No
     assert where(server, run_id) == ("waiting", "output", "two")
 
 
-def test_a_cancelled_call_takes_its_question_back_and_the_run_waits(runs) -> None:
+def test_a_cancelled_call_takes_its_question_back_and_the_run_waits(runs: Callable[..., Server]) -> None:
     server = runs()
     run_id = begin(server)
     question = submit(server, run_id)
@@ -185,7 +189,7 @@ def test_a_cancelled_call_takes_its_question_back_and_the_run_waits(runs) -> Non
 
 @pytest.mark.parametrize("how", ["end of input", "kill"])
 def test_a_client_or_server_that_goes_in_the_middle_leaves_the_run_waiting_and_it_goes_on_elsewhere(
-    runs, how: str
+    runs: Callable[..., Server], how: str
 ) -> None:
     server = runs()
     run_id = begin(server)
@@ -203,7 +207,9 @@ def test_a_client_or_server_that_goes_in_the_middle_leaves_the_run_waiting_and_i
     assert where(other, run_id) == ("waiting", "output", "two")
 
 
-def test_a_client_that_is_killed_while_its_person_thinks_ends_the_server_quietly(runs, tmp_path: Path) -> None:
+def test_a_client_that_is_killed_while_its_person_thinks_ends_the_server_quietly(
+    runs: Callable[..., Server], tmp_path: Path
+) -> None:
     """The client is a process of its own here, so that it can be killed with its pipes open."""
     script = (
         "import sys; sys.path[:0] = sys.argv[1:2]\n"
@@ -232,7 +238,7 @@ def test_a_client_that_is_killed_while_its_person_thinks_ends_the_server_quietly
     assert where(runs(), run_id) == ("waiting", "confirmation", "one")
 
 
-def test_who_answers_after_another_process_decided_is_told_how_it_is(runs) -> None:
+def test_who_answers_after_another_process_decided_is_told_how_it_is(runs: Callable[..., Server]) -> None:
     server, other = runs(), runs(capabilities={})
     run_id = begin(server)
     question = submit(server, run_id)
@@ -258,7 +264,7 @@ def hears(server: Server, *addresses: str, within: float = 1.0) -> bool:
     return True
 
 
-def test_who_subscribes_hears_of_changes_by_this_process_with_the_call(runs) -> None:
+def test_who_subscribes_hears_of_changes_by_this_process_with_the_call(runs: Callable[..., Server]) -> None:
     server = runs(capabilities={})
     run_id = begin(server)
     server.result("resources/subscribe", {"uri": f"run://{run_id}"})
@@ -270,7 +276,7 @@ def test_who_subscribes_hears_of_changes_by_this_process_with_the_call(runs) -> 
     assert server.is_silent()
 
 
-def test_who_subscribes_hears_of_changes_by_other_processes_within_a_second(runs) -> None:
+def test_who_subscribes_hears_of_changes_by_other_processes_within_a_second(runs: Callable[..., Server]) -> None:
     server, other = runs(), runs(capabilities={})
     run_id = begin(other)
     for address in (f"run://{run_id}", "runs://recent"):
@@ -282,7 +288,7 @@ def test_who_subscribes_hears_of_changes_by_other_processes_within_a_second(runs
     assert hears(server, "runs://recent")
 
 
-def test_a_client_that_never_pauses_hears_of_them_too(runs) -> None:
+def test_a_client_that_never_pauses_hears_of_them_too(runs: Callable[..., Server]) -> None:
     server, other = runs(), runs(capabilities={})
     server.result("resources/subscribe", {"uri": "runs://recent"})
     begin(other)
@@ -297,7 +303,7 @@ def test_a_client_that_never_pauses_hears_of_them_too(runs) -> None:
     assert heard
 
 
-def test_since_2026_a_stream_hears_of_other_processes_and_ends_with_its_result(runs) -> None:
+def test_since_2026_a_stream_hears_of_other_processes_and_ends_with_its_result(runs: Callable[..., Server]) -> None:
     server, other = runs(version=None), runs(capabilities={})
     run_id = begin(other)
     wanted = {"resourceSubscriptions": [f"run://{run_id}"]}
@@ -328,7 +334,7 @@ def wakeups(server: Server) -> int:
         return next(int(line.split()[1]) for line in status if line.startswith("voluntary_ctxt_switches"))
 
 
-def test_nobody_wakes_up_when_nobody_is_subscribed(runs) -> None:
+def test_nobody_wakes_up_when_nobody_is_subscribed(runs: Callable[..., Server]) -> None:
     server, other = runs(), runs(capabilities={})
     run_id = begin(server)
     server.result("resources/subscribe", {"uri": f"run://{run_id}"})
@@ -343,7 +349,7 @@ def test_nobody_wakes_up_when_nobody_is_subscribed(runs) -> None:
     assert server.is_silent()
 
 
-def test_following_a_run_costs_next_to_nothing(runs) -> None:
+def test_following_a_run_costs_next_to_nothing(runs: Callable[..., Server]) -> None:
     server = runs()
     server.result("resources/subscribe", {"uri": "runs://recent"})
 
@@ -359,7 +365,7 @@ def test_following_a_run_costs_next_to_nothing(runs) -> None:
     assert wakeups(server) - slept < 20
 
 
-def test_a_client_that_subscribes_and_does_not_read_hears_of_it_when_it_does(runs) -> None:
+def test_a_client_that_subscribes_and_does_not_read_hears_of_it_when_it_does(runs: Callable[..., Server]) -> None:
     server, other = runs(), runs(capabilities={})
     listed = len(json.dumps(server.result("tools/list")))
     server.result("resources/subscribe", {"uri": "runs://recent"})
@@ -383,7 +389,7 @@ def test_a_client_that_subscribes_and_does_not_read_hears_of_it_when_it_does(run
 # ── reports ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_run_and_the_recent_ones_are_read_as_markdown(runs) -> None:
+def test_a_run_and_the_recent_ones_are_read_as_markdown(runs: Callable[..., Server]) -> None:
     server = runs(capabilities={})
     nothing = server.result("resources/read", {"uri": "runs://recent"})["contents"][0]
     run_id = begin(server)
@@ -399,7 +405,7 @@ def test_a_run_and_the_recent_ones_are_read_as_markdown(runs) -> None:
     assert f"| `{run_id}` | `{FLOW}` 1.0.0 | waiting | `one` | 1 of 2 |" in recent["text"]
 
 
-def test_a_run_that_is_not_there_is_no_resource(runs) -> None:
+def test_a_run_that_is_not_there_is_no_resource(runs: Callable[..., Server]) -> None:
     server = runs()
 
     error = server.error("resources/read", {"uri": "run://nope"})
@@ -408,7 +414,7 @@ def test_a_run_that_is_not_there_is_no_resource(runs) -> None:
     assert server.modern("resources/read", {"uri": "run://nope"})["error"]["code"] == -32602
 
 
-def test_ids_of_runs_are_completed(runs) -> None:
+def test_ids_of_runs_are_completed(runs: Callable[..., Server]) -> None:
     server = runs()
     run_id = begin(server)
     ref = {"type": "ref/resource", "uri": "run://{id}"}
@@ -418,7 +424,9 @@ def test_ids_of_runs_are_completed(runs) -> None:
     assert found["completion"]["values"] == [run_id]
 
 
-def test_where_no_journal_can_be_opened_nobody_follows_and_everything_else_works(runs, tmp_path: Path) -> None:
+def test_where_no_journal_can_be_opened_nobody_follows_and_everything_else_works(
+    runs: Callable[..., Server], tmp_path: Path
+) -> None:
     (tmp_path / "file").touch()
     server = runs(WORKFLOWLOOKUP_JOURNAL=str(tmp_path / "file" / "runs.sqlite"))
 

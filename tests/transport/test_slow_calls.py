@@ -7,6 +7,7 @@ import re
 import socket
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx2
@@ -20,7 +21,9 @@ from upstream.upstreams import McpUpstream
 from workflowlookup.protocol.jsonrpc import MAX_NESTING
 
 
-def serve_slow(serve: Serve, tmp_path: Path, *flags: str, seconds: int = 20):
+def serve_slow(
+    serve: Serve, tmp_path: Path, *flags: str, seconds: int = 20
+) -> tuple[WebServer, Callable[..., JsonObject]]:
     """A server with a workflow that takes a while, and the call that starts it."""
     arguments = {"seconds": seconds, "steps": 4}
     work = {"id": "work", "title": "Work", "call": {"server": "up", "tool": "sleep", "arguments": arguments}}

@@ -4,7 +4,6 @@ import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -53,7 +52,7 @@ class Traced:
         if not self.meta:
             self.client.initialize()
 
-    def call(self, tool: str, **arguments: Json) -> Any:
+    def call(self, tool: str, **arguments: Json) -> Json:
         return self.client.request("tools/call", {"name": tool, "arguments": arguments, **self.meta})["result"]
 
     def end(self, *codes: int) -> None:

@@ -32,13 +32,13 @@ def upstream(tmp_path: Path) -> McpUpstream:
 
 
 @pytest.fixture
-def serve(start: Start, library: Path, tmp_path: Path, upstream: McpUpstream):
+def serve(start: Start, library: Path, tmp_path: Path, upstream: McpUpstream) -> Callable[..., Server]:
     write(library, document(call("slow", "sleep", seconds=60, steps=60), id="slow-one"))
     write(library, document(call("quick", "sleep", seconds=1, steps=5), id="quick-one"))
     write(library, document(call("one", "say", text="a"), call("two", "say", text="{{one}}b"), id="two-calls"))
     settings_file(tmp_path).write_text(upstream.toml())
 
-    def serve_upstream(**options: Any):
+    def serve_upstream(**options: Any) -> Server:
         return start(directory=library, WORKFLOWLOOKUP_JOURNAL=str(tmp_path / "runs.sqlite"), **options)
 
     return serve_upstream
@@ -49,7 +49,7 @@ def begin(server: Server, workflow: str, identifier: str, **more: Json) -> None:
     server.send({"jsonrpc": "2.0", "id": identifier, "method": "tools/call", "params": params})
 
 
-def until(server: Server, is_it: Callable[..., bool], timeout: float = ROOM) -> list[Any]:
+def until(server: Server, is_it: Callable[..., bool], timeout: float = ROOM) -> list[Json]:
     """What comes, up to the message that is meant."""
     seen = []
     end = time.monotonic() + timeout
@@ -67,11 +67,11 @@ def begun(upstream: McpUpstream, tool: str = "sleep") -> None:
         time.sleep(0.02)
 
 
-def state_of(server: Server, run_id: str) -> Any:
+def state_of(server: Server, run_id: str) -> Json:
     return server.call("workflow_status", {"runId": run_id})["structuredContent"]
 
 
-def test_a_run_of_calls_is_answered_when_it_is_over(serve) -> None:
+def test_a_run_of_calls_is_answered_when_it_is_over(serve: Callable[..., Server]) -> None:
     server = serve()
     begin(server, "two-calls", "x")
 
@@ -80,7 +80,9 @@ def test_a_run_of_calls_is_answered_when_it_is_over(serve) -> None:
     assert (reply["id"], told["state"], told["result"]) == ("x", "completed", "ab")
 
 
-def test_what_is_asked_meanwhile_is_answered_and_progress_comes(serve, upstream: McpUpstream) -> None:
+def test_what_is_asked_meanwhile_is_answered_and_progress_comes(
+    serve: Callable[..., Server], upstream: McpUpstream
+) -> None:
     server = serve()
     begin(server, "quick-one", "x", _meta={"progressToken": "t"})
     server.send({"jsonrpc": "2.0", "id": "meanwhile", "method": "ping"})
@@ -94,7 +96,9 @@ def test_what_is_asked_meanwhile_is_answered_and_progress_comes(serve, upstream:
     assert all(one["progressToken"] == "t" and one["message"].startswith("Do quick") for one in told)
 
 
-def test_a_cancelled_call_stops_what_runs_beneath_and_is_not_answered(serve, upstream: McpUpstream) -> None:
+def test_a_cancelled_call_stops_what_runs_beneath_and_is_not_answered(
+    serve: Callable[..., Server], upstream: McpUpstream
+) -> None:
     server = serve()
     begin(server, "slow-one", "x")
     begun(upstream)
@@ -109,7 +113,9 @@ def test_a_cancelled_call_stops_what_runs_beneath_and_is_not_answered(serve, ups
     assert server.is_silent()
 
 
-def test_workflow_cancel_tells_what_was_stopped_and_so_does_the_call_that_waited(serve, upstream: McpUpstream) -> None:
+def test_workflow_cancel_tells_what_was_stopped_and_so_does_the_call_that_waited(
+    serve: Callable[..., Server], upstream: McpUpstream
+) -> None:
     server = serve()
     begin(server, "slow-one", "x")
     begun(upstream)
@@ -125,7 +131,7 @@ def test_workflow_cancel_tells_what_was_stopped_and_so_does_the_call_that_waited
     assert replies["x"]["data"]["stopped"] == replies["y"]["stopped"]
 
 
-def test_at_the_end_of_input_a_call_is_given_a_little_time(serve) -> None:
+def test_at_the_end_of_input_a_call_is_given_a_little_time(serve: Callable[..., Server]) -> None:
     server = serve(WORKFLOWLOOKUP_DRAIN_SECONDS="30")
     begin(server, "quick-one", "x")
     server.close_input()
@@ -134,7 +140,9 @@ def test_at_the_end_of_input_a_call_is_given_a_little_time(serve) -> None:
     assert server.wait(ROOM) == 0
 
 
-def test_what_is_not_done_in_that_time_is_cancelled_and_told(serve, upstream: McpUpstream) -> None:
+def test_what_is_not_done_in_that_time_is_cancelled_and_told(
+    serve: Callable[..., Server], upstream: McpUpstream
+) -> None:
     server = serve(WORKFLOWLOOKUP_DRAIN_SECONDS="0.2")
     begin(server, "slow-one", "x")
     begun(upstream)
@@ -148,7 +156,7 @@ def test_what_is_not_done_in_that_time_is_cancelled_and_told(serve, upstream: Mc
     assert (told["state"], told["reason"]) == ("cancelled", "the client went away")
 
 
-def test_shutdown_gives_calls_their_time_and_is_answered_last(serve) -> None:
+def test_shutdown_gives_calls_their_time_and_is_answered_last(serve: Callable[..., Server]) -> None:
     server = serve(WORKFLOWLOOKUP_DRAIN_SECONDS="30")
     begin(server, "quick-one", "x")
     server.send({"jsonrpc": "2.0", "id": "bye", "method": "shutdown"})
@@ -158,7 +166,7 @@ def test_shutdown_gives_calls_their_time_and_is_answered_last(serve) -> None:
     assert server.wait(ROOM) == 0
 
 
-def test_a_conversation_in_one_go_is_answered_to_its_end(serve) -> None:
+def test_a_conversation_in_one_go_is_answered_to_its_end(serve: Callable[..., Server]) -> None:
     server = serve(version=None, WORKFLOWLOOKUP_DRAIN_SECONDS="30")
     hello = {"protocolVersion": "2025-11-25", "capabilities": {}}
     start = {"name": "workflow_start", "arguments": {"workflowId": "two-calls"}}
@@ -170,7 +178,7 @@ def test_a_conversation_in_one_go_is_answered_to_its_end(serve) -> None:
     assert [server.receive(ROOM)["id"] for _ in range(3)] == [0, 2, 1]
 
 
-def test_a_task_is_polled_awaited_and_outlives_the_server(serve) -> None:
+def test_a_task_is_polled_awaited_and_outlives_the_server(serve: Callable[..., Server]) -> None:
     server = serve()
     begin(server, "quick-one", "x", task={})
     task = server.receive(ROOM)["result"]["task"]
@@ -184,13 +192,15 @@ def test_a_task_is_polled_awaited_and_outlives_the_server(serve) -> None:
     assert again.result("tasks/get", {"taskId": task["taskId"]})["status"] == "completed"
 
 
-def news(server: Server):
+def news(server: Server) -> set[Json]:
     """The next message, which must be that the tools are others now."""
     assert server.receive(ROOM)["method"] == "notifications/tools/list_changed"
     return {tool["name"] for tool in server.result("tools/list")["tools"]}
 
 
-def test_hangup_has_the_settings_read_again_and_does_not_end_the_server(serve, tmp_path: Path) -> None:
+def test_hangup_has_the_settings_read_again_and_does_not_end_the_server(
+    serve: Callable[..., Server], tmp_path: Path
+) -> None:
     server = serve()
     before = {tool["name"] for tool in server.result("tools/list")["tools"]}
     settings = settings_file(tmp_path)
@@ -202,7 +212,9 @@ def test_hangup_has_the_settings_read_again_and_does_not_end_the_server(serve, t
     assert after < before
 
 
-def test_settings_and_documents_that_change_are_seen_without_being_told(serve, library: Path, tmp_path: Path) -> None:
+def test_settings_and_documents_that_change_are_seen_without_being_told(
+    serve: Callable[..., Server], library: Path, tmp_path: Path
+) -> None:
     server = serve()
     before = {tool["name"] for tool in server.result("tools/list")["tools"]}
     write(library, document(call("new", "say", text="x"), id="new-one", name="New one"))
@@ -216,7 +228,7 @@ def test_settings_and_documents_that_change_are_seen_without_being_told(serve, l
     assert server.is_silent()
 
 
-def test_hangup_before_anything_was_listed_ends_nothing(serve) -> None:
+def test_hangup_before_anything_was_listed_ends_nothing(serve: Callable[..., Server]) -> None:
     server = serve()
     server.process.send_signal(signal.SIGHUP)
 

@@ -19,6 +19,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from support.json_values import Json
 from upstream import systems
 from upstream.world import World
 
@@ -93,7 +94,7 @@ class Service(BaseHTTPRequestHandler):
                 _, handler, parts = system
                 self.send(handler(systems.Asked(self.world, parts, body, query)))
                 return
-            reply: Any = getattr(self, f"on_{name}")(*match.groups(), body=body, query=query, headers=headers)
+            reply: Json = getattr(self, f"on_{name}")(*match.groups(), body=body, query=query, headers=headers)
             status, extra = 200, {}
         except Refused as refusal:
             reply, status, extra = {"error": str(refusal)}, refusal.status, refusal.headers
@@ -143,7 +144,7 @@ class Service(BaseHTTPRequestHandler):
 
     # ── the plain API ──
 
-    def on_list(self, *, query: dict[str, str], **_: Any) -> Any:
+    def on_list(self, *, query: dict[str, str], **_: Any) -> Json:
         workflows, size = self.world.workflows(), self.world.said().get("page")
         if not size:
             return workflows
@@ -152,20 +153,20 @@ class Service(BaseHTTPRequestHandler):
         more = page * size < len(workflows)
         return {"items": chunk, "total": len(workflows), "next": f"/workflows?page={page + 1}" if more else None}
 
-    def on_start(self, workflow: str, *, body: Any, headers: dict[str, str], **_: Any) -> Any:
+    def on_start(self, workflow: str, *, body: Json, headers: dict[str, str], **_: Any) -> Json:
         run_id = self.world.begin(workflow, body.get("input"), headers.get("idempotency-key", ""))
         if self.world.said().get("start") == "lost":
             raise Refused(502, "the answer was lost")
         return {"runId": run_id}
 
-    def on_status(self, _: str, run_id: str, **__: Any) -> Any:
+    def on_status(self, _: str, run_id: str, **__: Any) -> Json:
         run = self.world.run(run_id)
         if run is None:
             raise Refused(404, "no such run")
         shown = {"runId": run["id"], "status": run["state"], "output": run["output"]}
         return shown | {name: run[name] for name in ("error", "progress") if name in run}
 
-    def on_cancel(self, _: str, run_id: str, **__: Any) -> Any:
+    def on_cancel(self, _: str, run_id: str, **__: Any) -> Json:
         if self.world.said().get("cancel") == "ignore":
             return {"cancelled": True}
         stopped = self.world.cancel(run_id)
@@ -174,7 +175,7 @@ class Service(BaseHTTPRequestHandler):
 
     # ── the preset "simplified" ──
 
-    def on_simplified_list(self, **_: Any) -> Any:
+    def on_simplified_list(self, **_: Any) -> Json:
         found = self.world.workflows()
         shown = [
             {
@@ -187,11 +188,11 @@ class Service(BaseHTTPRequestHandler):
         ]
         return {"count": len(shown), "results": shown}
 
-    def on_simplified_start(self, workflow: str, *, body: Any, **_: Any) -> Any:
+    def on_simplified_start(self, workflow: str, *, body: Json, **_: Any) -> Json:
         """The instance is named by `workflow_id`; `correlation_id` is of no use for questions."""
         return {"correlation_id": str(uuid.uuid4()), "workflow_id": self.world.begin(workflow, body.get("input"))}
 
-    def on_simplified_status(self, workflow: str, run_id: str, **_: Any) -> Any:
+    def on_simplified_status(self, workflow: str, run_id: str, **_: Any) -> Json:
         """Times are milliseconds, `workflow_id` is that of the workflow, and why it failed is part of the output."""
         run = self.world.run(run_id)
         if run is None:

@@ -5,9 +5,9 @@ import json
 import os
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-from support.json_values import JsonObject
+from support.json_values import Json, JsonObject
 from upstream.world import World
 
 Result: TypeAlias = JsonObject
@@ -16,7 +16,7 @@ Tool: TypeAlias = Callable[[Report, JsonObject, str], Awaitable[Result]]
 KEY = "workflowlookup/idempotencyKey"
 
 
-def answer(value: Any, *, text: str | None = None) -> Result:
+def answer(value: Json, *, text: str | None = None) -> Result:
     shown = text if text is not None else json.dumps(value)
     structured = {"structuredContent": value} if isinstance(value, dict) else {}
     return {"content": [{"type": "text", "text": shown}], **structured}
@@ -138,7 +138,7 @@ class Tools:
 
     # ── workflows ──
 
-    def direct(self, workflow: str) -> Any:
+    def direct(self, workflow: str) -> Json:
         """A workflow that is a tool of its own, which answers when it is done."""
 
         async def run(report: Report, arguments: JsonObject, key: str) -> Result:

@@ -8,9 +8,8 @@ import re
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
-from support.json_values import JsonObject
+from support.json_values import Json, JsonObject
 from upstream.world import World
 
 
@@ -18,7 +17,7 @@ from upstream.world import World
 class Reply:
     """An answer as it goes out."""
 
-    body: Any = None
+    body: Json = None
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
     is_text: bool = False
@@ -31,7 +30,7 @@ class Asked:
     world: World
     parts: tuple[str, ...]
     """What the path has where the route has a group."""
-    body: Any
+    body: Json
     query: dict[str, str]
 
     def run(self, run_id: str | None = None) -> JsonObject:

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any, Self
 
-from support.json_values import JsonObject
+from support.json_values import Json, JsonObject
 from support.processes import is_alive
 from support.warm import Popen
 from upstream.world import ONE, World
@@ -138,7 +138,7 @@ def table(name: str, values: JsonObject) -> str:
     return f"[{name}]\n" + "".join(f"{key} = {_inline(value)}\n" for key, value in values.items()) + "\n"
 
 
-def _inline(value: Any) -> str:
+def _inline(value: Json) -> str:
     if isinstance(value, dict):
         return "{" + ", ".join(f"{json.dumps(key)} = {_inline(item)}" for key, item in value.items()) + "}"
     if isinstance(value, (list, tuple)):

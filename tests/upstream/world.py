@@ -29,7 +29,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from support.json_values import JsonObject
+from support.json_values import Json, JsonObject
 
 ONE = {
     "id": "deploy",
@@ -58,7 +58,7 @@ class World:
 
     # ── the test's side ──
 
-    def control(self, **changes: Any) -> None:
+    def control(self, **changes: Json) -> None:
         """Changes how the upstream behaves; a value of None takes it back."""
         said = self.said() | changes
         self._write("control.json", {name: value for name, value in said.items() if value is not None})
@@ -88,7 +88,7 @@ class World:
         except FileNotFoundError:
             return {}
 
-    def workflows(self) -> Any:
+    def workflows(self) -> Json:
         return self.said().get("workflows", [ONE])
 
     def see(self, what: str, **particulars: Any) -> None:
@@ -97,7 +97,7 @@ class World:
         with (self.directory / "seen.jsonl").open("a") as file:
             file.write(line)
 
-    def begin(self, workflow: str, arguments: Any, key: str = "") -> str:
+    def begin(self, workflow: str, arguments: Json, key: str = "") -> str:
         """Begins a run, and tells its id."""
         run_id = str(uuid.uuid4())
         rules = self.said().get("runs", {})
@@ -145,7 +145,7 @@ class World:
         self._write(f"runs/{run_id}.json", run | {"cancelled": time.time()})
         return True
 
-    def _write(self, name: str, value: Any) -> None:
+    def _write(self, name: str, value: Json) -> None:
         path = self.directory / name
         beside = path.with_name(f"{path.name}.{os.getpid()}.{uuid.uuid4().hex}.tmp")
         beside.write_text(json.dumps(value))
