@@ -145,7 +145,7 @@ def test_an_operator(follow: Follow) -> None:
 run = runs.start(catalog.get("sample-workflow"), {}, {"n": 21})
 run = runs.submit(run.id, "ask-number", "done", {})
 with client:
-    client.get(console.way_in)
+    client.get(console.entry_path)
     print(run.state, client.get(f"/runs/{run.id}").text)
 """
     page = tree.python("-c", PREPARE + run_and_draw)
@@ -203,7 +203,7 @@ run = runs.start(catalog.get("sample-workflow"), {}, {})
 run = runs.leave_note(run.id, "Look at this first.", by="ann")
 runs.submit(run.id, "one-step", "done", {})
 with client:
-    client.get(console.way_in)
+    client.get(console.entry_path)
     print(client.get(f"/runs/{run.id}").text.count("Look at this first."))
     print(client.get(f"/runs/{run.id}/report.md").text)
     open("run.jsonl", "w").write(client.get(f"/runs/{run.id}/journal.jsonl").text)
@@ -310,7 +310,7 @@ def test_a_console_page(follow: Follow) -> None:
     visit = """
 with client:
     print(client.get("/count").status_code)
-    client.get(console.way_in)
+    client.get(console.entry_path)
     print(client.get("/count").text)
     print(client.get("/library").text.count('href="/count"'))
 """

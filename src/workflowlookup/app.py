@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from workflowlookup.auth.authentication import Authenticator
     from workflowlookup.auth.backends import CallerBackends, SharedBackend
     from workflowlookup.auth.callers import Proxies
-    from workflowlookup.console.local import Local
+    from workflowlookup.console.local import LocalConsole
     from workflowlookup.console.streams import Streams
     from workflowlookup.execution.service import Execution
     from workflowlookup.library.catalog import Catalog, Source
@@ -369,17 +369,17 @@ def make_connection(settings: Settings, wake: Callable[[], None] = _no_transport
     )
 
 
-def make_console(settings: Settings, *, person: str, port: int, is_agent: bool = False) -> "Local":
+def make_console(settings: Settings, *, person: str, port: int, is_agent: bool = False) -> "LocalConsole":
     """The console for the user of this machine, with services of its own. With `is_agent` it cannot answer questions
     to a person.
     """
-    from workflowlookup.console.local import Local  # noqa: PLC0415
+    from workflowlookup.console.local import LocalConsole  # noqa: PLC0415
 
     journal = JournalUrl(settings.journal).shown
-    return Local(make_services(settings), person=person, journal=journal, port=port, is_agent=is_agent)
+    return LocalConsole(make_services(settings), person=person, journal=journal, port=port, is_agent=is_agent)
 
 
-def serve_console(console: "Local", listener: "socket.socket") -> None:
+def serve_console(console: "LocalConsole", listener: "socket.socket") -> None:
     """Serve a console until the process is told to stop. Calls of runs are executed meanwhile."""
     from workflowlookup.transport.http.server import run_pages  # noqa: PLC0415
 

@@ -19,7 +19,7 @@ def test_confirming_lets_the_run_go_on(site: Site, visit: OpenConsole) -> None:
     client, run_id = visit(site, "judge"), site.named["held"]
     answer = client.post(f"/runs/{run_id}/confirm", data=form(client, run_id, note="Go.\r\nNow."))
 
-    assert (answer.status_code, answer.headers["location"]) == (303, f"/runs/{run_id}?said=confirmed#now")
+    assert (answer.status_code, answer.headers["location"]) == (303, f"/runs/{run_id}?notice=confirmed#now")
     run = site.runs.get(run_id)
     assert (run.current, run.waiting_for) == ("announce", "output")
     given = run.answers["publish"][1]
@@ -98,7 +98,7 @@ def test_a_run_is_started_anew_with_its_input_and_once(site: Site, visit: OpenCo
 
     new = site.runs.get(fields["new"])
     old = site.runs.get(run_id)
-    assert {answer.headers["location"] for answer in answers} == {f"/runs/{new.id}?said=again#now"}
+    assert {answer.headers["location"] for answer in answers} == {f"/runs/{new.id}?notice=again#now"}
     assert (new.input, new.context, new.workflow.id) == (old.input, old.context, old.workflow.id)
     assert (new.by, new.state) == ("runner (person) via console", "waiting")
 

@@ -197,7 +197,7 @@ def test_versions_and_times_are_chosen(furnished: Site, serve: ServeSite, window
     opened = window(serve(furnished))
     page = opened.open("/statistics")
     page.get_by_role("link", name="release").click()
-    page.get_by_label("Beside it").select_option("")
+    page.get_by_label("Compare with").select_option("")
     page.get_by_role("button", name="Show").click()
     expect(page.locator(".plot .version")).to_have_count(0)
     page = opened.open("/library/release")
@@ -220,7 +220,7 @@ def test_a_person_denies_cancels_and_starts_anew(site: Site, serve: ServeSite, w
 
     page.get_by_text("Cancel the run").click()
     page.get_by_label("Why", exact=True).fill("Put off.")
-    page.get_by_role("button", name="Cancel it for good").click()
+    page.get_by_role("button", name="Cancel permanently").click()
     page.get_by_text("You cancelled the run.").wait_for()
     assert "Put off." in page.locator("#now").inner_text()
 
@@ -235,7 +235,7 @@ def test_a_reader_is_offered_nothing_to_do(site: Site, serve: ServeSite, window:
     page = opened.open(f"/runs/{site.named['held']}")
 
     expect(page.get_by_role("button", name=re.compile("Confirm|Deny|Cancel|Start again"))).to_have_count(0)
-    assert "You may look, but not answer" in page.inner_text("#now")
+    assert "You can see this question, but not answer it" in page.inner_text("#now")
 
 
 # ── while one looks ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -259,7 +259,7 @@ def test_the_list_changes_while_it_is_watched(empty: Site, serve: ServeSite, win
     assert page.evaluate("document.activeElement.id") == f"to-{run.id}"
     empty.runs.cancel(run.id)
     row.get_by_text("cancelled").wait_for()
-    assert page.locator("#news").inner_text() == "A run has changed."
+    assert page.locator("#announcement").inner_text() == "A run has changed."
 
 
 def test_a_run_changes_while_it_is_watched_and_what_was_opened_stays_open(
@@ -281,7 +281,7 @@ def test_a_run_changes_while_it_is_watched_and_what_was_opened_stays_open(
     expect(page.locator("#timeline li[data-kept]")).to_have_count(1)
     numbers = page.evaluate("[...document.querySelectorAll('#timeline > li')].map((one) => one.id)")
     assert numbers == [f"e{record.sequence}" for record in site.runs.history(run.id)]
-    assert "waiting for output, step Follow every link" in page.locator("#news").inner_text()
+    assert "waiting for output, step Follow every link" in page.locator("#announcement").inner_text()
     expect(page.locator('.flow a.waiting[href="#why-links"]')).to_have_count(1)
 
 

@@ -35,7 +35,7 @@ def now(page) -> str:
 def test_a_person_is_shown_what_will_be_called_with_what(empty: Site, visit: OpenConsole, asked: Run) -> None:
     page = visit(empty).get(f"/runs/{asked.id}").text
 
-    assert "May it be called?" in page
+    assert "Allow this call?" in page
     assert "tool &#39;create_issue&#39; of MCP server &#39;github&#39;" in page
     assert "&#34;&lt;b&gt;Broken&lt;/b&gt;&#34;" in page
     assert "If you deny, the run fails." in page
@@ -65,7 +65,7 @@ def test_a_call_is_followed_from_the_queue_to_its_end(empty: Site, visit: OpenCo
 
     runs.finish_call(asked.id, "file", "issue 12", {"number": 12})
     page = client.get(f"/runs/{asked.id}").text
-    assert "Waits for the output of" in page
+    assert "Waiting for the output of" in page
     assert "issue 12" in page
     assert f'id="run-{asked.id}"' not in client.get("/runs?state=work").text
 

@@ -12,7 +12,7 @@ from support.make import document, loop, step
 from workflowlookup.authoring.graph import draw
 from workflowlookup.authoring.svg import as_fragment
 from workflowlookup.console import plots
-from workflowlookup.console.rendering import ago, iso, one_line, plural, seen
+from workflowlookup.console.rendering import ago, iso, one_line, plural, visible
 from workflowlookup.console.timeline import entries
 from workflowlookup.language.building import build
 from workflowlookup.language.patterns import Budget
@@ -43,12 +43,12 @@ from workflowlookup.store.journal import now
     ids=["markup", "white space", "escape", "override", "isolate", "invisible", "others", "right to left", "tags"],
 )
 def test_what_hides_is_marked(text: str, shown: str) -> None:
-    assert str(seen(text)) == shown
+    assert str(visible(text)) == shown
 
 
 @given(st.text())
 def test_any_text_becomes_text_and_marks_of_ours(text: str) -> None:
-    shown = str(seen(text))
+    shown = str(visible(text))
 
     assert not re.search("[\x00-\x08\x0b-\x1f\u202a-\u202e\u2066-\u2069]", shown)
     assert "<" not in re.sub(r'<span class="mark" title="U\+[0-9A-F]+">[^<]+</span>', "", shown)
@@ -168,10 +168,10 @@ def test_bars_are_drawings(sizes: list[int], whole: int) -> None:
 @given(st.lists(st.integers(0, 10**12), max_size=6))
 def test_times_stay_on_their_scale_in_order(times: list[int]) -> None:
     scale = plots.Scale(times)
-    places = [scale.place(time) for time in sorted(times)]
+    positions = [scale.position(time) for time in sorted(times)]
 
-    assert places == sorted(places)
-    assert all(0 <= place <= 100 for place in places)
+    assert positions == sorted(positions)
+    assert all(0 <= place <= 100 for place in positions)
     ET.fromstring(scale.span(min(times, default=1), max(times, default=1), "x"))
     ET.fromstring(scale.axis())
 

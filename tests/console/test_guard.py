@@ -8,7 +8,7 @@ from starlette.testclient import TestClient
 from console.sites import OpenConsole, Site, session_of, token
 from support.json_values import JsonObject
 from workflowlookup.app import make_services
-from workflowlookup.console.local import Local
+from workflowlookup.console.local import LocalConsole
 from workflowlookup.console.request import form_token
 from workflowlookup.web import MAX_FORM_BYTES
 
@@ -45,7 +45,7 @@ def test_lists_of_a_viewer_are_without_what_they_may_not_see(furnished: Site, vi
     assert '<li id="run-' not in client.get("/runs").text
     assert "release" not in client.get("/library").text.replace("released", "")
     assert "half-done" not in client.get("/library").text
-    assert "There are no runs to tell of." in client.get("/statistics").text
+    assert "There are no runs yet." in client.get("/statistics").text
     for path in ("/library/release", "/library/half-done", "/statistics/release", "/library/release/changes"):
         assert client.get(path).status_code == 404
     assert client.get(f"/events?run={furnished.named['held']}").status_code == 404
@@ -211,29 +211,29 @@ def test_a_fault_of_ours_is_told_without_particulars(
 
 
 @pytest.fixture
-def local(furnished: Site) -> Local:
-    return Local(make_services(furnished.settings), person="mira", port=8000)
+def local(furnished: Site) -> LocalConsole:
+    return LocalConsole(make_services(furnished.settings), person="mira", port=8000)
 
 
 @pytest.fixture
-def browser(local: Local):
+def browser(local: LocalConsole):
     with TestClient(local.app, base_url="http://127.0.0.1:8000", follow_redirects=False) as client:
         yield client
 
 
-def test_the_key_opens_the_console_once(local: Local, browser) -> None:
-    way_in = local.way_in
+def test_the_key_opens_the_console_once(local: LocalConsole, browser) -> None:
+    entry_path = local.entry_path
     assert browser.get("/runs").status_code == 401
     assert browser.get("/enter?key=guessed").status_code == 303
     assert browser.get("/runs").status_code == 401
 
-    entered = browser.get(way_in)
+    entered = browser.get(entry_path)
     assert (entered.status_code, entered.headers["location"]) == (303, "/")
     assert re.search(r"workflowlookup-8000=[\w-]+; HttpOnly; Path=/; SameSite=lax", entered.headers["set-cookie"])
     assert browser.get("/runs").status_code == 200
 
     browser.cookies.clear()
-    assert "set-cookie" not in browser.get(way_in).headers
+    assert "set-cookie" not in browser.get(entry_path).headers
     refused = browser.get("/runs")
     assert refused.status_code == 401
     assert "workflowlookup console" in refused.text
@@ -242,14 +242,14 @@ def test_the_key_opens_the_console_once(local: Local, browser) -> None:
 @pytest.mark.parametrize(
     "host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:8000", "", "[", "0"]
 )
-def test_another_name_for_this_machine_is_not_answered(local: Local, browser, host: str) -> None:
-    browser.get(local.way_in)
+def test_another_name_for_this_machine_is_not_answered(local: LocalConsole, browser, host: str) -> None:
+    browser.get(local.entry_path)
 
     assert browser.get("/runs", headers={"host": host}).status_code == 403
 
 
 @pytest.mark.parametrize("host", ["localhost:8000", "127.0.0.1", "[::1]:8000", "LOCALHOST"])
-def test_its_own_names_are_answered(local: Local, browser, host: str) -> None:
-    browser.get(local.way_in)
+def test_its_own_names_are_answered(local: LocalConsole, browser, host: str) -> None:
+    browser.get(local.entry_path)
 
     assert browser.get("/tools", headers={"host": host}).status_code == 200

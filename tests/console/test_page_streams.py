@@ -8,9 +8,9 @@ import pytest
 from console.sites import VIEWERS, Console, OpenConsole, Site
 from support.json_values import Json
 from support.make import document, step
-from workflowlookup.console.request import Refused
+from workflowlookup.console.request import RequestRefused
 from workflowlookup.console.run_pages import events
-from workflowlookup.console.streams import BEAT, RETRY, Streams
+from workflowlookup.console.streams import HEARTBEAT, RETRY, Streams
 from workflowlookup.language.building import build
 from workflowlookup.shares import Shares
 
@@ -72,7 +72,7 @@ def test_a_stream_beats_while_nothing_happens_and_ends_when_the_server_does(empt
     async def follow() -> None:
         streams = Streams(beat=0.02)
         stream = streams.follow(empty.console().backends.of(VIEWERS["mira"]))
-        assert [await told(stream) for _ in range(3)] == [RETRY, BEAT, BEAT]
+        assert [await told(stream) for _ in range(3)] == [RETRY, HEARTBEAT, HEARTBEAT]
         streams.close()
         with pytest.raises(StopAsyncIteration):
             await told(stream)
@@ -112,7 +112,7 @@ def test_a_journal_that_cannot_be_followed_is_tried_again(empty: Site, caplog: p
         console.runs.close()
 
     asyncio.run(follow())
-    assert "the journal cannot be followed" in caplog.text
+    assert "the journal cannot be polled for changes" in caplog.text
 
 
 class Asked:
@@ -170,7 +170,7 @@ def test_one_viewer_with_many_pages_does_not_keep_the_others_from_theirs(site: S
         streams = [await open_stream(console, "mira") for _ in range(listeners.per_caller)]
         for stream in streams:
             await told(stream)
-        with pytest.raises(Refused, match="Too many of your pages are open"):
+        with pytest.raises(RequestRefused, match="You have too many live pages open"):
             await open_stream(console, "mira")
         streams.append(await open_stream(console, "reader"))
         assert await told(streams[-1]) == RETRY

@@ -39,9 +39,9 @@ def test_an_empty_house_says_so(empty: Site, visit: OpenConsole) -> None:
     client = visit(empty)
 
     assert "There are no runs yet." in client.get("/runs").text
-    assert "There are no runs to tell of." in client.get("/statistics").text
-    assert "There are no runs to tell of." in client.get("/statistics/bug-investigation").text
-    assert "It was not run yet." in client.get("/library/bug-investigation").text
+    assert "There are no runs yet." in client.get("/statistics").text
+    assert "There are no runs yet." in client.get("/statistics/bug-investigation").text
+    assert "It has no runs yet." in client.get("/library/bug-investigation").text
 
 
 # ── the library ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -110,7 +110,7 @@ def test_a_workflow_that_left_the_library_lives_on_in_its_runs(site: Site, visit
     (site.library / "release.json").unlink()
     client = visit(site)
 
-    assert "does not have this workflow any more" in client.get("/library/release").text
+    assert "is no longer in the library" in client.get("/library/release").text
     assert "Start again" not in client.get(f"/runs/{site.named['held']}").text
 
 
@@ -151,7 +151,7 @@ def test_runs_come_in_pages_that_do_not_overlap(empty: Site, visit: OpenConsole)
 def test_a_run_has_its_story_its_way_and_what_it_waits_for(furnished: Site, visit: OpenConsole) -> None:
     page = visit(furnished).get(f"/runs/{furnished.named['exhausted']}").text
 
-    assert "Take it as it is?" in page
+    assert "Accept it as it is?" in page
     assert page.count("Output refused") >= 4
     assert "Show the line of the test run that says how many passed." in page
     assert '<a href="#why-tests" class="node waiting">' in page
@@ -261,7 +261,7 @@ def test_the_tools_and_their_providers_are_listed(furnished: Site, visit: OpenCo
 def test_health_tells_what_is_wrong_to_those_who_can_mend_it(furnished: Site, visit: OpenConsole) -> None:
     page = visit(furnished).get("/health").text
 
-    assert "Something needs a look" in page
+    assert "Something needs attention" in page
     assert "3 documents, 1 with problems." in page
     assert furnished.settings.journal in page
     assert visit(furnished, "reader").get("/health").status_code == 404
@@ -277,7 +277,7 @@ def test_a_journal_that_cannot_be_read_is_told_without_its_place(empty: Site, vi
     assert answer.status_code == 503
     assert "Storage error" in answer.text
     assert "/proc" not in answer.text
-    assert "not well" in client.get("/health").text
+    assert "failing" in client.get("/health").text
 
 
 # ── what pages load ─────────────────────────────────────────────────────────────────────────────────────────────

@@ -27,7 +27,7 @@ def test_a_question_before_a_step_shows_what_is_to_be_done_and_asks_for_values(e
 
     page = visit(empty).get(f"/runs/{run.id}").text
 
-    assert "May it be done?" in page
+    assert "Allow this step?" in page
     assert "May &lt;b&gt;v2&lt;/b&gt; be deployed?" in page
     assert "If you deny, the run fails." in page
     assert "Deploy &lt;i&gt;v2&lt;/i&gt;." in page
@@ -86,7 +86,7 @@ def test_what_comes_with_the_output_is_on_the_page(empty: Site, visit: OpenConso
     page = visit(empty).get(f"/runs/{run.id}").text
 
     asked = page[page.index('id="now"') : page.index(">Confirm<")]
-    assert re.search(r"It sets:.*approved.*&#34;&lt;b&gt;&#34;", asked, re.DOTALL)
+    assert re.search(r"Confirming sets:.*approved.*&#34;&lt;b&gt;&#34;", asked, re.DOTALL)
 
 
 def test_the_values_that_decided_are_on_the_page_old_and_new(empty: Site, visit: OpenConsole) -> None:

@@ -88,7 +88,7 @@ def test_states_that_nobody_knows_mean_that_it_goes_on_and_null_is_an_output(kin
     first, last = asyncio.run(go())
 
     assert first.state == "running"
-    assert first.said.lower() in ("queued", "warming-up", "paused")
+    assert first.word.lower() in ("queued", "warming-up", "paused")
     assert (last.state, last.output) == ("completed", None)
 
 

@@ -1,1 +1,1 @@
-"""The web console: the library, runs and their figures for people, rendered on the server."""
+"""The web console: pages about the library, runs and statistics, rendered on the server."""

@@ -1,4 +1,4 @@
-"""Pages of the library: what there is and what is wrong with it, a workflow, and two of its versions compared."""
+"""Pages of the library: the list and its problems, one workflow, and the comparison of two versions."""
 
 from collections import Counter
 from typing import Final
@@ -10,58 +10,60 @@ from starlette.responses import Response
 from workflowlookup.authoring.compare import compare
 from workflowlookup.authoring.graph import Node, draw
 from workflowlookup.authoring.svg import as_fragment
-from workflowlookup.console.queries import Version, document_of_version, find_workflow, page_of, versions_of
+from workflowlookup.console.queries import WorkflowVersion, document_of_version, find_workflow, page_of, versions_of
 from workflowlookup.console.rendering import pretty
-from workflowlookup.console.request import NotThere, Visit
+from workflowlookup.console.request import PageNotFound, Visit
 from workflowlookup.errors import WorkflowLookupError
 from workflowlookup.language.model import LoopStep, Workflow
 from workflowlookup.library.catalog import CatalogEntry
 from workflowlookup.store.journal import RunQuery
 
-LATEST: Final = 8
-"""How many runs the page of a workflow shows."""
+MAX_LATEST_RUNS: Final = 8
+"""On the page of a workflow."""
 
 
 async def library(visit: Visit) -> Response:
     snapshot = visit.services.catalog.snapshot()
-    seen = snapshot.summaries
-    words, category = visit.asked("q").casefold().split(), visit.asked("category")
-    fit = [one for one in seen if all(word in f"{one.id} {one.name} {one.description}".casefold() for word in words)]
-    shown = [one for one in fit if category in ("", one.category)]
+    summaries = snapshot.summaries
+    words, category = visit.query("q").casefold().split(), visit.query("category")
+    matches = [
+        one for one in summaries if all(word in f"{one.id} {one.name} {one.description}".casefold() for word in words)
+    ]
+    shown = [one for one in matches if category in ("", one.category)]
     return visit.page(
         "library.html",
-        place="library",
+        section="library",
         shown=[(one, snapshot.entries[one.id].source) for one in shown],
-        total=len(seen),
-        categories=sorted(Counter(one.category for one in fit).items()),
-        fitting=len(fit),
-        asked=visit.asked("q"),
+        total=len(summaries),
+        categories=sorted(Counter(one.category for one in matches).items()),
+        matching=len(matches),
+        search=visit.query("q"),
         category=category,
         problems=[_problem(entry) for entry in snapshot.problems],
-        shadowed=[(hidden.file.id, _named(hidden), _named(by)) for hidden, by in snapshot.shadowed],
+        shadowed=[(hidden.file.id, _location(hidden), _location(by)) for hidden, by in snapshot.shadowed],
     )
 
 
-def _named(entry: CatalogEntry) -> str:
-    """Where a document is."""
+def _location(entry: CatalogEntry) -> str:
+    """The source and path of a document."""
     return f"{entry.source}: {entry.file.path}"
 
 
 def _problem(entry: CatalogEntry) -> tuple[str, str, str, list[str]]:
-    """The id that a document claims, where it is, what kind of problem it has, and each of them."""
+    """The id that a document claims, its location, the kind of its problem, and each issue."""
     refusal = entry.file.refusal
     if refusal is None:
-        return entry.file.id, _named(entry), "", []
-    return entry.file.id, _named(entry), refusal.message, issues_of(refusal)
+        return entry.file.id, _location(entry), "", []
+    return entry.file.id, _location(entry), refusal.message, issues_of(refusal)
 
 
 def issues_of(refusal: WorkflowLookupError) -> list[str]:
-    """What is wrong with a document, without where it is."""
+    """The issues of a document, without its location."""
     return list(refusal.data.get("issues") or [refusal.data.get("details") or "It cannot be read."])
 
 
 class ShownStep(msgspec.Struct, frozen=True, kw_only=True):
-    """A step for the list: what the picture has of it, and what it has no room for."""
+    """A step in the list: its node in the picture, and what the picture has no room for."""
 
     node: Node
     depth: int
@@ -72,31 +74,31 @@ class ShownStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def workflow(visit: Visit) -> Response:
-    workflow_id = visit.named("workflow")
+    workflow_id = visit.path_param("workflow")
     entry = visit.services.catalog.snapshot().entries.get(workflow_id)
     if entry is not None and entry.file.refusal is not None:
-        return visit.page("broken.html", place="library", problem=_problem(entry))
-    found, is_current = find_workflow(visit, workflow_id)
-    graph = draw(found)
-    latest, are_more = page_of(visit, RunQuery(workflow_id=workflow_id), LATEST)
+        return visit.page("invalid_workflow.html", section="library", problem=_problem(entry))
+    shown, is_current = find_workflow(visit, workflow_id)
+    graph = draw(shown)
+    latest, are_more = page_of(visit, RunQuery(workflow_id=workflow_id), MAX_LATEST_RUNS)
     return visit.page(
         "workflow.html",
-        place="library",
-        workflow=found,
-        about=str(found.document.get("about") or ""),
-        source=_named(entry) if entry else "",
+        section="library",
+        workflow=shown,
+        about=str(shown.document.get("about") or ""),
+        source=_location(entry) if entry else "",
         is_current=is_current,
-        flow=Markup(as_fragment(graph, "step")),  # noqa: S704 - made and escaped by us
-        steps=[_shown(found, node) for node in graph.nodes()],
+        flow=Markup(as_fragment(graph, "step")),  # noqa: S704 - we generated and escaped it
+        steps=[_shown_step(shown, node) for node in graph.nodes()],
         versions=versions_of(visit, workflow_id),
         runs=latest,
         are_more=are_more,
     )
 
 
-def _shown(found: Workflow, node: Node) -> ShownStep:
-    step = found.steps[node.id]
-    depth = len(found.enclosing[node.id])
+def _shown_step(workflow: Workflow, node: Node) -> ShownStep:
+    step = workflow.steps[node.id]
+    depth = len(workflow.enclosing[node.id])
     if isinstance(step, LoopStep):
         return ShownStep(node=node, depth=depth)
     return ShownStep(
@@ -110,16 +112,16 @@ def _shown(found: Workflow, node: Node) -> ShownStep:
 
 
 async def changes(visit: Visit) -> Response:
-    workflow_id = visit.named("workflow")
+    workflow_id = visit.path_param("workflow")
     versions = versions_of(visit, workflow_id)
     if not versions:
-        raise NotThere("workflow")
-    before = _chosen(versions, visit.asked("before"), versions[min(1, len(versions) - 1)])
-    after = _chosen(versions, visit.asked("after"), versions[0])
+        raise PageNotFound("workflow")
+    before = _chosen(versions, visit.query("before"), versions[min(1, len(versions) - 1)])
+    after = _chosen(versions, visit.query("after"), versions[0])
     old, new = (document_of_version(visit, workflow_id, one) for one in (before, after))
     return visit.page(
         "changes.html",
-        place="library",
+        section="library",
         workflow=new,
         versions=versions,
         before=before,
@@ -128,10 +130,10 @@ async def changes(visit: Visit) -> Response:
     )
 
 
-def _chosen(versions: list[Version], digest: str, default: Version) -> Version:
+def _chosen(versions: list[WorkflowVersion], digest: str, default: WorkflowVersion) -> WorkflowVersion:
     if not digest:
         return default
-    found = next((one for one in versions if one.hash == digest), None)
-    if found is None:
-        raise NotThere("version")
-    return found
+    version = next((one for one in versions if one.hash == digest), None)
+    if version is None:
+        raise PageNotFound("version")
+    return version

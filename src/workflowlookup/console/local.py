@@ -22,15 +22,15 @@ from workflowlookup.tools.contract import ServerServices
 from workflowlookup.web import LOOPBACK, is_allowed_host
 
 WELCOME: Final = (
-    "This console belongs to the person who started it. Open the address that `workflowlookup console` printed; "
-    "its key works once, so start the command again for another browser."
+    "This console belongs to the person who started it. Open the URL that `workflowlookup console` printed. "
+    "Its key works once: run the command again for another browser."
 )
 AGENT: Final = Access(name="", kind="agent", scopes=frozenset({"read", "run"}))
-"""Who looks when an agent started the console: it cannot answer for a person."""
+"""The rights if an agent started the console: it cannot answer for a person."""
 
 
-class OnlyHere:
-    """Answers requests for a name of this machine only: a page elsewhere cannot make its own name lead here."""
+class LoopbackOnly:
+    """Middleware that answers only requests for a loopback host, which prevents DNS rebinding."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -39,43 +39,43 @@ class OnlyHere:
         if scope["type"] == "http":
             hosts = Headers(scope=scope).getlist("host")
             if len(hosts) != 1 or not is_allowed_host(hosts[0], LOOPBACK):
-                refusal = PlainTextResponse("This console answers to localhost only. Call it by that name.", 403)
+                refusal = PlainTextResponse("This console answers only at localhost. Use that name in the URL.", 403)
                 await refusal(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
 
-class Local:
-    """The console of one person, who may do everything; an agent may look and run."""
+class LocalConsole:
+    """The console of one person, who may do everything; an agent may only read and run."""
 
     def __init__(
         self, services: ServerServices, *, person: str, journal: str = "", port: int = 0, is_agent: bool = False
     ) -> None:
         self.services = services
-        self._cookie = f"workflowlookup-{port}"  # cookies do not know of ports
+        self._cookie = f"workflowlookup-{port}"  # cookies are shared by all ports of a host
         self._key: str | None = secrets.token_urlsafe(24)
         self._session = secrets.token_urlsafe(24)
         self._person = person
         self._journal = journal
-        self._backend = whole = Backend(lambda: services)
+        self._backend = backend = Backend(lambda: services)
         if is_agent:
-            self._backend = Backend(lambda: scoped(services, AGENT, whole.registry.refresh))
+            self._backend = Backend(lambda: scoped(services, AGENT, backend.registry.refresh))
         self.streams = Streams()
         routes = [Route("/enter", self._enter), *make_routes(self._identify, WELCOME)]
-        self.app = Starlette(routes=routes, middleware=[Middleware(OnlyHere)])
+        self.app = Starlette(routes=routes, middleware=[Middleware(LoopbackOnly)])
 
     @property
-    def way_in(self) -> str:
-        """The address with the key, without the host."""
+    def entry_path(self) -> str:
+        """The path with the key, which opens the console once."""
         return f"/enter?key={self._key}"
 
     async def _enter(self, request: Request) -> Response:
-        """Take the key, and know this browser from here on."""
-        is_right = self._key is not None and hmac.compare_digest(
+        """Accept the key once, and set the session cookie of this browser."""
+        is_valid = self._key is not None and hmac.compare_digest(
             request.query_params.get("key", "").encode(), self._key.encode()
         )
         response = RedirectResponse("/", 303)
-        if is_right:
+        if is_valid:
             self._key = None
             response.set_cookie(self._cookie, self._session, httponly=True, samesite="lax", path="/")
         return response

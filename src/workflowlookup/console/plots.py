@@ -1,6 +1,6 @@
-"""Plots as SVG that stretches to its place: bars, spans and columns, drawn by classes of the stylesheet.
+"""Plots as SVG that scales to its container: bars, spans and columns, styled by classes of the stylesheet.
 
-Each has a label that says in words what it shows; the numbers stand beside it in the page.
+Each has a label that describes it in words; the page shows the numbers beside it.
 """
 
 import math
@@ -12,10 +12,10 @@ from markupsafe import Markup, escape
 from workflowlookup.language.text import printable
 
 Part = tuple[float, str]
-"""How much, and the class that draws it."""
+"""A size, and the CSS class."""
 
-THIN: Final = 0.4
-"""What is there is seen, however little it is."""
+MIN_WIDTH: Final = 0.4
+"""Percent, so that a part with a count is always visible."""
 
 TICKS: Final = tuple(
     (count * size, f"{count} {unit}")
@@ -30,66 +30,66 @@ TICKS: Final = tuple(
 
 
 def bar(parts: Sequence[Part], whole: float, label: str) -> Markup:
-    """Parts side by side, on a ground that is the whole."""
-    return _drawn("bar", "0 0 100 1", label, _parts(parts, whole or 1))
+    """Parts side by side, relative to `whole`."""
+    return _svg("bar", "0 0 100 1", label, _parts(parts, whole or 1))
 
 
 def _parts(parts: Sequence[Part], whole: float) -> Iterator[str]:
     x = 0.0
     for size, kind in parts:
-        width = max(THIN, 100 * size / whole) if size > 0 else 0.0
+        width = max(MIN_WIDTH, 100 * size / whole) if size > 0 else 0.0
         if width:
             yield f'<rect class="{kind}" x="{x:.2f}" width="{width:.2f}" height="1"/>'
         x += width
 
 
 class Scale:
-    """Times on a line, each decade as wide as the next."""
+    """A logarithmic scale of times."""
 
     def __init__(self, times: Sequence[int]) -> None:
-        known = [max(100, time) for time in times] or [1_000, 60_000]
-        self.low = math.floor(math.log10(min(known)) * 2) / 2
-        self.high = max(self.low + 1, math.ceil(math.log10(max(known)) * 2 + 0.2) / 2)
+        bounded = [max(100, time) for time in times] or [1_000, 60_000]
+        self.low = math.floor(math.log10(min(bounded)) * 2) / 2
+        self.high = max(self.low + 1, math.ceil(math.log10(max(bounded)) * 2 + 0.2) / 2)
 
-    def place(self, time: float) -> float:
-        """Where a time is, from 0 to 100."""
+    def position(self, time: float) -> float:
+        """The position of a time, from 0 to 100."""
         return 100 * min(1.0, max(0.0, (math.log10(max(100.0, time)) - self.low) / (self.high - self.low)))
 
     def ticks(self) -> list[tuple[float, str]]:
-        """Times to be named: well inside, and far enough from each other."""
-        found: list[tuple[float, str]] = []
+        """Positions and labels of the ticks, with enough space between them."""
+        ticks: list[tuple[float, str]] = []
         for time, name in TICKS:
-            place = self.place(time)
-            if 2 < place < 90 and (not found or place - found[-1][0] > 12):
-                found.append((place, name))
-        return found
+            position = self.position(time)
+            if 2 < position < 90 and (not ticks or position - ticks[-1][0] > 12):
+                ticks.append((position, name))
+        return ticks
 
     def span(self, median: int, slow: int, label: str, kind: str = "time") -> Markup:
-        """From the median to the slow end, on the scale."""
-        left, right = self.place(median), self.place(slow)
-        marks = [f'<rect class="tick" x="{place:.2f}" width="0.25" height="1"/>' for place, _ in self.ticks()]
+        """A span on the scale, from the median to the slow end."""
+        left, right = self.position(median), self.position(slow)
+        marks = [f'<rect class="tick" x="{position:.2f}" width="0.25" height="1"/>' for position, _ in self.ticks()]
         width = max(0.6, right - left)
         marks.append(f'<rect class="{kind} faint" x="{left:.2f}" y="0.3" width="{width:.2f}" height="0.4"/>')
         marks.append(f'<rect class="{kind}" x="{max(0, left - 0.6):.2f}" y="0" width="1.2" height="1"/>')
-        return _drawn("span", "0 0 100 1", label, marks)
+        return _svg("span", "0 0 100 1", label, marks)
 
     def axis(self) -> Markup:
-        """The names of the ticks."""
-        names = [f'<text x="{place:.2f}%" y="11">{escape(name)}</text>' for place, name in self.ticks()]
+        """The labels of the ticks."""
+        names = [f'<text x="{position:.2f}%" y="11">{escape(name)}</text>' for position, name in self.ticks()]
         return Markup(f'<svg class="axis" height="14" aria-hidden="true">{"".join(names)}</svg>')  # noqa: S704
 
 
 def columns(days: Sequence[Sequence[Part]], label: str) -> Markup:
-    """A column for each day, its parts above each other."""
-    most = max((sum(size for size, _ in parts) for parts in days), default=0) or 1
-    drawn = [mark for index, parts in enumerate(days) for mark in _column(index, parts, most)]
-    return _drawn("columns", f"0 0 {max(1, len(days))} 100", label, drawn)
+    """A column for each day, its parts stacked."""
+    highest = max((sum(size for size, _ in parts) for parts in days), default=0) or 1
+    marks = [mark for index, parts in enumerate(days) for mark in _column(index, parts, highest)]
+    return _svg("columns", f"0 0 {max(1, len(days))} 100", label, marks)
 
 
-def _column(index: int, parts: Sequence[Part], most: float) -> Iterator[str]:
+def _column(index: int, parts: Sequence[Part], highest: float) -> Iterator[str]:
     y = 100.0
     for size, kind in parts:
-        height = 96 * size / most
+        height = 96 * size / highest
         y -= height
         if height > 0:
             yield f'<rect class="{kind}" x="{index + 0.12:.2f}" y="{y:.2f}" width="0.76" height="{height:.2f}"/>'
@@ -97,7 +97,7 @@ def _column(index: int, parts: Sequence[Part], most: float) -> Iterator[str]:
         yield f'<rect class="ground" x="{index + 0.12:.2f}" y="99" width="0.76" height="1"/>'
 
 
-def _drawn(kind: str, box: str, label: str, marks: Iterator[str] | Sequence[str]) -> Markup:
-    said = escape(printable(label))
-    head = f'<svg class="{kind}" viewBox="{box}" preserveAspectRatio="none" role="img" aria-label="{said}">'
-    return Markup(f"{head}{''.join(marks)}</svg>")  # noqa: S704 - numbers and classes of ours; the label is escaped
+def _svg(kind: str, box: str, label: str, marks: Iterator[str] | Sequence[str]) -> Markup:
+    text = escape(printable(label))
+    head = f'<svg class="{kind}" viewBox="{box}" preserveAspectRatio="none" role="img" aria-label="{text}">'
+    return Markup(f"{head}{''.join(marks)}</svg>")  # noqa: S704 - our own numbers and classes; the label is escaped

@@ -37,7 +37,7 @@ def _content(name: str) -> tuple[bytes, str]:
 
 
 def static_url(name: str) -> str:
-    """Where a file is found; another address when it has changed, so that browsers may keep it."""
+    """The URL of a static file. It contains a digest, so browsers may cache the file for ever."""
     return f"/static/{name}?{_content(name)[1]}"
 
 
@@ -47,8 +47,8 @@ def serve_static(request: Request) -> Response:
         return Response("There is no such file.", 404, media_type="text/plain")
     data, digest = _content(name)
     is_exact = request.url.query == digest
-    kept = "public, max-age=31536000, immutable" if is_exact else "no-cache"
-    return Response(data, headers={"Content-Type": FILES[name], "Cache-Control": kept, "ETag": f'"{digest}"'})
+    cache_control = "public, max-age=31536000, immutable" if is_exact else "no-cache"
+    return Response(data, headers={"Content-Type": FILES[name], "Cache-Control": cache_control, "ETag": f'"{digest}"'})
 
 
 _NAMES: Final = {
@@ -70,26 +70,26 @@ _NAMES: Final = {
 }
 
 
-def seen(text: object) -> Markup:
-    """Text of strangers, with a mark in place of each character that hides."""
+def visible(text: object) -> Markup:
+    """Untrusted text, escaped, with a visible mark in place of each invisible or reordering character."""
     lines = str(text).replace("\r\n", "\n")
     return Markup(re.sub(HIDDEN, _mark, str(escape(lines))))  # noqa: S704 - escaped, and the marks are ours
 
 
-def _mark(found: re.Match[str]) -> str:
-    character = found[0]
+def _mark(match: re.Match[str]) -> str:
+    character = match[0]
     number = ord(character)
     name = _NAMES.get(character) or (chr(0x2400 + number) if number < 0x20 else f"U+{number:04X}")
     return f'<span class="mark" title="U+{number:04X}">{name}</span>'
 
 
-def one_line(text: object, most: int = 160) -> str:
+def one_line(text: object, limit: int = 160) -> str:
     """The beginning of a text, on one line."""
-    return shorten(joined(str(text)[: most * 4]), most)
+    return shorten(joined(str(text)[: limit * 4]), limit)
 
 
 def iso(milliseconds: int) -> str:
-    """For `<time datetime>`; empty for a time that no calendar has."""
+    """For `<time datetime>`; empty if the time is out of range."""
     try:
         return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     except (OverflowError, ValueError, OSError):
@@ -97,22 +97,22 @@ def iso(milliseconds: int) -> str:
 
 
 def ago(milliseconds: int) -> str:
-    """`5 min ago`: the largest unit that counts. The script says it anew while the page is open."""
+    """`5 min ago`, in the largest unit that fits. The script updates it while the page is open."""
     return time_ago((now() - milliseconds) // 1000)
 
 
-def number_in(text: str) -> int | None:
-    """The number that somebody sent; None when it is none, or longer than any of ours."""
+def parse_number(text: str) -> int | None:
+    """The number in a text from a client; None if it is not a number or too long."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 16 else None
 
 
 def pretty(value: object) -> str:
-    """A value as JSON, laid out."""
+    """A value as indented JSON."""
     return msgspec.json.format(msgspec.json.encode(value)).decode()
 
 
 FILTERS: Final = {
-    "seen": seen,
+    "visible": visible,
     "one_line": one_line,
     "whole_length": length_of,
     "iso": iso,
@@ -135,4 +135,4 @@ _ENVIRONMENT.globals |= {"static": static_url, "package_version": __version__}
 
 
 def render(template: str, visit: object, **values: Any) -> str:
-    return _ENVIRONMENT.get_template(template).render({"place": "", **values, "visit": visit})
+    return _ENVIRONMENT.get_template(template).render({"section": "", **values, "visit": visit})

@@ -1,4 +1,4 @@
-"""One request to the console: the sender's services, the form they sent, the page that answers, and its headers."""
+"""One request to the console: the sender's services, query and form, and the page that answers it."""
 
 import base64
 import hashlib
@@ -16,7 +16,7 @@ from workflowlookup.protocol.backend import Backend
 from workflowlookup.web import FormError, is_same_origin, read_form_fields
 
 if TYPE_CHECKING:
-    from workflowlookup.console.statistics_pages import RecentFigures
+    from workflowlookup.console.statistics_pages import StatisticsCache
 
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -33,43 +33,43 @@ HEADERS: Final[Mapping[str, str]] = {
 }
 
 
-class Refused(Exception):
-    """The request is not answered with what it asked for."""
+class RequestRefused(Exception):
+    """The console refuses a request; the error page shows the message."""
 
-    def __init__(self, status: int, told: str) -> None:
-        super().__init__(told)
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
         self.status = status
-        self.told = told
+        self.message = message
 
 
-class NotThere(Refused):
-    """There is nothing at this address for this viewer."""
+class PageNotFound(RequestRefused):
+    """There is no such page, or this viewer may not see it."""
 
     def __init__(self, what: str = "page") -> None:
-        super().__init__(404, f"There is no such {what}, or it is not for you to see.")
+        super().__init__(404, f"There is no such {what}, or you may not see it.")
 
 
 def form_token(session: str, name: str) -> str:
-    """What a form of ours carries: only the session that it belongs to can make it."""
+    """The CSRF token of a form, which only the session that it belongs to can produce."""
     digest = hmac.digest(session.encode(), f"form\0{name}".encode(), hashlib.sha256)
     return base64.urlsafe_b64encode(digest).decode().rstrip("=")
 
 
 async def read_form(request: Request, token: str) -> Mapping[str, str]:
-    """The fields of a form that one of our pages sent with this token. Raises `Refused` for any other."""
+    """The fields of a form that one of our pages sent with this CSRF token. Raises `RequestRefused` for others."""
     if not is_same_origin(request):
-        raise Refused(403, "Forms are taken from pages of this console only.")
+        raise RequestRefused(403, "This form was not sent by a page of this console.")
     try:
         fields = await read_form_fields(request)
     except FormError as problem:
-        raise Refused(problem.status, problem.message) from None
+        raise RequestRefused(problem.status, problem.message) from None
     if not hmac.compare_digest(fields.get("token", "").encode(), token.encode()):
-        raise Refused(403, "The form is not of this visit. Load the page again, then try once more.")
+        raise RequestRefused(403, "The form belongs to another session. Load the page again and repeat.")
     return fields
 
 
-MAX_WORD: Final = 200
-PLACES: Final[Mapping[str, tuple[str, str]]] = {
+MAX_QUERY_LENGTH: Final = 200
+NAVIGATION: Final[Mapping[str, tuple[str, str]]] = {
     "runs": ("/runs", "Runs"),
     "library": ("/library", "Library"),
     "statistics": ("/statistics", "Statistics"),
@@ -77,19 +77,19 @@ PLACES: Final[Mapping[str, tuple[str, str]]] = {
     "trust": ("/trust", "Trust"),
     "health": ("/health", "Health"),
 }
-"""The main navigation, by key: address and name."""
+"""The main navigation, by section: path and name."""
 
 
-def _places_for(access: Access) -> Mapping[str, tuple[str, str]]:
-    """The places that a caller may open."""
-    hidden = {"trust": not access.administers_all, "health": not access.may("admin")}
-    return {key: place for key, place in PLACES.items() if not hidden.get(key)}
+def _navigation_for(access: Access) -> Mapping[str, tuple[str, str]]:
+    """The sections that a caller may open."""
+    is_hidden = {"trust": not access.administers_all, "health": not access.may("admin")}
+    return {section: link for section, link in NAVIGATION.items() if not is_hidden.get(section)}
 
 
 class Visit:
-    """A request, and what a page needs to answer it. Its services are those of the sender, so no page checks rights."""
+    """A request, and what a page needs to answer it. Its services are the sender's, so no page checks rights."""
 
-    def __init__(  # noqa: PLR0913 - what is known of a request
+    def __init__(  # noqa: PLR0913 - keywords
         self,
         request: Request,
         backend: Backend,
@@ -100,8 +100,8 @@ class Visit:
         client: str = "console",
         journal: str = "",
     ) -> None:
-        """`session`: a secret of this visitor, to which forms are bound. `sign_out`: the address that ends the session.
-        `client`: the client that the journal names. `journal`: the journal URL without its password.
+        """`session`: a secret of this visitor, to which forms are bound. `sign_out`: the path that ends the session.
+        `client`: the client name in the journal. `journal`: the journal URL without its password.
         """
         self.request = request
         self.backend = backend
@@ -115,23 +115,22 @@ class Visit:
         self.name = self.access.name or client
         self.token = form_token(session, self.name)
         self.form: Mapping[str, str] = {}
-        self.recent: RecentFigures
-        """The cached statistics of the console, which sets them before a page is made."""
-        self.places = _places_for(self.access)
+        self.statistics_cache: StatisticsCache
+        """Set by the console before a page is made."""
+        self.navigation = _navigation_for(self.access)
 
-    def asked(self, name: str) -> str:
-        """A word of the query, without what cannot be in one."""
-        return self.request.query_params.get(name, "").replace("\0", "").strip()[:MAX_WORD]
+    def query(self, name: str) -> str:
+        """A parameter of the query: stripped, shortened, without NUL characters."""
+        return self.request.query_params.get(name, "").replace("\0", "").strip()[:MAX_QUERY_LENGTH]
 
-    def named(self, name: str) -> str:
-        """A part of the address."""
+    def path_param(self, name: str) -> str:
         return str(self.request.path_params[name])
 
-    def need_place(self, place: str) -> None:
-        """Raises `NotThere` when the sender may not open this place."""
-        if place not in self.places:
-            raise NotThere
+    def require_section(self, section: str) -> None:
+        """Raises `PageNotFound` if the sender may not open this section."""
+        if section not in self.navigation:
+            raise PageNotFound
 
     def page(self, template: str, **values: Any) -> HTMLResponse:
-        """A template, filled."""
+        """The page from this template."""
         return HTMLResponse(render(template, self, **values))

@@ -14,9 +14,9 @@ from starlette.types import Receive, Scope, Send
 from workflowlookup.authoring.graph import draw_path
 from workflowlookup.authoring.svg import as_fragment
 from workflowlookup.console import timeline
-from workflowlookup.console.queries import NO_SUCH_FILTER, TIMES, current, page_of, since_of
-from workflowlookup.console.rendering import number_in
-from workflowlookup.console.request import NotThere, Refused, Visit
+from workflowlookup.console.queries import NO_SUCH_FILTER, TIMES, current, page_of, since_filter
+from workflowlookup.console.rendering import parse_number
+from workflowlookup.console.request import PageNotFound, RequestRefused, Visit
 from workflowlookup.errors import RunStateError
 from workflowlookup.language.navigation import split_instance
 from workflowlookup.language.patterns import Budget
@@ -43,12 +43,12 @@ from workflowlookup.store.journal import RunQuery, RunSummary
 from workflowlookup.store.loading import read_in_slices, reading, slices_of
 from workflowlookup.tools.builtin.workflow_start import find_startable
 
-PAGE: Final = 50
-MOST_ENTRIES: Final = 300
-"""How many of the last events a page shows, unless all are asked for."""
-MOST_REASONS: Final = 300
-MOST_COUNTED: Final = 1_000
-"""How many waiting runs are looked at to count those that wait for a person."""
+PAGE_SIZE: Final = 50
+MAX_EVENTS: Final = 300
+"""How many of the last events a page shows, unless the viewer wants all."""
+MAX_REASONS: Final = 300
+MAX_COUNTED: Final = 1_000
+"""How many waiting runs are read to count those that wait for a person."""
 
 STATES: Final = (
     ("", "All"),
@@ -60,7 +60,7 @@ STATES: Final = (
     ("cancelled", "Cancelled"),
     ("unknown", "End unknown"),
 )
-SAID: Final = {
+NOTICES: Final = {
     "confirmed": "You confirmed the step.",
     "denied": "You did not confirm the step.",
     "cancelled": "You cancelled the run.",
@@ -68,31 +68,31 @@ SAID: Final = {
 }
 
 
-# ── the list ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the list of runs ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def runs(visit: Visit) -> Response:
-    state, workflow_id = visit.asked("state"), visit.asked("workflow")
-    since, time = since_of(visit)
+    state, workflow_id = visit.query("state"), visit.query("workflow")
+    since, time = since_filter(visit)
     if state not in dict(STATES):
-        raise Refused(400, NO_SUCH_FILTER)
-    fits = FITS.get(state, lambda _: True)
+        raise RequestRefused(400, NO_SUCH_FILTER)
+    matches = MATCHES.get(state, lambda _: True)
     query = RunQuery(
         state={"person": "waiting", "work": None}.get(state, state or None),
         workflow_id=workflow_id or None,
         since=time,
-        after=_place(visit.asked("after")),
+        after=_cursor(visit.query("after")),
     )
-    shown, are_more = page_of(visit, query, PAGE, fits)
-    waiting, _ = page_of(visit, RunQuery(state="waiting"), 99, _waits_for_person, MOST_COUNTED)
+    shown, are_more = page_of(visit, query, PAGE_SIZE, matches)
+    waiting, _ = page_of(visit, RunQuery(state="waiting"), 99, _waits_for_person, MAX_COUNTED)
     chosen = {"state": state, "workflow": workflow_id, "since": since}
     return visit.page(
         "runs.html",
-        place="runs",
+        section="runs",
         rows=shown,
         names=_names(visit, shown),
-        next=_address(chosen, after=f"{shown[-1].started}.{shown[-1].id}") if are_more else "",
-        filters=[(key, name, _address(chosen, state=key), key == state) for key, name in STATES],
+        next=_runs_url(chosen, after=f"{shown[-1].started}.{shown[-1].id}") if are_more else "",
+        filters=[(key, name, _runs_url(chosen, state=key), key == state) for key, name in STATES],
         times=TIMES,
         is_filtered=any(chosen.values()),
         is_first=query.after is None,
@@ -104,34 +104,34 @@ async def runs(visit: Visit) -> Response:
 
 
 def _names(visit: Visit, rows: Sequence[RunSummary]) -> dict[str, str]:
-    """By id: what workflows are called now; those that the library does not have go by their ids."""
+    """By id: the current names of workflows; the id itself if the library does not have the workflow."""
     entries = visit.services.catalog.snapshot().entries
-    files = {line.workflow_id: entries[line.workflow_id].file for line in rows if line.workflow_id in entries}
-    return {line.workflow_id: line.workflow_id for line in rows} | {
+    files = {row.workflow_id: entries[row.workflow_id].file for row in rows if row.workflow_id in entries}
+    return {row.workflow_id: row.workflow_id for row in rows} | {
         workflow_id: file.summary.name for workflow_id, file in files.items() if file.summary is not None
     }
 
 
-def _waits_for_person(line: RunSummary) -> bool:
-    return line.waiting_for == Waiting.CONFIRMATION
+def _waits_for_person(run: RunSummary) -> bool:
+    return run.waiting_for == Waiting.CONFIRMATION
 
 
-FITS: Final[Mapping[str, Callable[[RunSummary], bool]]] = {
+MATCHES: Final[Mapping[str, Callable[[RunSummary], bool]]] = {
     "person": _waits_for_person,
-    "work": lambda line: line.waiting_for == Waiting.CALL,
+    "work": lambda run: run.waiting_for == Waiting.CALL,
 }
-"""What the journal is not asked for by its state."""
+"""Filters that the journal's query cannot express."""
 
 
-def _address(chosen: Mapping[str, str], **changed: str) -> str:
+def _runs_url(chosen: Mapping[str, str], **changed: str) -> str:
     words = {name: value for name, value in {**chosen, **changed}.items() if value}
     return f"/runs?{urlencode(words)}" if words else "/runs"
 
 
-def _place(text: str) -> tuple[int, str] | None:
-    """Where the page before ended."""
+def _cursor(text: str) -> tuple[int, str] | None:
+    """The last run of the page before: its start time and id."""
     first, _, run_id = text.partition(".")
-    started = number_in(first)
+    started = parse_number(first)
     return None if started is None else (started, run_id)
 
 
@@ -139,71 +139,72 @@ def _place(text: str) -> tuple[int, str] | None:
 
 
 async def run(visit: Visit) -> Response:
-    found = visit.services.runs.get(visit.named("run"))
-    first = 0 if visit.asked("events") == "all" else max(0, found.sequence - MOST_ENTRIES)
-    return await _page(visit, "run.html", found, first, earlier=first, said=SAID.get(visit.asked("said"), ""))
+    shown = visit.services.runs.get(visit.path_param("run"))
+    first = 0 if visit.query("events") == "all" else max(0, shown.sequence - MAX_EVENTS)
+    notice = NOTICES.get(visit.query("notice"), "")
+    return await _page(visit, "run.html", shown, first, earlier=first, notice=notice)
 
 
 async def live(visit: Visit) -> Response:
-    """What is new since a sequence: entries for the timeline, and the parts that tell how the run stands."""
-    found = visit.services.runs.get(visit.named("run"))
-    after = number_in(visit.asked("after")) or 0
-    if found.sequence <= after:
+    """What is new after a sequence: entries for the timeline, and the parts of the page that show the state."""
+    shown = visit.services.runs.get(visit.path_param("run"))
+    after = parse_number(visit.query("after")) or 0
+    if shown.sequence <= after:
         return Response(status_code=204)
-    return await _page(visit, "run_live.html", found, after)
+    return await _page(visit, "run_live.html", shown, after)
 
 
-async def _page(visit: Visit, template: str, found: Run, after: int, **more: Any) -> Response:
-    """A template with all that is known of a run. The run may be long, so only what needs the journal or the library
-    happens on the event loop.
+async def _page(visit: Visit, template: str, shown: Run, after: int, **more: Any) -> Response:
+    """A page about a run. The run may be long, so only what needs the journal or the library happens on the event
+    loop; a thread does the rest.
     """
-    may_run = visit.access.may("run", found.workflow.id)
-    more["may_start"] = may_run and found.is_over and current(visit, found.workflow.id) is not None
+    may_run = visit.access.may("run", shown.workflow.id)
+    more["may_start"] = may_run and shown.is_over and current(visit, shown.workflow.id) is not None
 
     def fill(records: Sequence[Record]) -> Response:
-        return visit.page(template, **_known(visit, found, records, after), **more)
+        return visit.page(template, **_values(visit, shown, records, after), **more)
 
     async with reading(visit.access.caller):
-        return await asyncio.to_thread(fill, await read_in_slices(visit.services.runs, found))
+        return await asyncio.to_thread(fill, await read_in_slices(visit.services.runs, shown))
 
 
-def _known(visit: Visit, found: Run, records: Sequence[Record], after: int) -> dict[str, Any]:
+def _values(visit: Visit, shown: Run, records: Sequence[Record], after: int) -> dict[str, Any]:
     budget = Budget()
-    explanation, took = explain_run(found, records, budget), durations(records)
+    explanation, took = explain_run(shown, records, budget), durations(records)
     return {
-        "place": "runs",
-        "run": found,
-        "title": timeline.title_of(found.workflow, found.current),
-        "entries": list(timeline.entries(found, records, budget, after)),
-        "flow": Markup(_flow(found, explanation, took)),  # noqa: S704 - made and escaped by us
-        "reasons": explanation.steps[:MOST_REASONS],
-        "more_reasons": max(0, len(explanation.steps) - MOST_REASONS),
+        "section": "runs",
+        "run": shown,
+        "title": timeline.title_of(shown.workflow, shown.current),
+        "entries": list(timeline.entries(shown, records, budget, after)),
+        "flow": Markup(_flow(shown, explanation, took)),  # noqa: S704 - we generated and escaped it
+        "reasons": explanation.steps[:MAX_REASONS],
+        "more_reasons": max(0, len(explanation.steps) - MAX_REASONS),
         "warnings": explanation.warnings,
         "took": took,
-        "judged": found.last_submission.output if found.last_submission else "",
-        "issues": found.last_submission.issues if isinstance(found.last_submission, OutputRefused) else (),
+        "judged": shown.last_submission.output if shown.last_submission else "",
+        "issues": shown.last_submission.issues if isinstance(shown.last_submission, OutputRefused) else (),
         "judged_at": _judged_at(records),
-        "asks": found.open_question is not None,
-        "question": question_of(found, Budget()) if found.open_question is not None else None,
-        "call": _call(found),
-        "may_confirm": visit.access.may_confirm(found.required_confirmer(visit.services.confirmation)),
-        "may_cancel": visit.access.may("run", found.workflow.id) and not found.is_over,
+        "asks": shown.open_question is not None,
+        "question": question_of(shown, Budget()) if shown.open_question is not None else None,
+        "call": _call(shown),
+        "may_confirm": visit.access.may_confirm(shown.required_confirmer(visit.services.confirmation)),
+        "may_cancel": visit.access.may("run", shown.workflow.id) and not shown.is_over,
         "new_id": secrets.token_hex(6),
     }
 
 
-def _call(found: Run) -> dict[str, Any] | None:
-    """The call that the run is at: what is called, with what, and how that goes."""
-    has_step = found.waiting_for in (Waiting.CALL, Waiting.CONFIRMATION)
-    if not has_step or found.step.call is None:
+def _call(shown: Run) -> dict[str, Any] | None:
+    """The current call of the run: its name, arguments, progress and last failure."""
+    has_step = shown.waiting_for in (Waiting.CALL, Waiting.CONFIRMATION)
+    if not has_step or shown.step.call is None:
         return None
-    doing = found.calling
+    calling = shown.calling
     return {
-        "name": found.step.call.described,
-        "arguments": found.call_arguments,
-        "attempt": doing.attempt if doing else 0,
-        "progress": doing.progress if doing else None,
-        "failure": doing.failure if doing else "",
+        "name": shown.step.call.described,
+        "arguments": shown.call_arguments,
+        "attempt": calling.attempt if calling else 0,
+        "progress": calling.progress if calling else None,
+        "failure": calling.failure if calling else "",
     }
 
 
@@ -214,7 +215,7 @@ def _judged_at(records: Sequence[Record]) -> int:
 
 
 def durations(records: Sequence[Record]) -> dict[str, int]:
-    """By step that was done: the milliseconds from its first offer to its last output."""
+    """By completed step: milliseconds from its first offer to its last output."""
     offered: dict[str, int] = {}
     took: dict[str, int] = {}
     for record in records:
@@ -226,11 +227,11 @@ def durations(records: Sequence[Record]) -> dict[str, int]:
     return took
 
 
-def _flow(found: Run, explanation: Explanation, took: Mapping[str, int]) -> str:
-    """The way of the run on the picture of its workflow, with the reasons on the cards."""
-    waiting = "" if found.is_over else found.current
-    is_whole = found.is_over and found.end is None
-    graph = draw_path(found.workflow, explanation.path, explanation.skipped, waiting, is_whole=is_whole)
+def _flow(shown: Run, explanation: Explanation, took: Mapping[str, int]) -> str:
+    """The picture of the workflow with the path of the run, and the reasons on each step."""
+    waiting = "" if shown.is_over else shown.current
+    is_whole = shown.is_over and shown.end is None
+    graph = draw_path(shown.workflow, explanation.path, explanation.skipped, waiting, is_whole=is_whole)
     by_step: dict[str, list[Reason]] = {}
     for reason in explanation.steps:
         by_step.setdefault(split_instance(reason.id)[0], []).append(reason)
@@ -259,29 +260,31 @@ def _notes(reasons: Sequence[Reason], times: Sequence[int]) -> list[str]:
     return notes
 
 
-# ── to take away ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── exports ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def output(visit: Visit) -> Response:
-    """An output in full: as plain text, or as a part of the page that has its beginning."""
-    found = visit.services.runs.get(visit.named("run"))
-    sequence = number_in(visit.named("sequence"))
-    records = visit.services.runs.history(found.id, sequence - 1, limit=1) if sequence else []
+    """A whole output: as plain text, or as a fragment for the page of the run."""
+    shown = visit.services.runs.get(visit.path_param("run"))
+    sequence = parse_number(visit.path_param("sequence"))
+    records = visit.services.runs.history(shown.id, sequence - 1, limit=1) if sequence else []
     if not records or not isinstance(event := records[0].event, OutputAccepted | OutputRefused):
-        raise NotThere("output")
+        raise PageNotFound("output")
     if visit.request.headers.get("hx-request") == "true":
         return visit.page("output.html", text=event.output)
-    return PlainTextResponse(event.output.encode(errors="replace"), headers=_sealed(found.id, f"output-{sequence}.txt"))
+    return PlainTextResponse(
+        event.output.encode(errors="replace"), headers=_sandboxed(shown.id, f"output-{sequence}.txt")
+    )
 
 
 async def journal(visit: Visit) -> Response:
-    found = visit.services.runs.get(visit.named("run"))
-    audit("export", by=visit.by, run=found.id, workflow=found.workflow.id)
-    return _Journal(visit, found, headers=_sealed(found.id, "journal.jsonl", is_file=True))
+    shown = visit.services.runs.get(visit.path_param("run"))
+    audit("export", by=visit.by, run=shown.id, workflow=shown.workflow.id)
+    return _Journal(visit, shown, headers=_sandboxed(shown.id, "journal.jsonl", is_file=True))
 
 
 class _Journal(Response):
-    """All records of a run, of which only a slice is in memory; the next waits until the client has read it."""
+    """All records of a run, read in slices: the next slice is read when the client has received the one before."""
 
     media_type = "application/jsonl"
 
@@ -291,7 +294,7 @@ class _Journal(Response):
         self._visit = visit
         self._run = run
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - of ASGI
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - the signature of ASGI
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         if scope["method"] != "HEAD":
             async for records in slices_of(self._visit.services.runs, self._run):
@@ -304,16 +307,16 @@ class _Journal(Response):
 
 
 async def report(visit: Visit) -> Response:
-    found = visit.services.runs.get(visit.named("run"))
+    shown = visit.services.runs.get(visit.path_param("run"))
     async with reading(visit.access.caller):
-        records = await read_in_slices(visit.services.runs, found)
-        text = (await asyncio.to_thread(reports.report_of, found, records)).encode(errors="replace")
-    audit("export", by=visit.by, run=found.id, workflow=found.workflow.id)
-    return Response(text, media_type="text/markdown", headers=_sealed(found.id, "report.md", is_file=True))
+        records = await read_in_slices(visit.services.runs, shown)
+        text = (await asyncio.to_thread(reports.report_of, shown, records)).encode(errors="replace")
+    audit("export", by=visit.by, run=shown.id, workflow=shown.workflow.id)
+    return Response(text, media_type="text/markdown", headers=_sandboxed(shown.id, "report.md", is_file=True))
 
 
-def _sealed(run_id: str, name: str, *, is_file: bool = False) -> dict[str, str]:
-    """Headers for what strangers wrote: nothing in it is ever run."""
+def _sandboxed(run_id: str, name: str, *, is_file: bool = False) -> dict[str, str]:
+    """Headers for untrusted content: the browser never executes it."""
     kind = "attachment" if is_file else "inline"
     name = re.sub(r"[^A-Za-z0-9._-]", "", f"{run_id}-{name}")
     return {
@@ -322,24 +325,24 @@ def _sealed(run_id: str, name: str, *, is_file: bool = False) -> dict[str, str]:
     }
 
 
-# ── news ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── notifications ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def events(visit: Visit) -> Response:
-    """The ids of runs as they change: of one run, or of all that the viewer may see."""
-    run_id = visit.asked("run")
+    """A stream of the ids of changed runs: of one run, or of all that the viewer may see."""
+    run_id = visit.query("run")
     if run_id:
         visit.services.runs.get(run_id)
     caller = visit.access.caller
     if visit.streams.is_full(caller):
-        raise Refused(429, "Too many of your pages are open. Close some.")
+        raise RequestRefused(429, "You have too many live pages open. Close some.")
     if visit.request.method == "HEAD":
         return Response(media_type="text/event-stream")
     return _EventStream(visit.streams.follow(visit.backend, run_id), visit.streams.hold(caller))
 
 
 class _EventStream(StreamingResponse):
-    """A stream that counts against the share of its caller until it has ended."""
+    """A stream that counts against the limit of its caller until it ends."""
 
     def __init__(self, content: AsyncIterator[bytes], holding: Holding) -> None:
         super().__init__(content, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
@@ -352,7 +355,9 @@ class _EventStream(StreamingResponse):
             self._holding.release()
 
 
-MOST_NOTE: Final = 10_000
+# ── actions: safe to repeat ──────────────────────────────────────────────────────────────────────────────────────
+
+MAX_NOTE_LENGTH: Final = 10_000
 _NEW_ID: Final = re.compile("[0-9a-f]{12}")
 
 
@@ -364,39 +369,39 @@ async def deny(visit: Visit) -> Response:
     return _answer(visit, ConfirmationDenied, "denied")
 
 
-def _answer(visit: Visit, kind: type[ConfirmationGiven | ConfirmationDenied], said: str) -> Response:
+def _answer(visit: Visit, kind: type[ConfirmationGiven | ConfirmationDenied], notice: str) -> Response:
     runs = visit.services.runs
-    run, step = runs.get(visit.named("run")), visit.form.get("step", "")
-    question = visit.form.get("question") or "none"  # an answer without its question counts for no other
-    pinned = {"question": question, "note": _note(visit), "by": visit.client}
+    run, step = runs.get(visit.path_param("run")), visit.form.get("step", "")
+    question = visit.form.get("question") or "none"  # an answer without its question answers no other
+    answer = {"question": question, "note": _note(visit), "by": visit.client}
     if kind is ConfirmationDenied:
-        runs.deny(run.id, step, how="console", **pinned)
+        runs.deny(run.id, step, how="console", **answer)
     else:
-        runs.confirm(run.id, step, how="console", answers=_answers(visit, run), **pinned)
-    return _back(run.id, said)
+        runs.confirm(run.id, step, how="console", answers=_answers(visit, run), **answer)
+    return _back(run.id, notice)
 
 
 def _answers(visit: Visit, run: Run) -> dict[str, Json]:
-    """What was filled in for the fields of the question; an empty one is left out."""
+    """The values for the fields of the question; empty ones are left out."""
     fields = fields_of(run, Budget())
-    typed = [(field, visit.form.get(f"answer.{field.name}", "").replace("\0", "").strip()) for field in fields]
-    return {field.name: field.parse(text) for field, text in typed if text}
+    values = [(field, visit.form.get(f"answer.{field.name}", "").replace("\0", "").strip()) for field in fields]
+    return {field.name: field.parse(text) for field, text in values if text}
 
 
 async def cancel(visit: Visit) -> Response:
-    run = visit.services.runs.cancel(visit.named("run"), _note(visit), by=visit.client)
+    run = visit.services.runs.cancel(visit.path_param("run"), _note(visit), by=visit.client)
     return _back(run.id, "cancelled")
 
 
-async def again(visit: Visit) -> Response:
-    """A new run with the input of this one, of the workflow as the library has it now."""
+async def start_again(visit: Visit) -> Response:
+    """Start a new run with the same input, of the version in the library."""
     runs = visit.services.runs
-    run, new_id = runs.get(visit.named("run")), visit.form.get("new", "")
+    run, new_id = runs.get(visit.path_param("run")), visit.form.get("new", "")
     if not _NEW_ID.fullmatch(new_id):
-        raise Refused(400, "The form cannot be read. Load the page again.")
+        raise RequestRefused(400, "The form cannot be read. Load the page again.")
     started = runs.history(run.id, limit=1)[0].event
     if not run.is_over or not isinstance(started, Started):
-        raise RunStateError("The run is not over. Go on with it, or cancel it first.")
+        raise RunStateError("The run is not over. Continue it, or cancel it first.")
     workflow, timeout = find_startable(visit.services, run.workflow.id), started.timeout
     new = runs.start(workflow, started.input, started.context, run_id=new_id, by=visit.client, timeout=timeout)
     return _back(new.id, "again")
@@ -404,10 +409,10 @@ async def again(visit: Visit) -> Response:
 
 def _note(visit: Visit) -> str:
     note = visit.form.get("note", "").replace("\0", "").replace("\r\n", "\n").strip()
-    if len(note) > MOST_NOTE:
-        raise Refused(413, f"A note may have {MOST_NOTE:,} characters at most.")
+    if len(note) > MAX_NOTE_LENGTH:
+        raise RequestRefused(413, f"A note may have {MAX_NOTE_LENGTH:,} characters at most.")
     return note
 
 
-def _back(run_id: str, said: str) -> Response:
-    return RedirectResponse(f"/runs/{run_id}?said={said}#now", 303)
+def _back(run_id: str, notice: str) -> Response:
+    return RedirectResponse(f"/runs/{run_id}?notice={notice}#now", 303)

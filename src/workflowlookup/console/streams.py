@@ -1,7 +1,7 @@
 """Notifications of changed runs for open pages, as server-sent events.
 
 While a page is open, one task polls for changes by other processes; a change by this process is sent at once. An event
-has only the ids of runs that changed and that the viewer sees; the page then fetches what is new.
+contains only the ids of changed runs that the viewer may see; the page then fetches what is new.
 """
 
 import asyncio
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAX_STREAMS: Final = 256
-"""Of a console by itself. On a server, streams of pages and of MCP clients are shared together."""
-SECONDS_BETWEEN_POLLS: Final = 0.5
+"""For a console without a server. On a server, pages and MCP clients share one limit."""
+POLL_SECONDS: Final = 0.5
 POLLS_BETWEEN_DEADLINES: Final = 10
-"""Listing the runs ends those past their deadline; so they are listed once in so many polls."""
-SECONDS_BETWEEN_BEATS: Final = 15.0
+"""Listing runs ends those past their deadline, so they are listed once in this many polls."""
+HEARTBEAT_SECONDS: Final = 15.0
 MAX_PENDING: Final = 500
-"""How many ids one event has at most."""
+"""Maximum number of ids in one event."""
 
 RETRY: Final = b"retry: 2000\n\n"
-BEAT: Final = b": still here\n\n"
+HEARTBEAT: Final = b": heartbeat\n\n"
 
 
 class _Page:
@@ -41,13 +41,13 @@ class _Page:
 
     def __init__(self, backend: Backend, run_id: str) -> None:
         self.changed: dict[str, None] = {}
-        self.news = asyncio.Event()
+        self.has_changes = asyncio.Event()
         self._backend = backend
         self._run_id = run_id
         self._watch: RunWatch | None = None
 
     def poll(self, *, expires: bool = False) -> None:
-        """Collect what other processes changed; with `expires`, also end the runs that are out of time."""
+        """Collect changes by other processes; with `expires`, also end runs past their deadline."""
         if self._watch is None:
             self._watch = self._backend.watch(self._on_change)
         for run_id in self._watch.changed():
@@ -58,7 +58,7 @@ class _Page:
     def _on_change(self, run_id: str) -> None:
         if len(self.changed) < MAX_PENDING and self._run_id in ("", run_id):
             self.changed[run_id] = None
-            self.news.set()
+            self.has_changes.set()
 
     def close(self) -> None:
         if self._watch is not None:
@@ -66,16 +66,16 @@ class _Page:
 
 
 class Streams:
-    """All pages that are open."""
+    """All open pages."""
 
     def __init__(
         self,
         listeners: Shares | None = None,
         *,
-        pause: float = SECONDS_BETWEEN_POLLS,
-        beat: float = SECONDS_BETWEEN_BEATS,
+        pause: float = POLL_SECONDS,
+        beat: float = HEARTBEAT_SECONDS,
     ) -> None:
-        """`listeners`: the shares of callers, of these streams and of others."""
+        """`listeners`: the limit per caller, which other streams may share."""
         self._listeners = listeners or Shares(MAX_STREAMS)
         self._pause = pause
         self._beat = beat
@@ -88,23 +88,23 @@ class Streams:
         return len(self._pages)
 
     def is_full(self, caller: str) -> bool:
-        """Whether a caller may open no other page that is live."""
+        """Whether a caller may not open another live page."""
         return self._is_closed or not self._listeners.has_room(caller)
 
     def hold(self, caller: str) -> Holding:
-        """Count one more stream against the share of a caller, for whom `is_full` is not so."""
+        """Count one more stream of a caller. Check `is_full` first."""
         holding = Holding(self._listeners, caller)
         holding.take(1)
         return holding
 
     def close(self) -> None:
-        """End every stream, so that the server can stop; no new one is begun."""
+        """End every stream, so that the server can stop; no new one is started."""
         self._is_closed = True
         for page in self._pages:
-            page.news.set()
+            page.has_changes.set()
 
     async def follow(self, backend: Backend, run_id: str = "") -> AsyncIterator[bytes]:
-        """The events for one page, about all runs of a surface or one of them, until it or the server is closed."""
+        """The events for one page, about all runs or one of them, until the page or the server is closed."""
         page = _Page(backend, run_id)
         await greenlets.run(self._poll, (page,))
         self._pages.add(page)
@@ -115,14 +115,14 @@ class Streams:
             while not self._is_closed:
                 try:
                     async with asyncio.timeout(self._beat):
-                        await page.news.wait()
+                        await page.has_changes.wait()
                 except TimeoutError:
-                    yield BEAT
+                    yield HEARTBEAT
                     continue
                 if self._is_closed:
                     break
                 changed, page.changed = list(page.changed), {}
-                page.news.clear()
+                page.has_changes.clear()
                 yield b"event: changed\ndata: " + msgspec.json.encode(changed) + b"\n\n"
         finally:
             self._pages.discard(page)
@@ -132,7 +132,7 @@ class Streams:
                 self._task = None
 
     async def _keep_polling(self) -> None:
-        """Follow the journal for as long as somebody listens; one that cannot be read is tried again."""
+        """Poll the journal while a page is open; a journal that cannot be read is tried again."""
         for polls in itertools.count():
             await greenlets.run(self._poll, tuple(self._pages), expires=polls % POLLS_BETWEEN_DEADLINES == 0)
             await asyncio.sleep(self._pause)
@@ -142,4 +142,4 @@ class Streams:
             for page in pages:
                 page.poll(expires=expires and page is pages[0])
         except WorkflowLookupError as refusal:
-            log.warning("the journal cannot be followed: %s", refusal)
+            log.warning("the journal cannot be polled for changes: %s", refusal)

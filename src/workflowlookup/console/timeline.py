@@ -1,4 +1,4 @@
-"""The events of a run as a reader follows them: one entry each, in words, with what was said and what it changed."""
+"""The timeline of a run: one entry for each event, in words, with outputs and changed values."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -17,47 +17,47 @@ from workflowlookup.runs.run import Run
 from workflowlookup.runs.why import asked_because, decided_by, taken_back, with_context
 
 
-class Words(msgspec.Struct, frozen=True, kw_only=True):
-    """What an event is in words; all but `title`, `tone` and `lead` may come from strangers."""
+class EventText(msgspec.Struct, frozen=True, kw_only=True):
+    """An event in words. All fields except `title` and `tone` may contain untrusted text."""
 
     title: str
     tone: str = "minor"
-    """How it is drawn: `done`, `refused`, `asked`, `failed`, `cancelled`, `offered` or `minor`."""
+    """The CSS class: `done`, `refused`, `asked`, `failed`, `cancelled`, `skipped`, `offered` or `minor`."""
     step: str = ""
     subject: str = ""
     """The title of the step."""
     note: str = ""
     lines: tuple[str, ...] = ()
-    """Reasons, one below the other."""
+    """Reasons, each on its own line."""
     hints: tuple[str, ...] = ()
     output: str | None = None
     values: Mapping[str, Any] = {}
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """An event in its place."""
+class TimelineEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """An event with its time and author."""
 
     sequence: int
     time: int
     offset: int
-    """Milliseconds since the run began."""
+    """Milliseconds since the run was started."""
     took: int
     """Milliseconds since the event before."""
     by: str
-    """Whose doing it was, where that was another's than the event before."""
-    words: Words
+    """Who caused it; empty if the same as for the event before."""
+    words: EventText
 
 
-def entries(run: Run, records: Sequence[Record], budget: Budget, after: int = 0) -> Iterator[Entry]:
-    """The events after a sequence, in order; the records are all that the run has."""
+def entries(run: Run, records: Sequence[Record], budget: Budget, after: int = 0) -> Iterator[TimelineEntry]:
+    """The events after a sequence, in order. `records` are all records of the run."""
     before, offered, by = run.started, "", ""
     for record, context, handed_out in with_context(records):
         event = record.event
         if record.sequence > after:
-            words = _said(run, event, context, offered, budget)
+            words = _describe(run, event, context, offered, budget)
             if isinstance(event, events.ConfirmationAsked) and (why := asked_because(run, event, handed_out, context)):
                 words = msgspec.structs.replace(words, lines=(f"because {why}",))
-            yield Entry(
+            yield TimelineEntry(
                 sequence=record.sequence,
                 time=record.time,
                 offset=record.time - run.started,
@@ -70,11 +70,11 @@ def entries(run: Run, records: Sequence[Record], budget: Budget, after: int = 0)
         before, by = record.time, record.by
 
 
-def _said(run: Run, event: Event, context: Context, offered: str, budget: Budget) -> Words:
+def _describe(run: Run, event: Event, context: Context, offered: str, budget: Budget) -> EventText:
     if isinstance(event, events.StepSkipped):
         return _skipped(run, event, context, budget)
     if isinstance(event, events.StepOffered) and event.step_id == offered:
-        return Words(title="Offered again", step=event.step_id, lines=event.warnings)
+        return EventText(title="Offered again", step=event.step_id, lines=event.warnings)
     words = _WORDS[type(event)](event)
     return msgspec.structs.replace(words, subject=title_of(run.workflow, words.step)) if words.step else words
 
@@ -84,32 +84,32 @@ def title_of(workflow: Workflow, step_id: str) -> str:
     return step.title if step is not None else ""
 
 
-def _skipped(run: Run, event: events.StepSkipped, context: Context, budget: Budget) -> Words:
+def _skipped(run: Run, event: events.StepSkipped, context: Context, budget: Budget) -> EventText:
     scope = scope_of(run.workflow, event.step_id, context, run.extents)
     values = tuple(dict.fromkeys(check.sentence() for check in decided_by(event.condition, scope, budget)))
     why = f"not true: {in_words(event.condition)}"
     subject = title_of(run.workflow, event.step_id)
-    return Words(title="Skipped", tone="skipped", step=event.step_id, subject=subject, lines=(why,), hints=values)
+    return EventText(title="Skipped", tone="skipped", step=event.step_id, subject=subject, lines=(why,), hints=values)
 
 
-def _started(event: events.Started) -> Words:
+def _started(event: events.Started) -> EventText:
     more = {name: value for name, value in event.context.items() if name not in event.input}
-    return Words(title="Run started", tone="offered", values={**event.input, **more})
+    return EventText(title="Run started", tone="offered", values={**event.input, **more})
 
 
-def _offered(event: events.StepOffered) -> Words:
+def _offered(event: events.StepOffered) -> EventText:
     title = f"Offered, iteration {event.loop.iteration}" if event.loop else "Offered"
-    return Words(title=title, tone="offered", step=event.step_id, lines=event.warnings)
+    return EventText(title=title, tone="offered", step=event.step_id, lines=event.warnings)
 
 
-def _accepted(event: events.OutputAccepted) -> Words:
-    title = "Output accepted" if event.key else "Output taken as it is"
-    return Words(title=title, tone="done", step=event.step_id, output=event.output)
+def _accepted(event: events.OutputAccepted) -> EventText:
+    title = "Output accepted" if event.key else "Output accepted as it is"
+    return EventText(title=title, tone="done", step=event.step_id, output=event.output)
 
 
-def _refused(event: events.OutputRefused) -> Words:
+def _refused(event: events.OutputRefused) -> EventText:
     lines = event.issues or ("no reason is recorded",)
-    return Words(
+    return EventText(
         title="Output refused",
         tone="refused",
         step=event.step_id,
@@ -120,78 +120,80 @@ def _refused(event: events.OutputRefused) -> Words:
     )
 
 
-def _asked(event: events.ConfirmationAsked) -> Words:
+def _asked(event: events.ConfirmationAsked) -> EventText:
     why = {
-        "attempts": ("it was refused as often as it may be",),
+        "attempts": ("its output was refused as often as allowed",),
         "call": ("before the server makes the call",),
         "before": ("before the step is handed out",),
     }
-    return Words(title="A person is asked", tone="asked", step=event.step_id, hints=why.get(event.reason, ()))
+    return EventText(title="A person is asked", tone="asked", step=event.step_id, hints=why.get(event.reason, ()))
 
 
-def _context_asked(event: events.ContextAsked) -> Words:
+def _context_asked(event: events.ContextAsked) -> EventText:
     lines = tuple(need.sentence() for need in event.missing)
-    return Words(title="Variables are asked for", tone="asked", step=event.loop_id, lines=lines)
+    return EventText(title="Variables are asked for", tone="asked", step=event.loop_id, lines=lines)
 
 
-def _given(event: events.ConfirmationGiven) -> Words:
-    return Words(title=f"Confirmed{describe_how(event)}", tone="done", step=event.step_id, note=event.note)
+def _given(event: events.ConfirmationGiven) -> EventText:
+    return EventText(title=f"Confirmed{describe_how(event)}", tone="done", step=event.step_id, note=event.note)
 
 
-def _denied(event: events.ConfirmationDenied) -> Words:
-    return Words(title=f"Not confirmed{describe_how(event)}", tone="refused", step=event.step_id, note=event.note)
+def _denied(event: events.ConfirmationDenied) -> EventText:
+    return EventText(title=f"Not confirmed{describe_how(event)}", tone="refused", step=event.step_id, note=event.note)
 
 
-def _entered(event: events.LoopEntered) -> Words:
+def _entered(event: events.LoopEntered) -> EventText:
     total = "" if event.total is None else f", {plural(event.total, 'time')}"
-    return Words(title=f"Loop entered{total}", step=event.loop_id)
+    return EventText(title=f"Loop entered{total}", step=event.loop_id)
 
 
-def _due(event: events.CallDue) -> Words:
+def _due(event: events.CallDue) -> EventText:
     title = f"Call due, iteration {event.loop.iteration}" if event.loop else "Call due"
-    return Words(title=title, tone="offered", step=event.step_id, lines=event.warnings)
+    return EventText(title=title, tone="offered", step=event.step_id, lines=event.warnings)
 
 
-def _begun(event: events.CallBegun) -> Words:
+def _begun(event: events.CallBegun) -> EventText:
     again = f", attempt {event.attempt}" if event.attempt > 1 else ""
-    return Words(title=f"The server calls{again}", step=event.step_id)
+    return EventText(title=f"The server calls{again}", step=event.step_id)
 
 
-def _acknowledged(event: events.CallAcknowledged) -> Words:
-    return Words(title="Begun elsewhere", step=event.step_id, values={"run": event.remote_id})
+def _acknowledged(event: events.CallAcknowledged) -> EventText:
+    return EventText(title="Begun elsewhere", step=event.step_id, values={"run": event.remote_id})
 
 
-def _progressed(event: events.CallProgressed) -> Words:
+def _progressed(event: events.CallProgressed) -> EventText:
     total = f" of {event.total:g}" if event.total is not None else ""
-    return Words(title=f"Progress: {event.done:g}{total}", step=event.step_id, note=event.message)
+    return EventText(title=f"Progress: {event.done:g}{total}", step=event.step_id, note=event.message)
 
 
-def _call_failed(event: events.CallFailed) -> Words:
-    said: dict[str, Json] = msgspec.to_builtins(event.error) if event.error is not None else {}
-    return Words(title="Call failed", tone="refused", step=event.step_id, lines=(event.reason,), values=said)
+def _call_failed(event: events.CallFailed) -> EventText:
+    error: dict[str, Json] = msgspec.to_builtins(event.error) if event.error is not None else {}
+    return EventText(title="Call failed", tone="refused", step=event.step_id, lines=(event.reason,), values=error)
 
 
-def _end_unknown(event: events.EndUnknown) -> Words:
-    return Words(title="End unknown", tone="failed", step=event.step_id, lines=(event.reason,), hints=(event.remedy,))
+def _end_unknown(event: events.EndUnknown) -> EventText:
+    return EventText(
+        title="End unknown", tone="failed", step=event.step_id, lines=(event.reason,), hints=(event.remedy,)
+    )
 
 
-def _stopped(event: events.CallStopped) -> Words:
+def _stopped(event: events.CallStopped) -> EventText:
     title, tone = ("The call was stopped", "minor") if event.stopped else ("The call may still run", "refused")
-    return Words(title=title, tone=tone, step=event.step_id, lines=(event.told,))
+    return EventText(title=title, tone=tone, step=event.step_id, lines=(event.told,))
 
 
-_WORDS: Final[Mapping[type[Event], Callable[[Any], Words]]] = {
+_WORDS: Final[Mapping[type[Event], Callable[[Any], EventText]]] = {
     events.Started: _started,
     events.StepOffered: _offered,
     events.OutputAccepted: _accepted,
     events.OutputRefused: _refused,
-    events.ContextChanged: lambda event: Words(title="Context changed", values=event.changes),
-    events.ContextRestored: lambda event: Words(
+    events.ContextChanged: lambda event: EventText(title="Context changed", values=event.changes),
+    events.ContextRestored: lambda event: EventText(
         title="Context restored", step=event.step_id, lines=(taken_back(event),)
     ),
     events.ContextAsked: _context_asked,
     events.ConfirmationAsked: _asked,
-    events.ConfirmationDismissed: lambda event: Words(title="Closed without an answer", step=event.step_id),
+    events.ConfirmationDismissed: lambda event: EventText(title="Closed without an answer", step=event.step_id),
     events.ConfirmationGiven: _given,
     events.ConfirmationDenied: _denied,
     events.CallDue: _due,
@@ -202,9 +204,9 @@ _WORDS: Final[Mapping[type[Event], Callable[[Any], Words]]] = {
     events.EndUnknown: _end_unknown,
     events.CallStopped: _stopped,
     events.LoopEntered: _entered,
-    events.LoopIterated: lambda event: Words(title=f"Iteration {event.iteration}", step=event.loop_id),
-    events.LoopLeft: lambda event: Words(title="Loop left", step=event.loop_id, lines=(event.why,)),
-    events.Completed: lambda event: Words(title="Completed", tone="done", lines=event.warnings),
-    events.Failed: lambda event: Words(title="Failed", tone="failed", lines=(event.reason,), hints=(event.remedy,)),
-    events.Cancelled: lambda event: Words(title="Cancelled", tone="cancelled", note=event.reason),
+    events.LoopIterated: lambda event: EventText(title=f"Iteration {event.iteration}", step=event.loop_id),
+    events.LoopLeft: lambda event: EventText(title="Loop left", step=event.loop_id, lines=(event.why,)),
+    events.Completed: lambda event: EventText(title="Completed", tone="done", lines=event.warnings),
+    events.Failed: lambda event: EventText(title="Failed", tone="failed", lines=(event.reason,), hints=(event.remedy,)),
+    events.Cancelled: lambda event: EventText(title="Cancelled", tone="cancelled", note=event.reason),
 }

@@ -36,7 +36,7 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     port = listening.getsockname()[1]
     agent = agent_environment(os.environ)
     console = make_console(settings, person=person(), port=port, is_agent=bool(agent))
-    address = f"http://127.0.0.1:{port}{console.way_in}"
+    address = f"http://127.0.0.1:{port}{console.entry_path}"
     write(address)
     write_hint("The address works once, for the browser that opens it first. Ctrl-C ends the console.")
     if agent:

@@ -1,4 +1,4 @@
-// Liveness, shortcuts and small comforts. Every page works without this file.
+// Live updates, keyboard shortcuts, relative times. Every page works without this file.
 "use strict";
 (() => {
   const root = document.documentElement;
@@ -6,16 +6,16 @@
   const byId = (id) => document.getElementById(id);
   const seconds = (n) => n * 1000;
 
-  // ── a page that follows runs: one stream, and one request at a time for what is new ──
+  // ── live updates: one stream of changed ids, and one request at a time for what is new ──
   const live = () => byId("live");
   let source = null, busy = false, again = false, changed = new Set();
 
-  function pulse(state, words) {
+  function showConnection(state, text) {
     const mark = byId("pulse");
     if (!mark) return;
     mark.hidden = false;
     mark.dataset.state = state;
-    mark.textContent = words;
+    mark.textContent = text;
   }
 
   async function refresh() {
@@ -24,17 +24,17 @@
     try {
       do {
         again = false;
-        const here = live();
-        if (!here) return;
-        const news = changed;
+        const element = live();
+        if (!element) return;
+        const ids = changed;
         changed = new Set();
-        if (here.dataset.url) {
-          await htmx.ajax("GET", here.dataset.url, { source: here, target: here, swap: "none" });
+        if (element.dataset.url) {
+          await htmx.ajax("GET", element.dataset.url, { source: element, target: element, swap: "none" });
         } else {
-          const select = here.dataset.select;
-          await htmx.ajax("GET", location.pathname + location.search, { source: here, target: select, select, swap: "outerHTML" });
-          for (const id of news) byId("run-" + id)?.classList.add("is-new");
-          if (news.size) byId("news").textContent = news.size === 1 ? "A run has changed." : news.size + " runs have changed.";
+          const select = element.dataset.select;
+          await htmx.ajax("GET", location.pathname + location.search, { source: element, target: select, select, swap: "outerHTML" });
+          for (const id of ids) byId("run-" + id)?.classList.add("is-new");
+          if (ids.size) byId("announcement").textContent = ids.size === 1 ? "A run has changed." : ids.size + " runs have changed.";
         }
       } while (again);
     } finally {
@@ -42,31 +42,31 @@
     }
   }
 
-  function follow() {
+  function connect() {
     if (source || !live() || document.hidden) return;
     source = new EventSource(live().dataset.events);
-    source.addEventListener("open", () => { pulse("live", "Live"); refresh(); });
+    source.addEventListener("open", () => { showConnection("live", "Live"); refresh(); });
     source.addEventListener("changed", (event) => {
       for (const id of JSON.parse(event.data)) changed.add(id);
       refresh();
     });
     source.addEventListener("error", () => {
-      pulse("away", "Reconnecting");
-      if (source && source.readyState === EventSource.CLOSED) { leave(); setTimeout(follow, seconds(5)); }
+      showConnection("away", "Reconnecting");
+      if (source && source.readyState === EventSource.CLOSED) { disconnect(); setTimeout(connect, seconds(5)); }
     });
   }
 
-  function leave() {
+  function disconnect() {
     source?.close();
     source = null;
   }
 
-  // Browsers allow six connections to one server: pages that nobody looks at give theirs back.
-  document.addEventListener("visibilitychange", () => (document.hidden ? leave() : follow()));
-  addEventListener("pagehide", leave);
-  addEventListener("pageshow", follow);
+  // Browsers allow six connections to one server, so hidden pages close theirs.
+  document.addEventListener("visibilitychange", () => (document.hidden ? disconnect() : connect()));
+  addEventListener("pagehide", disconnect);
+  addEventListener("pageshow", connect);
 
-  // ── times that grow ──
+  // ── relative times ──
   function ago(then) {
     const passed = Math.max(0, Date.now() - then) / 1000;
     for (const [size, unit] of [[86400, "d"], [3600, "h"], [60, "min"]]) {
@@ -81,7 +81,7 @@
     }
   }, seconds(20));
 
-  // ── links to share ──
+  // ── copying links ──
   document.addEventListener("click", async (event) => {
     const button = event.target.closest?.("[data-copy]");
     if (!button) return;
@@ -94,15 +94,15 @@
       return;
     }
     button.textContent = "Copied";
-    byId("news").textContent = "The link is copied.";
+    byId("announcement").textContent = "The link is copied.";
     setTimeout(() => (button.textContent = button.dataset.name), seconds(2));
   });
 
   // ── shortcuts ──
-  const places = { r: "/runs", l: "/library", s: "/statistics", t: "/tools", h: "/health" };
+  const pages = { r: "/runs", l: "/library", s: "/statistics", t: "/tools", h: "/health" };
   const KEYS = "workflowlookup-keys";
   const keys = byId("keys"), keysOn = byId("keys-on");
-  let isOn = true, went = 0;
+  let isOn = true, pressedG = 0;
   try { isOn = localStorage.getItem(KEYS) !== "off"; } catch { /* no storage: they stay on */ }
   if (keysOn) {
     keysOn.checked = isOn;
@@ -122,11 +122,11 @@
   document.addEventListener("keydown", (event) => {
     if (!isOn || !keys || keys.open || event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.target.closest?.("input, select, textarea, [contenteditable]")) return;
-    const isGoing = Date.now() - went < seconds(1.5);
-    went = 0;
-    const place = document.querySelector(`nav a[href="${places[event.key]}"]`);
-    if (isGoing && place) location.assign(place.href);
-    else if (event.key === "g") went = Date.now();
+    const isGoing = Date.now() - pressedG < seconds(1.5);
+    pressedG = 0;
+    const link = document.querySelector(`nav a[href="${pages[event.key]}"]`);
+    if (isGoing && link) location.assign(link.href);
+    else if (event.key === "g") pressedG = Date.now();
     else if (event.key === "?") keys.showModal();
     else if (event.key === "/") { byId("main").querySelector("[data-search]")?.focus(); event.preventDefault(); }
     else if (event.key === "j") step(1);
