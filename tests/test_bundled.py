@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from support.json_values import JsonObject
-from workflowlookup.authoring.fixtures import Fixture, Refused, parse_fixture
+from workflowlookup.authoring.fixtures import Fixture, RefusedOutput, parse_fixture
 from workflowlookup.authoring.rehearsal import Coverage, rehearse
 from workflowlookup.language.building import build
 from workflowlookup.language.document import check
@@ -100,11 +100,11 @@ def test_the_fixture_hands_out_every_step_and_takes_every_branch(name: str) -> N
     coverage = covered(name)
 
     assert [step for step, seen in coverage.steps.items() if not seen] == []
-    assert [place for place, branch in coverage.branches.items() if len(branch.seen) < 2] == []
+    assert [place for place, branch in coverage.branches.items() if len(branch.outcomes) < 2] == []
 
 
 def test_every_rule_passes_and_fails_but_those_that_are_known() -> None:
-    found = {(name, *place) for name in KNOWN for place, rule in covered(name).rules.items() if len(rule.seen) < 2}
+    found = {(name, *place) for name in KNOWN for place, rule in covered(name).rules.items() if len(rule.outcomes) < 2}
 
     assert found == HALF_TRIED
 
@@ -121,7 +121,7 @@ def test_every_step_has_an_honest_output_and_a_lazy_one_that_gets_a_message_of_t
     for step in WORKFLOWS[name]["steps"]:
         lazy = outputs[step["id"]].refuse[0]
         assert outputs[step["id"]].accept
-        assert isinstance(lazy, Refused)
+        assert isinstance(lazy, RefusedOutput)
         assert set(lazy.issues or ()) & set(values_of("message", step["validationCriteria"])), step["id"]
 
 

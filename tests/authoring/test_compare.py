@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from support.json_values import Json, JsonObject
 from support.make import document, loop, step
-from workflowlookup.authoring.compare import Change, Kind, Section, compare
+from workflowlookup.authoring.compare import Change, ChangeKind, Section, compare
 from workflowlookup.language.building import build
 
 LARGE = {"var": "size", "equals": "large"}
@@ -39,13 +39,15 @@ def test_metadata_and_lists_of_the_workflow() -> None:
 
     (section,) = compared(before, after)
 
-    assert (section.kind, section.step) == (Kind.CHANGED, "")
+    assert (section.kind, section.step) == (ChangeKind.CHANGED, "")
     assert section.changes == (
-        Change(kind=Kind.CHANGED, what="description", diff=("@@ -1 +1 @@", "-A workflow for tests", "+Another")),
-        Change(kind=Kind.CHANGED, what="version", before="1.0.0", after="2.0.0"),
-        Change(kind=Kind.CHANGED, what="metaGuidance", before="Be brief and kind", after="Be brief and very kind"),
-        Change(kind=Kind.REMOVED, what="metaGuidance", before="Gone"),
-        Change(kind=Kind.ADDED, what="metaGuidance", after="New"),
+        Change(kind=ChangeKind.CHANGED, what="description", diff=("@@ -1 +1 @@", "-A workflow for tests", "+Another")),
+        Change(kind=ChangeKind.CHANGED, what="version", before="1.0.0", after="2.0.0"),
+        Change(
+            kind=ChangeKind.CHANGED, what="metaGuidance", before="Be brief and kind", after="Be brief and very kind"
+        ),
+        Change(kind=ChangeKind.REMOVED, what="metaGuidance", before="Gone"),
+        Change(kind=ChangeKind.ADDED, what="metaGuidance", after="New"),
     )
 
 
@@ -55,14 +57,14 @@ def test_steps_are_added_removed_and_moved() -> None:
 
     assert compared(before, after) == (
         Section(
-            kind=Kind.MOVED,
+            kind=ChangeKind.MOVED,
             step="three",
             title="Title three",
-            changes=(Change(kind=Kind.MOVED, what="place", before="after two", after="at the start"),),
+            changes=(Change(kind=ChangeKind.MOVED, what="place", before="after two", after="at the start"),),
         ),
-        Section(kind=Kind.ADDED, step="round", title="Loop round", place="after two"),
-        Section(kind=Kind.ADDED, step="new", title="Title new", place="at the start of loop round"),
-        Section(kind=Kind.REMOVED, step="four", title="Title four", place="after three"),
+        Section(kind=ChangeKind.ADDED, step="round", title="Loop round", place="after two"),
+        Section(kind=ChangeKind.ADDED, step="new", title="Title new", place="at the start of loop round"),
+        Section(kind=ChangeKind.REMOVED, step="four", title="Title four", place="after three"),
     )
 
 
@@ -105,7 +107,7 @@ def test_a_step_that_goes_into_a_loop_has_moved() -> None:
     )
 
     assert section.changes == (
-        Change(kind=Kind.MOVED, what="place", before="after round", after="after work, in loop round"),
+        Change(kind=ChangeKind.MOVED, what="place", before="after round", after="after work, in loop round"),
     )
 
 
@@ -139,13 +141,13 @@ def test_fields_of_a_step_before_and_after(
 ) -> None:
     kind, what, old, new = expected
 
-    assert changes(before, after) == [Change(kind=Kind(kind), what=what, before=old, after=new)]
+    assert changes(before, after) == [Change(kind=ChangeKind(kind), what=what, before=old, after=new)]
 
 
 def test_prompts_are_a_diff_of_their_lines() -> None:
     (change,) = changes({"prompt": "a\nb\nc\nd"}, {"prompt": "a\nb\nC\nd"})
 
-    assert change == Change(kind=Kind.CHANGED, what="prompt", diff=("@@ -2,3 +2,3 @@", " b", "-c", "+C", " d"))
+    assert change == Change(kind=ChangeKind.CHANGED, what="prompt", diff=("@@ -2,3 +2,3 @@", " b", "-c", "+C", " d"))
 
 
 def rule(least: int, message: str = "Too short.", **fields: Json) -> JsonObject:
@@ -161,17 +163,17 @@ def test_criteria_are_told_as_sentences() -> None:
 
     assert changes(before, after) == [
         Change(
-            kind=Kind.CHANGED,
+            kind=ChangeKind.CHANGED,
             what="criterion",
             before="The output is at least 3 characters long: Too short.",
             after="The output is at least 50 characters long: Too short.",
         ),
         Change(
-            kind=Kind.REMOVED,
+            kind=ChangeKind.REMOVED,
             what="criterion",
             before='The output contains the text "$ " (with this case): Show it.',
         ),
-        Change(kind=Kind.ADDED, what="criterion", after="Say ok."),
+        Change(kind=ChangeKind.ADDED, what="criterion", after="Say ok."),
     ]
 
 
@@ -184,7 +186,7 @@ def test_the_condition_of_a_rule_counts() -> None:
 def test_criteria_in_another_order_are_still_a_change() -> None:
     (change,) = changes({"validationCriteria": [rule(3), CONTAINS]}, {"validationCriteria": [CONTAINS, rule(3)]})
 
-    assert (change.kind, change.what) == (Kind.CHANGED, "criteria")
+    assert (change.kind, change.what) == (ChangeKind.CHANGED, "criteria")
 
 
 def test_loops_in_words() -> None:
@@ -194,7 +196,7 @@ def test_loops_in_words() -> None:
     (section,) = compared(rounds(type="for", count=2), rounds(type="while", condition={"var": "more"}))
 
     assert section.changes == (
-        Change(kind=Kind.CHANGED, what="loop", before="2 times", after="while more is true, at most 10 times"),
+        Change(kind=ChangeKind.CHANGED, what="loop", before="2 times", after="while more is true, at most 10 times"),
     )
 
 
@@ -202,7 +204,7 @@ def test_a_step_that_becomes_a_loop_is_told_field_by_field() -> None:
     (section, added) = compared(document(step("one")), document(loop("one", [step("two")], type="for", count=2)))
 
     assert {change.what for change in section.changes} == {"title", "prompt", "type", "loop"}
-    assert (added.kind, added.step) == (Kind.ADDED, "two")
+    assert (added.kind, added.step) == (ChangeKind.ADDED, "two")
 
 
 def test_a_prompt_that_is_gone_is_gone_line_by_line() -> None:
@@ -210,7 +212,7 @@ def test_a_prompt_that_is_gone_is_gone_line_by_line() -> None:
         document(step("one", prompt="A\n\nB")), document(loop("one", [step("two")], type="for", count=2))
     )
 
-    assert Change(kind=Kind.REMOVED, what="prompt", diff=("@@ -1,3 +0,0 @@", "-A", "-", "-B")) in section.changes
+    assert Change(kind=ChangeKind.REMOVED, what="prompt", diff=("@@ -1,3 +0,0 @@", "-A", "-", "-B")) in section.changes
 
 
 def test_long_json_is_told_as_a_diff_of_what_changed() -> None:
@@ -248,11 +250,11 @@ def test_the_body_of_a_loop_with_another_id_did_not_move() -> None:
 
     (section,) = compared(before, after)
 
-    assert section.changes == (Change(kind=Kind.CHANGED, what="id", before="again", after="round"),)
+    assert section.changes == (Change(kind=ChangeKind.CHANGED, what="id", before="again", after="round"),)
 
 
 def test_a_step_with_other_words_is_another_step() -> None:
     assert [section.kind for section in compared(document(step("one")), document(step("two")))] == [
-        Kind.ADDED,
-        Kind.REMOVED,
+        ChangeKind.ADDED,
+        ChangeKind.REMOVED,
     ]

@@ -5,7 +5,7 @@ import pytest
 from support.json_values import Json, JsonObject
 from support.make import document, loop, step
 from workflowlookup.authoring import graph
-from workflowlookup.authoring.graph import Kind, State, describe_confirmation, describe_loop, draw
+from workflowlookup.authoring.graph import NodeKind, NodeState, describe_confirmation, describe_loop, draw
 from workflowlookup.language.building import build, confirmation_of
 from workflowlookup.language.model import Loop
 
@@ -58,10 +58,17 @@ def test_nodes_say_in_words_what_a_step_does() -> None:
     ).nodes()
 
     assert [(node.number, node.id, node.kind, node.parent, node.condition, list(node.facts())) for node in nodes] == [
-        ("1", "plan-it", Kind.STEP, "", "", ["2 criteria", "asks for confirmation"]),
-        ("2", "ask-all", Kind.PARALLEL, "", "", ["in parallel: a, delegate"]),
-        ("3", "rounds", Kind.LOOP, "", "", ['repeats until size equals "large" and done is true, at most 10 times']),
-        ("3.1", "again", Kind.STEP, "rounds", 'size equals "large"', []),
+        ("1", "plan-it", NodeKind.STEP, "", "", ["2 criteria", "asks for confirmation"]),
+        ("2", "ask-all", NodeKind.PARALLEL, "", "", ["in parallel: a, delegate"]),
+        (
+            "3",
+            "rounds",
+            NodeKind.LOOP,
+            "",
+            "",
+            ['repeats until size equals "large" and done is true, at most 10 times'],
+        ),
+        ("3.1", "again", NodeKind.STEP, "rounds", 'size equals "large"', []),
     ]
 
 
@@ -98,7 +105,7 @@ def test_confirmation_in_words(wanted: Json, words: str) -> None:
     assert describe_confirmation(confirmation_of({"requireConfirmation": wanted})) == words
 
 
-def states(found: graph.Graph) -> dict[str, tuple[graph.State | None, int]]:
+def states(found: graph.Graph) -> dict[str, tuple[graph.NodeState | None, int]]:
     return {node.id: (node.state, node.times) for node in found.nodes()}
 
 
@@ -112,7 +119,7 @@ def test_a_context_marks_what_is_taken_and_why_the_rest_is_skipped() -> None:
     found = drawn(step("big", runCondition=LARGE), step("any"), context={"size": "small"})
 
     assert found.path == ("any",)
-    assert states(found) == {"big": (State.SKIPPED, 0), "any": (State.TAKEN, 1)}
+    assert states(found) == {"big": (NodeState.SKIPPED, 0), "any": (NodeState.TAKEN, 1)}
     assert found.flow[0].because == 'not true: size equals "large" (size is "small")'
 
 
@@ -124,11 +131,11 @@ def test_loops_count_their_iterations_and_their_bodies_how_often_they_were_met()
     found = drawn(*steps, context={"files": ["a", "b", "c"]})
 
     assert states(found) == {
-        "outer": (State.TAKEN, 3),
-        "first-only": (State.TAKEN, 1),
-        "inner": (State.TAKEN, 6),
-        "work": (State.TAKEN, 6),
-        "last": (State.TAKEN, 1),
+        "outer": (NodeState.TAKEN, 3),
+        "first-only": (NodeState.TAKEN, 1),
+        "inner": (NodeState.TAKEN, 6),
+        "work": (NodeState.TAKEN, 6),
+        "last": (NodeState.TAKEN, 1),
     }
     assert found.flow[0].body[0].because == "not true: i equals 1 (i is 2)"
 
@@ -136,7 +143,7 @@ def test_loops_count_their_iterations_and_their_bodies_how_often_they_were_met()
 def test_a_loop_that_is_not_entered_skips_its_body_and_says_so() -> None:
     found = drawn(loop("each", [step("work")], type="forEach", items="files"), context={"files": []})
 
-    assert states(found) == {"each": (State.SKIPPED, 0), "work": (State.SKIPPED, 0)}
+    assert states(found) == {"each": (NodeState.SKIPPED, 0), "work": (NodeState.SKIPPED, 0)}
     assert found.warnings == ("Loop 'each' was skipped: its list 'files' is empty",)
 
 
@@ -155,5 +162,5 @@ def test_a_long_walk_is_cut_and_what_lies_beyond_is_not_marked(monkeypatch: pyte
 
     found = drawn(loop("many", [step("work")], type="for", count=9), step("last"), context={})
 
-    assert states(found) == {"many": (State.TAKEN, 4), "work": (State.TAKEN, 4), "last": (None, 0)}
+    assert states(found) == {"many": (NodeState.TAKEN, 4), "work": (NodeState.TAKEN, 4), "last": (None, 0)}
     assert found.warnings == ("The walk was cut after 4 steps; the rest is not marked",)

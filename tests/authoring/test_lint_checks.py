@@ -545,7 +545,7 @@ def test_a_large_document_is_linted_in_time(content: JsonObject) -> None:
 
 
 def test_what_is_switched_off_can_be_asked_for() -> None:
-    assert len(lint(document(**{"x-lint": ["WL007"]}), heed_off=False)) == 1
+    assert len(lint(document(**{"x-lint": ["WL007"]}), respect_off=False)) == 1
 
 
 @pytest.mark.parametrize("off", [None, 7, "WL007", {}, {"off": "WL007"}, {"off": [["WL007"]]}, ["WL001"]])

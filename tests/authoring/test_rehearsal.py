@@ -8,7 +8,7 @@ from support.json_values import Json, JsonObject
 from support.make import document, loop, step
 from workflowlookup.authoring import rehearsal
 from workflowlookup.authoring.fixtures import BadFixture, Case, parse_fixture
-from workflowlookup.authoring.rehearsal import Coverage, Rehearsal, mended, rehearse
+from workflowlookup.authoring.rehearsal import Coverage, Rehearsal, corrections, rehearse
 from workflowlookup.language.building import build
 
 RULE = {"type": "contains", "value": "ok", "message": "Say ok"}
@@ -42,7 +42,7 @@ def covered(source: JsonObject, *cases: JsonObject) -> Coverage:
 
 
 def sides(marks: dict[tuple[str, str], Any]) -> dict[tuple[str, str], set[bool]]:
-    return {place: mark.seen for place, mark in marks.items()}
+    return {place: mark.outcomes for place, mark in marks.items()}
 
 
 # ── walks ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -96,7 +96,7 @@ def test_a_path_without_end_is_a_failure_and_not_a_hang(monkeypatch: pytest.Monk
         "The path is longer than 50 steps and was given up; does a loop never end? "
         "It ended with more@16 → turn@17 → again@17"
     )
-    assert mended(case(), found) == {}
+    assert corrections(case(), found) == {}
 
 
 # ── differences ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -306,8 +306,8 @@ def test_rules_are_seen_passing_and_failing_also_inside_groups() -> None:
     ],
     ids=["nothing", "no path", "complete", "path and warnings", "a new loop", "iterations", "verdicts"],
 )
-def test_a_case_is_mended_where_it_differs_and_nowhere_else(source: Any, fields: Json, edits: Any) -> None:
-    assert mended(case(**fields), run(source, **fields)) == edits
+def test_a_case_is_corrected_where_it_differs_and_nowhere_else(source: Any, fields: Json, edits: Any) -> None:
+    assert corrections(case(**fields), run(source, **fields)) == edits
 
 
 # ── the format ──────────────────────────────────────────────────────────────────────────────────────────────────

@@ -16,7 +16,7 @@ from cli.test_convert import documents
 from support.json_values import JsonObject
 from support.make import document, write
 from workflowlookup.authoring.layout import ordered
-from workflowlookup.authoring.yaml_layout import Node, comments_of, tree_of, yaml_text
+from workflowlookup.authoring.yaml_layout import YamlNode, comments_of, tree_of, yaml_text
 from workflowlookup.cli.commands.fmt import formatted
 from workflowlookup.language.syntax import parse_json, parse_yaml
 
@@ -182,7 +182,7 @@ def test_anchors_stay_above_their_aliases() -> None:
     assert data.decode() == text.replace("- <<", "  - <<").replace("  id: abd", "    id: abd")
 
 
-def decorate(node: Node, numbers: Any) -> None:
+def decorate(node: YamlNode, numbers: Any) -> None:
     """Put comments above and beside some entries of a tree."""
     for entry in node.entries:
         entry.above = [*entry.above, f"# above {next(numbers)}"] if next(numbers) % 3 == 0 else entry.above

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.json_values import Json, JsonObject
-from workflowlookup.authoring.positions import Node, json_finder, scan
+from workflowlookup.authoring.positions import JsonNode, json_finder, scan
 from workflowlookup.cli.configuration import with_server
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
@@ -15,7 +15,7 @@ OBJECTS = st.dictionaries(st.text(), VALUES)
 LAYOUTS = st.sampled_from([None, 0, 2, "\t"])
 
 
-def assert_stands(text: str, node: Node, value: Json) -> None:
+def assert_stands(text: str, node: JsonNode, value: Json) -> None:
     assert json.loads(text[node.start : node.end]) == value
     if isinstance(value, dict):
         assert all(text.startswith('"', member.at) for member in node.members.values())

@@ -7,7 +7,7 @@ from support.json_values import Json, JsonObject
 from support.make import document, loop, step
 from workflowlookup.authoring.compare import compare
 from workflowlookup.authoring.fixtures import parse_fixture
-from workflowlookup.authoring.graph import Kind, draw
+from workflowlookup.authoring.graph import NodeKind, draw
 from workflowlookup.authoring.lint import lint
 from workflowlookup.authoring.mermaid import as_mermaid
 from workflowlookup.authoring.rehearsal import Coverage, rehearse
@@ -113,7 +113,7 @@ def test_arguments_that_instruct_the_client_are_suspicious() -> None:
 def test_pictures_mark_calls() -> None:
     graph = draw(build(document(call(), FAR, step("one"))))
 
-    assert [node.kind for node in graph.nodes()] == [Kind.CALL, Kind.CALL, Kind.STEP]
+    assert [node.kind for node in graph.nodes()] == [NodeKind.CALL, NodeKind.CALL, NodeKind.STEP]
     assert list(next(graph.nodes()).facts()) == [f"the server calls {NAME}"]
     assert '[/"1 Call it<br/>the server calls tool' in as_mermaid(graph)
     assert as_svg(graph).count('class="own"') == 2

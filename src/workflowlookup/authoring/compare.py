@@ -25,7 +25,7 @@ LONG: Final = 120
 """How many characters of JSON are told in one line."""
 
 
-class Kind(StrEnum):
+class ChangeKind(StrEnum):
     """What happened."""
 
     ADDED = "added"
@@ -37,7 +37,7 @@ class Kind(StrEnum):
 class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One thing that changed: before and after in words, or the lines of a unified diff."""
 
-    kind: Kind
+    kind: ChangeKind
     what: str
     before: str = ""
     after: str = ""
@@ -47,7 +47,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Section(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What happened to one step; without a step, to the workflow itself."""
 
-    kind: Kind
+    kind: ChangeKind
     step: str = ""
     title: str = ""
     place: str = ""
@@ -62,7 +62,7 @@ def compare(before: Workflow, after: Workflow) -> tuple[Section, ...]:
 def _sections(before: Workflow, after: Workflow) -> Iterator[Section]:
     own = tuple(_fields(before.document, after.document, _WORKFLOW_FIELDS))
     if own:
-        yield Section(kind=Kind.CHANGED, changes=own)
+        yield Section(kind=ChangeKind.CHANGED, changes=own)
     old, new = _raw_steps(before), _raw_steps(after)
     renamed = _renamed(old, new)
     old = {renamed.get(step_id, step_id): step for step_id, step in old.items()}
@@ -76,17 +76,17 @@ def _sections(before: Workflow, after: Workflow) -> Iterator[Section]:
     for step_id, place in new_places.items():
         title = after.steps[step_id].title
         if step_id not in old:
-            yield Section(kind=Kind.ADDED, step=step_id, title=title, place=place)
+            yield Section(kind=ChangeKind.ADDED, step=step_id, title=title, place=place)
             continue
         changes = list(_step_changes(before, after, old[step_id], new[step_id]))
-        kind = Kind.CHANGED if changes else Kind.MOVED
+        kind = ChangeKind.CHANGED if changes else ChangeKind.MOVED
         if step_id in moves:
             changes.insert(0, moves[step_id])
         if changes:
             yield Section(kind=kind, step=step_id, title=title, changes=tuple(changes))
     for step_id, place in old_places.items():
         if step_id not in new:
-            yield Section(kind=Kind.REMOVED, step=step_id, title=before.steps[step_id].title, place=place)
+            yield Section(kind=ChangeKind.REMOVED, step=step_id, title=before.steps[step_id].title, place=place)
 
 
 # ── where steps stand ───────────────────────────────────────────────────────────────────────────────────────────
@@ -167,7 +167,7 @@ def _moves(moved: set[str], old: Mapping[str, str], new: Mapping[str, str]) -> I
         together[leader] = together.get(leader, 0) + 1
     for step_id, count in together.items():
         others = f", with the {count - 1} steps below it" if count > 2 else ", with the step below it" * (count - 1)
-        yield step_id, Change(kind=Kind.MOVED, what="place", before=old[step_id], after=new[step_id] + others)
+        yield step_id, Change(kind=ChangeKind.MOVED, what="place", before=old[step_id], after=new[step_id] + others)
 
 
 # ── fields ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -279,8 +279,8 @@ def _replaced(what: str, before: str, after: str) -> Change:
     return Change(kind=_kind(before, after), what=what, before=before, after=after)
 
 
-def _kind(before: str | None, after: str | None) -> Kind:
-    return Kind.CHANGED if before and after else Kind.ADDED if after else Kind.REMOVED
+def _kind(before: str | None, after: str | None) -> ChangeKind:
+    return ChangeKind.CHANGED if before and after else ChangeKind.ADDED if after else ChangeKind.REMOVED
 
 
 def _json(value: Json, indent: int | None = None) -> str:

@@ -16,7 +16,7 @@ from workflowlookup.language.schemas import PathTo
 from workflowlookup.language.syntax import SyntaxProblem, parse_json, parse_yaml
 from workflowlookup.language.values import Json
 
-Change = tuple[int, int, str]
+TextEdit = tuple[int, int, str]
 """From where, up to where, and what stands there instead."""
 
 
@@ -57,7 +57,7 @@ def _means(text: str, value: Json) -> bool:
         return False
 
 
-def _with_changes(text: str, changes: Iterable[Change]) -> str:
+def _with_changes(text: str, changes: Iterable[TextEdit]) -> str:
     """The text with all changes; one that lies in what another replaces is part of that already."""
     parts: list[str] = []
     at = 0
@@ -73,7 +73,7 @@ def _indent(inserted: str) -> int:
     return len(inserted) - len(inserted.lstrip())
 
 
-def _change(text: str, root: Any, path: PathTo, wanted: Json) -> Change:
+def _change(text: str, root: Any, path: PathTo, wanted: Json) -> TextEdit:
     """The value that `wanted` has at a path, in its place; where there is no place for it, the one around it."""
     node, key = root, None
     for depth, part in enumerate(path):
@@ -100,7 +100,7 @@ def _member(node: Any, part: str | int) -> tuple[Any, Any]:
     return None, node.value[part]
 
 
-def _insertion(text: str, mapping: Any, entry: Mapping[str, Json]) -> Change:
+def _insertion(text: str, mapping: Any, entry: Mapping[str, Json]) -> TextEdit:
     end = _end(text, mapping)
     line_end = text.find("\n", end) if "\n" in text[end:] else len(text)
     return line_end, line_end, "\n" + _indented(text_of(dict(entry)), mapping.start_mark.column)

@@ -61,7 +61,7 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """A part of a fixture. Its types are the format; UNSET is what the author left out."""
 
 
-class Refused(_Part, frozen=True, kw_only=True):
+class RefusedOutput(_Part, frozen=True, kw_only=True):
     """An output that must be refused, with exactly these messages."""
 
     output: str
@@ -72,7 +72,7 @@ class Outputs(_Part, frozen=True, kw_only=True):
     """Outputs of one step, by the verdict that they should get."""
 
     accept: tuple[str, ...] = ()
-    refuse: tuple[str | Refused, ...] = ()
+    refuse: tuple[str | RefusedOutput, ...] = ()
 
 
 class Case(_Part, frozen=True, kw_only=True):

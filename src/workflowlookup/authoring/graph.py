@@ -36,7 +36,7 @@ START: Final = "(start)"
 END: Final = "(end)"
 
 
-class Kind(StrEnum):
+class NodeKind(StrEnum):
     """What a node is."""
 
     STEP = "step"
@@ -45,7 +45,7 @@ class Kind(StrEnum):
     LOOP = "loop"
 
 
-class State(StrEnum):
+class NodeState(StrEnum):
     """What becomes of a node in a context."""
 
     TAKEN = "taken"
@@ -53,12 +53,12 @@ class State(StrEnum):
     WAITING = "waiting"
 
 
-class Node(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class GraphNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """A step or a loop, in words; `number` counts as a reader would: 2, 2.1, 3."""
 
     id: str
     number: str
-    kind: Kind
+    kind: NodeKind
     title: str
     parent: str = ""
     condition: str = ""
@@ -68,12 +68,12 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
     delegations: tuple[str, ...] = ()
     calls: str = ""
     """What the server calls by itself."""
-    state: State | None = None
+    state: NodeState | None = None
     times: int = 0
     """How often a step is handed out, or a loop goes round."""
     because: str = ""
     """Why it was passed over, at least once."""
-    body: tuple["Node", ...] = ()
+    body: tuple["GraphNode", ...] = ()
 
     def facts(self) -> Iterator[str]:
         """What there is to say about a node beside its title and its condition."""
@@ -87,7 +87,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defau
             yield f"in parallel: {', '.join(self.delegations)}"
         if self.confirmation:
             yield self.confirmation
-        if self.state and self.kind is Kind.LOOP:
+        if self.state and self.kind is NodeKind.LOOP:
             yield plural(self.times, "iteration")
         elif self.times > 1:
             yield f"taken {self.times} times"
@@ -107,12 +107,12 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     name: str
     version: str
-    flow: tuple[Node, ...]
+    flow: tuple[GraphNode, ...]
     path: tuple[str, ...] | None = None
     """The instances handed out in the context, in order; None without one."""
     warnings: tuple[str, ...] = ()
 
-    def nodes(self) -> Iterator[Node]:
+    def nodes(self) -> Iterator[GraphNode]:
         """Every node, loops before their bodies."""
         return _walk(self.flow)
 
@@ -182,13 +182,13 @@ def describe_confirmation(wanted: Confirmation | None) -> str:
 # ── nodes and edges ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _nodes(steps: Sequence[Step], route: "_Route", parent: str, prefix: str) -> Iterator[Node]:
+def _nodes(steps: Sequence[Step], route: "_Route", parent: str, prefix: str) -> Iterator[GraphNode]:
     for count, step in enumerate(steps, 1):
         number, times = f"{prefix}{count}", route.times[step.id]
-        node = Node(
+        node = GraphNode(
             id=step.id,
             number=number,
-            kind=Kind.STEP,
+            kind=NodeKind.STEP,
             title=step.title,
             parent=parent,
             condition=in_words(step.run_condition) if step.run_condition else "",
@@ -199,10 +199,10 @@ def _nodes(steps: Sequence[Step], route: "_Route", parent: str, prefix: str) -> 
         )
         if isinstance(step, LoopStep):
             body = tuple(_nodes(step.body, route, step.id, f"{number}."))
-            yield replace(node, kind=Kind.LOOP, repeats=describe_loop(step.loop), body=body)
+            yield replace(node, kind=NodeKind.LOOP, repeats=describe_loop(step.loop), body=body)
         else:
             delegations = tuple(_delegate(item.content) for item in step.parallel_delegations)
-            kind = Kind.PARALLEL if delegations else Kind.CALL if step.call else Kind.STEP
+            kind = NodeKind.PARALLEL if delegations else NodeKind.CALL if step.call else NodeKind.STEP
             calls = step.call.described if step.call else ""
             yield replace(node, kind=kind, criteria=len(step.requirements), delegations=delegations, calls=calls)
 
@@ -211,13 +211,13 @@ def _delegate(item: Context) -> str:
     return str(item.get("workflowId") or item.get("title") or item.get("id") or "delegate")
 
 
-def _walk(nodes: Sequence[Node]) -> Iterator[Node]:
+def _walk(nodes: Sequence[GraphNode]) -> Iterator[GraphNode]:
     for node in nodes:
         yield node
         yield from _walk(node.body)
 
 
-def _edges(nodes: Sequence[Node], start: str, end: str) -> Iterator[Edge]:
+def _edges(nodes: Sequence[GraphNode], start: str, end: str) -> Iterator[Edge]:
     """The edges of a sequence; without a `start` it is the body of a loop, whose end leads back to its beginning."""
     ends = [(start, "")] if start else []
     for node in nodes:
@@ -232,7 +232,7 @@ def _edges(nodes: Sequence[Node], start: str, end: str) -> Iterator[Edge]:
     yield from (Edge(source=source, target=end, label=label or ("" if start else "again")) for source, label in ends)
 
 
-def _entry(node: Node) -> str:
+def _entry(node: GraphNode) -> str:
     return f"{node.id}?" if node.condition else node.id
 
 
@@ -256,10 +256,10 @@ class _Route:
         rounds = {each for instance_id in self.path for each in loops_around(workflow, instance_id)}
         self.times.update(loop_id for loop_id, _ in rounds)
 
-    def state_of(self, step_id: str) -> State | None:
+    def state_of(self, step_id: str) -> NodeState | None:
         if step_id == self.waiting:
-            return State.WAITING
-        return (State.TAKEN if self.times[step_id] else State.SKIPPED) if self.knows(step_id) else None
+            return NodeState.WAITING
+        return (NodeState.TAKEN if self.times[step_id] else NodeState.SKIPPED) if self.knows(step_id) else None
 
     def pass_over(self, skipped: Sequence[Skipped], known: Callable[[Skipped], str]) -> None:
         """Note why steps were passed over, with what is known of the values that decided."""

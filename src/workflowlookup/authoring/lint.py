@@ -15,10 +15,10 @@ import msgspec
 from workflowlookup.authoring.contradictions import contradictions
 from workflowlookup.authoring.injection import suspicions
 from workflowlookup.authoring.lint_subject import (
+    LintSubject,
+    LocatedStep,
     Object,
-    Place,
     Prose,
-    Subject,
     counter,
     head_of,
     loop_variables,
@@ -56,20 +56,22 @@ class LintFinding(Finding, frozen=True, kw_only=True):
     name: str
 
 
-def lint(document: Object, *, max_prompt_tokens: int = MAX_PROMPT_TOKENS, heed_off: bool = True) -> list[LintFinding]:
+def lint(
+    document: Object, *, max_prompt_tokens: int = MAX_PROMPT_TOKENS, respect_off: bool = True
+) -> list[LintFinding]:
     """Everything that the checks find in a sound document, by code."""
-    subject = Subject(document=document, max_prompt_tokens=max_prompt_tokens, budget=Budget(MAX_SECONDS))
+    subject = LintSubject(document=document, max_prompt_tokens=max_prompt_tokens, budget=Budget(MAX_SECONDS))
     return [
         LintFinding(
             code=code, name=check.name, severity=check.severity, path=path, message=message, suggestion=suggestion
         )
         for code, check in CHECKS.items()
         for path, message, suggestion in _found_by(check, subject)
-        if not (heed_off and any(_is_off(code, check.name, node) for node in subject.around(path)))
+        if not (respect_off and any(_is_off(code, check.name, node) for node in subject.around(path)))
     ]
 
 
-def _found_by(check: "Check", subject: Subject) -> Found:
+def _found_by(check: "LintCheck", subject: LintSubject) -> Found:
     """What a check finds for as long as there is time; `WL012` tells when there was not enough."""
     try:
         yield from check.find(subject)
@@ -84,7 +86,7 @@ def _is_off(code: str, name: str, node: Json) -> bool:
     return isinstance(off, list) and (code in off or name in off)
 
 
-def _dead_steps(subject: Subject) -> Found:
+def _dead_steps(subject: LintSubject) -> Found:
     for place in subject.places:
         what = "Loop" if "loop" in place.step else "Step"
         if "runCondition" in place.step:
@@ -116,7 +118,7 @@ def _mistyped(condition: Condition, scope: Scope) -> str:
     return f"; did you mean {pairs}?" if pairs else ""
 
 
-def _never_entered(loop: Object, subject: Subject, place: Place) -> str:
+def _never_entered(loop: Object, subject: LintSubject, place: LocatedStep) -> str:
     scope = subject.scope(place.loops)
     match loop["type"]:
         case "while" if "condition" in loop:
@@ -143,7 +145,7 @@ def _at_the_end(loop: Object, scope: Scope) -> Scope:
     return {**scope, counter(loop): whole_number(1, loop["maxIterations"] + 1)}
 
 
-def _constant_conditions(subject: Subject) -> Found:
+def _constant_conditions(subject: LintSubject) -> Found:
     for place in subject.places:
         scope = subject.scope(place.loops)
         for path, condition in conditions_in(place.step, place.path):
@@ -179,7 +181,7 @@ def _constant(
     path: PathTo,
     condition: Condition,
     truth: bool,  # noqa: FBT001
-    place: Place,
+    place: LocatedStep,
     scope: Scope,
 ) -> tuple[PathTo, str, str]:
     return (
@@ -190,7 +192,7 @@ def _constant(
     )
 
 
-def _unproduced_variables(subject: Subject) -> Found:
+def _unproduced_variables(subject: LintSubject) -> Found:
     declared = {*subject.contract, *subject.produced}
     known = declared | {head_of(name) for name in declared}
     told: set[str] = set()
@@ -217,7 +219,7 @@ def _unproduced_variables(subject: Subject) -> Found:
             )
 
 
-def _uses(place: Place) -> Iterator[tuple[PathTo, str]]:
+def _uses(place: LocatedStep) -> Iterator[tuple[PathTo, str]]:
     """The variables that a step needs, each with the place that asks for it."""
     step = place.step
     for path, condition in conditions_in(step, place.path):
@@ -240,7 +242,7 @@ def _uses(place: Place) -> Iterator[tuple[PathTo, str]]:
             yield path, name
 
 
-def _texts_of_rules(place: Place) -> Iterator[tuple[PathTo, str]]:
+def _texts_of_rules(place: LocatedStep) -> Iterator[tuple[PathTo, str]]:
     """What of the criteria is filled from the context."""
     for at, rule in rules_in(place.step.get("validationCriteria"), (*place.path, "validationCriteria")):
         if isinstance(rule, str):
@@ -256,7 +258,7 @@ _WITH_TEMPLATES: Final = (
 )
 
 
-def _forgettable_variables(subject: Subject) -> Found:
+def _forgettable_variables(subject: LintSubject) -> Found:
     """What decides over steps, and comes only if the agent remembers to send it."""
     decides = _deciding_variables(subject)
     for name in [*_inputs(subject), *(name for place in subject.places for name in _found_by_the_server(place.step))]:
@@ -272,7 +274,7 @@ def _forgettable_variables(subject: Subject) -> Found:
             yield named.get(name, place.path), f"{message} after step '{place.id}'", remedy
 
 
-def _deciding_variables(subject: Subject) -> dict[str, str]:
+def _deciding_variables(subject: LintSubject) -> dict[str, str]:
     """By variable that the context has, and that decides over a step or a loop: the first such step."""
     decides: dict[str, str] = {}
     for place in subject.places:
@@ -295,13 +297,13 @@ def _found_by_the_server(step: Object) -> Iterator[str]:
     yield from answer_schemas(step)
 
 
-def _inputs(subject: Subject) -> Iterator[str]:
+def _inputs(subject: LintSubject) -> Iterator[str]:
     schema = subject.document.get("inputSchema")
     properties = schema.get("properties") if isinstance(schema, Mapping) else None
     yield from properties if isinstance(properties, Mapping) else ()
 
 
-def _endless_loops(subject: Subject) -> Found:
+def _endless_loops(subject: LintSubject) -> Found:
     for_all = Prose(*(subject.document.get(key) for key in ("metaGuidance", "functionDefinitions")))
     for index, place in enumerate(subject.places):
         loop = place.step.get("loop", {})
@@ -328,14 +330,14 @@ def _endless_loops(subject: Subject) -> Found:
         )
 
 
-def _body(places: Sequence[Place], index: int) -> list[Object]:
+def _body(places: Sequence[LocatedStep], index: int) -> list[Object]:
     """The steps in a loop, which follow it in the order of the walk."""
     depth = len(places[index].loops)
     later = itertools.islice(places, index + 1, None)
     return [place.step for place in itertools.takewhile(lambda place: len(place.loops) > depth, later)]
 
 
-def _unmeetable_criteria(subject: Subject) -> Found:
+def _unmeetable_criteria(subject: LintSubject) -> Found:
     for place in subject.places:
         for path, reason in contradictions(place.step.get("validationCriteria"), subject.budget):
             yield (
@@ -345,7 +347,7 @@ def _unmeetable_criteria(subject: Subject) -> Found:
             )
 
 
-def _long_prompts(subject: Subject) -> Found:
+def _long_prompts(subject: LintSubject) -> Found:
     for place in subject.places:
         step = subject.workflow.steps[place.id]
         if not isinstance(step, PromptStep):
@@ -359,7 +361,7 @@ def _long_prompts(subject: Subject) -> Found:
             )
 
 
-def _most_characters(subject: Subject, step: PromptStep) -> int:
+def _most_characters(subject: LintSubject, step: PromptStep) -> int:
     """The length of the prompt with the longest of its fragments; two of them may exclude each other."""
     always = tuple(fragment for fragment in step.prompt_fragments if fragment.when is None)
     longest = max((f for f in step.prompt_fragments if f.when is not None), key=lambda f: len(f.text), default=None)
@@ -371,7 +373,7 @@ def _most_characters(subject: Subject, step: PromptStep) -> int:
     return len(compose(subject.workflow, shown, found, view, fill))
 
 
-def _steps_without_criterion(subject: Subject) -> Found:
+def _steps_without_criterion(subject: LintSubject) -> Found:
     for place in subject.places:
         is_judged = place.step.get("validationCriteria") or _requires_a_variable(place.step)
         if not place.step.keys() & {"loop", "call"} and not is_judged:
@@ -388,7 +390,7 @@ def _requires_a_variable(step: Object) -> bool:
     return isinstance(produced, Mapping) and any(not wanted.get("optional") for wanted in produced.values())
 
 
-def _injections(subject: Subject) -> Found:
+def _injections(subject: LintSubject) -> Found:
     searched = {field for kind in RULES.values() for field in (*kind.texts, *kind.patterns)}
     for path, text in texts_in(subject.document):
         if path[-1] == "pattern" or ("validationCriteria" in path and path[-1] in searched):
@@ -405,7 +407,7 @@ def _visible(text: str) -> str:
     return "".join(char if char.isprintable() else f"<U+{ord(char):04X}>" for char in text)
 
 
-def _broken_rules(subject: Subject) -> Found:
+def _broken_rules(subject: LintSubject) -> Found:
     remedy = "Fix the rule: until then the output of this step cannot be judged"
     for place in subject.places:
         criteria, path = place.step.get("validationCriteria") or [], (*place.path, "validationCriteria")
@@ -416,7 +418,7 @@ def _broken_rules(subject: Subject) -> Found:
             yield at, f"{flaw} in step '{place.id}'", remedy
 
 
-def _odd_questions(subject: Subject) -> Found:
+def _odd_questions(subject: LintSubject) -> Found:
     for place in subject.places:
         wanted = place.step.get("requireConfirmation")
         if not isinstance(wanted, Mapping):
@@ -436,7 +438,7 @@ def _odd_questions(subject: Subject) -> Found:
             )
 
 
-def _unchecked(subject: Subject) -> Found:
+def _unchecked(subject: LintSubject) -> Found:
     if subject.budget.is_spent:
         yield (
             (),
@@ -445,60 +447,64 @@ def _unchecked(subject: Subject) -> Found:
         )
 
 
-class Check(msgspec.Struct, frozen=True, kw_only=True):
+class LintCheck(msgspec.Struct, frozen=True, kw_only=True):
     """A line of the table."""
 
     name: str
-    find: Callable[[Subject], Found]
+    find: Callable[[LintSubject], Found]
     description: str
     severity: Severity = Severity.WARNING
 
 
-CHECKS: Final[Mapping[str, Check]] = {
-    "WL001": Check(name="dead-step", find=_dead_steps, description="A step or the body of a loop is never reached."),
-    "WL002": Check(
+CHECKS: Final[Mapping[str, LintCheck]] = {
+    "WL001": LintCheck(
+        name="dead-step", find=_dead_steps, description="A step or the body of a loop is never reached."
+    ),
+    "WL002": LintCheck(
         name="constant-condition",
         find=_constant_conditions,
         description="A condition, or a part of one, always or never holds, given the contract.",
     ),
-    "WL003": Check(
+    "WL003": LintCheck(
         name="unproduced-variable",
         find=_unproduced_variables,
         description="A variable is used, and nothing declares, produces or mentions it.",
     ),
-    "WL004": Check(
+    "WL004": LintCheck(
         name="endless-loop", find=_endless_loops, description="A loop can end in no other way than by its limit."
     ),
-    "WL005": Check(
+    "WL005": LintCheck(
         name="unmeetable-criteria",
         find=_unmeetable_criteria,
         description="No output can meet the criteria: rules exclude each other.",
     ),
-    "WL006": Check(name="long-prompt", find=_long_prompts, description="A prompt is over the token budget."),
-    "WL007": Check(
+    "WL006": LintCheck(name="long-prompt", find=_long_prompts, description="A prompt is over the token budget."),
+    "WL007": LintCheck(
         name="no-criterion",
         find=_steps_without_criterion,
         description="A step has no criterion, so that any output passes.",
         severity=Severity.NOTE,
     ),
-    "WL008": Check(
+    "WL008": LintCheck(
         name="injection",
         find=_injections,
         description="A text tries to instruct the client outside the workflow.",
     ),
-    "WL009": Check(name="broken-rule", find=_broken_rules, description="A pattern or a JSON Schema does not compile."),
-    "WL010": Check(
+    "WL009": LintCheck(
+        name="broken-rule", find=_broken_rules, description="A pattern or a JSON Schema does not compile."
+    ),
+    "WL010": LintCheck(
         name="forgettable-variable",
         find=_forgettable_variables,
         description="A condition or a loop depends on a variable that the agent must remember to send.",
         severity=Severity.NOTE,
     ),
-    "WL011": Check(
+    "WL011": LintCheck(
         name="odd-question",
         find=_odd_questions,
         description="A question to a person that a form cannot show, or that is asked at another time than it says.",
     ),
-    "WL012": Check(
+    "WL012": LintCheck(
         name="slow-document", find=_unchecked, description="The document takes too long to be checked whole."
     ),
 }

@@ -22,7 +22,7 @@ from workflowlookup.language.verdicts import Scope, VariableDeclaration, declara
 Object = Mapping[str, Json]
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class LocatedStep(msgspec.Struct, frozen=True, kw_only=True):
     """A step of a document, and the loops around it, outermost first."""
 
     path: PathTo
@@ -34,7 +34,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         return str(self.step["id"])
 
 
-class Subject(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+class LintSubject(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """A sound document with what several checks ask of it."""
 
     document: Object
@@ -43,15 +43,15 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The time that the conditions, patterns and names of the document may take together."""
 
     @functools.cached_property
-    def places(self) -> list[Place]:
+    def places(self) -> list[LocatedStep]:
         """Every step, in the order in which they are walked."""
         top_level: dict[str, tuple[PathTo, Object]] = {
             step["id"]: (("steps", index), step) for index, step in enumerate(self.document["steps"])
         }
         repeated = repeated_by_id(self.document)
 
-        def visit(path: PathTo, step: Object, loops: tuple[Object, ...]) -> Iterator[Place]:
-            yield Place(path=path, step=step, loops=loops)
+        def visit(path: PathTo, step: Object, loops: tuple[Object, ...]) -> Iterator[LocatedStep]:
+            yield LocatedStep(path=path, step=step, loops=loops)
             body = step.get("body", ())
             inner = [top_level[body]] if isinstance(body, str) else numbered((*path, "body"), body)
             for inner_path, inner_step in inner:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from workflowlookup.authoring.graph import END, START, Graph, Kind, Node, State
+from workflowlookup.authoring.graph import END, START, Graph, GraphNode, NodeKind, NodeState
 from workflowlookup.language.text import one_line, shorten
 
 MOST_CHARACTERS: Final = 240
@@ -25,7 +25,7 @@ _STYLES: Final = (
 _WAITING: Final = "classDef waiting fill:#fff4d6,stroke:#b07a00,stroke-width:2px,color:#4d3600"
 """Only for runs: of a workflow nothing waits."""
 
-_SHAPES: Final = {Kind.STEP: ("[", "]"), Kind.PARALLEL: ("[[", "]]"), Kind.CALL: ("[/", "/]")}
+_SHAPES: Final = {NodeKind.STEP: ("[", "]"), NodeKind.PARALLEL: ("[[", "]]"), NodeKind.CALL: ("[/", "/]")}
 
 _SPECIAL: Final = re.compile(r"""["#$%&*+;<>@\[\\\]^`{|}~]""")
 _LIKE_MARKDOWN: Final = re.compile(r"^(\d*)([.)=-])(?= )")
@@ -40,7 +40,7 @@ def as_mermaid(graph: Graph) -> str:
 def _lines(graph: Graph) -> Iterator[str]:
     names = {START: "start", END: "finish"}
     for index, node in enumerate(graph.nodes(), 1):
-        names[node.id] = f"{'l' if node.kind is Kind.LOOP else 's'}{index}"
+        names[node.id] = f"{'l' if node.kind is NodeKind.LOOP else 's'}{index}"
         names[f"{node.id}?"] = f"q{index}"
     yield "---"
     yield f'title: "{_title(graph.name)}"'
@@ -56,16 +56,16 @@ def _lines(graph: Graph) -> Iterator[str]:
         yield f"  {names[edge.source]} {arrow}{label} {names[edge.target]}"
     yield from (f"  {style}" for style in _STYLES)
     nodes = list(graph.nodes())
-    if any(node.state is State.WAITING for node in nodes):
+    if any(node.state is NodeState.WAITING for node in nodes):
         yield f"  {_WAITING}"
     yield from _mark("question", [names[f"{node.id}?"] for node in nodes if node.condition])
-    for state in State:
+    for state in NodeState:
         yield from _mark(state, [names[node.id] for node in nodes if node.state is state])
 
 
 def _room_for_titles(graph: Graph) -> Iterator[str]:
     """Mermaid leaves room for one line above the body of a loop; its title has more."""
-    most = max((len(list(node.facts())) for node in graph.nodes() if node.kind is Kind.LOOP), default=0)
+    most = max((len(list(node.facts())) for node in graph.nodes() if node.kind is NodeKind.LOOP), default=0)
     if most:
         yield "config:"
         yield "  flowchart:"
@@ -77,12 +77,12 @@ def _mark(style: str, members: Sequence[str]) -> Iterator[str]:
         yield f"  class {','.join(members)} {style}"
 
 
-def _declare(nodes: Sequence[Node], names: dict[str, str], indent: str) -> Iterator[str]:
+def _declare(nodes: Sequence[GraphNode], names: dict[str, str], indent: str) -> Iterator[str]:
     for node in nodes:
         if node.condition:
             yield f'{indent}{names[f"{node.id}?"]}{{{{"{_label(node.condition)}?"}}}}'
         label = "<br/>".join(map(_label, (f"{node.number} {node.title}", *node.facts())))
-        if node.kind is Kind.LOOP:
+        if node.kind is NodeKind.LOOP:
             yield f'{indent}subgraph {names[node.id]}["{label}"]'
             yield from _declare(node.body, names, f"{indent}  ")
             yield f"{indent}end"

@@ -14,34 +14,34 @@ import msgspec
 
 from workflowlookup.language.schemas import PathTo
 
-Place = tuple[int, int]
+Position = tuple[int, int]
 """Line and column, from 1."""
 
-Finder = Callable[[PathTo], Place]
+Finder = Callable[[PathTo], Position]
 
 _TOKEN: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+')
 _Tokens = Iterator[re.Match[str]]
 
 
-class Node(msgspec.Struct, frozen=True, kw_only=True):
+class JsonNode(msgspec.Struct, frozen=True, kw_only=True):
     """A JSON value in a text: from `start` up to `end`, with its members by name or number."""
 
     at: int
     """Where it is introduced: at its name in an object, else at its start."""
     start: int
     end: int
-    members: dict[str | int, "Node"]
+    members: dict[str | int, "JsonNode"]
 
 
-def scan(text: str) -> Node:
+def scan(text: str) -> JsonNode:
     """The tree of a text that is valid JSON."""
     tokens = _TOKEN.finditer(text)
     first = next(tokens)
     return _node(tokens, first, first.start())
 
 
-def _node(tokens: _Tokens, first: re.Match[str], at: int) -> Node:
-    members: dict[str | int, Node] = {}
+def _node(tokens: _Tokens, first: re.Match[str], at: int) -> JsonNode:
+    members: dict[str | int, JsonNode] = {}
     last = first
     if first[0] in ("{", "["):
         for last in tokens:
@@ -54,7 +54,7 @@ def _node(tokens: _Tokens, first: re.Match[str], at: int) -> Node:
             else:
                 next(tokens)  # the colon
                 members[json.loads(last[0])] = _node(tokens, next(tokens), last.start())
-    return Node(at=at, start=first.start(), end=last.end(), members=members)
+    return JsonNode(at=at, start=first.start(), end=last.end(), members=members)
 
 
 def json_finder(data: bytes) -> Finder:
@@ -62,7 +62,7 @@ def json_finder(data: bytes) -> Finder:
     root = scan(text)
     lines = [0, *(found.end() for found in re.finditer("\n", text))]
 
-    def find(path: PathTo) -> Place:
+    def find(path: PathTo) -> Position:
         node = root
         for part in path:
             if part not in node.members:
@@ -79,7 +79,7 @@ def yaml_finder(data: bytes) -> Finder:
 
     root: Any = yaml.compose(data, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
-    def find(path: PathTo) -> Place:
+    def find(path: PathTo) -> Position:
         node = mark = root
         for part in path:
             if isinstance(node, yaml.MappingNode):

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from workflowlookup.authoring.fixtures import NOTHING, Case, Outputs, Refused
+from workflowlookup.authoring.fixtures import NOTHING, Case, Outputs, RefusedOutput
 from workflowlookup.errors import InvalidCriteria, InvalidParams, InvalidWorkflow
 from workflowlookup.language.captures import capture_values
 from workflowlookup.language.conditions import CompiledCondition, describe
@@ -48,7 +48,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     message: str
 
 
-class Judged(msgspec.Struct, frozen=True, kw_only=True):
+class JudgedOutput(msgspec.Struct, frozen=True, kw_only=True):
     """What became of one output: the messages against it, or why it cannot be judged."""
 
     key: str
@@ -73,7 +73,7 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
     is_complete: bool
     iterations: Mapping[str, int]
     warnings: tuple[str, ...]
-    judged: tuple[Judged, ...]
+    judged: tuple[JudgedOutput, ...]
     need: str = ""
     """The data that a loop lacks, at which the walk ended."""
     differences: tuple[Difference, ...] = ()
@@ -83,7 +83,7 @@ def rehearse(workflow: Workflow, case: Case, coverage: "Coverage") -> Rehearsal:
     """Walk the case to its end, note in `coverage` what was met, and compare."""
     context: dict[str, Json] = dict(case.context)
     path: list[str] = []
-    judged: list[Judged] = []
+    judged: list[JudgedOutput] = []
     asked: set[str] = set()
     differences: list[Difference] = []
     warnings: dict[str, None] = {}
@@ -173,7 +173,7 @@ def _loop_ended_by_hand(workflow: Workflow, case: Case, path: Sequence[str]) -> 
     return wanted[0] if wanted and isinstance(find_step(workflow, wanted[0]), LoopStep) else ""
 
 
-def _judge_outputs(case: Case, found: NextStep, coverage: "Coverage") -> Iterator[Judged]:
+def _judge_outputs(case: Case, found: NextStep, coverage: "Coverage") -> Iterator[JudgedOutput]:
     step, instance_id = found.step, found.instance_id
     if step is None:
         return
@@ -188,7 +188,7 @@ def _judge_outputs(case: Case, found: NextStep, coverage: "Coverage") -> Iterato
             coverage.note_rules(step, output, {**found.context, **verdict.captured}, budget)
         except (InvalidCriteria, InvalidWorkflow) as refusal:
             problem = refusal.remedy
-        yield Judged(
+        yield JudgedOutput(
             key=key,
             instance_id=instance_id,
             place=place,
@@ -203,7 +203,7 @@ def _attempts(outputs: Outputs) -> Iterator[tuple[str, str, tuple[str, ...] | No
     for index, text in enumerate(outputs.accept):
         yield f"accept[{index}]", text, ()
     for index, item in enumerate(outputs.refuse):
-        refused = Refused(output=item) if isinstance(item, str) else item
+        refused = RefusedOutput(output=item) if isinstance(item, str) else item
         yield f"refuse[{index}]", refused.output, refused.issues or None
 
 
@@ -289,7 +289,7 @@ def _path_difference(expected: Sequence[str], actual: Sequence[str]) -> str:
     )
 
 
-def _verdict_difference(judged: Judged) -> str:
+def _verdict_difference(judged: JudgedOutput) -> str:
     subject = f"The output '{shorten(joined(judged.output), 40)}' of '{judged.instance_id}'"
     if judged.problem:
         return f"{subject} cannot be judged: {judged.problem}"
@@ -312,13 +312,13 @@ def _listed(texts: Sequence[str]) -> str:
 # ── coverage ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Sides(msgspec.Struct, kw_only=True):
+class BranchCoverage(msgspec.Struct, kw_only=True):
     """A condition or a rule, and the answers that it has been seen to give."""
 
     step: str
     name: str
     words: str
-    seen: set[bool]
+    outcomes: set[bool]
 
 
 class Coverage:
@@ -329,12 +329,14 @@ class Coverage:
         steps = workflow.steps.values()
         self.steps = {step.id: False for step in steps if isinstance(step, PromptStep)}
         self.branches = {
-            (step.id, name): Sides(step=step.id, name=name, words=describe(condition), seen=set())
+            (step.id, name): BranchCoverage(step=step.id, name=name, words=describe(condition), outcomes=set())
             for step in steps
             for name, condition in conditions_of(step)
         }
         self.rules = {
-            (step.id, name): Sides(step=step.id, name=name, words=rule.message or rule.describe(), seen=set())
+            (step.id, name): BranchCoverage(
+                step=step.id, name=name, words=rule.message or rule.describe(), outcomes=set()
+            )
             for step in steps
             for name, rule in _rules_of(step)
         }
@@ -393,13 +395,13 @@ class Coverage:
 
     def _see(self, step_id: str, name: str, *, answer: bool) -> None:
         if (step_id, name) in self.branches:
-            self.branches[step_id, name].seen.add(answer)
+            self.branches[step_id, name].outcomes.add(answer)
 
     def note_rules(self, step: PromptStep, output: str, context: Context, budget: Budget) -> None:
         """An output was judged: which rules counted, and how each of them answered."""
         for name, rule in _rules_of(step):
             if (issues := compile_criteria(rule)(output, (context,), budget)) is not None:
-                self.rules[step.id, name].seen.add(not issues)
+                self.rules[step.id, name].outcomes.add(not issues)
 
 
 def conditions_of(step: Step) -> Iterator[tuple[str, CompiledCondition]]:
@@ -425,7 +427,7 @@ def _rules_of(step: Step) -> Iterator[tuple[str, Rule]]:
 # ── what a fixture would have to expect ─────────────────────────────────────────────────────────────────────────
 
 
-def mended(case: Case, outcome: Rehearsal) -> dict[PathTo, Json]:
+def corrections(case: Case, outcome: Rehearsal) -> dict[PathTo, Json]:
     """Fields of the case, and the values with which it would agree with what came out; nothing when it does.
 
     A path that the author left out is filled in. One that was given up says nothing about the workflow, and stays.
@@ -444,13 +446,13 @@ def mended(case: Case, outcome: Rehearsal) -> dict[PathTo, Json]:
         if case.warnings is not msgspec.UNSET and outcome.warnings != case.warnings:
             edits["warnings",] = list(outcome.warnings)
     for key in dict.fromkeys(judged.key for judged in outcome.judged if not judged.is_as_wanted):
-        edits["outputs", key] = _mended_outputs([judged for judged in outcome.judged if judged.key == key])
+        edits["outputs", key] = _corrected_outputs([judged for judged in outcome.judged if judged.key == key])
     return edits
 
 
-def _mended_outputs(judged: Sequence[Judged]) -> dict[str, Json]:
+def _corrected_outputs(judged: Sequence[JudgedOutput]) -> dict[str, Json]:
     """Each output under the verdict that it got; where iterations disagree, the one that surprised counts."""
-    by_place: dict[str, Judged] = {}
+    by_place: dict[str, JudgedOutput] = {}
     for one in judged:
         if one.place not in by_place or not one.is_as_wanted:
             by_place[one.place] = one

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Final
 from xml.sax.saxutils import escape, quoteattr
 
-from workflowlookup.authoring.graph import Graph, Kind, Node, State
+from workflowlookup.authoring.graph import Graph, GraphNode, NodeKind, NodeState
 from workflowlookup.language.text import plural, printable
 
 CARD: Final = 340
@@ -122,7 +122,7 @@ class _Picture:
     def _whole(self, y: int) -> int:
         """Place the flow below y, from its beginning to its end; where it ends."""
         graph = self._graph
-        state = None if graph.path is None else State.TAKEN
+        state = None if graph.path is None else NodeState.TAKEN
         self._lines.append(f'<circle class="head{_mark(state)}" cx="0" cy="{y + 5}" r="5"/>')
         y = self._sequence(graph.flow, y + 10, state)
         state = graph.flow[-1].state and state  # a walk that was cut did not come here
@@ -134,7 +134,7 @@ class _Picture:
     def _header(self, y: int) -> int:
         graph, left, room = self._graph, MARGIN - self._half, 2 * (self._half - MARGIN)
         y = self._text("name", left, y, wrap(graph.name, 20, room, bold=True), room)
-        steps = [node for node in graph.nodes() if node.kind is not Kind.LOOP]
+        steps = [node for node in graph.nodes() if node.kind is not NodeKind.LOOP]
         facts = [graph.id, f"version {graph.version}", plural(len(steps), "step")]
         if graph.path is not None:
             taken = sum(node.times > 0 for node in steps)
@@ -145,7 +145,7 @@ class _Picture:
             y = self._text("meta", left, y + 2, wrap(warning, 12, room, MOST_LINES))
         return y + 22
 
-    def _sequence(self, nodes: Sequence[Node], y: int, state: State | None) -> int:
+    def _sequence(self, nodes: Sequence[GraphNode], y: int, state: NodeState | None) -> int:
         """Place the nodes below each other; where the line leaves the last."""
         for node in nodes:
             y = self._arrow(y, GAP, node.state and state)
@@ -157,17 +157,17 @@ class _Picture:
             y = self._node(node, y)
             y = self._straight(y, y + GAP // 2, node.state)
             lane = _half(node) - LANE // 2
-            passed = node.state and (State.TAKEN if node.because else State.SKIPPED)
+            passed = node.state and (NodeState.TAKEN if node.because else NodeState.SKIPPED)
             self._path(f"M{side} {middle}H{lane - 8}q8 0 8 8V{y - 8}q0 8 -8 8H7", passed)
             self._lines.append(f'<path class="head{_mark(passed)}" d="M1 {y}l8 -4.5v9z"/>')
         return y
 
-    def _node(self, node: Node, y: int) -> int:
+    def _node(self, node: GraphNode, y: int) -> int:
         opening = f"<a href={quoteattr(f'#{self._anchor}-{printable(node.id)}')}" if self._anchor else "<g"
         self._cards.append(f'{opening} class="node{_mark(node.state)}"><title>{_clean(_tooltip(node))}</title>')
-        return self._frame(node, y) if node.kind is Kind.LOOP else self._card(node, y)
+        return self._frame(node, y) if node.kind is NodeKind.LOOP else self._card(node, y)
 
-    def _question(self, node: Node, y: int) -> tuple[int, int, int]:
+    def _question(self, node: GraphNode, y: int) -> tuple[int, int, int]:
         """The condition above a node: its bottom, and where the by-pass leaves it."""
         lines = wrap(f"if {node.condition}", 12, QUESTION, MOST_LINES)
         half = round(max(measure(line, 12) for line in lines) / 2) + 14
@@ -180,7 +180,7 @@ class _Picture:
         self._text("aside", half + 6, middle - 16, ["otherwise"])
         return y + height, half, middle
 
-    def _card(self, node: Node, y: int) -> int:
+    def _card(self, node: GraphNode, y: int) -> int:
         style = f"card{_mark(node.state)}"
         disc = round(max(24.0, measure(node.number, 12) + 12))
         left, text = -CARD // 2, -CARD // 2 + disc + 20
@@ -189,11 +189,11 @@ class _Picture:
         notes = wrap(" · ".join((node.id, *node.facts())), 12, room, MOST_LINES)
         more = self._more(node, room)
         height = 20 * len(title) + 17 * (len(notes) + len(more)) + 26
-        depth = 8 if node.kind is Kind.PARALLEL else 0
+        depth = 8 if node.kind is NodeKind.PARALLEL else 0
         for offset in range(depth, 0, -4):  # a stack: several do it at once
             self._cards.append(_rect(f"sheet {style}", left + offset, y + offset, CARD - 2 * offset, height, 10))
         self._cards.append(_rect(style, left, y, CARD, height, 10))
-        if node.kind is Kind.CALL:  # the server's own
+        if node.kind is NodeKind.CALL:  # the server's own
             self._cards.append(_rect("own", left, y + 10, 4, height - 20, 2))
         self._cards.append(_rect("disc", left + 12, y + 10, disc, 24, 12))
         self._text("number", left + 12 + disc / 2, y + 15, [node.number])
@@ -203,13 +203,13 @@ class _Picture:
         self._close()
         return y + height + depth
 
-    def _more(self, node: Node, room: float) -> list[str]:
+    def _more(self, node: GraphNode, room: float) -> list[str]:
         return [line for note in self._notes.get(node.id, ()) for line in wrap(note, 12, room, MOST_LINES)]
 
     def _close(self) -> None:
         self._cards.append("</a>" if self._anchor else "</g>")
 
-    def _frame(self, node: Node, y: int) -> int:
+    def _frame(self, node: GraphNode, y: int) -> int:
         half, state = _frame_half(node), node.state
         left, room = PAD - half, 2 * (half - PAD) - 24
         place = len(self._frames)
@@ -222,22 +222,22 @@ class _Picture:
         self._close()
         turn = self._sequence(node.body, top, state) + 14
         bottom = self._straight(turn - 14, turn + PAD, state)
-        again = state and (State.TAKEN if node.times > 1 else State.SKIPPED)
+        again = state and (NodeState.TAKEN if node.times > 1 else NodeState.SKIPPED)
         self._path(f"M0 {turn}H{left + 18}q-8 0 -8 -8V{top + 16}q0 -8 8 -8H-7", again)
         self._lines.append(f'<path class="head{_mark(again)}" d="M-1 {top + 8}l-8 -4.5v9z"/>')
         self._frames[place] = _rect(f"frame{_mark(state)}", -half, y, 2 * half, bottom - y, 14)
         return bottom
 
-    def _arrow(self, y: int, length: int, state: State | None) -> int:
+    def _arrow(self, y: int, length: int, state: NodeState | None) -> int:
         self._straight(y, y + length - 6, state)
         self._lines.append(f'<path class="head{_mark(state)}" d="M0 {y + length}l-4.5 -8h9z"/>')
         return y + length
 
-    def _straight(self, top: int, bottom: int, state: State | None) -> int:
+    def _straight(self, top: int, bottom: int, state: NodeState | None) -> int:
         self._path(f"M0 {top}V{bottom}", state)
         return bottom
 
-    def _path(self, drawn: str, state: State | None) -> None:
+    def _path(self, drawn: str, state: NodeState | None) -> None:
         self._lines.append(f'<path class="line{_mark(state)}" d="{drawn}"/>')
 
     def _text(self, style: str, x: float, y: int, lines: Sequence[str], room: float = 0) -> int:
@@ -256,21 +256,21 @@ def _rect(style: str, x: int, y: int, width: int, height: int, radius: int) -> s
     return f'<rect class="{style}" x="{x}" y="{y}" width="{width}" height="{height}" rx="{radius}"/>'
 
 
-def _half(node: Node) -> int:
+def _half(node: GraphNode) -> int:
     """Half of the width that a node takes, its by-pass included."""
-    half = _frame_half(node) if node.kind is Kind.LOOP else CARD // 2
+    half = _frame_half(node) if node.kind is NodeKind.LOOP else CARD // 2
     return half + LANE if node.condition else half
 
 
-def _frame_half(node: Node) -> int:
+def _frame_half(node: GraphNode) -> int:
     return max(_half(inner) for inner in node.body) + LANE + PAD
 
 
-def _tooltip(node: Node) -> str:
+def _tooltip(node: GraphNode) -> str:
     return "\n".join(filter(None, [node.title, node.id, *node.facts(), node.because and f"skipped: {node.because}"]))
 
 
-def _mark(state: State | None) -> str:
+def _mark(state: NodeState | None) -> str:
     return f" {state}" if state else ""
 
 

@@ -24,7 +24,7 @@ SHORT: Final = 60
 """Lists and objects of plain values up to this many columns stand on one line when they come from JSON."""
 
 
-class Node(msgspec.Struct, kw_only=True):
+class YamlNode(msgspec.Struct, kw_only=True):
     """A value: its text when it is a scalar, its entries when it is a list or a mapping."""
 
     kind: Literal["scalar", "list", "mapping"] = "scalar"
@@ -36,7 +36,7 @@ class Node(msgspec.Struct, kw_only=True):
     """A scalar that is text, as it is meant: for a key, and where it is written anew because `text` is empty."""
     block: tuple[str, list[str]] | None = None
     """A scalar that is a block: its header and its lines, without their indentation."""
-    entries: list["Entry"] = msgspec.field(default_factory=list)
+    entries: list["YamlEntry"] = msgspec.field(default_factory=list)
     is_flow: bool = False
     head: list[str] = msgspec.field(default_factory=list)
     """The comments at the top of a document: they stay there, whichever field comes first."""
@@ -44,11 +44,11 @@ class Node(msgspec.Struct, kw_only=True):
     """The comments after the last entry."""
 
 
-class Entry(msgspec.Struct, kw_only=True):
+class YamlEntry(msgspec.Struct, kw_only=True):
     """An item of a list, or a field of a mapping, with the lines above it and the comment beside it."""
 
-    key: Node | None
-    value: Node
+    key: YamlNode | None
+    value: YamlNode
     above: list[str] = msgspec.field(default_factory=list)
     beside: str = ""
 
@@ -66,7 +66,7 @@ class Comment(msgspec.Struct, frozen=True, kw_only=True):
 # ── values to a tree ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def tree_of(value: Json) -> Node:
+def tree_of(value: Json) -> YamlNode:
     """The tree of a document that has no text yet; a blank line between its steps."""
     node = _fresh(value)
     node.is_flow = False
@@ -86,18 +86,18 @@ def text_of(value: Json, *, in_line: bool = False) -> str:
     return _flow(node) if in_line or not node.entries else yaml_text(node).removesuffix("\n")
 
 
-def _fresh(value: Json) -> Node:
+def _fresh(value: Json) -> YamlNode:
     if isinstance(value, str):
-        return Node(content=value)
+        return YamlNode(content=value)
     if isinstance(value, float):
-        return Node(text=re.sub(r"^([^.]+)e", r"\1.0e", repr(value)))  # YAML 1.1 wants the dot
+        return YamlNode(text=re.sub(r"^([^.]+)e", r"\1.0e", repr(value)))  # YAML 1.1 wants the dot
     if not isinstance(value, (dict, list)):
-        return Node(text=json.dumps(value))
+        return YamlNode(text=json.dumps(value))
     if isinstance(value, dict):
-        entries = [Entry(key=Node(content=name), value=_fresh(member)) for name, member in value.items()]
-        node = Node(kind="mapping", entries=entries)
+        entries = [YamlEntry(key=YamlNode(content=name), value=_fresh(member)) for name, member in value.items()]
+        node = YamlNode(kind="mapping", entries=entries)
     else:
-        node = Node(kind="list", entries=[Entry(key=None, value=_fresh(item)) for item in value])
+        node = YamlNode(kind="list", entries=[YamlEntry(key=None, value=_fresh(item)) for item in value])
     is_plain = all(entry.value.kind == "scalar" for entry in node.entries)
     node.is_flow = is_plain and len(_flow(node)) <= SHORT
     return node
@@ -106,7 +106,7 @@ def _fresh(value: Json) -> Node:
 # ── text to a tree ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def read_tree(text: str) -> Node:
+def read_tree(text: str) -> YamlNode:
     """The tree of a text that is known to be valid. Raises `CannotLayOut`."""
     if re.search("[\r\x85\u2028\u2029]", text):
         raise CannotLayOut("it has line breaks of another kind")
@@ -122,7 +122,7 @@ def has_anchors(text: str) -> bool:
     return any(getattr(event, "anchor", None) for event in _events(text))
 
 
-def follow(node: Node, value: Json) -> None:
+def follow(node: YamlNode, value: Json) -> None:
     """Put the fields of the tree into the order that they have in the value."""
     if node.kind == "mapping":
         rank = {name: position for position, name in enumerate(value)}
@@ -131,7 +131,7 @@ def follow(node: Node, value: Json) -> None:
         follow(entry.value, value[position if node.kind == "list" else _name(entry)])
 
 
-def _name(entry: Entry) -> str:
+def _name(entry: YamlEntry) -> str:
     return (entry.key.content if entry.key else None) or ""
 
 
@@ -186,7 +186,7 @@ class _Reader:
         self._end = 0
         """The line in which the latest value ends; that of its header, if it is a block."""
 
-    def read(self) -> Node:
+    def read(self) -> YamlNode:
         while self._events and not hasattr(self._events[0], "anchor"):
             self._events.popleft()
         if not self._events:
@@ -197,17 +197,17 @@ class _Reader:
         node.tail += self._above(len(self._text), None)
         return node
 
-    def _node(self, column: int) -> Node:
+    def _node(self, column: int) -> YamlNode:
         """The next value; `column` is where the collection around it starts."""
         event = self._events.popleft()
         start, end = event.start_mark, event.end_mark
         kind = type(event).__name__
         self._end = start.line if getattr(event, "style", None) in ("|", ">") else end.line
         if kind == "AliasEvent":
-            return Node(text=f"*{event.anchor}")
+            return YamlNode(text=f"*{event.anchor}")
         if kind == "ScalarEvent":
             return self._scalar(event)
-        node = Node(kind="mapping" if kind == "MappingStartEvent" else "list", is_flow=bool(event.flow_style))
+        node = YamlNode(kind="mapping" if kind == "MappingStartEvent" else "list", is_flow=bool(event.flow_style))
         node.properties = _properties(self._text[start.index : end.index]).strip()
         if "\n" in self._text[start.index : end.index]:
             raise CannotLayOut("an anchor or a tag stands on a line of its own")
@@ -220,7 +220,7 @@ class _Reader:
         node.tail = self._below(column)
         return node
 
-    def _entry(self, column: int, *, is_field: bool) -> Entry:
+    def _entry(self, column: int, *, is_field: bool) -> YamlEntry:
         first = self._events[0]
         above = self._above(first.start_mark.index, first.start_mark.line)
         key = self._node(column) if is_field else None
@@ -229,14 +229,14 @@ class _Reader:
         beside = self._beside(first.end_mark.line) if is_field else []
         value = self._node(column)
         beside += self._beside(self._end)
-        return Entry(key=key, value=value, above=above, beside="  ".join(beside))
+        return YamlEntry(key=key, value=value, above=above, beside="  ".join(beside))
 
-    def _scalar(self, event: Any) -> Node:
+    def _scalar(self, event: Any) -> YamlNode:
         start, end = event.start_mark.index, event.end_mark.index
         written = self._text[start:end]
         properties = _properties(written) if event.anchor or event.tag else ""
         bare = written[len(properties) :]
-        node = Node(properties=properties.strip(), content=event.value)
+        node = YamlNode(properties=properties.strip(), content=event.value)
         if event.style in ("|", ">"):
             node.block = _block(bare)
         elif "\n" not in bare:
@@ -288,14 +288,14 @@ def _block(written: str) -> tuple[str, list[str]] | None:
 # ── a tree to text ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def yaml_text(node: Node) -> str:
+def yaml_text(node: YamlNode) -> str:
     if node.kind == "scalar" or not node.entries:
         raise CannotLayOut("it holds no workflow")
     node.is_flow = False
     return "\n".join([*node.head, *_lines(node, "")]) + "\n"
 
 
-def _lines(node: Node, indent: str) -> Iterator[str]:
+def _lines(node: YamlNode, indent: str) -> Iterator[str]:
     """The lines of a list or mapping that stands in lines of its own."""
     for position, entry in enumerate(node.entries):
         if entry.key is None and entry.value.entries:  # comments stand above the dash, not between it and the field
@@ -311,7 +311,7 @@ def _without_first_blanks(lines: list[str]) -> list[str]:
     return list(itertools.dropwhile(lambda line: not line, lines))
 
 
-def _entry_lines(entry: Entry, indent: str) -> Iterator[str]:
+def _entry_lines(entry: YamlEntry, indent: str) -> Iterator[str]:
     value = entry.value
     head = indent + ("-" if entry.key is None else _flow(entry.key) + ":")
     inner = indent + " " * LEVEL
@@ -339,7 +339,7 @@ def _entry_lines(entry: Entry, indent: str) -> Iterator[str]:
         yield from _lines(value, inner)
 
 
-def _may_flow(node: Node) -> bool:
+def _may_flow(node: YamlNode) -> bool:
     """Whether a list or mapping was written on one line, and holds nothing that needs more."""
     if node.kind == "scalar":
         return node.block is None and "\n" not in (node.content or "")
@@ -350,7 +350,7 @@ def _may_flow(node: Node) -> bool:
     )
 
 
-def _flow(node: Node) -> str:
+def _flow(node: YamlNode) -> str:
     """A value in one line."""
     properties = f"{node.properties} " if node.properties else ""
     if node.kind == "scalar":
@@ -375,7 +375,7 @@ def _quoted(text: str, plain: re.Pattern[str]) -> str:
     return _UNPRINTABLE.sub(lambda found: f"\\U{ord(found[0]):08x}", quoted)
 
 
-def _scalar_lines(node: Node, indent: str, used: int) -> tuple[str, list[str]]:
+def _scalar_lines(node: YamlNode, indent: str, used: int) -> tuple[str, list[str]]:
     """A scalar after its key: what stands on the same line, and the lines below."""
     if node.block is not None:
         return node.block

@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from workflowlookup.atomic import replace_file
-from workflowlookup.authoring.positions import Node, scan
+from workflowlookup.authoring.positions import JsonNode, scan
 from workflowlookup.errors import StorageError
 from workflowlookup.language.values import Json
 
@@ -187,7 +187,7 @@ def _remove_json(text: str, section: str, name: str) -> str:
     return text[:start] + text[end:]
 
 
-def _with_member(text: str, parent: Node, name: str | None, value: Json, depth: int) -> str:
+def _with_member(text: str, parent: JsonNode, name: str | None, value: Json, depth: int) -> str:
     """The text with one more member at the end of an object, or one more item at the end of a list."""
     member = ("" if name is None else f"{json.dumps(name)}: ") + _dumped(text, value, depth)
     close = parent.end - 1

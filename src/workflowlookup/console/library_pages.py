@@ -8,7 +8,7 @@ from markupsafe import Markup
 from starlette.responses import Response
 
 from workflowlookup.authoring.compare import compare
-from workflowlookup.authoring.graph import Node, draw
+from workflowlookup.authoring.graph import GraphNode, draw
 from workflowlookup.authoring.svg import as_fragment
 from workflowlookup.console.queries import WorkflowVersion, document_of_version, find_workflow, page_of, versions_of
 from workflowlookup.console.rendering import pretty
@@ -65,7 +65,7 @@ def issues_of(refusal: WorkflowLookupError) -> list[str]:
 class ShownStep(msgspec.Struct, frozen=True, kw_only=True):
     """A step in the list: its node in the picture, and what the picture has no room for."""
 
-    node: Node
+    node: GraphNode
     depth: int
     prompt: str = ""
     role: str = ""
@@ -96,7 +96,7 @@ async def workflow(visit: Visit) -> Response:
     )
 
 
-def _shown_step(workflow: Workflow, node: Node) -> ShownStep:
+def _shown_step(workflow: Workflow, node: GraphNode) -> ShownStep:
     step = workflow.steps[node.id]
     depth = len(workflow.enclosing[node.id])
     if isinstance(step, LoopStep):

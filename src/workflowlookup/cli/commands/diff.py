@@ -5,7 +5,7 @@ import collections
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from workflowlookup.authoring.compare import Change, Kind, Section, compare
+from workflowlookup.authoring.compare import Change, ChangeKind, Section, compare
 from workflowlookup.cli.documents import open_workflow
 from workflowlookup.cli.output import DIFF_STYLES, CommandError, Piece, write, write_json
 from workflowlookup.errors import WorkflowLookupError
@@ -13,11 +13,11 @@ from workflowlookup.language.model import Workflow
 from workflowlookup.language.text import joined
 from workflowlookup.settings import Settings
 
-_SIGNS: Final[Mapping[Kind, tuple[str, str]]] = {
-    Kind.ADDED: ("+", "green"),
-    Kind.REMOVED: ("-", "red"),
-    Kind.MOVED: ("~", "yellow"),
-    Kind.CHANGED: ("~", "yellow"),
+_SIGNS: Final[Mapping[ChangeKind, tuple[str, str]]] = {
+    ChangeKind.ADDED: ("+", "green"),
+    ChangeKind.REMOVED: ("-", "red"),
+    ChangeKind.MOVED: ("~", "yellow"),
+    ChangeKind.CHANGED: ("~", "yellow"),
 }
 
 
@@ -66,7 +66,7 @@ def _write(sections: Sequence[Section]) -> None:
 def _pieces(change: Change) -> Iterator[Piece]:
     sign, style = _SIGNS[change.kind]
     yield f"{sign} ", style
-    yield f"{change.what}{' moved' if change.kind is Kind.MOVED else ''}", "bold"
+    yield f"{change.what}{' moved' if change.kind is ChangeKind.MOVED else ''}", "bold"
     if change.before or change.after:
         yield ": "
     if change.before:
@@ -79,7 +79,7 @@ def _pieces(change: Change) -> Iterator[Piece]:
 
 def _summary(sections: Sequence[Section]) -> str:
     count = collections.Counter(section.kind for section in sections if section.step)
-    told = ", ".join(f"{count[kind]} {kind}" for kind in Kind if count[kind])
+    told = ", ".join(f"{count[kind]} {kind}" for kind in ChangeKind if count[kind])
     if told:
         return f"steps: {told}"
     return "the steps are the same" if sections else "no difference"

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from workflowlookup.authoring.graph import Graph, Kind, Node, State, draw
+from workflowlookup.authoring.graph import Graph, GraphNode, NodeKind, NodeState, draw
 from workflowlookup.authoring.mermaid import as_mermaid
 from workflowlookup.authoring.svg import as_svg
 from workflowlookup.cli.arguments import add_context_argument
@@ -60,7 +60,9 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     elif form == "tree":
         write_tree(as_tree(graph))
         if graph.path is not None:
-            write((f"{_SIGNS[State.TAKEN][0]}taken, {_SIGNS[State.SKIPPED][0]}passed over in this context", "dim"))
+            write(
+                (f"{_SIGNS[NodeState.TAKEN][0]}taken, {_SIGNS[NodeState.SKIPPED][0]}passed over in this context", "dim")
+            )
         write_list("Warnings", graph.warnings)
         write_hint(f"`workflowlookup graph {options.workflow} --output flow.svg` draws a picture of it.")
     elif options.output:
@@ -87,23 +89,23 @@ def as_tree(graph: Graph) -> Branch:
     return Branch(head, tuple(map(_branch, graph.flow)))
 
 
-def _branch(node: Node) -> Branch:
+def _branch(node: GraphNode) -> Branch:
     return Branch(tuple(_pieces(node)), tuple(map(_branch, node.body)))
 
 
-_SIGNS: Final[Mapping[State | None, tuple[str, str]]] = {
+_SIGNS: Final[Mapping[NodeState | None, tuple[str, str]]] = {
     None: ("", ""),
-    State.TAKEN: ("✓ ", "green"),
-    State.SKIPPED: ("· ", "dim"),
-    State.WAITING: ("→ ", "yellow"),
+    NodeState.TAKEN: ("✓ ", "green"),
+    NodeState.SKIPPED: ("· ", "dim"),
+    NodeState.WAITING: ("→ ", "yellow"),
 }
 
 
-def _pieces(node: Node) -> Iterator[Piece]:
-    is_skipped = node.state is State.SKIPPED
+def _pieces(node: GraphNode) -> Iterator[Piece]:
+    is_skipped = node.state is NodeState.SKIPPED
     yield _SIGNS[node.state]
     yield f"{node.number} ", "dim"
-    yield joined(node.title), "dim" if is_skipped else "bold" if node.kind is Kind.LOOP else ""
+    yield joined(node.title), "dim" if is_skipped else "bold" if node.kind is NodeKind.LOOP else ""
     yield f"  {node.id}", "dim" if is_skipped else "cyan"
     if node.condition and not is_skipped:
         yield f"  if {node.condition}", "yellow"

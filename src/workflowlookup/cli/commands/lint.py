@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, _: Settings) -> int:
     def examine(document: Json) -> Iterable[Finding]:
         errors = [finding for finding in check(document) if finding.severity is Severity.ERROR]
-        return errors or lint(document, max_prompt_tokens=options.max_prompt_tokens, heed_off=not options.all)
+        return errors or lint(document, max_prompt_tokens=options.max_prompt_tokens, respect_off=not options.all)
 
     checked = [_with_codes(item) for item in check_all(paths_or_project(options.paths), examine)]
     return report(checked, options, REPORTERS)

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Final
 
 from workflowlookup.authoring.fixture_text import with_edits
 from workflowlookup.authoring.fixtures import Case, Outputs
-from workflowlookup.authoring.rehearsal import Coverage, Difference, Sides, conditions_of, mended, rehearse
+from workflowlookup.authoring.rehearsal import (
+    BranchCoverage,
+    Coverage,
+    Difference,
+    conditions_of,
+    corrections,
+    rehearse,
+)
 from workflowlookup.authoring.yaml_layout import text_of
 from workflowlookup.cli.commands.validate import write_remarks
 from workflowlookup.cli.configuration import NotReadable, read_text, replace_text
@@ -130,7 +137,7 @@ def _update(suites: Sequence[Suite], *, is_quiet: bool) -> None:
         edits = {
             ("cases", index, *path): value
             for index, ran in enumerate(suite.run(lambda: None).ran)
-            for path, value in mended(ran.case, ran.outcome).items()
+            for path, value in corrections(ran.case, ran.outcome).items()
         }
         if not edits:
             continue
@@ -151,20 +158,21 @@ def _read_text(path: str) -> str:
 # ── coverage ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _count_sides(sides: Mapping[tuple[str, str], Sides]) -> tuple[int, int]:
-    return sum(len(one.seen) for one in sides.values()), 2 * len(sides)
+def _count_sides(sides: Mapping[tuple[str, str], BranchCoverage]) -> tuple[int, int]:
+    return sum(len(one.outcomes) for one in sides.values()), 2 * len(sides)
 
 
 _BRANCH_WORDS: Final = {True: "was never true", False: "was never false"}
 _RULE_WORDS: Final = {True: "never passed", False: "never failed"}
 
 
-def _missing(sides: Mapping[tuple[str, str], Sides], words: Mapping[bool, str], unseen: str) -> list[str]:
+def _missing(sides: Mapping[tuple[str, str], BranchCoverage], words: Mapping[bool, str], unseen: str) -> list[str]:
     """`fix: runCondition (goal equals "fix") was never false`."""
     return [
-        f"{one.step}: {one.name} ({one.words}) " + (words[next(iter({True, False} - one.seen))] if one.seen else unseen)
+        f"{one.step}: {one.name} ({one.words}) "
+        + (words[next(iter({True, False} - one.outcomes))] if one.outcomes else unseen)
         for one in sides.values()
-        if len(one.seen) < 2
+        if len(one.outcomes) < 2
     ]
 
 
@@ -301,7 +309,7 @@ def _example(workflow: Workflow) -> str:
     )
     outcome = rehearse(workflow, start, Coverage(workflow))
     case: dict[str, Json] = {"name": start.name, "context": start.context}
-    for (field, *rest), value in mended(start, outcome).items():
+    for (field, *rest), value in corrections(start, outcome).items():
         case[str(field)] = {rest[0]: value} if rest else value
     variables = {
         str(part["var"])

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from workflowlookup.authoring.positions import FINDERS, Place
+from workflowlookup.authoring.positions import FINDERS, Position
 from workflowlookup.cli.documents import PATHS_HELP, documents_in, hint_at, paths_or_project, places_in
 from workflowlookup.cli.output import shown_path, write, write_json
 from workflowlookup.errors import SecurityError, StorageError, WorkflowLookupError
@@ -61,7 +61,7 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
     file: str
     remarks: tuple[Remark, ...]
     id: str = ""
-    id_place: Place = (1, 1)
+    id_place: Position = (1, 1)
     is_document: bool = True
 
     @property
