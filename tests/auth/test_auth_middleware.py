@@ -7,7 +7,7 @@ import pytest
 
 from support.json_values import JsonObject
 from workflowlookup.auth.authentication import Authenticator
-from workflowlookup.transport.http import gate
+from workflowlookup.transport.http import auth_middleware
 from workflowlookup.transport.http.auth_middleware import AuthMiddleware
 
 SCOPE = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": [], "client": ("127.0.0.1", 5)}
@@ -36,7 +36,7 @@ class Breaking:
 def test_one_who_cannot_be_asked_again_is_not_let_on(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(gate, "RECHECK_SECONDS", 0.01)
+    monkeypatch.setattr(auth_middleware, "RECHECK_SECONDS", 0.01)
     ended, sent = [], []
 
     async def app(_scope: object, _receive: object, _send: object) -> None:
@@ -63,7 +63,7 @@ def test_one_who_cannot_be_asked_again_is_not_let_on(
 
 
 def test_short_requests_share_one_watch_and_it_ends_after_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gate, "RECHECK_SECONDS", 0.05)
+    monkeypatch.setattr(auth_middleware, "RECHECK_SECONDS", 0.05)
     watches = set()
 
     async def app(_scope: object, _receive: object, _send: object) -> None:

@@ -30,7 +30,15 @@ def label(access) -> str:
 
 CHANCE = re.compile(r'(?<=name="new" value=")[0-9a-f]{12}|\b[0-9a-f]{16}\b')
 """Ids that are another one each time."""
-QUERIES = ("q=canary", "q=docs", "category=workflow", "state=person", "workflow=secret-plan", "since=24h", "notice=again")
+QUERIES = (
+    "q=canary",
+    "q=docs",
+    "category=workflow",
+    "state=person",
+    "workflow=secret-plan",
+    "since=24h",
+    "notice=again",
+)
 
 
 def named(path, workflow: str = "docs-guide", run: str = "of-docs-guide") -> str:

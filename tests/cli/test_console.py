@@ -136,4 +136,7 @@ def test_a_console_that_an_agent_started_cannot_confirm(
 
     _, _, page = ask(port, f"/runs/{run_id}", cookie=cookie)
 
-    assert (f"/runs/{run_id}/confirm" in page, "You can see this question, but not answer it" in page) == (may_answer, not may_answer)
+    assert (f"/runs/{run_id}/confirm" in page, "You can see this question, but not answer it" in page) == (
+        may_answer,
+        not may_answer,
+    )

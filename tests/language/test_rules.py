@@ -9,7 +9,7 @@ from support.json_values import JsonObject
 from support.make import document, step
 from workflowlookup.authoring.lint import lint
 from workflowlookup.errors import InvalidCriteria
-from workflowlookup.language import criteria
+from workflowlookup.language import rules
 from workflowlookup.language.building import build
 from workflowlookup.language.document import check
 from workflowlookup.language.navigation import next_step
@@ -28,10 +28,10 @@ def schema_with_another_rule(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The schema of criteria admits a rule that the table does not have."""
     admits = json.loads(json.dumps(workflow_schema()))
     admits["$defs"]["rule"]["properties"]["type"]["enum"].append("lines")
-    monkeypatch.setattr(criteria, "workflow_schema", lambda: admits)
-    criteria._criteria_validator.cache_clear()
+    monkeypatch.setattr(rules, "workflow_schema", lambda: admits)
+    rules._criteria_validator.cache_clear()
     yield
-    criteria._criteria_validator.cache_clear()
+    rules._criteria_validator.cache_clear()
 
 
 @pytest.mark.usefixtures("schema_with_another_rule")
