@@ -11,7 +11,7 @@ import pytest
 from cli.commands import Cli
 from support.json_values import Json
 from support.make import document, step, write
-from workflowlookup.authoring.fixture_text import with_edits
+from workflowlookup.authoring.text_edits import with_edits
 from workflowlookup.authoring.yaml_layout import text_of
 from workflowlookup.language.syntax import parse_yaml
 

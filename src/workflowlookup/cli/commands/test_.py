@@ -10,7 +10,6 @@ import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from workflowlookup.authoring.fixture_text import with_edits
 from workflowlookup.authoring.fixtures import Case, Outputs
 from workflowlookup.authoring.rehearsal import (
     BranchCoverage,
@@ -20,6 +19,7 @@ from workflowlookup.authoring.rehearsal import (
     corrections,
     rehearse,
 )
+from workflowlookup.authoring.text_edits import with_edits
 from workflowlookup.authoring.yaml_layout import text_of
 from workflowlookup.cli.commands.validate import write_remarks
 from workflowlookup.cli.configuration import NotReadable, read_text, replace_text
