@@ -210,7 +210,7 @@ def test_a_piped_output_that_is_not_submitted_is_reported(cli: Cli, held: str) -
 
 
 @pytest.mark.parametrize(
-    ("relayed", "told"), [(True, "Confirmed +0 s by ada, by the word of the agent"), (False, "Confirmed +0 s by ada")]
+    ("relayed", "told"), [(True, "Confirmed +0 s by ada, relayed by the agent"), (False, "Confirmed +0 s by ada")]
 )
 def test_an_older_journal_means_what_it_meant(cli: Cli, held: str, relayed: bool, told: str) -> None:
     cli.confirm(held)

@@ -109,21 +109,21 @@ def altered(text: str, **changes: Json) -> bytes:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        pytest.param({"sequence": 99}, "nothing that a run can have", id="a gap"),
+        pytest.param({"sequence": 99}, "cannot happen in a run", id="a gap"),
         pytest.param({"time": -1}, "a time that cannot be", id="a time before time"),
         pytest.param({"time": 10**18}, "a time that cannot be", id="a time after time"),
         pytest.param({"event": {"event": "danced"}}, "line ", id="no event of ours"),
         pytest.param(
-            {"event": {"event": "step-offered", "stepId": "no-such"}}, "nothing that a run can have", id="no such step"
+            {"event": {"event": "step-offered", "stepId": "no-such"}}, "cannot happen in a run", id="no such step"
         ),
         pytest.param(
             {"event": {"event": "confirmation-asked", "stepId": "triage"}},
-            "nothing that a run can have",
+            "cannot happen in a run",
             id="not its turn",
         ),
         pytest.param(
             {"event": {"event": "loop-left", "loopId": "each", "why": ""}},
-            "nothing that a run can have",
+            "cannot happen in a run",
             id="unfinished",
         ),
         pytest.param({"event": {"event": "completed"}, "runId": "../x"}, "", id="an id that is none"),
@@ -246,9 +246,9 @@ def test_what_no_run_can_have_is_refused(cli: Cli, held: str, change: Callable[[
     code, said = forged(cli, held, change)
 
     assert code == 1
-    assert "is nothing that a run can have" in said
-    assert "If an older version exported it, that may have allowed what is refused now" in said
-    assert "The file stays as it is, and can be read as JSON lines" in said
+    assert "cannot happen in a run" in said
+    assert "An older version may have allowed what is refused now" in said
+    assert "The file is unchanged, and can be read as JSON lines" in said
     assert not lines(cli("runs", "--journal", "other.sqlite", "--json").stdout.replace("\n", ""))[0]["runs"]
 
 

@@ -113,7 +113,7 @@ def test_every_kind_of_event_has_words() -> None:
         "Offered",
         "Output accepted",
         "A person is asked",
-        "Not confirmed, by the word of the agent",
+        "Not confirmed, relayed by the agent",
         "Offered again",
         "Output accepted",
         "A person is asked",

@@ -10,7 +10,7 @@ from support.make import document, loop, step
 from workflowlookup.errors import InvalidCriteria, InvalidParams, InvalidWorkflow, RunStateError, StepNotFound
 from workflowlookup.language.building import build
 from workflowlookup.runs import advance
-from workflowlookup.runs.draft import CORRECT_AND_START, Draft, Moment
+from workflowlookup.runs.draft import CORRECT_DOCUMENT, Draft, Moment
 from workflowlookup.runs.events import kind_of
 from workflowlookup.runs.run import State, Waiting, fold
 
@@ -279,7 +279,7 @@ def test_after_as_many_attempts_as_it_has_the_run_fails() -> None:
     story.submit("one", "a")
 
     assert story.submit("one", "b").last == ["output-refused", "failed"]
-    assert story.run.end.reason == "The output of step 'one' was refused 2 times, as often as it may be."
+    assert story.run.end.reason == "The output of step 'one' was refused 2 times, the limit of this step."
 
 
 def asked_after_attempts() -> Story:
@@ -409,7 +409,7 @@ def test_criteria_that_cannot_be_judged_by_are_named_with_run_and_step() -> None
         story.submit("one")
 
     assert (refusal.value.data["runId"], refusal.value.data["stepId"]) == ("r1", "one")
-    assert refusal.value.remedy == f"{refusal.value.data['details']}. {CORRECT_AND_START}"
+    assert refusal.value.remedy == f"{refusal.value.data['details']}. {CORRECT_DOCUMENT}"
 
 
 # ── loops ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -463,7 +463,7 @@ def test_nested_loops_are_entered_outermost_first_and_left_innermost_first() -> 
         ({"type": "while", "condition": {"not": {"var": "done"}}}, {"done": True}, "not true: not (done is true)"),
         ({"type": "until", "condition": {"var": "done"}}, {"done": True}, "true: done is true"),
         ({"type": "for", "count": "times"}, {}, "it ran once"),
-        ({"type": "for", "count": 5, "maxIterations": 1}, {}, "it ran once, as often as it may"),
+        ({"type": "for", "count": 5, "maxIterations": 1}, {}, "it ran once, its limit"),
     ],
     ids=["while", "until", "for", "limit"],
 )

@@ -12,7 +12,7 @@ from workflowlookup.language.building import build
 from workflowlookup.language.model import ToolCall, WorkflowCall
 from workflowlookup.language.patterns import Budget
 from workflowlookup.runs import advance, server_calls
-from workflowlookup.runs.draft import LOOK_THERE, START_AGAIN, remedy_of
+from workflowlookup.runs.draft import CHECK_REMOTE_SYSTEM, START_NEW_RUN, remedy_of
 from workflowlookup.runs.events import RemoteError
 from workflowlookup.runs.results import part_of, result_of
 from workflowlookup.runs.run import State, Waiting
@@ -229,7 +229,7 @@ def test_a_result_that_is_too_long_for_the_context_is_kept_and_its_variable_refe
 
 
 def test_a_result_that_is_too_long_to_be_kept_is_kept_cut_and_completes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_calls, "MAX_KEPT", 1_000)
+    monkeypatch.setattr(server_calls, "MAX_STORED_RESULT", 1_000)
     story = Calling(document(call())).begin().finish("x" * 5_000)
 
     assert story.run.state is State.COMPLETED
@@ -308,7 +308,7 @@ def test_what_was_running_when_the_run_ended_is_to_be_stopped_and_told() -> None
 def test_the_time_of_a_run_counts_while_a_call_is_due_and_while_it_is_made() -> None:
     story = Calling(document(call(), deadlineSeconds=2))
     story.now = 4_000
-    assert story.expire().run.end.reason.endswith("had still to wait for its turn.")
+    assert story.expire().run.end.reason.endswith("had not started.")
     assert story.run.end.timed_out
     assert not story.run.needs_stop
     story = Calling(document(call(), deadlineSeconds=2)).begin()
@@ -317,7 +317,7 @@ def test_the_time_of_a_run_counts_while_a_call_is_due_and_while_it_is_made() -> 
     story.now = 4_000
     assert story.expire().run.end.reason == (
         "The run was not done within 2 seconds; step 'call-it', the call of tool 'create' of MCP server 'tracker', "
-        "was still being made."
+        "was still running."
     )
     assert story.run.needs_stop
 
@@ -374,8 +374,8 @@ def test_a_call_whose_end_cannot_be_known_ends_the_run_as_unknown_and_needs_no_s
 
     assert story.place == (State.UNKNOWN, None)
     assert not story.run.needs_stop
-    assert "there as run far-1, and its end cannot be known: nobody can be asked." in story.run.end.reason
-    assert remedy_of(story.run) == LOOK_THERE
+    assert "there as run far-1, and how it ended is unknown: nobody can be asked." in story.run.end.reason
+    assert remedy_of(story.run) == CHECK_REMOTE_SYSTEM
 
 
 def test_a_stop_that_is_not_known_yet_can_be_told_again_until_it_is() -> None:
@@ -384,10 +384,10 @@ def test_a_stop_that_is_not_known_yet_can_be_told_again_until_it_is() -> None:
     story._take(server_calls.stop_call(story.run, False, "HTTP status 503", story.at, is_pending=True), story.records)
 
     assert story.run.needs_stop
-    assert remedy_of(story.run) == LOOK_THERE
+    assert remedy_of(story.run) == CHECK_REMOTE_SYSTEM
     story.stop(True, "cancelled there")
     assert not story.run.needs_stop
-    assert remedy_of(story.run) == START_AGAIN
+    assert remedy_of(story.run) == START_NEW_RUN
 
 
 def test_a_long_result_that_a_person_takes_as_it_is_can_be_read() -> None:

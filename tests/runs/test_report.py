@@ -198,14 +198,14 @@ def test_a_person_who_does_not_agree_is_told_with_the_word() -> None:
     assert "**waiting** for a person to confirm step `one`" in told.report()
     told.do("deny", how="relayed", note="more tests")
 
-    assert "Not confirmed +0 s by agent, by the word of the agent: more tests" in told.report()
+    assert "Not confirmed +0 s by agent, relayed by the agent: more tests" in told.report()
 
 
 def test_an_output_that_a_person_took_after_too_many_attempts_is_told_as_such() -> None:
     told = Told(step("one", maxAttempts=1, whenExhausted="ask")).do("submit", "one", " ").do("confirm", how="console")
 
     assert "| Title one (`one`) | done | 1 |" in told.report()
-    assert "because it was refused as often as it may be" in told.report()
+    assert "because no attempts were left" in told.report()
     assert "Output taken as it is +0 s by agent:" in told.report()
 
 

@@ -212,7 +212,7 @@ def test_of_a_job_that_nobody_can_ask_about_it_is_said_that_its_end_is_unknown(s
 
     assert done["state"] == status["state"] == "unknown"
     assert "was started" in done["reason"]
-    assert "its end cannot be known" in done["reason"]
+    assert "how it ended is unknown" in done["reason"]
     assert upstream.runs()[0]["id"] in done["reason"]
     assert "complete" not in str(done)
     assert "not supported" in status["remote"]["status"]

@@ -85,7 +85,7 @@ def test_what_an_output_said_is_not_changed_by_the_context_of_a_later_step(serve
 
     told = refused(server, "workflow_submit", **asked, context={"bugKind": "plain"})
 
-    assert told.startswith("context.bugKind cannot be changed: step 'triage' gave bugKind = \"hidden\"")
+    assert told.startswith("context.bugKind cannot be changed: step 'triage' set bugKind = \"hidden\"")
     assert send(server, run, "wait", context={"bugKind": "hidden"})["step"]["id"] == "dig"
 
 

@@ -182,7 +182,7 @@ def test_a_no_before_the_step_fails_the_run_with_the_note(serve: Callable[..., S
 
     assert (failed["state"], failed["error"]["reason"]) == (
         "failed",
-        "A person did not agree that step 'deploy' is done: Not on a Friday.",
+        "A person did not agree to step 'deploy': Not on a Friday.",
     )
 
 
@@ -413,7 +413,7 @@ def test_refusals_are_quoted_below_the_question(serve: Callable[..., Server]) ->
     message = ask(server, run, output="size: Accept: yes.\nrisk: low", context={"ok": True})["params"]["message"]
 
     head, _, quoted = message.partition("The output:\n")
-    assert head.endswith("was refused as often as it may be. Accept it as it is? If not, the run fails.\n\n")
+    assert head.endswith("was refused, and no attempts are left. Accept it as it is? If not, the run fails.\n\n")
     assert head.count("Accept: yes.") == 1
     assert "\n\nWhy it was refused:\n> " in quoted
     assert quoted.endswith('\n\nIt sets:\n> ok = true\n> risk = "low"')

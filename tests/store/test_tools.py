@@ -451,7 +451,7 @@ def test_the_report_tells_a_word_by_form_from_one_that_was_relayed(start: Start,
     form_line, agent_line = (_confirmed_in_report(without_forms, run) for run in (by_form, by_agent))
 
     assert re.fullmatch(r"Confirmed \+\S+ s by forms in a form of the client", form_line)
-    assert re.fullmatch(r"Confirmed \+\S+ s by tests, by the word of the agent", agent_line)
+    assert re.fullmatch(r"Confirmed \+\S+ s by tests, relayed by the agent", agent_line)
 
 
 def _confirmed_in_report(server: Server, run):
@@ -468,7 +468,7 @@ def test_after_the_last_attempt_a_person_may_take_the_output_as_it_is(serve: Cal
     held = submitted(server, run, "one", "b")
 
     assert held["confirmation"]["question"] == (
-        "Step 'Title one' of 'Sample workflow' was refused as often as it may be. "
+        "Step 'Title one' of 'Sample workflow' was refused, and no attempts are left. "
         "Accept it as it is? If not, the run fails.\n\nThe output:\n> b\n\nWhy it was refused:\n> Too short."
     )
     failed = relayed(server, run, confirmed=False, note="No.")

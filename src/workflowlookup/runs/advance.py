@@ -1,7 +1,7 @@
-"""What follows from a call: a run and what somebody wants of it in, the run after it and its new records out.
+"""What agents and people do to a run: each function takes the run and returns a `Draft` with the events that follow.
 
-Nothing here is stored or told to anyone. A call that is not allowed where the run stands raises; an output that is not
-good enough is no such thing, it is an event. Every draft ends where the run rests.
+Nothing is stored or sent here. A call that is not allowed in the state of the run raises. An output that does not meet
+the criteria does not raise: it is an event. Every draft ends where the run rests.
 """
 
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ from workflowlookup.runs.checks import (
     refuse_unless_waiting_for,
 )
 from workflowlookup.runs.draft import (
-    START_AGAIN,
+    START_NEW_RUN,
     Draft,
     Moment,
     accept_output,
@@ -45,20 +45,20 @@ from workflowlookup.runs.events import How, Record
 from workflowlookup.runs.questions import asks_after, captures_of_refused, refuse_answers
 from workflowlookup.runs.run import Run, State, Waiting, encode_document, fold, submission_key
 
-NOTHING: Final[Context] = MappingProxyType({})
+NO_ANSWERS: Final[Context] = MappingProxyType({})
 
 
 def begin(  # noqa: PLR0913 - all that a run begins with
-    run_id: str, workflow: Workflow, given: Context, context: Context, at: Moment, *, timeout: float | None = None
+    run_id: str, workflow: Workflow, run_input: Context, context: Context, at: Moment, *, timeout: float | None = None
 ) -> Draft:
-    """A new run of the workflow. Raises `InvalidParams` when the input or the context does not fit its schemas."""
-    refuse_input(workflow, given)
-    refuse_changed_input(workflow, given, given, context)
-    variables = {**given, **context}
+    """A new run of the workflow. Raises `InvalidParams` if the input or the context does not fit its schemas."""
+    refuse_input(workflow, run_input)
+    refuse_changed_input(workflow, run_input, run_input, context)
+    variables = {**run_input, **context}
     refuse_context(workflow, {}, variables)
     document, digest = encode_document(workflow)
     started = events.Started(
-        hash=digest, document=document, input=given, context=variables, timeout=timeout, origin=workflow.origin
+        hash=digest, document=document, input=run_input, context=variables, timeout=timeout, origin=workflow.origin
     )
     record = Record(sequence=1, time=at.time, by=at.by, event=started)
     draft = Draft(fold(run_id, [record]), at)
@@ -67,10 +67,10 @@ def begin(  # noqa: PLR0913 - all that a run begins with
 
 
 def submit(run: Run, step_id: str, output: str, changes: Context, at: Moment) -> Draft:
-    """The run after the output of its current step: accepted, or refused with the reasons.
+    """The output of the current step was sent: accept it, or refuse it with the reasons.
 
-    Raises `RunStateError` and `StepNotFound` when the run waits for something else, `InvalidParams` when the changes of
-    the context do not fit, and what `judge` raises.
+    Raises `RunStateError` and `StepNotFound` if the run waits for something else, `InvalidParams` if the changes of the
+    context do not fit, and what `judge` raises.
     """
     refuse_unless_waiting_for(run, Waiting.OUTPUT, step_id, or_loops=loops_to_end(run))
     ends_loop = step_id != run.current
@@ -87,8 +87,8 @@ def submit(run: Run, step_id: str, output: str, changes: Context, at: Moment) ->
     scope = assign(scope, captured)
     needs = unmet(run.workflow, run.step, scope, is_done=True)
     if issues or needs:
-        how = [f"Send {msgspec.json.encode(need.example).decode()} with the output." for need in needs]
-        return retry_or_end(draft, refuse_output(draft, output, changes, issues, needs, how=how))
+        hints = [f"Send {msgspec.json.encode(need.example).decode()} with the output." for need in needs]
+        return retry_or_end(draft, refuse_output(draft, output, changes, issues, needs, hints=hints))
     warnings = tuple(_overridden(changes, captured))
     accepted = events.OutputAccepted(step_id=step_id, output=output, key=key, captured=captured, warnings=warnings)
     accept_output(draft, accepted, changes)
@@ -98,7 +98,7 @@ def submit(run: Run, step_id: str, output: str, changes: Context, at: Moment) ->
 
 
 def _overridden(changes: Context, captured: Context) -> Iterator[str]:
-    """What to say of variables that the caller sent with another value than the output has."""
+    """Warnings about variables that the caller sent with another value than the output has."""
     for name, value in captured.items():
         if name in changes and not json_equal(changes[name], value):
             yield (
@@ -108,14 +108,14 @@ def _overridden(changes: Context, captured: Context) -> Iterator[str]:
 
 
 def supply(run: Run, loop_id: str, changes: Context, at: Moment) -> Draft:
-    """The run after the variables that it waits for.
+    """The variables that the run waits for were sent.
 
-    Raises `RunStateError` and `StepNotFound` when it waits for something else, `InvalidParams` when the loop still
-    cannot be entered or the changes do not fit.
+    Raises `RunStateError` and `StepNotFound` if it waits for something else, `InvalidParams` if the loop still cannot
+    be entered or the changes do not fit.
     """
     refuse_unless_waiting_for(run, Waiting.CONTEXT, loop_id)
-    asked = [need.variable for need in run.missing]
-    refuse_override(run, changes, asked)
+    variables = [need.variable for need in run.missing]
+    refuse_override(run, changes, variables)
     refuse_context(run.workflow, run.context, changes)
     changed = events.ContextChanged(changes=changes, key=submission_key(loop_id, "", changes))
     draft = go_on(Draft(run, at).add(changed))
@@ -129,11 +129,11 @@ def supply(run: Run, loop_id: str, changes: Context, at: Moment) -> Draft:
 
 
 def confirm(  # noqa: PLR0913 - all that an answer is
-    run: Run, step_id: str, at: Moment, *, how: How, question: str = "", note: str = "", answers: Context = NOTHING
+    run: Run, step_id: str, at: Moment, *, how: How, question: str = "", note: str = "", answers: Context = NO_ANSWERS
 ) -> Draft:
-    """The run after a person agreed to `question`, the one that is open unless it is named.
+    """A person agreed. `question` is the id of the question that they saw; by default the open one.
 
-    Raises `RunStateError` when it does not wait for that, or another question was shown, and `InvalidParams` for
+    Raises `RunStateError` if the run does not wait for that, or another question is open, and `InvalidParams` for
     answers that do not fit.
     """
     refuse_confirmation(run, step_id, how, question)
@@ -162,30 +162,32 @@ def confirm(  # noqa: PLR0913 - all that an answer is
 def deny(  # noqa: PLR0913 - all that an answer is
     run: Run, step_id: str, at: Moment, *, how: How, question: str = "", note: str = "", restores: bool = True
 ) -> Draft:
-    """The run after a person did not agree. Raises `RunStateError` when it does not wait for that.
+    """A person did not agree. Raises `RunStateError` if the run does not wait for that.
 
-    What came with the output does not count any more, except in journals of older versions (`restores` is false).
+    The variables that the output changed are restored, except in journals of older versions (`restores` is false).
     """
     refuse_confirmation(run, step_id, how, question)
     draft = Draft(run, at)
     draft.add(events.ConfirmationDenied(step_id=run.current, how=how, question=run.question_id, note=note))
-    said = f": {note}" if note else "."
+    note_text = f": {note}" if note else "."
     match run.open_question.reason if run.open_question else "step":
         case "call":
-            reason = f"A person did not agree to step '{run.current}', the call of {describe_call(run)}{said}"
+            reason = f"A person did not agree to step '{run.current}', the call of {describe_call(run)}{note_text}"
         case "before":
-            reason = f"A person did not agree that step '{run.current}' is done{said}"
+            reason = f"A person did not agree to step '{run.current}'{note_text}"
         case "attempts":
-            reason = f"Step '{run.current}' was refused {how_often(run.attempts)}, and a person did not accept it{said}"
+            reason = (
+                f"Step '{run.current}' was refused {how_often(run.attempts)}, and a person did not accept it{note_text}"
+            )
         case _:
             if restores:
                 _restore_context(draft)
             return offer_again(draft)
-    return draft.add(events.Failed(reason=reason, remedy=START_AGAIN))
+    return draft.add(events.Failed(reason=reason, remedy=START_NEW_RUN))
 
 
 def _restore_context(draft: Draft) -> None:
-    """Take back what came with the output that was denied."""
+    """Restore the variables that the denied output changed."""
     run = draft.run
     now, before = run.context, run.context_before
     changes = {name: value for name, value in before.items() if name not in now or not json_equal(now[name], value)}
@@ -195,27 +197,27 @@ def _restore_context(draft: Draft) -> None:
 
 
 def dismiss(run: Run, step_id: str, at: Moment, *, question: str = "") -> Draft:
-    """The run after a person closed the form without an answer: the question stays open."""
+    """A person closed the form without an answer: the question stays open."""
     refuse_confirmation(run, step_id, "form", question)
     return Draft(run, at).add(events.ConfirmationDismissed(step_id=run.current))
 
 
 def cancel(run: Run, at: Moment, reason: str = "") -> Draft:
-    """The run, ended. Raises `RunStateError` when it is over already."""
+    """Cancel the run. Raises `RunStateError` if it is over already."""
     if run.is_over:
         raise is_over_error(run)
     return Draft(run, at).add(events.Cancelled(reason=reason))
 
 
 def expire(run: Run, at: Moment) -> Draft | None:
-    """The run, failed, when its deadline has passed."""
+    """Fail the run if its deadline has passed; else None."""
     if run.deadline is None or at.time <= run.deadline:
         return None
-    what = f"it waited for the output of step '{run.current}'"
+    status = f"it waited for the output of step '{run.current}'"
     if run.waiting_for is Waiting.CONTEXT:
-        what = f"it waited for the variable '{run.missing[0].variable}', which loop '{run.current}' needs"
+        status = f"it waited for the variable '{run.missing[0].variable}', which loop '{run.current}' needs"
     if run.waiting_for is Waiting.CALL:
-        doing = "was still being made" if run.state is State.RUNNING else "had still to wait for its turn"
-        what = f"step '{run.current}', the call of {describe_call(run)}, {doing}"
-    reason = f"The run was not done within {run.seconds:,g} seconds; {what}."
-    return Draft(run, at).add(events.Failed(reason=reason, remedy=START_AGAIN, timed_out=True))
+        doing = "was still running" if run.state is State.RUNNING else "had not started"
+        status = f"step '{run.current}', the call of {describe_call(run)}, {doing}"
+    reason = f"The run was not done within {run.seconds:,g} seconds; {status}."
+    return Draft(run, at).add(events.Failed(reason=reason, remedy=START_NEW_RUN, timed_out=True))

@@ -15,7 +15,7 @@ from workflowlookup.runs.draft import remedy_of
 from workflowlookup.runs.events import How
 from workflowlookup.runs.run import CallState, Run, Waiting
 
-ANOTHER_QUESTION: Final = "The run has gone on since you looked at it. Look again before you decide."
+ANOTHER_QUESTION: Final = "The run has moved on since you read the question. Read it again before you decide."
 
 
 def refuse_unless_question_open(run: Run) -> None:
@@ -36,12 +36,12 @@ _WAITS: Final[Mapping[str, str]] = {
     Waiting.CONFIRMATION: "It waits for a person to confirm step '{}', and goes on when that is done.",
     Waiting.OUTPUT: "It waits for the output of step '{}', not for a confirmation.",
     Waiting.CONTEXT: "It waits for a variable that loop '{}' needs: call workflow_status, and send what missing names.",
-    Waiting.CALL: "The server does step '{}' by itself, and the run goes on when that is done: see workflow_status.",
+    Waiting.CALL: "The server carries out step '{}' itself, and the run then goes on: see workflow_status.",
 }
 
 
 def refuse_unless_calling(run: Run, *, begun: bool | None = True) -> CallState:
-    """The call that the run waits for, when it is begun or not, as it is wanted."""
+    """The call that the run waits for. Raises `RunStateError` if there is none, or its `begun` differs."""
     if run.is_over:
         raise is_over_error(run)
     if run.waiting_for is not Waiting.CALL or run.calling is None:
@@ -58,8 +58,8 @@ def refuse_confirmation(run: Run, step_id: str, how: How, question: str) -> None
     refuse_unless_waiting_for(run, Waiting.CONFIRMATION, step_id)
     if how == "relayed" and run.required_confirmer("") == "person":
         raise RunStateError(
-            f"Step '{step_id}' needs the word of a person; an agent's word for it does not count. Tell the user that "
-            "the run waits for their answer.",
+            f"Step '{step_id}' needs the answer of a person; an agent cannot relay it. Tell the user that the run "
+            "waits for their answer.",
             **position_data(run, step_id),
         )
 
@@ -71,15 +71,15 @@ def is_over_error(run: Run, step_id: str = "") -> RunStateError:
 def _wrong_step(run: Run, step_id: str) -> RunStateError | StepNotFound:
     position = position_data(run, step_id)
     if find_step(run.workflow, step_id) is None:
-        wanted = suggest(step_id, list(run.workflow.steps))
-        message = f"The workflow '{run.workflow.id}' has no step {wanted}. The run waits for step '{run.current}'."
+        suggestion = suggest(step_id, list(run.workflow.steps))
+        message = f"The workflow '{run.workflow.id}' has no step {suggestion}. The run waits for step '{run.current}'."
         return StepNotFound(message, **position)
     message = f"The run waits for the {run.waiting_for} of step '{run.current}', not of '{step_id}'."
     return RunStateError(message, **position)
 
 
 def position_data(run: Run, step_id: str) -> dict[str, Json]:
-    """Where the run is, for the data of a refusal."""
+    """The state of the run, for the data of a refusal."""
     waiting = {"waitingFor": run.waiting_for, "expected": run.current} if run.waiting_for else {}
     return {"runId": run.id, "state": run.state, **waiting, **({"stepId": step_id} if step_id else {})}
 
@@ -87,12 +87,12 @@ def position_data(run: Run, step_id: str) -> dict[str, Json]:
 # ── values ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def refuse_input(workflow: Workflow, given: Context) -> None:
+def refuse_input(workflow: Workflow, run_input: Context) -> None:
     schema = workflow.input_schema
-    misfits = schema.misfits(given) if schema is not None else []
+    misfits = schema.misfits(run_input) if schema is not None else []
     if misfits:
-        found = [msgspec.structs.replace(misfit, path=("input", *misfit.path)).sentence() for misfit in misfits]
-        raise InvalidParams("; ".join(found[:MAX_MISFITS]), workflowId=workflow.id)
+        problems = [msgspec.structs.replace(misfit, path=("input", *misfit.path)).sentence() for misfit in misfits]
+        raise InvalidParams("; ".join(problems[:MAX_MISFITS]), workflowId=workflow.id)
 
 
 def refuse_context(workflow: Workflow, context: Context, changes: Context) -> None:
@@ -109,42 +109,40 @@ def refuse_size(context: Context) -> None:
 
 
 def refuse_override(run: Run, changes: Context, free: Collection[str]) -> None:
-    """What came with the input, what persons filled in, and what outputs and calls said stays, but for variables that
-    the current step produces.
-
-    Raises `InvalidParams`.
+    """Raises `InvalidParams` if changes would override the input, a person's answer, or what an output or call set,
+    except for variables that the current step produces.
     """
     refuse_changed_input(run.workflow, run.input, run.context, changes, free)
-    for name, known in _overridden_parts(run.value_sources, run.context, changes, free):
-        step_id = next(run.value_sources[owner] for owner in dotted_prefixes(name) if owner in run.value_sources)
-        source = f"step '{step_id}' gave" if step_id else "a person answered"
+    for name, value in _overridden_parts(run.value_sources, run.context, changes, free):
+        step_id = next(run.value_sources[prefix] for prefix in dotted_prefixes(name) if prefix in run.value_sources)
+        source = f"step '{step_id}' set" if step_id else "a person answered"
         raise InvalidParams(
-            f"context.{name} cannot be changed: {source} {name} = {brief(known)}, and this step does not produce it. "
+            f"context.{name} cannot be changed: {source} {name} = {brief(value)}, and this step does not produce it. "
             "Leave it out of the context"
         )
 
 
 def refuse_changed_input(
-    workflow: Workflow, given: Context, known: Context, changes: Context, free: Collection[str] = ()
+    workflow: Workflow, run_input: Context, context: Context, changes: Context, free: Collection[str] = ()
 ) -> None:
-    """Raises `InvalidParams` when the input would change, or take a value that its schema forbids."""
-    for name, value in _overridden_parts(given, known, changes, free):
+    """Raises `InvalidParams` if the input would change, or take a value that its schema forbids."""
+    for name, value in _overridden_parts(run_input, context, changes, free):
         raise InvalidParams(
             f"context.{name} cannot be changed: the run was started with {name} = {brief(value)} as input, and this "
             "step does not produce it. Leave it out of the context"
         )
-    misfitting_inputs = list(input_misfits(workflow, given, changes))
+    misfitting_inputs = list(input_misfits(workflow, run_input, changes))
     if misfitting_inputs:
         raise InvalidParams("; ".join(misfitting_inputs[:MAX_MISFITS]))
 
 
 def _overridden_parts(
-    fixed: Collection[str], known: Context, changes: Context, free: Collection[str]
+    fixed: Collection[str], context: Context, changes: Context, free: Collection[str]
 ) -> Iterator[tuple[str, Json]]:
-    """Which changes would give a fixed variable, or a part of one, another value; each with the value that it has."""
+    """The changes that would give a fixed variable, or a part of it, another value; each with the current value."""
     for name, value in changes.items():
-        of = tuple(dotted_prefixes(name))
-        is_fixed = any(owner in fixed for owner in of) and not any(owner in free for owner in of)
-        before = lookup(known, name)
+        prefixes = tuple(dotted_prefixes(name))
+        is_fixed = any(prefix in fixed for prefix in prefixes) and not any(prefix in free for prefix in prefixes)
+        before = lookup(context, name)
         if is_fixed and not json_equal(value, before) and (name in fixed or before is not None):
             yield name, before

@@ -34,27 +34,28 @@ from workflowlookup.runs.events import Event, Record
 from workflowlookup.runs.run import Run, apply, submission_key
 
 MAX_REMOTE_TEXT: Final = 2_000
-"""How many characters of what another system says about a call are kept."""
-START_AGAIN: Final = "Start a new run with workflow_start."
-CORRECT_AND_START: Final = (
+"""Limit on the stored characters of a message from another system."""
+START_NEW_RUN: Final = "Start a new run with workflow_start."
+CORRECT_DOCUMENT: Final = (
     "The run keeps the document that it started with: correct the document, cancel this run, and start a new one."
 )
-FIX_AND_START: Final = "Fix what the reason names, then start a new run with workflow_start."
-LOOK_THERE: Final = "Tell the user, who can look there: only that system can say what became of it."
-"""Where a job may be running: to start another one then would do its work twice."""
+FIX_REASON: Final = "Fix what the reason names, then start a new run with workflow_start."
+CHECK_REMOTE_SYSTEM: Final = (
+    "Tell the user to check there: only that system knows whether it is still running and how it ended."
+)
+"""For a job that may still be running: a new run would do its work twice."""
 MAX_RECORDED_SKIPS: Final = 10_000
-"""How many steps that one call skips are recorded: nested loops skip up to `MAX_VISITS`."""
+"""Limit on the recorded skips of one call, because nested loops skip up to `MAX_VISITS`."""
 
 
 class Moment(msgspec.Struct, frozen=True, kw_only=True):
-    """When a call came, in milliseconds since 1970, and from whom."""
+    """The time of a call, in milliseconds since 1970, its caller, and the time budget for its patterns."""
 
     time: int
     by: str = ""
     nonce: str = ""
-    """Identifies a question to a person that this call leads to."""
+    """The id of the question to a person, if this call leads to one."""
     budget: Budget = msgspec.field(default_factory=Budget)
-    """The time that the patterns of this call may take."""
 
 
 class Draft:
@@ -75,25 +76,25 @@ class Draft:
 def judge_output(
     run: Run, output: str, scope: Context, budget: Budget, *, handed_out: Context | None = None
 ) -> tuple[Sequence[Issue], Context]:
-    """What is wrong with an output, and the variables that came out of it; `handed_out` as for `judge`."""
+    """The issues of an output, and its captured variables; `handed_out` as for `judge`."""
     try:
         verdict = judge_step(run.step, output, scope, budget, handed_out=handed_out)
         forbidden = input_misfits(run.workflow, run.input, verdict.captured)
-        wrong = (Issue(message=sentence, suggestion="Change the value in the output.") for sentence in forbidden)
-        return (*verdict.issues, *wrong), verdict.captured
+        input_issues = (Issue(message=sentence, suggestion="Change the value in the output.") for sentence in forbidden)
+        return (*verdict.issues, *input_issues), verdict.captured
     except (InvalidCriteria, InvalidWorkflow) as refusal:
-        place = {"runId": run.id, "workflowId": run.workflow.id, "stepId": run.current}
-        remedy = f"{refusal.data['details']}. {CORRECT_AND_START}"
-        raise type(refusal)(remedy, **place, **refusal.data) from refusal
+        location = {"runId": run.id, "workflowId": run.workflow.id, "stepId": run.current}
+        remedy = f"{refusal.data['details']}. {CORRECT_DOCUMENT}"
+        raise type(refusal)(remedy, **location, **refusal.data) from refusal
 
 
 def accept_output(draft: Draft, accepted: events.OutputAccepted, changes: Context) -> None:
-    """The output is taken. What came out of it, or of a call, also wins over keys that stand for a part of it."""
+    """Accept the output. Captured variables and the result of a call also replace literal keys for their parts."""
     is_call = draft.run.calling is not None
-    found = {**changes, **accepted.captured} if is_call else accepted.captured
-    known = {**draft.run.context, **changes} if found else {}
-    parts = {name: lookup(found, name) for name in known if "." in name and lookup(found, name) is not None}
-    changes = {**changes, **parts, **found}
+    produced = {**changes, **accepted.captured} if is_call else accepted.captured
+    context = {**draft.run.context, **changes} if produced else {}
+    parts = {name: lookup(produced, name) for name in context if "." in name and lookup(produced, name) is not None}
+    changes = {**changes, **parts, **produced}
     draft.add(accepted)
     if changes:
         draft.add(events.ContextChanged(changes=changes))
@@ -106,16 +107,16 @@ def refuse_output(  # noqa: PLR0913 - all that there is to say of it
     issues: Sequence[Issue],
     needs: tuple[Need, ...],
     *,
-    how: Sequence[str] = (),
+    hints: Sequence[str] = (),
 ) -> events.OutputRefused:
-    """The output of the current step does not do: for these issues, and for what the context lacks."""
+    """Refuse the output of the current step, for these issues and missing variables."""
     refused = events.OutputRefused(
         step_id=draft.run.current,
         output=output,
         key=submission_key(draft.run.current, output, changes),
         context=changes,
         issues=(*(issue.message for issue in issues), *(need.sentence() for need in needs)),
-        suggestions=tuple(dict.fromkeys([*(issue.suggestion for issue in issues), *how])),
+        suggestions=tuple(dict.fromkeys([*(issue.suggestion for issue in issues), *hints])),
         missing=needs,
     )
     draft.add(refused)
@@ -123,68 +124,68 @@ def refuse_output(  # noqa: PLR0913 - all that there is to say of it
 
 
 def go_on(draft: Draft) -> Draft:
-    """Offer the step that comes next, or complete the run; and tell how the walk got there."""
+    """Offer the next step or complete the run, and record the skipped steps and the loops on the way."""
     run = draft.run
-    found = next_step(
+    upcoming = next_step(
         run.workflow, run.passed, run.context, draft.at.budget, extents=run.extents, iterating=run.iterating
     )
-    skips = [skip for skip in found.skipped if skip.step_id not in run.skipped]
+    skips = [skip for skip in upcoming.skipped if skip.step_id not in run.skipped]
     for skip in skips[:MAX_RECORDED_SKIPS]:
         draft.add(events.StepSkipped(step_id=skip.step_id, condition=skip.condition))
     if len(skips) > MAX_RECORDED_SKIPS:
         cut = f"Only the first {MAX_RECORDED_SKIPS:,} of {len(skips):,} skipped steps were recorded"
-        found = msgspec.structs.replace(found, warnings=(*found.warnings, cut))
-    for event in _loop_events(run, found, draft.at.budget):
+        upcoming = msgspec.structs.replace(upcoming, warnings=(*upcoming.warnings, cut))
+    for event in _loop_events(run, upcoming, draft.at.budget):
         draft.add(event)
-    return draft.add(_rest_at(draft, found))
+    return draft.add(_final_event(draft, upcoming))
 
 
 def go_on_or_fail(draft: Draft) -> Draft:
-    """As `go_on`, after a call: nobody is there who could send something smaller."""
+    """`go_on` after a call. If that fails, the run fails, because no caller could send a smaller context."""
     try:
         return go_on(draft)
     except InvalidWorkflow as refusal:
-        return draft.add(events.Failed(reason=refusal.remedy, remedy=FIX_AND_START))
+        return draft.add(events.Failed(reason=refusal.remedy, remedy=FIX_REASON))
 
 
-def _rest_at(draft: Draft, found: NextStep) -> Event:
-    """Where the walk ends: a loop that lacks data, the end, a question before the next step, or that step itself."""
-    run, step = draft.run, found.step
-    place: dict[str, Any] = {"loop": found.loop, "warnings": found.warnings}
-    if found.need is not None:
-        needs = (need_of_loop(run.workflow, found.need),)
-        return events.ContextAsked(loop_id=found.instance_id, missing=needs, **place)
+def _final_event(draft: Draft, upcoming: NextStep) -> Event:
+    """The event at which the run rests: a loop needs data, the run is over, a question, or the next step."""
+    run, step = draft.run, upcoming.step
+    details: dict[str, Any] = {"loop": upcoming.loop, "warnings": upcoming.warnings}
+    if upcoming.need is not None:
+        needs = (need_of_loop(run.workflow, upcoming.need),)
+        return events.ContextAsked(loop_id=upcoming.instance_id, missing=needs, **details)
     if step is None:
-        return events.Completed(warnings=found.warnings)
+        return events.Completed(warnings=upcoming.warnings)
     asks = (
         step.asks_before
-        and requires_confirmation(step, found.context, draft.at.budget)
-        and not run.agreed_to(found.instance_id)
+        and requires_confirmation(step, upcoming.context, draft.at.budget)
+        and not run.agreed_to(upcoming.instance_id)
     )
-    brings_variables = asks and step.confirmation is not None and step.confirmation.answers
+    sets_variables = asks and step.confirmation is not None and step.confirmation.answers
     is_call = step.call is not None
-    missing = missing_for_call(run.workflow, step, found.context) if is_call and not brings_variables else ()
+    missing = missing_for_call(run.workflow, step, upcoming.context) if is_call and not sets_variables else ()
     if missing:
-        reason = f"Step '{found.instance_id}' cannot be called: {'; '.join(missing)}."
-        remedy = "Start a new run with workflow_start, and give it these variables."
+        reason = f"Step '{upcoming.instance_id}' cannot be called: {'; '.join(missing)}."
+        remedy = "Start a new run with workflow_start, and send these variables."
         return events.Failed(reason=reason, remedy=remedy)
     if asks:
-        why: Literal["call", "before"] = "call" if is_call else "before"
-        return events.ConfirmationAsked(step_id=found.instance_id, reason=why, nonce=draft.at.nonce, **place)
-    return _offer(step)(step_id=found.instance_id, **place)
+        when: Literal["call", "before"] = "call" if is_call else "before"
+        return events.ConfirmationAsked(step_id=upcoming.instance_id, reason=when, nonce=draft.at.nonce, **details)
+    return _offer(step)(step_id=upcoming.instance_id, **details)
 
 
 def missing_for_call(workflow: Workflow, step: PromptStep, scope: Context) -> list[str]:
-    """The variables that a call needs and that are not set, or of the wrong kind, each as a sentence."""
+    """Sentences about the variables that a call needs and that are not set or have a wrong value."""
     needs = [need.sentence() for need in unmet(workflow, step, scope)]
     unset: dict[str, None] = {}
     if step.call is not None:
         fill_values(step.call.arguments or {}, scope, filler(scope, unset))
-    return [*needs, *(f"{name} is not set" for name in unset if not any(told.startswith(f"{name} ") for told in needs))]
+    return [*needs, *(f"{name} is not set" for name in unset if not any(need.startswith(f"{name} ") for need in needs))]
 
 
 def _offer(step: PromptStep) -> type[events.StepOffered | events.CallDue]:
-    """The event by which a step is handed to the agent, or to the server itself."""
+    """The event that hands a step to the agent, or to the server."""
     return events.StepOffered if step.call is None else events.CallDue
 
 
@@ -194,29 +195,29 @@ def offer_again(draft: Draft) -> Draft:
 
 
 def retry_or_end(draft: Draft, refused: events.OutputRefused) -> Draft:
-    """After a refusal: the same step or call; or what is to happen when it was tried often enough."""
+    """After a refusal: offer the step or call again, or end as the author wants if no attempt is left."""
     run, call = draft.run, draft.run.calling
     if call is None:
-        is_left = run.step.max_attempts is None or run.attempts < run.step.max_attempts
-        reason = f"The output of step '{run.current}' was refused {how_often(run.attempts)}, as often as it may be."
+        may_retry = run.step.max_attempts is None or run.attempts < run.step.max_attempts
+        reason = f"The output of step '{run.current}' was refused {how_often(run.attempts)}, the limit of this step."
     else:
-        is_left = call.attempt <= retries(run)
+        may_retry = call.attempt <= retries(run)
         times = f" {how_often(run.attempts)}" if run.attempts > 1 else ""
         issues = "; ".join(refused.issues)
         reason = f"The result of step '{run.current}', the call of {describe_call(run)}, was refused{times}: {issues}"
-    if is_left:
+    if may_retry:
         return offer_again(draft)
     if run.step.when_exhausted == "ask":
         return draft.add(events.ConfirmationAsked(step_id=run.current, reason="attempts", nonce=draft.at.nonce))
-    remedy = START_AGAIN if call is None else FIX_AND_START
+    remedy = START_NEW_RUN if call is None else FIX_REASON
     return draft.add(events.Failed(reason=reason[:MAX_REMOTE_TEXT], remedy=remedy))
 
 
 def remedy_of(run: Run) -> str:
-    """What to do about a run that is over: never to start another while its call may still be running."""
+    """What to do about a run that is over. Never to start a new run while its call may still be running."""
     if run.may_run:
-        return LOOK_THERE
-    return run.end.remedy if isinstance(run.end, events.Failed | events.EndUnknown) else START_AGAIN
+        return CHECK_REMOTE_SYSTEM
+    return run.end.remedy if isinstance(run.end, events.Failed | events.EndUnknown) else START_NEW_RUN
 
 
 def retries(run: Run) -> int:
@@ -231,19 +232,19 @@ def describe_call(run: Run) -> str:
 
 
 def loops_to_end(run: Run) -> list[str]:
-    """Loops around the current step that the agent ends by their id, because no condition of their own does."""
+    """Loops around the current step that have no condition, so that the agent ends them by their id."""
     return [
         loop_id
-        for loop_id in _loops(run.workflow, run.current)
+        for loop_id in _iterations(run.workflow, run.current)
         if (loop := _loop(run.workflow, loop_id)).condition is None and loop.type in ("while", "until")
     ]
 
 
-def _loop_events(run: Run, found: NextStep, budget: Budget) -> Iterator[Event]:
-    """What happens to loops on the way to the step that comes next."""
-    for loop_id in found.ended_loops:
-        yield events.LoopLeft(loop_id=loop_id, why=_why_left(run, loop_id, budget))
-    for loop_id, iteration in _loops(run.workflow, found.instance_id).items():
+def _loop_events(run: Run, upcoming: NextStep, budget: Budget) -> Iterator[Event]:
+    """Events of the loops that end, begin or iterate on the way to the next step."""
+    for loop_id in upcoming.ended_loops:
+        yield events.LoopLeft(loop_id=loop_id, why=_why_ended(run, loop_id, budget))
+    for loop_id, iteration in _iterations(run.workflow, upcoming.instance_id).items():
         if loop_id not in run.iterating:
             total, items = _extent(run, loop_id)
             yield events.LoopEntered(loop_id=loop_id, iteration=iteration, total=total, items=items)
@@ -251,8 +252,8 @@ def _loop_events(run: Run, found: NextStep, budget: Budget) -> Iterator[Event]:
             yield events.LoopIterated(loop_id=loop_id, iteration=iteration)
 
 
-def _loops(workflow: Workflow, instance_id: str) -> dict[str, int]:
-    """The loops around a step, outermost first, each with its iteration."""
+def _iterations(workflow: Workflow, instance_id: str) -> dict[str, int]:
+    """The iteration of each loop around a step, outermost first."""
     around = loops_around(workflow, instance_id)
     return {join_instance(loop_id, outer): iteration for loop_id, (*outer, iteration) in around}
 
@@ -262,7 +263,7 @@ def _loop(workflow: Workflow, loop_id: str) -> Loop:
 
 
 def _extent(run: Run, loop_id: str) -> tuple[int | None, list[Json] | None]:
-    """How often a loop will run, if that is known, and the list that it goes through."""
+    """The number of iterations of a loop, if it is fixed, and its list, if it has one."""
     loop = _loop(run.workflow, loop_id)
     if loop.type not in EXTENT_SCHEMAS:
         return None, None
@@ -270,20 +271,20 @@ def _extent(run: Run, loop_id: str) -> tuple[int | None, list[Json] | None]:
     return (len(extent), extent) if isinstance(extent, list) else (extent, None)
 
 
-def _why_left(run: Run, loop_id: str, budget: Budget) -> str:
+def _why_ended(run: Run, loop_id: str, budget: Budget) -> str:
     loop, iteration = _loop(run.workflow, loop_id), run.iterating[loop_id]
     if loop_id in run.results:
         return "the agent ended it"
-    for around in (*_loops(run.workflow, loop_id), loop_id):
+    for around in (*_iterations(run.workflow, loop_id), loop_id):
         condition = find_step(run.workflow, around).run_condition  # type: ignore[union-attr]
         scope = scope_of(run.workflow, around, run.context, run.extents)
         try:
             if condition and not condition.holds(scope, budget):
                 return f"not true: {describe(condition)}"
         except TooSlow:
-            return "its condition, or its end; it took too long to find out which"
+            return "its condition or its end; finding out which took too long"
     if iteration >= loop.max_iterations:
-        return f"it ran {how_often(iteration)}, as often as it may"
+        return f"it ran {how_often(iteration)}, its limit"
     if loop.condition is not None:
         return f"{'true' if loop.type == 'until' else 'not true'}: {describe(loop.condition)}"
     return "every item is done" if loop.type == "forEach" else f"it ran {how_often(iteration)}"

@@ -1,4 +1,4 @@
-"""What can happen to a run. What the events come to is in `run`, and what brings them about in `advance`."""
+"""The events of a run. `run` folds them; `advance` and `server_calls` decide which ones happen."""
 
 from collections.abc import Mapping
 from typing import Final, Literal, TypeAlias
@@ -18,43 +18,43 @@ def _kebab(name: str) -> str:
 class _Event(
     msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, tag_field="event", tag=_kebab
 ):
-    """Something that happened to a run. Ids of steps carry their iteration."""
+    """Something that happened to a run. Step ids carry their iteration."""
 
 
 NO_DOCUMENT: Final = msgspec.Raw(b"null")
 
 
 class RemoteError(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What another system said about a failure, in its own words."""
+    """What another system reported about a failure."""
 
     code: str = ""
     """Its error code, or the HTTP status."""
     message: str = ""
     detail: Json = None
     output: Json = None
-    """What the failed job gave all the same."""
+    """The output of the failed job, if any."""
 
 
 class Started(_Event, frozen=True, kw_only=True):
-    """The run began, with this document, which it keeps."""
+    """The run started, with this document, which it uses to its end."""
 
     hash: str
     document: msgspec.Raw = NO_DOCUMENT
-    """The whole document as JSON; journals store it once for all runs that have it."""
+    """The whole document as JSON; a journal stores equal documents once."""
     input: Mapping[str, Json] = {}
     context: Mapping[str, Json] = {}
     """All variables at the start, those of the input included."""
     timeout: float | None = None
-    """Seconds for the whole run, by the one who started it."""
+    """Time limit for the run in seconds, from the caller."""
     origin: str = ""
-    """The file of the document when a repository brought it: what its calls need trust by. Empty for the user's own
-    documents, and in journals that are older than trust."""
+    """The path of a document that came with a repository; its calls need the user's trust. Empty for the user's own
+    documents and in older journals."""
     imported_from: str = ""
-    """Where the run was imported from; empty for runs that were started in this journal."""
+    """Where the run was imported from; empty for runs started in this journal."""
 
 
 class StepOffered(_Event, frozen=True, kw_only=True):
-    """The agent was asked for the output of a step: for the first time, or once more."""
+    """A step was handed to the agent: for the first time, or again."""
 
     step_id: str
     loop: LoopPosition | None = None
@@ -62,32 +62,32 @@ class StepOffered(_Event, frozen=True, kw_only=True):
 
 
 class OutputAccepted(_Event, frozen=True, kw_only=True):
-    """The output meets the step's criteria, or a person took it as it is; then it has no key."""
+    """The output meets the criteria of the step, or a person accepted it anyway; then it has no key."""
 
     step_id: str
     output: str
     key: str = ""
     captured: Mapping[str, Json] = {}
-    """The variables that came out of the output."""
+    """The variables that were read from the output."""
     warnings: tuple[str, ...] = ()
     characters: int = 0
-    """How long the result of a call was, when it was too long to be kept whole."""
+    """The length of the result of a call, if it was too long to be stored whole."""
     is_reference: bool = False
-    """Whether the variable of a call holds only a reference, because its value is too long for the context."""
+    """Whether the variable of a call has only a reference, because its value is too long for the context."""
     value: str = ""
-    """That value as JSON, where the output is not it."""
+    """That value as JSON, if it is not the output."""
     is_json: bool = False
-    """Whether what is referred to is JSON."""
+    """Whether the value behind the reference is JSON."""
 
 
 class OutputRefused(_Event, frozen=True, kw_only=True):
-    """The output does not do, or the context lacks what the step should have left in it."""
+    """The output does not meet the criteria, or variables that the step produces are missing."""
 
     step_id: str
     output: str
     key: str
     context: Mapping[str, Json] = {}
-    """The changes of the context that came with it; they count when a person takes the output as it is."""
+    """The changes of the context that came with it. They apply if a person accepts the output anyway."""
     issues: tuple[str, ...] = ()
     suggestions: tuple[str, ...] = ()
     missing: tuple[Need, ...] = ()
@@ -98,45 +98,45 @@ class ContextChanged(_Event, frozen=True, kw_only=True):
 
     changes: Mapping[str, Json]
     key: str = ""
-    """Of the call that supplied what the run waited for; empty for changes that came with an output."""
+    """The key of the call that sent them; empty for changes that came with an output."""
 
 
 class ContextRestored(_Event, frozen=True, kw_only=True):
-    """What came with an output that a person denied was taken back. Older journals lack it: there the values stayed."""
+    """The changes of an output that a person denied were undone. Older journals lack this event: the values stayed."""
 
     step_id: str
     changes: Mapping[str, Json] = {}
-    """The variables that the output had changed, with the values that they had before it."""
+    """The variables that the output had changed, with their values before it."""
     removed: tuple[str, ...] = ()
     """The variables that were not set before it."""
 
 
 class ContextAsked(_Event, frozen=True, kw_only=True):
-    """A loop comes next whose list or count is missing: the run waits until somebody sends it."""
+    """The list or count of the next loop is missing: the run waits until it is sent."""
 
     loop_id: str
     missing: tuple[Need, ...]
     loop: LoopPosition | None = None
-    """Where in the loop around it the loop stands."""
+    """The position of this loop in the loop around it."""
     warnings: tuple[str, ...] = ()
 
 
 How: TypeAlias = Literal["terminal", "form", "console", "relayed"]
-"""How a person's answer came: `relayed` is the agent's word for it."""
+"""How a person's answer arrived; `relayed` means through the agent."""
 
 
 class ConfirmationAsked(_Event, frozen=True, kw_only=True):
-    """A person must agree: to the output of the step (`step`), to taking its last output after as many attempts as it
-    has (`attempts`), to a call before it is made (`call`), or to the step before it is handed out (`before`).
+    """A person must agree: to the output of the step (`step`), to its last output when no attempts are left
+    (`attempts`), to a call before it is made (`call`), or to the step before it is handed out (`before`).
     """
 
     step_id: str
     reason: Literal["step", "attempts", "call", "before"] = "step"
     nonce: str = ""
-    """Identifies this question, so that an answer to another one does not count. Empty in older journals."""
+    """The id of the question, so that an answer to another question is refused. Empty in older journals."""
     loop: LoopPosition | None = None
     warnings: tuple[str, ...] = ()
-    """As in the `CallDue` or `StepOffered` that follows when the reason is `call` or `before`."""
+    """As in the `CallDue` or `StepOffered` that follows if the reason is `call` or `before`."""
 
 
 class ConfirmationDismissed(_Event, frozen=True, kw_only=True):
@@ -152,10 +152,10 @@ class _Answered(_Event, frozen=True, kw_only=True):
     how: How | None = None
     """None in older journals, for an answer that was not relayed."""
     question: str = ""
-    """The nonce of the question that was shown."""
+    """The nonce of the question that the person saw."""
     note: str = ""
     relayed: bool = False
-    """Only read, from older journals: it becomes `how`."""
+    """Only in older journals; it is converted to `how`."""
 
     def __post_init__(self) -> None:
         if self.relayed:
@@ -167,7 +167,7 @@ class ConfirmationGiven(_Answered, frozen=True, kw_only=True):
     """A person agreed."""
 
     answers: Mapping[str, Json] = {}
-    """What they filled in; a `ContextChanged` of the same call sets the variables."""
+    """What they filled in. A `ContextChanged` in the same batch sets the variables."""
 
 
 class ConfirmationDenied(_Answered, frozen=True, kw_only=True):
@@ -175,7 +175,7 @@ class ConfirmationDenied(_Answered, frozen=True, kw_only=True):
 
 
 class CallDue(_Event, frozen=True, kw_only=True):
-    """The server is to do a step by itself: for the first time, or once more."""
+    """The server has to carry out a step: for the first time, or again."""
 
     step_id: str
     loop: LoopPosition | None = None
@@ -183,7 +183,7 @@ class CallDue(_Event, frozen=True, kw_only=True):
 
 
 class CallBegun(_Event, frozen=True, kw_only=True):
-    """The call is about to be made; the key is the same for every attempt."""
+    """The call is about to be made. The key identifies it to the other system (see `CallState.key`)."""
 
     step_id: str
     attempt: int
@@ -191,14 +191,14 @@ class CallBegun(_Event, frozen=True, kw_only=True):
 
 
 class CallAcknowledged(_Event, frozen=True, kw_only=True):
-    """The other system has begun a run of its own, of this id."""
+    """The other system has started its own run, with this id."""
 
     step_id: str
     remote_id: str
 
 
 class CallProgressed(_Event, frozen=True, kw_only=True):
-    """How far the call is, by its own account."""
+    """The call reported its progress."""
 
     step_id: str
     done: float
@@ -207,37 +207,37 @@ class CallProgressed(_Event, frozen=True, kw_only=True):
 
 
 class CallFailed(_Event, frozen=True, kw_only=True):
-    """The call came to nothing, this time."""
+    """An attempt of the call failed."""
 
     step_id: str
     reason: str
     error: RemoteError | None = None
-    """What the other system said about it."""
+    """What the other system reported about it."""
     may_run: bool = False
-    """Whether the other system may be at work on it all the same."""
+    """Whether the other system may still work on it."""
 
 
 class CallStopped(_Event, frozen=True, kw_only=True):
-    """What became of a call that was still running when the run was over."""
+    """What happened to a call that was still running when the run ended."""
 
     step_id: str
     stopped: bool
-    """Whether it is known that nothing runs any more: its process was killed, or the other system said so."""
+    """Whether it certainly no longer runs: its process was killed, or the other system said so."""
     told: str
     """A sentence for a person."""
     is_pending: bool = False
-    """Whether it is not known yet, and tried again."""
+    """Whether stopping it will be tried again."""
 
 
 class StepSkipped(_Event, frozen=True, kw_only=True):
-    """A step was passed over, by this condition."""
+    """A step was skipped, because this condition is not true."""
 
     step_id: str
     condition: Condition
 
 
 class LoopEntered(_Event, frozen=True, kw_only=True):
-    """The first step of a loop comes next. The list of a `forEach` and the count of a `for` are fixed from here on."""
+    """A loop began. From here on, the list of a `forEach` and the count of a `for` are fixed."""
 
     loop_id: str
     iteration: int = 1
@@ -253,20 +253,20 @@ class LoopIterated(_Event, frozen=True, kw_only=True):
 
 
 class LoopLeft(_Event, frozen=True, kw_only=True):
-    """A loop was left, and why."""
+    """A loop ended, and why."""
 
     loop_id: str
     why: str
 
 
 class Completed(_Event, frozen=True, kw_only=True):
-    """No step is left."""
+    """No step remains."""
 
     warnings: tuple[str, ...] = ()
 
 
 class Failed(_Event, frozen=True, kw_only=True):
-    """The run ended without being completed: why, and what can be done."""
+    """The run failed: why, and what to do."""
 
     reason: str
     remedy: str
@@ -274,7 +274,7 @@ class Failed(_Event, frozen=True, kw_only=True):
 
 
 class EndUnknown(_Event, frozen=True, kw_only=True):
-    """The run ended at a call that was started, and nobody can be asked how it ended."""
+    """The run ended at a call that was started, and nothing can say how the call ended."""
 
     step_id: str
     reason: str
@@ -282,7 +282,7 @@ class EndUnknown(_Event, frozen=True, kw_only=True):
 
 
 class Cancelled(_Event, frozen=True, kw_only=True):
-    """Somebody ended the run."""
+    """The run was cancelled."""
 
     reason: str = ""
 
@@ -317,7 +317,7 @@ Event: TypeAlias = (
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """An event in its place: the first has sequence 1; time is UTC in milliseconds since 1970; `by` "" is unknown."""
+    """An event in a journal. The first has sequence 1; `time` is UTC in milliseconds since 1970; `by` may be empty."""
 
     sequence: int
     time: int
@@ -330,15 +330,15 @@ def kind_of(event: Event) -> str:
     return str(event.__struct_config__.tag)
 
 
-_HOW: Final[Mapping[How | None, str]] = {
+_HOW_PHRASES: Final[Mapping[How | None, str]] = {
     "terminal": " in the terminal",
     "form": " in a form of the client",
     "console": " in the console",
-    "relayed": ", by the word of the agent",
+    "relayed": ", relayed by the agent",
     None: "",
 }
 
 
 def describe_how(event: ConfirmationGiven | ConfirmationDenied) -> str:
-    """` in the terminal`: how a person's answer came, to follow "confirmed"."""
-    return _HOW[event.how]
+    """` in the terminal`: how a person's answer arrived, to follow "confirmed"."""
+    return _HOW_PHRASES[event.how]

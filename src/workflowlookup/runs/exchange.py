@@ -2,10 +2,10 @@
 
 An imported run is checked: each of its calls is decided again, as a live run decides it.
 
-A journal is a list of batches, one for each call that moved the run. The first event of a batch says what was asked of
-the run; `advance` says which events follow from that, and the batch must have just these. Words may differ, since an
-older version may have written them; what decides over the run may not. The verdict on a result of a call that was too
-long to be kept whole is taken as it is.
+A journal is a list of batches, one for each call that changed the run. The first event of a batch says what the call
+was; `advance` and `server_calls` decide which events follow, and the batch must have exactly these. Texts may differ,
+since an older version may have written them; whatever affects the run must be equal. If the result of a call was too
+long to be stored whole, its verdict is trusted.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +25,7 @@ from workflowlookup.runs.server_calls import CallFailure
 
 
 class ExportedRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A record of a run."""
+    """A record with the id of its run, as one line of a file."""
 
     run_id: str
     sequence: int
@@ -48,16 +48,16 @@ _MAY_DIFFER: Final = frozenset(
         *("characters", "is_reference", "value", "is_json", "done", "may_run", "is_pending"),
     }
 )
-"""Fields of events that are words, or that a run does not decide: all others must be as a live run would have them."""
+"""Fields that are texts, or that do not affect the run. All others must be equal to those of a live run."""
 
 _OLD_EXPORT: Final = (
-    "If an older version exported it, that may have allowed what is refused now, such as a loop that was skipped for "
-    "lack of data, or a value of the input that was changed. The file stays as it is, and can be read as JSON lines"
+    "An older version may have allowed what is refused now, such as skipping a loop without data, or changing a value "
+    "of the input. The file is unchanged, and can be read as JSON lines"
 )
 
 
 def replay(run_id: str, records: Sequence[Record]) -> Run:
-    """The run that the records come to. Raises `InvalidParams` for the first event that no run can have there."""
+    """Fold the records and check them. Raises `InvalidParams` for the first event that a live run would not have."""
     run: Run | None = None
     position = 0
     while position < len(records):
@@ -71,30 +71,30 @@ def replay(run_id: str, records: Sequence[Record]) -> Run:
 
 
 def _batch(run_id: str, run: Run | None, records: Sequence[Record], position: int) -> Sequence[Record]:
-    """The records from a position on that one call brought about."""
+    """The records of one call, from this position on."""
     first = records[position]
-    place = f"event {first.sequence} of run '{run_id}', '{kind_of(first.event)}',"
+    location = f"event {first.sequence} of run '{run_id}', '{kind_of(first.event)}',"
     following = records[position + 1].event if position + 1 < len(records) else None
     try:
-        wanted = _decide(run_id, run, first, following).records
-        found = records[position : position + len(wanted)]
-        different = next((pair for pair in zip_longest(wanted, found) if not _is_same(first, *pair)), None)
+        expected = _decide(run_id, run, first, following).records
+        recorded = records[position : position + len(expected)]
+        different = next((pair for pair in zip_longest(expected, recorded) if not _is_same(first, *pair)), None)
         if different is None:
-            return found
+            return recorded
         problem = _difference(*different)
     except WorkflowLookupError as refusal:
         problem = refusal.remedy or str(refusal)
-    raise InvalidParams(f"{place} is nothing that a run can have: {problem.rstrip('.')}. {_OLD_EXPORT}")
+    raise InvalidParams(f"{location} cannot happen in a run: {problem.rstrip('.')}. {_OLD_EXPORT}")
 
 
-def _is_same(first: Record, wanted: Record | None, found: Record | None) -> bool:
-    """Whether a record is the one that was decided: the same event, at the same time, by the same caller."""
-    if wanted is None or found is None or type(wanted.event) is not type(found.event):
+def _is_same(first: Record, expected: Record | None, recorded: Record | None) -> bool:
+    """Whether a record is as expected: the same event, at the same time, by the same caller."""
+    if expected is None or recorded is None or type(expected.event) is not type(recorded.event):
         return False
-    if (found.sequence, found.time, found.by) != (wanted.sequence, first.time, first.by):
+    if (recorded.sequence, recorded.time, recorded.by) != (expected.sequence, first.time, first.by):
         return False
-    ours: Any = wanted.event
-    theirs: Any = found.event
+    ours: Any = expected.event
+    theirs: Any = recorded.event
     if isinstance(ours, events.ConfirmationAsked) and ours.reason != theirs.reason:
         return False
     if isinstance(ours, events.ContextAsked) and _variables(ours) != _variables(theirs):
@@ -111,20 +111,22 @@ def _variables(event: events.ContextAsked) -> list[str]:
     return [need.variable for need in event.missing]
 
 
-def _difference(wanted: Record | None, found: Record | None) -> str:
-    expected = f"'{kind_of(wanted.event)}' follows" if wanted else "nothing follows"
-    about = getattr(wanted.event, "step_id", "") or getattr(wanted.event, "loop_id", "") if wanted else ""
-    got = f"event {found.sequence} is '{kind_of(found.event)}'" if found else "the file ends in the middle of a call"
-    return f"{expected}{f' for {about!r}' if about else ''}, and {got}"
+def _difference(expected: Record | None, recorded: Record | None) -> str:
+    following = f"'{kind_of(expected.event)}' follows" if expected else "nothing follows"
+    about = getattr(expected.event, "step_id", "") or getattr(expected.event, "loop_id", "") if expected else ""
+    actual = "the file ends in the middle of a call"
+    if recorded:
+        actual = f"event {recorded.sequence} is '{kind_of(recorded.event)}'"
+    return f"{following}{f' for {about!r}' if about else ''}, and {actual}"
 
 
-# ── what was asked of the run ───────────────────────────────────────────────────────────────────────────────────
+# ── the call behind a batch ─────────────────────────────────────────────────────────────────────────────────────
 
 
 def _decide(run_id: str, run: Run | None, first: Record, following: Event | None) -> Draft:
-    """Decide again the call that led to an event, as that event tells it, at times with the one that follows.
+    """Decide the call again that led to an event, from that event and, for some, the one that follows.
 
-    Raises `InvalidParams` where a run cannot go on with such an event, and what `advance` raises.
+    Raises `InvalidParams` if a run cannot go on with such an event, and what `advance` raises.
     """
     at = Moment(time=first.time, by=first.by)
     if run is None:
@@ -136,7 +138,7 @@ def _decide(run_id: str, run: Run | None, first: Record, following: Event | None
         return expired
     decide = _DECISIONS.get(type(first.event))
     if decide is None:
-        raise InvalidParams("a live run would not have it there")
+        raise InvalidParams("this event cannot begin a batch")
     return decide(run, first.event, following, at)
 
 
@@ -159,7 +161,7 @@ def _accepted(run: Run, event: events.OutputAccepted, following: Event | None, a
 
 
 def _refused(run: Run, event: events.OutputRefused, following: Event | None, at: Moment) -> Draft:
-    if run.waiting_for is Waiting.CALL:  # the value of a result that was refused may not be kept
+    if run.waiting_for is Waiting.CALL:  # the value of a refused result may not be stored
         return server_calls.refuse_result(run, event, at, is_final=isinstance(following, events.Failed))
     return advance.submit(run, event.step_id, event.output, event.context, at)
 
@@ -173,7 +175,7 @@ def _given(run: Run, event: events.ConfirmationGiven, _: Event | None, at: Momen
 
 def _denied(run: Run, event: events.ConfirmationDenied, following: Event | None, at: Moment) -> Draft:
     how = event.how or "console"
-    restores = isinstance(following, events.ContextRestored)  # older versions left what came with a denied output
+    restores = isinstance(following, events.ContextRestored)  # older versions did not undo a denied output
     return advance.deny(run, event.step_id, at, how=how, question=event.question, note=event.note, restores=restores)
 
 
@@ -221,4 +223,4 @@ _DECISIONS: Final[Mapping[type[Event], _Decision]] = MappingProxyType(
         events.Cancelled: lambda run, event, _, at: advance.cancel(run, at, event.reason),
     }
 )
-"""By the event that a batch begins with: what was asked of the run."""
+"""By the first event of a batch: the call that leads to it."""

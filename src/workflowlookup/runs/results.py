@@ -1,6 +1,6 @@
 """The result of a run or of one of its calls: whole, in parts, or as a reference where it is too long for a variable.
 
-An answer to a client has room for `MAX_INLINE` characters; the journal keeps up to `MAX_KEPT` of a result.
+An answer to a client has room for `MAX_INLINE` characters; the journal keeps up to `MAX_STORED_RESULT` of a result.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from workflowlookup.language.navigation import find_step
 from workflowlookup.language.values import Json
 from workflowlookup.runs.run import Run
 
-MAX_KEPT: Final = 32 << 20
+MAX_STORED_RESULT: Final = 32 << 20
 """How many characters of the result of a call are kept; what is longer is kept cut, and says so."""
 MAX_INLINE: Final = 30_000
 """The longest result that is part of an answer: the smallest limit of a client is about 10,000 tokens."""

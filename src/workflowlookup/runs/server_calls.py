@@ -17,8 +17,8 @@ from workflowlookup.language.values import MAX_CONTEXT_BYTES, Context, Json, ass
 from workflowlookup.runs import events
 from workflowlookup.runs.checks import position_data, refuse_size, refuse_unless_calling
 from workflowlookup.runs.draft import (
-    FIX_AND_START,
-    LOOK_THERE,
+    CHECK_REMOTE_SYSTEM,
+    FIX_REASON,
     MAX_REMOTE_TEXT,
     Draft,
     Moment,
@@ -32,18 +32,18 @@ from workflowlookup.runs.draft import (
     retry_or_end,
 )
 from workflowlookup.runs.events import RemoteError
-from workflowlookup.runs.results import MAX_KEPT, reference_to
+from workflowlookup.runs.results import MAX_STORED_RESULT, reference_to
 from workflowlookup.runs.run import Run, submission_key
 
-MAX_ERROR: Final = 16_000
-"""How many characters of the detail and of the output of a remote failure are kept, each."""
+MAX_REMOTE_JSON: Final = 16_000
+"""Limit on the stored characters of the detail and of the output of a remote failure, each."""
 
 
 def begin_call(run: Run, at: Moment) -> Draft:
-    """The run while its call is made. Raises `RunStateError` when no call is due.
+    """The call begins. Raises `RunStateError` if no call is due.
 
-    After a job that has ended, the next attempt is another job, with another key: a system that honours keys would
-    answer the old one with the job that failed.
+    If the job of an earlier attempt has ended, the next attempt has a new key: a system that honours idempotency keys
+    would answer the old key with the failed job.
     """
     call = refuse_unless_calling(run, begun=False)
     attempt = call.attempt + 1
@@ -53,9 +53,9 @@ def begin_call(run: Run, at: Moment) -> Draft:
 
 
 def acknowledge_call(run: Run, remote_id: str, at: Moment) -> Draft:
-    """The run when the other system has begun one of its own.
+    """The other system has started its own run, with this id.
 
-    A run that is over takes it too while its call has no id yet: by it the other one can be cancelled, also later.
+    A run that is over accepts it too if its call has no id yet, so that the other run can still be cancelled.
     """
     if not (run.needs_stop and run.calling is not None and not run.calling.remote_id):
         refuse_unless_calling(run)
@@ -63,7 +63,7 @@ def acknowledge_call(run: Run, remote_id: str, at: Moment) -> Draft:
 
 
 def report_call(run: Run, done: float, total: float | None, message: str, at: Moment) -> Draft:
-    """The run when its call has told how far it is."""
+    """The call reported its progress."""
     refuse_unless_calling(run)
     if not math.isfinite(done):
         done = 0.0
@@ -76,9 +76,9 @@ def report_call(run: Run, done: float, total: float | None, message: str, at: Mo
 
 
 def finish_call(run: Run, output: str, value: Json, at: Moment) -> Draft:
-    """The run after its call gave a result: `output` is what is judged, `value` what its variable takes.
+    """The call returned a result: `output` is judged, `value` is for its variable.
 
-    A result that does not do counts as a failed attempt.
+    A result that is refused counts as a failed attempt.
     """
     refuse_unless_calling(run)
     output, step = _storable(output), run.step
@@ -88,7 +88,7 @@ def finish_call(run: Run, output: str, value: Json, at: Moment) -> Draft:
     draft = Draft(run, at)
     try:
         refuse_misfits(run.workflow, run.context, changes)
-        accepted, changes = _kept_result(run, output, changes)
+        accepted, changes = _stored_result(run, output, changes)
         scope = scope_of(run.workflow, run.current, {**run.context, **changes}, run.extents)
         issues, captured = judge_output(run, output, scope, at.budget)
         if captured:
@@ -97,9 +97,9 @@ def finish_call(run: Run, output: str, value: Json, at: Moment) -> Draft:
         is_misfit = isinstance(refusal, InvalidParams)
         why = f"does not fit: {refusal.remedy}" if is_misfit else f"cannot be judged: {refusal.data['details']}"
         issue = Issue(message=f"its result {why}", suggestion="")
-        refuse_output(draft, output[:MAX_KEPT], {}, [issue], ())
+        refuse_output(draft, output[:MAX_STORED_RESULT], {}, [issue], ())
         reason = f"The result of step '{run.current}', the call of {describe_call(run)}, was refused: {issue.message}"
-        return draft.add(events.Failed(reason=reason[:MAX_REMOTE_TEXT], remedy=FIX_AND_START))
+        return draft.add(events.Failed(reason=reason[:MAX_REMOTE_TEXT], remedy=FIX_REASON))
     needs = unmet(run.workflow, step, assign(scope, captured), is_done=True)
     if issues or needs:
         return retry_or_end(draft, refuse_output(draft, accepted.output, changes, issues, needs))
@@ -108,7 +108,7 @@ def finish_call(run: Run, output: str, value: Json, at: Moment) -> Draft:
 
 
 def accept_result(run: Run, accepted: events.OutputAccepted, changes: Context, at: Moment) -> Draft:
-    """The run after a result of its call that was accepted when it came, and is not kept whole."""
+    """Repeat the acceptance of a result that is not stored whole, and so cannot be judged again (see `exchange`)."""
     refuse_unless_calling(run)
     draft = Draft(run, at)
     accept_output(draft, msgspec.structs.replace(accepted, step_id=run.current), changes)
@@ -116,22 +116,22 @@ def accept_result(run: Run, accepted: events.OutputAccepted, changes: Context, a
 
 
 def refuse_result(run: Run, refused: events.OutputRefused, at: Moment, *, is_final: bool) -> Draft:
-    """The run after a result of its call that was refused when it came, for good or to be tried again."""
+    """Repeat the refusal of a result, after which the run fails or tries again (see `exchange`)."""
     refuse_unless_calling(run)
     draft = Draft(run, at).add(msgspec.structs.replace(refused, step_id=run.current))
     if is_final:
-        return draft.add(events.Failed(reason="; ".join(refused.issues)[:MAX_REMOTE_TEXT], remedy=FIX_AND_START))
+        return draft.add(events.Failed(reason="; ".join(refused.issues)[:MAX_REMOTE_TEXT], remedy=FIX_REASON))
     return retry_or_end(draft, refused)
 
 
-def _kept_result(run: Run, output: str, changes: Context) -> tuple[events.OutputAccepted, Context]:
-    """A result as the journal keeps it, and what its variable takes: a job that completed does not fail by its size."""
-    whole = len(output)
+def _stored_result(run: Run, output: str, changes: Context) -> tuple[events.OutputAccepted, Context]:
+    """A result as the journal stores it, and the value of its variable. A large result is cut or referred to."""
+    length = len(output)
     accepted = events.OutputAccepted(
         step_id=run.current,
-        output=output[:MAX_KEPT],
+        output=output[:MAX_STORED_RESULT],
         key=submission_key(run.current, output, changes),
-        characters=whole if whole > MAX_KEPT else 0,
+        characters=length if length > MAX_STORED_RESULT else 0,
     )
     if not changes or len(msgspec.json.encode({**run.context, **changes})) <= MAX_CONTEXT_BYTES:
         return accepted, changes
@@ -140,68 +140,70 @@ def _kept_result(run: Run, output: str, changes: Context) -> tuple[events.Output
     is_output = text == output
     accepted = msgspec.structs.replace(
         accepted,
-        characters=len(text) if len(text) > MAX_KEPT else 0,
+        characters=len(text) if len(text) > MAX_STORED_RESULT else 0,
         is_reference=True,
-        value="" if is_output else text[:MAX_KEPT],
+        value="" if is_output else text[:MAX_STORED_RESULT],
         is_json=not isinstance(value, str),
     )
     return accepted, {name: reference_to(run.id, run.current, text)}
 
 
 def _storable_json(value: Json, output: str) -> Json:
-    """The value as JSON has it; the text of the output where the value is none."""
+    """The value as JSON; the output if the value is not JSON."""
     try:
-        whole: Json = msgspec.json.decode(msgspec.json.encode(value))
+        plain: Json = msgspec.json.decode(msgspec.json.encode(value))
     except (UnicodeEncodeError, msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError):
         return output
-    return whole
+    return plain
 
 
 class CallFailure(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a call that came to nothing."""
+    """What is known about a call that failed."""
 
     reason: str
     error: RemoteError | None = None
-    """What the other system said."""
+    """What the other system reported."""
     is_final: bool = False
-    """Whether another attempt would do harm, or no good."""
+    """Whether another attempt would be harmful or useless."""
     timed_out: bool = False
     may_run: bool = False
-    """Whether the other system may be at work on it all the same."""
+    """Whether the other system may still work on it."""
     is_running: bool = False
-    """Whether it is at work on it still, and has to be stopped."""
+    """Whether it still works on it and has to be stopped."""
 
 
 def fail_call(run: Run, failure: CallFailure, at: Moment) -> Draft:
-    """The run after its call came to nothing: the call is due again, or the run has failed.
+    """The call failed: it is due again, or the run fails.
 
-    A call that is due and was not begun can only fail for good; so can one that is still running.
+    The run fails at once if the call was not begun, or is still running.
     """
     call = refuse_unless_calling(run, begun=None)
     reason = _storable(failure.reason)[:MAX_REMOTE_TEXT]
     draft = Draft(run, at)
     if call.begun and not failure.is_running:
-        error = _kept_error(failure.error)
+        error = _stored_error(failure.error)
         draft.add(events.CallFailed(step_id=run.current, reason=reason, error=error, may_run=failure.may_run))
         if not failure.is_final and call.attempt <= retries(run):
             return offer_again(draft)
     times = f" {how_often(call.attempt)}" if call.attempt > 1 else ""
     message = f"Step '{run.current}', the call of {describe_call(run)}, failed{times}: {reason.rstrip('.')}."
-    remedy = LOOK_THERE if failure.may_run or failure.is_running else FIX_AND_START
+    remedy = CHECK_REMOTE_SYSTEM if failure.may_run or failure.is_running else FIX_REASON
     return draft.add(events.Failed(reason=message, remedy=remedy, timed_out=failure.timed_out))
 
 
 def lose_call(run: Run, reason: str, at: Moment) -> Draft:
-    """The run after its call was started and nobody can be asked how it ended."""
+    """The call was started, and nothing can say how it ended."""
     call = refuse_unless_calling(run)
     there = f" there as run {call.remote_id}" if call.remote_id else ""
-    message = f"Step '{run.current}', the call of {describe_call(run)}, was started{there}, and its end cannot be known"
+    message = f"Step '{run.current}', the call of {describe_call(run)}, was started{there}, and how it ended is unknown"
     why = _storable(reason)[:MAX_REMOTE_TEXT].rstrip(".")
-    return Draft(run, at).add(events.EndUnknown(step_id=run.current, reason=f"{message}: {why}.", remedy=LOOK_THERE))
+    return Draft(run, at).add(
+        events.EndUnknown(step_id=run.current, reason=f"{message}: {why}.", remedy=CHECK_REMOTE_SYSTEM)
+    )
 
 
 def stop_call(run: Run, stopped: bool, message: str, at: Moment, *, is_pending: bool = False) -> Draft:  # noqa: FBT001
-    """The run, which is over, with what became of its call. Raises `RunStateError` when none was running."""
+    """The call of a run that is over was stopped, or not. Raises `RunStateError` if none was running."""
     if not run.needs_stop:
         raise RunStateError("No call of this run is running.", **position_data(run, ""))
     text = _storable(message)[:MAX_REMOTE_TEXT]
@@ -210,27 +212,27 @@ def stop_call(run: Run, stopped: bool, message: str, at: Moment, *, is_pending: 
     )
 
 
-def _kept_error(error: RemoteError | None) -> RemoteError | None:
-    """What another system said, as much of it as is kept."""
+def _stored_error(error: RemoteError | None) -> RemoteError | None:
+    """What another system reported, cut to the limits."""
     if error is None:
         return None
     return RemoteError(
         code=_storable(error.code)[:MAX_REMOTE_TEXT],
         message=_storable(error.message)[:MAX_REMOTE_TEXT],
-        detail=_kept_json(error.detail),
-        output=_kept_json(error.output),
+        detail=_stored_json(error.detail),
+        output=_stored_json(error.output),
     )
 
 
-def _kept_json(value: Json) -> Json:
-    """The value, or the beginning of it as text where it is too long to be kept or no JSON."""
+def _stored_json(value: Json) -> Json:
+    """The value; as text, and cut, if it is too long or not JSON."""
     try:
         text = msgspec.json.encode(value).decode()
-        return value if len(text) <= MAX_ERROR else shorten(text, MAX_ERROR)
+        return value if len(text) <= MAX_REMOTE_JSON else shorten(text, MAX_REMOTE_JSON)
     except (UnicodeEncodeError, msgspec.MsgspecError, TypeError, ValueError, RecursionError):
-        return _storable(str(value))[:MAX_ERROR]
+        return _storable(str(value))[:MAX_REMOTE_JSON]
 
 
 def _storable(text: str) -> str:
-    """The text without what UTF-8 cannot say: halves of characters, from systems that escape carelessly."""
+    """The text without lone surrogates, which UTF-8 cannot encode and careless systems send."""
     return text.encode("utf-8", "replace").decode()

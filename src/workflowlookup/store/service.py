@@ -222,7 +222,7 @@ class Runs:
         how: How,
         question: str = "",
         note: str = "",
-        answers: Context = advance.NOTHING,
+        answers: Context = advance.NO_ANSWERS,
         by: str = "",
     ) -> Run:
         """The run after a person agreed to a step, the current one unless it is named. Safe to repeat.
