@@ -220,7 +220,7 @@ class RateLimiter:
         """In the place of an answer. Without `Retry-After`, because the request was carried out."""
         caller = self._caller_of(scope)
         share = self._answers.share_of(caller)
-        if self._answers.is_over(caller, size) and not self._answers.of(caller):
+        if self._answers.is_over(caller, size) and not self._answers.amount_of(caller):
             problem = f"its answer has {size:,} bytes, and you may have {share:,} at a time; ask for less"
         elif self._answers.is_over(caller, size):
             problem = f"there is no room for its answer of {size:,} bytes: read those to your earlier requests first"
