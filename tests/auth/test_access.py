@@ -33,7 +33,7 @@ def test_a_pattern_means_what_it_says(pattern: str, text: str) -> None:
     assert admits((pattern,), text) == by_hand(pattern, text)
 
 
-def by_hand(pattern, text):
+def by_hand(pattern: str, text: str) -> bool:
     if not pattern:
         return not text
     if pattern[0] == "*":

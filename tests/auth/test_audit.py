@@ -120,7 +120,7 @@ def test_commands_are_recorded_too(tmp_path: Path) -> None:
     (tmp_path / "empty.jsonl").write_text("")
     environment = {"HOME": str(tmp_path), "WORKFLOWLOOKUP_AUDIT_LOG": str(tmp_path / "audit.jsonl"), "USER": "ada"}
 
-    def run(*words: str, **more: Json):
+    def run(*words: str, **more: Json) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "workflowlookup", *words]
         options = {"cwd": tmp_path, "capture_output": True, "text": True, "timeout": 60}
         return subprocess.run(command, check=False, env={**environment, **more}, **options)

@@ -38,11 +38,11 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., WebServer]]:
 
 
 @pytest.fixture
-def connect():
+def connect() -> Iterator[Callable[..., list[socket.socket]]]:
     """Opens so many connections from an address."""
     with contextlib.ExitStack() as stack:
 
-        def open_many(server: WebServer, source, count: int = 1):
+        def open_many(server: WebServer, source: str, count: int = 1) -> list[socket.socket]:
             address = urlsplit(server.base)
             return [
                 stack.enter_context(
@@ -54,7 +54,7 @@ def connect():
         yield open_many
 
 
-def is_answered(connection):
+def is_answered(connection: socket.socket) -> bool:
     try:
         connection.sendall(HEALTH)
         return connection.recv(65536).startswith(b"HTTP/1.1 200 ")
@@ -62,7 +62,7 @@ def is_answered(connection):
         return False
 
 
-def still_open(connections):
+def still_open(connections: list[socket.socket]) -> list[socket.socket]:
     """Those that the server has not closed."""
     poll = select.poll()
     for connection in connections:
@@ -72,7 +72,7 @@ def still_open(connections):
 
 
 def test_thousands_of_idle_connections_of_one_address_are_its_own_loss(
-    serve: Callable[..., WebServer], connect
+    serve: Callable[..., WebServer], connect: Callable[..., list[socket.socket]]
 ) -> None:
     server = serve()
     (kept,) = connect(server, "127.0.0.1")
@@ -88,7 +88,9 @@ def test_thousands_of_idle_connections_of_one_address_are_its_own_loss(
     assert server.log().count("127.0.0.2 has 200 connections open") == 1
 
 
-def test_so_are_those_of_many_addresses_together(serve: Callable[..., WebServer], connect) -> None:
+def test_so_are_those_of_many_addresses_together(
+    serve: Callable[..., WebServer], connect: Callable[..., list[socket.socket]]
+) -> None:
     server = serve()
     (kept,) = connect(server, "127.0.0.1")
     assert is_answered(kept)
@@ -102,7 +104,7 @@ def test_so_are_those_of_many_addresses_together(serve: Callable[..., WebServer]
 
 @pytest.mark.parametrize(("path", "kind"), [("/login", "x-www-form-urlencoded"), ("/mcp", "json")])
 def test_so_are_requests_that_are_never_finished(
-    serve: Callable[..., WebServer], connect, path: str, kind: str
+    serve: Callable[..., WebServer], connect: Callable[..., list[socket.socket]], path: str, kind: str
 ) -> None:
     server = serve()
     (kept,) = connect(server, "127.0.0.1")
@@ -122,7 +124,9 @@ def test_so_are_requests_that_are_never_finished(
         assert is_answered(kept)
 
 
-def test_connections_that_are_answered_are_closed_last(serve: Callable[..., WebServer], connect) -> None:
+def test_connections_that_are_answered_are_closed_last(
+    serve: Callable[..., WebServer], connect: Callable[..., list[socket.socket]]
+) -> None:
     server = serve("--connections-per-address", "20")
     used = connect(server, "127.0.0.2", 10)
     assert all(is_answered(connection) for connection in used)
@@ -132,7 +136,9 @@ def test_connections_that_are_answered_are_closed_last(serve: Callable[..., WebS
     assert len(still_open(used)) == 10
 
 
-def test_a_trusted_proxy_has_no_share_of_its_own(serve: Callable[..., WebServer], connect) -> None:
+def test_a_trusted_proxy_has_no_share_of_its_own(
+    serve: Callable[..., WebServer], connect: Callable[..., list[socket.socket]]
+) -> None:
     server = serve("--trusted-proxies", "127.0.0.2", "--connections-per-address", "20")
 
     proxied = connect(server, "127.0.0.2", 100)
@@ -141,7 +147,9 @@ def test_a_trusted_proxy_has_no_share_of_its_own(serve: Callable[..., WebServer]
     assert len(still_open(proxied)) == 100
 
 
-def test_with_few_file_descriptors_it_goes_on_and_logs_little(serve: Callable[..., WebServer], connect) -> None:
+def test_with_few_file_descriptors_it_goes_on_and_logs_little(
+    serve: Callable[..., WebServer], connect: Callable[..., list[socket.socket]]
+) -> None:
     server = serve(program=("-c", FEW_FILES))
 
     idle = [one for number in range(1, 9) for one in connect(server, f"127.0.1.{number}", 50)]

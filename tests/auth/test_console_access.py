@@ -39,7 +39,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
 class Browser:
     """One who has signed in by the form."""
 
-    def __init__(self, house: House, who) -> None:
+    def __init__(self, house: House, who: str) -> None:
         self.base = house.server.base
         self.http = house.client().http
         self.http.headers.pop("content-type")
@@ -48,10 +48,10 @@ class Browser:
         assert (done.status_code, done.headers["location"]) == (303, "/runs")
         ((self.cookie, self.session),) = self.http.cookies.items()
 
-    def get(self, path):
+    def get(self, path: str) -> httpx2.Response:
         return self.http.get(self.base + path)
 
-    def post(self, path, **fields: Json):
+    def post(self, path: str, **fields: Json) -> httpx2.Response:
         return self.http.post(self.base + path, data=fields)
 
     def form(self, run: str) -> JsonObject:

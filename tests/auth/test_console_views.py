@@ -24,7 +24,7 @@ KINDS = [
 KINDS += [caller("run", workflows=("nothing-*",)), caller("admin", workflows=()), caller("run", workflows=("*-guide",))]
 
 
-def label(access) -> str:
+def label(access: Access) -> str:
     return "+".join((access.kind, *sorted(access.scopes), *access.workflows))
 
 
@@ -41,7 +41,7 @@ QUERIES = (
 )
 
 
-def named(path, workflow: str = "docs-guide", run: str = "of-docs-guide") -> str:
+def named(path: str, workflow: str = "docs-guide", run: str = "of-docs-guide") -> str:
     return re.sub(r"\{(\w+)\}", lambda found: {"workflow": workflow, "run": run}.get(found[1], "2"), path)
 
 
@@ -58,7 +58,7 @@ PATHS = [
 class Browser:
     """One caller before the console of a world."""
 
-    def __init__(self, world, access) -> None:
+    def __init__(self, world: World, access: Access) -> None:
         self.world = world
         self.name = access.name or "console"
         backend, streams = world.backends.of(access), Streams()
@@ -66,14 +66,14 @@ class Browser:
             routes=make_routes(lambda request: Visit(request, backend, streams, session="s", journal="the journal"))
         )
 
-    async def _ask(self, method: str, path, body: bytes):
+    async def _ask(self, method: str, path: str, body: bytes) -> tuple[int, str | None, str]:
         received, sent = [{"type": "http.request", "body": body, "more_body": False}], []
         path, _, query = path.partition("?")
         headers = {"host": "here", "origin": "http://here", "content-type": "application/x-www-form-urlencoded"}
         scope = {"type": "http", "method": method, "path": path, "query_string": query.encode(), "root_path": ""}
         scope |= {"headers": [(name.encode(), value.encode()) for name, value in headers.items()], "scheme": "http"}
 
-        async def receive():
+        async def receive() -> JsonObject:
             return received.pop() if received else {"type": "http.disconnect"}
 
         async def send(message: JsonObject) -> None:
@@ -83,7 +83,7 @@ class Browser:
         location = [value for name, value in sent[0]["headers"] if name == b"location"]
         return sent[0]["status"], location, b"".join(one.get("body", b"") for one in sent[1:]).decode()
 
-    def ask(self, method: str, path, body: str = ""):
+    def ask(self, method: str, path: str, body: str = "") -> tuple[int, str | None, str]:
         status, location, text = asyncio.run(self._ask(method, path, body.encode()))
         return status, location, CHANCE.sub("", text).replace(str(self.world.library), "LIBRARY")
 
@@ -96,7 +96,7 @@ def worlds(tmp_path: Path) -> Iterator[list[World]]:
         world.close()
 
 
-def told(browser, run):
+def told(browser: Browser, run: str) -> Iterator[tuple[int, str | None, str]]:
     """Every action on a run, each by a form of the one who sends it."""
     token = form_token("s", browser.name)
     held = browser.world.runs.get(run).question_id if run in browser.world.known else "q"

@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import httpx2
@@ -42,13 +42,13 @@ def house(tmp_path: Path, issuer: Issuer) -> Iterator[House]:
     house.close()
 
 
-def signed(issuer: Issuer, payload, **header):
+def signed(issuer: Issuer, payload: bytes, **header: Json) -> str:
     """A token that the issuer signed, over any bytes."""
     algorithm, key = issuer.private["one"]
     return jwt.PyJWS().encode(payload, key, algorithm, {"kid": "one", **header})
 
 
-def hostile_tokens(issuer: Issuer):
+def hostile_tokens(issuer: Issuer) -> Iterator[str]:
     claims = issuer.claims()
     heads = [{"alg": ["RS256"]}, {"alg": {}}, {"alg": 1}, {"alg": None}, {"alg": "RS256", "kid": {}}, [], 1, None, DEEP]
     heads += [b'{"alg": "RS256", "kid": ' + DEEP + b"}", b'{"alg": ' + DEEP + b"}", b"\xff", b""]
@@ -64,12 +64,12 @@ def hostile_tokens(issuer: Issuer):
             yield signed(issuer, json.dumps({**claims, name: value}).encode())
 
 
-def send(house: House, token, address: str = "192.0.2.1"):
+def send(house: House, token: str, address: str = "192.0.2.1") -> httpx2.Response:
     headers = {"authorization": f"Bearer {token}", "x-forwarded-for": address}
     return httpx2.post(house.server.url, content=b"{}", headers=headers)
 
 
-def ask(house: House, token, address: str = "192.0.2.1"):
+def ask(house: House, token: str, address: str = "192.0.2.1") -> int:
     return send(house, token, address).status_code
 
 
@@ -169,7 +169,7 @@ def test_whatever_is_sent_is_answered_and_nothing_fails(
     except (TypeError, ValueError, jwt.PyJWTError):  # what the library does not sign
         theirs = ""
 
-    async def answers():
+    async def answers() -> AsyncIterator[Access | int]:
         for one in (secret, theirs):
             header = f"Bearer {one}".encode("latin-1", errors="replace")
             request = Request(
@@ -178,7 +178,7 @@ def test_whatever_is_sent_is_answered_and_nothing_fails(
             answer = await authenticator.authenticate(request)
             yield answer if isinstance(answer, Access) else answer.status_code
 
-    async def collect():
+    async def collect() -> list[Access | int]:
         return [answer async for answer in answers()]
 
     first, second = asyncio.run(collect())
@@ -196,7 +196,7 @@ def caplog_errors():
             super().__init__(logging.ERROR)
             self.records = []
 
-        def emit(self, record) -> None:
+        def emit(self, record: logging.LogRecord) -> None:
             self.records.append(record)
 
     handler = Errors()

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 import pytest
 from starlette.requests import Request
@@ -45,17 +46,19 @@ def journal() -> Journal:
 
 
 @pytest.fixture
-def ask(journal: Journal):
+def ask(journal: Journal) -> Callable[[int], list[Access | Response]]:
     """Who sends a request that is under way, asked as often as there are streams."""
     authenticator = Authenticator(journal, None, is_open=True)
 
-    async def all_of_them(streams) -> list[Access | Response]:
+    async def all_of_them(streams: int) -> list[Access | Response]:
         return [await authenticator.authenticate(REQUEST, is_recheck=True) for _ in range(streams)]
 
     return lambda streams: asyncio.run(all_of_them(streams))
 
 
-def test_while_nobody_can_be_asked_streams_do_not_ask_each_for_themselves(ask, journal: Journal) -> None:
+def test_while_nobody_can_be_asked_streams_do_not_ask_each_for_themselves(
+    ask: Callable[[int], list[Access | Response]], journal: Journal
+) -> None:
     answers = ask(300)
 
     assert {answer.status_code for answer in answers if isinstance(answer, Response)} == {503}
@@ -63,7 +66,10 @@ def test_while_nobody_can_be_asked_streams_do_not_ask_each_for_themselves(ask, j
 
 
 def test_that_nobody_can_be_let_in_is_said_once_and_so_is_the_end_of_it(
-    ask, journal: Journal, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ask: Callable[[int], list[Access | Response]],
+    journal: Journal,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("workflowlookup.auth.authentication.AGAIN_SECONDS", 0.0)
     with caplog.at_level(logging.INFO, logger="workflowlookup"):

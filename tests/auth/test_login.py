@@ -8,6 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 from starlette.applications import Starlette
+from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
 
@@ -26,15 +27,15 @@ HTML = {"accept": "text/html"}
 class Browser:
     """Asks the pages, in the thread of the test: the journal is of one thread."""
 
-    def __init__(self, runner, app: Starlette) -> None:
+    def __init__(self, runner: asyncio.Runner, app: Starlette) -> None:
         transport = httpx2.ASGITransport(app, client=("127.0.0.1", 5))
         self._client = httpx2.AsyncClient(transport=transport, base_url=BASE)
         self._run = runner.run
 
-    def get(self, path, **options: Any):
+    def get(self, path: str, **options: Any) -> httpx2.Response:
         return self._run(self._client.get(path, **options))
 
-    def post(self, path, **options: Any):
+    def post(self, path: str, **options: Any) -> httpx2.Response:
         return self._run(self._client.post(path, **options))
 
     def forget(self) -> None:
@@ -51,7 +52,7 @@ def secret(tokens: Tokens) -> str:
 
 @pytest.fixture
 def browser(tokens: Tokens, secret: str, sessions: ConsoleSessions) -> Iterator[Browser]:
-    async def page(request) -> PlainTextResponse:
+    async def page(request: Request) -> PlainTextResponse:
         return PlainTextResponse(f"{access_of(request).name} {session_of(request)}")
 
     login = Login(Authenticator(tokens, None, is_open=True, sessions=sessions), sessions)
@@ -63,7 +64,7 @@ def browser(tokens: Tokens, secret: str, sessions: ConsoleSessions) -> Iterator[
         browser.close()
 
 
-def sign_in(browser: Browser, token: str, headers: JsonObject = OURS, **fields: Json):
+def sign_in(browser: Browser, token: str, headers: JsonObject = OURS, **fields: Json) -> httpx2.Response:
     return browser.post("/login", data={"token": token, "next": "/runs/x?a=1", **fields}, headers=headers)
 
 
@@ -103,7 +104,7 @@ def test_a_session_counts_where_it_was_begun_and_as_what_it_is(browser: Browser,
     session = sign_in(browser, secret).cookies["workflowlookup-8787"]
     browser.forget()
 
-    def status(**headers: str):
+    def status(**headers: str) -> int:
         return browser.get("/", headers={**HTML, **headers}).status_code
 
     assert status(cookie=f"workflowlookup-8787={session}") == 200

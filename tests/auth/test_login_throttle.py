@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import secrets
+from collections.abc import Callable, Iterator
 
 import httpx2
 import pytest
@@ -37,7 +38,7 @@ def good(tokens: Tokens) -> str:
 
 
 @pytest.fixture
-def ask(tokens: Tokens, now: list[float], sessions: ConsoleSessions):
+def ask(tokens: Tokens, now: list[float], sessions: ConsoleSessions) -> Iterator[Callable[..., httpx2.Response]]:
     """Asks for a page with a token, from an address, in the thread of the test: the journal is of one thread."""
 
     async def page(_: object) -> PlainTextResponse:
@@ -47,7 +48,7 @@ def ask(tokens: Tokens, now: list[float], sessions: ConsoleSessions):
     pages = Starlette(routes=[Route("/{path:path}", page)])
     app = Starlette(routes=[*login.routes(), Mount("/", app=login.guarded(pages))])
 
-    async def send(token, address, *, by_form, headers):
+    async def send(token: str, address: str, *, by_form: bool, headers: dict[str, str]) -> httpx2.Response:
         transport = httpx2.ASGITransport(app, client=(address, 5))
         async with httpx2.AsyncClient(transport=transport, base_url=BASE) as client:
             if by_form:
@@ -64,7 +65,7 @@ def wrong() -> str:
     return f"wl_{secrets.token_urlsafe(32)}"
 
 
-def guess(ask, *from_where: str, **how: bool | str):
+def guess(ask: Callable[..., httpx2.Response], *from_where: str, **how: bool | str) -> tuple[int, httpx2.Response]:
     """Try tokens until the answer is another than no; how many were looked at, and that answer."""
     for number in range(FAILURES_PER_MINUTE + 1):
         answer = ask(wrong(), *from_where, **how)
@@ -74,7 +75,9 @@ def guess(ask, *from_where: str, **how: bool | str):
 
 
 @pytest.mark.parametrize("by_form", [False, True], ids=["bearer", "form"])
-def test_after_some_wrong_tokens_others_are_answered_with_429(ask, by_form: bool) -> None:
+def test_after_some_wrong_tokens_others_are_answered_with_429(
+    ask: Callable[..., httpx2.Response], by_form: bool
+) -> None:
     number, answer = guess(ask, by_form=by_form)
 
     assert (number, answer.status_code) == (FAILURES_PER_MINUTE, 429)
@@ -83,34 +86,36 @@ def test_after_some_wrong_tokens_others_are_answered_with_429(ask, by_form: bool
 
 
 @pytest.mark.parametrize("by_form", [False, True], ids=["bearer", "form"])
-def test_a_valid_token_is_served_though_its_address_is_throttled(ask, good: str, by_form: bool) -> None:
+def test_a_valid_token_is_served_though_its_address_is_throttled(
+    ask: Callable[..., httpx2.Response], good: str, by_form: bool
+) -> None:
     guess(ask)
 
     assert ask(good, by_form=by_form).status_code == (303 if by_form else 200)
     assert ask(wrong()).status_code == 429
 
 
-def test_the_throttle_lets_go_with_time(ask, now: list[float]) -> None:
+def test_the_throttle_lets_go_with_time(ask: Callable[..., httpx2.Response], now: list[float]) -> None:
     guess(ask)
     now[0] += 3.0
 
     assert [ask(wrong()).status_code for _ in range(2)] == [401, 429]
 
 
-def test_other_addresses_are_not_throttled(ask) -> None:
+def test_other_addresses_are_not_throttled(ask: Callable[..., httpx2.Response]) -> None:
     guess(ask)
 
     assert ask(wrong(), "192.0.2.2").status_code == 401
 
 
-def test_a_client_that_repeats_its_stale_token_does_not_guess(ask) -> None:
+def test_a_client_that_repeats_its_stale_token_does_not_guess(ask: Callable[..., httpx2.Response]) -> None:
     stale = wrong()
 
     assert {ask(stale).status_code for _ in range(3 * FAILURES_PER_MINUTE)} == {401}
     assert ask(wrong()).status_code == 401
 
 
-def test_one_network_of_ipv6_is_one_place(ask) -> None:
+def test_one_network_of_ipv6_is_one_place(ask: Callable[..., httpx2.Response]) -> None:
     for number in range(FAILURES_PER_MINUTE):
         ask(wrong(), f"2001:db8::{number:x}")
 
@@ -118,14 +123,14 @@ def test_one_network_of_ipv6_is_one_place(ask) -> None:
     assert ask(wrong(), "2001:db8:0:1::1").status_code == 401
 
 
-def test_behind_a_trusted_proxy_the_address_of_the_client_counts(ask) -> None:
+def test_behind_a_trusted_proxy_the_address_of_the_client_counts(ask: Callable[..., httpx2.Response]) -> None:
     number, answer = guess(ask, PROXY, x_forwarded_for="198.51.100.7")
 
     assert (number, answer.status_code) == (FAILURES_PER_MINUTE, 429)
     assert ask(wrong(), PROXY, x_forwarded_for="198.51.100.8").status_code == 401
 
 
-def test_nobody_else_is_believed_about_where_they_come_from(ask) -> None:
+def test_nobody_else_is_believed_about_where_they_come_from(ask: Callable[..., httpx2.Response]) -> None:
     for number in range(FAILURES_PER_MINUTE):
         ask(wrong(), x_forwarded_for=f"198.51.100.{number}")
 
@@ -156,7 +161,9 @@ def test_where_a_request_comes_from(peer: str, said: list[str], place: str) -> N
     assert Proxies([PROXY]).address_of(scope) == place
 
 
-def test_it_is_logged_once_and_without_tokens(ask, caplog: pytest.LogCaptureFixture) -> None:
+def test_it_is_logged_once_and_without_tokens(
+    ask: Callable[..., httpx2.Response], caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level(logging.INFO, logger="workflowlookup"):
         guess(ask)
         guess(ask)
@@ -178,7 +185,7 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_guesser_on_loopback_neither_hides_behind_a_header_nor_locks_out_a_colleague(own_house: House) -> None:
-    def guessed(number: int):
+    def guessed(number: int) -> httpx2.Response:
         headers = {"authorization": f"Bearer {wrong()}", "x-forwarded-for": f"198.51.100.{number}"}
         return client.post(own_house.server.url, content=b"{}", headers=headers)
 

@@ -53,7 +53,7 @@ class Hostile:
         with contextlib.suppress(OSError):
             self._connect().sendall(b"GET /healthz HTTP/1.1\r\nx: " + b"x" * 60_000)
 
-    def _connect(self):
+    def _connect(self) -> socket.socket:
         connection = self._open.enter_context(socket.create_connection(("127.0.0.1", self._port), timeout=5))
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
         return connection
@@ -104,7 +104,7 @@ def test_hostile_clients_cannot_have_the_server_reach_its_memory_limit(
     assert max(peaks.values()) < LIMIT
 
 
-def open_sessions(hostile) -> None:
+def open_sessions(hostile: Hostile) -> None:
     """As many as one caller gets, with long capabilities; they follow runs, and leave answers to be sent again."""
     capabilities = {"experimental": {str(number): {} for number in range(300)}}
     answers = [hostile.client.post(opening(capabilities=capabilities)) for _ in range(251)]
@@ -119,17 +119,17 @@ def open_sessions(hostile) -> None:
         hostile.send(json.dumps(message).encode(), **in_session(session))
 
 
-def in_session(session) -> JsonObject:
+def in_session(session: str) -> JsonObject:
     return {"mcp-session-id": session, "mcp-protocol-version": "2025-11-25"}
 
 
-def ask_without_reading(hostile) -> None:
+def ask_without_reading(hostile: Hostile) -> None:
     routing = {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/call", "mcp-name": LONG["name"]}
     for _ in range(40):
         hostile.send(json.dumps(modern("tools/call", LONG)).encode(), **routing)
 
 
-def listen(hostile) -> None:
+def listen(hostile: Hostile) -> None:
     """Hold requests open that are small as text and large as values."""
     many = [{f"{number:05}": 1} for number in range(120_000)]
     params = {"notifications": {"toolsListChanged": True}, "_meta": {**ENVELOPE, "many": many}}
@@ -139,11 +139,11 @@ def listen(hostile) -> None:
         hostile.send(json.dumps(message, separators=(",", ":")).encode(), **routing)
 
 
-def send_without_end(hostile) -> None:
+def send_without_end(hostile: Hostile) -> None:
     for _ in range(10):
         hostile.send(b'{"jsonrpc":"2.0","id":1,"method":"' + b"x" * (7 * MIB), size=8 * MIB)
 
 
-def send_unfinished_headers(hostile) -> None:
+def send_unfinished_headers(hostile: Hostile) -> None:
     for _ in range(100):
         hostile.send_unfinished_headers()

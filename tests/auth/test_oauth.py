@@ -23,7 +23,7 @@ from workflowlookup.auth.oauth import KeysUnavailable, OAuthVerifier
 class Clock:
     now = 1_000.0
 
-    def __call__(self):
+    def __call__(self) -> float:
         return self.now
 
 

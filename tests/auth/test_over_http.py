@@ -228,7 +228,7 @@ def test_a_question_to_one_is_not_answered_by_another(house: House) -> None:
 # ── while it lasts ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def closed_within(seconds: float, response) -> bool:
+def closed_within(seconds: float, response: httpx2.Response) -> bool:
     """Whether a stream came to its end."""
     end = time.monotonic() + seconds
     try:

@@ -40,7 +40,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., House]]:
         yield start
 
 
-def code_of(answer):
+def code_of(answer: httpx2.Response) -> tuple[int, int, bool]:
     return answer.status_code, answer.json()["error"]["code"], "retry-after" in answer.headers
 
 
@@ -182,7 +182,7 @@ def test_runs_are_counted_once_in_a_while(start: Callable[..., House]) -> None:
     agent, root = house.client("ci-bot"), house.client("root")
     agent.initialize()
 
-    def count():
+    def count() -> list[str]:
         lines = root.http.get(f"{house.server.base}/metrics").text.splitlines()
         return [line for line in lines if line.startswith(("workflowlookup_runs{", "workflowlookup_journal_up"))]
 

@@ -4,6 +4,7 @@ import contextlib
 import re
 import threading
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -22,17 +23,17 @@ DAY = 86_400
 class Clock:
     now = 1_800_000_000_000
 
-    def __call__(self):
+    def __call__(self) -> int:
         return self.now
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def make(request: pytest.FixtureRequest, tmp_path: Path):
+def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Tokens]]:
     """Opens the tokens as another replica would."""
     place = str(tmp_path / "runs.sqlite") if request.param == "sqlite" else request.getfixturevalue("database")
     clock, opened = Clock(), []
 
-    def make_tokens():
+    def make_tokens() -> Tokens:
         opened.append(Tokens(JournalUrl(place).open(), clock=clock))
         return opened[-1]
 
@@ -43,7 +44,7 @@ def make(request: pytest.FixtureRequest, tmp_path: Path):
 
 
 @pytest.fixture
-def tokens(make):
+def tokens(make: Callable[..., Tokens]) -> Tokens:
     return make()
 
 
@@ -58,7 +59,7 @@ def create(
     return tokens.create(name, scopes, workflows, seconds=seconds, **more)
 
 
-def test_a_token_is_known_by_every_replica(make, tokens) -> None:
+def test_a_token_is_known_by_every_replica(make: Callable[..., Tokens], tokens: Tokens) -> None:
     secret, made = create(tokens, by="ada")
     other = make()
 
@@ -71,7 +72,7 @@ def test_a_token_is_known_by_every_replica(make, tokens) -> None:
     assert create(tokens, "ada", is_person=True)[1].access.kind == "person"
 
 
-def test_only_a_hash_of_it_is_kept(tokens) -> None:
+def test_only_a_hash_of_it_is_kept(tokens: Tokens) -> None:
     secret, made = create(tokens)
 
     rows = tokens._journal.query("SELECT * FROM tokens")
@@ -82,7 +83,7 @@ def test_only_a_hash_of_it_is_kept(tokens) -> None:
     assert "hash" not in Token.__struct_fields__
 
 
-def test_what_is_nearly_a_token_is_none(tokens) -> None:
+def test_what_is_nearly_a_token_is_none(tokens: Tokens) -> None:
     secret, made = create(tokens)
     swapped = secret[:-1] + ("A" if secret[-1] != "A" else "B")
     wrong = ["", "wl_", secret + "A", secret[:-1], swapped, secret.upper(), secret[3:], f" {secret}", f"{secret}\n"]
@@ -91,7 +92,7 @@ def test_what_is_nearly_a_token_is_none(tokens) -> None:
     assert [one for one in wrong if tokens.find(one) is not None] == []
 
 
-def test_it_is_refused_from_the_moment_at_which_it_expires(make, tokens) -> None:
+def test_it_is_refused_from_the_moment_at_which_it_expires(make: Callable[..., Tokens], tokens: Tokens) -> None:
     secret, _ = create(tokens, seconds=10)
     for_ever, _ = create(tokens, "for-ever", seconds=None)
 
@@ -103,7 +104,7 @@ def test_it_is_refused_from_the_moment_at_which_it_expires(make, tokens) -> None
     assert [token.state(make.clock.now) for token in tokens.all_tokens() if token.name == "ci-bot"] == ["expired"]
 
 
-def test_a_replica_refuses_what_another_one_revoked(make, tokens) -> None:
+def test_a_replica_refuses_what_another_one_revoked(make: Callable[..., Tokens], tokens: Tokens) -> None:
     secret, _ = create(tokens)
     other = make()
     assert other.find(secret) is not None
@@ -116,7 +117,7 @@ def test_a_replica_refuses_what_another_one_revoked(make, tokens) -> None:
         other.revoke("ci-bot")
 
 
-def test_access_stays_closed_when_the_last_token_is_revoked(make, tokens) -> None:
+def test_access_stays_closed_when_the_last_token_is_revoked(make: Callable[..., Tokens], tokens: Tokens) -> None:
     assert tokens.version() == (0, 0)
     create(tokens)
     assert make().version() == (1, 0)
@@ -126,7 +127,7 @@ def test_access_stays_closed_when_the_last_token_is_revoked(make, tokens) -> Non
     assert not make().any_valid()
 
 
-def test_a_name_is_free_again_when_its_token_is_revoked(tokens) -> None:
+def test_a_name_is_free_again_when_its_token_is_revoked(tokens: Tokens) -> None:
     before, _ = create(tokens)
     with pytest.raises(TokenProblem, match="there is a token 'ci-bot' already"):
         create(tokens)
@@ -138,7 +139,7 @@ def test_a_name_is_free_again_when_its_token_is_revoked(tokens) -> None:
     assert tokens.find(after).scopes == ("read",)
 
 
-def test_of_many_who_make_the_same_one_is_the_first(make) -> None:
+def test_of_many_who_make_the_same_one_is_the_first(make: Callable[..., Tokens]) -> None:
     made, barrier = [], threading.Barrier(6)
 
     def create_at_once() -> None:
@@ -177,7 +178,7 @@ def test_of_many_who_make_the_same_one_is_the_first(make) -> None:
         ({"seconds": 0.0}, "some time to be good for"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(tokens, wrong: JsonObject, told: str) -> None:
+def test_what_cannot_be_meant_is_refused(tokens: Tokens, wrong: JsonObject, told: str) -> None:
     with pytest.raises(TokenProblem, match=told):
         create(tokens, **wrong)
     assert tokens.all_tokens() == []

@@ -19,7 +19,7 @@ from workflowlookup.store.sqlite import SqliteJournal
 SIDE_FILES = ("", "-wal", "-shm")
 
 
-def command(home: Path, *words: str):
+def command(home: Path, *words: str) -> str:
     clean = {key: value for key, value in os.environ.items() if not key.startswith(("WORKFLOW", "XDG_"))}
     done = subprocess.run(
         [sys.executable, "-m", "workflowlookup", *words],
@@ -31,7 +31,7 @@ def command(home: Path, *words: str):
     return done.stdout.strip()
 
 
-def make_token(home: Path, journal, name: str = "ci"):
+def make_token(home: Path, journal: str | Path, name: str = "ci") -> str:
     return command(home, "token", "create", name, "--scope", "admin", "--person", "--journal", str(journal))
 
 
@@ -43,7 +43,7 @@ def own_record(home: Path) -> Path:
 def serve(tmp_path: Path) -> Iterator[Callable[..., WebServer]]:
     servers = []
 
-    def start(journal) -> WebServer:
+    def start(journal: str | Path) -> WebServer:
         server = WebServer(tmp_path, "--journal", str(journal))
         servers.append(server)
         return server
@@ -53,7 +53,7 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., WebServer]]:
         server.stop()
 
 
-def statuses(server: WebServer, *, times: int = 3, **headers: str):
+def statuses(server: WebServer, *, times: int = 3, **headers: str) -> set[int]:
     """What a client is answered that asks several times: at the endpoint, and for figures."""
     message = modern("tools/call", {"name": "workflow_runs", "arguments": {}})
     with httpx2.Client(headers=HEADERS | headers, timeout=TIMEOUT) as client:
@@ -62,34 +62,34 @@ def statuses(server: WebServer, *, times: int = 3, **headers: str):
     return {answer.status_code for answer in (*answers, figures)}
 
 
-def delete(path, _: object) -> None:
+def delete(path: str | Path, _: object) -> None:
     for suffix in SIDE_FILES:
         with contextlib.suppress(FileNotFoundError):
             os.remove(f"{path}{suffix}")
 
 
-def spoil(path, _: object) -> None:
+def spoil(path: str | Path, _: object) -> None:
     size = os.path.getsize(path)
     with open(path, "r+b") as file:
         file.write(b"\xa5" * size)
 
 
-def cut(path, _: object) -> None:
+def cut(path: str | Path, _: object) -> None:
     os.truncate(path, 0)
 
 
-def forget_tokens(path, _: object) -> None:
+def forget_tokens(path: str | Path, _: object) -> None:
     with contextlib.closing(sqlite3.connect(path)) as connection:
         connection.execute("DELETE FROM tokens")
         connection.commit()
 
 
-def drop_tokens(path, _: object) -> None:
+def drop_tokens(path: str | Path, _: object) -> None:
     with contextlib.closing(sqlite3.connect(path)) as connection:
         connection.execute("DROP TABLE tokens")
 
 
-def put_back_a_copy(path, copy) -> None:
+def put_back_a_copy(path: str | Path, copy: Path) -> None:
     delete(path, copy)
     shutil.copy(copy, path)
 

@@ -7,14 +7,15 @@ the second are told the same, to the letter.
 import concurrent.futures
 import inspect
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, NoReturn
 
 import msgspec
 import pytest
 
-from auth.secretive import ASKING, HIDDEN, OPEN, World, caller
+from auth.secretive import ASKING, HIDDEN, OPEN, Client, World, caller
 from support.json_values import Json, JsonObject
 from support.make import document, write
 from workflowlookup.access import LOCAL, Access
@@ -39,7 +40,7 @@ IDS = (*OPEN, *HIDDEN, "docs-broken", "secret-broken", "secret-pla", "docs-guid"
 RUNS = (*(f"{how}-{identifier}" for how in ("of", "held") for identifier in (*OPEN, *HIDDEN)), "no-such-run")
 
 
-def of_workflows(identifier):
+def of_workflows(identifier: str) -> Iterator[tuple[str, JsonObject]]:
     yield "workflow_get", {"id": identifier}
     yield "workflow_get", {"id": identifier, "mode": "full"}
     yield "workflow_next", {"workflowId": identifier, "completedSteps": []}
@@ -71,7 +72,7 @@ def of_runs(run_id: str) -> Iterator[tuple[str, JsonObject]]:
     yield "tasks/cancel", {"taskId": run_id}
 
 
-def completions(typed) -> Iterator[tuple[str, JsonObject]]:
+def completions(typed: str) -> Iterator[tuple[str, JsonObject]]:
     for ref in ({"type": "ref/resource", "uri": "workflow://{id}"}, {"type": "ref/prompt", "name": "x"}):
         yield "completion/complete", {"ref": ref, "argument": {"name": "id", "value": typed}}
     run = {"ref": {"type": "ref/resource", "uri": "run://{id}"}, "argument": {"name": "id", "value": "held"}}
@@ -85,7 +86,7 @@ def of_tools(name: str) -> Iterator[tuple[str, JsonObject]]:
     yield "workflow_start", {"workflowId": name}
 
 
-def lists():
+def lists() -> Iterator[tuple[str, JsonObject]]:
     yield from (("workflow_search", {}), ("workflow_refresh", {}), ("tasks/list", {}))
     yield from (("tools/list", {}), ("resources/list", {}), ("resources/templates/list", {}), ("prompts/list", {}))
     yield from (("workflow_list", {}), ("workflow_list", {"limit": 1}), ("workflow_list", {"category": "workflow"}))
@@ -327,7 +328,7 @@ SERVER_ONLY = {
 """What only the server itself does, or a command on its machine: no caller has a way to it."""
 
 
-def public(kind):
+def public(kind: type) -> set[str]:
     return {name for name in dir(kind) if not name.startswith("_")}
 
 
@@ -393,7 +394,7 @@ class Discovering:
     def discovered(self) -> JsonObject:
         return self.found
 
-    def refresh(self, providers=None):
+    def refresh(self, providers: Sequence[str] | None = None) -> Future[None]:
         self.asked.append(providers)
         done = concurrent.futures.Future()
         done.set_result(None)
@@ -471,7 +472,7 @@ def test_tools_that_come_are_told_only_to_those_who_see_them(make_world: Callabl
         client.result("tools/list")
     write(world.library, document(identifier="secret-new"))
 
-    def told(client) -> list[Json]:
+    def told(client: Client) -> list[Json]:
         client.connection.poll()
         methods = [json.loads(one)["method"] for one in client.connection.outbox]
         client.connection.outbox.clear()

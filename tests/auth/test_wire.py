@@ -32,7 +32,7 @@ MODERN = {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/call", "mcp
 JSON = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
 
 
-def send(house: House, data, *, seconds: float = 2.0) -> bytes:
+def send(house: House, data: bytes, *, seconds: float = 2.0) -> bytes:
     """Everything that comes back for these bytes; what comes too late does not."""
     address = urlsplit(house.server.base)
     received = b""
@@ -66,7 +66,7 @@ def status(reply: bytes) -> int | None:
     return int(reply.split(b" ", 2)[1]) if reply.startswith(b"HTTP/1.1 ") else None
 
 
-def replies(data: bytes):
+def replies(data: bytes) -> int:
     return data.count(b"HTTP/1.1 ")
 
 

@@ -3,6 +3,7 @@
 import copy
 import itertools
 import re
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import given
@@ -17,7 +18,7 @@ LARGE = {"var": "size", "equals": "large"}
 HUGE = {"var": "size", "in": ["large", "huge"]}
 
 
-def compared(before, after) -> tuple[Section, ...]:
+def compared(before: JsonObject, after: JsonObject) -> tuple[Section, ...]:
     return compare(build(before), build(after))
 
 
@@ -94,7 +95,7 @@ def _others(place: str) -> int:
     return 0 if found is None else int(found[1] or 1)
 
 
-def is_rising(numbers):
+def is_rising(numbers: Iterable[int]) -> bool:
     return all(left < right for left, right in itertools.pairwise(numbers))
 
 

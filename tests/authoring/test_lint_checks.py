@@ -58,7 +58,7 @@ def agreed(*steps: JsonObject, **fields: Json) -> JsonObject:
     return document(*steps, contextSchema=CONTRACT, **fields)
 
 
-def judged(*criteria) -> JsonObject:
+def judged(*criteria: Json) -> JsonObject:
     return document(step(validationCriteria=list(criteria)))
 
 

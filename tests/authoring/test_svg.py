@@ -5,6 +5,7 @@ import json
 import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
+from xml.etree.ElementTree import Element
 
 import pytest
 
@@ -20,12 +21,15 @@ NS = "{http://www.w3.org/2000/svg}"
 LARGE = {"var": "size", "equals": "large"}
 BUNDLED = sorted((Path(workflowlookup.__file__).parent / "bundled").glob("*.json"))
 
+Box = tuple[int, int, int, int]
+"""Left, top, right, bottom."""
 
-def picture(*steps: JsonObject, context: JsonObject | None = None, **fields: Json):
+
+def picture(*steps: JsonObject, context: JsonObject | None = None, **fields: Json) -> Element:
     return ET.fromstring(as_svg(draw(build(document(*steps, **fields)), context)))
 
 
-def rects(root, style: str):
+def rects(root: Element, style: str) -> list[Box]:
     """The rectangles of a class, without the sheets under a card: left, top, right, bottom."""
     classes = [(rect, rect.get("class").split()) for rect in root.iter(f"{NS}rect")]
     found = [rect for rect, names in classes if style in names and "sheet" not in names]
@@ -33,19 +37,19 @@ def rects(root, style: str):
     return [(x, y, x + width, y + height) for x, y, width, height in boxes]
 
 
-def overlap(one, other) -> bool:
+def overlap(one: Box, other: Box) -> bool:
     return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
 
 
-def holds(outer, inner) -> bool:
+def holds(outer: Box, inner: Box) -> bool:
     return outer[0] <= inner[0] and outer[1] <= inner[1] and inner[2] <= outer[2] and inner[3] <= outer[3]
 
 
-def words(root) -> str:
+def words(root: Element) -> str:
     return "".join("".join(text.text or "" for text in root.iter(f"{NS}text")).split())
 
 
-def assert_sound(root, workflow: Workflow) -> None:
+def assert_sound(root: Element, workflow: Workflow) -> None:
     paper, cards, frames = rects(root, "paper")[0], rects(root, "card"), rects(root, "frame")
     solid = [*cards, *rects(root, "question")]
     assert not [pair for pair in itertools.combinations(solid, 2) if overlap(*pair)]

@@ -54,7 +54,7 @@ def start(cli: Cli) -> Iterator[Callable[..., tuple[subprocess.Popen[str], int, 
 
 
 @contextlib.contextmanager
-def asked(port: int, path: str, **headers: str):
+def asked(port: int, path: str, **headers: str) -> Iterator[http.client.HTTPResponse]:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
     with contextlib.closing(connection):
         connection.request("GET", path, headers=headers)

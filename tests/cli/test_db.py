@@ -9,19 +9,20 @@ import psycopg
 import pytest
 
 from cli.commands import Cli
+from support.json_values import Json
 from workflowlookup.store.migrations import MIGRATIONS
 
 NOW = len(MIGRATIONS)
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def place(request: pytest.FixtureRequest, cli: Cli):
+def place(request: pytest.FixtureRequest, cli: Cli) -> str:
     if request.param == "sqlite":
         return str(cli.directory / "data" / "runs.sqlite")
     return request.getfixturevalue("database")
 
 
-def execute(place: str, *statements) -> None:
+def execute(place: str, *statements: str) -> None:
     if "://" in place:
         with psycopg.connect(place, autocommit=True) as connection:
             connection.execute("SET search_path TO workflowlookup")
@@ -51,12 +52,12 @@ def set_version(place: str, version: str, least: int) -> None:
     execute(place, meta, f"UPDATE levels SET least = {least}")
 
 
-def db(action, place: str, cli: Cli):
+def db(action: str, place: str, cli: Cli) -> tuple[int, Json]:
     done = cli("db", action, "--json", "--journal", place)
     return done.returncode, json.loads(done.stdout)
 
 
-def test_where_there_is_nothing_that_is_said_and_nothing_is_made(place, cli: Cli) -> None:
+def test_where_there_is_nothing_that_is_said_and_nothing_is_made(place: str, cli: Cli) -> None:
     code, found = db("check", place, cli)
 
     assert (code, found["state"], found["version"], found["known"]) == (1, "empty", 0, NOW)
@@ -64,7 +65,7 @@ def test_where_there_is_nothing_that_is_said_and_nothing_is_made(place, cli: Cli
 
 
 @pytest.mark.parametrize("version", range(1, NOW))
-def test_older_tables_are_seen_and_brought_up_to_date_with_what_is_in_them(place, cli: Cli, version: int) -> None:
+def test_older_tables_are_seen_and_brought_up_to_date_with_what_is_in_them(place: str, cli: Cli, version: int) -> None:
     make_old(place, version)
 
     code, found = db("check", place, cli)
@@ -75,7 +76,7 @@ def test_older_tables_are_seen_and_brought_up_to_date_with_what_is_in_them(place
     assert "old" in cli("runs", "--journal", place).stdout
 
 
-def test_newer_tables_that_this_program_can_work_with_are_worked_with(place, cli: Cli) -> None:
+def test_newer_tables_that_this_program_can_work_with_are_worked_with(place: str, cli: Cli) -> None:
     db("upgrade", place, cli)
     set_version(place, NOW + 3, NOW)
 
@@ -85,7 +86,7 @@ def test_newer_tables_that_this_program_can_work_with_are_worked_with(place, cli
     assert cli("runs", "--journal", place).returncode == 0
 
 
-def test_newer_tables_that_it_cannot_work_with_are_left_alone(place, cli: Cli) -> None:
+def test_newer_tables_that_it_cannot_work_with_are_left_alone(place: str, cli: Cli) -> None:
     db("upgrade", place, cli)
     set_version(place, NOW + 3, NOW + 1)
 
@@ -106,7 +107,7 @@ def test_a_database_that_cannot_be_reached_is_said_without_its_password(cli: Cli
     assert "geheim" not in json.dumps(found)
 
 
-def test_it_is_said_in_words(place, cli: Cli) -> None:
+def test_it_is_said_in_words(place: str, cli: Cli) -> None:
     said = cli("db", "upgrade", "--journal", place).stdout
     assert f"Upgraded from version 0 to {NOW}." in said
     said = cli("db", "check", "--journal", place).stdout
@@ -115,7 +116,7 @@ def test_it_is_said_in_words(place, cli: Cli) -> None:
 
 
 @pytest.mark.parametrize("table", ["runs", "events", "tokens", "documents"])
-def test_doctor_names_a_table_that_was_dropped(cli: Cli, place, table: str) -> None:
+def test_doctor_names_a_table_that_was_dropped(cli: Cli, place: str, table: str) -> None:
     assert cli("db", "upgrade", "--journal", place).returncode == 0
     execute(place, f"DROP TABLE {table}")
 

@@ -63,7 +63,7 @@ def journal(cli: Cli) -> Path:
     return path
 
 
-def in_namespace(cli: Cli, script: str):
+def in_namespace(cli: Cli, script: str) -> str:
     """The output of a script that has mounts of its own."""
     done = subprocess.run(
         [*NAMESPACE, "sh", "-ec", script],
@@ -224,11 +224,11 @@ def test_a_full_disk_is_named_by_doctor(cli: Cli, journal: Path) -> None:
 # ── read-only ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def lock_file(journal) -> None:
+def lock_file(journal: Path) -> None:
     os.chmod(journal, 0o400)
 
 
-def lock_directory(journal) -> None:
+def lock_directory(journal: Path) -> None:
     os.chmod(journal.parent, 0o500)
 
 

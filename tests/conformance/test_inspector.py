@@ -7,11 +7,12 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from support.json_values import Json
 from support.npm import LOOSELY, install, node_for
 from support.web import WebServer
 
@@ -37,14 +38,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebServer]:
 
 
 @pytest.fixture(params=["pipes", "http"])
-def where(request: pytest.FixtureRequest, server: WebServer):
+def where(request: pytest.FixtureRequest, server: WebServer) -> list[str]:
     """The server, as the inspector is told of it."""
     return [server.url] if request.param == "http" else [sys.executable, "-m", "workflowlookup", "serve"]
 
 
 @pytest.fixture(params=list(ERAS))
-def inspect(request: pytest.FixtureRequest, node: str, where, tmp_path: Path):
-    def ask(method: str, *options):
+def inspect(request: pytest.FixtureRequest, node: str, where: list[str], tmp_path: Path) -> Callable[..., Json]:
+    def ask(method: str, *options: str) -> Json:
         clean = {key: value for key, value in os.environ.items() if not key.startswith(("WORKFLOW", "XDG_"))}
         environment = clean | {"HOME": str(tmp_path), "MCP_INSPECTOR_SECRET_STORE": "memory"}
         environment["PATH"] = os.pathsep.join((str(Path(node).parent), environment.get("PATH", "")))
@@ -63,21 +64,21 @@ def inspect(request: pytest.FixtureRequest, node: str, where, tmp_path: Path):
     return ask
 
 
-def test_it_lists_the_tools(inspect) -> None:
+def test_it_lists_the_tools(inspect: Callable[..., Json]) -> None:
     code, said = inspect("tools/list")
 
     assert code == 0, said
     assert {"workflow_list", "workflow_start"} <= {tool["name"] for tool in json.loads(said)["result"]["tools"]}
 
 
-def test_it_calls_one(inspect) -> None:
+def test_it_calls_one(inspect: Callable[..., Json]) -> None:
     code, said = inspect("tools/call", "--tool-name", "workflow_get", "--tool-arg", "id=bug-investigation")
 
     assert code == 0, said
     assert json.loads(said)["result"]["structuredContent"]["id"] == "bug-investigation"
 
 
-def test_it_sees_what_a_tool_refuses(inspect) -> None:
+def test_it_sees_what_a_tool_refuses(inspect: Callable[..., Json]) -> None:
     code, said = inspect("tools/call", "--tool-name", "workflow_get", "--tool-arg", "id=no-such-workflow")
 
     assert code == 5, said

@@ -4,11 +4,11 @@ import re
 
 import pytest
 
-from console.sites import OpenConsole, Site, token
+from console.sites import ConsoleClient, OpenConsole, Site, token
 from support.json_values import Json, JsonObject
 
 
-def form(client, run_id: str, **fields: Json) -> JsonObject:
+def form(client: ConsoleClient, run_id: str, **fields: Json) -> JsonObject:
     """The fields of the page as the viewer sees it now."""
     page = client.get(f"/runs/{run_id}").text
     hidden = dict(re.findall(r'<input type="hidden" name="(step|question|new)" value="([^"]*)"', page))

@@ -39,7 +39,7 @@ LOOKS = {
 }
 
 
-def width(page: Page):
+def width(page: Page) -> int:
     return page.evaluate("document.documentElement.scrollWidth")
 
 
@@ -241,7 +241,7 @@ def test_a_reader_is_offered_nothing_to_do(site: Site, serve: ServeSite, window:
 # ── while one looks ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def live(page):
+def live(page: Page) -> Page:
     page.locator("#pulse").get_by_text("Live").wait_for()
     return page
 

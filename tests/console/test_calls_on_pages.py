@@ -28,7 +28,7 @@ def asked(empty: Site) -> Run:
     return empty.runs.submit(run.id, "plan", "planned", {})
 
 
-def now(page) -> str:
+def now(page: str) -> str:
     return re.sub(r"<[^>]+>|\s+", " ", page[page.index('id="now"') : page.index("What happened")])
 
 

@@ -1,6 +1,7 @@
 """Who gets in, and who does not: viewers, scopes, patterns of workflows, foreign forms, foreign names, odd requests."""
 
 import re
+from collections.abc import Iterator
 
 import pytest
 from starlette.testclient import TestClient
@@ -216,12 +217,12 @@ def local(furnished: Site) -> LocalConsole:
 
 
 @pytest.fixture
-def browser(local: LocalConsole):
+def browser(local: LocalConsole) -> Iterator[TestClient]:
     with TestClient(local.app, base_url="http://127.0.0.1:8000", follow_redirects=False) as client:
         yield client
 
 
-def test_the_key_opens_the_console_once(local: LocalConsole, browser) -> None:
+def test_the_key_opens_the_console_once(local: LocalConsole, browser: TestClient) -> None:
     entry_path = local.entry_path
     assert browser.get("/runs").status_code == 401
     assert browser.get("/enter?key=guessed").status_code == 303
@@ -242,14 +243,14 @@ def test_the_key_opens_the_console_once(local: LocalConsole, browser) -> None:
 @pytest.mark.parametrize(
     "host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:8000", "", "[", "0"]
 )
-def test_another_name_for_this_machine_is_not_answered(local: LocalConsole, browser, host: str) -> None:
+def test_another_name_for_this_machine_is_not_answered(local: LocalConsole, browser: TestClient, host: str) -> None:
     browser.get(local.entry_path)
 
     assert browser.get("/runs", headers={"host": host}).status_code == 403
 
 
 @pytest.mark.parametrize("host", ["localhost:8000", "127.0.0.1", "[::1]:8000", "LOCALHOST"])
-def test_its_own_names_are_answered(local: LocalConsole, browser, host: str) -> None:
+def test_its_own_names_are_answered(local: LocalConsole, browser: TestClient, host: str) -> None:
     browser.get(local.entry_path)
 
     assert browser.get("/tools", headers={"host": host}).status_code == 200

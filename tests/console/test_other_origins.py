@@ -9,6 +9,7 @@ import httpx2
 import pytest
 from playwright.sync_api import Browser
 
+from support.json_values import Json
 from support.web import WebServer, modern, routing
 from workflowlookup.store.sqlite import SqliteJournal
 from workflowlookup.store.tokens import Tokens
@@ -81,7 +82,7 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., tuple[WebServer, str]]]:
         server.stop()
 
 
-def ask_from(chromium: Browser, pages: str, server: WebServer, secret: str):
+def ask_from(chromium: Browser, pages: str, server: WebServer, secret: str) -> Json:
     """What a page gets that uses the server as a client does."""
     message = modern("workflow_list")
     page = chromium.new_context().new_page()
@@ -114,7 +115,7 @@ def test_no_other_page_does(chromium: Browser, pages: str, serve: Callable[..., 
     assert "Failed to fetch" in ask_from(chromium, pages, server, secret)["problem"]
 
 
-def preflight(server: WebServer, origin: str, path: str = "/mcp", **headers: str):
+def preflight(server: WebServer, origin: str, path: str = "/mcp", **headers: str) -> httpx2.Response:
     asked = {"origin": origin, "access-control-request-method": "POST", **headers}
     return httpx2.options(server.base + path, headers=asked)
 

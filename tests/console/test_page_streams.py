@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
+from typing import Any, TypeVar
 
 import pytest
 
@@ -14,10 +16,12 @@ from workflowlookup.console.streams import HEARTBEAT, RETRY, Streams
 from workflowlookup.language.building import build
 from workflowlookup.shares import Shares
 
+T = TypeVar("T")
+
 FLOW = build(document(step("one-step"), step("two-step"), identifier="other-flow"))
 
 
-async def told(stream):
+async def told(stream: AsyncIterator[T]) -> T:
     """The next thing that is sent, which must come soon."""
     async with asyncio.timeout(10):
         return await anext(stream)
@@ -125,7 +129,7 @@ class Asked:
         self.query_params = query
 
 
-async def open_stream(console: Console, viewer: str, **query: str):
+async def open_stream(console: Console, viewer: str, **query: str) -> AsyncIterator[Any]:
     response = await events(console.identify(Asked(viewer, **query)))
     return response.body_iterator
 

@@ -47,7 +47,7 @@ def test_an_empty_house_says_so(empty: Site, visit: OpenConsole) -> None:
 # ── the library ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def names(page) -> list[str]:
+def names(page: str) -> list[str]:
     return re.findall(r'<a class="name" href="/library/([^"]+)"', page.partition("<h2 ")[0])
 
 
@@ -117,7 +117,7 @@ def test_a_workflow_that_left_the_library_lives_on_in_its_runs(site: Site, visit
 # ── runs ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def ids(page) -> list[str]:
+def ids(page: str) -> list[str]:
     return re.findall(r'<li id="run-([^"]+)"', page)
 
 

@@ -17,7 +17,7 @@ def begun(site: Site, *steps: JsonObject, **context: Json) -> Run:
     return site.runs.start(build(document(*steps)), {}, context)
 
 
-def form(page, **fields: Json) -> JsonObject:
+def form(page: str, **fields: Json) -> JsonObject:
     hidden = dict(re.findall(r'<input type="hidden" name="(step|question)" value="([^"]*)"', page))
     return {"token": token(page), **hidden, **fields}
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from workflowlookup.execution.engine import Limits, engine_of
+from workflowlookup.execution.engine import Limits, Slot, engine_of
 
 
 class Process:
@@ -26,7 +26,7 @@ class Process:
         with (self.directory / "log").open("a") as log:
             log.write(f"{what} {run_id} {os.getpid()}\n")
 
-    async def drive(self, run_id: str, slot) -> None:
+    async def drive(self, run_id: str, slot: Slot) -> None:
         del slot
         self.write("begin", run_id)
         failed = self.directory / f"{run_id}.failed"

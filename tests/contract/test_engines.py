@@ -27,13 +27,13 @@ TAKEN_OVER = {"sqlite": 4.0, "postgres": 8.0}
 class Engine:
     """An engine in a process of its own."""
 
-    def __init__(self, url: str, directory, limits, *words: str) -> None:
+    def __init__(self, url: str, directory: Path, limits: tuple[int, int], *words: str) -> None:
         command = [sys.executable, str(SCRIPT), url, str(directory), *map(str, limits), *words]
         self.process = Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self._read()
 
     def __getattr__(self, name: str) -> Callable[..., Json]:
-        def do(*arguments, **options: Any) -> Json:
+        def do(*arguments: Json, **options: Any) -> Json:
             self.process.stdin.write(json.dumps([name, arguments, options]) + "\n")
             self.process.stdin.flush()
             return self._read()
@@ -46,7 +46,7 @@ class Engine:
         return json.loads(line)
 
     @property
-    def pid(self):
+    def pid(self) -> int:
         return self.process.pid
 
     def kill(self) -> None:
@@ -62,20 +62,20 @@ class House:
         self.url, self.directory = url, directory
         self._engines = []
 
-    def engine(self, *words: str, limits: tuple[int, int] = (10, 0)):
+    def engine(self, *words: str, limits: tuple[int, int] = (10, 0)) -> Engine:
         self._engines.append(Engine(self.url, self.directory, limits, *words))
         return self._engines[-1]
 
-    def log(self, what: str = "begin"):
+    def log(self, what: str = "begin") -> list[tuple[str, int]]:
         """The runs that drivers began, or ended, and in which process."""
         path = self.directory / "log"
         lines = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
         return [(run, int(pid)) for happened, run, pid in lines if happened == what]
 
-    def runs(self, what: str = "begin"):
+    def runs(self, what: str = "begin") -> list[str]:
         return [run for run, _ in self.log(what)]
 
-    def release(self, *runs) -> None:
+    def release(self, *runs: str) -> None:
         for run in runs:
             (self.directory / run).touch()
 
@@ -85,7 +85,7 @@ class House:
             assert time.monotonic() < end, self.log()
             time.sleep(0.02)
 
-    def driven_again(self, engine, run: str, sequence: int) -> None:
+    def driven_again(self, engine: Engine, run: str, sequence: int) -> None:
         """Do what a server does every two seconds, until somebody drives the run again."""
         before = self.runs().count(run)
 

@@ -441,7 +441,7 @@ def test_a_submission_that_leaves_the_state_as_it_is_touches_no_index_of_states(
     for number in range(300):
         begin(journal, f"other-{number}")
 
-    def pages():
+    def pages() -> int:
         journal.query("PRAGMA wal_checkpoint(TRUNCATE)")
         nonlocal run
         run = submit(journal, run, output=str(run.sequence)).run

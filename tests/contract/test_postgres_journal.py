@@ -1,16 +1,20 @@
 """What is special about a journal in PostgreSQL: connections that are lost, and appends whose fate is unknown."""
 
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
 import psycopg
 import pytest
 
 from contract.journaling import Store, begin, submit
 from support.postgres import Postgres
 from workflowlookup.errors import StorageError
+from workflowlookup.store.journal import Journal
 from workflowlookup.store.postgres import PostgresJournal
 
 
 @pytest.fixture
-def shared(database: str):
+def shared(database: str) -> Iterator[Callable[[], Journal]]:
     store = Store(lambda: PostgresJournal(database))
     yield store.open
     store.close()
@@ -25,7 +29,7 @@ def cut(url: str) -> None:
         )
 
 
-def test_a_connection_that_was_lost_is_made_anew(shared, database: str) -> None:
+def test_a_connection_that_was_lost_is_made_anew(shared: Callable[[], Journal], database: str) -> None:
     journal = shared()
     run = begin(journal).run
     cut(database)
@@ -38,12 +42,14 @@ def test_a_connection_that_was_lost_is_made_anew(shared, database: str) -> None:
 
 
 @pytest.mark.parametrize("is_stored", [True, False])
-def test_an_append_whose_fate_is_unknown_is_stored_once(shared, database: str, is_stored: bool) -> None:
+def test_an_append_whose_fate_is_unknown_is_stored_once(
+    shared: Callable[[], Journal], database: str, is_stored: bool
+) -> None:
     journal = shared()
     run = begin(journal).run
     whole = journal._stored
 
-    def broken(statement: str, values):
+    def broken(statement: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
         """Loses the connection just after the statement, or just before it."""
         journal._stored = whole
         if is_stored:
@@ -58,7 +64,7 @@ def test_an_append_whose_fate_is_unknown_is_stored_once(shared, database: str, i
     assert journal.read("r1", after=2) == draft.records
 
 
-def test_a_database_that_restarts_is_found_again(shared, postgres: Postgres) -> None:
+def test_a_database_that_restarts_is_found_again(shared: Callable[[], Journal], postgres: Postgres) -> None:
     journal = shared()
     run = begin(journal).run
     postgres.restart()
@@ -79,7 +85,7 @@ def test_a_database_that_cannot_be_reached_is_named_without_its_password() -> No
         assert "secret" not in str(refusal.value)
 
 
-def test_a_network_that_is_gone_is_not_waited_for(shared) -> None:
+def test_a_network_that_is_gone_is_not_waited_for(shared: Callable[[], Journal]) -> None:
     journal = shared()
     journal.head("r1")
 
@@ -89,7 +95,7 @@ def test_a_network_that_is_gone_is_not_waited_for(shared) -> None:
     assert int(settings["keepalives_idle"]) + 2 * int(settings["keepalives_interval"]) <= 20
 
 
-def test_a_database_of_a_newer_version_is_left_alone(shared) -> None:
+def test_a_database_of_a_newer_version_is_left_alone(shared: Callable[[], Journal]) -> None:
     first = shared()
     begin(first)
     with first.writing() as transaction:

@@ -8,23 +8,24 @@ from typing import Any
 
 import pytest
 
+from support.json_values import Json
 from upstream.upstreams import ONE, HttpUpstream, McpUpstream
 from workflowlookup.errors import NotSupported
 from workflowlookup.providers.config import ProviderConfig, ServerConfig
 from workflowlookup.providers.definition import Definition, read_definitions
-from workflowlookup.providers.provider import Provider, ProviderError, make_provider
+from workflowlookup.providers.provider import Provider, ProviderError, RemoteStatus, make_provider
 from workflowlookup.providers.upstream import Upstreams
 
 KINDS = ["mcp-stdio", "mcp-http", "http-plain", "http-simplified"]
 
 
 @pytest.fixture(params=KINDS)
-def kind(request: pytest.FixtureRequest):
+def kind(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
 @pytest.fixture
-def upstream(kind, tmp_path: Path) -> Iterator[McpUpstream]:
+def upstream(kind: str, tmp_path: Path) -> Iterator[McpUpstream]:
     if kind.startswith("mcp"):
         made = McpUpstream(tmp_path / "up", http=kind == "mcp-http")
     else:
@@ -34,7 +35,7 @@ def upstream(kind, tmp_path: Path) -> Iterator[McpUpstream]:
 
 
 @contextlib.asynccontextmanager
-async def opened(kind, upstream: McpUpstream, **options: Any) -> AsyncIterator[Provider]:
+async def opened(kind: str, upstream: McpUpstream, **options: Any) -> AsyncIterator[Provider]:
     servers = {}
     if kind.startswith("mcp"):
         server = upstream.server()
@@ -54,15 +55,15 @@ async def opened(kind, upstream: McpUpstream, **options: Any) -> AsyncIterator[P
         await upstreams.aclose()
 
 
-async def finish(provider, workflow: str, remote_id):
+async def finish(provider: Provider, workflow: str, remote_id: str) -> RemoteStatus:
     async with asyncio.timeout(20):
         while (status := await provider.status(workflow, remote_id)).state == "running":  # noqa: ASYNC110
             await asyncio.sleep(0.02)
     return status
 
 
-def test_it_lists_starts_and_tells_the_end(kind, upstream: McpUpstream) -> None:
-    async def go():
+def test_it_lists_starts_and_tells_the_end(kind: str, upstream: McpUpstream) -> None:
+    async def go() -> tuple[tuple[Definition, ...], tuple[str, ...], RemoteStatus]:
         async with opened(kind, upstream) as provider:
             definitions, problems = read_definitions(await provider.list(), "up")
             run = await provider.start("deploy", {"service": "a"}, "key-1")
@@ -76,10 +77,10 @@ def test_it_lists_starts_and_tells_the_end(kind, upstream: McpUpstream) -> None:
     assert len(upstream.runs()) == 1
 
 
-def test_states_that_nobody_knows_mean_that_it_goes_on_and_null_is_an_output(kind, upstream: McpUpstream) -> None:
+def test_states_that_nobody_knows_mean_that_it_goes_on_and_null_is_an_output(kind: str, upstream: McpUpstream) -> None:
     upstream.control(runs={"*": {"seconds": 1.5, "states": ["QUEUED", "WARMING-UP", "paused"], "output": None}})
 
-    async def go():
+    async def go() -> tuple[RemoteStatus, RemoteStatus]:
         async with opened(kind, upstream) as provider:
             run = await provider.start("deploy", {}, "")
             first = await provider.status("deploy", run.remote_id)
@@ -92,10 +93,10 @@ def test_states_that_nobody_knows_mean_that_it_goes_on_and_null_is_an_output(kin
     assert (last.state, last.output) == ("completed", None)
 
 
-def test_a_failure_comes_with_what_the_provider_says(kind, upstream: McpUpstream) -> None:
+def test_a_failure_comes_with_what_the_provider_says(kind: str, upstream: McpUpstream) -> None:
     upstream.control(runs={"*": {"seconds": 0, "outcome": "failed", "error": "no more disk"}})
 
-    async def go():
+    async def go() -> RemoteStatus:
         async with opened(kind, upstream) as provider:
             run = await provider.start("deploy", {}, "")
             return await finish(provider, "deploy", run.remote_id)
@@ -105,10 +106,10 @@ def test_a_failure_comes_with_what_the_provider_says(kind, upstream: McpUpstream
     assert (status.state, status.error.message) == ("failed", "no more disk")
 
 
-def test_a_run_is_cancelled_or_it_is_said_that_it_cannot_be(kind, upstream: McpUpstream) -> None:
+def test_a_run_is_cancelled_or_it_is_said_that_it_cannot_be(kind: str, upstream: McpUpstream) -> None:
     upstream.control(runs={"*": {"seconds": 60}})
 
-    async def go():
+    async def go() -> tuple[bool, str]:
         async with opened(kind, upstream) as provider:
             run = await provider.start("deploy", {}, "")
             told = await provider.cancel("deploy", run.remote_id)
@@ -122,7 +123,7 @@ def test_a_run_is_cancelled_or_it_is_said_that_it_cannot_be(kind, upstream: McpU
 
 
 @pytest.mark.parametrize("how", ["fail", "garbage"])
-def test_a_list_that_cannot_be_used_is_an_error_with_its_cause(kind, upstream: McpUpstream, how: str) -> None:
+def test_a_list_that_cannot_be_used_is_an_error_with_its_cause(kind: str, upstream: McpUpstream, how: str) -> None:
     upstream.control(list=how)
 
     async def go() -> tuple[list[Definition], list[str]]:
@@ -134,7 +135,7 @@ def test_a_list_that_cannot_be_used_is_an_error_with_its_cause(kind, upstream: M
     assert {"fail": "is broken today", "garbage": "answer"}[how] in str(problem.value)
 
 
-def test_one_that_hangs_is_given_up(kind, upstream: McpUpstream) -> None:
+def test_one_that_hangs_is_given_up(kind: str, upstream: McpUpstream) -> None:
     upstream.control(list="hang", status="hang")
 
     async def go() -> None:
@@ -145,10 +146,10 @@ def test_one_that_hangs_is_given_up(kind, upstream: McpUpstream) -> None:
     asyncio.run(go())
 
 
-def test_a_start_is_sent_once_and_an_unclear_answer_is_told_as_such(kind, upstream: McpUpstream) -> None:
+def test_a_start_is_sent_once_and_an_unclear_answer_is_told_as_such(kind: str, upstream: McpUpstream) -> None:
     upstream.control(start="fail")
 
-    async def go():
+    async def go() -> bool:
         async with opened(kind, upstream) as provider:
             await provider.list()
             with pytest.raises(ProviderError, match="start is broken today") as problem:
@@ -162,12 +163,12 @@ def test_a_start_is_sent_once_and_an_unclear_answer_is_told_as_such(kind, upstre
     assert maybe is kind.startswith("http")  # a tool that says no has said so; a 500 says nothing
 
 
-def test_one_that_is_down_is_told_and_comes_back(kind, upstream: McpUpstream) -> None:
+def test_one_that_is_down_is_told_and_comes_back(kind: str, upstream: McpUpstream) -> None:
     if kind == "mcp-stdio":
         pytest.skip("it is started by whoever asks")
     upstream.stop()
 
-    async def go():
+    async def go() -> tuple[str, Json]:
         async with opened(kind, upstream) as provider:
             with pytest.raises(ProviderError) as problem:
                 await provider.list()
@@ -180,12 +181,12 @@ def test_one_that_is_down_is_told_and_comes_back(kind, upstream: McpUpstream) ->
     assert [definition.id for definition in read_definitions(raw, "up")[0]] == ["deploy"]
 
 
-def test_a_start_that_never_reached_a_system_that_is_down_was_not_begun_there(kind, upstream: McpUpstream) -> None:
+def test_a_start_that_never_reached_a_system_that_is_down_was_not_begun_there(kind: str, upstream: McpUpstream) -> None:
     if kind == "mcp-stdio":
         pytest.skip("it is started by whoever asks")
     upstream.stop()
 
-    async def go():
+    async def go() -> bool:
         async with opened(kind, upstream) as provider:
             with pytest.raises(ProviderError) as problem:
                 await provider.start("deploy", {}, "k")

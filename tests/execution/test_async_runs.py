@@ -36,7 +36,7 @@ class Busy:
         self._is_begun.set()
         self._is_free.wait(SECONDS)
 
-    async def keep(self, runs: AsyncRuns):
+    async def keep(self, runs: AsyncRuns) -> asyncio.Task[None]:
         task = asyncio.create_task(runs.do(self))
         await asyncio.to_thread(self._is_begun.wait, SECONDS)
         return task
@@ -95,7 +95,7 @@ def test_work_that_nobody_waits_for_any_more_is_not_begun(place: str, others: Ru
 def test_each_gets_what_its_own_work_raises(place: str, others: Runs) -> None:
     run_id = others.start(FLOW, {}, {}).id
 
-    async def ask():
+    async def ask() -> list[object]:
         runs = AsyncRuns(lambda: open_runs(place), lambda *_: None)
         async with asyncio.timeout(SECONDS):
             outcomes = await asyncio.gather(

@@ -6,7 +6,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TypeVar
 
 import dbos
 import psycopg
@@ -17,8 +18,10 @@ from support.postgres import Postgres
 from workflowlookup.execution import dbos as dbos_engine
 from workflowlookup.execution import leases as leases_module
 from workflowlookup.execution.dbos import DbosEngine, tables_version
-from workflowlookup.execution.engine import Limits
+from workflowlookup.execution.engine import Limits, Slot
 from workflowlookup.execution.leases import FREE_CHECKS, Lease
+
+T = TypeVar("T")
 
 
 class Ends:
@@ -27,15 +30,15 @@ class Ends:
     def __init__(self) -> None:
         self.through = {}
 
-    async def drive(self, run_id: str, slot) -> None:
+    async def drive(self, run_id: str, slot: Slot) -> None:
         self.through.setdefault(run_id, asyncio.Event()).set()
 
     async def wait(self, run_id: str) -> None:
         await asyncio.wait_for(self.through.setdefault(run_id, asyncio.Event()).wait(), 30)
 
 
-def with_engine(url: str, conversation):
-    async def held():
+def with_engine(url: str, conversation: Callable[[DbosEngine, Ends], Awaitable[T]]) -> T:
+    async def held() -> T:
         ends = Ends()
         engine = DbosEngine(url, ends.drive, Limits(4))
         await engine.open()
@@ -47,13 +50,13 @@ def with_engine(url: str, conversation):
     return asyncio.run(held())
 
 
-async def drive_one(engine, ends) -> None:
+async def drive_one(engine: DbosEngine, ends: Ends) -> None:
     await engine.start("run", 7)
     await ends.wait("run")
 
 
 def test_the_collector_passes_over_what_was_loaded_for_the_engine(database: str) -> None:
-    async def conversation(engine, ends):
+    async def conversation(engine: DbosEngine, ends: Ends):
         del engine, ends
         return [one is dbos.DBOS for one in gc.get_objects()], gc.get_freeze_count()
 
@@ -105,7 +108,7 @@ def test_nothing_in_the_database_is_pickled_and_the_version_is_fixed(database: s
 
 
 def test_what_is_done_is_swept_away(database: str) -> None:
-    async def conversation(engine, ends):
+    async def conversation(engine: DbosEngine, ends: Ends) -> tuple[int, int]:
         runs = [f"run{number}" for number in range(3)]
         for run in runs:
             await engine.start(run, 1)
@@ -118,7 +121,7 @@ def test_what_is_done_is_swept_away(database: str) -> None:
 
 
 def test_the_limit_of_all_replicas_is_the_last_that_was_set(database: str) -> None:
-    async def conversation(engine, _: object):
+    async def conversation(engine: DbosEngine, _: object):
         await engine.set_limits(Limits(7, 5))
         queue = await dbos.DBOS.retrieve_queue_async("runs")
         return await queue.get_worker_concurrency_async(), await queue.get_global_concurrency_async()
@@ -129,7 +132,7 @@ def test_the_limit_of_all_replicas_is_the_last_that_was_set(database: str) -> No
 def test_drivers_of_an_older_version_are_not_waited_for_when_their_process_is_dead(database: str) -> None:
     """They are cancelled, so that the journal's word counts: the run is due, and nobody drives it."""
 
-    async def conversation(engine, ends):
+    async def conversation(engine: DbosEngine, ends: Ends) -> set[str]:
         await drive_one(engine, ends)
         with psycopg.connect(database, autocommit=True) as connection:
             pending = "SELECT FROM dbos.workflow_status WHERE status = 'PENDING'"
@@ -235,7 +238,7 @@ def test_a_lease_is_renewed_however_long_something_else_takes(database: str) -> 
                 while not await has_lease(connection):  # noqa: ASYNC110 - the database tells nobody
                     await asyncio.sleep(0.05)
 
-    async def has_lease(connection) -> bool:
+    async def has_lease(connection: psycopg.AsyncConnection) -> bool:
         found = await connection.execute(
             "SELECT 1 FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE locktype = 'advisory' AND granted "
             "AND application_name = 'workflowlookup-lease' AND datname = current_database()"
@@ -261,7 +264,7 @@ def test_an_engine_whose_connections_go_silent_makes_others_and_drives_on(
     """As behind a firewall that forgot them: nobody closes them, and nothing comes back."""
     monkeypatch.setattr(dbos_engine, "STATEMENT_SECONDS", 1.0)
 
-    async def conversation(engine, ends) -> None:
+    async def conversation(engine: DbosEngine, ends: Ends) -> None:
         await engine.start("before", 1)
         await ends.wait("before")
         link.forget()
@@ -276,7 +279,7 @@ def test_an_engine_that_does_not_reach_its_database_says_so_until_it_does(
 ) -> None:
     monkeypatch.setattr(dbos_engine, "MAX_SILENT_SECONDS", 2.0)
 
-    async def conversation(engine, _: object) -> None:
+    async def conversation(engine: DbosEngine, _: object) -> None:
         assert engine.fault == ""
         link.freeze()
         while not engine.fault:  # noqa: ASYNC110 - it tells nobody

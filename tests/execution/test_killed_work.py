@@ -30,7 +30,7 @@ class Replicas:
         self.runs = open_runs(place)
         self.processes = []
 
-    def begin(self, *arguments):
+    def begin(self, *arguments: object) -> tuple[subprocess.Popen[str], list[str]]:
         command = [sys.executable, str(REPLICA), self.place, str(self.upstream.directory), *map(str, arguments)]
         process = Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.processes.append(process)
@@ -38,11 +38,11 @@ class Replicas:
         assert said, process.stderr.read()
         return process, said
 
-    def kill(self, process) -> None:
+    def kill(self, process: subprocess.Popen[str]) -> None:
         process.kill()
         process.wait()
 
-    def finish(self, ids, seconds: float = PATIENCE) -> list[Run]:
+    def finish(self, ids: list[str], seconds: float = PATIENCE) -> list[Run]:
         """Wait until these are over."""
         end = time.monotonic() + seconds
         while True:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from workflowlookup.errors import StorageError
-from workflowlookup.execution.engine import Limits
+from workflowlookup.execution.engine import Limits, Slot
 from workflowlookup.execution.local import LocalEngine, RunLocks
 
 DRIVE = """
@@ -35,7 +35,7 @@ print(*sys.modules)
 """
 
 
-def in_another_process(path: Path, what: str):
+def in_another_process(path: Path, what: str) -> str:
     """What comes of an expression over the locks of another process."""
     script = (
         f"from workflowlookup.execution.local import RunLocks\nlocks = RunLocks({str(path)!r})\nlocks.open()\n"
@@ -93,7 +93,7 @@ def test_a_child_does_not_keep_the_locks_of_a_process_that_ended(locks: RunLocks
 
 
 def test_a_process_drives_the_runs_of_a_journal_once(sqlite_place: str) -> None:
-    async def drive(run_id: str, slot) -> None:
+    async def drive(run_id: str, slot: Slot) -> None:
         """Nothing is driven."""
 
     async def both() -> None:
@@ -115,11 +115,11 @@ def test_the_names_of_a_journal_have_the_same_locks(tmp_path: Path) -> None:
     link.symlink_to(real)
     is_driven = threading.Event()
 
-    async def drive(run_id: str, slot) -> None:
+    async def drive(run_id: str, slot: Slot) -> None:
         is_driven.set()
         await asyncio.Event().wait()
 
-    async def hold():
+    async def hold() -> str:
         engine = LocalEngine(str(link), drive, Limits(1))
         await engine.open()
         await engine.start("run", 3)

@@ -21,7 +21,7 @@ from workflowlookup.runs.run import State
 class Remote:
     """A provider of one kind, and the plan that names it."""
 
-    def __init__(self, kind, directory: Path, **options: Any) -> None:
+    def __init__(self, kind: str, directory: Path, **options: Any) -> None:
         self.kind = kind
         if kind == "http":
             self.world = HttpUpstream(directory)

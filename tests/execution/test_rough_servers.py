@@ -6,8 +6,9 @@ import logging
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -23,6 +24,8 @@ from workflowlookup.providers.config import ServerConfig
 from workflowlookup.providers.upstream import CallResult, Upstreams
 from workflowlookup.runs.run import State
 
+T = TypeVar("T")
+
 RAW = str(Path(__file__).with_name("raw_server.py"))
 
 
@@ -30,8 +33,8 @@ def raw(*arguments: str, **fields: Json) -> ServerConfig:
     return ServerConfig(name="raw", command=sys.executable, args=(RAW, *arguments), **fields)
 
 
-def talk(config: ServerConfig, conversation):
-    async def held():
+def talk(config: ServerConfig, conversation: Callable[[Upstreams], Awaitable[T]]) -> T:
+    async def held() -> T:
         upstreams = Upstreams({"raw": config})
         try:
             return await asyncio.wait_for(conversation(upstreams), 20)
@@ -41,7 +44,7 @@ def talk(config: ServerConfig, conversation):
     return asyncio.run(held())
 
 
-def answered(line: str):
+def answered(line: str) -> CallResult:
     return talk(raw(), lambda upstreams: upstreams.call("raw", "answer", {"line": line}))
 
 

@@ -1,18 +1,22 @@
 """The semaphore of drivers: in order, with a limit that can change, and without a slot that is lost."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from workflowlookup.execution.engine import Slots
 
+Begin = Callable[[str], tuple[asyncio.Task[None], asyncio.Event]]
+Test = Callable[[Slots, list[str], Begin], Awaitable[None]]
 
-def conversation(limit: int) -> Callable[..., Callable[..., None]]:
+
+def conversation(limit: int) -> Callable[[Test], Callable[[], None]]:
     """Runs a test on a loop, with slots and a list of those who have one."""
 
-    def decorate(test) -> Callable[..., None]:
+    def decorate(test: Test) -> Callable[[], None]:
         def run() -> None:
             async def whole() -> None:
-                slots, has_slot = Slots(limit), []
+                slots = Slots(limit)
+                has_slot: list[str] = []
 
                 async def work(name: str, *, is_done: asyncio.Event) -> None:
                     async with slots.slot():
@@ -20,7 +24,7 @@ def conversation(limit: int) -> Callable[..., Callable[..., None]]:
                         await is_done.wait()
                     has_slot.remove(name)
 
-                def begin(name: str):
+                def begin(name: str) -> tuple[asyncio.Task[None], asyncio.Event]:
                     is_done = asyncio.Event()
                     return asyncio.create_task(work(name, is_done=is_done)), is_done
 
@@ -41,7 +45,7 @@ async def settle() -> None:
 
 
 @conversation(2)
-async def test_slots_are_given_in_order(slots, has_slot, begin) -> None:
+async def test_slots_are_given_in_order(slots: Slots, has_slot: list[str], begin: Begin) -> None:
     tasks = [begin(name) for name in "abcd"]
     await settle()
     assert has_slot == ["a", "b"]
@@ -56,7 +60,7 @@ async def test_slots_are_given_in_order(slots, has_slot, begin) -> None:
 
 
 @conversation(1)
-async def test_a_higher_limit_lets_those_in_who_wait(slots, has_slot, begin) -> None:
+async def test_a_higher_limit_lets_those_in_who_wait(slots: Slots, has_slot: list[str], begin: Begin) -> None:
     tasks = [begin(name) for name in "abc"]
     await settle()
 
@@ -69,7 +73,9 @@ async def test_a_higher_limit_lets_those_in_who_wait(slots, has_slot, begin) -> 
 
 
 @conversation(1)
-async def test_one_who_is_cancelled_while_it_waits_takes_no_slot(slots, has_slot, begin) -> None:
+async def test_one_who_is_cancelled_while_it_waits_takes_no_slot(
+    slots: Slots, has_slot: list[str], begin: Begin
+) -> None:
     (first, is_done), (second, _), (third, _) = (begin(name) for name in "abc")
     await settle()
 
@@ -86,7 +92,9 @@ async def test_one_who_is_cancelled_while_it_waits_takes_no_slot(slots, has_slot
 
 
 @conversation(1)
-async def test_a_slot_that_is_lent_is_used_by_another_and_comes_back(slots, has_slot, begin) -> None:
+async def test_a_slot_that_is_lent_is_used_by_another_and_comes_back(
+    slots: Slots, has_slot: list[str], begin: Begin
+) -> None:
     came_back = []
 
     async def lender() -> None:
@@ -108,7 +116,9 @@ async def test_a_slot_that_is_lent_is_used_by_another_and_comes_back(slots, has_
 
 
 @conversation(1)
-async def test_one_who_is_cancelled_while_its_slot_is_lent_leaves_the_count_right(slots, has_slot, begin) -> None:
+async def test_one_who_is_cancelled_while_its_slot_is_lent_leaves_the_count_right(
+    slots: Slots, has_slot: list[str], begin: Begin
+) -> None:
     async def lender() -> None:
         async with slots.slot(), slots.lent():
             await asyncio.Event().wait()

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -11,6 +12,7 @@ from workflowlookup.execution.call_runner import Outcome
 from workflowlookup.execution.driver import Driver
 from workflowlookup.execution.engine import Slots, Superseded
 from workflowlookup.runs.run import Run, State
+from workflowlookup.store.service import Runs
 
 SECONDS = 20
 
@@ -29,7 +31,7 @@ class Calls:
     def seconds_of(self, _: object) -> None:
         return None
 
-    async def carry_out(self, run: Run, _note: object, _acknowledge: object, *, is_repeated) -> Outcome:
+    async def carry_out(self, run: Run, _note: object, _acknowledge: object, *, is_repeated: bool) -> Outcome:
         assert not is_repeated
         self.made.append(run.current)
         self.has_begun.set()
@@ -38,7 +40,7 @@ class Calls:
 
 
 @contextlib.asynccontextmanager
-async def driven(place: str, calls: Calls):
+async def driven(place: str, calls: Calls) -> AsyncIterator[tuple[str, asyncio.Task[None], Runs]]:
     """A run of three calls that is driven, the task that drives it, and its journal as another process has it."""
     others = open_runs(place)
     run = others.start(flow(call("one", "say"), call("two", "say"), call("three", "say")), {}, {})
@@ -51,7 +53,7 @@ async def driven(place: str, calls: Calls):
 
 @pytest.mark.parametrize("is_at_end", [True, False], ids=["its call has ended", "its call goes on"])
 def test_a_driver_makes_no_more_calls_of_a_run_that_another_one_drives(place: str, is_at_end: bool) -> None:
-    async def drive():
+    async def drive() -> tuple[list[str], Run]:
         calls = Calls()
         async with driven(place, calls) as (run_id, task, others):
             await calls.has_begun.wait()
@@ -69,7 +71,7 @@ def test_a_driver_makes_no_more_calls_of_a_run_that_another_one_drives(place: st
 
 
 def test_a_run_that_is_cancelled_while_it_waits_for_its_provider_is_left_at_once(place: str) -> None:
-    async def drive():
+    async def drive() -> tuple[list[str], str, bool]:
         limit = Slots(1)
         await limit.acquire()
         calls = Calls(limit)

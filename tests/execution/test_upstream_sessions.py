@@ -4,7 +4,9 @@ import asyncio
 import os
 import sys
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -13,7 +15,9 @@ from upstream.upstreams import McpUpstream
 from workflowlookup.errors import ProviderUnavailable
 from workflowlookup.language.values import Progress
 from workflowlookup.providers.config import ServerConfig
-from workflowlookup.providers.upstream import CallResult, Upstreams
+from workflowlookup.providers.upstream import CallResult, StopResult, Upstreams
+
+T = TypeVar("T")
 
 EVERY_WAY = pytest.mark.parametrize("way", [{}, {"sdk": True}, {"http": True}], ids=["stdio", "stdio-sdk", "http"])
 PIPES_AND_HTTP = pytest.mark.parametrize("way", [{}, {"http": True}], ids=["stdio", "http"])
@@ -23,10 +27,10 @@ def config_of(upstream: McpUpstream) -> ServerConfig:
     return ServerConfig(name=upstream.name, **{k: tuple(v) if k == "args" else v for k, v in upstream.server().items()})
 
 
-def talk(upstream: McpUpstream, conversation):
+def talk(upstream: McpUpstream, conversation: Callable[[Upstreams], Awaitable[T]]) -> T:
     """Hold the conversation, and close everything after it."""
 
-    async def held():
+    async def held() -> T:
         upstreams = Upstreams({upstream.name: config_of(upstream)})
         try:
             return await asyncio.wait_for(conversation(upstreams), 30)
@@ -38,7 +42,7 @@ def talk(upstream: McpUpstream, conversation):
 
 @EVERY_WAY
 def test_a_call_gives_what_the_tool_answers_and_carries_its_key(tmp_path: Path, way) -> None:
-    async def conversation(upstreams):
+    async def conversation(upstreams: Upstreams) -> tuple[CallResult, CallResult, CallResult]:
         structured = await upstreams.call("up", "echo", {"a": 1}, key="run:step")
         text = await upstreams.call("up", "say", {"text": "hello"})
         empty = await upstreams.call("up", "nothing", {})
@@ -54,7 +58,7 @@ def test_a_call_gives_what_the_tool_answers_and_carries_its_key(tmp_path: Path, 
 
 @EVERY_WAY
 def test_errors_of_tools_are_answers(tmp_path: Path, way) -> None:
-    async def conversation(upstreams):
+    async def conversation(upstreams: Upstreams) -> list[CallResult]:
         return [
             await upstreams.call("up", "fail", {"message": "no luck"}),
             await upstreams.call("up", "fail", {"how": "raise", "message": "no luck"}),
@@ -73,7 +77,7 @@ def test_errors_of_tools_are_answers(tmp_path: Path, way) -> None:
 def test_progress_is_heard(tmp_path: Path, way) -> None:
     heard = []
 
-    async def conversation(upstreams) -> None:
+    async def conversation(upstreams: Upstreams) -> None:
         await upstreams.call("up", "sleep", {"seconds": 0.2, "steps": 2}, on_progress=heard.append)
 
     with McpUpstream(tmp_path, **way) as upstream:
@@ -83,7 +87,7 @@ def test_progress_is_heard(tmp_path: Path, way) -> None:
 
 @PIPES_AND_HTTP
 def test_a_cancelled_call_is_cancelled_upstream(tmp_path: Path, way) -> None:
-    async def conversation(upstreams):
+    async def conversation(upstreams: Upstreams) -> CallResult:
         call = asyncio.create_task(upstreams.call("up", "sleep", {"seconds": 30}, key="k"))
         await asyncio.to_thread(upstream.wait_for, "call")
         call.cancel()
@@ -99,7 +103,7 @@ def test_a_cancelled_call_is_cancelled_upstream(tmp_path: Path, way) -> None:
 
 @PIPES_AND_HTTP
 def test_a_call_that_takes_too_long_is_cancelled_upstream(tmp_path: Path, way) -> None:
-    async def conversation(upstreams) -> None:
+    async def conversation(upstreams: Upstreams) -> None:
         await upstreams.call("up", "say", {})
         with pytest.raises(TimeoutError):
             await upstreams.call("up", "sleep", {"seconds": 30}, timeout=2)
@@ -110,7 +114,7 @@ def test_a_call_that_takes_too_long_is_cancelled_upstream(tmp_path: Path, way) -
 
 
 def test_a_process_that_hears_nothing_is_killed_and_started_again_when_it_is_needed(tmp_path: Path) -> None:
-    async def conversation(upstreams):
+    async def conversation(upstreams: Upstreams) -> tuple[list[int], StopResult, list[int], str]:
         call = asyncio.create_task(upstreams.call("up", "stubborn", {"seconds": 60}))
         await asyncio.to_thread(upstream.wait_for, "call")
         call.cancel()
@@ -130,7 +134,7 @@ def test_a_process_that_hears_nothing_is_killed_and_started_again_when_it_is_nee
 
 
 def test_a_process_that_serves_another_call_is_not_killed(tmp_path: Path) -> None:
-    async def conversation(upstreams):
+    async def conversation(upstreams: Upstreams):
         other = asyncio.create_task(upstreams.call("up", "sleep", {"seconds": 1}))
         call = asyncio.create_task(upstreams.call("up", "sleep", {"seconds": 60}))
         await asyncio.to_thread(upstream.wait_for, "call", 2)
@@ -151,7 +155,7 @@ def test_what_a_server_started_dies_with_it(tmp_path: Path) -> None:
     upstream = McpUpstream(tmp_path / "up")
     program = upstream.command()[1:]
 
-    async def conversation(upstreams):
+    async def conversation(upstreams: Upstreams) -> StopResult:
         upstreams.apply({"up": ServerConfig(name="up", command="/bin/sh", args=(str(script), *program))})
         call = asyncio.create_task(upstreams.call("up", "stubborn", {"seconds": 60}))
         await asyncio.to_thread(upstream.wait_for, "call")
@@ -167,7 +171,7 @@ def test_what_a_server_started_dies_with_it(tmp_path: Path) -> None:
 
 
 def test_a_server_that_died_is_started_again_for_the_next_call(tmp_path: Path) -> None:
-    async def conversation(upstreams):
+    async def conversation(upstreams: Upstreams) -> tuple[str, str]:
         with pytest.raises(ProviderUnavailable, match="'up' does not answer: its process ended with exit code 9"):
             await upstreams.call("up", "crash", {})
         again = await upstreams.call("up", "say", {"text": "again"})
@@ -183,7 +187,7 @@ def test_a_server_that_died_is_started_again_for_the_next_call(tmp_path: Path) -
 
 
 def test_an_http_server_that_was_restarted_is_spoken_to_anew(tmp_path: Path) -> None:
-    async def conversation(upstreams):
+    async def conversation(upstreams: Upstreams) -> CallResult:
         await upstreams.call("up", "say", {"text": "first"})
         upstream.stop()
         with pytest.raises(ProviderUnavailable, match="The MCP server 'up' does not answer: "):
@@ -196,7 +200,7 @@ def test_an_http_server_that_was_restarted_is_spoken_to_anew(tmp_path: Path) -> 
 
 
 def test_what_cannot_be_started_says_why(tmp_path: Path) -> None:
-    async def conversation(upstreams):
+    async def conversation(upstreams: Upstreams):
         with pytest.raises(ProviderUnavailable) as nameless:
             await upstreams.call("other", "say", {})
         upstreams.apply(
@@ -224,7 +228,7 @@ def test_what_cannot_be_started_says_why(tmp_path: Path) -> None:
 
 
 def test_settings_that_change_close_what_changed_once_it_is_idle(tmp_path: Path) -> None:
-    async def conversation(upstreams):
+    async def conversation(upstreams: Upstreams):
         config = config_of(upstream)
         call = asyncio.create_task(upstreams.call("up", "sleep", {"seconds": 1}))
         await asyncio.to_thread(upstream.wait_for, "call")
@@ -247,7 +251,7 @@ def test_a_server_that_floods_standard_error_stops_nothing(tmp_path: Path) -> No
     upstream = McpUpstream(tmp_path / "up")
     args = (str(script), *upstream.command()[1:])
 
-    async def conversation(upstreams):
+    async def conversation(upstreams: Upstreams) -> CallResult:
         upstreams.apply({"up": ServerConfig(name="up", command=sys.executable, args=args)})
         return await upstreams.call("up", "say", {"text": "through the noise"})
 
@@ -255,7 +259,7 @@ def test_a_server_that_floods_standard_error_stops_nothing(tmp_path: Path) -> No
 
 
 def test_a_long_answer_arrives_whole(tmp_path: Path) -> None:
-    async def conversation(upstreams):
+    async def conversation(upstreams: Upstreams) -> CallResult:
         return await upstreams.call("up", "say", {"text": "x" * 3_000_000})
 
     assert len(talk(McpUpstream(tmp_path), conversation).text) == 3_000_000
@@ -283,7 +287,7 @@ for line in sys.stdin:
 
 
 def test_a_server_of_the_handshake_era_is_spoken_to_in_its_own_way(tmp_path: Path) -> None:
-    async def conversation(upstreams):
+    async def conversation(upstreams: Upstreams):
         upstreams.apply({"old": ServerConfig(name="old", command=sys.executable, args=("-c", OLD_SERVER))})
         tools = await upstreams.tools("old")
         return [tool.name for tool in tools], (await upstreams.call("old", "say", {"text": "as ever"})).text

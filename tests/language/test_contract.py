@@ -187,7 +187,7 @@ RISKY = document(
 )
 
 
-def warnings(workflow: JsonObject, completed: list[Json], context: JsonObject | None = None):
+def warnings(workflow: JsonObject, completed: list[Json], context: JsonObject | None = None) -> list[str]:
     built = build(workflow)
     reply = answer(built, next_step(built, completed, context or {}, Budget()), completed, Budget())
     return list(reply.get("warnings", ()))

@@ -1,6 +1,7 @@
 """Which step comes next: what the rows of `tests/language/steps.yaml` and `loops.yaml` cannot say."""
 
 import itertools
+from collections.abc import Iterable
 
 import pytest
 
@@ -15,7 +16,7 @@ from workflowlookup.language.patterns import Budget
 BODY, FINISH = step("body-step"), step("finish")
 
 
-def lead(steps, completed: tuple[()] = (), context: JsonObject | None = None) -> NextStep:
+def lead(steps: Iterable[JsonObject], completed: tuple[()] = (), context: JsonObject | None = None) -> NextStep:
     return next_step(build(document(*steps)), completed, context or {}, Budget())
 
 

@@ -29,7 +29,7 @@ FEWEST_ROWS = 3
 MOST_STEPS = 100
 
 
-def of(*kinds: str, unless: str = ""):
+def of(*kinds: str, unless: str = "") -> pytest.MarkDecorator:
     """The rows of these kinds as parameters; those with the key `unless` are left out."""
     chosen = [row for row in ROWS if row.kind in kinds and not (unless and unless in row.content)]
     return pytest.mark.parametrize("row", chosen, ids=[f"{row.sentence}: {row.name}" for row in chosen])
@@ -375,7 +375,7 @@ def parts_of(texts: list[str], parts: list[str]) -> list[str]:
     return texts
 
 
-def repeated(value: Json):
+def repeated(value: Json) -> Json:
     """`{repeat: x, times: n}` stands for a long text."""
     if isinstance(value, dict) and value.keys() == {"repeat", "times"}:
         return value["repeat"] * value["times"]

@@ -121,7 +121,7 @@ SCHEMAS = [
 ]
 
 
-def random_condition(source, depth: int = 2):
+def random_condition(source: random.Random, depth: int = 2) -> JsonObject:
     kind = source.choice(["var", "var", "and", "or", "not"]) if depth else "var"
     if kind == "not":
         return {"not": random_condition(source, depth - 1)}
@@ -152,7 +152,7 @@ def test_no_context_proves_a_verdict_wrong() -> None:
     assert constant > 300
 
 
-def unknown(seed, share) -> conditions.Operator:
+def unknown(seed: int, share: int) -> conditions.Operator:
     """An operator that holds for a share of all values, and says nothing of itself that an analysis could use."""
     return Operator(
         holds=lambda actual, expected, _: zlib.crc32(repr((seed, actual, expected)).encode()) % 100 < share,
@@ -181,7 +181,7 @@ def test_no_context_proves_a_verdict_about_unknown_operators_wrong() -> None:
     assert constant > 100
 
 
-def divides(actual, expected, _: object):
+def divides(actual: Json, expected: Json, _: object) -> bool:
     return isinstance(actual, int) and actual % expected == 0
 
 

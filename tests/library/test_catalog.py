@@ -16,7 +16,7 @@ from workflowlookup.errors import InvalidWorkflow, NotReadYet, SecurityError, St
 from workflowlookup.library import catalog as catalog_module
 from workflowlookup.library import directory as directory_module
 from workflowlookup.library.catalog import Catalog
-from workflowlookup.library.changes import InotifyWatcher, PollingWatcher
+from workflowlookup.library.changes import ChangeWatcher, InotifyWatcher, PollingWatcher
 from workflowlookup.library.directory import DirectorySource, Listing
 
 
@@ -24,13 +24,13 @@ from workflowlookup.library.directory import DirectorySource, Listing
     params=[InotifyWatcher, lambda: PollingWatcher(clock=itertools.count().__next__, share=1e9)],
     ids=["inotify", "polling"],
 )
-def make_watcher(request: pytest.FixtureRequest):
+def make_watcher(request: pytest.FixtureRequest) -> Callable[[], ChangeWatcher]:
     """Both watchers; the polling one scans every time."""
     return request.param
 
 
 @pytest.fixture
-def catalog(library: Path, make_watcher) -> catalog_module.Catalog:
+def catalog(library: Path, make_watcher: Callable[[], ChangeWatcher]) -> catalog_module.Catalog:
     return Catalog([DirectorySource("library", str(library))], make_watcher)
 
 
@@ -130,7 +130,7 @@ def test_a_snapshot_does_not_change(catalog: catalog_module.Catalog, library: Pa
     assert [summary.id for summary in before.summaries] == ["one"]
 
 
-def test_a_directory_that_appears_later_is_seen(tmp_path: Path, make_watcher) -> None:
+def test_a_directory_that_appears_later_is_seen(tmp_path: Path, make_watcher: Callable[[], ChangeWatcher]) -> None:
     catalog = Catalog([DirectorySource("project", str(tmp_path / "later" / "workflows"))], make_watcher)
     assert ids(catalog) == []
 
@@ -140,7 +140,7 @@ def test_a_directory_that_appears_later_is_seen(tmp_path: Path, make_watcher) ->
 
 
 def test_a_directory_that_vanishes_is_reported_and_other_sources_still_work(
-    tmp_path: Path, library: Path, make_watcher
+    tmp_path: Path, library: Path, make_watcher: Callable[[], ChangeWatcher]
 ) -> None:
     write(library, document(identifier="stays"))
     write(tmp_path / "gone", document(identifier="goes"))
@@ -158,7 +158,7 @@ def test_a_directory_that_vanishes_is_reported_and_other_sources_still_work(
     assert catalog.get("goes").id == "goes"
 
 
-def test_a_later_source_shadows_an_earlier_one(tmp_path: Path, make_watcher) -> None:
+def test_a_later_source_shadows_an_earlier_one(tmp_path: Path, make_watcher: Callable[[], ChangeWatcher]) -> None:
     for name in ("first", "second"):
         write(tmp_path / name, document(name=name))
     catalog = Catalog([DirectorySource(name, str(tmp_path / name)) for name in ("first", "second")], make_watcher)
@@ -169,7 +169,7 @@ def test_a_later_source_shadows_an_earlier_one(tmp_path: Path, make_watcher) -> 
     assert (hidden.source, by.source) == ("first", "second")
 
 
-def test_a_broken_document_shadows_nothing(tmp_path: Path, make_watcher) -> None:
+def test_a_broken_document_shadows_nothing(tmp_path: Path, make_watcher: Callable[[], ChangeWatcher]) -> None:
     write(tmp_path / "first", document(name="sound"))
     write(tmp_path / "second", {"id": "sample-workflow", "name": "broken"})
     catalog = Catalog([DirectorySource(name, str(tmp_path / name)) for name in ("first", "second")], make_watcher)
@@ -220,32 +220,32 @@ def test_a_repaired_document_is_back(catalog: catalog_module.Catalog, library: P
     assert catalog.get("sample-workflow").id == "sample-workflow"
 
 
-def make_large(library: Path, outside) -> None:
+def make_large(library: Path, outside: Path) -> None:
     (library / "bad.json").write_text(json.dumps(document(step(prompt="x" * (1 << 20)))))
 
 
-def make_deep(library: Path, outside) -> None:
+def make_deep(library: Path, outside: Path) -> None:
     (library / "bad.json").write_text('{"id": ' + "[" * 65 + "]" * 65 + "}")
 
 
-def make_link_out(library: Path, outside) -> None:
+def make_link_out(library: Path, outside: Path) -> None:
     (library / "bad.json").symlink_to(write(outside, document(identifier="bad")))
 
 
-def make_link_chain(library: Path, outside) -> None:
+def make_link_chain(library: Path, outside: Path) -> None:
     (outside / "hop.json").symlink_to(write(outside, document(identifier="bad")))
     (library / "bad.json").symlink_to(outside / "hop.json")
 
 
-def make_pipe(library: Path, outside) -> None:
+def make_pipe(library: Path, outside: Path) -> None:
     os.mkfifo(library / "bad.json")
 
 
-def make_dangling_link(library: Path, outside) -> None:
+def make_dangling_link(library: Path, outside: Path) -> None:
     (library / "bad.json").symlink_to(library / "nowhere.json")
 
 
-def make_link_loop(library: Path, outside) -> None:
+def make_link_loop(library: Path, outside: Path) -> None:
     (library / "bad.json").symlink_to(library / "bad.json")
 
 
