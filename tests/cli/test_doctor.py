@@ -147,19 +147,21 @@ def test_nor_is_it_in_the_command_of_the_self_test(cli: Cli) -> None:
 def test_a_journal_that_cannot_be_reached_or_made_is_a_problem(cli: Cli) -> None:
     (cli.directory / "file").write_text("")
     place = cli.directory / "file" / "runs.sqlite"
-    cannot = "cannot be used: it cannot be made there. Check that its directory is there and that you may write to it."
+    cannot = (
+        "cannot be used: it cannot be created there. Check that its directory is there and that you may write to it."
+    )
 
     assert report_of(cli, WORKFLOWLOOKUP_JOURNAL=str(place))["problems"] == [
         {
             "problem": f"The journal of runs, {place}, {cannot}",
-            "remedy": "Until then no run is kept. The setting journal is from WORKFLOWLOOKUP_JOURNAL.",
+            "remedy": "Until then no run can be stored. The setting journal is from WORKFLOWLOOKUP_JOURNAL.",
         }
     ]
     (problem,) = report_of(cli, "--journal", "postgresql://127.0.0.1:1/db")["problems"]
     assert problem["problem"].startswith(
         "The journal of runs, PostgreSQL database 'db' at 127.0.0.1, does not answer: "
     )
-    assert problem["remedy"] == "Until then no run is kept. The setting journal is from --journal."
+    assert problem["remedy"] == "Until then no run can be stored. The setting journal is from --journal."
 
 
 def test_a_journal_of_a_newer_version_is_a_problem_and_one_that_is_not_there_yet_is_not_made(cli: Cli) -> None:
@@ -174,7 +176,7 @@ def test_a_journal_of_a_newer_version_is_a_problem_and_one_that_is_not_there_yet
         {
             "problem": f"The journal of runs, {place}, cannot be used: "
             "it was written by a newer version of workflowlookup. Update this one.",
-            "remedy": "`workflowlookup db check` has the numbers. The setting journal is from --journal.",
+            "remedy": "`workflowlookup db check` shows the versions. The setting journal is from --journal.",
         }
     ]
 

@@ -110,8 +110,8 @@ def altered(text: str, **changes: Json) -> bytes:
     ("changes", "said"),
     [
         pytest.param({"sequence": 99}, "cannot happen in a run", id="a gap"),
-        pytest.param({"time": -1}, "a time that cannot be", id="a time before time"),
-        pytest.param({"time": 10**18}, "a time that cannot be", id="a time after time"),
+        pytest.param({"time": -1}, "an impossible time", id="a time before time"),
+        pytest.param({"time": 10**18}, "an impossible time", id="a time after time"),
         pytest.param({"event": {"event": "danced"}}, "line ", id="no event of ours"),
         pytest.param(
             {"event": {"event": "step-offered", "stepId": "no-such"}}, "cannot happen in a run", id="no such step"

@@ -13,7 +13,7 @@ from workflowlookup.runs.events import Record
 from workflowlookup.runs.report import report_of
 from workflowlookup.runs.run import Run
 from workflowlookup.store import loading, service
-from workflowlookup.store.loading import BRIEF, read_excerpts
+from workflowlookup.store.loading import SHORT_EXCERPT, read_excerpts
 from workflowlookup.store.service import Runs
 from workflowlookup.store.sqlite import SqliteJournal
 
@@ -50,10 +50,15 @@ def test_long_outputs_are_read_as_excerpts_that_know_their_length(runs: service.
 
 
 def test_of_many_long_outputs_the_later_ones_are_shorter(runs: service.Runs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "LONG_BYTES", 100_000)
+    monkeypatch.setattr(loading, "LONG_EXCERPTS_BYTES", 100_000)
     run = refused(runs, 4)
 
-    assert [len(output) for output in outputs(read_excerpts(runs, run.id))] == [50_000, 50_000, BRIEF, BRIEF]
+    assert [len(output) for output in outputs(read_excerpts(runs, run.id))] == [
+        50_000,
+        50_000,
+        SHORT_EXCERPT,
+        SHORT_EXCERPT,
+    ]
 
 
 def test_a_run_that_is_too_long_even_so_is_refused(runs: service.Runs, monkeypatch: pytest.MonkeyPatch) -> None:

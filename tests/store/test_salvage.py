@@ -24,7 +24,7 @@ from workflowlookup.errors import RunDamaged, StorageError
 from workflowlookup.language.building import build
 from workflowlookup.store import salvage
 from workflowlookup.store.journal import RunQuery
-from workflowlookup.store.salvage import NOT_SAVED, SHAPES
+from workflowlookup.store.salvage import NOT_COPIED, SHAPES
 from workflowlookup.store.service import Runs
 from workflowlookup.store.sqlite import SqliteJournal
 from workflowlookup.store.sqlite_pages import Pages
@@ -334,7 +334,7 @@ def test_a_salvage_that_is_killed_is_done_again(stored: Path, seconds: float) ->
     spoil_page(stored, 1)
     script = f"from workflowlookup.store.sqlite import SqliteJournal; SqliteJournal({str(stored)!r}).head('x')"
     process = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.DEVNULL)
-    while not salvage.is_begun(str(stored)) and process.poll() is None:
+    while not salvage.is_salvage_begun(str(stored)) and process.poll() is None:
         time.sleep(0.001)
     time.sleep(seconds)
     process.send_signal(signal.SIGKILL)
@@ -503,7 +503,7 @@ def test_every_table_is_saved_or_said_not_to_be(stored: Path) -> None:
             columns = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
             assert columns == list(shape.columns)
 
-    assert tables == SHAPES.keys() | NOT_SAVED
+    assert tables == SHAPES.keys() | NOT_COPIED
 
 
 @pytest.mark.parametrize("content", [b"my notes\n", bytes(range(256)) * 64], ids=["text", "bytes"])

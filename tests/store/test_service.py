@@ -107,9 +107,9 @@ def test_a_start_with_an_id_is_repeated_without_harm(runs: Runs, open_runs: Call
     moved = runs.submit("mine", "one", "long enough", {"b": 3})
 
     assert runs.start(TWO, {"a": 1}, {"b": 2}, run_id="mine") == moved
-    with pytest.raises(RunStateError, match="started otherwise"):
+    with pytest.raises(RunStateError, match="started with other values"):
         runs.start(TWO, {"a": 2}, {"b": 2}, run_id="mine")
-    with pytest.raises(RunStateError, match="started otherwise"):
+    with pytest.raises(RunStateError, match="started with other values"):
         runs.start(build(document(identifier="another-one")), {"a": 1}, {"b": 2}, run_id="mine")
 
 
@@ -334,7 +334,7 @@ def test_a_long_run_is_folded_in_slices_and_comes_to_the_same(runs: Runs, open_r
     runs.journal.append(run.id, 0, records, summarise(run))
     other = open_runs()
 
-    assert [other.load(run.id) for _ in range(5)] == [False, False, False, True, True]
+    assert [other.load_slice(run.id) for _ in range(5)] == [False, False, False, True, True]
     assert other.get(run.id) == runs.get(run.id) == run
 
 
@@ -345,15 +345,15 @@ def test_between_two_slices_others_may_move_the_run_or_take_its_place(
     runs.journal.append(run.id, 0, records, summarise(run))
     other = open_runs()
 
-    assert not other.load(run.id)
+    assert not other.load_slice(run.id)
     moved = runs.submit(run.id, run.current, "more", {})
     assert other.get(run.id) == moved
-    assert not open_runs().load(run.id)
+    assert not open_runs().load_slice(run.id)
     runs.delete(run.id)
-    assert other.load(run.id)
+    assert other.load_slice(run.id)
     with pytest.raises(RunNotFound):
         other.get(run.id)
-    assert other.load("no-such-run")
+    assert other.load_slice("no-such-run")
 
 
 # ── several pieces of work in one commit ────────────────────────────────────────────────────────────────────────

@@ -206,7 +206,7 @@ class ScopedRuns:
     def start(  # noqa: PLR0913 - as `Runs.start`
         self,
         workflow: Workflow,
-        given: Context,
+        inputs: Context,
         context: Context,
         *,
         run_id: str | None = None,
@@ -218,7 +218,7 @@ class ScopedRuns:
         self._access.require("run", workflow.id)
         try:
             signed = self._access.sign(by)
-            return self._runs.start(workflow, given, context, run_id=run_id, by=signed, timeout=timeout)
+            return self._runs.start(workflow, inputs, context, run_id=run_id, by=signed, timeout=timeout)
         except RunStateError:
             if run_id is None or self.workflow_of(run_id) is not None:
                 raise
@@ -252,8 +252,8 @@ class ScopedRuns:
         workflow_id = self._runs.workflow_of(run_id)
         return workflow_id if workflow_id is not None and self._sees(workflow_id) else None
 
-    def load(self, run_id: str) -> bool:
-        return self.workflow_of(run_id) is None or self._runs.load(run_id)
+    def load_slice(self, run_id: str) -> bool:
+        return self.workflow_of(run_id) is None or self._runs.load_slice(run_id)
 
     def records(self, run_id: str, after: int = 0) -> list[Record]:
         return [] if self.workflow_of(run_id) is None else self._runs.records(run_id, after)

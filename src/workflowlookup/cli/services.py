@@ -19,7 +19,7 @@ from workflowlookup.runs.run import Run
 from workflowlookup.settings import Settings
 from workflowlookup.store.journal import now
 from workflowlookup.store.journal_url import JournalUrl
-from workflowlookup.store.salvage import find_damaged_journals, is_begun
+from workflowlookup.store.salvage import find_damaged_journals, is_salvage_begun
 from workflowlookup.tools.contract import NO_CLIENT, Handler, ServerServices
 from workflowlookup.tools.run_answers import answer
 
@@ -35,7 +35,7 @@ def has_journal(settings: Settings) -> bool:
     url = JournalUrl(settings.journal)
     path = url.identity
     is_there = _may_exist(path) or _may_exist(f"{path}-wal")  # a log whose journal is lost has runs, too
-    return not url.kind.is_file or is_there or is_begun(path) or bool(find_damaged_journals(path))
+    return not url.kind.is_file or is_there or is_salvage_begun(path) or bool(find_damaged_journals(path))
 
 
 def _may_exist(path: str) -> bool:

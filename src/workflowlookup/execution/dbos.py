@@ -364,7 +364,7 @@ def _make_pool(url: str, max_seconds: Callable[[], float]) -> "sqlalchemy.Engine
     """
     import sqlalchemy  # noqa: PLC0415 - loaded with DBOS
 
-    from workflowlookup.store.postgres import END_SILENT_SESSIONS, NOTICE_SILENCE, Connection  # noqa: PLC0415
+    from workflowlookup.store.postgres import SERVER_TCP_KEEPALIVE, TCP_KEEPALIVE, Connection  # noqa: PLC0415
 
     class DbosConnection(Connection):
         """By its own name in warnings: a thread of DBOS may hold one when it ends."""
@@ -373,7 +373,7 @@ def _make_pool(url: str, max_seconds: Callable[[], float]) -> "sqlalchemy.Engine
         connection = DbosConnection.connect(*cargs, **cparams)
         try:
             connection.max_seconds = STATEMENT_SECONDS
-            connection.execute(END_SILENT_SESSIONS)
+            connection.execute(SERVER_TCP_KEEPALIVE)
             connection.execute(f"SET idle_in_transaction_session_timeout TO '{IDLE_SECONDS}s'".encode())
             connection.commit()  # else the pool would roll it back
         except BaseException:
@@ -389,7 +389,7 @@ def _make_pool(url: str, max_seconds: Callable[[], float]) -> "sqlalchemy.Engine
             context.is_disconnect = True  # a session stays read-only when the database no longer is
 
     address = sqlalchemy.make_url(f"postgresql{url[url.index('://') :]}").set(drivername="postgresql+psycopg")
-    how = {"application_name": "workflowlookup-engine", "connect_timeout": CONNECT_SECONDS, **NOTICE_SILENCE}
+    how = {"application_name": "workflowlookup-engine", "connect_timeout": CONNECT_SECONDS, **TCP_KEEPALIVE}
     pool = sqlalchemy.create_engine(address, pool_size=_POOL, max_overflow=0, pool_timeout=30, connect_args=how)
     sqlalchemy.event.listen(pool, "do_connect", connect)
     sqlalchemy.event.listen(pool, "checkout", limit)

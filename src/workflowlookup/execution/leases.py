@@ -107,18 +107,18 @@ class Lease:
     def _connect(self) -> "Connection":
         import psycopg  # noqa: PLC0415 - only where there is such a database
 
-        from workflowlookup.store.postgres import END_SILENT_SESSIONS, NOTICE_SILENCE, Connection  # noqa: PLC0415
+        from workflowlookup.store.postgres import SERVER_TCP_KEEPALIVE, TCP_KEEPALIVE, Connection  # noqa: PLC0415
 
         connection = Connection.connect(
             self._url,
             autocommit=True,
             connect_timeout=round(ANSWER_SECONDS),
             application_name="workflowlookup-lease",
-            **NOTICE_SILENCE,
+            **TCP_KEEPALIVE,
         )
         connection.max_seconds = ANSWER_SECONDS
         try:
-            connection.execute(END_SILENT_SESSIONS)
+            connection.execute(SERVER_TCP_KEEPALIVE)
             self._expect_heartbeats(connection, IDLE_SECONDS)
             locked = connection.execute("SELECT pg_try_advisory_lock(%s, %s)", (_CLASS, _key(self.id))).fetchone()
         except BaseException:

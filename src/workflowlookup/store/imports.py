@@ -1,6 +1,7 @@
-"""What is refused of a run that comes from elsewhere: records that no live run could have.
+"""Checks runs from other journals before they are imported.
 
-Everything that reads runs relies on sound documents and on times that a calendar has; `core.replay` sees to the rest.
+All code that reads runs relies on valid documents and on times that a calendar can show; `exchange.replay` checks that
+the events could have happened.
 """
 
 import re
@@ -17,16 +18,16 @@ from workflowlookup.runs.run import Run, hash_of
 from workflowlookup.trust import IMPORTED
 
 RUN_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-LATEST: Final = 253_402_300_799_000
+MAX_TIME: Final = 253_402_300_799_000
 """The last second of the year 9999, in milliseconds."""
-MAX_AHEAD: Final = 86_400_000
-"""How many milliseconds the clock of a machine that runs are imported from may be ahead."""
+MAX_CLOCK_AHEAD: Final = 86_400_000
+"""By how many milliseconds the clock of the exporting machine may be ahead."""
 
 
-def read_foreign(run_id: str, records: Sequence[Record]) -> Run:
-    """The run that the records come to. Raises `InvalidParams` with what is wrong."""
+def check_import(run_id: str, records: Sequence[Record]) -> Run:
+    """The run that the records fold to. Raises `InvalidParams` when they are not a valid run."""
     if RUN_ID.fullmatch(run_id) is None:
-        raise InvalidParams(f"'{run_id}' is no id of a run")
+        raise InvalidParams(f"'{run_id}' is not a valid run id")
     started = records[0].event if records else None
     if not isinstance(started, Started):
         raise InvalidParams(f"run '{run_id}' does not begin with its start")
@@ -35,25 +36,25 @@ def read_foreign(run_id: str, records: Sequence[Record]) -> Run:
         raise InvalidParams(f"the document of run '{run_id}' is not what it was when the run was started")
     time = 0
     for record in records:
-        if not time <= record.time <= LATEST:
-            raise InvalidParams(f"event {record.sequence} of run '{run_id}' has a time that cannot be")
+        if not time <= record.time <= MAX_TIME:
+            raise InvalidParams(f"event {record.sequence} of run '{run_id}' has an impossible time")
         time = record.time
     return replay(run_id, records)
 
 
 def refuse_future(run_id: str, records: Sequence[Record], now: int) -> None:
     """Raises `InvalidParams` for a run with an event in the future."""
-    late = next((record for record in records if record.time > now + MAX_AHEAD), None)
+    late = next((record for record in records if record.time > now + MAX_CLOCK_AHEAD), None)
     if late is not None:
         raise InvalidParams(
-            f"event {late.sequence} of run '{run_id}' has a time that cannot be: it is in the future. If the clock "
-            "of the machine that it comes from was wrong, import it when that time has come"
+            f"event {late.sequence} of run '{run_id}' has an impossible time: it is in the future. If the clock of the "
+            "exporting machine was wrong, import the run once that time has passed"
         )
 
 
 def as_imported(records: Sequence[Record], source: str) -> list[Record]:
-    """Records from elsewhere. Whatever they say of where their document is from and of what a person confirmed, nobody
-    here has seen it: so no file that is trusted here counts for them.
+    """The records, marked as imported. What they say about the origin of their document cannot be verified here, so no
+    trust that was given on this machine applies to them.
     """
     if not records or not isinstance(started := records[0].event, Started):
         return list(records)

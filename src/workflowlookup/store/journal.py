@@ -1,9 +1,11 @@
-"""The contract of journals: append-only records of runs, a summary of each run for lists, and what the servers at one
-journal share: names of tools, tokens, sessions, secrets, and announcements to each other.
+"""The contract of journals.
+
+A journal stores the append-only records of runs, a summary of each run for lists, and the data that its servers share:
+names of tools, tokens, sessions, secrets and announcements.
 
 An append is stored whole or not at all, and is durable when it returns. Each (run, sequence) is stored once: of two
-appends that build on the same record one raises `Conflict`. What a journal cannot do raises `StorageError`.
-Which kinds of journal there are is in `journal_url.JOURNALS`.
+appends after the same record, one raises `Conflict`. Every other failure is a `StorageError`. The kinds of journals are
+in `journal_url.JOURNALS`.
 """
 
 import os
@@ -21,7 +23,7 @@ from workflowlookup.runs.run import Run
 from workflowlookup.store.migrations import SchemaVersion
 
 READ_BYTES: Final = 8 << 20
-"""How much of a run is read at once, apart from the last record of it, which may be long."""
+"""How much of a run is read at once. The last record may exceed it."""
 STOP: Final = "stop"
 """The `waiting_for` of a summary when the run is over and its call may still be running."""
 
@@ -32,19 +34,19 @@ def now() -> int:
 
 
 class NoRoom(StorageError):
-    """There is no room to write; what is stored can be read."""
+    """The disk is full; stored runs can still be read."""
 
 
 class ReadOnly(StorageError):
-    """The journal may not be written; what is stored can be read."""
+    """The journal is read-only; stored runs can still be read."""
 
 
 class Conflict(Exception):
-    """The run has gone on since it was read, or there is one of this id already."""
+    """The run was changed since it was read, or a run with this id exists already."""
 
 
 class RunSummary(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What is listed and filtered of a run without reading its records. Times are in milliseconds."""
+    """The fields by which runs are listed and filtered without reading their records. Times are in milliseconds."""
 
     id: str
     workflow_id: str
@@ -80,7 +82,7 @@ def summarise(run: Run) -> RunSummary:
 
 
 class Revision(msgspec.Struct, frozen=True):
-    """How far a run is, and which run it is: the id of a deleted run can be used again."""
+    """Identifies a state of a run. `started` and `hash` tell a run from an earlier one with the same id."""
 
     sequence: int
     started: int
@@ -88,40 +90,40 @@ class Revision(msgspec.Struct, frozen=True):
 
 
 class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which runs are listed: those that fit every field that is set, the last started first."""
+    """Selects the runs that match every field that is set, the last started first."""
 
     state: str | None = None
     workflow_id: str | None = None
     workflows: tuple[str, ...] | None = None
-    """Patterns of ids, of which one must fit: `*` is any text, `?` any character."""
+    """Patterns of ids, of which one must match: `*` is any text, `?` any character."""
     since: int | None = None
     until: int | None = None
-    """Started at or after the one, before the other."""
+    """Started at or after `since`, and before `until`."""
     after: tuple[int, str] | None = None
-    """`started` and `id` of the last run of the page before."""
+    """`started` and `id` of the last run on the previous page."""
     limit: int = 50
 
 
 class DamagedJournal(msgspec.Struct, frozen=True, kw_only=True):
-    """A damaged journal that is kept under another name."""
+    """A damaged journal file that was set aside under another name."""
 
     file: str
     outcome: str = ""
-    """How much of it was saved; empty when that is unknown."""
+    """How much of it was saved; empty when unknown."""
     details: tuple[str, ...] = ()
-    """Which runs were not saved whole."""
+    """The runs that were not saved completely."""
 
     def __str__(self) -> str:
         return f"A damaged journal was set aside as {self.file}{self.outcome and ': '}{self.outcome}."
 
 
-def damaged(run_id: str, problem: str, asides: Sequence[DamagedJournal]) -> RunDamaged:
-    """The refusal of a run that cannot be read. Files go by their names: not everybody may know where they are."""
-    return RunDamaged(problem, run_id, [os.path.basename(aside.file) for aside in asides])
+def run_damaged(run_id: str, problem: str, damaged_journals: Sequence[DamagedJournal]) -> RunDamaged:
+    """The error for a run that cannot be read. Files are named without their directories, which callers may not see."""
+    return RunDamaged(problem, run_id, [os.path.basename(journal.file) for journal in damaged_journals])
 
 
 class Token(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What is stored of a token, without its hash. Times are in milliseconds."""
+    """A token as it is stored, without its hash. Times are in milliseconds."""
 
     id: str
     name: str
@@ -150,85 +152,85 @@ class Token(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Announcement(msgspec.Struct, frozen=True, kw_only=True):
-    """A message from one server to the others at its journal."""
+    """A message from one server to the others that share its journal."""
 
     number: int = 0
-    """In the order in which they were stored, without gaps; the journal gives it."""
+    """Assigned by the journal: consecutive, in the order in which announcements were stored."""
     time: int
     origin: str
-    """Which server it is from."""
+    """The server that sent it."""
     topic: str
     body: str
 
 
 class Journal(Protocol):
-    """Stores runs, and what the servers that use it share."""
+    """Stores runs, and the data that its servers share."""
 
     def append(self, run_id: str, expected: int, records: Sequence[Record], summary: RunSummary) -> None:
-        """Store the records after the one with sequence `expected` of this very run; 0 begins it. Raises `Conflict`."""
+        """Store records after sequence `expected`; 0 begins a run. Raises `Conflict` if it is not the last one."""
 
     def group(self) -> AbstractContextManager[None] | None:
-        """A context in which all writes are one commit: stored at its end, or not at all when anything is raised.
+        """A context in which all writes are one commit, stored at its end; an exception rolls all of them back.
 
-        Only `Conflict` may be caught within it, because nothing is written when it is raised. None where every write
-        has a commit of its own.
+        Inside, only `Conflict` may be caught, because nothing was written when it is raised. None for a journal that
+        commits every write by itself.
         """
 
     def ping(self) -> None:
-        """Raises `StorageError` when the journal cannot be used. Writes nothing; one in a file may be read-only."""
+        """Raises `StorageError` when the journal cannot be used. Writes nothing: the journal may be read-only."""
 
     def head(self, run_id: str) -> int | None:
         """The sequence of the last record; None when there is no such run."""
 
     def revision(self, run_id: str) -> Revision | None:
-        """See `Revision`; None when there is no such run."""
+        """The current revision of a run; None when there is no such run."""
 
     def workflow_of(self, run_id: str) -> str | None:
-        """The id of the workflow that a run is of; None when there is no such run."""
+        """The id of a run's workflow; None when there is no such run."""
 
     def imported(self, run_ids: Sequence[str]) -> dict[str, str]:
-        """Of these runs, those that were imported, and where each came from."""
+        """Those of these runs that were imported, each with its source."""
 
     def read(self, run_id: str, after: int = 0, limit: int | None = None) -> list[Record]:
         """The records after a sequence, in order; all of them, or the first `limit`.
 
-        With a limit there are fewer when they are long: no more follow once there are `READ_BYTES`.
+        With a limit, reading also stops once it has `READ_BYTES`.
         """
 
     def summaries(self, query: RunQuery) -> list[RunSummary]:
         """A page of runs, the last started first."""
 
     def overdue(self, now: int) -> list[str]:
-        """The runs whose deadline has passed and for which that is not stored yet."""
+        """The runs whose deadline has passed, which is not stored in them yet."""
 
     def at_work(self, limit: int) -> list[RunSummary]:
-        """The runs that wait for a call of the server's own, the one that has waited longest first."""
+        """The runs that wait for a call by the server, the longest waiting first."""
 
     def runs_to_stop(self) -> list[str]:
         """The runs that are over and whose call may still be running."""
 
     def queue_position(self, run_id: str) -> tuple[int, int]:
-        """The position of a run among those whose call is not begun yet, from 1, or 0; and how many they are."""
+        """The position of a run in the queue of calls that are not begun yet, from 1, or 0; and the queue's length."""
 
     def counts(self) -> dict[str, int]:
-        """How many runs are in which state."""
+        """The number of runs in each state."""
 
     def tool_names(self) -> dict[tuple[str, str], str]:
-        """By provider and workflow: the name of the tool that stands for it."""
+        """By provider and workflow: the name of its tool."""
 
     def store_tool_names(
         self, added: Mapping[tuple[str, str], str], removed: Iterable[tuple[str, str]], at: int
     ) -> None:
-        """Store the added names, and free the removed ones at this time; a name that is stored already stays."""
+        """Store the added names, and free the removed ones at this time. A name that is stored already stays."""
 
     def freed_names(self, since: int) -> dict[str, tuple[str, str]]:
         """The names that were freed since a time, each with its last provider and workflow."""
 
     def provider_listings(self) -> dict[str, tuple[str, str]]:
-        """By provider: the `settings` and `body` of the last `remember`."""
+        """By provider: the `settings` and `body` that `store_provider_listing` stored last."""
 
     def store_provider_listing(self, provider: str, settings: str, body: str) -> None:
-        """Store what a provider has listed, in place of what it listed before."""
+        """Store the workflows that a provider lists, in place of its previous listing."""
 
     def heads(self, since: int) -> dict[str, int]:
         """The last sequence of each run that was updated at or after a time."""
@@ -237,7 +239,7 @@ class Journal(Protocol):
         """A number that changes when another process writes."""
 
     def delete(self, run_id: str) -> bool:
-        """Delete a run; whether there was one."""
+        """Delete a run; False when there is no such run."""
 
     def purge(self, before: int) -> int:
         """Delete the runs that are over and were last updated before a time; returns how many."""
@@ -263,25 +265,25 @@ class Journal(Protocol):
         """Revoke the token with this name; False when there is none that is not revoked."""
 
     def count_tokens(self) -> tuple[int, int]:
-        """How many were ever stored, and how many of those were revoked."""
+        """How many tokens were ever stored, and how many of those were revoked."""
 
     @property
     def names(self) -> frozenset[str]:
-        """What identifies this journal, even when it is lost: its paths, or its database without a password."""
+        """What identifies this journal even after it is lost: its paths, or its database URL without the password."""
 
     def require_tokens(self) -> None:
         """Record durably, outside of the tables, that requests over HTTP need a token."""
 
     def requires_tokens(self) -> bool:
-        """Whether that was recorded, or the record cannot be read."""
+        """Whether `require_tokens` was recorded; also True when the record cannot be read."""
 
     # ── sessions ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def add_session(self, key: str, owner: str, opening: str, at: int) -> None:
-        """Store the message that opened a session, unless the session is there already."""
+        """Store the message that opened a session, unless the session is stored already."""
 
     def session_opening(self, key: str, owner: str, since: int) -> str | None:
-        """The message that opened a session of this owner that was used at or after a time."""
+        """The message that opened a session of this owner; None when it was not used since a time."""
 
     def touch_sessions(self, keys: Iterable[str], at: int, oldest: int) -> None:
         """Store that these sessions were used at this time, and delete those last used before the `oldest` time."""
@@ -290,41 +292,41 @@ class Journal(Protocol):
         """Delete a session and its subscriptions."""
 
     def subscribe(self, key: str, address: str) -> None:
-        """Store that a session follows a resource; nothing happens when there is no such session."""
+        """Store that a session follows a resource; ignored when there is no such session."""
 
     def unsubscribe(self, key: str, address: str) -> None: ...
 
     def subscriptions(self, key: str) -> frozenset[str]:
         """The resources that a session follows."""
 
-    # ── the console, and secrets of the servers ─────────────────────────────────────────────────────────────────
+    # ── console sessions and shared secrets ─────────────────────────────────────────────────────────────────────
 
     def add_console_session(self, key: str, body: str, expires: int, at: int) -> None:
         """Store a session of the console, and delete those that have expired at this time."""
 
     def console_session(self, key: str, at: int) -> str | None:
-        """What was stored of a session that has not expired at this time."""
+        """The body of a session that has not expired at this time."""
 
     def end_console_session(self, key: str) -> None: ...
 
     def shared_secret(self, name: str, proposed: str) -> str:
-        """The secret of this name, the same for all servers: the first that was proposed."""
+        """The secret with this name, the same for all servers: the first that was proposed."""
 
     # ── announcements ───────────────────────────────────────────────────────────────────────────────────────────
 
     def announce(self, announcement: Announcement, oldest: int) -> None:
-        """Store an announcement with the next number, and delete those before the `oldest` time; the last one stays."""
+        """Store an announcement with the next number, and delete those older than `oldest`, except the last one."""
 
     def announcements(self, after: int) -> list[Announcement]:
-        """Those with a higher number, in order."""
+        """The announcements with a higher number, in order."""
 
     def last_announcement(self) -> int:
-        """The number of the last one; 0 when there was none."""
+        """The number of the last announcement; 0 when there was none."""
 
     def await_announcement(self, seconds: float) -> bool:
-        """Block until there may be a new one, at most so long; whether there may be. For a thread with its own journal.
+        """Block until there may be a new announcement; False after so many seconds without one.
 
-        The first call after a connection was made returns True at once.
+        For a thread with a journal of its own. The first call on a connection returns True at once.
         """
 
     # ── maintenance ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -335,14 +337,14 @@ class Journal(Protocol):
     def upgrade(self) -> None:
         """Migrate the tables now, as every other use would."""
 
-    def faults(self, known: Sequence[DamagedJournal] | None = None) -> Iterator[tuple[str, str]]:
+    def faults(self, previous: Sequence[DamagedJournal] | None = None) -> Iterator[tuple[str, str]]:
         """Open the journal, check it and try a write; yields each problem with its remedy.
 
-        `known`: what was set aside before the check began, if that was before this call.
+        `previous`: the `damaged_journals` before the caller began its checks; by default those at this call.
         """
 
     def salvage(self) -> DamagedJournal | None:
-        """Set a damaged journal aside and begin a new one with what can be read of it; None when it is not damaged."""
+        """Set a damaged journal aside, and make a new one from what can be read; None when it is not damaged."""
 
     def damaged_journals(self) -> Sequence[DamagedJournal]:
         """The damaged journals that were set aside and still exist."""

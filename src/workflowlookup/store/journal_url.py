@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 
 class JournalKind(msgspec.Struct, frozen=True, kw_only=True):
-    """What is true of all journals of one kind."""
+    """Everything that the rest of the program must know about one kind of journals."""
 
     open: "Callable[[str, float], Journal]"
-    """Makes the journal of a URL, which connects on its first use; the seconds are how long a use may take."""
+    """Called with a URL and how many seconds a use may take. The journal connects on its first use."""
     prefix: str = ""
-    """What its URLs begin with, for error messages; empty for paths."""
+    """How its URLs begin, for error messages; empty for paths."""
     extra: str = ""
     """The extra that it needs; empty for none."""
     has_replicas: bool = False
-    """Whether servers on several machines share it: they notify each other, share sessions and take over runs."""
+    """Whether servers on several machines can share it: they notify each other, share sessions and take over runs."""
 
     @property
     def is_file(self) -> bool:
@@ -67,7 +67,7 @@ class JournalUrl:
         self.text = os.path.expanduser(text) if kind.is_file else text
 
     def open(self, seconds: float = JOURNAL_SECONDS) -> "Journal":
-        """The journal; a use of it fails with `JournalUnavailable` when it takes longer than so many seconds.
+        """The journal. A use that takes longer than so many seconds raises `JournalUnavailable`.
 
         Raises `MissingExtra`.
         """
@@ -90,7 +90,7 @@ class JournalUrl:
         return without_password(self.text)
 
     def as_argument(self) -> tuple[str, bool]:
-        """The URL without its password, for a command line that works in any directory; and whether it had one."""
+        """The URL without its password, for a command line in any directory; and whether it had a password."""
         if self.kind.is_file:
             return os.path.abspath(self.text), False
         url = re.sub(r"(://[^:/@]*):[^/]*@", r"\1@", self.text)

@@ -1,9 +1,7 @@
-"""Long runs on an event loop that serves others as well: they are folded and read slice by slice, with the turns of
-others in between.
+"""Reads long runs on an event loop: in slices, so that other requests are served in between.
 
-Whoever shows a run gets excerpts of its long outputs, so that a run takes a bounded amount of memory whatever was
-submitted. What is then made of the records is pure and belongs in a worker thread; the journal stays on the thread of
-the loop.
+Pages and resources get excerpts of long outputs, which bounds the memory that a run takes. Rendering the records is
+pure and belongs in a worker thread; the journal stays on the thread of the loop.
 """
 
 import asyncio
@@ -22,11 +20,11 @@ from workflowlookup.runs.run import Run
 from workflowlookup.store.run_cache import SLICE
 from workflowlookup.store.runs_view import RunsView
 
-LONG_BYTES: Final = 8 << 20
-"""How much the outputs of a run may take as `MAX_OUTPUT` characters of each; of the later ones `BRIEF` are read."""
-BRIEF: Final = 4_000
+LONG_EXCERPTS_BYTES: Final = 8 << 20
+"""Until the records have so many bytes, excerpts have `MAX_OUTPUT` characters; after that `SHORT_EXCERPT`."""
+SHORT_EXCERPT: Final = 4_000
 MAX_BYTES: Final = 32 << 20
-"""How much all records of a run may take; one that has more cannot be shown."""
+"""Of all records of a run with their excerpts; a larger run cannot be shown."""
 
 _readers: Final[weakref.WeakValueDictionary[str, asyncio.Lock]] = weakref.WeakValueDictionary()
 
@@ -40,14 +38,14 @@ class Excerpts:
         self._bytes = 0
 
     def add(self, records: Iterable[Record]) -> None:
-        """Raises `RunStateError` when the run is too long even so."""
+        """Raises `RunStateError` when the run is too long even with excerpts."""
         for record in records:
-            short = _shortened(record, MAX_OUTPUT if self._bytes < LONG_BYTES else BRIEF)
+            short = _shortened(record, MAX_OUTPUT if self._bytes < LONG_EXCERPTS_BYTES else SHORT_EXCERPT)
             self._bytes += len(msgspec.json.encode(short.event, enc_hook=str))
             if self._bytes > MAX_BYTES:
                 message = (
                     f"The run '{self._run_id}' is too long to be shown: its records have more than {MAX_BYTES:,} bytes "
-                    f"without its long outputs. `workflowlookup export {self._run_id}` has them all."
+                    f"without its long outputs. `workflowlookup export {self._run_id}` writes all of them."
                 )
                 raise RunStateError(message, runId=self._run_id)
             self.records.append(short)
@@ -78,27 +76,27 @@ def read_excerpts(runs: RunsView, run_id: str, after: int = 0) -> list[Record]:
 
 
 async def load_in_slices(runs: RunsView, run_id: str) -> None:
-    """Have a run folded, however long it is."""
-    while not runs.load(run_id):  # noqa: ASYNC110 - it is not waited for: each call does a part of the work
+    """Fold a run of any length into the cache."""
+    while not runs.load_slice(run_id):  # noqa: ASYNC110 - this does not poll: each call folds a slice
         await asyncio.sleep(0)
 
 
 @contextlib.asynccontextmanager
 async def reading(caller: str) -> AsyncIterator[None]:
-    """A context for who has the records of a run in memory; each caller has one at a time."""
+    """A context in which the records of a run are in memory. Each caller has one at a time."""
     async with _readers.setdefault(caller, asyncio.Lock()):
         yield
 
 
 async def slices_of(runs: RunsView, run: Run) -> AsyncIterator[list[Record]]:
-    """The records that a run was folded from, without those that were added since, some at a time.
+    """The records that a run was folded from, in slices.
 
     Raises `RunNotFound` when the run is deleted meanwhile.
     """
     after = 0
     while after < run.sequence:
         records = runs.history(run.id, after, min(SLICE, run.sequence - after))
-        if not records or runs.get(run.id).started != run.started:  # another run has its id now
+        if not records or runs.get(run.id).started != run.started:  # another run has this id now
             raise runs.not_found(run.id)
         yield records
         after = records[-1].sequence
@@ -106,7 +104,7 @@ async def slices_of(runs: RunsView, run: Run) -> AsyncIterator[list[Record]]:
 
 
 async def read_in_slices(runs: RunsView, run: Run) -> list[Record]:
-    """The records of `slices_of` with excerpts of long outputs; for use within `reading`.
+    """The records of `slices_of` with excerpts of long outputs. Call it within `reading`.
 
     Raises `RunNotFound`, and `RunStateError` when the run is too long.
     """

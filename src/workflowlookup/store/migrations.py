@@ -1,6 +1,4 @@
-"""The tables of a journal: the migrations that make them, which version they are at, and whether this program can use
-them.
-"""
+"""The tables of a journal: their migrations, their schema version, and whether this program can use them."""
 
 import re
 from typing import Final
@@ -66,43 +64,43 @@ MIGRATIONS: Final[tuple[str, ...]] = (
     CREATE TABLE secrets (name TEXT PRIMARY KEY, secret TEXT NOT NULL);
     """,
 )
-"""How the tables came to be: each entry leads from one version to the next. Entries are added, never changed.
+"""Each migration leads from one schema version to the next. Migrations are added, never changed.
 
-Servers of two versions may work side by side, so an entry only adds: tables, indexes, columns that may be null or have
-a default. One that takes something away also raises `levels.least`, the oldest version whose programs can still work
-with the tables (docs/operations.md has the rules).
+Servers of two versions may use the tables at the same time, so a migration only adds: tables, indexes, columns that may
+be null or have a default. One that removes something also raises `levels.least`, the oldest version whose programs can
+still use the tables (docs/operations.md has the rules).
 
-A document is kept twice, because all runs of a workflow depend on it: where one copy is on a damaged page, the
-other is read, and `salvage` finds it.
+A document is stored twice, because all runs of a workflow depend on it: if one copy is on a damaged page, the other is
+read.
 
-There is no index over what most appends change: each index that an append touches is one more page to be synced. The
-state of a run has one, and is written only when it is another (`_CHANGE_STATE`). For the same reason rows lie in their
-primary key, `WITHOUT ROWID`, where a database has that.
+No index covers a column that most appends change, because each index that an append touches is one more page to sync.
+The state of a run has an index, and is written only when it changes (`_CHANGE_STATE`). For the same reason tables are
+`WITHOUT ROWID`, where a database supports that.
 """
 
 TABLES: Final = tuple(re.findall(r"CREATE TABLE (\w+)", " ".join(MIGRATIONS)))
 
 
 class SchemaVersion(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the tables of a database are, as one program sees it."""
+    """The version of the tables of a journal, compared with the version that this program supports."""
 
     version: int
-    """0: there are none yet."""
+    """0: there are no tables yet."""
     supported: int
-    """The version that this program makes."""
+    """The version to which this program migrates."""
     required: int | None = None
-    """The oldest version whose programs can work with the tables; None where nobody wrote that down yet."""
+    """The oldest version whose programs can use the tables; None in tables that do not record it."""
     is_foreign: bool = False
-    """The database is that of another program."""
+    """Whether the database belongs to another program."""
 
     @property
     def is_up_to_date(self) -> bool:
-        """Whether there is nothing to be done."""
+        """Whether there is nothing to migrate."""
         return self.version >= self.supported and not self.is_foreign
 
     @property
     def problem(self) -> str:
-        """Why this program cannot work with the tables; nothing when it can."""
+        """Why this program cannot use the tables; empty when it can."""
         if self.is_foreign:
             return "it is a SQLite file of another program, and was not touched. Give the journal another path"
         if self.version <= self.supported or (self.required is not None and self.required <= self.supported):

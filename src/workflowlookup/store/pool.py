@@ -1,13 +1,12 @@
-"""A journal for a server that answers many clients on one event loop: a journal that hangs must not stop the loop.
+"""A journal for a server with many clients on one event loop, which a journal that hangs must not block.
 
-Each method runs on one of a few threads, each with a journal of its own. Meanwhile the caller, a greenlet that
-`greenlets.run` executes, waits with a deadline, and the loop serves others. Outside of the loop the calling thread
+Each method runs on one of a few threads, each with its own connection to the journal. Meanwhile the caller, a greenlet
+that `greenlets.run` executes, waits with a deadline, and the loop serves others. Outside of the loop the calling thread
 waits.
 
-A thread whose journal hangs is not waited for any longer, and takes calls again when the journal returns; there are at
-most `MAX_THREADS` threads. Calls that wait for a thread are made in turns, one for each caller of the server, so that
-nobody waits behind all calls of another. After a call that timed out on a thread, all calls fail at once until a poll,
-which has a thread of its own, succeeds.
+A thread whose journal hangs is abandoned until the journal returns; there are at most `MAX_THREADS` threads. Calls that
+wait for a thread are made round-robin over the callers of the server, so that no caller waits behind all calls of
+another. After a call timed out on a thread, all calls fail at once until a poll, on a thread of its own, succeeds.
 """
 
 import asyncio
@@ -38,18 +37,18 @@ FIRST_POLL_SECONDS: Final = 1.0
 CLOSE_SECONDS: Final = 0.5
 """How long `close` waits for threads that are at work."""
 CALL_SHARE: Final = 0.9
-"""Journals give up by themselves within this part of the time."""
+"""Of the time limit: journals time out by themselves within this share."""
 WRITE_SHARE: Final = 0.5
 READ_SHARE: Final = 0.1
-"""A request has the time once, for all its calls. With less than this part of it left a call is not made: a write might
-be abandoned, and then nobody knows whether it was stored.
+"""Of the time limit, which a request has once, for all its calls. With less than this share left, a call is not made: a
+write might be abandoned, and its outcome would be unknown.
 """
 FREE_SHARE: Final = 0.02
-"""A call that is answered within this part of the time is not counted."""
+"""A call that is answered within this share of the time limit is not counted."""
 AWAY_SHARE: Final = 0.5
-"""A call that was on a thread for less than this part of the time says nothing about the journal."""
+"""A call that was on a thread for less than this share of the time limit does not show that the journal hangs."""
 CALLER: Final[contextvars.ContextVar[str]] = contextvars.ContextVar("caller", default="")
-"""Whom calls are made for: a caller of a server over HTTP, or nobody."""
+"""The caller over HTTP for whom calls are made; empty for the server itself."""
 _WRITES: Final = frozenset({"append", "delete", "purge"})
 """Methods that report an unknown outcome when they time out; the others can safely be repeated."""
 
@@ -74,7 +73,7 @@ class _Call:
         return self.begun_at is not None
 
     def begin(self) -> None:
-        """Note that a thread has it now."""
+        """Record that a thread makes the call now."""
         self.begun_at = time.monotonic()
 
     def make(self, journal: Journal, thread_number: int) -> None:
@@ -104,7 +103,7 @@ class _Thread(threading.Thread):
         super().__init__(name="workflowlookup-journal", daemon=True)
         self.wakes = threading.Semaphore(0)
         self.call: _Call | None = first
-        """The current call; None when the thread is idle, or is to end."""
+        """The current call; None when the thread is idle, or must end."""
         self._number = next(self.numbers)
         self._pool = pool
         self._journal = journal
@@ -112,7 +111,7 @@ class _Thread(threading.Thread):
     def run(self) -> None:
         while (call := self.call) is not None:
             call.make(self._journal, self._number)
-            if call.is_abandoned:  # to its caller, such a write is like one of another process
+            if call.is_abandoned:  # for its caller, the write is like one by another process
                 self._number = next(self.numbers)
             del call
             if not self._pool.give_next_call(self):
@@ -145,7 +144,7 @@ class _Poll(threading.Thread):
             return ""
         begun_at = self._begun_at
         waited = time.monotonic() - begun_at if begun_at is not None else 0.0
-        return self._problem or (_silent(waited) if waited > self._seconds else "")
+        return self._problem or (_no_answer(waited) if waited > self._seconds else "")
 
     def hurry(self) -> None:
         """Poll now."""
@@ -165,7 +164,7 @@ class _Poll(threading.Thread):
                 journal.ping()
             except StorageError as refusal:
                 problem = refusal
-            except Exception as bug:  # broad on purpose: without polls nobody would be served again
+            except Exception as bug:  # broad on purpose: without polls no request would be served again
                 log.exception("the journal could not be polled")
                 problem = StorageError(repr(bug))
             self._problem, self._begun_at = str(problem or ""), None
@@ -182,7 +181,7 @@ class JournalPool:
     def __init__(self, open_journal: Callable[[], Journal], seconds: float) -> None:
         """`seconds`: how long a caller waits for an answer."""
         self.journal = cast("Journal", _PooledJournal(self, open_journal().names))
-        """Every method but `close` may raise `JournalUnavailable`."""
+        """Every method except `close` may raise `JournalUnavailable`."""
         self._open_journal = open_journal
         self._seconds = seconds
         self._lock = threading.Lock()
@@ -190,7 +189,7 @@ class JournalPool:
         self._idle: list[_Thread] = []
         """A stack, so that under low load one connection does most of the work."""
         self._waiting: dict[str, deque[_Call]] = {}
-        """By caller; the one whose turn it is comes first."""
+        """By caller, the next one to be served first."""
         self._away = ""
         """Why all calls fail at once; empty while the journal is used."""
         self._poll = _Poll(open_journal, seconds, self._on_poll)
@@ -239,51 +238,52 @@ class JournalPool:
         """Make a call and wait for its outcome. Raises `JournalUnavailable` when that takes too long."""
         if self._away:
             raise JournalUnavailable(self._away)
-        begun, left = time.monotonic(), self._seconds
+        begun, seconds = time.monotonic(), self._seconds
         if greenlets.is_running():
-            left -= greenlets.waited_seconds()
-            if left < (WRITE_SHARE if name in _WRITES else READ_SHARE) * self._seconds:
-                raise JournalBusy(_silent(self._seconds))
-            call = self._made_for_loop(name, args, kwargs, left)
+            seconds -= greenlets.waited_seconds()
+            if seconds < (WRITE_SHARE if name in _WRITES else READ_SHARE) * self._seconds:
+                raise JournalBusy(_no_answer(self._seconds))
+            call = self._make_on_loop(name, args, kwargs, seconds)
             waited = time.monotonic() - begun
             if waited > FREE_SHARE * self._seconds:
                 greenlets.add_wait(waited)
         else:
-            call = self._made_for_thread(name, args, kwargs)
+            call = self._make_on_thread(name, args, kwargs)
         with self._lock:
             call.is_abandoned = not call.is_done
-        problem = self._overdue(call, left) if call.is_abandoned else call.problem
+        problem = self._timeout_error(call, seconds) if call.is_abandoned else call.problem
         if isinstance(problem, JournalUnavailable):
             self._refuse_all(problem)
             raise problem
         return call
 
-    def _made_for_loop(self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], seconds: float) -> _Call:
+    def _make_on_loop(self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], seconds: float) -> _Call:
         loop = asyncio.get_running_loop()
-        answered: asyncio.Future[None] = loop.create_future()
-        call = _Call(name, args, kwargs, lambda: _call_soon(loop, answered))
-        timer = loop.call_later(seconds, greenlets.resolve, answered)
+        done: asyncio.Future[None] = loop.create_future()
+        call = _Call(name, args, kwargs, lambda: _resolve_soon(loop, done))
+        timer = loop.call_later(seconds, greenlets.resolve, done)
         self._submit(call)
-        greenlets.wait_for(answered)
+        greenlets.wait_for(done)
         timer.cancel()
         return call
 
-    def _made_for_thread(self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Call:
+    def _make_on_thread(self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Call:
         with contextlib.suppress(RuntimeError):
             asyncio.get_running_loop()
             log.error("the event loop waits for the journal (%s)", name, stack_info=True)
-        answered = threading.Event()
-        call = _Call(name, args, kwargs, answered.set)
+        done = threading.Event()
+        call = _Call(name, args, kwargs, done.set)
         self._submit(call)
-        answered.wait(self._seconds)
+        done.wait(self._seconds)
         return call
 
-    def _overdue(self, call: _Call, seconds: float) -> JournalUnavailable:
+    def _timeout_error(self, call: _Call, seconds: float) -> JournalUnavailable:
         is_unknown = call.is_begun and call.name in _WRITES
         if call.begun_at is None or time.monotonic() - call.begun_at < AWAY_SHARE * self._seconds:
             return JournalBusy("Other requests kept the journal of runs busy", is_unknown=is_unknown)
-        kind = JournalBusy if seconds < CALL_SHARE * self._seconds else JournalUnavailable  # others may have more time
-        return kind(_silent(self._seconds), is_unknown=is_unknown)
+        has_little_time = seconds < CALL_SHARE * self._seconds  # other requests may have more
+        kind = JournalBusy if has_little_time else JournalUnavailable
+        return kind(_no_answer(self._seconds), is_unknown=is_unknown)
 
     def _submit(self, call: _Call) -> None:
         with self._lock:
@@ -301,7 +301,7 @@ class JournalPool:
                 self._waiting.setdefault(call.caller, deque()).append(call)
 
     def give_next_call(self, thread: _Thread) -> bool:
-        """Give a thread that has finished its call the next one; False when it is to wait for one."""
+        """Give a thread that has finished its call the next one; False when there is none, and it must wait."""
         with self._lock:
             thread.call = None
             if thread not in self._threads:  # the pool was closed meanwhile
@@ -311,7 +311,7 @@ class JournalPool:
                 calls = self._waiting.pop(caller)
                 call = calls.popleft()
                 if calls:
-                    self._waiting[caller] = calls  # behind the others
+                    self._waiting[caller] = calls  # after the other callers
                 if not call.is_abandoned:
                     call.begin()
                     thread.call = call
@@ -321,7 +321,7 @@ class JournalPool:
 
 
 class _PooledJournal:
-    """Implements the contract of journals: a pool makes each call."""
+    """Implements `Journal`: a pool makes each call."""
 
     def __init__(self, pool: JournalPool, names: frozenset[str]) -> None:
         self._pool = pool
@@ -329,12 +329,12 @@ class _PooledJournal:
         self.close = pool.close
 
     def version(self) -> int:
-        """Also changes when another thread answers: versions of two connections cannot be compared."""
+        """Also changes with the thread that answers, because versions of two connections cannot be compared."""
         call = self._pool.make_call("version", (), {})
         return int(call.result) << 20 | call.thread_number & 0xFFFFF
 
     def group(self) -> None:
-        """Every write has a commit of its own: the next one may be made by another thread."""
+        """Every write is committed by itself, because another thread may make the next one."""
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         def method(*args: Any, **kwargs: Any) -> Any:
@@ -344,10 +344,10 @@ class _PooledJournal:
         return method
 
 
-def _silent(seconds: float) -> str:
+def _no_answer(seconds: float) -> str:
     return f"The journal of runs has not answered for {seconds:.0f} seconds"
 
 
-def _call_soon(loop: asyncio.AbstractEventLoop, answered: "asyncio.Future[None]") -> None:
+def _resolve_soon(loop: asyncio.AbstractEventLoop, done: "asyncio.Future[None]") -> None:
     with contextlib.suppress(RuntimeError):  # the loop has ended
-        loop.call_soon_threadsafe(greenlets.resolve, answered)
+        loop.call_soon_threadsafe(greenlets.resolve, done)

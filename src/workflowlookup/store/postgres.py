@@ -1,10 +1,11 @@
 """The journal in a PostgreSQL database, shared by all replicas that are given its URL.
 
-The tables are in a schema of their own. A connection that is lost is made anew with the next question. When it is lost
-during an append nobody can tell whether that was stored: it is looked up before it is sent again.
+The tables are in a schema of their own. After a connection is lost, the next statement opens a new one. If it is lost
+during an append, the append may have been stored: it is looked up before it is sent again.
 
 Every use has a deadline, and raises `JournalUnavailable` when it passes. The database has a little less time for a
-statement, so that one that works says what it waits for. From one that is silent the connection is cut.
+statement, so that a working database reports what it waits for. The connection to a database that does not answer is
+closed.
 """
 
 import contextlib
@@ -23,97 +24,97 @@ from workflowlookup.runs.events import Record
 from workflowlookup.store.journal import READ_BYTES, Announcement, Conflict, DamagedJournal, RunSummary
 from workflowlookup.store.migrations import MIGRATIONS, SchemaVersion
 from workflowlookup.store.sql import (
-    MOVING,
-    READ,
+    CHANGING_COLUMNS,
+    READ_EVENTS,
     THIS_RUN,
     Cursor,
     SqlJournal,
     Statement,
     Transaction,
-    announcing,
+    announce_statements,
 )
 
 IDLE_SHARE: Final = 0.4
-"""Of the time that a use may take: after what PostgreSQL ends a transaction whose client is silent. It is less than
-others wait for its locks: the same change, sent to another replica, does not wait in vain.
+"""Of the time that a use may take: after this share PostgreSQL ends a transaction whose client is silent. That is less
+than others wait for its locks, so that the same change succeeds when it is sent to another replica.
 """
 LOCK_SHARE: Final = 0.7
 STATEMENT_SHARE: Final = 0.8
 DEADLINE_SHARE: Final = 0.9
-"""Likewise: what it may wait for a lock, what a statement may take, and when it is given up."""
+"""Likewise: the waiting time for a lock, the time for a statement, and the deadline."""
 _TIMEOUTS: Final = (
     ("idle_in_transaction_session_timeout", IDLE_SHARE),
     ("lock_timeout", LOCK_SHARE),
     ("statement_timeout", STATEMENT_SHARE),
 )
 MIN_CONNECT_SECONDS: Final = 2
-"""The least that libpq takes for a limit."""
+"""The shortest limit that libpq accepts."""
 MAX_MAINTENANCE_SECONDS: Final = 3_600.0
-"""For migrations and purges, whose statements take as long as there is much to do."""
-_ONE_AT_A_TIME: Final = 7_365_982_104
-"""The advisory lock under which tables are made; any number that nobody else takes."""
+"""For migrations and purges, whose statements may take long."""
+_SCHEMA_LOCK: Final = 7_365_982_104
+"""The advisory lock for creating tables; any number that no other program uses."""
 
-_READ_SOME: Final = f"""
+_READ_LIMITED: Final = f"""
     SELECT sequence, time, who, body
     FROM (
         SELECT *, SUM(octet_length(body)) OVER (ORDER BY sequence) - octet_length(body) AS before
-        FROM ({READ}) AS first
+        FROM ({READ_EVENTS}) AS first
     ) AS sized
     WHERE before < ? ORDER BY sequence
 """  # noqa: S608 - our own names
-_ANNOUNCING: Final = 7_365_982_105
-"""The advisory lock under which announcements are stored: their numbers are then in the order of their commits."""
+_ANNOUNCE_LOCK: Final = 7_365_982_105
+"""The advisory lock for storing announcements, so that their numbers are in the order of their commits."""
 
-_GO_ON: Final = f"""
+_APPEND: Final = f"""
     WITH moved AS (
-        UPDATE runs SET {", ".join(f"{name} = ?" for name in (*MOVING, "state"))}
+        UPDATE runs SET {", ".join(f"{name} = ?" for name in (*CHANGING_COLUMNS, "state"))}
         WHERE id = ? AND {THIS_RUN} RETURNING 1
     )
     INSERT INTO events (run, sequence, time, who, kind, body)
     SELECT * FROM unnest(?::text[], ?::bigint[], ?::bigint[], ?::text[], ?::text[], ?::text[])
     WHERE EXISTS (SELECT FROM moved)
 """  # noqa: S608 - our own names
-"""An index of an unchanged column costs an update nothing here: the state is written with the rest."""
+"""The state is written with the rest: PostgreSQL does not update the index of an unchanged column."""
 
 _TOKENS_REQUIRED: Final = """
     SELECT to_regnamespace('workflowlookup_tokens_required')::text, to_regclass('workflowlookup.tokens_required')::text
 """
 
 _NO_RESOURCES: Final = "53"
-"""The class of SQLSTATE for a full disk, too little memory, too many connections: nothing was stored."""
+"""The SQLSTATE class for a full disk, too little memory, too many connections: nothing was stored."""
 
 _NO_STATEMENT_TIMEOUT: Final = "SET LOCAL statement_timeout TO 0"
 
-NOTICE_SILENCE: Final[dict[str, Any]] = {
+TCP_KEEPALIVE: Final[dict[str, Any]] = {
     "tcp_user_timeout": 20_000,
     "keepalives_idle": 10,
     "keepalives_interval": 5,
     "keepalives_count": 2,
 }
-"""A network that is gone breaks the connection within 20 seconds; by themselves systems wait for a quarter of an hour,
-or two.
+"""Options that break a connection within 20 seconds after the network fails; the defaults are a quarter of an hour, or
+two hours.
 """
-END_SILENT_SESSIONS: Final = (
+SERVER_TCP_KEEPALIVE: Final = (
     "SET tcp_user_timeout TO 20000; SET tcp_keepalives_idle TO 10; SET tcp_keepalives_interval TO 5; "
     "SET tcp_keepalives_count TO 2"
 )
-"""The same at the server's end, so that the locks of a client that is gone are released."""
+"""The same for the server, so that it releases the locks of a client that is gone."""
 
 
 class Connection(psycopg.Connection[tuple[Any, ...]]):
-    """A connection whose operations end at a deadline: it is then closed, whatever its server does."""
+    """A connection that is closed when an operation exceeds its deadline."""
 
     deadline = math.inf
     """By `time.monotonic`."""
     max_seconds = math.inf
-    """How long each operation may take, if its deadline does not come first."""
+    """How long each operation may take, if the deadline does not come first."""
 
     def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
         deadline = min(self.deadline, time.monotonic() + self.max_seconds)
         return super().wait(self._until(deadline, gen), *args, **kwargs)
 
     def notifies(self, *, timeout: float | None = None, stop_after: int | None = None) -> Generator[psycopg.Notify]:
-        """For a connection that is used for nothing else from now on: its server may have nothing to say."""
+        """Without a deadline: the connection is used for nothing else from now on, and may be silent."""
         self.deadline = self.max_seconds = math.inf
         return super().notifies(timeout=timeout, stop_after=stop_after)
 
@@ -125,22 +126,22 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
                 ready = yield state
                 if not ready and time.monotonic() >= deadline:
                     self.pgconn.finish()
-                    raise _Overdue("the server does not answer")
+                    raise _DeadlinePassed("the server does not answer")
                 state = gen.send(ready)
         except StopIteration as end:
             return end.value
 
 
-class _Overdue(psycopg.OperationalError):
+class _DeadlinePassed(psycopg.OperationalError):
     """The server was silent until the deadline."""
 
 
-class _Lost(JournalUnavailable):
-    """The connection broke in the middle of something."""
+class _ConnectionLost(JournalUnavailable):
+    """The connection broke during an operation."""
 
 
-class _Silent(JournalUnavailable):
-    """The deadline passed in the middle of something."""
+class _NoAnswer(JournalUnavailable):
+    """The deadline passed during an operation."""
 
 
 class PostgresJournal(SqlJournal):
@@ -151,11 +152,11 @@ class PostgresJournal(SqlJournal):
         self._url = url
         self._seconds = seconds
         self._deadline: float | None = None
-        """Of the use that is under way, by `time.monotonic`."""
+        """Of the current use, by `time.monotonic`."""
         self._is_maintaining = False
         """Whether statements may take long."""
         self._may_be_stored = False
-        """Whether the append that is under way has sent its commit, or the statement that commits by itself."""
+        """Whether the current append has sent its commit, or a statement that commits by itself."""
         self._connection: Connection | None = None
         self._is_listening = False
         """Whether the connection is notified of announcements."""
@@ -173,13 +174,13 @@ class PostgresJournal(SqlJournal):
         with self._within_deadline():
             try:
                 super().append(run_id, expected, records, summary)
-            except _Silent as problem:
+            except _NoAnswer as problem:
                 raise JournalUnavailable(problem.reason, is_unknown=self._may_be_stored) from problem
-            except _Lost:
+            except _ConnectionLost:
                 self._append_again(run_id, expected, records, summary)
 
     def _append_again(self, run_id: str, expected: int, records: Sequence[Record], summary: RunSummary) -> None:
-        """Append what may have been stored already."""
+        """Append records that may have been stored already."""
         try:
             stored = self.read(run_id, after=expected)[: len(records)]
             if msgspec.json.encode(stored) != msgspec.json.encode(records):
@@ -194,15 +195,15 @@ class PostgresJournal(SqlJournal):
         finally:
             self._is_maintaining = False
 
-    def _go_on(self, expected: int, rows: Sequence[Sequence[Any]], summary: RunSummary) -> None:
-        """In one statement, which is one trip to the database instead of five."""
-        moved = [getattr(summary, name) for name in (*MOVING, "state")]
-        this = (summary.id, expected, summary.started, summary.hash)
-        if self._stored(_GO_ON, (*moved, *this, *map(list, zip(*rows, strict=True)))) != len(rows):
+    def _append_to_run(self, expected: int, rows: Sequence[Sequence[Any]], summary: RunSummary) -> None:
+        """In one statement: one round trip instead of five."""
+        values = [getattr(summary, name) for name in (*CHANGING_COLUMNS, "state")]
+        revision = (summary.id, expected, summary.started, summary.hash)
+        if self._execute_durably(_APPEND, (*values, *revision, *map(list, zip(*rows, strict=True)))) != len(rows):
             raise Conflict(summary.id)
 
-    def _stored(self, statement: str, values: Sequence[Any]) -> int:
-        """How many rows a statement has stored, durably."""
+    def _execute_durably(self, statement: str, values: Sequence[Any]) -> int:
+        """Execute a statement that commits by itself; returns how many rows it stored."""
         with self._connected() as connection:
             self._may_be_stored = True
             return _Statements(connection).execute(statement, values).rowcount
@@ -211,14 +212,14 @@ class PostgresJournal(SqlJournal):
         with self._within_deadline():
             try:
                 super().write(*statements)
-            except _Lost:
+            except _ConnectionLost:
                 super().write(*statements)
 
     def query(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
         with self._within_deadline():
             try:
                 return self._query(statement, values)
-            except _Lost:
+            except _ConnectionLost:
                 return self._query(statement, values)
 
     def _query(self, statement: str, values: Sequence[Any]) -> list[Any]:
@@ -227,26 +228,26 @@ class PostgresJournal(SqlJournal):
 
     def ping(self) -> None:
         super().ping()
-        if self.query("SHOW transaction_read_only") == [("on",)]:  # also of one in recovery
+        if self.query("SHOW transaction_read_only") == [("on",)]:  # also "on" during recovery
             self.close()  # see `_connected`
-            raise JournalUnavailable(f"The journal of runs, {_shown(self._url)}, is read-only")
+            raise JournalUnavailable(f"The journal of runs, {_display_name(self._url)}, is read-only")
 
     def rows(self, run_id: str, after: int, limit: int) -> list[Any]:
-        return self.query(_READ_SOME, (run_id, after, limit, READ_BYTES))
+        return self.query(_READ_LIMITED, (run_id, after, limit, READ_BYTES))
 
     def version(self) -> int:
         return int(self.query("SELECT COALESCE(SUM(sequence), 0) + COUNT(*) FROM runs")[0][0])
 
     def announce(self, announcement: Announcement, oldest: int) -> None:
         self.write(
-            ("SELECT pg_advisory_xact_lock(?)", (_ANNOUNCING,)),
-            *announcing(announcement, oldest),
+            ("SELECT pg_advisory_xact_lock(?)", (_ANNOUNCE_LOCK,)),
+            *announce_statements(announcement, oldest),
             ("NOTIFY workflowlookup", ()),
         )
 
     def await_announcement(self, seconds: float) -> bool:
         with self._connected() as connection:
-            connection.execute("LISTEN workflowlookup")  # fails where the connection is gone
+            connection.execute("LISTEN workflowlookup")  # fails when the connection is lost
             if not self._is_listening:
                 self._is_listening = True
                 return True
@@ -261,7 +262,7 @@ class PostgresJournal(SqlJournal):
     def salvage(self) -> DamagedJournal | None:
         raise self._storage_error("a PostgreSQL database is restored from its backup (docs/operations.md)")
 
-    def faults(self, known: Sequence[DamagedJournal] | None = None) -> Iterator[tuple[str, str]]:  # noqa: ARG002 - sets none aside
+    def faults(self, previous: Sequence[DamagedJournal] | None = None) -> Iterator[tuple[str, str]]:  # noqa: ARG002 - there are none
         try:
             problem = self.schema_version().problem
             if not problem:
@@ -269,28 +270,28 @@ class PostgresJournal(SqlJournal):
                 with self._connected() as connection, connection.transaction(force_rollback=True):
                     connection.execute("UPDATE levels SET least = least")
         except StorageError as refusal:
-            yield refusal.remedy, "Until then no run is kept."
+            yield refusal.remedy, "Until then no run can be stored."
         else:
             if problem:
-                yield str(self._storage_error(problem)), "`workflowlookup db check` has the numbers."
+                yield str(self._storage_error(problem)), "`workflowlookup db check` shows the versions."
 
     @property
     def names(self) -> frozenset[str]:
         try:
             parts = conninfo_to_dict(self._url)
-        except psycopg.Error:  # nobody is served from there
+        except psycopg.Error:  # no server can use it
             return frozenset()
         host = parts.get("host") or parts.get("hostaddr") or ""
         return frozenset({f"postgresql://{host}:{parts.get('port', 5432)}/{parts.get('dbname', '')}"})
 
     def require_tokens(self) -> None:
-        """The record is a schema of its own, which no dropped table takes away.
+        """The record is a schema of its own, which is not lost with a dropped table.
 
-        A role that may make no schemas has a table instead: it cannot make the dropped schema of that again either,
-        so that nobody is served.
+        For a role that may not create schemas it is a table: if our schema is dropped, such a role cannot create it
+        again either, so the server refuses to serve.
         """
         with self._connected() as connection, connection.transaction():
-            connection.execute("SELECT pg_advisory_xact_lock(%s)", (_ONE_AT_A_TIME,))
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", (_SCHEMA_LOCK,))
             try:
                 with connection.transaction():
                     connection.execute("CREATE SCHEMA IF NOT EXISTS workflowlookup_tokens_required")
@@ -305,7 +306,7 @@ class PostgresJournal(SqlJournal):
 
     @contextlib.contextmanager
     def _within_deadline(self) -> Iterator[float]:
-        """A use of the journal, with one deadline for all that it takes."""
+        """One use of the journal: all of its statements share one deadline."""
         if self._deadline is not None:
             yield self._deadline
             return
@@ -318,7 +319,7 @@ class PostgresJournal(SqlJournal):
 
     @contextlib.contextmanager
     def _connected(self) -> Iterator[Connection]:
-        """The connection; what goes wrong on it becomes `StorageError`."""
+        """The connection. Errors on it become `StorageError`."""
         with self._within_deadline() as deadline:
             connection = self._connection = self._connection or self._connect()
             connection.deadline = deadline
@@ -327,14 +328,14 @@ class PostgresJournal(SqlJournal):
             except psycopg.Error as problem:
                 kind: type[StorageError] = StorageError
                 if isinstance(problem, psycopg.errors.ReadOnlySqlTransaction):
-                    self.close()  # a session stays read-only when the database no longer is
+                    self.close()  # a session stays read-only after the database is writable again
                 elif connection.closed:
                     self.close()
-                    kind = _Silent if isinstance(problem, _Overdue) else _Lost
-                raise self._refusal(problem, kind) from problem
+                    kind = _NoAnswer if isinstance(problem, _DeadlinePassed) else _ConnectionLost
+                raise self._error_for(problem, kind) from problem
 
     def _open(self) -> Connection:
-        if _is_split(self._url):
+        if _has_unescaped_at(self._url):
             raise self._storage_error("write an '@' in the password as %40")
         with self._within_deadline() as deadline:
             try:
@@ -343,17 +344,17 @@ class PostgresJournal(SqlJournal):
                     autocommit=True,
                     connect_timeout=max(MIN_CONNECT_SECONDS, int(deadline - time.monotonic())),
                     application_name="workflowlookup",
-                    **NOTICE_SILENCE,
+                    **TCP_KEEPALIVE,
                 )
             except psycopg.Error as problem:
                 is_away = isinstance(problem, psycopg.OperationalError)
-                raise self._refusal(problem, JournalUnavailable if is_away else StorageError) from problem
+                raise self._error_for(problem, JournalUnavailable if is_away else StorageError) from problem
             connection.deadline = deadline
         encoding = connection.info.parameter_status("server_encoding")
-        if encoding != "UTF8":  # others cannot hold every text, or give bytes for texts
+        if encoding != "UTF8":  # other encodings cannot store all text, or return bytes for text
             connection.close()
-            told = f"its encoding is {encoding}; make one with `createdb --encoding=UTF8 --template=template0 NAME`"
-            raise self._storage_error(told)
+            reason = f"its encoding is {encoding}; make one with `createdb --encoding=UTF8 --template=template0 NAME`"
+            raise self._storage_error(reason)
         return connection
 
     def _connect(self) -> Connection:
@@ -367,47 +368,47 @@ class PostgresJournal(SqlJournal):
             connection.close()
             if isinstance(problem, psycopg.Error):
                 is_away = isinstance(problem, psycopg.OperationalError)
-                raise self._refusal(problem, JournalUnavailable if is_away else StorageError) from problem
+                raise self._error_for(problem, JournalUnavailable if is_away else StorageError) from problem
             raise
         return connection
 
     def _migrate(self, connection: Connection) -> None:
-        """Bring the tables up to date. One server does it, others wait; where nothing is to be done nobody does."""
-        if self._check(connection).is_up_to_date:
+        """Migrate the tables if needed. One server does it, while the others wait."""
+        if self._checked_schema(connection).is_up_to_date:
             return
         connection.deadline = time.monotonic() + MAX_MAINTENANCE_SECONDS
         with connection.transaction():
             connection.execute(_NO_STATEMENT_TIMEOUT)
-            connection.execute("SELECT pg_advisory_xact_lock(%s)", (_ONE_AT_A_TIME,))
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", (_SCHEMA_LOCK,))
             connection.execute("CREATE SCHEMA IF NOT EXISTS workflowlookup")
             if connection.execute("SELECT to_regclass('workflowlookup.meta')").fetchone() == (None,):
                 connection.execute("CREATE TABLE meta (version BIGINT NOT NULL)")
                 connection.execute("INSERT INTO meta VALUES (0)")
-            schema = self._check(connection)
+            schema = self._checked_schema(connection)
             for script in MIGRATIONS[schema.version :]:
                 connection.execute(script.replace("WITHOUT ROWID", "").encode())
             if not schema.is_up_to_date:
                 connection.execute("UPDATE meta SET version = %s", (len(MIGRATIONS),))
 
-    def _check(self, connection: Connection) -> SchemaVersion:
-        """Where the tables are. Raises `StorageError` when this program cannot work with them."""
+    def _checked_schema(self, connection: Connection) -> SchemaVersion:
+        """The schema version. Raises `StorageError` when this program cannot use the tables."""
         schema = _schema_version(connection)
         if schema.problem:
             raise self._storage_error(schema.problem)
         return schema
 
     def schema_version(self) -> SchemaVersion:
-        """Where the tables are; nothing is made or changed. Raises `StorageError` when they cannot be reached."""
+        """The schema version; changes nothing. Raises `StorageError` when the database cannot be reached."""
         with self._within_deadline(), contextlib.closing(self._open()) as connection:
             try:
                 return _schema_version(connection)
             except psycopg.Error as problem:
-                raise self._refusal(problem) from problem
+                raise self._error_for(problem) from problem
 
-    def _refusal(self, problem: psycopg.Error, kind: type[StorageError] = StorageError) -> StorageError:
+    def _error_for(self, problem: psycopg.Error, kind: type[StorageError] = StorageError) -> StorageError:
         reason = str(problem).strip().partition("\n")[0]
         if isinstance(problem, psycopg.ProgrammingError) and problem.sqlstate is None:
-            reason = "the URL is not well-formed"  # what is said of it may quote the password
+            reason = "the URL is not well-formed"  # the message may contain the password
         if isinstance(problem, psycopg.errors.LockNotAvailable | psycopg.errors.QueryCanceled):
             kind = JournalBusy
         elif isinstance(problem, psycopg.errors.ReadOnlySqlTransaction):
@@ -415,11 +416,11 @@ class PostgresJournal(SqlJournal):
         elif (problem.sqlstate or "").startswith(_NO_RESOURCES) and not issubclass(kind, JournalUnavailable):
             kind = JournalBusy
         if issubclass(kind, JournalUnavailable):
-            return kind(f"The journal of runs, {_shown(self._url)}, does not answer: {reason.rstrip('.')}")
+            return kind(f"The journal of runs, {_display_name(self._url)}, does not answer: {reason.rstrip('.')}")
         return self._storage_error(f"{reason}. Check that it can be reached and written to; the run stays as it is")
 
     def _storage_error(self, reason: str) -> StorageError:
-        message = f"The journal of runs, {_shown(self._url)}, cannot be used: {reason}."
+        message = f"The journal of runs, {_display_name(self._url)}, cannot be used: {reason}."
         return StorageError(message, details=message)
 
 
@@ -434,31 +435,31 @@ def _schema_version(connection: Connection) -> SchemaVersion:
 
 
 class _Statements:
-    """A connection that takes statements as they are written for all databases."""
+    """A connection that accepts the statements of `sql`, with `?` for parameters."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def execute(self, statement: str, values: Sequence[Any] = (), /) -> Cursor:
-        return self._connection.execute(_translated(statement), [_storable(value) for value in values])
+        return self._connection.execute(_with_psycopg_parameters(statement), [_storable(value) for value in values])
 
     def executemany(self, statement: str, rows: Iterable[Sequence[Any]], /) -> None:
         with self._connection.cursor() as cursor:
-            cursor.executemany(_translated(statement), rows)
+            cursor.executemany(_with_psycopg_parameters(statement), rows)
 
 
 @functools.lru_cache(maxsize=64)
-def _translated(statement: str) -> bytes:
+def _with_psycopg_parameters(statement: str) -> bytes:
     return statement.replace("?", "%s").encode()
 
 
 def _storable(value: Any) -> Any:
-    """The value as PostgreSQL can have it: its texts have no NUL, so whoever asks for one finds nothing."""
+    """The value as PostgreSQL can store it: text without NUL."""
     return value.replace("\0", "\N{REPLACEMENT CHARACTER}") if isinstance(value, str) else value
 
 
-def _is_split(url: str) -> bool:
-    """Whether an '@' in the password ends it too soon, so that the rest of it is taken for the host."""
+def _has_unescaped_at(url: str) -> bool:
+    """Whether an unescaped '@' in the password makes the rest of it look like the host."""
     try:
         host = str(conninfo_to_dict(url).get("host", ""))
     except psycopg.Error:
@@ -466,12 +467,12 @@ def _is_split(url: str) -> bool:
     return "@" in host[1:] and not host.startswith("/")
 
 
-def _shown(url: str) -> str:
-    """Which database it is, without the password."""
+def _display_name(url: str) -> str:
+    """The database as shown in messages, without the password."""
     try:
         parts = conninfo_to_dict(url)
     except psycopg.Error:
         return "at a URL that is not well-formed"
-    if _is_split(url):
+    if _has_unescaped_at(url):
         return "at a URL whose password is not well-formed"
     return f"PostgreSQL database '{parts.get('dbname', '')}' at {parts.get('host', 'localhost')}"

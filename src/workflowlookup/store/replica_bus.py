@@ -1,8 +1,7 @@
 """The replica bus: announcements between the servers at one journal.
 
-Announcements are stored in the journal and read from there, so a server whose connection was lost misses nothing: it
-polls once it is connected again. A thread of its own waits for announcements and only rings; they are read by the
-thread that serves.
+Announcements are stored in the journal and read from there, so a server that lost its connection misses none. A thread
+waits for announcements and calls `wake`; the serving thread then reads them with `poll`.
 """
 
 import contextlib
@@ -19,25 +18,25 @@ from workflowlookup.store.journal import Announcement, Journal, now
 log = logging.getLogger(__name__)
 
 POLL_SECONDS: Final = 15.0
-"""How often it is looked without being told to."""
+"""Between two polls without a notification."""
 RETRY_SECONDS: Final = 1.0
 KEEP_SECONDS: Final = 600
 """How long announcements are stored. A server that read none for longer gets `MISSED`."""
 MISSED: Final = "missed"
-"""The topic that listeners get when announcements were lost: any may have been made."""
+"""The topic that listeners get when announcements were deleted before they were read."""
 
 Listener = Callable[[str, str], None]
 """Called with the topic and the body of an announcement."""
 
 
 class ReplicaBus:
-    """The other servers at the database of this one."""
+    """Sends announcements to the other servers, and passes theirs to `listeners`."""
 
     def __init__(
         self, open_journal: Callable[[], Journal], wake: Callable[[], None], journal: Journal | None = None
     ) -> None:
         """`wake` is called, from another thread, when there may be announcements to read; `journal` is used by the
-        thread that serves, if it is open already.
+        serving thread, if it is open already.
         """
         self.listeners: list[Listener] = []
         self._open_journal = open_journal
@@ -58,39 +57,39 @@ class ReplicaBus:
             self._thread.start()
 
     def announce(self, topic: str, body: str = "") -> None:
-        """Tell the others. Raises `StorageError` when they cannot be told."""
+        """Send an announcement to the other servers. Raises `StorageError`."""
         time = now()
         announcement = Announcement(time=time, origin=self._origin, topic=topic, body=body)
         self._journal.announce(announcement, time - KEEP_SECONDS * 1000)
 
     def poll(self) -> None:
-        """Read what others said since the last time, and tell the listeners; costs nothing when there is nothing."""
+        """Pass new announcements of other servers to the listeners. Does nothing unless there may be some."""
         moment = time.monotonic()
         is_due = moment >= self._not_before and (self._is_due or moment >= self._next_poll)
         if self._thread is None or self._is_reading or not is_due:
             return
-        self._is_reading = True  # a journal may let others go on while it is read
+        self._is_reading = True  # while a journal is read, other code may run and poll too
         try:
             self._poll(moment)
         finally:
             self._is_reading = False
 
     def _poll(self, moment: float) -> None:
-        self._is_due = False  # before it is read: what comes now is read the next time
+        self._is_due = False  # before reading, so that a notification during it causes another poll
         self._next_poll = moment + POLL_SECONDS
         try:
             announcements = self._read()
         except StorageError as problem:
-            log.debug("what other servers say cannot be read: %s", problem)
+            log.debug("announcements of other servers cannot be read: %s", problem)
             self._is_due = True
             self._not_before = moment + RETRY_SECONDS
             return
         if announcements and self._last is not None and announcements[0].number > self._last + 1:
             self._notify(MISSED, "")
-        for one in announcements:
-            self._last = one.number
-            if one.origin != self._origin:
-                self._notify(one.topic, one.body)
+        for announcement in announcements:
+            self._last = announcement.number
+            if announcement.origin != self._origin:
+                self._notify(announcement.topic, announcement.body)
 
     def _read(self) -> list[Announcement]:
         if self._last is None:
@@ -102,11 +101,11 @@ class ReplicaBus:
         for listener in list(self.listeners):
             try:
                 listener(topic, body)
-            except Exception:  # broad on purpose: one announcement that fails must not hide the others
-                log.exception("what another server said about %s could not be followed", topic)
+            except Exception:  # broad on purpose: one failure must not lose the other announcements
+                log.exception("a listener failed on the announcement %s of another server", topic)
 
     def close(self) -> None:
-        """Hear nothing any more."""
+        """Stop receiving announcements."""
         self._ended.set()
         self._journal.close()
 
@@ -120,5 +119,5 @@ class ReplicaBus:
                         self._is_due = True
                         self._wake()
                 except StorageError as problem:
-                    log.debug("other servers cannot be heard: %s", problem)
+                    log.debug("announcements cannot be awaited: %s", problem)
                     self._ended.wait(RETRY_SECONDS)

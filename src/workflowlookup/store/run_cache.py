@@ -1,7 +1,7 @@
 """Folds runs from their journal, and caches them.
 
-A run in the cache is used only when its mark is that of the journal. Long runs are folded slice by slice, so that a
-server with several clients on one thread can answer the others in between.
+A cached run is used only while its revision is that of the journal. Long runs are folded in slices, so that a server
+with many clients on one thread can serve the others in between.
 """
 
 import functools
@@ -12,16 +12,16 @@ from workflowlookup.cache import BoundedCache
 from workflowlookup.errors import RunNotFound, RunStateError, WorkflowLookupError
 from workflowlookup.runs.events import Record
 from workflowlookup.runs.run import Run, apply, fold
-from workflowlookup.store.journal import DamagedJournal, Journal, Revision, damaged
+from workflowlookup.store.journal import DamagedJournal, Journal, Revision, run_damaged
 
 MAX_FOLDED: Final = 256
-"""How many folded runs are cached; the others are folded when they are needed."""
+"""How many folded runs are cached."""
 MAX_FOLDED_BYTES: Final = 16 << 20
-"""How large they may be together, in estimated bytes."""
+"""Their total size, in estimated bytes."""
 SLICE: Final = 1_000
-"""How many events are folded before others get their turn: some milliseconds."""
+"""How many events are folded at a time, which takes some milliseconds."""
 MAX_LOADING: Final = 16
-"""How many runs may be partly folded at a time."""
+"""How many partly folded runs are cached."""
 
 
 class RunCache:
@@ -33,10 +33,10 @@ class RunCache:
             MAX_FOLDED, max_weight=MAX_FOLDED_BYTES, weigh=lambda run: run.weight
         )
         self._loading: BoundedCache[str, Run] = BoundedCache(MAX_LOADING)
-        """Runs of which `load` has folded the beginning."""
+        """Runs that `load_slice` has folded in part."""
 
     def peek(self, run_id: str) -> Run | None:
-        """The run in the cache, which may be older than that in the journal."""
+        """The cached run, which may be out of date."""
         return self._folded.get(run_id)
 
     def get(self, run_id: str) -> Run:
@@ -45,10 +45,9 @@ class RunCache:
         return cached if cached and self._journal.revision(run_id) == revision_of(cached) else self.read(run_id)
 
     def offer(self, run: Run) -> None:
-        """Cache a run that was folded, unless the cache has it as it was later; whether it has changed since is checked
-        when it is used.
+        """Cache a folded run, unless a later state of it is cached already.
 
-        While one request waits for the journal another may store or fold the same run.
+        While one request waits for the journal, another may store or fold the same run.
         """
         cached = self._folded.get(run.id)
         is_same = cached is not None and (cached.started, cached.hash) == (run.started, run.hash)
@@ -64,14 +63,14 @@ class RunCache:
     def load_slice(self, run_id: str) -> bool:
         """Fold a slice of a long run; True when `get` will be quick, because little is left to fold.
 
-        For those who serve several clients on one thread: they answer the others between two slices.
+        A server with many clients on one thread serves the others between two slices.
         """
         try:
-            mark = self._journal.revision(run_id)
+            revision = self._journal.revision(run_id)
             part = self._folded.get(run_id) or self._loading.get(run_id)
-            if part is not None and (mark is None or not _is_of(part, mark)):
+            if part is not None and (revision is None or not _is_beginning_of(part, revision)):
                 part = None
-            if mark is None or mark.sequence - (part.sequence if part else 0) <= SLICE:
+            if revision is None or revision.sequence - (part.sequence if part else 0) <= SLICE:
                 return True
             before, part = part, self._with_next_slice(run_id, part)
         except WorkflowLookupError:  # as `get` will say
@@ -79,78 +78,80 @@ class RunCache:
         if part is None or part is before:  # records are missing, as `get` will say
             return True
         loading = self._loading.get(run_id)
-        if loading is None or not _is_of(loading, mark) or loading.sequence < part.sequence:
+        if loading is None or not _is_beginning_of(loading, revision) or loading.sequence < part.sequence:
             self._loading[run_id] = part
         return False
 
     def read(self, run_id: str) -> Run:
-        """The run as the journal has it now; what is not folded yet is read."""
-        mark = self._journal.revision(run_id)
+        """Read the run from the journal; only the part that is not cached is folded."""
+        revision = self._journal.revision(run_id)
         beginning = self._loading.pop(run_id)
         folded = self._folded.get(run_id) or beginning
-        if mark is None:
+        if revision is None:
             self._folded.pop(run_id)
             raise self.not_found(run_id)
-        run = folded if folded is not None and _is_of(folded, mark) else None
+        run = folded if folded is not None and _is_beginning_of(folded, revision) else None
         try:
-            while run is None or run.sequence < mark.sequence or not run.rests:
+            while run is None or run.sequence < revision.sequence or not run.rests:
                 before, run = run, self._with_next_slice(run_id, run)
                 if run is before:
                     break
         except RunStateError:
-            self._refuse_gaps(run_id, mark)
+            self._refuse_gaps(run_id, revision)
             raise
-        if run is None or run.sequence < mark.sequence:
-            self._refuse_gaps(run_id, mark)
+        if run is None or run.sequence < revision.sequence:
+            self._refuse_gaps(run_id, revision)
         if run is None:
-            raise self.not_found(run_id)  # it went while it was read
-        if not run.rests:  # what belongs together is stored together: the rest is lost
+            raise self.not_found(run_id)  # it was deleted meanwhile
+        if not run.rests:  # the events of one call are stored together, so the rest is lost
             message = f"The records of run '{run_id}' end in the middle of a call."
-            raise damaged(run_id, message, self._journal.damaged_journals())
+            raise run_damaged(run_id, message, self._journal.damaged_journals())
         self.offer(run)
         return run
 
-    def _refuse_gaps(self, run_id: str, mark: Revision) -> None:
-        """Raises `RunDamaged` when records are missing of a run that nobody changes."""
-        left = sum(1 for _ in self.records(run_id))
-        if left < mark.sequence and self._journal.revision(run_id) == mark:
-            message = f"Of the {mark.sequence} events of run '{run_id}' only {left} are left."
-            raise damaged(run_id, message, self._journal.damaged_journals())
+    def _refuse_gaps(self, run_id: str, revision: Revision) -> None:
+        """Raises `RunDamaged` when records are missing, unless the run has changed meanwhile."""
+        count = sum(1 for _ in self.records(run_id))
+        if count < revision.sequence and self._journal.revision(run_id) == revision:
+            message = f"Of the {revision.sequence} events of run '{run_id}' only {count} are left."
+            raise run_damaged(run_id, message, self._journal.damaged_journals())
 
     def refuse_contradictions(self, run_id: str) -> None:
-        """Raises `RunDamaged` when the run is not the one, or not as far, as the journal says of it as a whole."""
-        run, mark = self.read(run_id), self._journal.revision(run_id)
-        if mark is not None and ((mark.started, mark.hash) != (run.started, run.hash) or mark.sequence < run.sequence):
-            message = f"What the journal says of run '{run_id}' as a whole does not fit its events."
-            raise damaged(run_id, message, self._journal.damaged_journals())
+        """Raises `RunDamaged` when the summary of a run contradicts its events."""
+        run, revision = self.read(run_id), self._journal.revision(run_id)
+        if revision is not None and (
+            (revision.started, revision.hash) != (run.started, run.hash) or revision.sequence < run.sequence
+        ):
+            message = f"The summary of run '{run_id}' in the journal does not match its events."
+            raise run_damaged(run_id, message, self._journal.damaged_journals())
 
     def _with_next_slice(self, run_id: str, run: Run | None) -> Run | None:
-        """A run of which the beginning is folded, with the records that follow; the same when there are none."""
+        """The run with the next slice of its records applied; the same object when there are none."""
         records = self._journal.read(run_id, run.sequence if run else 0, SLICE)
         if not records:
             return run
         return fold(run_id, records) if run is None else functools.reduce(apply, records, run)
 
     def records(self, run_id: str, after: int = 0) -> Iterator[Record]:
-        """The records of a run one after the other; at no time are all of them in memory."""
+        """The records of a run, read in slices, so that they are never all in memory."""
         while records := self._journal.read(run_id, after, SLICE):
             yield from records
             after = records[-1].sequence
 
     def not_found(self, run_id: str) -> RunNotFound:
-        """The refusal of an id that no run has."""
+        """The error for an id that no run has."""
         return run_not_found(run_id, self._journal.damaged_journals())
 
 
-def run_not_found(run_id: str, asides: Sequence[DamagedJournal]) -> RunNotFound:
-    """The refusal of an id that no run has; it names the damaged journals that the caller may know of."""
-    damaged = "".join(f" {aside}" for aside in asides)
+def run_not_found(run_id: str, damaged_journals: Sequence[DamagedJournal]) -> RunNotFound:
+    """The error for an id that no run has; it names the damaged journals, in which the run may be."""
+    damaged = "".join(f" {journal}" for journal in damaged_journals)
     return RunNotFound(f"There is no run '{run_id}'. Call workflow_runs to see them.{damaged}", runId=run_id)
 
 
-def _is_of(run: Run, mark: Revision) -> bool:
-    """Whether a run is the beginning of what the journal has, and not of another run with its id."""
-    return run.sequence <= mark.sequence and (run.started, run.hash) == (mark.started, mark.hash)
+def _is_beginning_of(run: Run, revision: Revision) -> bool:
+    """Whether a folded run is an earlier state of the run in the journal, and not another run with its id."""
+    return run.sequence <= revision.sequence and (run.started, run.hash) == (revision.started, revision.hash)
 
 
 def revision_of(run: Run) -> Revision:

@@ -1,7 +1,7 @@
-"""What tool handlers and console pages may ask of runs.
+"""The part of `store.service.Runs` that tool handlers and console pages may use, and the watch on a journal.
 
-`runs.service.Runs` has all runs, `tools.scoped.ScopedRuns` those that one caller may see. Methods that are not here are
-for the server itself and for commands. The docstrings are in `Runs`.
+`Runs` has all runs, `auth.scoped.ScopedRuns` those that one caller may see. Methods that are not here are for the
+server itself and for commands. The docstrings are in `Runs`.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
 
 
 class RunWatch(Protocol):
-    """Follows runs until it is closed; its listener is called for each change by this process."""
+    """Follows runs until it is closed. Its listener is called for each change by this process."""
 
     def changed(self) -> Collection[str]:
-        """The ids of the runs that other processes changed since the last time."""
+        """The ids of the runs that other processes changed since the last call."""
 
     def close(self) -> None:
-        """Follow no more."""
+        """Stop following."""
 
 
 class RunsView(Protocol):
-    """The runs that one caller sees, and what may be done to them."""
+    """The runs that one caller sees, and what that caller may do with them."""
 
     def start(  # noqa: PLR0913 - as `Runs.start`
         self,
         workflow: "Workflow",
-        given: "Context",
+        inputs: "Context",
         context: "Context",
         *,
         run_id: str | None = None,
@@ -64,7 +64,7 @@ class RunsView(Protocol):
     ) -> "OutputAccepted | OutputRefused | None": ...
 
     def get(self, run_id: str, /) -> "Run": ...
-    def load(self, run_id: str, /) -> bool: ...
+    def load_slice(self, run_id: str, /) -> bool: ...
     def history(self, run_id: str, /, after: int = 0, limit: int | None = None) -> "list[Record]": ...
     def records(self, run_id: str, /, after: int = 0) -> "list[Record]": ...
     def workflow_of(self, run_id: str, /) -> str | None: ...
@@ -79,13 +79,13 @@ class RunsView(Protocol):
 
 
 class JournalWatch:
-    """Follows a journal from when it is made until it is closed."""
+    """Follows all runs of a journal."""
 
     def __init__(self, runs: "Runs", listener: Callable[[str], None]) -> None:
         self._runs = runs
         self._listener = listener
         self._heads: dict[str, int] = {}
-        runs.listeners.append(self._note)  # first: what is changed here while the journal is read is not missed
+        runs.listeners.append(self._on_change)  # first, so that no change is missed while the journal is read
         try:
             self._version = runs.journal.version()
             self._heads = {**runs.heads(), **self._heads}
@@ -93,12 +93,12 @@ class JournalWatch:
             self.close()
             raise
 
-    def _note(self, run_id: str, run: "Run | None") -> None:
+    def _on_change(self, run_id: str, run: "Run | None") -> None:
         self._heads[run_id] = run.sequence if run else 0
         self._listener(run_id)
 
     def changed(self) -> Collection[str]:
-        """The runs that other processes changed since the last time."""
+        """The runs that other processes changed since the last call."""
         version = self._runs.journal.version()
         if version == self._version:
             return ()
@@ -107,5 +107,5 @@ class JournalWatch:
         return [run_id for run_id, sequence in self._heads.items() if before.get(run_id) != sequence]
 
     def close(self) -> None:
-        """Follow no more."""
-        self._runs.listeners.remove(self._note)
+        """Stop following."""
+        self._runs.listeners.remove(self._on_change)

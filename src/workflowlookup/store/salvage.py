@@ -1,12 +1,12 @@
-"""Saves a damaged journal: the file is set aside under another name, and a new one gets what can be read of it.
+"""Salvages a damaged journal: sets the file aside under another name, and copies what can be read into a new one.
 
-One process at a time does this, holding the lock of the journal. A process that is killed in the middle leaves a note
-of what it had begun, and the next one that opens the journal finishes it: a journal comes back whole or not at all.
+One process at a time does this, holding the lock of the journal. It first writes a note of what it is about to do. If
+it is killed, the next process that opens the journal finds the note and finishes: the new journal appears whole or not
+at all.
 
-What is saved is each run whose records are all there, tokens and names of tools. Records and documents are enough to
-make everything else of a run again, and each run is folded before it counts as saved. A run of which records are
-missing is stored as it is, so that it is listed and nobody goes on with it: to do its last steps once more could repeat
-what must happen once.
+Copied are runs, tokens and names of tools. Records and documents are enough to rebuild a run, and each run is folded
+before it counts as saved. A run with missing records is copied too: it is listed, but refused as damaged, because
+repeating its last steps could repeat what must happen only once.
 """
 
 import contextlib
@@ -40,12 +40,12 @@ _NUMBER_OR_NULL: Final = (int, type(None))
 
 
 class TableShape(msgspec.Struct, frozen=True, kw_only=True):
-    """How a row of a table is recognised: the kind of its tree, its columns and their types."""
+    """How the rows of a table are recognised: the kind of tree, the columns and their types."""
 
     is_index: bool
     columns: Mapping[str, tuple[type, ...]]
 
-    def fits(self, row: Row) -> bool:
+    def matches(self, row: Row) -> bool:
         return (
             row.is_index == self.is_index
             and len(row.values) == len(self.columns)
@@ -83,14 +83,14 @@ SHAPES: Final[Mapping[str, TableShape]] = {
     ),
     "tool_names": TableShape(is_index=True, columns={"provider": _TEXT, "workflow": _TEXT, "name": _TEXT}),
 }
-"""The tables whose rows are saved, with their columns in the order in which they are stored."""
+"""The tables whose rows are copied, with their columns in storage order."""
 
-NOT_SAVED: Final = frozenset(
+NOT_COPIED: Final = frozenset(
     {"console_sessions", "document_copies", "freed_names", "levels", "news", "remembered", "secrets", "sessions"}
     | {"session_addresses"}
 )
-"""Tables that are made from others, that every new journal fills by itself, that are used in PostgreSQL only, or that
-can be done without.
+"""Tables that are derived from others, that every new journal fills by itself, that only PostgreSQL uses, or that are
+dispensable.
 """
 
 _ADD: Final = {
@@ -101,85 +101,86 @@ _ADD: Final = {
 _HASH: Final = re.compile("[0-9a-f]{64}")
 
 
-class Salvage(msgspec.Struct, frozen=True, kw_only=True):
-    """What was saved of a journal."""
+class SalvageResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a salvage."""
 
-    whole: int
+    saved: int
+    """Runs that are complete."""
     damaged: Mapping[str, str]
-    """Runs that are kept without some of their records, and what is left of each."""
+    """By id: runs with missing records, and what is left of each."""
     lost: Sequence[str]
-    """Runs of which too little is left even to list them."""
+    """Runs of which too little is left to list them."""
     revoked: int
-    """Tokens that were revoked because nobody can tell any more whether they had been."""
+    """Tokens that were revoked because their revocation may have been lost."""
     unreadable: int
     """Pages of the file that are missing or cannot be read."""
 
     @property
     def report(self) -> str:
-        """A sentence without names, for anybody, and lines with the names."""
-        total = self.whole + len(self.damaged) + len(self.lost)
+        """A first line without ids, which everybody may see, and a line for each run that is not complete."""
+        total = self.saved + len(self.damaged) + len(self.lost)
         counts = {"damaged in part": len(self.damaged), "lost": len(self.lost), "tokens revoked": self.revoked}
         more = "".join(f", {words}: {count}" for words, count in counts.items() if count)
         is_guess = self.unreadable > 1
-        if is_guess:  # of a run there are at least two: one with its line, one with its events
+        if is_guess:  # a run is on at least two pages, one with its summary and one with its events
             more += f"; {self.unreadable} pages of the file are missing or cannot be read: more runs may be lost"
-        lines = [f"{self.whole} of {total} runs{' that are known' * is_guess} were saved into a new journal{more}"]
-        lines += [f"damaged in part: {run_id} ({left})" for run_id, left in self.damaged.items()]
+        lines = [f"{self.saved} of {total} runs{' that are known' * is_guess} were saved into a new journal{more}"]
+        lines += [f"damaged in part: {run_id} ({rest})" for run_id, rest in self.damaged.items()]
         lines += [f"lost: {run_id}" for run_id in self.lost]
         return "\n".join(lines)
 
 
-def copy_readable(path: str, target: SqlJournal) -> Salvage:
-    """Copy into a new, empty journal what can be read of a damaged file, which is not changed."""
-    whole, damaged, lost = 0, {}, []
+def copy_readable(path: str, target: SqlJournal) -> SalvageResult:
+    """Copy what can be read of a damaged file, which is not changed, into a new, empty journal."""
+    saved, damaged, lost = 0, {}, []
     with Pages(path) as pages, target.writing() as transaction:
         revoked = _copy(pages, transaction)
         for (run_id,) in target.query("SELECT run FROM events UNION SELECT id FROM runs ORDER BY 1"):
             run, last, problem = _fold(target, run_id)
             head = target.head(run_id)
-            # Without its line nobody knows how far a run went, unless the line was all that is lost.
+            # Without its summary the end of a run is unknown, unless nothing else is lost.
             is_end_known = head is not None or pages.unreadable <= 1
             if run is not None and run.rests and is_end_known and run.sequence == last >= (head or 0):
-                whole += 1
-                _replace_line(transaction, run, run.sequence)
+                saved += 1
+                _replace_summary(transaction, run, run.sequence)
             elif run is None and head is None:
                 lost.append(run_id)
                 transaction.execute("DELETE FROM events WHERE run = ?", (run_id,))
             else:
                 if run is not None and head is None:
-                    _replace_line(transaction, run, max(last, run.sequence + 1))
-                ((left,),) = target.query("SELECT COUNT(*) FROM events WHERE run = ?", (run_id,))
+                    _replace_summary(transaction, run, max(last, run.sequence + 1))
+                ((count,),) = target.query("SELECT COUNT(*) FROM events WHERE run = ?", (run_id,))
                 total = max(last, head or 0)
                 problem = problem or "its last events may be lost"
-                damaged[run_id] = problem if left == total else f"{left} of {total} events are left"
-    return Salvage(whole=whole, damaged=damaged, lost=lost, revoked=revoked, unreadable=pages.unreadable)
+                damaged[run_id] = problem if count == total else f"{count} of {total} events are left"
+    return SalvageResult(saved=saved, damaged=damaged, lost=lost, revoked=revoked, unreadable=pages.unreadable)
 
 
 def has_journal_rows(path: str) -> bool:
-    """Whether anything in a file, whatever it is, looks like a row of a journal."""
+    """Whether any row in a file, whatever file it is, looks like one of a journal."""
     with Pages(path) as pages:
         return any(_table_of(row) for row in pages.rows())
 
 
 def _table_of(row: Row) -> str | None:
-    return next((table for table, shape in SHAPES.items() if shape.fits(row)), None)
+    return next((table for table, shape in SHAPES.items() if shape.matches(row)), None)
 
 
 def _copy(pages: Pages, transaction: Transaction) -> int:
-    """Copy all rows that look like ours; how many tokens had to be revoked for it."""
+    """Copy all rows that look like ours; returns how many tokens were revoked."""
     tokens: dict[str, dict[str, Any]] = {}
     names: set[tuple[Any, ...]] = set()
     for row in pages.rows():
         table = _table_of(row)
         if table is None:
             continue
-        found = dict(zip(SHAPES[table].columns, row.values, strict=True))
+        columns = dict(zip(SHAPES[table].columns, row.values, strict=True))
         if table == "tool_names":
             names.add(row.values)
         elif table == "tokens":
-            if _HASH.fullmatch(found["hash"]) and not tokens.get(found["id"], {}).get("revoked"):
-                tokens[found["id"]] = found
-        elif table != "documents" or hash_of(found["document"].encode()) == found["hash"]:
+            if _HASH.fullmatch(columns["hash"]) and not tokens.get(columns["id"], {}).get("revoked"):
+                tokens[columns["id"]] = columns
+        elif table != "documents" or hash_of(columns["document"].encode()) == columns["hash"]:
             transaction.execute(_ADD[table], row.values)
     transaction.execute("INSERT INTO document_copies SELECT hash, document FROM documents")
     transaction.executemany(_ADD["tool_names"], sorted(_tool_names(names)))
@@ -189,13 +190,13 @@ def _copy(pages: Pages, transaction: Transaction) -> int:
     return transaction.execute("UPDATE tokens SET revoked = ? WHERE revoked IS NULL", (now(),)).rowcount
 
 
-def _tool_names(found: set[tuple[Any, ...]]) -> Iterable[tuple[Any, ...]]:
-    """Those rows that are of the table and not of its index by name, which has the same columns turned around."""
-    return ((provider, workflow, name) for provider, workflow, name in found if (name, provider, workflow) in found)
+def _tool_names(rows: set[tuple[Any, ...]]) -> Iterable[tuple[Any, ...]]:
+    """The rows of the table, without those of its index by name, which has the same columns in another order."""
+    return ((provider, workflow, name) for provider, workflow, name in rows if (name, provider, workflow) in rows)
 
 
 def _fold(journal: SqlJournal, run_id: str) -> tuple[Run | None, int, str]:
-    """The run as far as its records lead, the sequence of the last record that there is, and what is wrong."""
+    """The run as far as its records can be folded, the sequence of its last record, and the error that stopped it."""
     ((last,),) = journal.query("SELECT COALESCE(MAX(sequence), 0) FROM events WHERE run = ?", (run_id,))
     run, problem = None, ""
     try:
@@ -206,8 +207,8 @@ def _fold(journal: SqlJournal, run_id: str) -> tuple[Run | None, int, str]:
     return run, int(last), problem
 
 
-def _replace_line(transaction: Transaction, run: Run, sequence: int) -> None:
-    """Have a run listed; one whose records end before the sequence is refused as damaged."""
+def _replace_summary(transaction: Transaction, run: Run, sequence: int) -> None:
+    """Replace the summary of a run. If its records end before `sequence`, the run is refused as damaged."""
     summary = msgspec.structs.replace(summarise(run), sequence=sequence)
     transaction.execute("DELETE FROM runs WHERE id = ?", (run.id,))
     transaction.execute(_ADD["runs"], msgspec.structs.astuple(summary))
@@ -217,24 +218,24 @@ def _replace_line(transaction: Transaction, run: Run, sequence: int) -> None:
 
 
 class _Note(msgspec.Struct, frozen=True):
-    """What was begun: the name that the file gets, and why."""
+    """A salvage that was begun: the new name of the file, and the reason. Stored as JSON."""
 
     aside: str
     reason: str
 
 
 def find_damaged_journals(path: str) -> list[DamagedJournal]:
-    """The damaged files that are still kept beside a journal."""
+    """The damaged files beside a journal that were set aside."""
     directory, name = os.path.split(path)
     try:
-        found = sorted(entry for entry in os.listdir(directory) if entry.startswith(name + _INFIX))
+        names = sorted(file for file in os.listdir(directory) if file.startswith(name + _INFIX))
     except OSError:
         return []
-    files = [entry for entry in found if not entry.endswith((*SIDE_FILES[1:], _REPORT))]
-    return [_set_aside(os.path.join(directory, file)) for file in files]
+    files = [file for file in names if not file.endswith((*SIDE_FILES[1:], _REPORT))]
+    return [_damaged_journal(os.path.join(directory, file)) for file in files]
 
 
-def _set_aside(file: str) -> DamagedJournal:
+def _damaged_journal(file: str) -> DamagedJournal:
     try:
         with open(file + _REPORT, encoding="utf-8") as report:
             outcome, *details = report.read().splitlines() or [""]
@@ -243,25 +244,24 @@ def _set_aside(file: str) -> DamagedJournal:
     return DamagedJournal(file=file, outcome=outcome, details=tuple(details))
 
 
-def begin(path: str, reason: str) -> None:
-    """Note that the file is to be set aside; `finish` does it."""
+def begin_salvage(path: str, reason: str) -> None:
+    """Write the note; `finish_salvage` does the rest."""
     name = f"{path}{_INFIX}{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.getpid()}"
     names = (f"{name}-{number}" if number else name for number in itertools.count())
     aside = next(name for name in names if not os.path.lexists(name))
     _write(_note_path(path), msgspec.json.encode(_Note(aside, reason)))
 
 
-def is_begun(path: str) -> bool:
+def is_salvage_begun(path: str) -> bool:
     return os.path.lexists(_note_path(path))
 
 
-def finish(
+def finish_salvage(
     path: str, open_journal: Callable[[str], SqlJournal], wait_for_writers: Callable[[], None]
 ) -> DamagedJournal:
-    """Set the file aside and put what can be saved in its place, from wherever that was interrupted.
+    """Set the file aside and replace it by what can be saved, from wherever that was interrupted.
 
-    Returns what is kept, and what was saved of it. Raises `StorageError` and `OSError` when there is no room for
-    it; nothing is lost by that, and the next call goes on.
+    Raises `StorageError` and `OSError`, such as for a full disk; nothing is lost, and the next call continues.
     """
     with open(_note_path(path), "rb") as file:
         note = msgspec.json.decode(file.read(), type=_Note)
@@ -278,7 +278,7 @@ def finish(
         log.error("%s was damaged (%s) and is kept as %s: %s", path, note.reason, note.aside, report)
     _remove_unfinished(f"{path}.salvaged")
     os.remove(_note_path(path))
-    return _set_aside(note.aside)
+    return _damaged_journal(note.aside)
 
 
 def _replace(path: str, note: _Note, open_journal: Callable[[str], SqlJournal]) -> str:
@@ -290,7 +290,7 @@ def _replace(path: str, note: _Note, open_journal: Callable[[str], SqlJournal]) 
     except (StorageError, OSError):
         _remove_unfinished(new)
         raise
-    except Exception:  # broad on purpose: the file is kept, and a new journal is better than none
+    except Exception:  # broad on purpose: the damaged file stays, and an empty journal is better than none
         log.exception("nothing could be saved of %s", note.aside)
         outcome = "nothing of it could be saved into the new journal"
         _remove_unfinished(new)
@@ -310,7 +310,7 @@ def _note_path(path: str) -> str:
 
 
 def _write(path: str, content: bytes) -> None:
-    """Have a file on the disk, whole or not at all."""
+    """Write a file durably, whole or not at all."""
     with open(f"{path}.new", "wb") as file:
         file.write(content)
         file.flush()
@@ -326,13 +326,13 @@ def _remove_unfinished(journal: str) -> None:
 
 
 def _sync(path: str) -> None:
-    opened = os.open(path, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(opened)
+        os.fsync(descriptor)
     finally:
-        os.close(opened)
+        os.close(descriptor)
 
 
 def sync_directory(path: str) -> None:
-    """Have the names in the directory of a file on the disk."""
+    """Make the names in the directory of a file durable."""
     _sync(os.path.dirname(path))

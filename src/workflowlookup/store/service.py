@@ -1,7 +1,7 @@
-"""The service: runs are started, advanced, looked at and ended here, each call one append to the journal.
+"""The service that starts, advances, reads and ends runs. Each change is one append to the journal.
 
-What a call means is decided by `core.advance` on the run as the journal has it; the journal refuses the append when
-somebody was faster, and the call is decided anew. An answer is given only after its events are stored.
+`runs.advance` decides which events follow from a call. If another process has changed the run meanwhile, the journal
+refuses the append, and the call is decided again. A method returns only after its events are stored.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ from workflowlookup.runs.events import (
 )
 from workflowlookup.runs.run import Run, State, Waiting, apply, fold, submission_key
 from workflowlookup.runs.server_calls import CallFailure
-from workflowlookup.store.imports import as_imported, read_foreign, refuse_future
+from workflowlookup.store.imports import as_imported, check_import, refuse_future
 from workflowlookup.store.journal import (
     Conflict,
     DamagedJournal,
@@ -60,17 +60,17 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MAX_CHARACTERS: Final = 64 << 20
-"""How many characters the outputs of a run may have that are submitted: a run is in memory whole while it is used."""
+"""Of all submitted outputs of a run, because a run in use is in memory as a whole."""
 MAX_TRIES: Final = 5
-"""How often a call is decided anew because somebody was faster."""
+"""How often a call is decided while other processes keep changing the run."""
 PROGRESS_PAUSE: Final = 1_000
-"""Milliseconds between two reports of a call that are stored."""
+"""Milliseconds between two stored progress reports of a call."""
 PAGE: Final = 1_000
-"""How many runs are read at once where all are wanted."""
+"""How many summaries are read at once when all are needed."""
 MAX_REFUSALS: Final = 10_000
-"""How many runs a process remembers the last refusal of."""
+"""For how many runs a process remembers the last refusal."""
 CLOCK_SKEW: Final = 60_000
-"""By how many milliseconds the clocks of those who share a journal may differ."""
+"""By how many milliseconds the clocks of processes that share a journal may differ."""
 
 
 def _new_id() -> str:
@@ -79,7 +79,7 @@ def _new_id() -> str:
 
 @contextlib.contextmanager
 def _repeatable() -> Iterator[None]:
-    """A change that is recognised when it is sent again: where its outcome is unknown, the refusal says so."""
+    """For a change that is recognised when it is sent again: an unknown outcome is reported as safe to repeat."""
     try:
         yield
     except JournalUnavailable as problem:
@@ -99,7 +99,7 @@ class Runs:
         new_id: Callable[[], str] = _new_id,
         consent: Consent = NO_CONSENT,
     ) -> None:
-        """`consent`: what workflows that repositories brought may do; by default nothing."""
+        """`consent`: what workflows that came with a repository may do; by default nothing."""
         self.journal = journal
         self.consent = consent
         self._clock = clock
@@ -108,62 +108,62 @@ class Runs:
         self._refusals: BoundedCache[str, int] = BoundedCache(MAX_REFUSALS)
         """By run: the sequence of the last refusal that this process has answered."""
         self.listeners: list[Callable[[str, Run | None], None]] = []
-        """Hear of each run that is changed here, as it is then; None when it is gone."""
+        """Called after each change by this process, with the run's id and the run; None when it was deleted."""
         self._uncommitted: list[tuple[str, Run | None]] | None = None
-        """While several pieces of work are done in one commit: the changes that listeners will hear of."""
+        """Within `do_all`: the changes that listeners are called for after the commit."""
 
-    # ── what moves a run ────────────────────────────────────────────────────────────────────────────────────────
+    # ── by agents and people ────────────────────────────────────────────────────────────────────────────────────
 
-    def start(  # noqa: PLR0913 - all that a run begins with
+    def start(  # noqa: PLR0913 - everything a run starts with
         self,
         workflow: Workflow,
-        given: Context,
+        inputs: Context,
         context: Context,
         *,
         run_id: str | None = None,
         by: str = "",
         timeout: float | None = None,
     ) -> Run:
-        """A new run, at its first step, with so many seconds for all of it, without the time of persons.
+        """Start a run, and return it at its first step. `timeout`: in seconds, without the time it waits for people.
 
-        With the id of a run that was started alike: that run, as it is now.
+        If a run with this id was started with the same values, it is returned in its current state.
 
-        Raises `InvalidParams` for an input or a context that does not fit, `RunStateError` for an id that is taken,
-        `Untrusted` for a workflow that would do what a repository brought and nobody trusted, `MissingExtra` for one
-        with calls that cannot be made here.
+        Raises `InvalidParams` for an invalid input or context, `RunStateError` for an id that is taken, `Untrusted` for
+        a workflow from a repository that nobody trusted, `MissingExtra` for calls that this installation cannot make.
         """
         for _ in range(MAX_TRIES):
             if run_id is not None and self.journal.head(run_id) is not None:
-                return self._started_alike(run_id, workflow, given, context)
+                return self._same_start(run_id, workflow, inputs, context)
             if workflow.has_calls:
                 extras.require(extras.CALLS)
             self.consent.refuse_untrusted(workflow.origin, workflow.document)
             at = _moment(self._clock(), by)
-            draft = advance.begin(run_id or self._new_id(), workflow, given, context, at, timeout=timeout)
+            draft = advance.begin(run_id or self._new_id(), workflow, inputs, context, at, timeout=timeout)
             with _repeatable() if run_id is not None else contextlib.nullcontext():
                 is_stored = self._store(0, draft)
             if is_stored:
                 return draft.run
         raise RunStateError("No id could be found for the run. Try again.")
 
-    def _started_alike(self, run_id: str, workflow: Workflow, given: Context, context: Context) -> Run:
+    def _same_start(self, run_id: str, workflow: Workflow, inputs: Context, context: Context) -> Run:
         run = self.get(run_id)
         started = self.journal.read(run_id, limit=1)[0].event
-        alike = isinstance(started, Started) and started.input == given and started.context == {**given, **context}
-        if run.workflow.id == workflow.id and alike:
+        is_same = isinstance(started, Started) and started.input == inputs and started.context == {**inputs, **context}
+        if run.workflow.id == workflow.id and is_same:
             return run
         message = (
-            f"There is a run '{run_id}' of workflow '{run.workflow.id}' that was started otherwise. Use another id."
+            f"There is a run '{run_id}' of workflow '{run.workflow.id}' that was started with other values. "
+            "Use another id."
         )
         raise RunStateError(message, runId=run_id, state=run.state, workflowId=run.workflow.id)
 
     def submit(self, run_id: str, step_id: str, output: str, changes: Context, *, by: str = "") -> Run:
-        """The run after an output; for one that was submitted before, the run as it is now.
+        """Submit an output; returns the run after it. For an output that was submitted before, the current run.
 
-        An output that was refused counts again when it is sent again, unless that may be a retry whose answer was lost:
-        it is the last that was said of the run, and this process has not answered it yet.
+        A refused output that is sent again counts as a new attempt, unless it may be a retry whose answer was lost:
+        its refusal is the last event of the run, and this process has not answered with it yet.
 
-        Raises what `advance.submit` does, and `RunNotFound`.
+        Raises `RunNotFound` and the errors of `advance.submit`.
         """
         key = submission_key(step_id, output, changes)
 
@@ -173,7 +173,7 @@ class Runs:
             if run.characters + len(output) > MAX_CHARACTERS:
                 message = (
                     f"The outputs of the run have {run.characters:,} characters; with this one they would have more "
-                    f"than {MAX_CHARACTERS:,}. Put long outputs into files, and submit where they are."
+                    f"than {MAX_CHARACTERS:,}. Put long outputs into files, and submit their paths."
                 )
                 raise RunStateError(message, runId=run.id, state=run.state, stepId=step_id)
             return advance.submit(run, step_id, output, changes, at)
@@ -187,7 +187,7 @@ class Runs:
     def earlier_verdict(
         self, run: Run, step_id: str, output: str, changes: Context
     ) -> OutputAccepted | OutputRefused | None:
-        """The verdict on a submission that was sent before, if the run has gone on since."""
+        """The verdict on a submission that was sent before, if the run has moved on since."""
         key = submission_key(step_id, output, changes)
         is_last = run.last_submission is not None and run.last_submission.key == key
         sequence = 0 if is_last else run.submissions.get(key, 0)
@@ -195,16 +195,16 @@ class Runs:
         return event if isinstance(event, OutputAccepted | OutputRefused) else None
 
     def _is_new_attempt(self, run: Run, step_id: str, key: str) -> bool:
-        """Whether an output that was refused before is a new attempt: its refusal was answered."""
+        """Whether an output that was refused before is sent as a new attempt: the client got the refusal."""
         if run.waiting_for is not Waiting.OUTPUT or run.current != step_id:
             return False
         is_last = run.last_submission is not None and run.last_submission.key == key
         return not is_last or self._refusals.get(run.id) == run.submissions[key]
 
     def supply(self, run_id: str, loop_id: str, changes: Context, *, by: str = "") -> Run:
-        """The run after the variables that it waits for; as it is now when they were sent before.
+        """Supply the variables that a loop waits for. Safe to repeat.
 
-        Raises what `advance.supply` does, and `RunNotFound`.
+        Raises `RunNotFound` and the errors of `advance.supply`.
         """
         key = submission_key(loop_id, "", changes)
 
@@ -214,7 +214,7 @@ class Runs:
         with _repeatable():
             return self._move(run_id, by, decide)
 
-    def confirm(  # noqa: PLR0913 - all that an answer is
+    def confirm(  # noqa: PLR0913 - everything an answer has
         self,
         run_id: str,
         step_id: str = "",
@@ -225,38 +225,38 @@ class Runs:
         answers: Context = advance.NO_ANSWERS,
         by: str = "",
     ) -> Run:
-        """The run after a person agreed to a step, the current one unless it is named. Safe to repeat.
+        """Store that a person agreed to a step, by default the current one. Safe to repeat.
 
-        `question` is the id of the one that was shown to them: the answer counts for no other.
+        `question`: the id of the question that the person saw. The answer does not count for another one.
         """
 
         def decide(run: Run, at: Moment) -> Draft | Run:
             step = step_id or run.current
-            before = self._answered(run, step, ConfirmationGiven, question, note)
-            return before or advance.confirm(run, step, at, how=how, question=question, note=note, answers=answers)
+            answered = self._answered(run, step, ConfirmationGiven, question, note)
+            return answered or advance.confirm(run, step, at, how=how, question=question, note=note, answers=answers)
 
         return self._move(run_id, by, decide)
 
-    def deny(  # noqa: PLR0913 - all that an answer is
+    def deny(  # noqa: PLR0913 - everything an answer has
         self, run_id: str, step_id: str = "", *, how: How, question: str = "", note: str = "", by: str = ""
     ) -> Run:
-        """The run after a person did not agree to a step. Safe to repeat."""
+        """Store that a person did not agree to a step. Safe to repeat."""
 
         def decide(run: Run, at: Moment) -> Draft | Run:
             step = step_id or run.current
-            before = self._answered(run, step, ConfirmationDenied, question, note)
-            return before or advance.deny(run, step, at, how=how, question=question, note=note)
+            answered = self._answered(run, step, ConfirmationDenied, question, note)
+            return answered or advance.deny(run, step, at, how=how, question=question, note=note)
 
         return self._move(run_id, by, decide)
 
     def dismiss(self, run_id: str, step_id: str, *, question: str, by: str = "") -> Run:
-        """The run after a person closed the form of a question without an answer."""
+        """Store that a person closed the form of a question without an answer."""
         return self._move(run_id, by, lambda run, at: advance.dismiss(run, step_id, at, question=question))
 
     def _answered(
         self, run: Run, step_id: str, kind: type[ConfirmationGiven | ConfirmationDenied], question: str, note: str
     ) -> Run | None:
-        """The run as it was after the same answer; None when this one is new."""
+        """The run as it was after the same answer was given before; None when this answer is new."""
         sequence, answer = run.answers.get(step_id, (0, None))
         is_open = run.waiting_for is Waiting.CONFIRMATION and run.current == step_id
         is_same = isinstance(answer, kind) and answer.note == note and question in ("", answer.question)
@@ -265,36 +265,36 @@ class Runs:
         return fold(run.id, self._cache.records(run.id), until=sequence)
 
     def cancel(self, run_id: str, reason: str = "", *, by: str = "") -> Run:
-        """The run, ended; as it is when it was cancelled before."""
+        """Cancel a run. Safe to repeat."""
 
         def decide(run: Run, at: Moment) -> Draft | Run:
             return run if run.state is State.CANCELLED else advance.cancel(run, at, reason)
 
         return self._move(run_id, by, decide)
 
-    # ── what the server does by itself ──────────────────────────────────────────────────────────────────────────
+    # ── calls by the server ─────────────────────────────────────────────────────────────────────────────────────
 
     def begin_call(self, run_id: str, step_id: str, *, by: str = "") -> Run:
-        """The run while its call is made; as it is when the call was begun before, by one who did not come to its end.
+        """Store that the call of a step begins, unless a process that did not finish it has stored that before.
 
-        This and the next ones raise `RunStateError` when the run is elsewhere.
+        This and the following methods raise `RunStateError` when the run is at another step.
         """
 
         def decide(run: Run, at: Moment) -> Draft | Run:
-            self._refuse_elsewhere(run, step_id)
+            self._require_step(run, step_id)
             is_begun = run.calling is not None and run.calling.begun and not run.is_over
             return run if is_begun else server_calls.begin_call(run, at)
 
         return self._move(run_id, by, decide)
 
     def acknowledge_call(self, run_id: str, step_id: str, remote_id: str, *, by: str = "") -> Run:
-        """The run when the other system has begun one of its own; also one that was ended meanwhile."""
-        return self._call(run_id, step_id, by, lambda run, at: server_calls.acknowledge_call(run, remote_id, at))
+        """Store the id of the run that another system started for the call; also after our run has ended."""
+        return self._move_call(run_id, step_id, by, lambda run, at: server_calls.acknowledge_call(run, remote_id, at))
 
-    def report_call(  # noqa: PLR0913 - all that a call tells
+    def report_call(  # noqa: PLR0913 - everything a report has
         self, run_id: str, step_id: str, done: float, total: float | None = None, message: str = "", *, by: str = ""
     ) -> Run:
-        """The run when its call has told how far it is; it is stored at most once a second, and never goes back."""
+        """Store the progress of a call, at most once a second. Progress never decreases."""
 
         def decide(run: Run, at: Moment) -> Draft | Run:
             before = run.calling.progress if run.calling else None
@@ -308,9 +308,9 @@ class Runs:
                     return run
             return server_calls.report_call(run, done, total, message, at)
 
-        return self._call(run_id, step_id, by, decide)
+        return self._move_call(run_id, step_id, by, decide)
 
-    def finish_call(  # noqa: PLR0913 - what came of it
+    def finish_call(  # noqa: PLR0913 - everything a result has
         self,
         run_id: str,
         step_id: str,
@@ -320,9 +320,9 @@ class Runs:
         by: str = "",
         begins_next: Callable[[Run], bool] = lambda _: False,
     ) -> Run:
-        """The run after its call gave a result: the text that is judged, and the value that its variable takes.
+        """Store the result of a call: the text that is validated, and the value of its variable.
 
-        `begins_next` says whether a call that came due by it is begun in the same append.
+        `begins_next`: whether the call of the next step, if it has one, is begun in the same append.
         """
 
         def decide(run: Run, at: Moment) -> Draft:
@@ -334,17 +334,17 @@ class Runs:
                 draft.run, draft.records = begun.run, [*draft.records, *begun.records]
             return draft
 
-        return self._call(run_id, step_id, by, decide)
+        return self._move_call(run_id, step_id, by, decide)
 
     def fail_call(self, run_id: str, step_id: str, failure: CallFailure, *, by: str = "") -> Run:
-        """The run after its call came to nothing: the call is due again, or the run has failed."""
-        return self._call(run_id, step_id, by, lambda run, at: server_calls.fail_call(run, failure, at))
+        """Store that a call failed: it is due again, or the run has failed."""
+        return self._move_call(run_id, step_id, by, lambda run, at: server_calls.fail_call(run, failure, at))
 
     def lose_call(self, run_id: str, step_id: str, reason: str, *, by: str = "") -> Run:
-        """The run after its call was started and nobody can be asked how it ended."""
-        return self._call(run_id, step_id, by, lambda run, at: server_calls.lose_call(run, reason, at))
+        """Store that a call was started and that its outcome cannot be determined."""
+        return self._move_call(run_id, step_id, by, lambda run, at: server_calls.lose_call(run, reason, at))
 
-    def stop_call(  # noqa: PLR0913 - what became of it
+    def stop_call(  # noqa: PLR0913 - everything a stop has
         self,
         run_id: str,
         step_id: str,
@@ -354,29 +354,29 @@ class Runs:
         is_pending: bool = False,
         by: str = "",
     ) -> Run:
-        """The run, which is over, with what became of its call; as it is when nothing new is known."""
+        """Store whether the call of a run that is over was stopped. Nothing is stored when that is not new."""
 
         def decide(run: Run, at: Moment) -> Draft | Run:
             before = run.calling.stopped if run.calling is not None else None
-            is_known = before is not None and (not before.is_pending or (is_pending and before.told == message))
-            return run if is_known else server_calls.stop_call(run, stopped, message, at, is_pending=is_pending)
+            is_stored = before is not None and (not before.is_pending or (is_pending and before.told == message))
+            return run if is_stored else server_calls.stop_call(run, stopped, message, at, is_pending=is_pending)
 
-        return self._call(run_id, step_id, by, decide)
+        return self._move_call(run_id, step_id, by, decide)
 
-    def _call(self, run_id: str, step_id: str, by: str, decide: Callable[[Run, Moment], Draft | Run]) -> Run:
-        def decide_there(run: Run, at: Moment) -> Draft | Run:
-            self._refuse_elsewhere(run, step_id)
+    def _move_call(self, run_id: str, step_id: str, by: str, decide: Callable[[Run, Moment], Draft | Run]) -> Run:
+        def decide_at_step(run: Run, at: Moment) -> Draft | Run:
+            self._require_step(run, step_id)
             return decide(run, at)
 
-        return self._move(run_id, by, decide_there)
+        return self._move(run_id, by, decide_at_step)
 
-    def _refuse_elsewhere(self, run: Run, step_id: str) -> None:
+    def _require_step(self, run: Run, step_id: str) -> None:
         if run.current != step_id:
             where = f"is at step '{run.current}'" if run.current else f"is {run.state}"
             raise RunStateError(f"The run {where}, not at '{step_id}'.", runId=run.id, state=run.state, stepId=step_id)
 
     def at_work(self, limit: int = PAGE) -> list[RunSummary]:
-        """The runs that the server has to do something for, the one that has waited longest first."""
+        """The runs that wait for a call by the server, the longest waiting first."""
         return self.journal.at_work(limit)
 
     def runs_to_stop(self) -> list[str]:
@@ -384,36 +384,36 @@ class Runs:
         return self.journal.runs_to_stop()
 
     def counts(self) -> dict[str, int]:
-        """How many runs are in which state, as of the last change of each."""
+        """The number of runs in each state. Deadlines that passed since a run's last change are not counted."""
         return self.journal.counts()
 
     def queue_position(self, run_id: str) -> tuple[int, int]:
-        """The place of a run among those whose call has still to be begun, from 1, or 0; and how many they are."""
+        """The position of a run in the queue of calls that are not begun yet, from 1, or 0; and the queue's length."""
         return self.journal.queue_position(run_id)
 
-    # ── what only looks ─────────────────────────────────────────────────────────────────────────────────────────
+    # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def get(self, run_id: str) -> Run:
-        """The run as it is now. Raises `RunNotFound`."""
+        """The current run. Raises `RunNotFound`."""
         run = self._cache.get(run_id)
         if advance.expire(run, Moment(time=max(self._clock(), run.updated))) is None:
             return run
         try:
             with _repeatable():
                 return self._move(run_id, "", lambda run, _: run)
-        except (ReadOnly, NoRoom):  # that its time is over cannot be stored
+        except (ReadOnly, NoRoom):  # that its deadline has passed cannot be stored
             return self._cache.read(run_id)
 
     def offer(self, run: Run) -> None:
         """Cache a run that was folded elsewhere in this process."""
         self._cache.offer(run)
 
-    def load(self, run_id: str) -> bool:
+    def load_slice(self, run_id: str) -> bool:
         """Fold a slice of a long run; True when `get` will be quick, because little is left to fold."""
         return self._cache.load_slice(run_id)
 
     def after(self, run: Run) -> Run:
-        """The run as it was when it rested next after this; the same when it still rests there."""
+        """The run at its next resting point after this one; the same when there is none yet."""
         for record in self._cache.records(run.id, after=run.sequence):
             run = apply(run, record)
             if run.rests:
@@ -421,31 +421,31 @@ class Runs:
         return run
 
     def workflow_of(self, run_id: str) -> str | None:
-        """The id of the workflow that a run is of; None when there is no such run."""
+        """The id of a run's workflow; None when there is no such run."""
         return self.journal.workflow_of(run_id)
 
     def imported(self, run_ids: Sequence[str]) -> dict[str, str]:
-        """Of these runs, those that were imported, and where each came from."""
+        """Those of these runs that were imported, each with its source."""
         return self.journal.imported(run_ids)
 
     def history(self, run_id: str, after: int = 0, limit: int | None = None) -> list[Record]:
-        """The records of a run after a sequence, in order; all, or the first so many. Raises `RunNotFound`."""
+        """The records of a run after a sequence; all, or the first `limit`. Raises `RunNotFound`."""
         self.get(run_id)
         return self.journal.read(run_id, after, limit)
 
     def records(self, run_id: str, after: int = 0, limit: int = SLICE) -> list[Record]:
-        """The next records of a run as they are, for those who read many; none when there is no such run."""
+        """The next records of a run, without checking the run; empty when there is no such run."""
         return self.journal.read(run_id, after, limit)
 
     def summaries(self, query: RunQuery) -> list[RunSummary]:
         """A page of runs, the last started first."""
         for run_id in self.journal.overdue(self._clock()):
-            with contextlib.suppress(WorkflowLookupError):  # one that is damaged or just gone hides no other
+            with contextlib.suppress(WorkflowLookupError):  # a damaged or deleted run must not hide the others
                 self.get(run_id)
         return self.journal.summaries(query)
 
     def all_summaries(self, query: RunQuery | None = None) -> Iterator[RunSummary]:
-        """All runs that fit, page by page, the last started first."""
+        """All runs that match, the last started first, read in pages."""
         query = msgspec.structs.replace(query or RunQuery(), limit=PAGE)
         while page := self.summaries(query):
             yield from page
@@ -458,49 +458,49 @@ class Runs:
         return self.summaries(RunQuery(limit=limit))
 
     def heads(self) -> dict[str, int]:
-        """The last sequence of each run that changed lately, whoever changed it."""
+        """The last sequence of each run that any process changed recently."""
         return self.journal.heads(self._clock() - CLOCK_SKEW)
 
     def watch(self, listener: Callable[[str], None]) -> JournalWatch:
-        """Follow the journal: the listener hears of what this process changes, the watch knows what others do."""
+        """Follow all runs: the listener is called for changes by this process, the watch reports those by others."""
         return JournalWatch(self, listener)
 
-    # ── whole journals ──────────────────────────────────────────────────────────────────────────────────────────
+    # ── import and deletion ─────────────────────────────────────────────────────────────────────────────────────
 
     def import_run(self, run_id: str, records: Sequence[Record], source: str) -> bool:
-        """Whether a run from elsewhere was new here; the same run again changes nothing. It keeps where it came from.
+        """Import a run from another journal, and record its source. False when the same run is stored already.
 
-        Raises `InvalidParams` and `RunStateError` when it is no run, or when there is another of its id.
+        Raises `InvalidParams` for records that are not a run, and `RunStateError` when another run has its id.
         """
         if self.journal.head(run_id) is None:
             refuse_future(run_id, records, self._clock())
             self.store_import(run_id, as_imported(records, source))
             return True
-        known = self.journal.read(run_id)
-        if as_imported(records, "") == as_imported(known, "") or list(records) == known:
+        stored = self.journal.read(run_id)
+        if as_imported(records, "") == as_imported(stored, "") or list(records) == stored:
             return False
-        message = f"There is a run '{run_id}' already, with other events. Take this one into another journal."
+        message = f"There is a run '{run_id}' already, with other events. Import this one into another journal."
         raise RunStateError(message, runId=run_id)
 
     def store_import(self, run_id: str, records: Sequence[Record]) -> Run:
-        """Take in a run from elsewhere. Raises `InvalidParams` or `RunStateError` when that cannot be."""
-        run = read_foreign(run_id, records)
+        """Store a run from another journal. Raises `InvalidParams` or `RunStateError`."""
+        run = check_import(run_id, records)
         try:
             self.journal.append(run_id, 0, records, summarise(run))
         except Conflict:
             raise RunStateError(f"There is a run '{run_id}' already.", runId=run_id) from None
-        self._tell(run_id, run)
+        self._notify(run_id, run)
         return run
 
     def delete(self, run_id: str) -> None:
-        """Forget a run. Raises `RunNotFound`."""
+        """Delete a run. Raises `RunNotFound`."""
         self._cache.forget(run_id)
         if not self.journal.delete(run_id):
             raise self.not_found(run_id)
-        self._tell(run_id, None)
+        self._notify(run_id, None)
 
     def purge(self, before: int) -> int:
-        """Forget the runs that are over and were last touched before a time; how many they were."""
+        """Delete the runs that are over and were last updated before a time; returns how many."""
         self._cache.clear()
         return self.journal.purge(before)
 
@@ -514,27 +514,26 @@ class Runs:
         except (RunDamaged, RunStateError):
             return False
         except RunNotFound:
-            pass  # it was forgotten meanwhile
+            pass  # it was deleted meanwhile
         return True
 
     def damaged_journals(self) -> Sequence[DamagedJournal]:
-        """The damaged journals that were set aside and are still kept: a run that is missing may be in one."""
+        """The damaged journals that were set aside and still exist: a run that is missing may be in one."""
         return self.journal.damaged_journals()
 
     def not_found(self, run_id: str) -> RunNotFound:
-        """The refusal of an id that no run has."""
+        """The error for an id that no run has."""
         return self._cache.not_found(run_id)
 
     def close(self) -> None:
         self.journal.close()
 
-    # ── several at once ─────────────────────────────────────────────────────────────────────────────────────────
+    # ── one commit for several changes ──────────────────────────────────────────────────────────────────────────
 
     def do_all(self, pieces: Sequence[Callable[["Runs"], T]]) -> list[T | Exception]:
-        """What each piece of work returns or raises, in order. They are stored in one commit where the journal can.
+        """Do several pieces of work, in one commit if the journal can; returns what each returned or raised, in order.
 
-        A piece may be done twice: when one of them cannot be stored, the commit is rolled back, and each is done by
-        itself.
+        A piece may be done twice: if the commit fails, it is rolled back, and each piece is done by itself.
         """
         group = self.journal.group() if len(pieces) > 1 else None
         outcomes = self._do_grouped(group, pieces) if group is not None else None
@@ -543,13 +542,13 @@ class Runs:
     def _do_grouped(
         self, group: contextlib.AbstractContextManager[None], pieces: Sequence[Callable[["Runs"], T]]
     ) -> list[T | Exception] | None:
-        """As `do_all`; None when the commit was rolled back."""
+        """As `do_all`, in one commit; None when it was rolled back."""
         changes: list[tuple[str, Run | None]] = []
         self._uncommitted = changes
         try:
             with group:
                 outcomes = [_decision(piece, self) for piece in pieces]
-        except Exception as problem:  # noqa: BLE001 - it is raised again where a piece is done by itself
+        except Exception as problem:  # noqa: BLE001 - raised again when the piece is done by itself
             log.debug("%d pieces of work could not be stored in one commit: %r", len(pieces), problem)
             for run_id, _ in changes:
                 self._cache.forget(run_id)
@@ -557,16 +556,16 @@ class Runs:
         finally:
             self._uncommitted = None
         for run_id, run in changes:
-            self._tell(run_id, run)
+            self._notify(run_id, run)
         return outcomes
 
-    # ── between the journal and the fold ────────────────────────────────────────────────────────────────────────
+    # ── deciding and storing ────────────────────────────────────────────────────────────────────────────────────
 
     def _move(self, run_id: str, by: str, decide: Callable[[Run, Moment], Draft | Run]) -> Run:
-        """Decide on the run as it is, and store what was decided; anew when somebody was faster.
+        """Decide what follows on the current run, and store it; again while other processes change the run.
 
-        A run in the cache is taken as it is at first: the journal refuses what builds on an old one, and what is not
-        stored counts only when the run is still the same.
+        The first try uses the cached run without checking it: the journal refuses an append to an outdated run, and a
+        decision that stores nothing counts only if the run has not changed.
         """
         folded = self._cache.peek(run_id)
         for _ in range(MAX_TRIES):
@@ -591,21 +590,21 @@ class Runs:
             if self._store(run.sequence, decided):
                 return decided.run
         self._cache.refuse_contradictions(run_id)
-        message = "Others kept moving the run at the same time. Look at it with workflow_status, and try again."
+        message = "Other processes kept changing the run. Check its state with workflow_status, and try again."
         raise RunStateError(message, runId=run_id)
 
     def _store(self, expected: int, draft: Draft) -> bool:
-        """Whether the records could be appended; False when somebody was faster."""
+        """Append the records of a draft; False when another process has changed the run."""
         try:
             self.journal.append(draft.run.id, expected, draft.records, summarise(draft.run))
         except Conflict:
             return False
         self._cache.offer(draft.run)
         _audit_action(draft)
-        self._tell(draft.run.id, draft.run)
+        self._notify(draft.run.id, draft.run)
         return True
 
-    def _tell(self, run_id: str, run: Run | None) -> None:
+    def _notify(self, run_id: str, run: Run | None) -> None:
         if self._uncommitted is not None:
             self._uncommitted.append((run_id, run))
             return
@@ -623,11 +622,11 @@ ACTIONS: Final[Mapping[type, str]] = {
     events.ConfirmationDismissed: "dismiss",
     events.Cancelled: "cancel",
 }
-"""What somebody did to a run, by the first event of it that is one of these; for the audit log."""
+"""Actions in the audit log, by the first event of a change that is one of these."""
 
 
 def _audit_action(draft: Draft) -> None:
-    """Record what was done, if somebody did it: what the server does by itself has no name."""
+    """Write the change to the audit log, if a caller made it: events of the server have no `by`."""
     for record in draft.records:
         action = ACTIONS.get(type(record.event))
         if action is not None and record.by:
@@ -639,12 +638,12 @@ def _audit_action(draft: Draft) -> None:
 def _outcome(piece: Callable[[Runs], T], runs: Runs) -> T | Exception:
     try:
         return piece(runs)
-    except Exception as problem:  # noqa: BLE001 - it is raised where the work was asked for
+    except Exception as problem:  # noqa: BLE001 - raised where the result is awaited
         return problem
 
 
 def _decision(piece: Callable[[Runs], T], runs: Runs) -> T | Exception:
-    """What a piece returns, or the refusal that it raises; what else it raises may have left something half written."""
+    """What a piece returns, or the refusal that it raises. Other exceptions propagate, to roll the commit back."""
     try:
         return piece(runs)
     except StorageError:
@@ -654,5 +653,5 @@ def _decision(piece: Callable[[Runs], T], runs: Runs) -> T | Exception:
 
 
 def _moment(time: int, by: str) -> Moment:
-    by = by.replace("\0", "")  # which no text in PostgreSQL may hold
+    by = by.replace("\0", "")  # PostgreSQL cannot store NUL in text
     return Moment(time=time, by=by, nonce=secrets.token_hex(8))

@@ -1,10 +1,9 @@
 """StoredSessions that all servers at one journal share: those of MCP clients, and those of browsers in the console.
 
-The journal has the hash of a session's id. An MCP session is what a client sent when it began, whose it is, and what it
-follows; each of its requests needs the caller's own token, so the id alone opens nothing. A console session is what a
-browser has after its person logged in with a token. It is valid for pages only, at the one address where the person
-logged in. With it is the token, encrypted by the id: the token is checked again with each request, and the session ends
-with its token.
+The journal has the hash of a session's id. An MCP session is the message that opened it, its owner and
+its subscriptions. Each request also needs the owner's token, so the id alone gives no access. A console session is made
+when a person logs in with a token. It is valid for pages only, at the address where the person logged in. It contains
+the token, encrypted with the id: the token is checked again with each request, and the session ends with its token.
 """
 
 import base64
@@ -21,11 +20,11 @@ from workflowlookup.store.journal import Journal, now
 ID_BYTES: Final = 32
 MAX_ID: Final = 100
 CONSOLE_SESSION_SECONDS: Final = 12 * 3_600
-"""How long a session lives, if its token does."""
+"""How long a console session lives, if its token does not end before."""
 
 
 class StoredSessions:
-    """The sessions of one journal. Whoever asks has found out whose request it is: `owner`."""
+    """The MCP sessions of one journal. The caller has authenticated the `owner`."""
 
     def __init__(self, journal: Journal, idle_seconds: float, *, clock: Callable[[], int] = now) -> None:
         self._journal = journal
@@ -33,23 +32,23 @@ class StoredSessions:
         self._clock = clock
 
     def open(self, key: str, owner: str, opening: bytes) -> None:
-        """Keep a session: who began it, and with which message."""
+        """Store a session with its owner and the message that opened it."""
         self._journal.add_session(key, owner, opening.decode(), self._clock())
 
     def find(self, key: str, owner: str) -> bytes | None:
-        """The message that began a session; None when there is none of this owner, or it is over."""
+        """The message that opened a session; None when this owner has no such session, or it has expired."""
         opening = self._journal.session_opening(key, owner, self._oldest())
         return None if opening is None else opening.encode()
 
     def use(self, keys: Iterable[str]) -> None:
-        """These are in use; those that nobody has used for too long are forgotten."""
+        """Mark sessions as used now, and delete those that have been idle for too long."""
         self._journal.touch_sessions(keys, self._clock(), self._oldest())
 
     def end(self, key: str) -> None:
         self._journal.end_session(key)
 
     def follow(self, key: str, address: str) -> None:
-        """The client wants to hear of changes there."""
+        """Store that the client subscribed to changes of a resource."""
         self._journal.subscribe(key, address)
 
     def unfollow(self, key: str, address: str) -> None:
@@ -59,62 +58,62 @@ class StoredSessions:
         return self._journal.subscriptions(key)
 
     def _oldest(self) -> int:
-        """A little longer than any server keeps one that is not used: their word of its use comes late."""
+        """When a session must have been used last; with a margin, because uses are stored with a delay."""
         return self._clock() - self._idle - self._idle // 4
 
 
 def session_key(session: str) -> str:
-    """What a session is called where it is kept."""
+    """The key of a session in the journal: a hash of its id."""
     return hashlib.sha256(session.encode()).hexdigest()
 
 
-class _Opened(msgspec.Struct, frozen=True):
-    """What a session stands for."""
+class _ConsoleSession(msgspec.Struct, frozen=True):
+    """The content of a console session."""
 
     token: str
     address: str
 
 
-_decode: Final = msgspec.json.Decoder(_Opened).decode
+_decode: Final = msgspec.json.Decoder(_ConsoleSession).decode
 
 
 class ConsoleSessions:
-    """The sessions of one journal."""
+    """The console sessions of one journal."""
 
     def __init__(self, journal: Journal, *, clock: Callable[[], int] = now) -> None:
         self._journal = journal
         self._clock = clock
 
     def open(self, token: str, address: str) -> str:
-        """Begin a session for the holder of a token, at an address as browsers name it; returns its id."""
+        """Begin a session for the holder of a token, at an address in the form that browsers send; returns its id."""
         session_id = secrets.token_urlsafe(ID_BYTES)
-        body = _cipher(session_id).encrypt(msgspec.json.encode(_Opened(token, address))).decode()
+        body = _cipher(session_id).encrypt(msgspec.json.encode(_ConsoleSession(token, address))).decode()
         at = self._clock()
-        self._journal.add_console_session(_key(session_id), body, at + CONSOLE_SESSION_SECONDS * 1000, at)
+        self._journal.add_console_session(_console_key(session_id), body, at + CONSOLE_SESSION_SECONDS * 1000, at)
         return session_id
 
     def token_of(self, session_id: str, address: str) -> str | None:
-        """The token that a session was begun with; None when there is no such session at this address."""
+        """The token of a session; None when there is no such session at this address."""
         if len(session_id) > MAX_ID:
             return None
-        body = self._journal.console_session(_key(session_id), self._clock())
+        body = self._journal.console_session(_console_key(session_id), self._clock())
         if body is None:
             return None
         try:
-            opened = _decode(_cipher(session_id).decrypt(body.encode()))
+            session = _decode(_cipher(session_id).decrypt(body.encode()))
         except (InvalidToken, msgspec.DecodeError):
             return None
-        return opened.token if opened.address == address else None
+        return session.token if session.address == address else None
 
     def end(self, session_id: str) -> None:
-        self._journal.end_console_session(_key(session_id))
+        self._journal.end_console_session(_console_key(session_id))
 
 
-def _key(session_id: str) -> str:
-    """The name of a session in the journal."""
+def _console_key(session_id: str) -> str:
+    """The key of a console session in the journal."""
     return hashlib.sha256(f"id\0{session_id}".encode()).hexdigest()
 
 
 def _cipher(session_id: str) -> Fernet:
-    """The id has 256 random bits, so that a hash of it is a key."""
+    """The id has 256 random bits, so its hash is a strong key."""
     return Fernet(base64.urlsafe_b64encode(hashlib.sha256(f"key\0{session_id}".encode()).digest()))

@@ -1,7 +1,6 @@
-"""What journals in SQL databases have in common: tables, statements, and rows from and to records.
+"""The part of a journal that is the same for all SQL databases: statements, and the conversion of rows.
 
-SQLite and PostgreSQL speak the same SQL as far as it is used here. What differs (connections, transactions, errors) is
-theirs.
+The SQL here is understood by both SQLite and PostgreSQL. Connections, transactions and errors are theirs.
 """
 
 import sys
@@ -26,23 +25,27 @@ from workflowlookup.store.journal import (
     RunQuery,
     RunSummary,
     Token,
-    damaged,
+    run_damaged,
 )
 from workflowlookup.store.migrations import TABLES
 
 _COLUMNS: Final = ", ".join(RunSummary.__struct_fields__)
 _VALUES: Final = ", ".join("?" for _ in RunSummary.__struct_fields__)
-MOVING: Final = ("updated", "waiting_for", "step", "done", "total", "deadline", "sequence")
+CHANGING_COLUMNS: Final = ("updated", "waiting_for", "step", "done", "total", "deadline", "sequence")
 
 THIS_RUN: Final = "sequence = ? AND started = ? AND hash = ?"
 
 _BEGIN_RUN: Final = f"INSERT INTO runs ({_COLUMNS}) VALUES ({_VALUES}) ON CONFLICT DO NOTHING"  # noqa: S608 - our own names
-_MOVE_RUN: Final = f"UPDATE runs SET {', '.join(f'{name} = ?' for name in MOVING)} WHERE id = ? AND {THIS_RUN}"  # noqa: S608
+_MOVE_RUN: Final = (
+    f"UPDATE runs SET {', '.join(f'{name} = ?' for name in CHANGING_COLUMNS)} WHERE id = ? AND {THIS_RUN}"  # noqa: S608
+)
 _CHANGE_STATE: Final = "UPDATE runs SET state = ? WHERE id = ? AND state <> ?"
 _ADD_DOCUMENT: Final = "INSERT INTO documents (hash, document) VALUES (?, ?) ON CONFLICT DO NOTHING"
 _COPY_DOCUMENT: Final = "INSERT INTO document_copies (hash, document) VALUES (?, ?) ON CONFLICT DO NOTHING"
 _ADD_EVENT: Final = "INSERT INTO events (run, sequence, time, who, kind, body) VALUES (?, ?, ?, ?, ?, ?)"
-READ: Final = "SELECT sequence, time, who, body FROM events WHERE run = ? AND sequence > ? ORDER BY sequence LIMIT ?"
+READ_EVENTS: Final = (
+    "SELECT sequence, time, who, body FROM events WHERE run = ? AND sequence > ? ORDER BY sequence LIMIT ?"
+)
 _ADD_NAME: Final = "INSERT INTO tool_names (provider, workflow, name) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
 _IS_NAME: Final = "SELECT name FROM tool_names WHERE provider = ? AND workflow = ?"
 _FORGET_FREED: Final = f"DELETE FROM freed_names WHERE name IN ({_IS_NAME})"  # noqa: S608 - as above
@@ -50,7 +53,7 @@ _FREE_NAME: Final = """
     INSERT INTO freed_names (name, provider, workflow, freed)
     SELECT name, provider, workflow, ? FROM tool_names WHERE provider = ? AND workflow = ?
 """
-OLD: Final = "SELECT id FROM runs WHERE state IN ({}) AND updated < ?".format(  # noqa: S608 - as above
+OLD_RUNS: Final = "SELECT id FROM runs WHERE state IN ({}) AND updated < ?".format(  # noqa: S608 - as above
     ", ".join(f"'{state}'" for state in sorted(OVER))
 )
 """The runs that are over and were last updated before a time."""
@@ -83,7 +86,7 @@ Statement = tuple[str, Sequence[Any]]
 
 
 class Cursor(Protocol):
-    """What is used of a cursor of the DB-API."""
+    """The part of a DB-API cursor that is used here."""
 
     @property
     def rowcount(self) -> int: ...
@@ -92,38 +95,38 @@ class Cursor(Protocol):
 
 
 class Transaction(Protocol):
-    """What statements are sent to between a begin and a commit."""
+    """Executes statements between a begin and a commit."""
 
     def execute(self, statement: str, values: Sequence[Any] = ..., /) -> Cursor: ...
     def executemany(self, statement: str, rows: Iterable[Sequence[Any]], /) -> object: ...
 
 
 class SqlJournal(Journal):
-    """A journal over a connection that those who inherit it open and mind."""
+    """A journal over a connection, which subclasses manage."""
 
     _last_awaited = -1
 
     @abstractmethod
     def writing(self) -> AbstractContextManager[Transaction]:
-        """A transaction: committed at the end, durable then; rolled back when anything is raised."""
+        """A transaction: committed durably at the end, rolled back by an exception."""
 
     @abstractmethod
     def query(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
-        """The rows of a question."""
+        """The rows that a statement returns."""
 
     def upgrade(self) -> None:
         self.query("SELECT least FROM levels")
 
     def damaged_journals(self) -> Sequence[DamagedJournal]:
-        return ()  # a database server minds its own files
+        return ()  # a database server manages its own files
 
     def read_tables(self) -> None:
-        """Ask every table for a row, to find out whether all of them are there. Raises `StorageError`."""
+        """Read a row of every table, to check that all exist. Raises `StorageError`."""
         for table in TABLES:
             self.query(f"SELECT 1 FROM {table} LIMIT 1")  # noqa: S608 - our own names
 
     def write(self, *statements: Statement) -> None:
-        """Carry these out in one transaction; they must do no harm when they are carried out twice."""
+        """Execute statements in one transaction. It must be safe to execute them twice."""
         with self.writing() as transaction:
             for statement, values in statements:
                 transaction.execute(statement, values)
@@ -134,7 +137,7 @@ class SqlJournal(Journal):
     def append(self, run_id: str, expected: int, records: Sequence[Record], summary: RunSummary) -> None:
         rows = [(run_id, r.sequence, r.time, r.by, kind_of(r.event), _body(r.event)) for r in records]
         if expected:
-            self._go_on(expected, rows, summary)
+            self._append_to_run(expected, rows, summary)
             return
         started: Started = records[0].event  # type: ignore[assignment]
         document = (started.hash, bytes(started.document).decode())
@@ -145,87 +148,89 @@ class SqlJournal(Journal):
                 transaction.execute(_COPY_DOCUMENT, document)
             transaction.executemany(_ADD_EVENT, rows)
 
-    def _go_on(self, expected: int, rows: Sequence[Sequence[Any]], summary: RunSummary) -> None:
-        """Append events to a run that has been begun."""
-        moved = [getattr(summary, name) for name in MOVING]
+    def _append_to_run(self, expected: int, rows: Sequence[Sequence[Any]], summary: RunSummary) -> None:
+        """Append events to a run that exists."""
+        values = [getattr(summary, name) for name in CHANGING_COLUMNS]
         with self.writing() as transaction:
-            values = (*moved, summary.id, expected, summary.started, summary.hash)
-            if transaction.execute(_MOVE_RUN, values).rowcount != 1:
+            row = (*values, summary.id, expected, summary.started, summary.hash)
+            if transaction.execute(_MOVE_RUN, row).rowcount != 1:
                 raise Conflict(summary.id)
             transaction.execute(_CHANGE_STATE, (summary.state, summary.id, summary.state))
             transaction.executemany(_ADD_EVENT, rows)
 
     def head(self, run_id: str) -> int | None:
-        found = self.query("SELECT sequence FROM runs WHERE id = ?", (run_id,))
-        return found[0][0] if found else None
+        rows = self.query("SELECT sequence FROM runs WHERE id = ?", (run_id,))
+        return rows[0][0] if rows else None
 
     def revision(self, run_id: str) -> Revision | None:
-        found = self.query("SELECT sequence, started, hash FROM runs WHERE id = ?", (run_id,))
-        if not found:
+        rows = self.query("SELECT sequence, started, hash FROM runs WHERE id = ?", (run_id,))
+        if not rows:
             return None
-        sequence, started, digest = found[0]
+        sequence, started, digest = rows[0]
         if not (isinstance(sequence, int) and isinstance(started, int) and isinstance(digest, str)):
-            raise self._damaged(run_id, f"What the journal says of run '{run_id}' as a whole is damaged.")
+            raise self._damaged(run_id, f"The summary of run '{run_id}' in the journal is damaged.")
         return Revision(sequence, started, digest)
 
     def ping(self) -> None:
-        self.workflow_of("")  # the id of no run
+        self.workflow_of("")  # no run has this id
 
     def workflow_of(self, run_id: str) -> str | None:
-        found = self.query("SELECT workflow_id FROM runs WHERE id = ?", (run_id,))
-        return found[0][0] if found else None
+        rows = self.query("SELECT workflow_id FROM runs WHERE id = ?", (run_id,))
+        return rows[0][0] if rows else None
 
     def imported(self, run_ids: Sequence[str]) -> dict[str, str]:
         if not run_ids:
             return {}
-        marks = ", ".join("?" for _ in run_ids)
-        statement = f"SELECT run, body FROM events WHERE sequence = 1 AND run IN ({marks})"  # noqa: S608 - marks
-        found = {run_id: _source_of(body) for run_id, body in self.query(statement, tuple(run_ids))}
-        return {run_id: source for run_id, source in found.items() if source}
+        placeholders = ", ".join("?" for _ in run_ids)
+        statement = f"SELECT run, body FROM events WHERE sequence = 1 AND run IN ({placeholders})"  # noqa: S608
+        sources = {run_id: _source_of(body) for run_id, body in self.query(statement, tuple(run_ids))}
+        return {run_id: source for run_id, source in sources.items() if source}
 
     def read(self, run_id: str, after: int = 0, limit: int | None = None) -> list[Record]:
-        rows = self.query(READ, (run_id, after, sys.maxsize)) if limit is None else self.rows(run_id, after, limit)
+        rows = (
+            self.query(READ_EVENTS, (run_id, after, sys.maxsize)) if limit is None else self.rows(run_id, after, limit)
+        )
         return [self._record(run_id, *row) for row in rows]
 
     @abstractmethod
     def rows(self, run_id: str, after: int, limit: int) -> list[Any]:
-        """The rows of `READ`, and no more once there are `READ_BYTES`."""
+        """The rows of `READ_EVENTS`, up to about `READ_BYTES`."""
 
     def _record(self, run_id: str, sequence: int, time: int, by: str, body: str) -> Record:
         try:
             event = _decode(body)
-        except (msgspec.MsgspecError, TypeError) as problem:  # the latter for what is no text at all
+        except (msgspec.MsgspecError, TypeError) as problem:  # `TypeError` when it is not text
             raise self._damaged(run_id, f"Event {sequence} of run '{run_id}' cannot be read: {problem}.") from problem
         if not isinstance(time, int):
             raise self._damaged(run_id, f"The time of event {sequence} of run '{run_id}' is damaged.")
         if isinstance(event, Started):
             document = self._document(event.hash, "documents") or self._document(event.hash, "document_copies")
             if document is None:
-                told = f"The document of run '{run_id}' is not what it was when the run was started."
-                raise self._damaged(run_id, told)
+                message = f"The document of run '{run_id}' is not what it was when the run was started."
+                raise self._damaged(run_id, message)
             event = msgspec.structs.replace(event, document=msgspec.Raw(document.encode()))
         return Record(sequence=sequence, time=time, by=by, event=event)
 
     def _damaged(self, run_id: str, problem: str) -> RunDamaged:
-        return damaged(run_id, problem, self.damaged_journals())
+        return run_damaged(run_id, problem, self.damaged_journals())
 
-    def _document(self, wanted: str, table: str) -> str | None:
-        """The document that has this hash, as long as it has."""
-        found = self.query(f"SELECT document FROM {table} WHERE hash = ?", (wanted,))  # noqa: S608 - our own names
-        return next((text for (text,) in found if hash_of(str(text).encode()) == wanted), None)
+    def _document(self, digest: str, table: str) -> str | None:
+        """The document with this hash; None when it is missing or damaged."""
+        rows = self.query(f"SELECT document FROM {table} WHERE hash = ?", (digest,))  # noqa: S608 - our own names
+        return next((text for (text,) in rows if hash_of(str(text).encode()) == digest), None)
 
     def summaries(self, query: RunQuery) -> list[RunSummary]:
-        wanted = {
+        filters = {
             "state = ?": query.state,
             "workflow_id = ?": query.workflow_id,
             "started >= ?": query.since,
             "started < ?": query.until,
         }
-        clauses = [clause for clause, value in wanted.items() if value is not None]
-        values: list[Any] = [value for value in wanted.values() if value is not None]
+        clauses = [clause for clause, value in filters.items() if value is not None]
+        values: list[Any] = [value for value in filters.values() if value is not None]
         if query.workflows is not None:
-            fits = " OR ".join("workflow_id LIKE ? ESCAPE '!'" for _ in query.workflows)
-            clauses.append(f"({fits or '1 = 0'})")
+            matches = " OR ".join("workflow_id LIKE ? ESCAPE '!'" for _ in query.workflows)
+            clauses.append(f"({matches or '1 = 0'})")
             values += [_as_like(pattern) for pattern in query.workflows]
         if query.after is not None:
             clauses.append("(started, id) < (?, ?)")
@@ -289,8 +294,8 @@ class SqlJournal(Journal):
 
     def purge(self, before: int) -> int:
         with self.writing() as transaction:
-            transaction.execute(f"DELETE FROM events WHERE run IN ({OLD})", (before,))  # noqa: S608 - as above
-            return transaction.execute(f"DELETE FROM runs WHERE id IN ({OLD})", (before,)).rowcount  # noqa: S608
+            transaction.execute(f"DELETE FROM events WHERE run IN ({OLD_RUNS})", (before,))  # noqa: S608 - as above
+            return transaction.execute(f"DELETE FROM runs WHERE id IN ({OLD_RUNS})", (before,)).rowcount  # noqa: S608
 
     # ── tokens ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -314,8 +319,8 @@ class SqlJournal(Journal):
             return transaction.execute(statement, (at, name)).rowcount == 1
 
     def count_tokens(self) -> tuple[int, int]:
-        ((made, revoked),) = self.query("SELECT COUNT(*), COUNT(revoked) FROM tokens")
-        return int(made), int(revoked)
+        ((created, revoked),) = self.query("SELECT COUNT(*), COUNT(revoked) FROM tokens")
+        return int(created), int(revoked)
 
     # ── sessions ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -323,8 +328,8 @@ class SqlJournal(Journal):
         self.write((_ADD_SESSION, (key, owner, opening, at)))
 
     def session_opening(self, key: str, owner: str, since: int) -> str | None:
-        found = self.query("SELECT opening FROM sessions WHERE id = ? AND owner = ? AND used >= ?", (key, owner, since))
-        return found[0][0] if found else None
+        rows = self.query("SELECT opening FROM sessions WHERE id = ? AND owner = ? AND used >= ?", (key, owner, since))
+        return rows[0][0] if rows else None
 
     def touch_sessions(self, keys: Iterable[str], at: int, oldest: int) -> None:
         self.write(
@@ -348,7 +353,7 @@ class SqlJournal(Journal):
         rows = self.query("SELECT address FROM session_addresses WHERE session = ?", (key,))
         return frozenset(address for (address,) in rows)
 
-    # ── the console, and secrets of the servers ─────────────────────────────────────────────────────────────────
+    # ── console sessions and shared secrets ─────────────────────────────────────────────────────────────────────
 
     def add_console_session(self, key: str, body: str, expires: int, at: int) -> None:
         self.write(
@@ -357,23 +362,23 @@ class SqlJournal(Journal):
         )
 
     def console_session(self, key: str, at: int) -> str | None:
-        found = self.query("SELECT body FROM console_sessions WHERE id = ? AND expires > ?", (key, at))
-        return found[0][0] if found else None
+        rows = self.query("SELECT body FROM console_sessions WHERE id = ? AND expires > ?", (key, at))
+        return rows[0][0] if rows else None
 
     def end_console_session(self, key: str) -> None:
         self.write(("DELETE FROM console_sessions WHERE id = ?", (key,)))
 
     def shared_secret(self, name: str, proposed: str) -> str:
-        found = self.query("SELECT secret FROM secrets WHERE name = ?", (name,))
-        if not found:
+        rows = self.query("SELECT secret FROM secrets WHERE name = ?", (name,))
+        if not rows:
             self.write(("INSERT INTO secrets (name, secret) VALUES (?, ?) ON CONFLICT DO NOTHING", (name, proposed)))
-            found = self.query("SELECT secret FROM secrets WHERE name = ?", (name,))
-        return str(found[0][0])
+            rows = self.query("SELECT secret FROM secrets WHERE name = ?", (name,))
+        return str(rows[0][0])
 
     # ── announcements ───────────────────────────────────────────────────────────────────────────────────────────
 
     def announce(self, announcement: Announcement, oldest: int) -> None:
-        self.write(*announcing(announcement, oldest))
+        self.write(*announce_statements(announcement, oldest))
 
     def announcements(self, after: int) -> list[Announcement]:
         rows = self.query(
@@ -385,7 +390,7 @@ class SqlJournal(Journal):
         return int(self.query("SELECT COALESCE(MAX(number), 0) FROM news")[0][0])
 
     def await_announcement(self, seconds: float) -> bool:
-        """Polls; a database that can notify does better."""
+        """Polls; a subclass whose database can notify overrides it."""
         last, end = self._last_awaited, time.monotonic() + seconds
         while (newest := self.last_announcement()) == last and time.monotonic() < end:
             time.sleep(POLL_SECONDS)
@@ -393,8 +398,8 @@ class SqlJournal(Journal):
         return newest != last
 
 
-def announcing(announcement: Announcement, oldest: int) -> tuple[Statement, ...]:
-    """The statements that store an announcement and forget old ones; to be carried out one transaction at a time."""
+def announce_statements(announcement: Announcement, oldest: int) -> tuple[Statement, ...]:
+    """The statements that store an announcement and delete old ones. No two such transactions may overlap."""
     return (
         (_ANNOUNCE, (announcement.time, announcement.origin, announcement.topic, announcement.body)),
         ("DELETE FROM news WHERE time < ? AND number < (SELECT MAX(number) FROM news)", (oldest,)),
@@ -408,13 +413,13 @@ def _token(row: Sequence[Any]) -> Token:
 
 
 def _as_like(pattern: str) -> str:
-    """A pattern of ids in the words of `LIKE`."""
+    """A pattern of ids in the syntax of `LIKE`."""
     plain = pattern.replace("!", "!!").replace("%", "!%").replace("_", "!_")
     return plain.replace("*", "%").replace("?", "_")
 
 
 def _summary(row: Sequence[Any]) -> RunSummary:
-    """A run in a list. It is listed also when its times are damaged: SQLite stores any value in any column."""
+    """A run in a list, also when its times are damaged: SQLite stores any value in any column."""
     summary = RunSummary(*row)
     if isinstance(summary.started, int) and isinstance(summary.updated, int):
         return summary
@@ -422,7 +427,7 @@ def _summary(row: Sequence[Any]) -> RunSummary:
 
 
 def _source_of(body: str) -> str:
-    """Where the run was imported from, by its first event; nothing for one that cannot be read."""
+    """The import source in a run's first event; empty when there is none, or the event cannot be read."""
     try:
         event = _decode(body)
     except (msgspec.MsgspecError, TypeError):
@@ -431,7 +436,7 @@ def _source_of(body: str) -> str:
 
 
 def _body(event: Event) -> str:
-    """The event as it is stored: a document is stored apart, once."""
+    """The event as it is stored; the document is stored separately."""
     if isinstance(event, Started):
         event = msgspec.structs.replace(event, document=NO_DOCUMENT)
     return _encode(event).decode()

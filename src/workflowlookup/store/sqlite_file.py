@@ -1,4 +1,4 @@
-"""What can be told of a SQLite file before it is used as a journal: whose it is, its schema version, what is wrong."""
+"""Inspects a SQLite file before it is used as a journal: whether it is ours, its schema version, errors."""
 
 import errno
 import os
@@ -13,21 +13,21 @@ from workflowlookup.store.migrations import MIGRATIONS, SchemaVersion
 from workflowlookup.store.salvage import SHAPES
 
 APPLICATION_ID: Final = 0x776C6B75
-"""Identifies our files in their header; those of older versions have 0 there, as have most files of others."""
+"""Identifies our files in their header. Those of older versions have 0 there, as have most other files."""
 BUSY_SHARE: Final = 0.8
-"""Of the time that a use may take: how long it waits for those of other processes."""
-_AS_SQLITE: Final = {errno.ENOSPC: sqlite3.SQLITE_FULL, errno.EROFS: sqlite3.SQLITE_READONLY}
-_TABLES: Final[Mapping[str, frozenset[str]]] = {
+"""The share of the time for a use that it may wait for other processes."""
+_RESULT_CODES: Final = {errno.ENOSPC: sqlite3.SQLITE_FULL, errno.EROFS: sqlite3.SQLITE_READONLY}
+_OUR_TABLES: Final[Mapping[str, frozenset[str]]] = {
     table: frozenset(SHAPES[table].columns) for table in ("documents", "runs", "events")
 }
-"""By these, with their columns, a file is known to be ours that has no application id, or a wrong one."""
+"""Tables, with columns, that identify a file as ours when its application id is missing or wrong."""
 _CREATED: Final = re.compile(r"CREATE TABLE (\w+)")
 _UNSUPPORTED: Final = "unsupported file format"
-"""What SQLite says of a header that no version of it writes; it has no result code of its own."""
+"""The message of SQLite for a header that no version of it writes; it has no result code."""
 
 
 class Damage(sqlite3.DatabaseError):
-    """Damage that SQLite itself would not see."""
+    """Damage that SQLite itself does not detect."""
 
     sqlite_errorcode = sqlite3.SQLITE_CORRUPT
 
@@ -35,10 +35,10 @@ class Damage(sqlite3.DatabaseError):
 def connect_to_read(path: str) -> sqlite3.Connection:
     """A connection that changes nothing and leaves no files behind.
 
-    A file without a log is read as it is: SQLite would make files beside it, which stay when it is closed.
+    A file without a log is opened as immutable: otherwise SQLite creates files beside it, which stay when it is closed.
     """
-    how = "mode=ro" if file_size(f"{path}-wal") else "immutable=1"
-    uri = f"{Path(path).as_uri()}?{how}"
+    mode = "mode=ro" if file_size(f"{path}-wal") else "immutable=1"
+    uri = f"{Path(path).as_uri()}?{mode}"
     return sqlite3.connect(uri, uri=True, timeout=JOURNAL_SECONDS * BUSY_SHARE, isolation_level=None)
 
 
@@ -56,22 +56,22 @@ def schema_version_of(connection: sqlite3.Connection) -> SchemaVersion:
 
 
 def _tables_after(version: int) -> set[str]:
-    """The tables that a journal at this version does not have yet."""
+    """The tables that a journal with this version does not have yet."""
     return set(_CREATED.findall(" ".join(MIGRATIONS[version:])))
 
 
 def _has_our_tables(connection: sqlite3.Connection) -> bool:
-    for table, columns in _TABLES.items():
+    for table, columns in _OUR_TABLES.items():
         if not columns <= {name for (name,) in connection.execute("SELECT name FROM pragma_table_info(?)", (table,))}:
             return False
     return True
 
 
 def result_code(problem: Exception) -> int:
-    """The result code of SQLite that a problem has, or is like."""
+    """The SQLite result code of an exception, or the one that comes closest."""
     if isinstance(problem, OSError):
-        return _AS_SQLITE.get(problem.errno or 0, sqlite3.SQLITE_CANTOPEN)
-    # Text that is not UTF-8, in the name of a table or in a value, is found by Python and not by SQLite.
+        return _RESULT_CODES.get(problem.errno or 0, sqlite3.SQLITE_CANTOPEN)
+    # Python, not SQLite, detects text that is not UTF-8.
     if isinstance(problem, UnicodeDecodeError) or str(problem).startswith(("Could not decode to UTF-8", _UNSUPPORTED)):
         return sqlite3.SQLITE_CORRUPT
     return int(getattr(problem, "sqlite_errorcode", 0))
@@ -89,14 +89,14 @@ def file_size(path: str) -> int:
 
 
 def can_create_in(directory: str) -> bool:
-    """Whether a file could be made in this directory, which is made with it where it is missing."""
+    """Whether a file could be created in this directory, or in a missing directory that is created with it."""
     while not os.path.lexists(directory):
         directory = os.path.dirname(directory)
     return os.path.isdir(directory) and os.access(directory, os.W_OK | os.X_OK)
 
 
 def identity_of(path: str) -> object:
-    """What tells a file from another one that takes its place."""
+    """Identifies a file, so that a replacement at the same path is noticed."""
     try:
         status = os.stat(path)
     except FileNotFoundError:

@@ -1,8 +1,8 @@
-"""Reads the rows of a damaged SQLite file from whichever of its pages still hold together.
+"""Reads the rows of a damaged SQLite file, from all pages that are intact.
 
-SQLite gives up a whole table when a page that leads to it is bad. Here every page is read by itself, the committed
-pages of the write-ahead log in place of those in the file. This knows the file format of SQLite
-(https://sqlite.org/fileformat2.html) and nothing of journals; what a row means is for the caller to find out and check.
+SQLite cannot read a table when a page that leads to it is damaged. Here every page is read by itself, the committed
+pages of the write-ahead log in place of those in the file. This module knows the file format of SQLite
+(https://sqlite.org/fileformat2.html) and nothing of journals; the caller checks what a row means.
 """
 
 import contextlib
@@ -25,33 +25,33 @@ _LEAF_TABLE: Final = 13
 _WAL_HEADER: Final = 32
 _FRAME_HEADER: Final = 24
 _WAL_MAGIC: Final = {0x377F0682: "<", 0x377F0683: ">"}
-"""The byte order of its checksums."""
+"""By magic number: the byte order of the checksums."""
 
 _CONSTANTS: Final = {0: None, 8: 0, 9: 1}
 _INTEGER_SIZES: Final = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
 _DAMAGE: Final = (IndexError, ValueError, struct.error, OverflowError)
-"""What reading bytes that are not what they should be ends in."""
+"""The exceptions that parsing damaged bytes can raise."""
 
 
 class Row(NamedTuple):
-    """A row, and whether it lay in the tree of an index, as rows of tables `WITHOUT ROWID` do."""
+    """A row, and whether it is in an index tree, as rows of tables `WITHOUT ROWID` are."""
 
     is_index: bool
     values: tuple[Any, ...]
 
 
 class WriteAheadLog:
-    """The write-ahead log of a SQLite file: the latest committed version of each page that is in it.
+    """The write-ahead log of a SQLite file: the latest committed version of each page in it.
 
-    Reads the log and not the file itself: to open and close that would give up the locks that this process has on it.
+    Does not open the file itself: closing it would release the locks that this process has on it.
     """
 
     def __init__(self, path: str) -> None:
         self.page_size: int | None = None
         self.page_count: int | None = None
-        """Of the file, after the last transaction."""
+        """Pages of the file after the last transaction."""
         self.is_damaged = False
-        """Whether there are frames that are not what was written, before others that are."""
+        """Whether there are damaged frames before valid ones."""
         self._offsets: dict[int, int] = {}
         self._file: BinaryIO | None = None
         with contextlib.suppress(FileNotFoundError):
@@ -76,14 +76,14 @@ class WriteAheadLog:
         order, self.page_size, salt, seed = start.order, start.page_size, start.salt, start.seed
         written: dict[int, int] = {}
         commits_after_gap = -1  # no gap yet
-        if start.is_guess:  # the header was on the disk before the first frame: what follows it was stored
+        if start.is_guess:  # the header is written before the first frame, so the frames were committed
             commits_after_gap = 1
         for at in itertools.count(_WAL_HEADER, _FRAME_HEADER + self.page_size):
             file.seek(at)
             frame = file.read(_FRAME_HEADER + self.page_size)
             if len(frame) < _FRAME_HEADER + self.page_size:
                 return
-            # Each checksum goes on from that of the frame before, so a frame after a bad one can still be verified.
+            # Each checksum continues that of the previous frame, so a frame after a damaged one can be verified.
             is_valid = frame[8:16] == salt and _frame_checksum(seed, frame, order) == frame[16:24]
             seed = frame[16:24]
             if not is_valid:
@@ -92,7 +92,7 @@ class WriteAheadLog:
             written[_u32(frame, 0)] = at + _FRAME_HEADER
             if count := _u32(frame, 4):  # the last frame of a transaction
                 commits_after_gap += commits_after_gap >= 0
-                if commits_after_gap == 1:  # perhaps it was never whole, and then nothing was stored after it
+                if commits_after_gap == 1:  # it may never have been complete; then nothing was committed after it
                     continue
                 self._offsets.update(written)
                 self.page_count = count
@@ -100,7 +100,7 @@ class WriteAheadLog:
 
 
 class Pages:
-    """The pages of a SQLite file, those in its write-ahead log in place of older ones."""
+    """The pages of a SQLite file, with those in its write-ahead log in place of older ones."""
 
     def __init__(self, path: str) -> None:
         self._log = WriteAheadLog(path)
@@ -115,15 +115,15 @@ class Pages:
         if has_header and not self._uses_last_bytes(first[20]):
             self._usable -= first[20]
         self._free = frozenset(self._free_pages(first)) if has_header else frozenset[int]()
-        self._not_read = 0
-        """Pages that were cut off, beyond those that are looked for."""
-        if has_header:  # pages that were cut off count as unreadable; a wrong number must not keep us busy for ever
+        self._cut_off = 0
+        """Pages that were cut off, beyond those that are tried."""
+        if has_header:  # pages that were cut off count as unreadable; a wrong number must not make this endless
             claimed = _u32(first, 28)
             self._count = max(self._count, min(claimed, 2 * self._count))
-            if first[24:28] == first[92:96]:  # the number was written with the rest
-                self._not_read = max(0, claimed - self._count)
+            if first[24:28] == first[92:96]:  # the number is up to date
+                self._cut_off = max(0, claimed - self._count)
         self._missing = {number for number in range(present + 1, self._count + 1) if self._log.page(number) is None}
-        self._not_understood: set[int] = set()
+        self._unparsed: set[int] = set()
         self._overflow: set[int] = set()
 
     @property
@@ -138,15 +138,15 @@ class Pages:
         self._log.close()
 
     def rows(self) -> Iterator[Row]:
-        """The rows on all pages that are in use, as far as they can be read."""
+        """The rows on all pages in use, as far as they can be read."""
         for number in range(1, self._count + 1):
             if number not in self._free:
                 yield from self._rows_on(number)
 
     @property
     def unreadable(self) -> int:
-        """After `rows`: how many pages that are in use could not be made sense of, those that are missing included."""
-        return len((self._not_understood - self._overflow) | self._missing) + self._not_read
+        """After `rows`: how many pages in use are missing or could not be parsed."""
+        return len((self._unparsed - self._overflow) | self._missing) + self._cut_off
 
     def _page(self, number: int) -> bytes:
         logged = self._log.page(number)
@@ -156,7 +156,7 @@ class Pages:
         return self._file.read(self._size).ljust(self._size, b"\0")
 
     def _uses_last_bytes(self, reserved: int) -> bool:
-        """Whether most pages have rows in what the header says is reserved at their ends: then it is wrong."""
+        """Whether most pages have rows in the space that the header says is reserved: then the header is wrong."""
         limit, votes = self._size - reserved, 0
         for number in range(1, self._count + 1) if reserved else ():
             page = self._page(number)
@@ -166,13 +166,13 @@ class Pages:
         return votes > 0
 
     def _free_pages(self, first: bytes) -> Iterator[int]:
-        """What was deleted is still on pages that are free, and must not come back."""
-        trunk, seen = _u32(first, 32), set[int]()
-        while 1 < trunk <= self._count and trunk not in seen:
-            seen.add(trunk)
+        """The free pages, which still have deleted rows that must not come back."""
+        trunk, visited = _u32(first, 32), set[int]()
+        while 1 < trunk <= self._count and trunk not in visited:
+            visited.add(trunk)
             page = self._page(trunk)
             leaves = _u32(page, 4)
-            if leaves > self._size // 4 - 2:  # not a page of the list, but one that a wrong number led to
+            if leaves > self._size // 4 - 2:  # not a page of the list: a wrong number led here
                 return
             yield trunk
             yield from struct.unpack_from(f">{leaves}I", page, 8)
@@ -185,7 +185,7 @@ class Pages:
         if kind == _INTERIOR_TABLE:
             return
         if kind not in (_INTERIOR_INDEX, _LEAF_INDEX, _LEAF_TABLE):
-            self._not_understood.add(number)
+            self._unparsed.add(number)
             return
         pointers = start + (12 if kind == _INTERIOR_INDEX else 8)
         count = min(_u16(page, start + 3), (self._size - pointers) // 2)
@@ -193,38 +193,38 @@ class Pages:
             try:
                 yield Row(kind != _LEAF_TABLE, _record(self._payload(page, cell, kind)))
             except _DAMAGE:
-                self._not_understood.add(number)
+                self._unparsed.add(number)
 
     def _payload(self, page: bytes, at: int, kind: int) -> bytes:
         if kind == _INTERIOR_INDEX:
-            at += 4  # the page below
+            at += 4  # the number of the child page
         length, at = _varint(page, at)
         if kind == _LEAF_TABLE:
-            _, at = _varint(page, at)  # the row's number
+            _, at = _varint(page, at)  # the rowid
         usable = self._usable
-        least = (usable - 12) * 32 // 255 - 23
-        most = usable - 35 if kind == _LEAF_TABLE else (usable - 12) * 64 // 255 - 23
-        if length <= most:
+        min_local = (usable - 12) * 32 // 255 - 23
+        max_local = usable - 35 if kind == _LEAF_TABLE else (usable - 12) * 64 // 255 - 23
+        if length <= max_local:
             return _exactly(page[at : at + length], length)
         if length > self._count * self._size:
             raise ValueError(length)
-        local = least + (length - least) % (usable - 4)
-        local = local if local <= most else least
-        parts, left = [_exactly(page[at : at + local], local)], length - local
-        following = _u32(page, at + local)
-        while left > 0:
-            if not 0 < following <= self._count:
-                raise ValueError(following)
-            self._overflow.add(following)
-            page = self._page(following)
-            parts.append(page[4 : 4 + min(left, usable - 4)])
-            left -= usable - 4
-            following = _u32(page, 0)
+        local = min_local + (length - min_local) % (usable - 4)
+        local = local if local <= max_local else min_local
+        parts, remaining = [_exactly(page[at : at + local], local)], length - local
+        overflow = _u32(page, at + local)
+        while remaining > 0:
+            if not 0 < overflow <= self._count:
+                raise ValueError(overflow)
+            self._overflow.add(overflow)
+            page = self._page(overflow)
+            parts.append(page[4 : 4 + min(remaining, usable - 4)])
+            remaining -= usable - 4
+            overflow = _u32(page, 0)
         return b"".join(parts)
 
 
 def _row_ends(page: bytes, start: int, usable: int) -> Iterator[int]:
-    """Where the rows on a leaf end that lie on this page as a whole."""
+    """The end offsets of the rows on a leaf that are entirely on this page."""
     kind = page[start]
     if kind not in (_LEAF_INDEX, _LEAF_TABLE):
         return
@@ -234,34 +234,34 @@ def _row_ends(page: bytes, start: int, usable: int) -> Iterator[int]:
             length, at = _varint(page, cell)
             if kind == _LEAF_TABLE:
                 _, at = _varint(page, at)
-            if length <= (usable - 12) * 64 // 255 - 23:  # the lower one of the limits for both kinds
+            if length <= (usable - 12) * 64 // 255 - 23:  # the lower limit of both kinds
                 yield at + length
 
 
-class _Start(NamedTuple):
-    """What the header of a log says of its frames."""
+class _WalHeader(NamedTuple):
+    """The header of a write-ahead log."""
 
     order: str
     page_size: int
     salt: bytes
     seed: bytes
-    """What the checksum of the first frame goes on from."""
+    """The checksum that the first frame continues."""
     is_guess: bool = False
-    """The header is damaged, and this was found out from the frames."""
+    """The header is damaged, and this was inferred from the frames."""
 
 
-def _read_header(header: bytes) -> _Start | None:
-    """What the header of a log says; None when it is not what was written."""
+def _read_header(header: bytes) -> _WalHeader | None:
+    """Parse the header of a log; None when it is damaged."""
     if len(header) < _WAL_HEADER or _u32(header, 0) not in _WAL_MAGIC or _u32(header, 8) not in _PAGE_SIZES:
         return None
     order = _WAL_MAGIC[_u32(header, 0)]
     if _checksum(bytes(8), header[:24], order) != header[24:32]:
         return None
-    return _Start(order, _u32(header, 8), header[16:24], header[24:32])
+    return _WalHeader(order, _u32(header, 8), header[16:24], header[24:32])
 
 
-def _guess_header(header: bytes, file: BinaryIO) -> _Start | None:
-    """What a damaged header must have said, because of which SQLite would drop the whole log; None without frames."""
+def _guess_header(header: bytes, file: BinaryIO) -> _WalHeader | None:
+    """Infer a damaged header, with which SQLite would drop the whole log; None without frames."""
     if len(header) < _WAL_HEADER:
         return None
     order = _WAL_MAGIC.get(_u32(header, 0), "<" if sys.byteorder == "little" else ">")
@@ -279,11 +279,11 @@ def _guess_header(header: bytes, file: BinaryIO) -> _Start | None:
     first = file.read(_FRAME_HEADER + size)
     seeds = (header[24:32], _checksum(bytes(8), header[:24], order))
     seed = next((seed for seed in seeds if _frame_checksum(seed, first, order) == first[16:24]), seeds[0])
-    return _Start(order, size, salt, seed, is_guess=True)
+    return _WalHeader(order, size, salt, seed, is_guess=True)
 
 
 def _frame_headers(file: BinaryIO, page_size: int) -> Iterator[bytes]:
-    """The headers of the frames that are there as a whole."""
+    """The headers of the complete frames."""
     end = os.fstat(file.fileno()).st_size - _FRAME_HEADER - page_size
     for at in range(_WAL_HEADER, end + 1, _FRAME_HEADER + page_size):
         file.seek(at)
@@ -291,7 +291,7 @@ def _frame_headers(file: BinaryIO, page_size: int) -> Iterator[bytes]:
 
 
 def count_frames(path: str) -> int:
-    """How many frames the write-ahead log of a file has up to its last commit, by their headers alone."""
+    """How many frames the write-ahead log of a file has up to its last commit. Reads only their headers."""
     last = 0
     try:
         with open(f"{path}-wal", "rb", buffering=0) as wal:
@@ -321,7 +321,7 @@ def _record(payload: bytes) -> tuple[Any, ...]:
 
 
 def _value(payload: bytes, at: int, kind: int) -> tuple[Any, int]:
-    """A value of a serial type, and where the next one begins."""
+    """A value of a serial type, and the offset of the next one."""
     if kind in _INTEGER_SIZES:
         size = _INTEGER_SIZES[kind]
         return int.from_bytes(_exactly(payload[at : at + size], size), "big", signed=True), at + size
@@ -361,7 +361,7 @@ def _u32(data: bytes, at: int) -> int:
 
 
 def _page_size(header: bytes) -> int | None:
-    """What the header of a file says; None when it is not one."""
+    """The page size in the header of a file; None when it is damaged."""
     if len(header) < 100 or not header.startswith(MAGIC):  # the size of the header
         return None
     size = _u16(header, 16)
@@ -370,7 +370,7 @@ def _page_size(header: bytes) -> int | None:
 
 
 def _frame_checksum(seed: bytes, frame: bytes, order: str) -> bytes:
-    """Of the first 8 bytes of the header of a frame, and its page."""
+    """The checksum of the first 8 bytes of a frame's header and its page."""
     return _checksum(seed, frame[:8] + frame[_FRAME_HEADER:], order)
 
 
