@@ -47,7 +47,7 @@ def test_each_step_of_a_run_is_told_with_what_decided(cli: Cli, held: str) -> No
         '    here size is "small\\u001b[2J"',
         "",
         "→ sign-off  Title sign-off: waits",
-        "    it has no condition; it waits for a person's word",
+        "    it has no condition; it waits for a person's answer",
         "    a person was asked",
         "",
         "○ last-step  Title last-step: would run",

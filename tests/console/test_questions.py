@@ -55,7 +55,7 @@ def test_values_that_do_not_fit_are_refused(empty: Site, visit: OpenConsole, fil
 
     answer = client.post(f"/runs/{run.id}/confirm", data=form(client.get(f"/runs/{run.id}").text, **filled))
 
-    assert (answer.status_code, "do not fit what is asked for" in answer.text) == (422, True)
+    assert (answer.status_code, "do not fit the fields of the question" in answer.text) == (422, True)
     assert empty.runs.get(run.id).waiting_for == "confirmation"
 
 

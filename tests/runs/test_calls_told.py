@@ -139,8 +139,8 @@ def test_a_report_tells_each_attempt_and_what_became_of_the_last_call() -> None:
         "Called +0 s by tests, attempt 2.",
         "Called +0 s by tests.",
     ]
-    assert "Taken up +0 s by tests, there as run `77`." in text
-    assert r"What became of the call, +0 s by tests: It \*may\* still be running." in text
+    assert "Accepted by the other system +0 s by tests, as run `77`." in text
+    assert r"Stopping the call, +0 s by tests: It \*may\* still be running." in text
     assert "| Call it (`call-it`) | done | 2 | 0 s |" in text
     assert "Output accepted +0 s" in text
 

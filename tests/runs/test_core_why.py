@@ -8,7 +8,7 @@ from workflowlookup.language.patterns import Budget
 from workflowlookup.language.values import Json
 from workflowlookup.runs import advance
 from workflowlookup.runs.draft import Draft, Moment
-from workflowlookup.runs.why import Explanation, decided_by, explain_context, explain_run
+from workflowlookup.runs.why import Explanation, decisive_checks, explain_context, explain_run
 
 SMALL = {"var": "size", "equals": "small"}
 RISKY = {"var": "risk", "gt": 3}
@@ -30,7 +30,7 @@ RISKY = {"var": "risk", "gt": 3}
     ],
 )
 def test_what_decides_is_told(condition: Json, scope: Json, decided: list[tuple[str, bool]]) -> None:
-    assert [(check.variable, check.holds) for check in decided_by(condition, scope, Budget())] == decided
+    assert [(check.variable, check.holds) for check in decisive_checks(condition, scope, Budget())] == decided
 
 
 def fates(told: Explanation) -> dict[str, str]:

@@ -69,7 +69,7 @@ CONSUMERS: dict[str, set[str]] = {
     | mentioned("runs/server_calls.py"),
     # These take an interest in some events; the others are named here, so that nobody forgets to think of them.
     "_from_journal in runs/why.py (or ONLY_TOLD here)": mentioned("runs/why.py") | ONLY_TOLD | {"LoopIterated"},
-    "_go_through in runs/statistics.py (or ONLY_TOLD here)": mentioned("runs/statistics.py")
+    "_count_events in runs/statistics.py (or ONLY_TOLD here)": mentioned("runs/statistics.py")
     | ONLY_TOLD
     | FIRST
     | CONTEXT

@@ -133,7 +133,7 @@ Output accepted +1 min 13 s by agent:
 built
 ```
 
-A person was asked +1 min 13 s by agent, as the step wants it.
+A person was asked +1 min 13 s by agent, as the step requires.
 
 Confirmed +1 min 53 s by maria in the console: looks good
 
@@ -176,7 +176,7 @@ def test_loops_are_told_with_their_iterations_and_why_they_were_left() -> None:
     assert "Entered loop `each`, 2 times." in text
     assert "### Title leaf (`leaf@2`)" in text
     assert "iteration 2 of loop `each`" in text
-    assert "Left loop `each`: every item is done." in text
+    assert "Loop `each` ended: every item is done." in text
     assert "Steps done: 2\n" in text
 
 
@@ -206,7 +206,7 @@ def test_an_output_that_a_person_took_after_too_many_attempts_is_told_as_such() 
 
     assert "| Title one (`one`) | done | 1 |" in told.report()
     assert "because no attempts were left" in told.report()
-    assert "Output taken as it is +0 s by agent:" in told.report()
+    assert "Output accepted by a person +0 s by agent:" in told.report()
 
 
 def test_long_outputs_are_cut_and_say_where_the_rest_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,7 +246,7 @@ def test_of_a_very_long_run_the_beginning_and_the_end_are_told(monkeypatch: pyte
 
     text = told.report()
 
-    assert "… 32 events are left out here" in text
+    assert "… 32 events are omitted here" in text
     assert "output 0" in text
     assert "output 5" not in text
     assert "output 19" in text

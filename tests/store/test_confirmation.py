@@ -233,7 +233,7 @@ def test_without_a_run_the_agent_is_told_to_ask_before(serve: Callable[..., Serv
         ({}, "size is required"),
         ({"size": "huge"}, "size must be one of 'small', 'large'; found 'huge'"),
         ({"size": "small", "hours": 0}, "hours must be"),
-        ({"size": "small", "risk": "low"}, "the question has no field 'risk': it asks for size, hours"),
+        ({"size": "small", "risk": "low"}, "the question has no field 'risk': its fields are size, hours"),
     ],
 )
 def test_answers_that_do_not_fit_are_refused_with_a_sentence(
@@ -252,7 +252,7 @@ def test_answers_to_a_question_that_asks_for_none_are_refused(serve: Callable[..
     run = begin(server)
     submit(server, run, "deploy")
 
-    assert "it asks for none" in refused(server, run, "deploy", confirmed=True, answers={"x": 1})
+    assert "it has none" in refused(server, run, "deploy", confirmed=True, answers={"x": 1})
 
 
 def test_what_a_person_filled_in_is_not_changed_by_the_agent(serve: Callable[..., Server]) -> None:

@@ -35,7 +35,7 @@ from workflowlookup.language.schemas import PathTo, suggest
 from workflowlookup.language.text import joined, shorten
 from workflowlookup.language.validation import compile_criteria, judge_step
 from workflowlookup.language.values import Context, Json
-from workflowlookup.runs.questions import refuse_misfitting
+from workflowlookup.runs.questions import refuse_misfitting_answers
 
 MAX_PATH: Final = 1_000
 """How many steps a case may take: a longer path is a failure, not a hang."""
@@ -146,7 +146,7 @@ def _answered(
         return NOTHING
     answers = case.answers[key]
     try:
-        refuse_misfitting(step.confirmation, answers)
+        refuse_misfitting_answers(step.confirmation, answers)
     except InvalidParams as misfit:
         differences.append(Difference(field=f"answers.{key}", message=f"The question of '{key}': {misfit.remedy}"))
         return NOTHING

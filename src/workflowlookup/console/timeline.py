@@ -14,7 +14,7 @@ from workflowlookup.language.values import Context, Json
 from workflowlookup.runs import events
 from workflowlookup.runs.events import Event, Record, describe_how
 from workflowlookup.runs.run import Run
-from workflowlookup.runs.why import asked_because, decided_by, taken_back, with_context
+from workflowlookup.runs.why import decisive_checks, describe_restored, records_with_context, why_asked
 
 
 class EventText(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,11 +51,11 @@ class TimelineEntry(msgspec.Struct, frozen=True, kw_only=True):
 def entries(run: Run, records: Sequence[Record], budget: Budget, after: int = 0) -> Iterator[TimelineEntry]:
     """The events after a sequence, in order. `records` are all records of the run."""
     before, offered, by = run.started, "", ""
-    for record, context, handed_out in with_context(records):
+    for record, context, handed_out in records_with_context(records):
         event = record.event
         if record.sequence > after:
             words = _describe(run, event, context, offered, budget)
-            if isinstance(event, events.ConfirmationAsked) and (why := asked_because(run, event, handed_out, context)):
+            if isinstance(event, events.ConfirmationAsked) and (why := why_asked(run, event, handed_out, context)):
                 words = msgspec.structs.replace(words, lines=(f"because {why}",))
             yield TimelineEntry(
                 sequence=record.sequence,
@@ -86,7 +86,7 @@ def title_of(workflow: Workflow, step_id: str) -> str:
 
 def _skipped(run: Run, event: events.StepSkipped, context: Context, budget: Budget) -> EventText:
     scope = scope_of(run.workflow, event.step_id, context, run.extents)
-    values = tuple(dict.fromkeys(check.sentence() for check in decided_by(event.condition, scope, budget)))
+    values = tuple(dict.fromkeys(check.sentence() for check in decisive_checks(event.condition, scope, budget)))
     why = f"not true: {in_words(event.condition)}"
     subject = title_of(run.workflow, event.step_id)
     return EventText(title="Skipped", tone="skipped", step=event.step_id, subject=subject, lines=(why,), hints=values)
@@ -189,7 +189,7 @@ _WORDS: Final[Mapping[type[Event], Callable[[Any], EventText]]] = {
     events.OutputRefused: _refused,
     events.ContextChanged: lambda event: EventText(title="Context changed", values=event.changes),
     events.ContextRestored: lambda event: EventText(
-        title="Context restored", step=event.step_id, lines=(taken_back(event),)
+        title="Context restored", step=event.step_id, lines=(describe_restored(event),)
     ),
     events.ContextAsked: _context_asked,
     events.ConfirmationAsked: _asked,

@@ -1,1 +1,1 @@
-"""What a run is: its events, what they add up to, and what follows from them. Pure."""
+"""What a run is: its events, their fold, and which events follow. Pure."""

@@ -1,11 +1,11 @@
 """An immutable mapping that grows cheaply: a changed copy shares almost everything with its original.
 
-A run is folded event by event, and each event gives a new `Run`. With plain dictionaries every event would copy what
-all events before it have brought, so a run of ten times the length would take a hundred times as long.
+A run is folded event by event, and each event gives a new `Run`. With plain dictionaries, every event would copy the
+entries of all events before it, so a run ten times as long would take a hundred times as long.
 
-The entries are kept in layers, the oldest first and each at least twice as large as the next. A change is a new layer
-of one entry, and layers of similar size are merged, so an entry is copied about log2(n) times in its life. No layer is
-changed once it is part of a map: maps can be shared between threads.
+The entries are in layers, the oldest first and each at least twice as large as the next. A change is a new layer of one
+entry, and layers of similar size are merged, so each entry is copied about log2(n) times. A layer never changes once it
+is part of a map, so maps can be shared between threads.
 """
 
 import itertools
@@ -16,7 +16,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 _REMOVED: Final[Any] = object()
-"""Stands in a layer for an entry of an older layer that is no longer there."""
+"""Marks an entry of an older layer as removed."""
 
 
 class PersistentMap(Mapping[K, V]):
@@ -33,7 +33,7 @@ class PersistentMap(Mapping[K, V]):
         return self._changed(key, value, self._size + (key not in self))
 
     def without(self, key: K) -> "PersistentMap[K, V]":
-        """A copy without this key; the map itself where it has no such key."""
+        """A copy without this key; the map itself if it does not have the key."""
         return self._changed(key, _REMOVED, self._size - 1) if key in self else self
 
     def _changed(self, key: K, value: V, size: int) -> "PersistentMap[K, V]":
@@ -69,12 +69,12 @@ class PersistentMap(Mapping[K, V]):
         return reversed(list(reversed(self)))
 
     def __reversed__(self) -> Iterator[K]:
-        """The keys, the last set first: the first few cost nothing, however many there are."""
-        seen: set[K] = set()
+        """The keys, the last set first. Taking a few is cheap, however many there are."""
+        visited: set[K] = set()
         for layer in reversed(self._layers):
             for key, value in reversed(layer.items()):
-                if key not in seen:
-                    seen.add(key)
+                if key not in visited:
+                    visited.add(key)
                     if value is not _REMOVED:
                         yield key
 
@@ -83,8 +83,8 @@ class PersistentMap(Mapping[K, V]):
 
 
 def _merged(older: dict[K, V], newer: dict[K, V], *, is_oldest: bool) -> dict[K, V]:
-    """Both layers as one, what is newer at the end; what was removed need only be known while there is an older one."""
-    if older.keys().isdisjoint(newer):  # then there is nothing to move or to remove
+    """Both layers as one, the newer entries at the end. Removal marks are needed only if an older layer exists."""
+    if older.keys().isdisjoint(newer):  # nothing to move or remove
         return {**older, **newer}
     merged = {**older}
     for key, value in newer.items():

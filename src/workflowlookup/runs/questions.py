@@ -1,7 +1,7 @@
-"""The question to a person that a run waits for: its words, what it is about, and the form that they fill in.
+"""The question to a person that a run waits for: its text, what it is about, and the form to fill in.
 
-What an agent or another system wrote (outputs, arguments, values of templates) is quoted: every line of it carries a
-mark, and values inside sentences are cut to one line, so that no text can pass for the question itself.
+Text from an agent or another system (outputs, arguments, values of templates) is quoted: every line of it has a mark,
+and values inside sentences are cut to one line, so that no such text can look like the question itself.
 """
 
 import re
@@ -24,15 +24,15 @@ from workflowlookup.runs.events import OutputRefused
 from workflowlookup.runs.run import Run
 
 MAX_QUOTED: Final = 1_000
-"""How many characters of an output a person is shown in a form."""
+"""Limit on the characters of an output in a form."""
 MAX_VALUE: Final = 200
-"""How many characters of a title, or of a value in a sentence, are shown."""
+"""Limit on the characters of a title, or of a value in a sentence."""
 MARK: Final = "> "
 _FLAT: Final = frozenset({"string", "number", "integer", "boolean"})
 
 
 class Field(msgspec.Struct, frozen=True, kw_only=True):
-    """A value that the person is asked for."""
+    """A field that the person fills in."""
 
     name: str
     schema: Mapping[str, Any]
@@ -52,18 +52,18 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The texts that may be chosen from; none when it is no such field."""
-        listed = self.schema.get("enum")
-        is_texts = isinstance(listed, list) and all(isinstance(value, str) for value in listed)
-        return tuple(listed) if listed is not None and is_texts else ()
+        """The texts to choose from; empty if the field is not a choice."""
+        options = self.schema.get("enum")
+        is_texts = isinstance(options, list) and all(isinstance(value, str) for value in options)
+        return tuple(options) if options is not None and is_texts else ()
 
     @property
     def is_flat(self) -> bool:
-        """Whether a client's form can have it: a text, a number, a boolean, or one of several texts."""
+        """Whether a client's form can show it: a text, a number, a boolean, or a choice of texts."""
         return self.kind in _FLAT or bool(self.choices)
 
     def parse(self, text: str) -> Json:
-        """The value of what was typed. What does not read as one stays text, and is refused as such."""
+        """The value that a person typed. Text that cannot be parsed stays text, and is refused later."""
         if self.kind == "string" or self.choices:
             return text
         if self.kind == "boolean":
@@ -73,40 +73,40 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person is asked about the step that a run is at."""
+    """A question to a person about the current step of a run."""
 
     text: str
     if_not: str
-    """What a no leads to."""
+    """What happens if they say no."""
     about: str
-    """What the subject is: `The output`."""
+    """The title of the subject: `The output`."""
     subject: str
-    """The output, the arguments of the call, or the prompt; as it was written, not yet quoted."""
+    """The output, the arguments of the call, or the prompt; not quoted yet."""
     issues: tuple[str, ...] = ()
-    """What an output was refused for that is to be taken as it is."""
+    """Why the output was refused, if the question is whether to accept it anyway."""
     sets: Context = {}
-    """The variables that came with the output and count with a yes."""
+    """The variables that a yes sets, because they came with the output."""
     fields: tuple[Field, ...] = ()
 
     @property
     def heading(self) -> str:
-        """The question with what a no leads to."""
+        """The question, and what happens if they say no."""
         return f"{self.text} If not, {self.if_not}."
 
-    def message(self, most: int = MAX_QUOTED, rest: str = "") -> str:
-        """The question with what it is about, quoted; `rest` says where all of it is when it is cut."""
+    def message(self, limit: int = MAX_QUOTED, rest: str = "") -> str:
+        """The question with its subject, quoted; `rest` says where the whole text is if it is cut."""
         parts = [self.heading]
         for about, text in self.quotations:
             cut = ""
-            if len(text) > most:
-                cut = f"; the first {most:,} of {len(text):,} characters{f', all of it is in {rest}' if rest else ''}"
-            parts.append(f"{about}{cut}:\n{quote(text[:most])}")
+            if len(text) > limit:
+                cut = f"; the first {limit:,} of {len(text):,} characters{f', all of it is in {rest}' if rest else ''}"
+            parts.append(f"{about}{cut}:\n{quote(text[:limit])}")
         return "\n\n".join(parts)
 
     @property
     def quotations(self) -> Iterator[tuple[str, str]]:
-        """What the person has to see before they answer, each text with what it is: not yet quoted, and with a mark in
-        place of every character that cannot be seen.
+        """Pairs of title and text that the person has to see before they answer. The texts are not quoted yet;
+        invisible characters are replaced.
         """
         yield self.about, visible(self.subject)
         if self.issues:
@@ -117,31 +117,33 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def question_of(run: Run, budget: Budget) -> Question:
-    """The question that the run waits for."""
+    """The open question of the run."""
     reason = run.open_question.reason if run.open_question is not None else "step"
     name = f"Step '{title_of(run)}' of '{clip_line(run.workflow.name)}'"
-    own = _own_words(run)
+    author_question = _author_question(run)
     fails = "the run fails"
     output = run.last_submission.output if run.last_submission else ""
     fields = tuple(fields_of(run, budget))
     if reason == "before":
-        text = own or f"{name} is about to be done. Do you agree?"
+        text = author_question or f"{name} is about to be done. Do you agree?"
         prompt = prompt_text(run.step, run.scope, filler(run.scope, {}), budget)
         return Question(text=text, if_not=fails, about="What is to be done", subject=prompt, fields=fields)
     if reason == "call" and run.step.call is not None:
         arguments = msgspec.json.format(msgspec.json.encode(run.call_arguments)).decode()
         called = f"{name} will call {clip_line(run.step.call.described)}."
-        text = f"{called} {own or 'Do you agree?'}"
+        text = f"{called} {author_question or 'Do you agree?'}"
         return Question(text=text, if_not=fails, about="Its arguments", subject=arguments, fields=fields)
     if reason == "attempts" and isinstance(run.last_submission, OutputRefused):
-        text = f"{name} was refused as often as it may be. Accept it as it is?"
+        text = f"{name} was refused, and no attempts are left. Accept it as it is?"
         issues, sets = run.last_submission.issues, _changed(run.context, _context_with_refused(run, budget))
         return Question(
             text=text, if_not=fails, about="The output", subject=output, issues=issues, sets=sets, fields=fields
         )
-    if run.step.asks_before:  # the condition came to hold with the output: the author's words are about the step ahead
-        own = ""
-    text = own or f"{name} is done. Do you agree, so that the run goes on?"
+    if (
+        run.step.asks_before
+    ):  # its condition became true only with the output, and the author's question is about doing it
+        author_question = ""
+    text = author_question or f"{name} is done. Do you agree, so that the run goes on?"
     sets = _changed(run.context_before, run.context)
     return Question(
         text=text, if_not="the step is done again", about="The output", subject=output, sets=sets, fields=fields
@@ -149,32 +151,32 @@ def question_of(run: Run, budget: Budget) -> Question:
 
 
 def _changed(before: Context, after: Context) -> Context:
-    """The variables that have another value than before."""
+    """The variables whose value has changed."""
     return {name: value for name, value in after.items() if name not in before or not json_equal(before[name], value)}
 
 
-def _own_words(run: Run) -> str:
-    """The author's question, with the values of its templates cut to one line each."""
-    wanted = run.step.confirmation
-    if wanted is None or not wanted.question:
+def _author_question(run: Run) -> str:
+    """The author's question, with each value in a template cut to one line."""
+    confirmation = run.step.confirmation
+    if confirmation is None or not confirmation.question:
         return ""
 
     def value_of(context: Context, name: str) -> Json:
         value = lookup(context, name)
         return None if value is None else clip_line(as_words(value))
 
-    return visible(filler(run.scope, {}, value_of)(wanted.question))
+    return visible(filler(run.scope, {}, value_of)(confirmation.question))
 
 
 def title_of(run: Run) -> str:
-    """The title of the step that the run is at, on one line."""
+    """The title of the current step, on one line."""
     return clip_line(filler(run.scope, {})(run.step.title))
 
 
-def clip_line(text: str, most: int = MAX_VALUE) -> str:
-    """Text for the inside of a sentence: one line, cut, without characters that cannot be seen."""
-    line = joined(re.sub(INVISIBLE, " ", text[: 4 * most]))
-    return line if len(line) <= most and len(text) <= 4 * most else f"{line[:most]}…"
+def clip_line(text: str, limit: int = MAX_VALUE) -> str:
+    """Text for use inside a sentence: on one line, cut, without invisible characters."""
+    line = joined(re.sub(INVISIBLE, " ", text[: 4 * limit]))
+    return line if len(line) <= limit and len(text) <= 4 * limit else f"{line[:limit]}…"
 
 
 def quote(text: str) -> str:
@@ -182,11 +184,11 @@ def quote(text: str) -> str:
     return "\n".join(f"{MARK}{line}".rstrip() for line in visible(text).split("\n"))
 
 
-# ── what the person fills in ────────────────────────────────────────────────────────────────────────────────────
+# ── fields and answers ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 def fields_of(run: Run, budget: Budget) -> Iterator[Field]:
-    """The values that the person is asked for with the open question."""
+    """The fields of the open question."""
     step = run.step
     if step.confirmation is None or not step.confirmation.answers or run.open_question is None:
         return
@@ -200,8 +202,8 @@ def fields_of(run: Run, budget: Budget) -> Iterator[Field]:
 def asks_after(run: Run, scope: Context, budget: Budget) -> bool:
     """Whether a person must agree to the output of the current step.
 
-    The condition counts as it was when the step was handed out and as it is with the changes that came with the output:
-    neither can switch it off. After a no the person is asked again in any case.
+    It is enough if the condition holds in one of two contexts: when the step was handed out, or with the changes that
+    came with the output. After a no, the person is always asked again.
     """
     step = run.step
     if step.asks_before and run.agreed_to(run.current):
@@ -211,13 +213,13 @@ def asks_after(run: Run, scope: Context, budget: Budget) -> bool:
 
 
 def _context_with_refused(run: Run, budget: Budget) -> Context:
-    """The variables as they are when a person takes the refused output as it is."""
+    """The context if a person accepts the refused output."""
     sent = run.last_submission.context if isinstance(run.last_submission, OutputRefused) else {}
     return assign({**run.context, **sent}, captures_of_refused(run, budget))
 
 
 def captures_of_refused(run: Run, budget: Budget) -> Context:
-    """What the refused output says of the variables of its step, without what the input schema forbids."""
+    """The captures of the refused output, without values that `inputSchema` forbids."""
     output = run.last_submission.output if isinstance(run.last_submission, OutputRefused) else ""
     return {
         name: value
@@ -230,34 +232,33 @@ def fields_in(answers: Mapping[str, Any]) -> Iterator[Field]:
     """The fields of the `answers` of a step."""
     required = answers.get("required", ())
     for name, schema in answers.get("properties", {}).items():
-        known = schema if isinstance(schema, Mapping) else {}
-        yield Field(name=name, schema=known, required=name in required)
+        yield Field(name=name, schema=schema if isinstance(schema, Mapping) else {}, required=name in required)
 
 
-def field_problem(run: Run, field: Field, given: Context) -> str:
-    """Why a field cannot have what was given for it (nothing, if `given` is empty); empty when it fits."""
+def field_problem(run: Run, field: Field, answer: Context) -> str:
+    """Why a value does not fit a field; empty if it fits. `answer` is empty if no value was given."""
     confirmation = run.step.confirmation or Confirmation()
     shared = {key: confirmation.answers[key] for key in ("$defs", "definitions") if key in confirmation.answers}
     required = [field.name] if field.required else []
     schema = {**shared, "type": "object", "properties": {field.name: field.schema}, "required": required}
-    return "; ".join(misfit.sentence() for misfit in ValueSchema(schema).misfits(dict(given)))
+    return "; ".join(misfit.sentence() for misfit in ValueSchema(schema).misfits(dict(answer)))
 
 
 def refuse_answers(run: Run, answers: Context, budget: Budget) -> None:
     """Raises `InvalidParams` unless the answers fit the fields of the open question."""
-    wanted = run.step.confirmation if any(fields_of(run, budget)) else None
-    refuse_misfitting(wanted or Confirmation(), answers)
+    confirmation = run.step.confirmation if any(fields_of(run, budget)) else None
+    refuse_misfitting_answers(confirmation or Confirmation(), answers)
 
 
-def refuse_misfitting(wanted: Confirmation, answers: Context) -> None:
+def refuse_misfitting_answers(confirmation: Confirmation, answers: Context) -> None:
     """Raises `InvalidParams` unless the answers fit the fields that a confirmation asks for."""
-    names = [field.name for field in fields_in(wanted.answers)]
+    names = [field.name for field in fields_in(confirmation.answers)]
     unknown = [name for name in answers if name not in names]
     if unknown:
-        asked = f"it asks for {', '.join(names)}" if names else "it asks for none"
-        raise InvalidParams(f"the question has no field '{clip_line(unknown[0])}': {asked}")
+        fields = f"its fields are {', '.join(names)}" if names else "it has none"
+        raise InvalidParams(f"the question has no field '{clip_line(unknown[0])}': {fields}")
     if not names:
         return
-    found = [misfit.sentence() for misfit in ValueSchema(wanted.answers).misfits(dict(answers))]
-    if found:
-        raise InvalidParams("the answers do not fit what is asked for: " + "; ".join(found))
+    problems = [misfit.sentence() for misfit in ValueSchema(confirmation.answers).misfits(dict(answers))]
+    if problems:
+        raise InvalidParams("the answers do not fit the fields of the question: " + "; ".join(problems))

@@ -1,7 +1,7 @@
-"""The report of a run as Markdown, from its records: what was done, what was refused, which way it went and why.
+"""The report of a run as Markdown, from its records: what was done, what was refused, which path it took and why.
 
-Outputs, notes, names and context were written by strangers. They are shown as text and nothing else: in code blocks
-whose fence they cannot close, or on one line with everything escaped that Markdown would act on.
+Outputs, notes, names and context come from strangers. They are shown as plain text: in code blocks whose fence they
+cannot close, or on one line with all Markdown escaped.
 """
 
 import itertools
@@ -23,7 +23,7 @@ from workflowlookup.runs import events
 from workflowlookup.runs.draft import remedy_of
 from workflowlookup.runs.events import Event, Record, describe_how
 from workflowlookup.runs.run import Run, Waiting, fold
-from workflowlookup.runs.why import asked_because, taken_back, with_context
+from workflowlookup.runs.why import describe_restored, records_with_context, why_asked
 
 MAX_EVENTS: Final = 2_000
 FIRST_EVENTS: Final = 200
@@ -38,12 +38,12 @@ MAX_VARIABLES: Final = 5
 
 
 def report(run_id: str, records: Sequence[Record]) -> str:
-    """The whole story of a run. Raises `RunStateError` for records that no run can have."""
+    """The report of a run. Raises `RunStateError` for records that are not a valid run."""
     return report_of(fold(run_id, records), records)
 
 
 def report_of(run: Run, records: Sequence[Record]) -> str:
-    """The whole story of a run that is folded already, from these records."""
+    """The report of a run that is folded already, with its records."""
     titles = _filled_titles(run, records)
     parts = [*_head(run), *_steps(run, records, titles), "## What happened", *_Story(run, records, titles).paragraphs()]
     if run.context:
@@ -51,21 +51,21 @@ def report_of(run: Run, records: Sequence[Record]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-# ── text of strangers ───────────────────────────────────────────────────────────────────────────────────────────
+# ── text from strangers ──────────────────────────────────────────────────────────────────────────────────────────
 
-_ACTIVE: Final = re.compile(r"([\\`*_\[\]<>|~&#!$])")
-_LEADING: Final = re.compile(r"^([-+=]|\d{1,9}(?=[.)]))")
+_MARKDOWN: Final = re.compile(r"([\\`*_\[\]<>|~&#!$])")
+_LIST_MARKER: Final = re.compile(r"^([-+=]|\d{1,9}(?=[.)]))")
 _TICKS: Final = re.compile("`+")
 
 
 def inline(text: str) -> str:
-    """Text within a line: one line of it, nothing in it active."""
-    return _ACTIVE.sub(r"\\\1", printable(joined(shorten(text, MAX_LINE))))
+    """Text for use within a line: on one line, with Markdown escaped."""
+    return _MARKDOWN.sub(r"\\\1", printable(joined(shorten(text, MAX_LINE))))
 
 
 def item(text: str) -> str:
     """Text as an item of a list."""
-    return "- " + _LEADING.sub(_disarm, inline(text))
+    return "- " + _LIST_MARKER.sub(_escape_marker, inline(text))
 
 
 def code(text: str) -> str:
@@ -83,8 +83,8 @@ def fenced(text: str, language: str = "text") -> str:
     return f"{fence}{language}\n{text}\n{fence}"
 
 
-def _disarm(marker: re.Match[str]) -> str:
-    """What would begin a list or a rule, as text."""
+def _escape_marker(marker: re.Match[str]) -> str:
+    """Escape a marker that would begin a list or a rule."""
     return marker[0] + "\\" if marker[0].isdigit() else "\\" + marker[0]
 
 
@@ -99,12 +99,12 @@ def clock(milliseconds: int) -> str:
     """`2026-11-16 00:59:07 UTC`."""
     try:
         return f"{datetime.fromtimestamp(milliseconds // 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
-    except (OverflowError, ValueError, OSError):  # a journal that was imported may say anything
+    except (OverflowError, ValueError, OSError):  # an imported journal may have any number
         return f"{milliseconds} ms"
 
 
 def duration(milliseconds: int) -> str:
-    """`1 min 3 s`: the two largest units that count."""
+    """`1 min 3 s`: the two largest units."""
     seconds, rest = divmod(max(0, milliseconds), 1000)
     if seconds < 10:
         return f"{seconds + rest / 1000:.1f} s" if milliseconds > 0 else "0 s"
@@ -151,7 +151,7 @@ _WAITING_FOR: Final[Mapping[Waiting | None, str]] = {
 
 
 def _steps(run: Run, records: Sequence[Record], titles: Mapping[str, str]) -> Iterator[str]:
-    """The steps that were reached or skipped: what became of each, how often it was tried, how long it took."""
+    """A table of the steps that were reached or skipped: status, number of tries, and time."""
     times = _times_of_steps(records)
     tries = Counter(
         record.event.step_id
@@ -159,7 +159,7 @@ def _steps(run: Run, records: Sequence[Record], titles: Mapping[str, str]) -> It
         if isinstance(record.event, events.CallFailed)
         or (
             isinstance(record.event, events.OutputRefused | events.OutputAccepted) and record.event.key
-        )  # not one taken as it is
+        )  # without a key, a person accepted it anyway
     )
     skipped = [step_id for step_id in run.skipped if step_id not in times]
     count = len(times) + len(skipped)
@@ -168,12 +168,12 @@ def _steps(run: Run, records: Sequence[Record], titles: Mapping[str, str]) -> It
     rows = []
     for step_id, (offered, done) in itertools.islice(times.items(), MAX_ROWS):
         if step_id in run.results:
-            fate, took = "done", duration(done - offered)
+            status, took = "done", duration(done - offered)
         elif step_id == run.current and not run.is_over:
-            fate, took = str(run.state), ""
+            status, took = str(run.state), ""
         else:
-            fate, took = "not done", ""
-        rows.append(f"| {_titled(run.workflow, step_id, titles)} | {fate} | {tries[step_id]} | {took} |")
+            status, took = "not done", ""
+        rows.append(f"| {_titled(run.workflow, step_id, titles)} | {status} | {tries[step_id]} | {took} |")
     rows += [
         f"| {_titled(run.workflow, step_id, titles)} | skipped | | |" for step_id in skipped[: MAX_ROWS - len(rows)]
     ]
@@ -184,7 +184,7 @@ def _steps(run: Run, records: Sequence[Record], titles: Mapping[str, str]) -> It
 
 
 def _times_of_steps(records: Sequence[Record]) -> dict[str, tuple[int, int]]:
-    """By step: when it was first offered, and when its last output was accepted."""
+    """By step: the time of its first offer, and of its last accepted output."""
     times: dict[str, tuple[int, int]] = {}
     for record in records:
         if isinstance(record.event, events.StepOffered | events.CallDue):
@@ -195,11 +195,11 @@ def _times_of_steps(records: Sequence[Record]) -> dict[str, tuple[int, int]]:
 
 
 def _filled_titles(run: Run, records: Sequence[Record]) -> dict[str, str]:
-    """The titles with templates, by step id with the iteration, as they were when the run last came to the step."""
+    """By step id with the iteration: its title, if it has templates, as filled when the step was last offered."""
     if not any(has_template(step.title) for step in run.workflow.every_step):
         return {}
     titles: dict[str, str] = {}
-    for record, context, _ in with_context(records):
+    for record, context, _ in records_with_context(records):
         event = record.event
         if isinstance(event, events.StepOffered | events.CallDue | events.ConfirmationAsked):
             step = find_step(run.workflow, event.step_id)
@@ -227,17 +227,17 @@ def _warnings(warnings: Sequence[str]) -> str:
     return "".join(f" {inline(warning)}" for warning in warnings)
 
 
-# ── the story ───────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the events ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class _Story:
-    """The records one after the other, in words, with as much of the outputs as there is room for."""
+    """The records in words, one after the other, with as much of the outputs as fits."""
 
     def __init__(self, run: Run, records: Sequence[Record], titles: Mapping[str, str]) -> None:
         self._run = run
         self._titles = titles
         self._records = records
-        self._room = MAX_LENGTH
+        self._remaining = MAX_LENGTH
         self._step = ""
         self._context: Context = {}
         self._handed_out: Context = {}
@@ -245,11 +245,11 @@ class _Story:
 
     def paragraphs(self) -> Iterator[str]:
         left_out = len(self._records) - MAX_EVENTS
-        for index, (record, context, handed_out) in enumerate(with_context(self._records)):
+        for index, (record, context, handed_out) in enumerate(records_with_context(self._records)):
             self._context, self._handed_out = context, handed_out
             if left_out > 0 and FIRST_EVENTS <= index < FIRST_EVENTS + left_out:
                 if index == FIRST_EVENTS:
-                    yield f"… {left_out:,} events are left out here; {self._export} has them all."
+                    yield f"… {left_out:,} events are omitted here; {self._export} has them all."
                 continue
             when = f"+{duration(record.time - self._run.started)}"
             yield from self._WORDS[type(record.event)](self, record.event, f"{when}{_by(record.by)}")
@@ -264,20 +264,20 @@ class _Story:
             yield self._shown(msgspec.json.format(msgspec.json.encode(event.input)).decode(), MAX_OUTPUT, "json")
 
     def _offered(self, event: events.StepOffered, when: str) -> Iterator[str]:
-        yield from self._headed(event, f"Offered {when}")
+        yield from self._with_heading(event, f"Offered {when}")
 
-    def _headed(
-        self, event: events.StepOffered | events.CallDue | events.ConfirmationAsked, told: str
+    def _with_heading(
+        self, event: events.StepOffered | events.CallDue | events.ConfirmationAsked, heading: str
     ) -> Iterator[str]:
         if event.step_id == self._step:
-            return  # once more after a refusal: the reader was told
+            return  # offered again after a refusal, which is in the report already
         self._step = event.step_id
         yield f"### {_titled(self._run.workflow, event.step_id, self._titles)}"
-        place = f", iteration {event.loop.iteration} of loop {code(event.loop.id)}" if event.loop else ""
-        yield f"{told}{place}.{_warnings(event.warnings)}"
+        iteration = f", iteration {event.loop.iteration} of loop {code(event.loop.id)}" if event.loop else ""
+        yield f"{heading}{iteration}.{_warnings(event.warnings)}"
 
     def _due(self, event: events.CallDue, when: str) -> Iterator[str]:
-        yield from self._headed(event, f"Due {when}: the call of {self._called(event.step_id)}")
+        yield from self._with_heading(event, f"Due {when}: the call of {self._called(event.step_id)}")
 
     def _called(self, step_id: str) -> str:
         step = find_step(self._run.workflow, step_id)
@@ -297,7 +297,7 @@ class _Story:
             yield self._shown(msgspec.json.format(msgspec.json.encode(event.error)).decode(), MAX_REFUSED, "json")
 
     def _accepted(self, event: events.OutputAccepted, when: str) -> Iterator[str]:
-        yield f"Output {'accepted' if event.key else 'taken as it is'} {when}:"
+        yield f"Output {'accepted' if event.key else 'accepted by a person'} {when}:"
         yield self._shown(event.output, MAX_OUTPUT)
 
     def _refused(self, event: events.OutputRefused, when: str) -> Iterator[str]:
@@ -311,15 +311,15 @@ class _Story:
         yield f"Variables for loop {loop} were asked for {when}: {inline(needs)}."
 
     def _asked(self, event: events.ConfirmationAsked, when: str) -> Iterator[str]:
-        condition = asked_because(self._run, event, self._handed_out, self._context)
+        condition = why_asked(self._run, event, self._handed_out, self._context)
         why = f", because {inline(condition)}" if condition else ""
         if event.reason in ("call", "before"):
             what = f"the call of {self._called(event.step_id)}" if event.reason == "call" else "the step was handed out"
-            yield from self._headed(event, f"A person was asked {when}, before {what}{why}")
+            yield from self._with_heading(event, f"A person was asked {when}, before {what}{why}")
             return
         if event.reason == "attempts":
-            why = ", because it was refused as often as it may be"
-        yield f"A person was asked {when}{why or ', as the step wants it'}."
+            why = ", because no attempts were left"
+        yield f"A person was asked {when}{why or ', as the step requires'}."
 
     def _skipped(self, event: events.StepSkipped, _: str) -> Iterator[str]:
         scope = scope_of(self._run.workflow, event.step_id, self._context, self._run.extents)
@@ -332,21 +332,21 @@ class _Story:
 
     def _issues(self, issues: Sequence[str]) -> str:
         """The first issues, one per line, and how many more there are."""
-        items = list(map(item, issues[:MAX_ISSUES])) if self._room > 0 else []
+        items = list(map(item, issues[:MAX_ISSUES])) if self._remaining > 0 else []
         if len(items) < len(issues):
             items.append(f"- … {len(issues) - len(items):,} more; {self._export} has them all.")
         text = "\n".join(items)
-        self._room -= len(text)
+        self._remaining -= len(text)
         return text
 
-    def _shown(self, text: str, most: int, language: str = "text") -> str:
-        """A text in full, or its beginning with what is missing."""
-        length, most = length_of(text), min(most, max(self._room, 0), len(text))
-        self._room -= most
-        if length <= most:
+    def _shown(self, text: str, limit: int, language: str = "text") -> str:
+        """A text in full, or its beginning with the number of missing characters."""
+        length, limit = length_of(text), min(limit, max(self._remaining, 0), len(text))
+        self._remaining -= limit
+        if length <= limit:
             return fenced(text, language)
-        rest = f"… {length - most:,} more characters; {self._export} has them all."
-        return f"{fenced(text[:most])}\n\n{rest}" if most else rest
+        rest = f"… {length - limit:,} more characters; {self._export} has them all."
+        return f"{fenced(text[:limit])}\n\n{rest}" if limit else rest
 
     _WORDS: Final[Mapping[type[Event], Callable[["_Story", Any, str], Iterable[str]]]] = {
         events.Started: _started,
@@ -354,7 +354,9 @@ class _Story:
         events.OutputAccepted: _accepted,
         events.OutputRefused: _refused,
         events.ContextChanged: lambda _, event, __: [f"Set {', '.join(map(code, event.changes))}."],
-        events.ContextRestored: lambda _, event, __: [f"What came with this output was {inline(taken_back(event))}."],
+        events.ContextRestored: lambda _, event, __: [
+            f"What came with this output was {inline(describe_restored(event))}."
+        ],
         events.ContextAsked: _context_asked,
         events.ConfirmationAsked: _asked,
         events.ConfirmationDismissed: lambda _, __, when: [f"The question was closed without an answer {when}."],
@@ -364,14 +366,16 @@ class _Story:
         ],
         events.CallDue: _due,
         events.CallBegun: _begun,
-        events.CallAcknowledged: lambda _, event, when: [f"Taken up {when}, there as run {code(event.remote_id)}."],
+        events.CallAcknowledged: lambda _, event, when: [
+            f"Accepted by the other system {when}, as run {code(event.remote_id)}."
+        ],
         events.CallProgressed: _progressed,
         events.CallFailed: _call_failed,
-        events.CallStopped: lambda _, event, when: [f"What became of the call, {when}: {inline(event.told)}"],
+        events.CallStopped: lambda _, event, when: [f"Stopping the call, {when}: {inline(event.told)}"],
         events.StepSkipped: _skipped,
         events.LoopEntered: _entered,
         events.LoopIterated: lambda _, event, __: [f"Loop {code(event.loop_id)}, iteration {event.iteration}."],
-        events.LoopLeft: lambda _, event, __: [f"Left loop {code(event.loop_id)}: {inline(event.why)}."],
+        events.LoopLeft: lambda _, event, __: [f"Loop {code(event.loop_id)} ended: {inline(event.why)}."],
         events.Completed: lambda _, event, when: [f"**Completed** {when}.{_warnings(event.warnings)}"],
         events.Failed: lambda _, event, when: [f"**Failed** {when}: {inline(event.reason)} {inline(event.remedy)}"],
         events.EndUnknown: lambda _, event, when: [
@@ -382,7 +386,7 @@ class _Story:
 
 
 def _values(condition: Condition, scope: Context) -> str:
-    """What the variables of a condition were."""
+    """The values of the variables of a condition."""
     names = dict.fromkeys(part["var"] for part in walk(condition) if "var" in part)
-    known = [f"{code(name)} is {code(brief(lookup(scope, name)))}" for name in list(names)[:MAX_VARIABLES]]
-    return f" ({', '.join(known)})" if known else ""
+    values = [f"{code(name)} is {code(brief(lookup(scope, name)))}" for name in list(names)[:MAX_VARIABLES]]
+    return f" ({', '.join(values)})" if values else ""

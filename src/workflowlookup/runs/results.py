@@ -1,6 +1,6 @@
-"""The result of a run or of one of its calls: whole, in parts, or as a reference where it is too long for a variable.
+"""The result of a run or of one of its calls: whole, in parts, or as a reference if it is too long for a variable.
 
-An answer to a client has room for `MAX_INLINE` characters; the journal keeps up to `MAX_STORED_RESULT` of a result.
+An answer to a client has room for `MAX_INLINE` characters; the journal stores up to `MAX_STORED_RESULT`.
 """
 
 from collections.abc import Mapping
@@ -15,13 +15,13 @@ from workflowlookup.language.values import Json
 from workflowlookup.runs.run import Run
 
 MAX_STORED_RESULT: Final = 32 << 20
-"""How many characters of the result of a call are kept; what is longer is kept cut, and says so."""
+"""Limit on the stored characters of the result of a call. A longer result is cut, with its length."""
 MAX_INLINE: Final = 30_000
-"""The longest result that is part of an answer: the smallest limit of a client is about 10,000 tokens."""
-PART: Final = 20_000
-"""How many characters of a longer one an answer has."""
+"""Limit on a result inside an answer. The smallest limit of a client is about 10,000 tokens."""
+PART_LENGTH: Final = 20_000
+"""The characters of a longer result that an answer has."""
 MAX_PART: Final = 1 << 20
-"""How many characters are read of a resource at once."""
+"""Limit on the characters that one read of a resource returns."""
 _BEGINNING: Final = 500
 
 
@@ -31,7 +31,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     is_json: bool
     characters: int
-    """How long it was, which is more than its text has when it was cut."""
+    """Its length; more than `text` has if it was cut."""
 
     @property
     def is_short(self) -> bool:
@@ -44,7 +44,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def result_of(run: Run, step_id: str = "") -> Result | None:
-    """What a step gave, the last that was done unless it is named: the value of its call, or its output."""
+    """The result of a step, by default the last completed one: the value of its call, or its output."""
     step_id = step_id or next(reversed(run.results), "")
     output = run.results.get(step_id)
     if output is None:
@@ -58,7 +58,9 @@ def result_of(run: Run, step_id: str = "") -> Result | None:
     if save_as not in run.context:
         return Result(text=output, is_json=False, characters=(large and large.characters) or len(output))
     value = run.context[save_as]
-    if isinstance(value, Mapping) and value.get("resource") == address_of(run.id, step_id):  # a person took it as it is
+    if isinstance(value, Mapping) and value.get("resource") == result_uri(
+        run.id, step_id
+    ):  # a person accepted it anyway
         return Result(text=output, is_json=False, characters=len(output))
     if isinstance(value, str):
         return Result(text=value, is_json=False, characters=len(value))
@@ -66,18 +68,18 @@ def result_of(run: Run, step_id: str = "") -> Result | None:
     return Result(text=text, is_json=True, characters=len(text))
 
 
-def address_of(run_id: str, step_id: str = "") -> str:
-    """The resource that has a result."""
+def result_uri(run_id: str, step_id: str = "") -> str:
+    """The URI of the resource with a result."""
     return f"run://{run_id}/result{f'?step={quote(step_id)}' if step_id else ''}"
 
 
 def reference_to(run_id: str, step_id: str, text: str) -> Mapping[str, Json]:
-    """What a variable takes in place of a value that is too long for the context."""
-    return {"resource": address_of(run_id, step_id), "characters": len(text), "beginning": text[:_BEGINNING]}
+    """The value of a variable whose real value is too long for the context."""
+    return {"resource": result_uri(run_id, step_id), "characters": len(text), "beginning": text[:_BEGINNING]}
 
 
-def part_of(result: Result, start: int = 0, length: int = PART) -> dict[str, Json]:
-    """A piece of a result, and where in it that is."""
+def part_of(result: Result, start: int = 0, length: int = PART_LENGTH) -> dict[str, Json]:
+    """A part of a result, and its position."""
     end = min(start + length, len(result.text))
     part: dict[str, Json] = {
         "text": result.text[start:end],

@@ -1,7 +1,7 @@
-"""How runs of a workflow went, step by step: what authors look at to see where people and agents get stuck.
+"""Statistics of the runs of a workflow, step by step, which show authors where people and agents get stuck.
 
-Steps in loops are counted under their own id, all iterations together. Times are those between the offer of a step and
-the output that was accepted, without the time in which a person was waited for.
+All iterations of a step in a loop are counted together. The time of a step is from its offer to its accepted output,
+without the time spent waiting for people.
 """
 
 import math
@@ -19,13 +19,13 @@ from workflowlookup.runs.events import Record
 from workflowlookup.runs.run import OVER, Run, State, fold
 
 SLOW: Final = 0.9
-"""The share of times that are no longer than `slow_time`."""
+"""The quantile of times that `slow_time` is."""
 MAX_ISSUES: Final = 50
-"""How many reasons for refusals are told of a step, the most frequent first."""
+"""Limit on the reasons for refusals of a step, the most frequent first."""
 
 
 class StepStatistics(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What became of a step in all runs; times in milliseconds."""
+    """The statistics of a step over all runs; times in milliseconds."""
 
     id: str
     title: str
@@ -34,10 +34,10 @@ class StepStatistics(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
     skipped: int = 0
     done: int = 0
     refused: int = 0
-    """Outputs that were refused, and calls that came to nothing."""
+    """Refused outputs and failed calls."""
     denied: int = 0
     tries: float | None = None
-    """Outputs for one that counts, on average: what was refused or denied is a try too."""
+    """Outputs per accepted output, on average; refused and denied outputs are counted."""
     median_time: int | None = None
     slow_time: int | None = None
     """One in ten took longer."""
@@ -46,23 +46,23 @@ class StepStatistics(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
     stopped: int = 0
     """Runs that failed or were cancelled here."""
     issues: dict[str, int] = {}
-    """What the rules said of outputs that were refused, and how often."""
+    """The issues of refused outputs, and how often each occurred."""
 
 
 class WorkflowStatistics(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A version of a workflow, over all of its runs."""
+    """The statistics of one version of a workflow."""
 
     workflow_id: str
     version: str
     runs: int
     states: dict[str, int]
     median_time: int | None
-    """Of completed runs, from start to end, without waiting for persons."""
+    """Of completed runs, from start to end, without the time spent waiting for people."""
     steps: tuple[StepStatistics, ...]
 
 
 class Tally:
-    """Counts the runs of one version of a workflow, one after the other."""
+    """Collects the statistics of one version of a workflow, run by run."""
 
     def __init__(self) -> None:
         self._latest: Run | None = None
@@ -71,21 +71,21 @@ class Tally:
         self._outputs: Counter[str] = Counter()
         self._issues: dict[str, Counter[str]] = {}
         self._times: dict[str, list[int]] = {}
-        self._whole: list[int] = []
+        self._run_times: list[int] = []
 
     def add(self, run_id: str, records: Sequence[Record]) -> None:
-        """Count a run. Raises `RunStateError` for records that no run can have."""
+        """Add a run. Raises `RunStateError` for records that are not a valid run."""
         run = fold(run_id, records)
         if self._latest is None or run.started >= self._latest.started:
             self._latest = run
         self._states[run.state] += 1
         if run.state is State.COMPLETED:
-            self._whole.append(run.updated - run.started - run.waited)
+            self._run_times.append(run.updated - run.started - run.waited)
         elif run.current:
             self._count(run.current)["stopped" if run.state in OVER else "waiting"] += 1
-        self._go_through(records)
+        self._count_events(records)
 
-    def _go_through(self, records: Sequence[Record]) -> None:
+    def _count_events(self, records: Sequence[Record]) -> None:
         offered: dict[str, int] = {}
         took: dict[str, int] = {}
         question_time = 0
@@ -108,7 +108,7 @@ class Tally:
                     self._outputs[_plain(step_id)] += 1
                 case events.OutputAccepted(step_id=step_id, key=key) if step_id in offered:
                     took[step_id] = record.time - offered[step_id]
-                    self._outputs[_plain(step_id)] += bool(key)  # one that is taken as it is was counted as refused
+                    self._outputs[_plain(step_id)] += bool(key)  # without a key, it was counted as refused before
                 case events.ConfirmationAsked():
                     question_time = record.time
                 case events.ConfirmationGiven(step_id=step_id) | events.ConfirmationDenied(step_id=step_id):
@@ -125,7 +125,7 @@ class Tally:
         return self._counts.setdefault(_plain(step_id), Counter())
 
     def statistics(self) -> WorkflowStatistics | None:
-        """What it comes to; the steps are those of the document of the latest run. None without runs."""
+        """The statistics, with the steps of the latest run's document; None without runs."""
         if self._latest is None:
             return None
         workflow = self._latest.workflow
@@ -134,14 +134,14 @@ class Tally:
             version=workflow.version,
             runs=self._states.total(),
             states=dict(self._states),
-            median_time=_median(self._whole),
+            median_time=_median(self._run_times),
             steps=tuple(self._steps(workflow)),
         )
 
     def _steps(self, workflow: Workflow) -> Iterator[StepStatistics]:
         for step in workflow.every_step:
             if isinstance(step, LoopStep) and step.run_condition is None:
-                continue  # nothing decides over it: its body tells all
+                continue  # it always runs, so its body has all there is to count
             count, times = self._counts.get(step.id, Counter[str]()), sorted(self._times.get(step.id, ()))
             yield StepStatistics(
                 id=step.id,

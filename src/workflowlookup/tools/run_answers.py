@@ -19,7 +19,7 @@ from workflowlookup.language.values import Json
 from workflowlookup.runs.draft import loops_to_end, remedy_of
 from workflowlookup.runs.events import EndUnknown, Failed, OutputAccepted, OutputRefused
 from workflowlookup.runs.questions import fields_of, title_of
-from workflowlookup.runs.results import address_of, part_of, result_of
+from workflowlookup.runs.results import part_of, result_of, result_uri
 from workflowlookup.runs.run import Run, State, Waiting
 from workflowlookup.tools.builtin.workflow_next import need_answer, step_answer
 from workflowlookup.tools.builtin.workflow_validate import REVIEW
@@ -115,7 +115,7 @@ def result_in(run: Run) -> dict[str, Json]:
     result = result_of(run)
     if result is None or result.is_short:
         return {"result": result.value if result is not None else None}
-    return {"resultPart": {**part_of(result), "resource": address_of(run.id)}}
+    return {"resultPart": {**part_of(result), "resource": result_uri(run.id)}}
 
 
 def _next_of_result(run: Run, reply: Mapping[str, Json]) -> str:

@@ -63,14 +63,14 @@ def handle(services: Services, arguments: StatusArguments, caller: Caller) -> Ma
 
 def _part(run: "Run", start: int | msgspec.UnsetType) -> dict[str, Json]:
     """The part of the result that `resultFrom` asks for."""
-    from workflowlookup.runs.results import address_of, part_of, result_of  # noqa: PLC0415
+    from workflowlookup.runs.results import part_of, result_of, result_uri  # noqa: PLC0415
 
     if start is msgspec.UNSET:
         return {}
     result = result_of(run)
     if result is None:
         raise InvalidParams("resultFrom: the run has no result yet", runId=run.id)
-    return {"resultPart": {**part_of(result, start), "resource": address_of(run.id)}}
+    return {"resultPart": {**part_of(result, start), "resource": result_uri(run.id)}}
 
 
 def _progress(services: Services, run: "Run") -> dict[str, Json]:
