@@ -6,7 +6,7 @@ import pytest
 
 from support.json_values import Json, JsonObject
 from support.make import document, loop, step
-from workflowlookup.authoring.contradictions import unfittable
+from workflowlookup.authoring.contradictions import why_unmatchable
 from workflowlookup.authoring.lint import CHECKS, lint
 
 # ── the checks ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -494,7 +494,7 @@ def test_a_finding_says_what_where_why_and_what_to_do() -> None:
     assert (finding.severity, finding.message, finding.suggestion) == (
         "warning",
         "Step 'first-step' is never reached: its condition can never hold (size equals \"XL\")",
-        "Fix the condition or the contract that rules it out, or remove the step",
+        "Fix the condition or the contract that excludes it, or remove the step",
     )
 
 
@@ -586,7 +586,7 @@ def test_the_budget_of_prompts_is_the_caller_s() -> None:
     ],
 )
 def test_a_schema_that_nothing_fits(schema: Json, fits_nothing: bool) -> None:
-    assert bool(unfittable(schema)) is fits_nothing
+    assert bool(why_unmatchable(schema)) is fits_nothing
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
-"""Criteria that no output can meet: `contradictions(data)`, with the place and the reason of each.
+"""Criteria that no output can meet: `contradictions(data)`, with the path and the reason of each.
 
-Criteria are taken apart into demands: rules that must pass, and rules that must not. A rule with a condition is put
-together with those that always count and those that have the same condition. Only what follows from two demands, or
-from one, is told: what looks strange and might be met is left alone, and so is what is too large to be compared.
+Criteria are split into demands: rules that must pass, and rules that must not. A rule with a condition is compared with
+the rules that always apply and those with the same condition. A contradiction is reported only if one or two demands
+prove it, and criteria that are too large are not compared.
 """
 
 import itertools
@@ -33,12 +33,12 @@ from workflowlookup.language.values import Json, is_number
 
 _LITERAL: Final = re.compile(r"\^((?:[^\\^$.|?*+()\[\]{}]|\\[^\w\s])*)\$")
 _HARMLESS_FLAGS: Final = frozenset("gsuy")
-MOST_DEMANDS: Final = 200
-LONGEST_TEXT: Final = 1_000
+MAX_DEMANDS: Final = 200
+MAX_TEXT: Final = 1_000
 
 
 class Demand(msgspec.Struct, frozen=True, kw_only=True):
-    """A rule, or alternatives, that must pass, or must not."""
+    """A rule or a group of alternatives that must pass, or must not."""
 
     path: PathTo
     criterion: Rule | AnyOf
@@ -50,27 +50,27 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def contradictions(data: Json, budget: Budget) -> Iterator[tuple[PathTo, str]]:
-    """Where the criteria of a step cannot be met, and why not; at most one for each condition of its rules."""
+    """The path and reason of criteria that cannot be met; at most one for each condition of the rules."""
     criteria = parse_criteria(data)
     demands = [*_demands(criteria, data)] if criteria else []
-    if len(demands) > MOST_DEMANDS:
+    if len(demands) > MAX_DEMANDS:
         return
     always = [demand for demand in demands if demand.condition is None]
-    if found := _first_conflict(always, budget):
-        yield found
+    if conflict := _first_conflict(always, budget):
+        yield conflict
         return
     conditions = [demand.condition for demand in demands if demand.condition is not None]
     for index, condition in enumerate(conditions):
         if condition in conditions[:index]:
             continue
         together = [demand for demand in demands if demand.condition in (None, condition)]
-        if found := _first_conflict(together, budget):
-            path, reason = found
+        if conflict := _first_conflict(together, budget):
+            path, reason = conflict
             yield path, f"{reason}, when {describe(condition)}"
 
 
 def _demands(criterion: Criterion, data: Json, path: PathTo = (), *, passes: bool = True) -> Iterator[Demand]:
-    """What must hold for the criterion to pass, or not to pass. Alternatives stay together."""
+    """The demands that make the criterion pass, or not pass. Alternatives stay together."""
     match criterion:
         case AllOf(parts=parts) | AnyOf(parts=parts) if isinstance(criterion, AllOf) is passes:
             members = data if isinstance(data, list) else data["and" if passes else "or"]
@@ -80,7 +80,7 @@ def _demands(criterion: Criterion, data: Json, path: PathTo = (), *, passes: boo
         case Not(part=part):
             yield from _demands(part, data["not"], (*path, "not"), passes=not passes)
         case _ if has_templates(criterion):
-            return  # what it asks is known with the context
+            return  # it depends on the context
         case AnyOf() if all(rule.condition is None for rule in each_rule(criterion)):
             yield Demand(path=path, criterion=criterion)
         case Rule():
@@ -95,7 +95,7 @@ def _first_conflict(demands: Sequence[Demand], budget: Budget) -> tuple[PathTo, 
 Conflicts = Iterator[tuple[PathTo, str]]
 
 
-def _wanted(demands: Sequence[Demand], kind: type, *, passes: bool = True) -> list[tuple[PathTo, Any]]:
+def _rules(demands: Sequence[Demand], kind: type, *, passes: bool = True) -> list[tuple[PathTo, Any]]:
     return [
         (demand.path, demand.criterion)
         for demand in demands
@@ -104,27 +104,27 @@ def _wanted(demands: Sequence[Demand], kind: type, *, passes: bool = True) -> li
 
 
 def _lengths(demands: Sequence[Demand], __: Budget) -> Conflicts:
-    lengths = [*_wanted(demands, LengthRule), *_turned_around(demands)]
-    most = min((rule.max for _, rule in lengths if rule.max is not None), default=None)
-    if most is None:
+    lengths = [*_rules(demands, LengthRule), *_negated_lengths(demands)]
+    limit = min((rule.max for _, rule in lengths if rule.max is not None), default=None)
+    if limit is None:
         return
     for path, rule in lengths:
-        if (rule.min or 0) > most:
-            yield path, f"at least {rule.min} characters are asked for and at most {most}"
-    texts = _wanted(demands, ContainsRule)
+        if (rule.min or 0) > limit:
+            yield path, f"at least {rule.min} characters are required and at most {limit}"
+    texts = _rules(demands, ContainsRule)
     for path, rule in texts:
-        if len(rule.value) > most:
-            yield path, f"the text {show(rule.value)} is longer than the {most} characters that are allowed"
+        if len(rule.value) > limit:
+            yield path, f"the text {show(rule.value)} is longer than the {limit} characters that are allowed"
     for (_, first), (path, second) in itertools.combinations(texts, 2):
         needed = _length_together(first.value, second.value)
-        if needed > most:
+        if needed > limit:
             both = f"{show(first.value)} and {show(second.value)}"
-            yield path, f"{both} take {needed} characters together, of the {most} that are allowed"
+            yield path, f"{both} take {needed} characters together, of the {limit} that are allowed"
 
 
-def _turned_around(demands: Sequence[Demand]) -> Iterator[tuple[PathTo, LengthRule]]:
-    """Lengths that must not be, as those that must; with two bounds there would be two ways."""
-    for path, rule in _wanted(demands, LengthRule, passes=False):
+def _negated_lengths(demands: Sequence[Demand]) -> Iterator[tuple[PathTo, LengthRule]]:
+    """Lengths that must not pass, as lengths that must; a rule with two bounds would become two alternatives."""
+    for path, rule in _rules(demands, LengthRule, passes=False):
         if rule.min and rule.max is None:
             yield path, msgspec.structs.replace(rule, min=None, max=rule.min - 1)
         elif not rule.min and rule.max is not None:
@@ -132,9 +132,9 @@ def _turned_around(demands: Sequence[Demand]) -> Iterator[tuple[PathTo, LengthRu
 
 
 def _length_together(first: str, second: str) -> int:
-    """How long a text must be at least that has both; they may overlap."""
+    """The length of the shortest text that contains both; they may overlap."""
     shorter, longer = sorted((first, second), key=len)
-    if shorter in longer or len(longer) > LONGEST_TEXT:
+    if shorter in longer or len(longer) > MAX_TEXT:
         return len(longer)
     overlap = next(
         size for size in range(len(shorter), -1, -1) if first.endswith(second[:size]) or second.endswith(first[:size])
@@ -143,27 +143,27 @@ def _length_together(first: str, second: str) -> int:
 
 
 def _texts(demands: Sequence[Demand], __: Budget) -> Conflicts:
-    for _, unwanted in _wanted(demands, ContainsRule, passes=False):
-        for path, wanted in _wanted(demands, ContainsRule):
-            if unwanted.value in wanted.value:
-                yield path, f"{show(wanted.value)} must be there and {show(unwanted.value)}, a part of it, must not"
+    for _, forbidden in _rules(demands, ContainsRule, passes=False):
+        for path, required in _rules(demands, ContainsRule):
+            if forbidden.value in required.value:
+                yield path, f"{show(required.value)} must be there and {show(forbidden.value)}, a part of it, must not"
 
 
 def _opposites(demands: Sequence[Demand], __: Budget) -> Conflicts:
-    wanted = [rule for _, rule in _wanted(demands, Rule) if not isinstance(rule, ContainsRule)]
-    for path, unwanted in _wanted(demands, Rule, passes=False):
-        if any(_same(unwanted, rule) for rule in wanted):
+    required = [rule for _, rule in _rules(demands, Rule) if not isinstance(rule, ContainsRule)]
+    for path, forbidden in _rules(demands, Rule, passes=False):
+        if any(_same(forbidden, rule) for rule in required):
             yield path, "the same rule must pass and must not"
 
 
-def _same(left: Rule, right: Rule) -> bool:
-    plain = [msgspec.structs.replace(rule, message="", condition=None) for rule in (left, right)]
+def _same(one: Rule, other: Rule) -> bool:
+    plain = [msgspec.structs.replace(rule, message="", condition=None) for rule in (one, other)]
     return plain[0] == plain[1]
 
 
 def _literals(demands: Sequence[Demand], budget: Budget) -> Conflicts:
-    """A pattern that only one text matches: every other demand is put to that text."""
-    for path, only in _wanted(demands, RegexRule):
+    """If only one text matches a pattern, every other demand is evaluated for that text."""
+    for path, only in _rules(demands, RegexRule):
         literal = _LITERAL.fullmatch(only.pattern)
         if literal is None or set(only.flags) - _HARMLESS_FLAGS:
             continue
@@ -176,7 +176,7 @@ def _literals(demands: Sequence[Demand], budget: Budget) -> Conflicts:
 
 
 def _passes(rule: Rule, text: str, budget: Budget) -> bool | None:
-    """Whether it does; None when that cannot be judged."""
+    """Whether the text passes the rule; None if that is undecided."""
     try:
         issues = rule.check()(text, {}, budget)
     except (BadPattern, BadSchema):
@@ -185,26 +185,26 @@ def _passes(rule: Rule, text: str, budget: Budget) -> bool | None:
 
 
 def _alternatives(demands: Sequence[Demand], budget: Budget) -> Conflicts:
-    """Alternatives, none of which goes together with the rest; what two groups of them exclude together is not told."""
+    """Groups of alternatives all of which contradict the other demands; two groups are not compared."""
     rest = [demand for demand in demands if not isinstance(demand.criterion, AnyOf)]
-    for path, group in _wanted(demands, AnyOf):
-        if all(_first_conflict([*rest, *_alone(part)], budget) for part in group.parts):
+    for path, group in _rules(demands, AnyOf):
+        if all(_first_conflict([*rest, *_demands_of_part(part)], budget) for part in group.parts):
             yield path, "none of the alternatives can be met"
 
 
-def _alone(part: Criterion) -> Iterator[Demand]:
-    """The demands of an alternative; its own alternatives, and places in it, do not matter here."""
+def _demands_of_part(part: Criterion) -> Iterator[Demand]:
+    """The demands of one alternative, without nested alternatives and without paths."""
     match part:
         case AllOf(parts=parts):
             for inner in parts:
-                yield from _alone(inner)
+                yield from _demands_of_part(inner)
         case Not(part=Rule() as rule):
             yield Demand(path=(), criterion=rule, passes=False)
         case Rule():
             yield Demand(path=(), criterion=part)
 
 
-# ── JSON Schemas that nothing fits ──────────────────────────────────────────────────────────────────────────────
+# ── JSON Schemas that no value matches ──────────────────────────────────────────────────────────────────────────
 
 _RANGES: Final = (
     ("string", "minLength", "maxLength"),
@@ -216,41 +216,41 @@ _RANGES: Final = (
 
 
 def _schemas(demands: Sequence[Demand], __: Budget) -> Conflicts:
-    schemas = [(path, msgspec.json.decode(rule.schema)) for path, rule in _wanted(demands, SchemaRule)]
-    schemas = [(path, schema) for path, schema in schemas if _fitting(schema)]
+    schemas = [(path, msgspec.json.decode(rule.schema)) for path, rule in _rules(demands, SchemaRule)]
+    schemas = [(path, schema) for path, schema in schemas if _matcher(schema)]
     for path, schema in schemas:
-        if why := unfittable(schema):
+        if why := why_unmatchable(schema):
             yield path, f"no JSON fits the schema: {why}"
-    of_today = [(path, schema) for path, schema in schemas if schema is True or "$schema" not in schema]
-    for (_, first), (path, second) in itertools.combinations(of_today, 2):
-        if why := unfittable({"allOf": [first, second]}):
+    current = [(path, schema) for path, schema in schemas if schema is True or "$schema" not in schema]
+    for (_, first), (path, second) in itertools.combinations(current, 2):
+        if why := why_unmatchable({"allOf": [first, second]}):
             yield path, f"no JSON fits this schema and another of this step: {why}"
 
 
-def unfittable(schema: Json) -> str:
-    """Why no value can fit a JSON Schema; nothing when one might."""
+def why_unmatchable(schema: Json) -> str:
+    """Why no value can match a JSON Schema; empty if one might."""
     if schema is False:
         return "it is false"
-    if not isinstance(schema, Mapping) or "$ref" in schema:  # in older drafts nothing counts beside $ref
+    if not isinstance(schema, Mapping) or "$ref" in schema:  # older drafts ignore everything beside $ref
         return ""
     return next(itertools.chain(_no_value(schema), _no_type(schema), _no_range(schema), _no_part(schema)), "")
 
 
 def _together(schema: Mapping[str, Json]) -> list[Mapping[str, Json]]:
-    """The schema and those that it requires beside it."""
-    return [schema, *(part for part in _listed(schema, "allOf") if isinstance(part, Mapping) and "$ref" not in part)]
+    """The schema and the parts of its `allOf`."""
+    return [schema, *(part for part in _list_of(schema, "allOf") if isinstance(part, Mapping) and "$ref" not in part)]
 
 
 def _no_value(schema: Mapping[str, Json]) -> Iterator[str]:
     for part in _together(schema):
-        values = [part["const"]] if "const" in part else _listed(part, "enum")
-        fits = _fitting(schema) if values or "enum" in part else None
+        values = [part["const"]] if "const" in part else _list_of(part, "enum")
+        fits = _matcher(schema) if values or "enum" in part else None
         if fits and not any(map(fits, values)):
             yield f"none of the values that it lists ({', '.join(map(show, values[:5]))}) fits the rest of it"
 
 
 def _no_type(schema: Mapping[str, Json]) -> Iterator[str]:
-    types = [set(_listed(part, "type") or [part["type"]]) for part in _together(schema) if "type" in part]
+    types = [set(_list_of(part, "type") or [part["type"]]) for part in _together(schema) if "type" in part]
     types = [names | {"integer"} if "number" in names else names for names in types]
     if types and not set.intersection(*types):
         yield "its types exclude each other"
@@ -258,30 +258,31 @@ def _no_type(schema: Mapping[str, Json]) -> Iterator[str]:
 
 def _no_range(schema: Mapping[str, Json]) -> Iterator[str]:
     for name, lower, upper in _RANGES:
-        least, most = schema.get(lower), schema.get(upper)
-        if schema.get("type") == name and is_number(least) and is_number(most) and least > most:
-            yield f"{lower} {least} is above {upper} {most}"
+        minimum, maximum = schema.get(lower), schema.get(upper)
+        if schema.get("type") == name and is_number(minimum) and is_number(maximum) and minimum > maximum:
+            yield f"{lower} {minimum} is above {upper} {maximum}"
 
 
 def _no_part(schema: Mapping[str, Json]) -> Iterator[str]:
     if schema.get("type") == "object":
-        for name in _listed(schema, "required"):
-            if why := unfittable(schema.get("properties", {}).get(name, True)):
+        for name in _list_of(schema, "required"):
+            if why := why_unmatchable(schema.get("properties", {}).get(name, True)):
                 yield f"'{name}' is required, and nothing fits it: {why}"
-    yield from filter(None, map(unfittable, _listed(schema, "allOf")))
+    yield from filter(None, map(why_unmatchable, _list_of(schema, "allOf")))
     for key in ("anyOf", "oneOf"):
-        reasons = [unfittable(part) for part in _listed(schema, key)]
+        reasons = [why_unmatchable(part) for part in _list_of(schema, key)]
         if reasons and all(reasons):
             yield reasons[0]
 
 
-def _listed(schema: Mapping[str, Json], key: str) -> list[Json]:
+def _list_of(schema: Mapping[str, Json], key: str) -> list[Json]:
+    """The list at a key; empty if the value is not a list."""
     value = schema.get(key)
     return value if isinstance(value, list) else []
 
 
-def _fitting(schema: Json) -> Callable[[Json], bool] | None:
-    """What says whether a value fits the schema; None for a schema that is malformed itself."""
+def _matcher(schema: Json) -> Callable[[Json], bool] | None:
+    """A function that says whether a value matches the schema; None if the schema is malformed."""
     try:
         return compile_schema(schema).is_valid
     except BadSchema:

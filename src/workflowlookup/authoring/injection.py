@@ -1,7 +1,7 @@
 """Text that tries to instruct the client outside the workflow: one table of signs, and `suspicions`.
 
-The signs are few and plain. They find what nobody writes by accident, not what somebody hides with care; a workflow of
-a stranger deserves a reader all the same. A new sign is a line in `SIGNS`.
+The signs are few and simple. They find what nobody writes by accident, not what somebody hides with care, so read the
+workflow of a stranger anyway. A new sign is a line in `SIGNS`.
 """
 
 import re
@@ -73,7 +73,7 @@ SIGNS: Final = (
     ),
     _sign(
         r"\b(?:curl|wget)\b[^\n|]{0,200}\|\s*(?:sudo\s+)?(?:ba|z|da)?sh\b",
-        "it runs a program from the network without a look at it",
+        "it runs a program from the network unseen",
     ),
     _sign(
         r"\b(?:bypass|disable|turn off|circumvent|switch off)\s+(?:all |any |your |the )*(?:safety|guardrails?"
@@ -97,17 +97,17 @@ SIGNS: Final = (
     ),
 )
 
-TAKES_A_ROLE: Final = _sign(
+NEW_ROLE: Final = _sign(
     r"\byou are now (?:called|known|no longer|free|unrestricted|dan|an? (?:unrestricted|unfiltered|different|new))\b",
     "it gives the agent a new identity outside 'agentRole'",
 )
 
 
 def suspicions(text: str, *, is_role: bool = False) -> Iterator[tuple[str, str]]:
-    """What in a text is suspicious, and why, each reason once; a role may say who the agent is."""
-    told: set[str] = set()
-    for sign in SIGNS if is_role else (*SIGNS, TAKES_A_ROLE):
-        found = sign.pattern.search(text)
-        if found and sign.reason not in told:
-            told.add(sign.reason)
-            yield found[0], sign.reason
+    """The suspicious parts of a text, each reason once; only a role may say who the agent is."""
+    reported: set[str] = set()
+    for sign in SIGNS if is_role else (*SIGNS, NEW_ROLE):
+        match = sign.pattern.search(text)
+        if match and sign.reason not in reported:
+            reported.add(sign.reason)
+            yield match[0], sign.reason

@@ -1,6 +1,6 @@
-"""A document as the checks of `lint` ask about it: its steps with their loops, what is known there, what it tells.
+"""A document as the checks of `lint` need it: its steps with their loops, the variables there, and its prose.
 
-Nothing here judges: `core.lint` has the checks.
+Nothing here judges: `lint` has the checks.
 """
 
 import functools
@@ -19,15 +19,15 @@ from workflowlookup.language.schemas import PathTo
 from workflowlookup.language.values import Json
 from workflowlookup.language.verdicts import Scope, VariableDeclaration, declaration, understood
 
-Object = Mapping[str, Json]
+JsonObject = Mapping[str, Json]
 
 
 class LocatedStep(msgspec.Struct, frozen=True, kw_only=True):
     """A step of a document, and the loops around it, outermost first."""
 
     path: PathTo
-    step: Object
-    loops: tuple[Object, ...] = ()
+    step: JsonObject
+    loops: tuple[JsonObject, ...] = ()
 
     @property
     def id(self) -> str:
@@ -35,22 +35,22 @@ class LocatedStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LintSubject(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """A sound document with what several checks ask of it."""
+    """A valid document, with what several checks need."""
 
-    document: Object
+    document: JsonObject
     max_prompt_tokens: int
     budget: Budget
-    """The time that the conditions, patterns and names of the document may take together."""
+    """The time for all conditions, patterns and names of the document together."""
 
     @functools.cached_property
-    def places(self) -> list[LocatedStep]:
-        """Every step, in the order in which they are walked."""
-        top_level: dict[str, tuple[PathTo, Object]] = {
+    def steps(self) -> list[LocatedStep]:
+        """Every step, in the order of execution; the body of a loop follows the loop."""
+        top_level: dict[str, tuple[PathTo, JsonObject]] = {
             step["id"]: (("steps", index), step) for index, step in enumerate(self.document["steps"])
         }
         repeated = repeated_by_id(self.document)
 
-        def visit(path: PathTo, step: Object, loops: tuple[Object, ...]) -> Iterator[LocatedStep]:
+        def visit(path: PathTo, step: JsonObject, loops: tuple[JsonObject, ...]) -> Iterator[LocatedStep]:
             yield LocatedStep(path=path, step=step, loops=loops)
             body = step.get("body", ())
             inner = [top_level[body]] if isinstance(body, str) else numbered((*path, "body"), body)
@@ -58,10 +58,10 @@ class LintSubject(msgspec.Struct, frozen=True, kw_only=True, dict=True):
                 yield from visit(inner_path, inner_step, (*loops, step))
 
         return [
-            place
+            located
             for identifier, (path, step) in top_level.items()
             if identifier not in repeated
-            for place in visit(path, step, ())
+            for located in visit(path, step, ())
         ]
 
     @functools.cached_property
@@ -70,19 +70,19 @@ class LintSubject(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @functools.cached_property
     def contract(self) -> Scope:
-        """The variables that the workflow declares. What a step produces is not there before, even when required."""
+        """The declared variables. One that a step produces is not set before that step, even if it is required."""
         captured = {
-            name: VariableDeclaration(capture_schema(entry))
-            for place in self.places
-            if isinstance(produces := place.step.get("produces"), Mapping)
-            for name, entry in produces.items()
+            name: VariableDeclaration(capture_schema(variable))
+            for located in self.steps
+            if isinstance(produces := located.step.get("produces"), Mapping)
+            for name, variable in produces.items()
         }
         declared = captured | _declared(self.document.get("contextSchema"))
         return declared | {name: VariableDeclaration(declared[name].schema) for name in self.produced & declared.keys()}
 
     @functools.cached_property
     def produced(self) -> frozenset[str]:
-        return frozenset(name for place in self.places for name in variables_set_by(place.step))
+        return frozenset(name for located in self.steps for name in variables_set_by(located.step))
 
     @functools.cached_property
     def prose(self) -> "Prose":
@@ -90,21 +90,21 @@ class LintSubject(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @functools.cached_property
     def has_contract(self) -> bool:
-        return bool(self.contract) or any(place.step.get("produces") for place in self.places)
+        return bool(self.contract) or any(located.step.get("produces") for located in self.steps)
 
-    def scope(self, loops: Sequence[Object]) -> Scope:
-        """The variables that are known inside of loops."""
+    def scope(self, loops: Sequence[JsonObject]) -> Scope:
+        """The variables inside these loops."""
         scope = self.contract
         for step in loops:
             scope = {**scope, **_loop_variables(step["loop"], scope)}
         return scope
 
     @functools.cached_property
-    def _loops(self) -> Mapping[PathTo, Sequence[Object]]:
-        return {place.path: place.loops for place in self.places}
+    def _loops(self) -> Mapping[PathTo, Sequence[JsonObject]]:
+        return {located.path: located.loops for located in self.steps}
 
-    def around(self, path: PathTo) -> Iterator[Json]:
-        """All that a place lies in, also the loops that repeat its step by its id."""
+    def enclosing(self, path: PathTo) -> Iterator[Json]:
+        """The values around a path, from the document inwards, and the loops that repeat its step by id."""
         yield self.document
         yield from self._loops.get(path[:2], ())
         node: Json = self.document
@@ -118,7 +118,7 @@ def numbered(path: PathTo, items: Sequence[Json]) -> list[tuple[PathTo, Json]]:
 
 
 def _declared(schema: Json) -> dict[str, VariableDeclaration]:
-    """The variables of a JSON Schema of the context."""
+    """The variables that the JSON Schema of the context declares."""
     fields = schema if isinstance(schema, Mapping) else {}
     properties = fields["properties"] if isinstance(fields.get("properties"), Mapping) else {}
     required = fields["required"] if isinstance(fields.get("required"), list) else []
@@ -126,11 +126,11 @@ def _declared(schema: Json) -> dict[str, VariableDeclaration]:
     return {name: VariableDeclaration(properties.get(name, True), always_set=name in required) for name in names}
 
 
-def _loop_variables(loop: Object, scope: Scope) -> dict[str, VariableDeclaration]:
-    most = loop["maxIterations"]
-    variables = {counter(loop): whole_number(1, most)}
+def _loop_variables(loop: JsonObject, scope: Scope) -> dict[str, VariableDeclaration]:
+    limit = loop["maxIterations"]
+    variables = {counter(loop): whole_number(1, limit)}
     if loop["type"] in ("for", "forEach"):
-        variables[loop.get("indexVar", "currentIndex")] = whole_number(0, most - 1)
+        variables[loop.get("indexVar", "currentIndex")] = whole_number(0, limit - 1)
     if loop["type"] == "forEach":
         items = understood(declaration(loop["items"], scope).schema)
         item = items.get("items", True) if "prefixItems" not in items else True
@@ -138,22 +138,22 @@ def _loop_variables(loop: Object, scope: Scope) -> dict[str, VariableDeclaration
     return variables
 
 
-def loop_variables(step: Object) -> tuple[str, ...]:
-    """The names that the body of a loop sees beside the context."""
+def loop_variables(step: JsonObject) -> tuple[str, ...]:
+    """The names of the variables that a loop sets for its body."""
     loop = step["loop"]
     return counter(loop), str(loop.get("itemVar", "currentItem")), str(loop.get("indexVar", "currentIndex"))
 
 
-def whole_number(least: int, most: int) -> VariableDeclaration:
-    return VariableDeclaration({"type": "integer", "minimum": least, "maximum": most}, always_set=True)
+def whole_number(minimum: int, maximum: int) -> VariableDeclaration:
+    return VariableDeclaration({"type": "integer", "minimum": minimum, "maximum": maximum}, always_set=True)
 
 
-def counter(loop: Object) -> str:
+def counter(loop: JsonObject) -> str:
     return str(loop.get("iterationVar", "currentIteration"))
 
 
 _FREE_NAMES: Final = frozenset({"outputRequired", "properties", "args", "variables"})
-"""Fields whose value has names that the author chose."""
+"""Fields whose members have names that the author chose."""
 
 _NOT_PROSE: Final = frozenset(
     {
@@ -161,13 +161,13 @@ _NOT_PROSE: Final = frozenset(
         *("contextSchema", "call"),
     }
 )
-"""Fields that use variables without telling anybody to set them."""
+"""Fields that use variables and do not ask the agent to set them."""
 
 _TEMPLATE: Final = re.compile(r"\{\{[^{}\n]*\}\}")
 
 
 def texts_in(node: Json, path: PathTo = ()) -> Iterator[tuple[PathTo, str]]:
-    """Every text with its place; names that the author chose in quotes."""
+    """Every text with its path; names that the author chose are in quotes."""
     if isinstance(node, str):
         yield path, node
     elif isinstance(node, list):
@@ -186,21 +186,21 @@ _QUOTED_WORD: Final = re.compile(r"[`'\"](?:context\.)?([\w$]+)")
 
 
 class Prose:
-    """What nodes of a document tell, without templates: they use a variable and do not set it."""
+    """The texts that may ask the agent to set a variable; without templates, which only use it."""
 
     quoted_words: frozenset[str]
 
     def __init__(self, *nodes: Json) -> None:
-        told = (text for node in nodes for path, text in texts_in(node) if not _NOT_PROSE.intersection(path))
-        self._text = "\n".join(_TEMPLATE.sub(" ", text) for text in told)
+        texts = (text for node in nodes for path, text in texts_in(node) if not _NOT_PROSE.intersection(path))
+        self._text = "\n".join(_TEMPLATE.sub(" ", text) for text in texts)
         self._words = frozenset(_WORD.findall(self._text))
         self.quoted_words = frozenset(_QUOTED_WORD.findall(self._text))
 
     def mentions(self, name: str, *, quoted: bool = False) -> bool:
         if _WORD.fullmatch(name):
             return name in (self.quoted_words if quoted else self._words)
-        before = r"[`'\"](?:context\.)?" if quoted else r"(?<![\w$])"
-        return name in self._text and re.search(rf"{before}{re.escape(name)}(?![\w$])", self._text) is not None
+        prefix = r"[`'\"](?:context\.)?" if quoted else r"(?<![\w$])"
+        return name in self._text and re.search(rf"{prefix}{re.escape(name)}(?![\w$])", self._text) is not None
 
 
 def head_of(name: str) -> str:
