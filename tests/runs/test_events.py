@@ -62,7 +62,7 @@ CONSUMERS: dict[str, set[str]] = {
     "TRANSITIONS in runs/run.py": names(*{kind for allowed in TRANSITIONS.values() for kind in allowed}),
     "_EFFECTS in runs/run.py": names(*run._EFFECTS) | FIRST,
     "_DECISIONS in runs/exchange.py (or FOLLOWING here)": names(*exchange._DECISIONS) | FIRST | FOLLOWING,
-    "_WORDS in runs/report.py": names(*report._Story._WORDS),
+    "_WORDS in runs/report.py": names(*report._EventWriter._WORDS),
     "_WORDS in console/timeline.py": names(*timeline._WORDS, StepSkipped),
     "runs/advance.py, draft.py or server_calls.py, which bring it about": mentioned("runs/advance.py")
     | mentioned("runs/draft.py")

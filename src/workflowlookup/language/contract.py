@@ -154,14 +154,14 @@ def refuse_misfits(workflow: Workflow, context: Context, changes: Context) -> No
         raise InvalidParams("; ".join(problems[:MAX_MISFITS]))
 
 
-def input_misfits(workflow: Workflow, given: Context, changes: Context) -> Iterator[str]:
+def input_misfits(workflow: Workflow, run_input: Context, changes: Context) -> Iterator[str]:
     """Sentences about input variables that the changes would give a value that `inputSchema` forbids."""
     schema = workflow.input_schema or ValueSchema()
     declared = schema.schema.get("properties", {}) if isinstance(schema.schema, Mapping) else {}
-    inputs = {name: value for name, value in changes.items() if name in given or name in declared}
+    inputs = {name: value for name, value in changes.items() if name in run_input or name in declared}
     if not inputs:
         return
-    for misfit in schema.misfits({**given, **inputs}):
+    for misfit in schema.misfits({**run_input, **inputs}):
         if not misfit.path or misfit.path[0] in inputs:  # no path: about several variables, as with `not`
             yield msgspec.structs.replace(misfit, path=("context", *misfit.path)).sentence()
 
@@ -173,7 +173,7 @@ def _need(workflow: Workflow, name: str, misfit: Misfit | None) -> Need:
         expected=value.expected if misfit is None else _expected(misfit, value.schema),
         example={"context": {name: value.example}},
         produced_by=workflow.producers.get(name, msgspec.UNSET),
-        found=msgspec.UNSET if misfit is None else _found(misfit),
+        found=msgspec.UNSET if misfit is None else _describe_actual(misfit),
     )
 
 
@@ -227,7 +227,7 @@ def _expected(misfit: Misfit, schema: Json) -> str:
     return with_description(misfit.expected, schema) if len(misfit.path) == 1 else f"{misfit.expected} there"
 
 
-def _found(misfit: Misfit) -> str:
+def _describe_actual(misfit: Misfit) -> str:
     if misfit.missing:
         return f"without '{misfit.missing}'"
     return misfit.actual if len(misfit.path) == 1 else f"wrong at {dotted(misfit.path)} ({misfit.actual})"

@@ -237,12 +237,13 @@ def _call(call: Call, context: Context, fill: Fill) -> str:
     """Instructions to make the call, for an agent that works without a run."""
     save = f", and pass it in the context as `{call.save_as}`" if call.save_as else ""
     arguments = fill_values(call.arguments or {}, context, fill)
-    shown = f" with these arguments:\n\n```json\n{as_words(arguments)}\n```\n\n" if arguments else ". "
+    with_arguments = f" with these arguments:\n\n```json\n{as_words(arguments)}\n```\n\n" if arguments else ". "
     if isinstance(call, WorkflowCall):
         name = f"`{call.workflow}` of the provider `{call.provider}`"
-        with_input = " with the input that you were given. " if call.arguments is None else shown
+        with_input = " with the input that you were given. " if call.arguments is None else with_arguments
         return f"Run the workflow {name}{with_input}Use its result as the output{save}."
-    return f"Call the tool `{call.tool}` of the MCP server `{call.server}`{shown}Use its answer as the output{save}."
+    name = f"`{call.tool}` of the MCP server `{call.server}`"
+    return f"Call the tool {name}{with_arguments}Use its answer as the output{save}."
 
 
 _BLOCK_TITLES: Final = (

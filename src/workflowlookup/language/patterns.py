@@ -123,7 +123,7 @@ SIZE_OF_ANY: Final = 400
 """The size of the smallest compiled pattern."""
 
 _searches: Final[BoundedCache[tuple[str, str], tuple[Search, int]]] = BoundedCache(
-    512, max_weight=MAX_CACHED_SIZE, weigh=lambda entry: entry[1]
+    512, max_weight=MAX_CACHED_SIZE, weigh=lambda cached: cached[1]
 )
 
 
@@ -314,7 +314,7 @@ def may_backtrack(pattern: str) -> bool:
 
 
 _compiled: Final[BoundedCache[tuple[str, str], tuple[Callable[..., object], int]]] = BoundedCache(
-    128, max_weight=MAX_CACHED_SIZE, weigh=lambda entry: entry[1]
+    128, max_weight=MAX_CACHED_SIZE, weigh=lambda cached: cached[1]
 )
 
 

@@ -91,8 +91,8 @@ def first_few(words: Sequence[str], limit: int) -> str:
 def choices(options: Sequence[T], show: Callable[[T], str], between: str = ", ") -> str:
     """`a, b, c`; after `MAX_CHOICES`, the number of further ones."""
     more = len(options) - MAX_CHOICES
-    shown = between.join(map(show, options[:MAX_CHOICES]))
-    return f"{shown} and {more:,} more" if more > 0 else shown
+    text = between.join(map(show, options[:MAX_CHOICES]))
+    return f"{text} and {more:,} more" if more > 0 else text
 
 
 def shorten(text: str, limit: int) -> str:
@@ -119,7 +119,7 @@ def escaped(text: str) -> str:
     if (text.isascii() and text.isprintable()) or not re.search(f"\n|{HIDDEN}", text):
         return text
     text = text.replace("\\", "\\\\").replace("\n", "\\n")
-    return re.sub(HIDDEN, lambda found: found[0].encode("unicode_escape").decode(), text)
+    return re.sub(HIDDEN, lambda hidden: hidden[0].encode("unicode_escape").decode(), text)
 
 
 def one_line(text: str) -> str:

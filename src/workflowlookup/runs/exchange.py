@@ -149,31 +149,31 @@ def _begin(run_id: str, event: events.Started, at: Moment) -> Draft:
     return advance.begin(run_id, workflow, event.input, {**added, **changed}, at, timeout=event.timeout)
 
 
-def _accepted(run: Run, event: events.OutputAccepted, following: Event | None, at: Moment) -> Draft:
+def _output_accepted(run: Run, event: events.OutputAccepted, following: Event | None, at: Moment) -> Draft:
     changes = following.changes if isinstance(following, events.ContextChanged) else {}
-    sent = {name: value for name, value in changes.items() if name not in event.captured}
+    sent_changes = {name: value for name, value in changes.items() if name not in event.captured}
     if run.waiting_for is not Waiting.CALL:
-        return advance.submit(run, event.step_id, event.output, sent, at)
+        return advance.submit(run, event.step_id, event.output, sent_changes, at)
     if event.characters or event.is_reference:
         return server_calls.accept_result(run, event, changes, at)
     save_as = run.step.call.save_as if run.step.call else ""
     return server_calls.finish_call(run, event.output, changes.get(save_as), at)
 
 
-def _refused(run: Run, event: events.OutputRefused, following: Event | None, at: Moment) -> Draft:
+def _output_refused(run: Run, event: events.OutputRefused, following: Event | None, at: Moment) -> Draft:
     if run.waiting_for is Waiting.CALL:  # the value of a refused result may not be stored
         return server_calls.refuse_result(run, event, at, is_final=isinstance(following, events.Failed))
     return advance.submit(run, event.step_id, event.output, event.context, at)
 
 
-def _given(run: Run, event: events.ConfirmationGiven, _: Event | None, at: Moment) -> Draft:
+def _confirmation_given(run: Run, event: events.ConfirmationGiven, _: Event | None, at: Moment) -> Draft:
     how = event.how or "console"
     return advance.confirm(
         run, event.step_id, at, how=how, question=event.question, note=event.note, answers=event.answers
     )
 
 
-def _denied(run: Run, event: events.ConfirmationDenied, following: Event | None, at: Moment) -> Draft:
+def _confirmation_denied(run: Run, event: events.ConfirmationDenied, following: Event | None, at: Moment) -> Draft:
     how = event.how or "console"
     restores = isinstance(following, events.ContextRestored)  # older versions did not undo a denied output
     return advance.deny(run, event.step_id, at, how=how, question=event.question, note=event.note, restores=restores)
@@ -191,13 +191,13 @@ def _call_failed(run: Run, event: events.CallFailed, following: Event | None, at
     return server_calls.fail_call(run, failure, at)
 
 
-def _failed(run: Run, event: events.Failed, _: Event | None, at: Moment) -> Draft:
+def _run_failed(run: Run, event: events.Failed, _: Event | None, at: Moment) -> Draft:
     is_running = run.calling is not None and run.calling.begun
     failure = CallFailure(reason=event.reason, is_final=True, timed_out=event.timed_out, is_running=is_running)
     return server_calls.fail_call(run, failure, at)
 
 
-def _stopped(run: Run, event: events.CallStopped, _: Event | None, at: Moment) -> Draft:
+def _call_stopped(run: Run, event: events.CallStopped, _: Event | None, at: Moment) -> Draft:
     return server_calls.stop_call(run, event.stopped, event.told, at, is_pending=event.is_pending)
 
 
@@ -205,11 +205,11 @@ _Decision = Callable[[Run, Any, Event | None, Moment], Draft]
 
 _DECISIONS: Final[Mapping[type[Event], _Decision]] = MappingProxyType(
     {
-        events.OutputAccepted: _accepted,
-        events.OutputRefused: _refused,
+        events.OutputAccepted: _output_accepted,
+        events.OutputRefused: _output_refused,
         events.ContextChanged: lambda run, event, _, at: advance.supply(run, run.current, event.changes, at),
-        events.ConfirmationGiven: _given,
-        events.ConfirmationDenied: _denied,
+        events.ConfirmationGiven: _confirmation_given,
+        events.ConfirmationDenied: _confirmation_denied,
         events.ConfirmationDismissed: lambda run, event, _, at: advance.dismiss(run, event.step_id, at),
         events.CallBegun: lambda run, _, __, at: server_calls.begin_call(run, at),
         events.CallAcknowledged: lambda run, event, _, at: server_calls.acknowledge_call(run, event.remote_id, at),
@@ -217,8 +217,8 @@ _DECISIONS: Final[Mapping[type[Event], _Decision]] = MappingProxyType(
             run, event.done, event.total, event.message, at
         ),
         events.CallFailed: _call_failed,
-        events.CallStopped: _stopped,
-        events.Failed: _failed,
+        events.CallStopped: _call_stopped,
+        events.Failed: _run_failed,
         events.EndUnknown: lambda run, event, _, at: server_calls.lose_call(run, event.reason, at),
         events.Cancelled: lambda run, event, _, at: advance.cancel(run, at, event.reason),
     }

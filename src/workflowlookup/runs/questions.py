@@ -214,8 +214,8 @@ def asks_after(run: Run, scope: Context, budget: Budget) -> bool:
 
 def _context_with_refused(run: Run, budget: Budget) -> Context:
     """The context if a person accepts the refused output."""
-    sent = run.last_submission.context if isinstance(run.last_submission, OutputRefused) else {}
-    return assign({**run.context, **sent}, captures_of_refused(run, budget))
+    sent_changes = run.last_submission.context if isinstance(run.last_submission, OutputRefused) else {}
+    return assign({**run.context, **sent_changes}, captures_of_refused(run, budget))
 
 
 def captures_of_refused(run: Run, budget: Budget) -> Context:

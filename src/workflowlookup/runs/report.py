@@ -45,7 +45,12 @@ def report(run_id: str, records: Sequence[Record]) -> str:
 def report_of(run: Run, records: Sequence[Record]) -> str:
     """The report of a run that is folded already, with its records."""
     titles = _filled_titles(run, records)
-    parts = [*_head(run), *_steps(run, records, titles), "## What happened", *_Story(run, records, titles).paragraphs()]
+    parts = [
+        *_head(run),
+        *_steps(run, records, titles),
+        "## What happened",
+        *_EventWriter(run, records, titles).paragraphs(),
+    ]
     if run.context:
         parts += ["## Context", fenced(msgspec.json.format(msgspec.json.encode(run.context)).decode(), "json")]
     return "\n\n".join(parts) + "\n"
@@ -71,7 +76,7 @@ def item(text: str) -> str:
 def code(text: str) -> str:
     """Text as a code span."""
     text = printable(joined(shorten(text, MAX_LINE))) or " "
-    ticks = "`" * (_longest_ticks(text) + 1)
+    ticks = "`" * (_max_ticks(text) + 1)
     space = " " if text[0] == "`" or text[-1] == "`" else ""
     return f"{ticks}{space}{text}{space}{ticks}"
 
@@ -79,7 +84,7 @@ def code(text: str) -> str:
 def fenced(text: str, language: str = "text") -> str:
     """Text as a code block, whose fence is longer than any in the text."""
     text = printable(text.replace("\r\n", "\n").replace("\r", "\n"))
-    fence = "`" * max(3, _longest_ticks(text) + 1)
+    fence = "`" * max(3, _max_ticks(text) + 1)
     return f"{fence}{language}\n{text}\n{fence}"
 
 
@@ -88,7 +93,7 @@ def _escape_marker(marker: re.Match[str]) -> str:
     return marker[0] + "\\" if marker[0].isdigit() else "\\" + marker[0]
 
 
-def _longest_ticks(text: str) -> int:
+def _max_ticks(text: str) -> int:
     return max((len(run) for run in _TICKS.findall(text)), default=0)
 
 
@@ -230,7 +235,7 @@ def _warnings(warnings: Sequence[str]) -> str:
 # ── the events ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class _Story:
+class _EventWriter:
     """The records in words, one after the other, with as much of the outputs as fits."""
 
     def __init__(self, run: Run, records: Sequence[Record], titles: Mapping[str, str]) -> None:
@@ -261,9 +266,9 @@ class _Story:
     def _started(self, event: events.Started, _: str) -> Iterator[str]:
         if event.input:
             yield "Input:"
-            yield self._shown(msgspec.json.format(msgspec.json.encode(event.input)).decode(), MAX_OUTPUT, "json")
+            yield self._excerpt(msgspec.json.format(msgspec.json.encode(event.input)).decode(), MAX_OUTPUT, "json")
 
-    def _offered(self, event: events.StepOffered, when: str) -> Iterator[str]:
+    def _step_offered(self, event: events.StepOffered, when: str) -> Iterator[str]:
         yield from self._with_heading(event, f"Offered {when}")
 
     def _with_heading(
@@ -276,17 +281,17 @@ class _Story:
         iteration = f", iteration {event.loop.iteration} of loop {code(event.loop.id)}" if event.loop else ""
         yield f"{heading}{iteration}.{_warnings(event.warnings)}"
 
-    def _due(self, event: events.CallDue, when: str) -> Iterator[str]:
+    def _call_due(self, event: events.CallDue, when: str) -> Iterator[str]:
         yield from self._with_heading(event, f"Due {when}: the call of {self._called(event.step_id)}")
 
     def _called(self, step_id: str) -> str:
         step = find_step(self._run.workflow, step_id)
         return inline(step.call.described) if isinstance(step, PromptStep) and step.call else "nothing"
 
-    def _begun(self, event: events.CallBegun, when: str) -> Iterator[str]:
+    def _call_begun(self, event: events.CallBegun, when: str) -> Iterator[str]:
         yield f"Called {when}{f', attempt {event.attempt}' if event.attempt > 1 else ''}."
 
-    def _progressed(self, event: events.CallProgressed, when: str) -> Iterator[str]:
+    def _call_progressed(self, event: events.CallProgressed, when: str) -> Iterator[str]:
         total = f" of {event.total:g}" if event.total is not None else ""
         yield f"Progress {when}: {event.done:g}{total}{_note(event.message)}"
 
@@ -294,23 +299,23 @@ class _Story:
         yield f"The call failed {when}{_note(event.reason)}"
         if event.error is not None:
             yield "What the other system said:"
-            yield self._shown(msgspec.json.format(msgspec.json.encode(event.error)).decode(), MAX_REFUSED, "json")
+            yield self._excerpt(msgspec.json.format(msgspec.json.encode(event.error)).decode(), MAX_REFUSED, "json")
 
-    def _accepted(self, event: events.OutputAccepted, when: str) -> Iterator[str]:
+    def _output_accepted(self, event: events.OutputAccepted, when: str) -> Iterator[str]:
         yield f"Output {'accepted' if event.key else 'accepted by a person'} {when}:"
-        yield self._shown(event.output, MAX_OUTPUT)
+        yield self._excerpt(event.output, MAX_OUTPUT)
 
-    def _refused(self, event: events.OutputRefused, when: str) -> Iterator[str]:
+    def _output_refused(self, event: events.OutputRefused, when: str) -> Iterator[str]:
         yield f"Output refused {when}:"
         yield self._issues(event.issues) or "- no reason is recorded"
-        yield self._shown(event.output, MAX_REFUSED)
+        yield self._excerpt(event.output, MAX_REFUSED)
 
     def _context_asked(self, event: events.ContextAsked, when: str) -> Iterator[str]:
         needs = "; ".join(need.sentence() for need in event.missing)
         loop = _titled(self._run.workflow, event.loop_id, self._titles)
         yield f"Variables for loop {loop} were asked for {when}: {inline(needs)}."
 
-    def _asked(self, event: events.ConfirmationAsked, when: str) -> Iterator[str]:
+    def _confirmation_asked(self, event: events.ConfirmationAsked, when: str) -> Iterator[str]:
         condition = why_asked(self._run, event, self._handed_out, self._context)
         why = f", because {inline(condition)}" if condition else ""
         if event.reason in ("call", "before"):
@@ -321,12 +326,12 @@ class _Story:
             why = ", because no attempts were left"
         yield f"A person was asked {when}{why or ', as the step requires'}."
 
-    def _skipped(self, event: events.StepSkipped, _: str) -> Iterator[str]:
+    def _step_skipped(self, event: events.StepSkipped, _: str) -> Iterator[str]:
         scope = scope_of(self._run.workflow, event.step_id, self._context, self._run.extents)
         why = f"{code(describe(event.condition))}{_values(event.condition, scope)}"
         yield f"Skipped {_titled(self._run.workflow, event.step_id, self._titles)}, because this is not true: {why}"
 
-    def _entered(self, event: events.LoopEntered, _: str) -> Iterator[str]:
+    def _loop_entered(self, event: events.LoopEntered, _: str) -> Iterator[str]:
         total = f", {plural(event.total, 'time')}" if event.total is not None else ""
         yield f"Entered loop {code(event.loop_id)}{total}."
 
@@ -339,7 +344,7 @@ class _Story:
         self._remaining -= len(text)
         return text
 
-    def _shown(self, text: str, limit: int, language: str = "text") -> str:
+    def _excerpt(self, text: str, limit: int, language: str = "text") -> str:
         """A text in full, or its beginning with the number of missing characters."""
         length, limit = length_of(text), min(limit, max(self._remaining, 0), len(text))
         self._remaining -= limit
@@ -348,32 +353,32 @@ class _Story:
         rest = f"… {length - limit:,} more characters; {self._export} has them all."
         return f"{fenced(text[:limit])}\n\n{rest}" if limit else rest
 
-    _WORDS: Final[Mapping[type[Event], Callable[["_Story", Any, str], Iterable[str]]]] = {
+    _WORDS: Final[Mapping[type[Event], Callable[["_EventWriter", Any, str], Iterable[str]]]] = {
         events.Started: _started,
-        events.StepOffered: _offered,
-        events.OutputAccepted: _accepted,
-        events.OutputRefused: _refused,
+        events.StepOffered: _step_offered,
+        events.OutputAccepted: _output_accepted,
+        events.OutputRefused: _output_refused,
         events.ContextChanged: lambda _, event, __: [f"Set {', '.join(map(code, event.changes))}."],
         events.ContextRestored: lambda _, event, __: [
             f"What came with this output was {inline(describe_restored(event))}."
         ],
         events.ContextAsked: _context_asked,
-        events.ConfirmationAsked: _asked,
+        events.ConfirmationAsked: _confirmation_asked,
         events.ConfirmationDismissed: lambda _, __, when: [f"The question was closed without an answer {when}."],
         events.ConfirmationGiven: lambda _, event, when: [f"Confirmed {when}{describe_how(event)}{_note(event.note)}"],
         events.ConfirmationDenied: lambda _, event, when: [
             f"Not confirmed {when}{describe_how(event)}{_note(event.note)}"
         ],
-        events.CallDue: _due,
-        events.CallBegun: _begun,
+        events.CallDue: _call_due,
+        events.CallBegun: _call_begun,
         events.CallAcknowledged: lambda _, event, when: [
             f"Accepted by the other system {when}, as run {code(event.remote_id)}."
         ],
-        events.CallProgressed: _progressed,
+        events.CallProgressed: _call_progressed,
         events.CallFailed: _call_failed,
         events.CallStopped: lambda _, event, when: [f"Stopping the call, {when}: {inline(event.told)}"],
-        events.StepSkipped: _skipped,
-        events.LoopEntered: _entered,
+        events.StepSkipped: _step_skipped,
+        events.LoopEntered: _loop_entered,
         events.LoopIterated: lambda _, event, __: [f"Loop {code(event.loop_id)}, iteration {event.iteration}."],
         events.LoopLeft: lambda _, event, __: [f"Loop {code(event.loop_id)} ended: {inline(event.why)}."],
         events.Completed: lambda _, event, when: [f"**Completed** {when}.{_warnings(event.warnings)}"],

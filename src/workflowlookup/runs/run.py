@@ -398,7 +398,7 @@ def _not_allowed(run_id: str, state: State, record: Record | None) -> RunStateEr
     )
 
 
-def _accepted(run: Run, record: Record, event: events.OutputAccepted) -> dict[str, Any]:
+def _output_accepted(run: Run, record: Record, event: events.OutputAccepted) -> dict[str, Any]:
     key = {"submissions": run.submissions.set(event.key, record.sequence)} if event.key else {}
     results = run.results.set(event.step_id, event.output)
     characters = run.characters - len(run.results.get(event.step_id, "")) + len(event.output)
@@ -428,22 +428,22 @@ def _variables_of(run: Run, event: events.OutputAccepted) -> Iterable[str]:
     return (run.step.call.save_as, *event.captured)
 
 
-def _refused(run: Run, record: Record, event: events.OutputRefused) -> dict[str, Any]:
+def _output_refused(run: Run, record: Record, event: events.OutputRefused) -> dict[str, Any]:
     submissions = run.submissions.set(event.key, record.sequence)
     return {
         "last_submission": event,
         "attempts": run.attempts + 1,
         "submissions": submissions,
-        **_call(run, begun=False),
+        **_with_call(run, begun=False),
     }
 
 
-def _changed(run: Run, record: Record, event: events.ContextChanged) -> dict[str, Any]:
+def _context_changed(run: Run, record: Record, event: events.ContextChanged) -> dict[str, Any]:
     key = {"submissions": run.submissions.set(event.key, record.sequence)} if event.key else {}
     return {"context": context_after(run.context, event), "missing": (), **key}
 
 
-def _restored(run: Run, _: Record, event: events.ContextRestored) -> dict[str, Any]:
+def _context_restored(run: Run, _: Record, event: events.ContextRestored) -> dict[str, Any]:
     return {"context": context_after(run.context, event), "value_sources": run.value_sources_before}
 
 
@@ -454,7 +454,7 @@ def context_after(context: Context, event: events.ContextChanged | events.Contex
     return {**rest, **event.changes}
 
 
-def _offered(
+def _step_offered(
     run: Run, _: Record, event: events.StepOffered | events.CallDue | events.ConfirmationAsked
 ) -> dict[str, Any]:
     return {
@@ -465,34 +465,34 @@ def _offered(
     }
 
 
-def _asked(run: Run, record: Record, event: events.ConfirmationAsked) -> dict[str, Any]:
-    offer = _offered(run, record, event) if event.reason in ("call", "before") else {}
+def _confirmation_asked(run: Run, record: Record, event: events.ConfirmationAsked) -> dict[str, Any]:
+    offer = _step_offered(run, record, event) if event.reason in ("call", "before") else {}
     question_id = event.nonce or str(record.sequence)
     return {"open_question": event, "question_time": record.time, "question_id": question_id, "dismissals": 0, **offer}
 
 
-def _due(run: Run, record: Record, event: events.CallDue) -> dict[str, Any]:
+def _call_due(run: Run, record: Record, event: events.CallDue) -> dict[str, Any]:
     call = run.calling
     if call is None or call.step_id != event.step_id:
         call = CallState(step_id=event.step_id, due=record.sequence, key=f"{run.id}:{event.step_id}")
-    return {**_offered(run, record, event), "calling": call}
+    return {**_step_offered(run, record, event), "calling": call}
 
 
-def _call(run: Run, **changes: Any) -> dict[str, Any]:
+def _with_call(run: Run, **changes: Any) -> dict[str, Any]:
     return {"calling": msgspec.structs.replace(run.calling, **changes)} if run.calling else {}
 
 
-def _begun(run: Run, _: Record, event: events.CallBegun) -> dict[str, Any]:
+def _call_begun(run: Run, _: Record, event: events.CallBegun) -> dict[str, Any]:
     fresh = {"begun": True, "remote_id": "", "progress": None, "progressed_at": 0, "may_run": False}
-    return _call(run, attempt=event.attempt, key=event.key, **fresh)
+    return _with_call(run, attempt=event.attempt, key=event.key, **fresh)
 
 
-def _acknowledged(run: Run, _: Record, event: events.CallAcknowledged) -> dict[str, Any]:
+def _call_acknowledged(run: Run, _: Record, event: events.CallAcknowledged) -> dict[str, Any]:
     remote_ids = run.remote_ids.set(event.step_id, event.remote_id)
-    return {"remote_ids": remote_ids, **_call(run, remote_id=event.remote_id)}
+    return {"remote_ids": remote_ids, **_with_call(run, remote_id=event.remote_id)}
 
 
-def _given(run: Run, record: Record, event: events.ConfirmationGiven) -> dict[str, Any]:
+def _confirmation_given(run: Run, record: Record, event: events.ConfirmationGiven) -> dict[str, Any]:
     sources = _with_sources(run, event.answers, "")
     return {"last_submission": None, "value_sources": sources, **_answered(run, record, event)}
 
@@ -504,7 +504,7 @@ def _with_sources(run: Run, names: Iterable[str], step_id: str) -> PersistentMap
     return sources
 
 
-def _denied(run: Run, record: Record, event: events.ConfirmationDenied) -> dict[str, Any]:
+def _confirmation_denied(run: Run, record: Record, event: events.ConfirmationDenied) -> dict[str, Any]:
     """The output no longer counts as submitted, so that the agent can send the same text again."""
     denied = run.last_submission
     is_of_step = isinstance(denied, events.OutputAccepted) and denied.step_id == event.step_id
@@ -528,20 +528,20 @@ def _answered(run: Run, record: Record, event: events.ConfirmationGiven | events
     }
 
 
-def _entered(run: Run, _: Record, event: events.LoopEntered) -> dict[str, Any]:
+def _loop_entered(run: Run, _: Record, event: events.LoopEntered) -> dict[str, Any]:
     extent = event.total if event.items is None else event.items
     fixed = {} if extent is None else {"extents": run.extents.set(event.loop_id, extent)}
     return {"iterating": {**run.iterating, event.loop_id: event.iteration}, **fixed}
 
 
-def _iterated(run: Run, _: Record, event: events.LoopIterated) -> dict[str, Any]:
+def _loop_iterated(run: Run, _: Record, event: events.LoopIterated) -> dict[str, Any]:
     return {
         "iterating": {**run.iterating, event.loop_id: event.iteration},
         "passed": _passed_outside(run, event.loop_id),
     }
 
 
-def _left(run: Run, _: Record, event: events.LoopLeft) -> dict[str, Any]:
+def _loop_left(run: Run, _: Record, event: events.LoopLeft) -> dict[str, Any]:
     iterating = {loop_id: number for loop_id, number in run.iterating.items() if loop_id != event.loop_id}
     return {"iterating": iterating, "passed": _passed_outside(run, event.loop_id).set(event.loop_id, None)}
 
@@ -555,36 +555,36 @@ def _passed_outside(run: Run, loop_id: str) -> PersistentMap[str, None]:
 
 
 _EFFECTS: Final[Mapping[type[Event], Callable[[Run, Record, Any], dict[str, Any]]]] = {
-    events.StepOffered: _offered,
-    events.OutputAccepted: _accepted,
-    events.OutputRefused: _refused,
-    events.ContextChanged: _changed,
-    events.ContextRestored: _restored,
+    events.StepOffered: _step_offered,
+    events.OutputAccepted: _output_accepted,
+    events.OutputRefused: _output_refused,
+    events.ContextChanged: _context_changed,
+    events.ContextRestored: _context_restored,
     events.ContextAsked: lambda _, __, event: {
         "current": event.loop_id,
         "loop": event.loop,
         "warnings": event.warnings,
         "missing": event.missing,
     },
-    events.ConfirmationAsked: _asked,
+    events.ConfirmationAsked: _confirmation_asked,
     events.ConfirmationDismissed: lambda run, _, __: {"dismissals": run.dismissals + 1},
-    events.ConfirmationGiven: _given,
-    events.ConfirmationDenied: _denied,
-    events.CallDue: _due,
-    events.CallBegun: _begun,
-    events.CallAcknowledged: _acknowledged,
-    events.CallProgressed: lambda run, record, event: _call(run, progress=event, progressed_at=record.time),
-    events.CallFailed: lambda run, _, event: _call(
+    events.ConfirmationGiven: _confirmation_given,
+    events.ConfirmationDenied: _confirmation_denied,
+    events.CallDue: _call_due,
+    events.CallBegun: _call_begun,
+    events.CallAcknowledged: _call_acknowledged,
+    events.CallProgressed: lambda run, record, event: _with_call(run, progress=event, progressed_at=record.time),
+    events.CallFailed: lambda run, _, event: _with_call(
         run, begun=False, failure=event.reason, error=event.error, may_run=event.may_run
     ),
-    events.CallStopped: lambda run, _, event: _call(run, stopped=event),
+    events.CallStopped: lambda run, _, event: _with_call(run, stopped=event),
     events.StepSkipped: lambda run, _, event: {"skipped": run.skipped.set(event.step_id, event.condition)},
-    events.LoopEntered: _entered,
-    events.LoopIterated: _iterated,
-    events.LoopLeft: _left,
+    events.LoopEntered: _loop_entered,
+    events.LoopIterated: _loop_iterated,
+    events.LoopLeft: _loop_left,
     events.Completed: lambda _, __, event: {"current": "", "loop": None, "warnings": event.warnings},
     events.Failed: lambda _, __, event: {"end": event},
-    events.EndUnknown: lambda run, _, event: {"end": event, **_call(run, begun=False, may_run=True)},
+    events.EndUnknown: lambda run, _, event: {"end": event, **_with_call(run, begun=False, may_run=True)},
     events.Cancelled: lambda _, __, event: {"end": event, "open_question": None, "question_id": ""},
 }
 

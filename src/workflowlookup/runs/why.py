@@ -222,13 +222,13 @@ def _from_journal(run: Run, records: Sequence[Record], budget: Budget) -> dict[s
     for record, context, handed_out in records_with_context(records):
         event = record.event
         step_id = getattr(event, "step_id", "") or getattr(event, "loop_id", "")
-        asked = _asked(run, event, handed_out, context)
+        question_note = _question_note(run, event, handed_out, context)
         fate = _fate_at_first(event, reasons.get(step_id))
         if fate is not None:
             scope = scope_of(run.workflow, step_id, context, run.extents)
-            reasons[step_id] = replace(_reason(run.workflow, step_id, scope, fate, budget), confirmation=asked)
+            reasons[step_id] = replace(_reason(run.workflow, step_id, scope, fate, budget), confirmation=question_note)
         elif step_id in reasons:
-            reasons[step_id] = _changed(reasons[step_id], record, asked)
+            reasons[step_id] = _changed(reasons[step_id], record, question_note)
     if run.current in reasons:
         reasons[run.current] = _at_current_step(run, reasons[run.current])
     return reasons
@@ -248,7 +248,7 @@ def _fate_at_first(event: Event, before: Reason | None) -> Fate | None:
     return None
 
 
-def _changed(reason: Reason, record: Record, asked: str) -> Reason:
+def _changed(reason: Reason, record: Record, question_note: str) -> Reason:
     """The reason of a step after another event about it."""
     match record.event:
         case events.CallFailed(reason=failure, error=error):
@@ -260,7 +260,7 @@ def _changed(reason: Reason, record: Record, asked: str) -> Reason:
         case events.OutputRefused(issues=issues):
             return replace(reason, refused=reason.refused + 1, issues=issues)
         case events.ConfirmationAsked():
-            return replace(reason, confirmation=asked)
+            return replace(reason, confirmation=question_note)
         case events.ConfirmationGiven() | events.ConfirmationDenied() as answer:
             is_yes = isinstance(answer, events.ConfirmationGiven)
             by = f" by {record.by}" if record.by else ""
@@ -296,7 +296,7 @@ def records_with_context(records: Iterable[Record]) -> Iterator[tuple[Record, Co
         yield record, context, handed_out
 
 
-def _asked(run: Run, event: Event, before: Context, after: Context) -> str:
+def _question_note(run: Run, event: Event, before: Context, after: Context) -> str:
     if not isinstance(event, events.ConfirmationAsked):
         return ""
     why = why_asked(run, event, before, after)
