@@ -35,7 +35,7 @@ def schema(schema: JsonObject, message: str = "m") -> JsonObject:
 @pytest.mark.parametrize(
     ("criteria", "output", "suggestion"),
     [
-        ([contains("Bye")], "bye", 'Include the text "Bye" in the output. The case counts.'),
+        ([contains("Bye")], "bye", 'Include the text "Bye" in the output. The case matters.'),
         ([regex("a", "i")], "x", "Change the output so that it matches the pattern a (flags i)."),
         (
             [{"type": "length", "min": 9, "message": "m"}],

@@ -174,9 +174,9 @@ _HOW_TO_ADD: Final[Mapping[str, str]] = {
     "workflow": "Add required 'workflow' field: the id that the workflow has at the provider",
     "message": "Add required 'message' field that tells the agent what is missing",
     "maxIterations": "Add required 'maxIterations' field, from 1 to 1000, so that the loop always ends",
-    "condition": "Add required 'condition' field: while and until loops end by it",
+    "condition": "Add required 'condition' field: it ends while and until loops",
     "count": "Add required 'count' field: how often the loop runs, or the variable that says so",
-    "items": "Add required 'items' field: the variable that holds the list",
+    "items": "Add required 'items' field: the variable with the list",
     "body": "Add required 'body' field: the id of a step, or a list of steps",
     "var": "Name the variable in 'var' beside the operator",
 }
@@ -502,10 +502,11 @@ def _impossible_parts(
             try:
                 flaw = operator.flaw(expected, budget) if operator.flaw is not None else ""
             except TooSlow:
+                where = _where(document, path)
                 yield Finding(
                     severity=Severity.WARNING,
                     path=(*at, key),
-                    message=f"'{key}' was not checked: earlier ones took too long {_where(document, path)}".rstrip(),
+                    message=f"'{key}' was not checked: earlier patterns took too long {where}".rstrip(),
                     suggestion="Simplify the conditions and patterns of the document",
                 )
                 return

@@ -172,7 +172,7 @@ class _Translator:
             text = "(?i:" if "i" in self._flags - flags else "(?-i:" if "i" in flags - self._flags else "(?:"
         else:
             if group["name"] and not group["name"].replace("$", "_").isidentifier():
-                raise ValueError(f"'{group['name']}' is no name for a group")
+                raise ValueError(f"'{group['name']}' is not a valid name of a group")
             self._groups += 1
             number, text = self._groups, "("
         self._opened.append((number, group["look"] or "", flags))
@@ -258,7 +258,7 @@ class _Translator:
         escaped = self._match(r"\\[\^$\\.*+?()\[\]{}|/-]")  # also a hyphen outside a class, as in escaped values
         if escaped:
             return ord(escaped[0][1])
-        raise ValueError(f"with flag u, '{self._pattern[self._at : self._at + 2]}' means nothing")
+        raise ValueError(f"with flag u, '{self._pattern[self._at : self._at + 2]}' is not a valid escape")
 
     # ── classes ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -312,7 +312,7 @@ class _Translator:
                     raise ValueError(f"the range from '{chr(first)}' to '{chr(last)}' is empty")
                 ranges.append(f"{_source_of(first)}-{_source_of(last)}")
             elif self._unicode:
-                raise ValueError("a set such as \\w is no end of a range")
+                raise ValueError("a set such as \\w cannot be the end of a range")
             else:
                 ranges += [_source_of(first), _HYPHEN, _source_of(last)]
         return ranges

@@ -1,7 +1,7 @@
 """Validation criteria: the rules that an output can be judged by, and groups of rules.
 
 A rule is one struct, which says all that others need to know about it: how it judges, its words, what may be wrong with
-it, and which of its fields may hold templates. A new rule is a struct here, a line in `RULES` and its `type` in
+it, and which of its fields may contain templates. A new rule is a struct here, a line in `RULES` and its `type` in
 `workflow.schema.json`. Malformed criteria become `Malformed`, a value: the document still loads and guides an agent,
 and only judging that step is refused. `validation` applies criteria to an output.
 """
@@ -91,7 +91,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ContainsRule(Rule, frozen=True, kw_only=True, tag="contains"):
-    """The output contains a text, with its case."""
+    """The output contains a text. Case matters."""
 
     texts = ("value",)
 
@@ -102,7 +102,7 @@ class ContainsRule(Rule, frozen=True, kw_only=True, tag="contains"):
         message = self.message or f'Output must include "{value}"'
         suggestion = f'Include the text "{value}" in the output.'
         absent = (Issue(message=message, suggestion=suggestion),)
-        in_other_case = (Issue(message=message, suggestion=f"{suggestion} The case counts."),)
+        in_other_case = (Issue(message=message, suggestion=f"{suggestion} The case matters."),)
 
         def check(output: str, _: Context, budget: Budget) -> Sequence[Issue]:
             try:
@@ -143,7 +143,7 @@ class RegexRule(Rule, frozen=True, kw_only=True, tag="regex"):
                 return () if compile_pattern(pattern, flags, budget)(output, budget) else absent
             except TooSlow:
                 message = GIVEN_UP.format(pattern)
-                suggestion = "Shorten the output; the author should simplify the pattern, which backtracks without end."
+                suggestion = "Shorten the output; the author should simplify the pattern, which backtracks too much."
                 return (Issue(message=message, suggestion=suggestion, is_undecided=True),)
 
         return check
@@ -162,7 +162,7 @@ class RegexRule(Rule, frozen=True, kw_only=True, tag="regex"):
 
 
 class LengthRule(Rule, frozen=True, kw_only=True, tag="length"):
-    """The output has this many characters."""
+    """The length of the output is within limits."""
 
     min: int | None = None
     max: int | None = None
@@ -211,7 +211,9 @@ class SchemaRule(Rule, frozen=True, kw_only=True, tag="schema"):
             try:
                 return budget.spend(lambda _: judge(output))
             except TooSlow as problem:
-                message = "The JSON Schema was given up on this output" + (f": {problem}" if str(problem) else "")
+                message = "Checking this output by the JSON Schema was given up" + (
+                    f": {problem}" if str(problem) else ""
+                )
                 suggestion = "Shorten the output; the author should simplify the JSON Schemas of this step."
                 return (Issue(message=message, suggestion=suggestion, is_undecided=True),)
 
@@ -219,7 +221,7 @@ class SchemaRule(Rule, frozen=True, kw_only=True, tag="schema"):
             validator = compile_schema_text(self.schema)
             text = unfenced(output).lstrip(_BLANKS)
             if text and text[0] not in _JSON_BEGINS_WITH:
-                return no_json(f"this begins with '{text[0]}', which no JSON does")
+                return no_json(f"this begins with '{text[0]}', and JSON never does")
             try:
                 value = parse_json(text.encode())
             except SyntaxProblem as problem:

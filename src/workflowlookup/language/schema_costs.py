@@ -107,12 +107,12 @@ class SchemaCosts:
             self._index(schema, "", "$id")
             self._root = self._node(schema)
             if _Count(_steps).total(self._root, None) > MAX_SUBSCHEMAS:
-                raise TooLarge("its references multiply without end")
+                raise TooLarge("its references multiply too often")
             self._factors = _factors(self._root, {})
         except RecursionError:
             raise TooLarge("its references nest too deeply") from None
         except TooSlow:
-            raise TooLarge("its references multiply without end") from None
+            raise TooLarge("its references multiply too often") from None
         parts, characters = extent(schema)
         self.weight = (
             _BYTES_OF_SUBSCHEMA * len(self._nodes)
@@ -242,9 +242,9 @@ class SchemaCosts:
             self._patterns[pattern] = cached = _Pattern(pattern)
             self._pattern_size += cached.size
             if self._pattern_size > MAX_PATTERN_SIZE:
-                reason = "is too large once its repetitions are written out"
+                reason = "is too large once its repetitions are expanded"
                 if cached.size < MAX_PATTERN_SIZE:
-                    reason = "is one too many: together they are too large once their repetitions are written out"
+                    reason = "is one too many: together the patterns are too large once their repetitions are expanded"
                 raise TooLarge(f"its pattern '{shorten(pattern, 60)}' {reason}")
         return self._patterns[pattern]
 
@@ -297,9 +297,9 @@ def _children(node: _Subschema) -> Iterator[_Subschema]:
 
 
 def _factors(node: _Subschema, cached: dict[int, tuple[float, float]]) -> tuple[float, float]:
-    """Upper bounds on the steps of a node for each part of a value, and for each character in it.
+    """Upper bounds on the steps of a subschema for each part of a value, and for each character in it.
 
-    They are infinite for a node that refers back to itself.
+    They are infinite for a subschema that refers back to itself.
     """
     if id(node) not in cached:
         cached[id(node)] = (math.inf, math.inf)

@@ -38,7 +38,7 @@ PathTo = tuple[str | int, ...]
 
 
 class BadSchema(ValueError):
-    """The JSON Schema itself is malformed; the text says how."""
+    """The JSON Schema itself is malformed; the message says how."""
 
 
 class Misfit(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,7 +60,7 @@ class Misfit(msgspec.Struct, frozen=True, kw_only=True):
     """A value that would fit, if the schema has one."""
 
     def sentence(self, at: str | None = None) -> str:
-        """`context.size: expected a number, found text "big"`."""
+        """`context.size must be a number; found 'big'`."""
         at = dotted(self.path) if at is None else at
         if self.missing:
             return f"{dotted((*self.path, self.missing))} is required"
@@ -208,7 +208,7 @@ def _misfit(error: Any, schema: Json) -> Misfit:
     if keyword == "pattern" and "patternErrorMessage" in subschema:
         expected = str(subschema["patternErrorMessage"]).removeprefix("Must be ")
     elif keyword == "pattern":
-        expected = _matching(getattr(kind, "pattern", "the pattern, within reason"), examples)
+        expected = _matching(getattr(kind, "pattern", "the pattern, within the limit on backtracking"), examples)
     else:
         expected = expect(kind) if expect else f"such that: {shorten(error.message, MAX_MESSAGE)}"
     return Misfit(

@@ -1,4 +1,4 @@
-"""Checks that a call is allowed where the run stands, and that what it brings fits. Each raises if not."""
+"""Checks whether a call is allowed in the state of the run, and whether its values fit. Each raises if not."""
 
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final
@@ -35,7 +35,7 @@ def refuse_unless_waiting_for(run: Run, what: Waiting, step_id: str, or_loops: C
 _WAITS: Final[Mapping[str, str]] = {
     Waiting.CONFIRMATION: "It waits for a person to confirm step '{}', and goes on when that is done.",
     Waiting.OUTPUT: "It waits for the output of step '{}', not for a confirmation.",
-    Waiting.CONTEXT: "It waits for a variable that loop '{}' needs: call workflow_status, and send what missing names.",
+    Waiting.CONTEXT: "It waits for a variable that loop '{}' needs: call workflow_status, then send what is in missing.",
     Waiting.CALL: "The server carries out step '{}' itself, and the run then goes on: see workflow_status.",
 }
 

@@ -214,7 +214,7 @@ def retry_or_end(draft: Draft, refused: events.OutputRefused) -> Draft:
 
 
 def remedy_of(run: Run) -> str:
-    """What to do about a run that is over. Never to start a new run while its call may still be running."""
+    """What to do about a run that is over. It never advises a new run while the call may still be running."""
     if run.may_run:
         return CHECK_REMOTE_SYSTEM
     return run.end.remedy if isinstance(run.end, events.Failed | events.EndUnknown) else START_NEW_RUN
