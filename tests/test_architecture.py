@@ -58,7 +58,7 @@ PURE = {
 """What the pure parts may import: nothing that reads files, the network, the environment, a wall clock or chance."""
 
 
-def imports_of(path: Path):
+def imports_of(path: Path) -> Iterator[str]:
     """The top-level parts of the package that a file imports, wherever the import stands."""
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
@@ -135,7 +135,7 @@ def test_only_the_schema_of_documents_is_read_from_a_file() -> None:
     assert readers == {"schemas.py"}
 
 
-def loaded_after(*asked: JsonObject, **settings: str):
+def loaded_after(*asked: JsonObject, **settings: str) -> set[str]:
     """The modules of a new interpreter that has answered these messages."""
     script = (
         "import sys\n"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from support.json_values import JsonObject
-from workflowlookup.authoring.fixtures import parse_fixture
+from workflowlookup.authoring.fixtures import Fixture, parse_fixture
 from workflowlookup.authoring.rehearsal import Coverage, rehearse
 from workflowlookup.language.building import build
 from workflowlookup.language.conditions import OPERATORS
@@ -30,7 +30,7 @@ CONTEXTS = {
 }
 
 
-def walk(content: JsonObject):
+def walk(content: JsonObject) -> list[str]:
     workflow = build(content)
     completed, prompts = [], []
     context = CONTEXTS.get(content["id"], {})
@@ -49,7 +49,7 @@ def test_every_document_of_the_guide_is_sound_and_leads_to_its_end(content: Json
 
 
 @pytest.mark.parametrize("fixture", [*map(parse_fixture, FIXTURES)], ids=[fixture["workflow"] for fixture in FIXTURES])
-def test_every_fixture_of_the_guide_passes(fixture) -> None:
+def test_every_fixture_of_the_guide_passes(fixture: Fixture) -> None:
     workflow = build(next(content for content in DOCUMENTS if content["id"] == fixture.workflow))
 
     assert [rehearse(workflow, case, Coverage(workflow)).differences for case in fixture.cases] == [()]

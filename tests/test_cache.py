@@ -57,7 +57,7 @@ def test_threads_do_not_spoil_it_for_each_other() -> None:
     cache = BoundedCache(50, max_weight=100, weigh=lambda value: 2)
     problems = []
 
-    def use(start) -> None:
+    def use(start: int) -> None:
         try:
             for number in range(20_000):
                 key = (start + number * 7) % 80

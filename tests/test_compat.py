@@ -52,7 +52,7 @@ EDITIONS = {
 
 
 @pytest.mark.parametrize(("edition", "content"), EDITIONS.items(), ids=EDITIONS)
-def test_every_branch_is_taken_both_ways(edition, content) -> None:
+def test_every_branch_is_taken_both_ways(edition: str, content: JsonObject) -> None:
     walker = compat.Walker(build(content))
 
     assert walker.everything() == []

@@ -9,12 +9,14 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from support.client import Start
+from support.json_values import Json
 from workflowlookup.cli.clients import CLIENTS
 from workflowlookup.cli.main import COMMANDS
 from workflowlookup.extras import EXTRAS
@@ -33,7 +35,7 @@ OTHER_PROGRAMS = ("uvx ", "pipx ", "python3 ", "make ", "claude ", "codex ")
 """What a page shows and the tests cannot run."""
 
 
-def load_generator():
+def load_generator() -> ModuleType:
     spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -41,7 +43,7 @@ def load_generator():
 
 
 @pytest.mark.parametrize("name", load_generator().PAGES)
-def test_generated_pages_are_up_to_date(name) -> None:
+def test_generated_pages_are_up_to_date(name: str) -> None:
     assert (ROOT / "docs" / name).read_text("utf-8") == load_generator().PAGES[name](), "run `make docs`"
 
 
@@ -76,7 +78,7 @@ def headings(text: str) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
-def test_every_file_that_a_page_names_is_there(page) -> None:
+def test_every_file_that_a_page_names_is_there(page: Path) -> None:
     named = set(
         re.findall(
             r"`((?:src|tests|docs|bench|core|library|runs|providers|execution|tools|protocol|transport|cli)/[\w/.-]+\.\w+)`",
@@ -196,7 +198,7 @@ def test_the_transcript_of_the_tools_page_is_what_the_server_says(start: Start) 
         assert contains(server.result(question["method"], question["params"]), answer)
 
 
-def contains(whole, part):
+def contains(whole: Json, part: Json) -> bool:
     """Whether what a page shows is part of what the server says."""
     if isinstance(part, dict):
         return all(key in whole and contains(whole[key], value) for key, value in part.items())

@@ -1,6 +1,7 @@
 """Values that are cached for a few seconds."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ class Numbers:
         self.computed = 0
         self.cache = ExpiringCache(10.0, 4, clock=lambda: self.now, **options)
 
-    async def get(self, key: str = "a", wait_seconds: float = 5.0):
+    async def get(self, key: str = "a", wait_seconds: float = 5.0) -> int:
         with self.cache.entry(key, wait_seconds) as entry:
             if entry.value is None:
                 await asyncio.sleep(0.01)
@@ -27,19 +28,19 @@ class Numbers:
             return entry.value
 
 
-async def gather(numbers: Numbers, *keys: str, **options: Any):
+async def gather(numbers: Numbers, *keys: str, **options: Any) -> list[int | BaseException]:
     return await asyncio.gather(*(greenlets.run(numbers.get, key, **options) for key in keys), return_exceptions=True)
 
 
 def test_a_value_is_computed_again_when_it_has_expired() -> None:
     numbers = Numbers()
 
-    async def read():
+    async def read() -> AsyncIterator[int]:
         for now in (0.0, 9.0, 11.0):
             numbers.now = now
             yield await numbers.get()
 
-    async def collect():
+    async def collect() -> list[int]:
         return [number async for number in read()]
 
     assert asyncio.run(collect()) == [1, 1, 2]

@@ -23,7 +23,7 @@ PROJECT = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_t
 def installed_from(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """This package as if an installer had noted this in `direct_url.json`; None for the package index."""
 
-    def install(noted) -> None:
+    def install(noted: JsonObject | None) -> None:
         text = None if noted is None else json.dumps(noted)
         distribution = SimpleNamespace(read_text={"direct_url.json": text}.get)
         monkeypatch.setattr(metadata, "distribution", {"workflowlookup": distribution}.__getitem__)
@@ -38,7 +38,7 @@ def made_by(
 ) -> Callable[..., None]:
     """An environment with the extra `calls` alone, as a tool would make it."""
 
-    def make(path, *files) -> None:
+    def make(path: str, *files: str) -> None:
         prefix = tmp_path / path
         prefix.mkdir(parents=True)
         for name in files:

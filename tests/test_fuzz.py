@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from hypothesis.strategies import DrawFn
 
 from support.client import Server
 from support.json_values import Json, JsonObject
@@ -43,7 +44,7 @@ JSON = st.recursive(
 )
 
 
-def words_of(schema: JsonObject):
+def words_of(schema: JsonObject) -> Iterator[str]:
     """Every word that the schema of documents knows, so that fuzzing gets past the first check."""
     if isinstance(schema, dict):
         yield from schema.get("properties", {})
@@ -132,14 +133,14 @@ PARAMS = st.dictionaries(st.sampled_from(PARAM_NAMES), VALUES, max_size=5) | st.
 
 
 @given(st.sampled_from(METHODS + TOOLS), PARAMS)
-def test_any_parameters_of_any_method_get_a_designed_answer(server: Server, method: str, params) -> None:
+def test_any_parameters_of_any_method_get_a_designed_answer(server: Server, method: str, params: Json) -> None:
     server.send({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
 
     assert all(is_designed(reply) for reply in ping(server))
 
 
 @given(st.sampled_from(TOOLS), PARAMS)
-def test_any_arguments_of_any_tool_get_a_designed_answer(server: Server, tool: str, arguments) -> None:
+def test_any_arguments_of_any_tool_get_a_designed_answer(server: Server, tool: str, arguments: Json) -> None:
     server.send({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": tool, "arguments": arguments}})
 
     (reply,) = ping(server)
@@ -244,7 +245,7 @@ RAW = (
 
 
 @st.composite
-def files(draw):
+def files(draw: DrawFn) -> bytes:
     """The text of a file: a document with something in it that does not belong there, or nothing like a document."""
     if draw(st.integers(0, 9)) == 0:
         return draw(st.binary(max_size=300))
@@ -276,7 +277,7 @@ def with_number(digits: int) -> bytes:
 @example(with_number(4_301), ".json")
 @example(with_number(4_301), ".yaml")
 @example(with_number(4_300), ".json")
-def test_whatever_one_file_contains_the_others_are_listed(shelf: tuple[Server, Path], data, suffix: str) -> None:
+def test_whatever_one_file_contains_the_others_are_listed(shelf: tuple[Server, Path], data: bytes, suffix: str) -> None:
     server, library = shelf
     bad = library / f"bad-workflow{suffix}"
     bad.write_bytes(data)

@@ -30,7 +30,7 @@ def deep_logic(depth: int) -> JsonObject:
 
 
 @pytest.mark.parametrize("text", [*YAML_TAGS, MERGE_BOMB], ids=[*[tag.decode() for tag in YAML_TAGS], "merge bomb"])
-def test_a_hostile_yaml_file_hides_no_other(start: Start, library: Path, text) -> None:
+def test_a_hostile_yaml_file_hides_no_other(start: Start, library: Path, text: str) -> None:
     (library / "bad.yaml").write_bytes(text)
     write(library, document())
     server = start(directory=library)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import fresh_install
-from support.json_values import JsonObject
+from support.json_values import Json, JsonObject
 from support.make import document, step, write
 from workflowlookup import __version__
 from workflowlookup.app import make_runs
@@ -24,7 +24,7 @@ MAX_DISTRIBUTIONS = 10
 class Light:
     """The program in an environment without extras, in a home of its own."""
 
-    def __init__(self, home: Path, wheel) -> None:
+    def __init__(self, home: Path, wheel: Path) -> None:
         self.home = home
         self.wheel = wheel
         self.place = home / "venv"
@@ -43,7 +43,7 @@ class Light:
             env=environment,
         )
 
-    def serve(self, *calls: tuple[str, JsonObject], words: tuple[()] = ()):
+    def serve(self, *calls: tuple[str, JsonObject], words: tuple[()] = ()) -> tuple[list[Json], str]:
         """What a server on standard input and output answers to these calls of tools, and its log."""
         hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
         before = [("initialize", hello), ("tools/list", {})]

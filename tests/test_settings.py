@@ -18,7 +18,9 @@ def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Setti
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     (tmp_path / "project").mkdir()
 
-    def read_here(flags=None, environment=None, config=None) -> Settings:
+    def read_here(
+        flags: dict[str, str] | None = None, environment: dict[str, str] | None = None, config: str | None = None
+    ) -> Settings:
         own = tmp_path / "workflowlookup.toml"
         config = config or (str(own) if own.exists() else None)
         return read_settings(flags or {}, environment or {}, directory=str(tmp_path / "project"), config=config)
@@ -294,7 +296,7 @@ url = "https://mcp.example.org/mcp"
     ],
 )
 def test_an_entry_that_cannot_be_used_is_left_out_by_itself(
-    read: Callable[..., Settings], tmp_path: Path, content, words
+    read: Callable[..., Settings], tmp_path: Path, content: str, words: str
 ) -> None:
     (tmp_path / "workflowlookup.toml").write_text(content)
 

@@ -7,10 +7,12 @@ variables. The walker completes what it is offered, at times something else, and
 import json
 import math
 import os
+from collections.abc import Iterable
 
 import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from hypothesis.strategies import DrawFn
 
 from support.json_values import JsonObject
 from support.make import document, loop, step
@@ -18,7 +20,7 @@ from workflowlookup.language.building import build
 from workflowlookup.language.conditions import evaluate
 from workflowlookup.language.document import is_valid_document
 from workflowlookup.language.guidance import filler, guide
-from workflowlookup.language.model import LoopStep, Workflow
+from workflowlookup.language.model import LoopStep, Step, Workflow
 from workflowlookup.language.navigation import NextStep, join_instance, next_step, scope_of, split_instance, walk_ahead
 from workflowlookup.language.patterns import Budget
 from workflowlookup.language.syntax import parse_json, parse_yaml
@@ -65,7 +67,7 @@ TEXTS = st.sampled_from(["Go.", "{{a}} {{files.0}}", "{{currentIteration}}: {{cu
 
 
 @st.composite
-def documents(draw) -> JsonObject:
+def documents(draw: DrawFn) -> JsonObject:
     """A sound document of a few steps and loops, at most three deep."""
     numbers = iter(range(1, 1000))
     top = []
@@ -104,12 +106,12 @@ def documents(draw) -> JsonObject:
     return document(*draw(st.permutations([*steps, *top])))
 
 
-def limit(steps):
+def limit(steps: Iterable[Step]) -> int:
     """The sum of the limits: how many instances there can be."""
     return sum(one.loop.max_iterations * limit(one.body) if isinstance(one, LoopStep) else 1 for one in steps)
 
 
-def instances(workflow: Workflow, draw):
+def instances(workflow: Workflow, draw: DrawFn) -> str:
     """An id that a caller might complete, out of turn: any step, any iteration, or none."""
     identifier = draw(st.sampled_from(sorted(workflow.steps)))
     around = workflow.enclosing[identifier]
@@ -123,7 +125,9 @@ def instances(workflow: Workflow, draw):
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(documents(), CONTEXTS, st.data())
-def test_a_walk_ends_within_the_limits_and_repeats_nothing(content, context: JsonObject, data) -> None:
+def test_a_walk_ends_within_the_limits_and_repeats_nothing(
+    content: JsonObject, context: JsonObject, data: st.DataObject
+) -> None:
     assert is_valid_document(content)
     workflow = build(content)
     most = limit(workflow.flow)
@@ -150,7 +154,7 @@ def test_a_walk_ends_within_the_limits_and_repeats_nothing(content, context: Jso
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(documents(), CONTEXTS)
-def test_a_walk_in_order_completes_and_replays_to_the_same_path(content, context: JsonObject) -> None:
+def test_a_walk_in_order_completes_and_replays_to_the_same_path(content: JsonObject, context: JsonObject) -> None:
     workflow = build(content)
     path = walk(workflow, context)
 
@@ -161,7 +165,7 @@ def test_a_walk_in_order_completes_and_replays_to_the_same_path(content, context
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(documents(), CONTEXTS)
-def test_a_run_goes_the_way_that_workflow_next_leads(content, context: JsonObject) -> None:
+def test_a_run_goes_the_way_that_workflow_next_leads(content: JsonObject, context: JsonObject) -> None:
     workflow = build(content)
 
     assert list(run_through(workflow, context, dict).results) == walk(workflow, context)
@@ -170,7 +174,7 @@ def test_a_run_goes_the_way_that_workflow_next_leads(content, context: JsonObjec
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(documents(), CONTEXTS, st.data())
 def test_a_run_whose_context_changes_ends_within_the_limits_and_leaves_every_loop(
-    content, context: JsonObject, data
+    content: JsonObject, context: JsonObject, data: st.DataObject
 ) -> None:
     workflow = build(content)
     run = run_through(workflow, context, lambda: data.draw(CONTEXTS), supplies=True)
@@ -179,7 +183,7 @@ def test_a_run_whose_context_changes_ends_within_the_limits_and_leaves_every_loo
     assert run.iterating == {} or run.waiting_for is Waiting.CONTEXT
 
 
-def run_through(workflow: Workflow, context: JsonObject, changes, *, supplies: bool = False) -> Run:
+def run_through(workflow: Workflow, context: JsonObject, changes: JsonObject, *, supplies: bool = False) -> Run:
     """A run that is completed, each output with changes of the context; folded again it is the same.
 
     It is left at a loop whose data is missing, unless that is supplied and no variable of a loop hides it.
@@ -200,7 +204,7 @@ def run_through(workflow: Workflow, context: JsonObject, changes, *, supplies: b
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(documents(), CONTEXTS)
-def test_yaml_and_json_behave_the_same(content, context: JsonObject) -> None:
+def test_yaml_and_json_behave_the_same(content: JsonObject, context: JsonObject) -> None:
     from_json = build(parse_json(json.dumps(content).encode()))
     from_yaml = build(parse_yaml(yaml.safe_dump(content, allow_unicode=True, sort_keys=False).encode()))
 
@@ -260,7 +264,7 @@ def test_templates_never_raise_and_name_only_what_is_not_set(pieces: list[str], 
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(documents(), CONTEXTS)
-def test_one_walk_comes_to_what_walking_again_and_again_does(data, context: JsonObject) -> None:
+def test_one_walk_comes_to_what_walking_again_and_again_does(data: st.DataObject, context: JsonObject) -> None:
     workflow = build(data)
     completed, skipped, warnings = [], [], []
     for found in walk_ahead(workflow, (), context, Budget()):

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from support import warm
+from support.json_values import JsonObject
 
 PROGRAM = [sys.executable, "-m", "workflowlookup"]
 TELL = """
@@ -21,7 +22,7 @@ sys.exit("wrong")
 """
 
 
-def both(command, **options: Any):
+def both(command: list[str], **options: Any) -> tuple[JsonObject, JsonObject]:
     cold = subprocess.run(command, input=b"in", capture_output=True, check=False, timeout=60, **options)
     return vars(warm.run(command, stdin=b"in", timeout=60, **options)), vars(cold)
 
@@ -48,7 +49,7 @@ def test_a_file_sees_the_same_world(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, -15), (signal.SIGKILL, -9), (signal.SIGINT, -2)])
-def test_it_is_ended_by_signals(sent, code: int) -> None:
+def test_it_is_ended_by_signals(sent: signal.Signals, code: int) -> None:
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     with warm.Popen([*PROGRAM, "serve"], **pipes) as process:
         process.stdin.write(b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n')

@@ -23,7 +23,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def wheel(built: Path):
+def wheel(built: Path) -> Path:
     (path,) = built.glob("*.whl")
     return path
 
@@ -61,7 +61,7 @@ def test_the_plugin_has_a_place_for_hooks_and_skills(built: Path) -> None:
     assert (built / "claude-plugin/skills").is_dir()
 
 
-def test_the_wheel_carries_the_schema_the_workflows_and_the_types(wheel) -> None:
+def test_the_wheel_carries_the_schema_the_workflows_and_the_types(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
 
     bundled = {f"workflowlookup/bundled/{path.name}" for path in (ROOT / "src/workflowlookup/bundled").glob("*.json")}
@@ -73,7 +73,7 @@ def test_the_wheel_carries_the_schema_the_workflows_and_the_types(wheel) -> None
 
 
 def test_the_server_runs_from_the_wheel_and_the_bundle_in_an_empty_environment(
-    built: Path, wheel, tmp_path: Path
+    built: Path, wheel: Path, tmp_path: Path
 ) -> None:
     binaries = fresh_install.install_wheel(wheel, tmp_path / "venv").parent
     messages = [

@@ -122,7 +122,9 @@ def test_no_page_and_no_action_tells_of_what_is_hidden(worlds: list[World], acce
 
 @pytest.mark.parametrize("confirmation", ["auto", "person"])
 @pytest.mark.parametrize("access", [*KINDS, LOCAL, LOOPBACK], ids=label)
-def test_a_button_is_shown_exactly_when_its_action_is_allowed(tmp_path: Path, access, confirmation: str) -> None:
+def test_a_button_is_shown_exactly_when_its_action_is_allowed(
+    tmp_path: Path, access: Access, confirmation: str
+) -> None:
     world = World(tmp_path, confirmation=confirmation)
     world.known = set()
     browser = Browser(world, access)

@@ -161,7 +161,7 @@ def authenticator(issuer: Issuer) -> Authenticator:
 @settings(max_examples=300, deadline=None)
 @given(secret=SECRETS, claims=CLAIMS, head=HEADS)
 def test_whatever_is_sent_is_answered_and_nothing_fails(
-    issuer: Issuer, authenticator: Authenticator, caplog_errors, secret, claims: JsonObject, head: Json
+    issuer: Issuer, authenticator: Authenticator, caplog_errors: "Errors", secret: str, claims: JsonObject, head: Json
 ) -> None:
     more = {name: value for name, value in head.items() if name != "alg"} if isinstance(head, dict) else {}
     try:
@@ -187,17 +187,20 @@ def test_whatever_is_sent_is_answered_and_nothing_fails(
     assert caplog_errors.records == []
 
 
+class Errors(logging.Handler):
+    """Records what is logged as an error."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.records: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+
+
 @pytest.fixture(scope="module")
-def caplog_errors():
+def caplog_errors() -> Iterator[Errors]:
     """What is logged as an error, over all examples."""
-
-    class Errors(logging.Handler):
-        def __init__(self) -> None:
-            super().__init__(logging.ERROR)
-            self.records = []
-
-        def emit(self, record: logging.LogRecord) -> None:
-            self.records.append(record)
 
     handler = Errors()
     logger = logging.getLogger("workflowlookup")

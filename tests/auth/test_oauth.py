@@ -196,7 +196,7 @@ def test_a_key_that_is_too_short_is_not_trusted(issuer: Issuer, find: Callable[.
     ],
 )
 def test_scopes_are_where_the_settings_say(
-    issuer: Issuer, make: Callable[..., module.OAuthVerifier], claim: str, claims: JsonObject, scopes
+    issuer: Issuer, make: Callable[..., module.OAuthVerifier], claim: str, claims: JsonObject, scopes: set[str]
 ) -> None:
     access = asyncio.run(make(scopes_claim=claim).find(issuer.token(**claims)))
 

@@ -348,7 +348,7 @@ def test_memory_is_returned_once_after_costly_requests(
 READ_LONG = {"uri": "run://long/result?step=write"}
 
 
-def unread_request(house: House, name: str):
+def unread_request(house: House, name: str) -> tuple[socket.socket, int]:
     """A connection on which an answer of 7 MB was asked for; and the status of what came, nothing else of it read."""
     message = json.dumps(modern("resources/read", READ_LONG)).encode()
     names = {"mcp-protocol-version": "2026-07-28", "mcp-method": "resources/read", "mcp-name": READ_LONG["uri"]}

@@ -454,7 +454,7 @@ def test_only_an_administrator_has_them_asked_again_and_hears_of_their_own(with_
     ],
 )
 def test_an_administrator_of_some_workflows_has_only_their_providers_asked(
-    with_providers: World, workflows: tuple[str, ...], asked
+    with_providers: World, workflows: tuple[str, ...], asked: list[Sequence[str] | None]
 ) -> None:
     client = with_providers.connect(caller("admin", workflows=workflows))
     client.result("tools/list")

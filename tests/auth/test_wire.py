@@ -244,7 +244,7 @@ HEADER = st.text(st.characters(min_codepoint=32, max_codepoint=255), max_size=40
 
 @settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_whatever_is_sent_is_answered_or_refused_and_tells_nothing(house: House, data) -> None:
+def test_whatever_is_sent_is_answered_or_refused_and_tells_nothing(house: House, data: bytes) -> None:
     who = data.draw(st.sampled_from([None, "tampered", "reader"]))
     body = data.draw(st.one_of(st.binary(max_size=200), st.just(LIST), st.just(LIST[:-7])))
     names = ["host", "authorization", "content-type", "accept", "origin", "mcp-session-id", "mcp-protocol-version",

@@ -81,7 +81,7 @@ def test_steps_that_move_together_are_told_once() -> None:
 
 
 @given(st.permutations(range(8)))
-def test_no_fewer_moves_would_do(order) -> None:
+def test_no_fewer_moves_would_do(order: list[int]) -> None:
     before, after = document(*(step(f"s-{n}") for n in range(8))), document(*(step(f"s-{n}") for n in order))
 
     told = sum(1 + _others(section.changes[0].after) for section in compared(before, after))

@@ -474,7 +474,7 @@ def test_every_code_has_rows() -> None:
 
 
 @pytest.mark.parametrize(("code", "content", "path"), ROWS_FOUND)
-def test_found(code, content, path) -> None:
+def test_found(code: str, content: JsonObject, path: str) -> None:
     found = [finding for finding in lint(content) if finding.code == code]
 
     assert [".".join(map(str, finding.path)) for finding in found] == [path]
@@ -484,7 +484,7 @@ def test_found(code, content, path) -> None:
 
 
 @pytest.mark.parametrize(("code", "content"), ROWS_NOT_FOUND)
-def test_not_found(code, content) -> None:
+def test_not_found(code: str, content: JsonObject) -> None:
     assert [finding for finding in lint(content) if finding.code == code] == []
 
 

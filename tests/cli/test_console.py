@@ -70,7 +70,7 @@ def ask(port: int, path: str, **headers: str) -> tuple[int, str, str]:
 
 @pytest.mark.parametrize("told", [signal.SIGINT, signal.SIGTERM], ids=["interrupt", "termination"])
 def test_it_serves_the_runs_of_this_machine_until_it_is_told_to_end(
-    cli: Cli, start: Callable[..., tuple[subprocess.Popen[str], int, str]], told
+    cli: Cli, start: Callable[..., tuple[subprocess.Popen[str], int, str]], told: signal.Signals
 ) -> None:
     started = cli("run", "bug-investigation", "--json")
     run_id = json.loads(started.stdout)["runId"]

@@ -266,7 +266,9 @@ def test_what_would_write_to_a_read_only_journal_is_refused_with_the_remedy(
 
 @as_bound
 @pytest.mark.parametrize("words", [*READS, ("db", "check"), ("doctor",)], ids=" ".join)
-def test_a_journal_in_a_directory_that_may_not_be_entered_is_not_taken_for_none(cli: Cli, journal: Path, words) -> None:
+def test_a_journal_in_a_directory_that_may_not_be_entered_is_not_taken_for_none(
+    cli: Cli, journal: Path, words: tuple[str, ...]
+) -> None:
     os.chmod(journal.parent, 0o600)
 
     done = cli(*words, "--journal", str(journal), program=BOUND)

@@ -100,7 +100,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebServer]:
 
 
 @pytest.mark.parametrize("suite", list(SUITES))
-def test_every_scenario_passes_with_its_fixtures(node: str, suite, fixtures: WebServer, tmp_path: Path) -> None:
+def test_every_scenario_passes_with_its_fixtures(node: str, suite: str, fixtures: WebServer, tmp_path: Path) -> None:
     code, said = run(node, suite, fixtures.url, tmp_path / "results")
 
     failed = checks(tmp_path / "results", "*", "FAILURE")
@@ -112,7 +112,7 @@ def test_every_scenario_passes_with_its_fixtures(node: str, suite, fixtures: Web
 
 @pytest.mark.parametrize("suite", list(SUITES))
 def test_every_scenario_without_a_fixture_passes_against_the_real_server(
-    node: str, suite, real: WebServer, tmp_path: Path
+    node: str, suite: str, real: WebServer, tmp_path: Path
 ) -> None:
     run(node, suite, real.url, tmp_path / "results")
 
@@ -126,7 +126,9 @@ def test_every_scenario_without_a_fixture_passes_against_the_real_server(
 
 
 @pytest.mark.parametrize("scenario", list(TASKS))
-def test_every_scenario_of_the_tasks_extension_passes(node: str, scenario, fixtures: WebServer, tmp_path: Path) -> None:
+def test_every_scenario_of_the_tasks_extension_passes(
+    node: str, scenario: str, fixtures: WebServer, tmp_path: Path
+) -> None:
     code, said = run(node, "0.2, envelope", fixtures.url, tmp_path / "results", "--scenario", scenario)
 
     failed = checks(tmp_path / "results", "*", "FAILURE")

@@ -56,7 +56,7 @@ async def drive_one(engine: DbosEngine, ends: Ends) -> None:
 
 
 def test_the_collector_passes_over_what_was_loaded_for_the_engine(database: str) -> None:
-    async def conversation(engine: DbosEngine, ends: Ends):
+    async def conversation(engine: DbosEngine, ends: Ends) -> tuple[list[bool], int]:
         del engine, ends
         return [one is dbos.DBOS for one in gc.get_objects()], gc.get_freeze_count()
 
@@ -121,7 +121,7 @@ def test_what_is_done_is_swept_away(database: str) -> None:
 
 
 def test_the_limit_of_all_replicas_is_the_last_that_was_set(database: str) -> None:
-    async def conversation(engine: DbosEngine, _: object):
+    async def conversation(engine: DbosEngine, _: object) -> tuple[int | None, int | None]:
         await engine.set_limits(Limits(7, 5))
         queue = await dbos.DBOS.retrieve_queue_async("runs")
         return await queue.get_worker_concurrency_async(), await queue.get_global_concurrency_async()

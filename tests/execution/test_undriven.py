@@ -46,7 +46,7 @@ def test_a_driver_that_ended_by_a_fault_is_followed_by_another(
     monkeypatch.setattr(loop_services, "TAKE_OVER_SECONDS", 0.3)
     drive, faults = Driver.drive, []
 
-    async def fail_once(self, run_id: str, slot: Slot) -> None:
+    async def fail_once(self: Driver, run_id: str, slot: Slot) -> None:
         if not faults:
             faults.append(run_id)
             raise RuntimeError("a fault")
@@ -77,7 +77,7 @@ def test_a_driver_that_is_lost_while_it_is_taken_over_is_driven_anew(
     def lose(name: str) -> None:
         real = getattr(SystemDatabase, name)
 
-        def then_away(self, *arguments: Any, **options: Any) -> Any:
+        def then_away(self: object, *arguments: Any, **options: Any) -> Any:
             done = real(self, *arguments, **options)
             claimed = done[0] if name == "start_queued_workflows" else arguments[0]
             if claimed and name not in lost and any(run.id in each for each in [*claimed, claimed]):

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import pytest
 
+from support.json_values import Json
 from support.processes import is_alive
 from upstream.upstreams import McpUpstream
 from workflowlookup.errors import ProviderUnavailable
@@ -41,7 +42,7 @@ def talk(upstream: McpUpstream, conversation: Callable[[Upstreams], Awaitable[T]
 
 
 @EVERY_WAY
-def test_a_call_gives_what_the_tool_answers_and_carries_its_key(tmp_path: Path, way) -> None:
+def test_a_call_gives_what_the_tool_answers_and_carries_its_key(tmp_path: Path, way: dict[str, bool]) -> None:
     async def conversation(upstreams: Upstreams) -> tuple[CallResult, CallResult, CallResult]:
         structured = await upstreams.call("up", "echo", {"a": 1}, key="run:step")
         text = await upstreams.call("up", "say", {"text": "hello"})
@@ -57,7 +58,7 @@ def test_a_call_gives_what_the_tool_answers_and_carries_its_key(tmp_path: Path, 
 
 
 @EVERY_WAY
-def test_errors_of_tools_are_answers(tmp_path: Path, way) -> None:
+def test_errors_of_tools_are_answers(tmp_path: Path, way: dict[str, bool]) -> None:
     async def conversation(upstreams: Upstreams) -> list[CallResult]:
         return [
             await upstreams.call("up", "fail", {"message": "no luck"}),
@@ -74,7 +75,7 @@ def test_errors_of_tools_are_answers(tmp_path: Path, way) -> None:
 
 
 @PIPES_AND_HTTP
-def test_progress_is_heard(tmp_path: Path, way) -> None:
+def test_progress_is_heard(tmp_path: Path, way: dict[str, bool]) -> None:
     heard = []
 
     async def conversation(upstreams: Upstreams) -> None:
@@ -86,7 +87,7 @@ def test_progress_is_heard(tmp_path: Path, way) -> None:
 
 
 @PIPES_AND_HTTP
-def test_a_cancelled_call_is_cancelled_upstream(tmp_path: Path, way) -> None:
+def test_a_cancelled_call_is_cancelled_upstream(tmp_path: Path, way: dict[str, bool]) -> None:
     async def conversation(upstreams: Upstreams) -> CallResult:
         call = asyncio.create_task(upstreams.call("up", "sleep", {"seconds": 30}, key="k"))
         await asyncio.to_thread(upstream.wait_for, "call")
@@ -102,7 +103,7 @@ def test_a_cancelled_call_is_cancelled_upstream(tmp_path: Path, way) -> None:
 
 
 @PIPES_AND_HTTP
-def test_a_call_that_takes_too_long_is_cancelled_upstream(tmp_path: Path, way) -> None:
+def test_a_call_that_takes_too_long_is_cancelled_upstream(tmp_path: Path, way: dict[str, bool]) -> None:
     async def conversation(upstreams: Upstreams) -> None:
         await upstreams.call("up", "say", {})
         with pytest.raises(TimeoutError):
@@ -134,7 +135,7 @@ def test_a_process_that_hears_nothing_is_killed_and_started_again_when_it_is_nee
 
 
 def test_a_process_that_serves_another_call_is_not_killed(tmp_path: Path) -> None:
-    async def conversation(upstreams: Upstreams):
+    async def conversation(upstreams: Upstreams) -> tuple[StopResult, CallResult]:
         other = asyncio.create_task(upstreams.call("up", "sleep", {"seconds": 1}))
         call = asyncio.create_task(upstreams.call("up", "sleep", {"seconds": 60}))
         await asyncio.to_thread(upstream.wait_for, "call", 2)
@@ -200,7 +201,7 @@ def test_an_http_server_that_was_restarted_is_spoken_to_anew(tmp_path: Path) -> 
 
 
 def test_what_cannot_be_started_says_why(tmp_path: Path) -> None:
-    async def conversation(upstreams: Upstreams):
+    async def conversation(upstreams: Upstreams) -> tuple[str, list[str]]:
         with pytest.raises(ProviderUnavailable) as nameless:
             await upstreams.call("other", "say", {})
         upstreams.apply(
@@ -228,7 +229,7 @@ def test_what_cannot_be_started_says_why(tmp_path: Path) -> None:
 
 
 def test_settings_that_change_close_what_changed_once_it_is_idle(tmp_path: Path) -> None:
-    async def conversation(upstreams: Upstreams):
+    async def conversation(upstreams: Upstreams) -> tuple[Json, Json]:
         config = config_of(upstream)
         call = asyncio.create_task(upstreams.call("up", "sleep", {"seconds": 1}))
         await asyncio.to_thread(upstream.wait_for, "call")
@@ -287,7 +288,7 @@ for line in sys.stdin:
 
 
 def test_a_server_of_the_handshake_era_is_spoken_to_in_its_own_way(tmp_path: Path) -> None:
-    async def conversation(upstreams: Upstreams):
+    async def conversation(upstreams: Upstreams) -> tuple[list[str], str]:
         upstreams.apply({"old": ServerConfig(name="old", command=sys.executable, args=("-c", OLD_SERVER))})
         tools = await upstreams.tools("old")
         return [tool.name for tool in tools], (await upstreams.call("old", "say", {"text": "as ever"})).text

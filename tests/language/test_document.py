@@ -5,7 +5,7 @@ import json
 import msgspec
 import pytest
 
-from support.json_values import JsonObject
+from support.json_values import Json, JsonObject
 from support.make import document, loop, step
 from workflowlookup.language import syntax
 from workflowlookup.language.building import build
@@ -129,7 +129,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("content", "expected"), [row[1:] for row in BAD], ids=[row[0] for row in BAD])
-def test_an_error_says_what_and_where(content, expected) -> None:
+def test_an_error_says_what_and_where(content: JsonObject, expected: Json) -> None:
     assert findings(content) == expected
     assert not is_valid_document(content)
 
@@ -182,7 +182,7 @@ LOADS_WITH_WARNING = [
 @pytest.mark.parametrize(
     ("one", "words"), [row[1:] for row in LOADS_WITH_WARNING], ids=[row[0] for row in LOADS_WITH_WARNING]
 )
-def test_a_fault_that_harms_one_step_is_a_warning_and_the_document_loads(one, words) -> None:
+def test_a_fault_that_harms_one_step_is_a_warning_and_the_document_loads(one: JsonObject, words: str) -> None:
     content = document(one)
 
     assert findings(content) == []
@@ -301,7 +301,7 @@ def test_whole_numbers_may_be_written_as_fractions() -> None:
     ],
     ids=["open", "twice", "object", "infinity", "binary", "recursive", "bytes", "bomb"],
 )
-def test_yaml_that_is_no_document_is_refused(text, words: str) -> None:
+def test_yaml_that_is_no_document_is_refused(text: str, words: str) -> None:
     with pytest.raises(SyntaxProblem, match=words.replace("(", r"\(")):
         parse_yaml(text)
 

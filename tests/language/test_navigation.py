@@ -85,7 +85,7 @@ SLOW_TEXT = {"s": "a" * 50_000 + "b"}
     ],
     ids=["a step", "a while loop", "the condition of a loop"],
 )
-def test_what_takes_too_long_to_decide_is_refused_and_not_passed_over(steps, place: str) -> None:
+def test_what_takes_too_long_to_decide_is_refused_and_not_passed_over(steps: list[JsonObject], place: str) -> None:
     with pytest.raises(InvalidWorkflow, match=f"took too long and was given up at {place}"):
         lead(steps, context=SLOW_TEXT)
 

@@ -13,7 +13,7 @@ from workflowlookup.protocol.backend import Backend
 from workflowlookup.protocol.connection import Connection
 from workflowlookup.protocol.questions import signed_key
 from workflowlookup.tools.arguments import SchemaArguments
-from workflowlookup.tools.contract import Elicitation, Services, Tool
+from workflowlookup.tools.contract import Caller, Elicitation, Services, Tool
 from workflowlookup.tools.registry import Registry
 
 FORM = {
@@ -27,11 +27,11 @@ SERVICES = Services(catalog=None)
 MODERN_CAN = {**ENVELOPE, "io.modelcontextprotocol/clientCapabilities": CAN}
 
 
-def question(key, what: str = "it", **_: object) -> Elicitation:
+def question(key: str, what: str = "it", **_: object) -> Elicitation:
     return Elicitation(key=key, message=f"Go on with {what}?", schema=FORM)
 
 
-def ask_person(services, arguments: JsonObject, caller) -> JsonObject | Elicitation:
+def ask_person(services: Services, arguments: JsonObject, caller: Caller) -> JsonObject | Elicitation:
     """Asks `times` questions if it can, and gives back every answer."""
     if not caller.supports_elicitation and not arguments.get("anyway"):
         return {"answers": "nobody can be asked"}
@@ -97,7 +97,7 @@ class Client:
         self.send({"method": "notifications/cancelled", "params": {"requestId": identifier}})
 
 
-def wire(key, **arguments: Json) -> str:
+def wire(key: str, **arguments: Json) -> str:
     """The key of a question as its client sees it."""
     return signed_key(question(key, **arguments), SERVICES)
 

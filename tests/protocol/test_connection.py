@@ -45,7 +45,7 @@ def initialize(connection: connections.Connection, version: str) -> Json:
 
 
 def modern(
-    connection: connections.Connection, method: str, params: JsonObject | None = None, identifier: int = 1, **meta
+    connection: connections.Connection, method: str, params: JsonObject | None = None, identifier: int = 1, **meta: Json
 ) -> Json:
     return ask(connection, method, {**(params or {}), "_meta": {**ENVELOPE, **meta}}, identifier)
 

@@ -1,6 +1,7 @@
 """Messages that cannot be read as they are: whose id is found all the same, and which are read with a replacement."""
 
 import json
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -22,7 +23,7 @@ IDS = st.integers() | TEXTS
 
 @given(IDS, st.dictionaries(TEXTS | st.just("params"), VALUES, max_size=4), st.randoms(), st.booleans(), st.booleans())
 def test_the_id_of_any_request_is_found_wherever_it_stands(
-    identifier: int | str, others: JsonObject, random, is_ascii: bool, is_wide: bool
+    identifier: int | str, others: JsonObject, random: Random, is_ascii: bool, is_wide: bool
 ) -> None:
     members = [*{**others, "id": identifier, "method": "ping"}.items()]
     random.shuffle(members)

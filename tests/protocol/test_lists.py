@@ -36,10 +36,10 @@ class Workflows:
         self.problem = None
         self.refreshes = 0
 
-    def attach(self, registry) -> None:
+    def attach(self, registry: Registry) -> None:
         self.registry = registry
 
-    def refresh_if_changed(self):
+    def refresh_if_changed(self) -> bool:
         self.refreshes += 1
         if self.problem:
             raise self.problem

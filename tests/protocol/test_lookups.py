@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.strategies import DrawFn
 
 from support.client import ENVELOPE
 from support.json_values import Json, JsonObject
@@ -24,7 +25,7 @@ PLAIN = document(step("one", prompt="Use {{tool}}."), step("two", guidance=["{{s
 FIRST = {"workflowId": "plain-one", "completedSteps": []}
 
 
-def open_connection(*directories) -> Connection:
+def open_connection(*directories: Path) -> Connection:
     sources = {"bundled": "no", "user": "no", "project": "no", "directories": os.pathsep.join(map(str, directories))}
     return make_connection(read_settings(sources, {}, directory="."))
 
@@ -120,7 +121,7 @@ CONDITIONS = st.sampled_from([{"var": "a"}, {"var": "b", "equals": "words"}, {"n
 
 
 @st.composite
-def documents(draw) -> JsonObject:
+def documents(draw: DrawFn) -> JsonObject:
     told = step(
         "one",
         title=draw(TEXTS) or "t",
@@ -134,11 +135,13 @@ def documents(draw) -> JsonObject:
 
 
 @given(content=documents(), contexts=st.lists(CONTEXTS, min_size=2, max_size=6))
-def test_what_one_caller_is_told_does_not_depend_on_those_before(content, contexts: list[JsonObject]) -> None:
+def test_what_one_caller_is_told_does_not_depend_on_those_before(
+    content: JsonObject, contexts: list[JsonObject]
+) -> None:
     shared = build(content)
     for context in contexts:
         assert told(shared, context) == told(build(content), context)
 
 
-def told(workflow: Workflow, context: JsonObject):
+def told(workflow: Workflow, context: JsonObject) -> JsonObject:
     return answer(workflow, next_step(workflow, (), context, Budget()), (), Budget())

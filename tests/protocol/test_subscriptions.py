@@ -1,6 +1,7 @@
 """Subscriptions to runs, in both eras: who hears of what, and that nobody looks when nobody listens."""
 
 import json
+from collections.abc import Callable
 from typing import Self
 
 import pytest
@@ -26,14 +27,14 @@ class Runs:
         self.looks = 0
         self.problem = None
 
-    def watch(self, listener) -> Self:
+    def watch(self, listener: Callable[[str], None]) -> Self:
         assert self.listener is None
         if self.problem:
             raise self.problem
         self.listener = listener
         return self
 
-    def changed(self):
+    def changed(self) -> list[str]:
         self.looks += 1
         if self.problem:
             raise self.problem
@@ -60,14 +61,14 @@ class Client:
         reply = self.connection.handle(json.dumps(message).encode())
         return reply and json.loads(reply)
 
-    def listen(self, identifier: str, **notifications) -> Json:
+    def listen(self, identifier: str, **notifications: Json) -> Json:
         return self.ask("subscriptions/listen", {"notifications": notifications, "_meta": ENVELOPE}, identifier)
 
     def cancel(self, identifier: str) -> None:
         message = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": identifier}}
         self.connection.handle(json.dumps(message).encode())
 
-    def heard(self):
+    def heard(self) -> list[tuple[str, str | None, Json]]:
         """What came since the last time: method, address and subscription."""
         messages = [json.loads(message) for message in self.connection.outbox]
         self.connection.outbox.clear()
@@ -82,7 +83,7 @@ class Client:
         ]
 
 
-def updated(address, subscription=None):
+def updated(address: str, subscription: Json = None) -> tuple[str, str, Json]:
     return ("resources/updated", address, subscription)
 
 
@@ -282,7 +283,9 @@ MOVE = st.one_of(
 
 @settings(deadline=None)
 @given(st.lists(MOVE, max_size=12))
-def test_whatever_clients_do_it_is_watched_exactly_while_somebody_follows_something(moves) -> None:
+def test_whatever_clients_do_it_is_watched_exactly_while_somebody_follows_something(
+    moves: list[tuple[str, Json]],
+) -> None:
     client, followed, streams = Client(), set(), {}
     for what, argument in moves:
         if what == "listen":

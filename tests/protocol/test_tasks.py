@@ -86,7 +86,7 @@ class Client:
 def make_client(tmp_path: Path) -> Iterator[Callable[..., Client]]:
     clients = []
 
-    def make(*options, **more: Json) -> Client:
+    def make(*options: Json, **more: Json) -> Client:
         clients.append(Client(str(tmp_path / "runs.sqlite"), *options, **more))
         return clients[-1]
 

@@ -12,7 +12,7 @@ from workflowlookup.protocol.backend import ServerBackend
 from workflowlookup.protocol.connection import Connection
 from workflowlookup.protocol.pending_calls import MAX_PENDING
 from workflowlookup.tools.arguments import SchemaArguments
-from workflowlookup.tools.contract import Elicitation, Pending, ServerServices, Tool
+from workflowlookup.tools.contract import Caller, Elicitation, Pending, ServerServices, Tool
 from workflowlookup.tools.registry import Registry
 
 FORM = {"type": "object", "properties": {"yes": {"type": "boolean"}}, "required": ["yes"]}
@@ -29,7 +29,7 @@ class Work:
         self.progress = None
         self.callers = []
 
-    def handle(self, _: object, arguments: JsonObject, caller) -> JsonObject | Pending:
+    def handle(self, _: object, arguments: JsonObject, caller: Caller) -> JsonObject | Pending:
         name = arguments["name"]
         self.callers.append(caller)
         if "sure" in caller.answers:

@@ -19,11 +19,11 @@ def test_a_process_that_is_just_being_started_is_asked_to_end_as_well(monkeypatc
     start, sleep = asyncio.create_subprocess_exec, time.sleep
     child = Child(ServerConfig(name="slow", command=sys.executable, args=("-c", "import time; time.sleep(60)")))
 
-    async def conversation():
+    async def conversation() -> str:
         loop = asyncio.get_running_loop()
         runs, is_waited_for, has_ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
-        async def start_slowly(*command, **options: Any):
+        async def start_slowly(*command: str, **options: Any) -> asyncio.subprocess.Process:
             process = await start(*command, **options)
             runs.set()
             await is_waited_for.wait()
@@ -79,7 +79,7 @@ def test_what_a_child_started_ends_with_it_also_in_another_session_and_without_i
 ) -> None:
     config = ServerConfig(name="p", command=sys.executable, args=("-c", STARTS_ANOTHER, child_at_the_end))
 
-    async def conversation():
+    async def conversation() -> str:
         async with Child(config).streams() as (from_child, _):
             message = await from_child.receive()
             return message.message.params["pid"]

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -47,13 +47,13 @@ async def discovering(
         await provider.aclose()
 
 
-async def until(condition) -> None:
+async def until(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(20):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 
-def ids(discovery):
+def ids(discovery: Discovery) -> list[str]:
     return [definition.id for definition in discovery.snapshot()["svc"].definitions]
 
 

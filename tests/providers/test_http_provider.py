@@ -5,18 +5,20 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
-from support.json_values import JsonObject
+from support.json_values import Json, JsonObject
 from upstream.upstreams import HttpUpstream
 from workflowlookup.providers.config import ProviderConfig
 from workflowlookup.providers.http import HttpProvider
-from workflowlookup.providers.provider import ProviderError
+from workflowlookup.providers.provider import ProviderError, RemoteStatus
+
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -25,8 +27,8 @@ def service(tmp_path: Path) -> Iterator[HttpUpstream]:
         yield made
 
 
-def ask(service, what, **options: Any):
-    async def go():
+def ask(service: "HttpUpstream|Service", what: Callable[[HttpProvider], Awaitable[T]], **options: Any) -> T:
+    async def go() -> T:
         provider = HttpProvider(ProviderConfig(name="svc", kind="http", options={"base_url": service.url, **options}))
         try:
             return await what(provider)
@@ -110,7 +112,7 @@ def test_a_password_in_the_base_address_is_used_at_a_location_and_is_not_part_of
     service.control(runs={"*": {"seconds": 0, "output": 7}})
     base = service.url.replace("http://", "http://me:hush-hush@")
 
-    async def go(provider):
+    async def go(provider: HttpProvider) -> tuple[str, RemoteStatus]:
         run = await provider.start("report", {}, "")
         return run.remote_id, await provider.status("report", run.remote_id)
 
@@ -126,7 +128,7 @@ def test_endpoints_bodies_fields_and_states_are_settings(service: HttpUpstream) 
         workflows=[{"key": 7, "label": "Seven", "about": "d"}], runs={"*": {"seconds": 0, "outcome": "halted"}}
     )
 
-    async def go(provider):
+    async def go(provider: HttpProvider) -> tuple[Json, RemoteStatus]:
         (item,) = await provider.list()
         run = await provider.start(item["id"], {"a": 1}, "k-1")
         return item, await provider.status(item["id"], run.remote_id)
@@ -152,8 +154,18 @@ def test_an_id_is_a_name_and_not_a_path(service: HttpUpstream) -> None:
     assert service.seen("start")[0]["path"] == "/workflows/..%2F..%2Fsecrets%3Fx%3D1/runs"
 
 
+class Service(ThreadingHTTPServer):
+    """A service on loopback."""
+
+    daemon_threads = True
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
 @contextlib.contextmanager
-def serving(answer: Callable[..., None]):
+def serving(answer: Callable[..., None]) -> Iterator[Service]:
     """A service that does what `answer` does with each request."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -163,17 +175,13 @@ def serving(answer: Callable[..., None]):
         def log_message(self, *_: object) -> None:
             pass
 
-    class Service(ThreadingHTTPServer):
-        daemon_threads = True
-        url = property(lambda self: f"http://127.0.0.1:{self.server_port}")
-
     with Service(("127.0.0.1", 0), Handler) as service:
         threading.Thread(target=service.serve_forever, daemon=True).start()
         yield service
         service.shutdown()
 
 
-def reply(request, status: int, text: str) -> None:
+def reply(request: BaseHTTPRequestHandler, status: int, text: str) -> None:
     request.send_response(status)
     request.send_header("Content-Length", str(len(text)))
     request.end_headers()
@@ -181,7 +189,7 @@ def reply(request, status: int, text: str) -> None:
 
 
 def test_an_answer_that_comes_drop_by_drop_is_not_waited_for_for_ever() -> None:
-    def drip(request) -> None:
+    def drip(request: BaseHTTPRequestHandler) -> None:
         request.send_response(200)
         request.send_header("Content-Length", "1000000")
         request.end_headers()
@@ -229,7 +237,7 @@ def test_the_address_of_the_next_page_is_seen_from_the_page_before_and_pages_tha
     }
     asked = []
 
-    def answer(request) -> None:
+    def answer(request: BaseHTTPRequestHandler) -> None:
         asked.append(request.path)
         reply(request, 200, f'{{"items": [], "next": "{pages[request.path]}"}}')
 
@@ -242,7 +250,7 @@ def test_the_address_of_the_next_page_is_seen_from_the_page_before_and_pages_tha
 def test_a_request_that_is_under_way_when_the_settings_change_comes_to_its_end(service: HttpUpstream) -> None:
     service.control(delay=0.5)
 
-    async def go(provider):
+    async def go(provider: HttpProvider) -> Json:
         asking = asyncio.create_task(provider.list())
         await asyncio.to_thread(service.wait_for, "list")
         await provider.aclose()

@@ -8,6 +8,7 @@ import threading
 from asyncio.trsock import TransportSocket
 from collections.abc import Awaitable, Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import pytest
 
@@ -41,7 +42,7 @@ def test_the_head_of_an_answer_is_acknowledged_before_there_is_a_body(
     acknowledged = threading.Event()
     before_the_body = []
 
-    def set_option(wire, *option):
+    def set_option(wire: Any, *option: int) -> None:
         if option == (socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1):
             acknowledged.set()
         return wire._sock.setsockopt(*option)

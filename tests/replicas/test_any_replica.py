@@ -38,7 +38,7 @@ class Replicas:
         self._home = home
         self._started = []
 
-    def start(self, *flags: str):
+    def start(self, *flags: str) -> WebServer:
         environment = {"WORKFLOWLOOKUP_JOURNAL": self.database}
         self._started.append(WebServer(self._home, *flags, directory=self.library, environment=environment))
         return self._started[-1]
@@ -63,7 +63,7 @@ def kept(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 @pytest.fixture(scope="module")
-def pair(kept: Replicas):
+def pair(kept: Replicas) -> tuple[WebServer, WebServer]:
     """Two servers, for tests that leave them alive."""
     return kept.start(), kept.start()
 
@@ -97,7 +97,9 @@ def envelope_tool(client: WebClient, name: str, **arguments: Json) -> Json:
     return reply["result"]["structuredContent"]
 
 
-def test_a_session_goes_on_at_another_replica(pair, connect: Callable[..., WebClient]) -> None:
+def test_a_session_goes_on_at_another_replica(
+    pair: tuple[WebServer, WebServer], connect: Callable[..., WebClient]
+) -> None:
     first, second = pair
     client = connect(first)
     client.initialize()
@@ -109,7 +111,9 @@ def test_a_session_goes_on_at_another_replica(pair, connect: Callable[..., WebCl
     assert run in [each["runId"] for each in events]
 
 
-def test_what_the_client_said_of_itself_is_known_there(pair, connect: Callable[..., WebClient], kept: Replicas) -> None:
+def test_what_the_client_said_of_itself_is_known_there(
+    pair: tuple[WebServer, WebServer], connect: Callable[..., WebClient], kept: Replicas
+) -> None:
     first, second = pair
     client = connect(first)
     client.initialize()
@@ -160,7 +164,9 @@ def is_refused(server: WebServer) -> bool:
     return False
 
 
-def test_a_session_that_ends_ends_everywhere(pair, connect: Callable[..., WebClient]) -> None:
+def test_a_session_that_ends_ends_everywhere(
+    pair: tuple[WebServer, WebServer], connect: Callable[..., WebClient]
+) -> None:
     first, second = pair
     client = connect(first)
     client.initialize()
@@ -195,7 +201,9 @@ def test_a_session_that_is_used_at_one_replica_is_not_over_at_the_other(
     assert at(client, second).post(PING).status_code == 200
 
 
-def test_a_question_is_answered_at_another_replica(pair, connect: Callable[..., WebClient]) -> None:
+def test_a_question_is_answered_at_another_replica(
+    pair: tuple[WebServer, WebServer], connect: Callable[..., WebClient]
+) -> None:
     first, second = pair
     client = connect(first)
     client.initialize(capabilities=ASKS)
@@ -219,7 +227,9 @@ def test_a_question_is_answered_at_another_replica(pair, connect: Callable[..., 
     assert [(each["waitingFor"], each["step"]["id"]) for each in told] == [("output", "two")]
 
 
-def test_a_call_is_cancelled_by_way_of_another_replica(pair, connect: Callable[..., WebClient]) -> None:
+def test_a_call_is_cancelled_by_way_of_another_replica(
+    pair: tuple[WebServer, WebServer], connect: Callable[..., WebClient]
+) -> None:
     first, second = pair
     client, other = connect(first), connect(second)
     client.initialize()
@@ -240,7 +250,7 @@ def test_a_call_is_cancelled_by_way_of_another_replica(pair, connect: Callable[.
 
 
 def test_what_is_followed_at_one_replica_is_told_by_the_one_with_the_stream(
-    pair, connect: Callable[..., WebClient]
+    pair: tuple[WebServer, WebServer], connect: Callable[..., WebClient]
 ) -> None:
     first, second = pair
     client, worker = connect(first), connect(second)
@@ -256,7 +266,9 @@ def test_what_is_followed_at_one_replica_is_told_by_the_one_with_the_stream(
     assert client.unasked.get(timeout=30)["params"]["uri"] == f"run://{run}"
 
 
-def test_new_tools_are_told_by_the_one_with_the_stream(pair, connect: Callable[..., WebClient], kept: Replicas) -> None:
+def test_new_tools_are_told_by_the_one_with_the_stream(
+    pair: tuple[WebServer, WebServer], connect: Callable[..., WebClient], kept: Replicas
+) -> None:
     first, second = pair
     client = connect(first)
     client.initialize()
@@ -271,7 +283,9 @@ def test_new_tools_are_told_by_the_one_with_the_stream(pair, connect: Callable[.
     )
 
 
-def test_a_refresh_reaches_every_replica(pair, connect: Callable[..., WebClient], kept: Replicas) -> None:
+def test_a_refresh_reaches_every_replica(
+    pair: tuple[WebServer, WebServer], connect: Callable[..., WebClient], kept: Replicas
+) -> None:
     first, second = pair
     client = connect(first)
     client.initialize()
@@ -291,7 +305,9 @@ def test_a_refresh_reaches_every_replica(pair, connect: Callable[..., WebClient]
     wait_until(lambda: names() == before)
 
 
-def test_both_eras_follow_a_run_across_replicas(pair, connect: Callable[..., WebClient]) -> None:
+def test_both_eras_follow_a_run_across_replicas(
+    pair: tuple[WebServer, WebServer], connect: Callable[..., WebClient]
+) -> None:
     first, second = pair
     modern = connect(first)
     run = envelope_tool(modern, "workflow_start", workflowId="by-hand")["runId"]
@@ -313,7 +329,9 @@ def test_both_eras_follow_a_run_across_replicas(pair, connect: Callable[..., Web
     thread.join(30)
 
 
-def test_a_lost_connection_is_made_up_for(pair, connect: Callable[..., WebClient], kept: Replicas) -> None:
+def test_a_lost_connection_is_made_up_for(
+    pair: tuple[WebServer, WebServer], connect: Callable[..., WebClient], kept: Replicas
+) -> None:
     """News that came while a replica was deaf are read when it hears again."""
     first, second = pair
     client = connect(first)
@@ -349,7 +367,7 @@ def test_one_that_was_deaf_for_too_long_looks_at_everything(database: str) -> No
     other.close()
 
 
-def test_what_is_passed_on_is_no_flood(pair, connect: Callable[..., WebClient]) -> None:
+def test_what_is_passed_on_is_no_flood(pair: tuple[WebServer, WebServer], connect: Callable[..., WebClient]) -> None:
     client = connect(pair[0])
     client.initialize(capabilities=ASKS)
     answer = {"jsonrpc": "2.0", "id": "wl-1", "result": {"action": "accept", "content": {"text": "x" * 70_000}}}

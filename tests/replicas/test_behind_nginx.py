@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -42,7 +42,7 @@ def proxy(replicas: list[WebServer], tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.fixture
-def token(database: str, replicas: list[WebServer], tmp_path: Path):
+def token(database: str, replicas: list[WebServer], tmp_path: Path) -> str:
     journal = PostgresJournal(database)
     secret, _ = Tokens(journal).create("tests", ["run"], ["*"], seconds=600)
     journal.close()
@@ -50,7 +50,7 @@ def token(database: str, replicas: list[WebServer], tmp_path: Path):
 
 
 @pytest.fixture
-def client(proxy: str, token) -> Iterator[WebClient]:
+def client(proxy: str, token: str) -> Iterator[WebClient]:
     client = WebClient(proxy, authorization=f"Bearer {token}", connection="close")
     end = time.monotonic() + 30
     while True:
@@ -132,11 +132,11 @@ class Stub(ThreadingHTTPServer):
 
 
 @pytest.fixture
-def balance(tmp_path: Path):
+def balance(tmp_path: Path) -> Iterator[Callable[..., tuple[str, list[Stub]]]]:
     """nginx before three stubs that answer with these statuses; one that is `gone` refuses connections."""
     with contextlib.ExitStack() as stack:
 
-        def start(*statuses):
+        def start(*statuses: int | str | None) -> tuple[str, list[Stub]]:
             stubs = [stack.enter_context(Stub(status)) for status in statuses]
             for stub, status in zip(stubs, statuses, strict=True):
                 if status == "gone":
@@ -150,14 +150,16 @@ def balance(tmp_path: Path):
         yield start
 
 
-def test_a_post_that_may_have_arrived_is_not_sent_again(balance) -> None:
+def test_a_post_that_may_have_arrived_is_not_sent_again(balance: Callable[..., tuple[str, list[Stub]]]) -> None:
     url, stubs = balance(None, None, None)
 
     assert httpx2.post(url, content=b"x").status_code == 502
     assert sum(stub.posts for stub in stubs) == 1
 
 
-def test_a_post_that_was_answered_503_goes_to_the_next_replica_and_the_sick_one_is_left_out(balance) -> None:
+def test_a_post_that_was_answered_503_goes_to_the_next_replica_and_the_sick_one_is_left_out(
+    balance: Callable[..., tuple[str, list[Stub]]],
+) -> None:
     url, (sick, *others) = balance(503, 200, 200)
 
     assert [httpx2.post(url, content=b"x").status_code for _ in range(30)] == [200] * 30
@@ -165,14 +167,14 @@ def test_a_post_that_was_answered_503_goes_to_the_next_replica_and_the_sick_one_
     assert sum(stub.posts for stub in others) == 30
 
 
-def test_a_replica_that_refuses_connections_is_left_out(balance) -> None:
+def test_a_replica_that_refuses_connections_is_left_out(balance: Callable[..., tuple[str, list[Stub]]]) -> None:
     url, (gone, *others) = balance("gone", 200, 200)
 
     assert [httpx2.post(url, content=b"x").status_code for _ in range(30)] == [200] * 30
     assert [gone.posts, sum(stub.posts for stub in others)] == [0, 30]
 
 
-def test_replicas_that_are_all_sick_are_asked_nevertheless(balance) -> None:
+def test_replicas_that_are_all_sick_are_asked_nevertheless(balance: Callable[..., tuple[str, list[Stub]]]) -> None:
     url, _ = balance(503, 503, 503)
 
     answers = [httpx2.post(url, content=b"x") for _ in range(10)]

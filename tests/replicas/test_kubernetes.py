@@ -25,7 +25,7 @@ def seconds(name: str) -> float:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("kind", RESOURCES)
-def test_each_resource_is_valid(kind, version) -> None:
+def test_each_resource_is_valid(kind: str, version: str) -> None:
     kubernetes_validate.validate(RESOURCES[kind], version, strict=True)
 
 

@@ -45,11 +45,11 @@ class Pair:
         flags = ("--journal-timeout-seconds", str(SECONDS), "--requests-per-minute", "0")
         return WebServer(home, *flags, directory=home / "library", environment={"WORKFLOWLOOKUP_JOURNAL": url})
 
-    def call(self, number: int, name: str, arguments: JsonObject):
+    def call(self, number: int, name: str, arguments: JsonObject) -> httpx2.Response:
         message = modern("tools/call", {"name": name, "arguments": arguments})
         return httpx2.post(self.servers[number].url, json=message, headers=HEADERS | routing(message), timeout=60)
 
-    def events(self, run):
+    def events(self, run: str) -> list[tuple[int, str]]:
         runs = Runs(PostgresJournal(self.database))
         events = [(record.sequence, type(record.event).__name__) for record in runs.records(run)]
         runs.close()
@@ -71,11 +71,11 @@ def pair(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     pair.stop()
 
 
-def start(workflow: str, run) -> tuple[str, JsonObject]:
+def start(workflow: str, run: str) -> tuple[str, JsonObject]:
     return "workflow_start", {"workflowId": workflow, "runId": run}
 
 
-def submit(run, output: str) -> tuple[str, JsonObject]:
+def submit(run: str, output: str) -> tuple[str, JsonObject]:
     return "workflow_submit", {"runId": run, "stepId": "one", "output": output}
 
 

@@ -1,6 +1,7 @@
 """What follows from a call: the events that a run gets, and the refusals that leave it as it was."""
 
 import json
+from collections.abc import Sequence
 from typing import Self
 
 import pytest
@@ -11,7 +12,7 @@ from workflowlookup.errors import InvalidCriteria, InvalidParams, InvalidWorkflo
 from workflowlookup.language.building import build
 from workflowlookup.runs import advance
 from workflowlookup.runs.draft import CORRECT_DOCUMENT, Draft, Moment
-from workflowlookup.runs.events import kind_of
+from workflowlookup.runs.events import Event, Record, kind_of
 from workflowlookup.runs.run import State, Waiting, fold
 
 LONG = [{"type": "length", "min": 5, "message": "Too short."}]
@@ -28,7 +29,7 @@ class Story:
     def at(self) -> Moment:
         return Moment(time=self.now, by="tests")
 
-    def _take(self, draft: Draft, earlier) -> Self:
+    def _take(self, draft: Draft, earlier: Sequence[Record]) -> Self:
         self.run = draft.run
         self.records = [*earlier, *draft.records]
         self.last = [kind_of(record.event) for record in draft.records]
@@ -39,10 +40,10 @@ class Story:
     def submit(self, step_id: str, output: str = "done", **changes: Json) -> Self:
         return self._take(advance.submit(self.run, step_id, output, changes, self.at), self.records)
 
-    def confirm(self, **said) -> Self:
+    def confirm(self, **said: Json) -> Self:
         return self._take(advance.confirm(self.run, self.run.current, self.at, how="console", **said), self.records)
 
-    def deny(self, **said) -> Self:
+    def deny(self, **said: Json) -> Self:
         return self._take(advance.deny(self.run, self.run.current, self.at, how="relayed", **said), self.records)
 
     def cancel(self, reason: str = "") -> Self:
@@ -52,7 +53,7 @@ class Story:
         draft = advance.expire(self.run, self.at)
         return self._take(draft, self.records) if draft else None
 
-    def events(self, kind: str):
+    def events(self, kind: str) -> list[Event]:
         return [record.event for record in self.records if kind_of(record.event) == kind]
 
 
@@ -363,7 +364,7 @@ def test_a_run_can_be_cancelled_wherever_it_waits() -> None:
 # ── refusals ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def refused(story: Story, step_id: str, kind: type[RunStateError] = RunStateError):
+def refused(story: Story, step_id: str, kind: type[RunStateError] = RunStateError) -> JsonObject:
     with pytest.raises(kind) as refusal:
         story.submit(step_id)
     return refusal.value.data

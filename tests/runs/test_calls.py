@@ -1,5 +1,6 @@
 """Steps that the server does by itself: what a call leads to, how often it is tried, and what is left when it ends."""
 
+from collections.abc import Callable
 from typing import Self
 
 import pytest
@@ -53,7 +54,7 @@ class Calling(Story):
         return self._take(server_calls.stop_call(self.run, stopped, told, self.at), self.records)
 
     @property
-    def place(self):
+    def place(self) -> tuple[State, Waiting | None]:
         return self.run.state, self.run.waiting_for
 
 
@@ -342,7 +343,7 @@ def test_the_time_that_the_caller_gives_wins_over_the_authors() -> None:
         lambda story: story.begin().cancel().finish(),
     ],
 )
-def test_what_a_call_does_not_allow_is_refused(wrong) -> None:
+def test_what_a_call_does_not_allow_is_refused(wrong: Callable[[Calling], object]) -> None:
     with pytest.raises(RunStateError):
         wrong(Calling(document(call())))
 

@@ -1,5 +1,6 @@
 """The report of a run: what it tells, and that nothing that strangers wrote can act in it."""
 
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Self
 
 import msgspec
@@ -7,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
+from markdown_it.token import Token
 
 from support.json_values import Json, JsonObject
 from support.make import document, loop, step
@@ -24,7 +26,9 @@ START = 1_700_000_000_000
 class Told:
     """A run that is driven by hand, and its records."""
 
-    def __init__(self, *steps: JsonObject, given=None, context: JsonObject | None = None, **fields: Json) -> None:
+    def __init__(
+        self, *steps: JsonObject, given: JsonObject | None = None, context: JsonObject | None = None, **fields: Json
+    ) -> None:
         self.time = START
         self._take(
             advance.begin("r-1", build(document(*steps, **fields)), given or {}, context or {}, self._at("agent"))
@@ -36,7 +40,7 @@ class Told:
     def _take(self, draft: Draft) -> None:
         self.run, self.records = draft.run, [*getattr(self, "records", []), *draft.records]
 
-    def do(self, what: str, *arguments, after: int = 0, by: str = "agent", **options: Any) -> Self:
+    def do(self, what: str, *arguments: Json, after: int = 0, by: str = "agent", **options: Any) -> Self:
         self.time += after
         if what == "submit" and len(arguments) == 2:
             arguments = (*arguments, {})
@@ -189,7 +193,7 @@ def test_loops_are_told_with_their_iterations_and_why_they_were_left() -> None:
         (lambda told: told, "**waiting** for the output of step `one`"),
     ],
 )
-def test_the_head_says_where_the_run_stands(ending, words: str) -> None:
+def test_the_head_says_where_the_run_stands(ending: Callable[[Told], Told], words: str) -> None:
     assert words in ending(Told(step("one", maxAttempts=1))).report()
 
 
@@ -309,7 +313,7 @@ texts = st.one_of(
 QUIET = {"text", "softbreak", "code_inline"}
 
 
-def flat(tokens):
+def flat(tokens: Iterable[Token]) -> Iterator[Token]:
     for token in tokens:
         yield token
         yield from flat(token.children or [])
@@ -347,7 +351,7 @@ def test_a_code_span_is_one_span(text: str) -> None:
 @settings(deadline=None)
 @given(texts, texts, texts)
 def test_what_strangers_write_changes_nothing_of_the_shape_of_a_report(output: str, note: str, name: str) -> None:
-    def shape(output: str, note: str, name: str):
+    def shape(output: str, note: str, name: str) -> list[str]:
         told = Told(
             step("one", requireConfirmation=True, title=name),
             step("two"),

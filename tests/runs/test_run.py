@@ -47,7 +47,9 @@ def test_what_is_over_stays_over() -> None:
 
 @pytest.mark.parametrize("kind", EVENTS, ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize("place", TRANSITIONS, ids=lambda place: "-".join(filter(None, place)))
-def test_an_event_is_applied_exactly_where_the_table_has_it(place, kind) -> None:
+def test_an_event_is_applied_exactly_where_the_table_has_it(
+    place: tuple[State, Waiting | None], kind: type[Event]
+) -> None:
     if place == (State.QUEUED, None):
         return
     run = msgspec.structs.replace(begun(step("one")).run, state=place[0], waiting_for=place[1])
@@ -61,12 +63,12 @@ def test_an_event_is_applied_exactly_where_the_table_has_it(place, kind) -> None
             apply(run, record)
 
 
-def sample(kind):
+def sample(kind: type[Event]) -> Event:
     values = {"step_id": "one", "loop_id": "a-loop", "key": "k", "condition": {}, "changes": {}, "iteration": 1}
     return kind(**{name: values.get(name, "text") for name in required(kind)})
 
 
-def required(kind):
+def required(kind: type[Event]) -> list[str]:
     return [field.name for field in msgspec.structs.fields(kind) if field.required]
 
 

@@ -10,7 +10,7 @@ from workflowlookup.runs.statistics import StepStatistics, Tally
 RULES = [{"type": "contains", "value": "done", "message": "Say that it is done."}]
 
 
-def figures(content: JsonObject, *calls: tuple[str, ...]):
+def figures(content: JsonObject, *calls: tuple[str, ...]) -> StepStatistics:
     """Of the only step, after these calls, each a second after the one before."""
     draft = advance.begin("a-run", build(content), {}, {}, Moment(time=0))
     records = list(draft.records)

@@ -50,7 +50,7 @@ def server(tmp_path: Path) -> Iterator[tuple[WebServer, dict[str, str]]]:
 class Reader(threading.Thread):
     """A caller within its limits that reads a workflow again and again."""
 
-    def __init__(self, server: WebServer | tuple[WebServer, dict[str, str]], secret: str, seconds: float) -> None:
+    def __init__(self, server: WebServer, secret: str, seconds: float) -> None:
         super().__init__()
         self._server, self._secret, self._seconds = server, secret, seconds
         self.latencies, self.refusals = [], []
@@ -93,7 +93,7 @@ class Greedy(threading.Thread):
                     self.statuses.append(http.get(self._server.base + page).status_code)
 
 
-def warm_up(server: WebServer, secrets) -> None:
+def warm_up(server: WebServer, secrets: dict[str, str]) -> None:
     """Have everything done once that is measured later."""
     with httpx2.Client(headers={"authorization": f"Bearer {secrets['greedy']}"}, timeout=30) as http:
         for page in PAGES:
@@ -101,7 +101,7 @@ def warm_up(server: WebServer, secrets) -> None:
     read(server, secrets, WARM_UP_SECONDS)
 
 
-def read(server: WebServer | tuple[WebServer, dict[str, str]], secrets, seconds: float = SECONDS) -> list[Reader]:
+def read(server: WebServer, secrets: dict[str, str], seconds: float = SECONDS) -> list[Reader]:
     readers = [Reader(server, secrets[name], seconds) for name in ("ada", "bob")]
     for reader in readers:
         reader.start()
@@ -110,7 +110,7 @@ def read(server: WebServer | tuple[WebServer, dict[str, str]], secrets, seconds:
     return readers
 
 
-def report(name: str, readers: list[Reader]):
+def report(name: str, readers: list[Reader]) -> float:
     """Print the latencies; the 99th percentile in milliseconds."""
     latencies = sorted(latency for reader in readers for latency in reader.latencies)
     p99 = latencies[int(len(latencies) * 0.99)] * 1000

@@ -97,7 +97,7 @@ class House:
             server.stop()
 
 
-def size_of(process) -> int:
+def size_of(process: int | str) -> int:
     return int(Path(f"/proc/{process}/statm").read_text("ascii").split()[1]) * 4096
 
 

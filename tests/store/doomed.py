@@ -8,12 +8,14 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import msgspec
 
 from workflowlookup.cli.main import main
 from workflowlookup.store import journal_url
+from workflowlookup.store.journal import Journal
 
 touches_left = int(sys.argv.pop(1))
 
@@ -28,26 +30,26 @@ def touch() -> None:
 class Doomed:
     """A transaction that is touched."""
 
-    def __init__(self, transaction) -> None:
+    def __init__(self, transaction: Any) -> None:
         self._transaction = transaction
 
-    def execute(self, *arguments):
+    def execute(self, *arguments: Any) -> Any:
         done = self._transaction.execute(*arguments)
         touch()
         return done
 
-    def executemany(self, statement: str, rows) -> None:
+    def executemany(self, statement: str, rows: Sequence[Any]) -> None:
         for row in rows:
             self._transaction.executemany(statement, [row])
             touch()
 
 
-def doomed(open_journal):
-    def open_doomed(*arguments):
+def doomed(open_journal: Callable[..., Journal]) -> Callable[..., Journal]:
+    def open_doomed(*arguments: Any) -> Journal:
         journal = open_journal(*arguments)
         append, whole = journal.append, journal.writing
 
-        def doomed_append(*arguments) -> None:
+        def doomed_append(*arguments: Any) -> None:
             touch()
             append(*arguments)
             touch()

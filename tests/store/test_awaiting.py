@@ -16,10 +16,12 @@ from workflowlookup.language.building import build
 from workflowlookup.language.model import Workflow
 from workflowlookup.protocol.backend import Backend
 from workflowlookup.protocol.connection import Connection
+from workflowlookup.runs.run import Run
 from workflowlookup.runs.server_calls import CallFailure
 from workflowlookup.store.service import Runs
 from workflowlookup.tools import pending_runs
 from workflowlookup.tools.contract import Services
+from workflowlookup.tools.registry import Registry
 
 CALL = {
     "id": "call-it",
@@ -39,20 +41,20 @@ CAN = {"elicitation": {}}
 
 
 class Catalog:
-    def get(self, wanted) -> Workflow:
+    def get(self, wanted: str) -> Workflow:
         if wanted in DOCUMENTS:
             return build(DOCUMENTS[wanted])
         raise WorkflowNotFound("No.", workflowId=wanted)
 
 
 class Workflows:
-    def attach(self, registry) -> None:
+    def attach(self, registry: Registry) -> None:
         pass
 
     def refresh_if_changed(self) -> bool:
         return False
 
-    def resolve(self, wanted) -> Workflow | None:
+    def resolve(self, wanted: str) -> Workflow | None:
         if wanted == "Away":
             raise ProviderUnavailable("Not now.")
         return build(DOCUMENTS["far-away"]) if wanted == "Far_Away" else None
@@ -60,7 +62,7 @@ class Workflows:
     def default_timeout(self, workflow: Workflow) -> float | None:
         return 300.0 if workflow.id == "far-away" else None
 
-    def abilities(self, provider) -> frozenset[str] | None:
+    def abilities(self, provider: str) -> frozenset[str] | None:
         return frozenset({"start"}) if provider == "there" else None
 
 
@@ -91,7 +93,7 @@ class Client:
         self.connection.outbox.clear()
         return messages
 
-    def answer(self):
+    def answer(self) -> Json:
         """The one answer that is there now."""
         (reply,) = self.heard()
         return reply["result"]["structuredContent"]
@@ -99,7 +101,7 @@ class Client:
     def notify(self, method: str, **params: Json) -> None:
         self.connection.handle(json.dumps({"jsonrpc": "2.0", "method": method, "params": params}).encode())
 
-    def last_run(self):
+    def last_run(self) -> str:
         return self.runs.recent(1)[0].id
 
 
@@ -108,7 +110,7 @@ def client(open_runs: Callable[..., Runs]) -> Client:
     return Client(open_runs)
 
 
-def work(client: Client, run_id: str, step_id: str = "call-it", value: str = "Issue 7"):
+def work(client: Client, run_id: str, step_id: str = "call-it", value: str = "Issue 7") -> Run:
     client.runs.begin_call(run_id, step_id)
     return client.runs.finish_call(run_id, step_id, str(value), value)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from support import journey
-from support.client import TIMEOUT, Start
+from support.client import TIMEOUT, Server, Start
 from support.journey import folded, open_journal, read
 from support.json_values import JsonObject
 from support.make import document, loop, step, write
@@ -50,7 +50,7 @@ def all_at_once(work: Callable[..., None], number: int) -> None:
 class Client:
     """An agent with a server of its own, that takes up whatever run is not over, and notes what it is told."""
 
-    def __init__(self, name: str, start_server) -> None:
+    def __init__(self, name: str, start_server: Callable[[], Server]) -> None:
         self.name, self._start_server = name, start_server
         self.server = start_server()
         self._chance = random.Random(name)
@@ -79,7 +79,7 @@ class Client:
             self.accepted[run_id, step_id] = output
         return False
 
-    def request(self, tool: str, arguments: JsonObject):
+    def request(self, tool: str, arguments: JsonObject) -> JsonObject:
         return self.server.request(tool, arguments)
 
     def _send(self, arguments: JsonObject) -> bool:
@@ -116,14 +116,14 @@ class Unlucky(Client):
 
 
 @pytest.fixture
-def clients(serve: Start, place: str, library: Path, request: pytest.FixtureRequest):
+def clients(serve: Start, place: str, library: Path, request: pytest.FixtureRequest) -> list[Client]:
     write(library, FLOW)
     kind = getattr(request, "param", Client)
     return [kind(f"client-{number}", lambda: serve(place)) for number in range(CLIENTS)]
 
 
 @pytest.mark.parametrize("clients", [Client, Unlucky], indirect=True, ids=["undisturbed", "with kills"])
-def test_runs_that_are_advanced_by_all_at_once_end_where_they_should(clients, place: str) -> None:
+def test_runs_that_are_advanced_by_all_at_once_end_where_they_should(clients: list[Client], place: str) -> None:
     is_unlucky = isinstance(clients[0], Unlucky)
     names = [f"run-{number}" for number in range(RUNS // 4 if is_unlucky else RUNS)]
 
@@ -156,7 +156,9 @@ def test_runs_that_are_advanced_by_all_at_once_end_where_they_should(clients, pl
         assert given == [client.name for client in clients if run_id in client.confirmed]
 
 
-def test_of_all_answers_to_one_step_one_wins_and_the_others_are_told_where_the_run_is(clients, place: str) -> None:
+def test_of_all_answers_to_one_step_one_wins_and_the_others_are_told_where_the_run_is(
+    clients: list[Client], place: str
+) -> None:
     first = clients[0].server
     rounds = 20 if journey.IS_SOAK else 8
     for number in range(rounds):
@@ -186,7 +188,9 @@ def test_of_all_answers_to_one_step_one_wins_and_the_others_are_told_where_the_r
             assert expected.items() <= error["data"].items()
 
 
-def test_the_same_submission_from_all_at_once_is_stored_once_and_answered_alike(clients, place: str) -> None:
+def test_the_same_submission_from_all_at_once_is_stored_once_and_answered_alike(
+    clients: list[Client], place: str
+) -> None:
     clients[0].server.result(*journey.start(workflow_id="sample-workflow"))
     replies = {}
 
@@ -199,7 +203,7 @@ def test_the_same_submission_from_all_at_once_is_stored_once_and_answered_alike(
     assert [kind_of(record.event) for record in read(place)].count("output-accepted") == 1
 
 
-def test_a_run_that_all_begin_at_once_is_begun_once(clients, place: str) -> None:
+def test_a_run_that_all_begin_at_once_is_begun_once(clients: list[Client], place: str) -> None:
     replies = {}
 
     def work(index: int) -> None:

@@ -28,7 +28,7 @@ def serve(start: Start, library: Path) -> Callable[..., Server]:
     """A server for one document, whose client cannot show forms unless it says so."""
 
     def serve_document(
-        *steps: JsonObject, capabilities=None, version: str = "2025-11-25", **environment: str
+        *steps: JsonObject, capabilities: JsonObject | None = None, version: str = "2025-11-25", **environment: str
     ) -> Server:
         write(library, document(*steps))
         server = start(directory=library, version=None, **environment)
@@ -46,15 +46,15 @@ def begin(server: Server, **context: Json) -> Json:
     return server.result("workflow_start", {"workflowId": "sample-workflow", "context": context})
 
 
-def submit(server: Server, run, step_id: str, output: str = "done", **more: Json) -> Json:
+def submit(server: Server, run: Json, step_id: str, output: str = "done", **more: Json) -> Json:
     return server.result("workflow_submit", {"runId": run["runId"], "stepId": step_id, "output": output, **more})
 
 
-def relay(server: Server, run: Json, step_id: str, **said) -> Json:
+def relay(server: Server, run: Json, step_id: str, **said: Json) -> Json:
     return server.result("workflow_submit", {"runId": run["runId"], "stepId": step_id, "confirmed": True, **said})
 
 
-def refused(server: Server, run: Json, step_id: str, **said) -> Json:
+def refused(server: Server, run: Json, step_id: str, **said: Json) -> Json:
     error = server.error("workflow_submit", {"runId": run["runId"], "stepId": step_id, **said})
     return error["data"]["details"]
 
@@ -452,13 +452,13 @@ class Modern:
         self.server = server
         self.run_id = self.call("workflow_start", workflowId="sample-workflow")["structuredContent"]["runId"]
 
-    def call(self, name: str, responses=None, **arguments: Json) -> Json:
+    def call(self, name: str, responses: JsonObject | None = None, **arguments: Json) -> Json:
         params = {"name": name, "arguments": arguments, "_meta": CAN_BE_ASKED}
         if responses:
             params["inputResponses"] = responses
         return self.server.result("tools/call", params)
 
-    def submit(self, responses=None, **arguments: Json) -> Json:
+    def submit(self, responses: JsonObject | None = None, **arguments: Json) -> Json:
         arguments = arguments or {"output": "done"}
         return self.call("workflow_submit", responses, runId=self.run_id, stepId="deploy", **arguments)
 
@@ -472,7 +472,7 @@ def modern(serve: Callable[..., Server]) -> Modern:
     return Modern(serve(step("deploy", requireConfirmation=True), step("then"), version=None))
 
 
-def key_of(asked: Json):
+def key_of(asked: Json) -> str:
     (key,) = asked["inputRequests"]
     return key
 

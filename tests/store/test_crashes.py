@@ -45,7 +45,7 @@ def answer_of(server: Server, tool: str, arguments: JsonObject) -> JsonObject | 
 def unbroken(serve: Start, tmp_path: Path) -> Callable[..., tuple[list[Json], list[Record]]]:
     """What the server answers when nothing happens to it, call by call, and the journal that this leaves."""
 
-    def journey_of(end) -> tuple[list[Json], list[Record]]:
+    def journey_of(end: str) -> tuple[list[Json], list[Record]]:
         place = str(tmp_path / "unbroken" / "runs.sqlite")
         server = serve(place)
         answers = [server.result(*call) for call in calls(end)]
@@ -73,7 +73,7 @@ def test_a_server_that_is_killed_after_every_answer_leads_the_run_to_the_same_en
     assert folded(RUN, read(place)).state == end
 
 
-def rests(records) -> list[int]:
+def rests(records: list[Record]) -> list[int]:
     """How many records there are whenever the run rests."""
     return [n for n in range(1, len(records) + 1) if fold(RUN, records[:n]).state != "running"]
 
@@ -192,7 +192,7 @@ def left(serve: Start, tmp_path: Path) -> tuple[Path, list[Record]]:
     return kept / "runs.sqlite", read(str(place))
 
 
-def copy(source, tmp_path: Path, name: str, *, database=None, log: bytes | None = None) -> str:
+def copy(source: Path, tmp_path: Path, name: str, *, database: bytes | None = None, log: bytes | None = None) -> str:
     """A copy of the journal, with another content of the file or of the log."""
     directory = tmp_path / f"copy-{name}"
     directory.mkdir()

@@ -35,7 +35,7 @@ def refused(runs: service.Runs, times: int) -> Run:
     return run
 
 
-def outputs(records: list[Record]):
+def outputs(records: list[Record]) -> list[str]:
     return [record.event.output for record in records if hasattr(record.event, "output")]
 
 

@@ -4,8 +4,9 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 
@@ -16,6 +17,8 @@ from workflowlookup.store.journal import Journal
 from workflowlookup.store.pool import CALLER, MAX_THREADS, JournalPool
 from workflowlookup.store.sqlite import SqliteJournal
 
+T = TypeVar("T")
+
 SECONDS = 0.3
 SLOW_SECONDS = 2.0
 
@@ -25,7 +28,7 @@ class HangingJournal(SqliteJournal):
 
     flows: threading.Event
 
-    def query(self, statement: str, values: tuple[()] = ()):
+    def query(self, statement: str, values: tuple[()] = ()) -> list[tuple[Any, ...]]:
         self.flows.wait(30)
         return super().query(statement, values)
 
@@ -39,7 +42,7 @@ def flows() -> Iterator[threading.Event]:
 
 
 @pytest.fixture
-def make_pool(tmp_path: Path, flows: threading.Event):
+def make_pool(tmp_path: Path, flows: threading.Event) -> Iterator[Callable[[float], JournalPool]]:
     """Make pools whose callers wait for so many seconds."""
     pools, path = [], str(tmp_path / "runs.sqlite")
     with contextlib.closing(SqliteJournal(path)) as journal:
@@ -50,7 +53,7 @@ def make_pool(tmp_path: Path, flows: threading.Event):
         journal.flows = flows
         return journal
 
-    def make(seconds: float):
+    def make(seconds: float) -> JournalPool:
         pools.append(JournalPool(open_journal, seconds))
         return pools[-1]
 
@@ -61,20 +64,20 @@ def make_pool(tmp_path: Path, flows: threading.Event):
 
 
 @pytest.fixture
-def pool(make_pool):
+def pool(make_pool: Callable[[float], JournalPool]) -> JournalPool:
     return make_pool(SECONDS)
 
 
-def on_loop(work) -> greenlets.T:
+def on_loop(work: Callable[[], T]) -> greenlets.T:
     """Run synchronous work as a request does."""
 
-    async def do():
+    async def do() -> T:
         return work()
 
     return asyncio.run(greenlets.run(do))
 
 
-def test_every_method_of_the_contract_reaches_a_journal(pool) -> None:
+def test_every_method_of_the_contract_reaches_a_journal(pool: JournalPool) -> None:
     assert [
         name for name in vars(Journal) if not name.startswith("_") and not callable(getattr(pool.journal, name))
     ] == ["names"]
@@ -82,10 +85,10 @@ def test_every_method_of_the_contract_reaches_a_journal(pool) -> None:
     assert on_loop(lambda: pool.journal.head("r1")) == 2
 
 
-def test_the_loop_goes_on_while_a_call_waits(make_pool, flows: threading.Event) -> None:
+def test_the_loop_goes_on_while_a_call_waits(make_pool: Callable[[float], JournalPool], flows: threading.Event) -> None:
     pool = make_pool(30)
 
-    async def serve():
+    async def serve() -> tuple[bool, int]:
         flows.clear()
         waiting = asyncio.create_task(greenlets.run(ask))
         await asyncio.sleep(0.1)
@@ -93,14 +96,14 @@ def test_the_loop_goes_on_while_a_call_waits(make_pool, flows: threading.Event) 
         flows.set()
         return is_waiting, await waiting
 
-    async def ask():
+    async def ask() -> int:
         return pool.journal.head("r1")
 
     assert asyncio.run(serve()) == (True, None)
 
 
 def test_a_call_without_an_answer_fails_in_time_and_the_request_waits_for_no_other(
-    pool, flows: threading.Event
+    pool: JournalPool, flows: threading.Event
 ) -> None:
     flows.clear()
 
@@ -115,24 +118,24 @@ def test_a_call_without_an_answer_fails_in_time_and_the_request_waits_for_no_oth
 
 
 def test_a_request_has_the_time_once_for_calls_that_are_answered_late(
-    make_pool, monkeypatch: pytest.MonkeyPatch
+    make_pool: Callable[[float], JournalPool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pool = make_pool(SLOW_SECONDS)
     query = SqliteJournal.query
 
-    def slow_query(*arguments):
+    def slow_query(*arguments: Any) -> list[tuple[Any, ...]]:
         time.sleep(0.6 * SLOW_SECONDS)
         return query(*arguments)
 
     monkeypatch.setattr(HangingJournal, "query", slow_query)
 
-    async def ask():
+    async def ask() -> int:
         try:
             return pool.journal.head("r1")
         except JournalUnavailable as refused:
             return refused.data["retryAfterSeconds"]
 
-    async def ask_often():
+    async def ask_often() -> tuple[list[int], int]:
         answers = [await ask() for _ in range(4)]
         await asyncio.sleep(SLOW_SECONDS)  # as one that waits for its run
         return answers, await ask()
@@ -140,7 +143,7 @@ def test_a_request_has_the_time_once_for_calls_that_are_answered_late(
     assert asyncio.run(greenlets.run(ask_often)) == ([None, 5, 5, 5], None)
 
 
-def test_no_more_threads_hang_than_the_pool_has(pool, flows: threading.Event) -> None:
+def test_no_more_threads_hang_than_the_pool_has(pool: JournalPool, flows: threading.Event) -> None:
     flows.clear()
 
     async def ask() -> None:
@@ -157,7 +160,9 @@ def test_no_more_threads_hang_than_the_pool_has(pool, flows: threading.Event) ->
     assert on_loop(lambda: pool.journal.head("r1")) is None
 
 
-def test_after_a_call_without_an_answer_all_fail_at_once_until_a_poll_is_answered(pool, flows: threading.Event) -> None:
+def test_after_a_call_without_an_answer_all_fail_at_once_until_a_poll_is_answered(
+    pool: JournalPool, flows: threading.Event
+) -> None:
     pool.start()
     assert pool.fault == ""
     flows.clear()
@@ -177,7 +182,9 @@ def test_after_a_call_without_an_answer_all_fail_at_once_until_a_poll_is_answere
     assert on_loop(lambda: pool.journal.head("r1")) is None
 
 
-def test_a_request_that_is_cancelled_while_it_waits_finishes_what_it_does(make_pool, flows: threading.Event) -> None:
+def test_a_request_that_is_cancelled_while_it_waits_finishes_what_it_does(
+    make_pool: Callable[[float], JournalPool], flows: threading.Event
+) -> None:
     pool, done = make_pool(30), []
 
     async def ask() -> None:
@@ -231,7 +238,7 @@ def test_a_request_that_gives_up_on_a_lock_is_answered() -> None:
         await asyncio.sleep(0)
         return "refused"
 
-    async def serve():
+    async def serve() -> int:
         _, answer = await asyncio.gather(greenlets.run(hold), greenlets.run(ask))
         return answer
 
@@ -240,7 +247,7 @@ def test_a_request_that_gives_up_on_a_lock_is_answered() -> None:
 
 
 def test_who_waited_for_a_holder_that_lost_its_time_does_not_wait_again(
-    pool, flows: threading.Event, monkeypatch: pytest.MonkeyPatch
+    pool: JournalPool, flows: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flows.clear()
     lock, calls, submit = greenlets.Lock(), [], pool._submit
@@ -257,7 +264,9 @@ def test_who_waited_for_a_holder_that_lost_its_time_does_not_wait_again(
     assert calls == ["head"]
 
 
-def test_a_call_that_never_began_is_no_sign_that_the_journal_is_away(make_pool, flows: threading.Event) -> None:
+def test_a_call_that_never_began_is_no_sign_that_the_journal_is_away(
+    make_pool: Callable[[float], JournalPool], flows: threading.Event
+) -> None:
     pool = make_pool(30)
     pool.start()
     flows.clear()
@@ -277,12 +286,12 @@ def test_a_call_that_never_began_is_no_sign_that_the_journal_is_away(make_pool, 
     assert pool.journal.head("r1") is None
 
 
-def test_callers_take_turns(make_pool, flows: threading.Event) -> None:
+def test_callers_take_turns(make_pool: Callable[[float], JournalPool], flows: threading.Event) -> None:
     pool = make_pool(30)
     flows.clear()
     answered = []
 
-    async def ask(caller, number: int) -> None:
+    async def ask(caller: str, number: int) -> None:
         CALLER.set(caller)
         pool.journal.head(f"{caller}-{number}")
         answered.append(caller)

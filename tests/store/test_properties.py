@@ -88,7 +88,7 @@ class World:
         ]
         self.made = []
 
-    def call(self, tool: str, arguments: JsonObject, caller=None, answer: Json = None) -> str | None:
+    def call(self, tool: str, arguments: JsonObject, caller: Caller | None = None, answer: Json = None) -> str | None:
         """The answer of one of the processes in turn, or the refusal; a question is answered."""
         registry = self.registries[len(self.made) % 2]
         caller = caller or Caller()
@@ -235,7 +235,7 @@ WORK = st.one_of(
 )
 
 
-def work(runs: Runs, run: Run, what) -> None:
+def work(runs: Runs, run: Run, what: tuple[Json, ...]) -> None:
     """One thing that a driver, an agent or a person may try, whether or not it is its turn."""
     step_id = run.current or "ask-first"
     match what:

@@ -55,7 +55,7 @@ def stored(serve: Start, path: Path) -> Path:
     return path
 
 
-def pages_of(path: Path, name: str):
+def pages_of(path: Path, name: str) -> list[int]:
     """The numbers of the pages of a table or an index, its root first."""
     with contextlib.closing(sqlite3.connect(path)) as connection:
         try:
@@ -65,7 +65,7 @@ def pages_of(path: Path, name: str):
     return [number for (number,) in rows]
 
 
-def after_damage(path: Path):
+def after_damage(path: Path) -> tuple[set[str], set[str]]:
     """The runs of the new journal: those that are whole, and those that are damaged in part."""
     runs = Runs(SqliteJournal(str(path)))
     for _ in range(2):
@@ -74,7 +74,8 @@ def after_damage(path: Path):
             [runs.journal.read(run_id) for run_id in (RUN, *OTHERS)]
             runs.journal.tool_names()
             runs.journal.query("SELECT * FROM tokens")
-    whole, damaged = set(), set()
+    whole: set[str] = set()
+    damaged: set[str] = set()
     for summary in runs.all_summaries():
         try:
             whole.add(runs.get(summary.id).id)
@@ -484,7 +485,7 @@ def test_what_is_reserved_at_the_end_of_each_page_is_not_read(tmp_path: Path) ->
 
 
 def test_our_files_say_whose_they_are_and_those_of_older_versions_do_from_then_on(path: Path, stored: Path) -> None:
-    def application():
+    def application() -> bytes:
         with contextlib.closing(sqlite3.connect(path)) as connection:
             return connection.execute("PRAGMA application_id").fetchone()[0].to_bytes(4, "big")
 

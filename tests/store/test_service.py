@@ -4,6 +4,7 @@ import contextlib
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -123,11 +124,11 @@ def test_an_id_that_is_taken_by_chance_is_drawn_again(open_runs: Callable[..., R
 # ── two at once ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def overtaken(runs: Runs, other: Runs, call) -> None:
+def overtaken(runs: Runs, other: Runs, call: Callable[[Runs], object]) -> None:
     """Another process makes a call after `runs` has looked and before it stores."""
     append = runs.journal.append
 
-    def late(*arguments) -> None:
+    def late(*arguments: Any) -> None:
         runs.journal.append = append
         call(other)
         append(*arguments)

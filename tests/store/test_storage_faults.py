@@ -59,7 +59,7 @@ def test_where_workflows_are_no_tools_nothing_is_stored_before_the_first_run_is_
 # ── no room ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def leave_room(server: Server, size) -> None:
+def leave_room(server: Server, size: int) -> None:
     """Let the server write no file beyond a size; -1 lifts that."""
     resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 

@@ -51,7 +51,7 @@ def started(server: Server, workflow_id: str = "sample-workflow", **arguments: J
     return server.result("workflow_start", {"workflowId": workflow_id, **arguments})
 
 
-def submitted(server: Server, run, step_id: str, output: str = "good enough", **arguments: Json) -> Json:
+def submitted(server: Server, run: Json, step_id: str, output: str = "good enough", **arguments: Json) -> Json:
     return server.result("workflow_submit", {"runId": run["runId"], "stepId": step_id, "output": output, **arguments})
 
 
@@ -259,7 +259,7 @@ def test_status_tells_what_happened_and_what_came_of_it(serve: Callable[..., Ser
     ids=["twenty short ones", "four long ones"],
 )
 def test_status_shows_of_the_latest_results_what_a_model_wants_to_read(
-    serve: Callable[..., Server], size: int, shown
+    serve: Callable[..., Server], size: int, shown: dict[int, int]
 ) -> None:
     names = [f"step-{number}" for number in range(1, 31)]
     server = serve(document(*map(step, names)))
@@ -321,7 +321,7 @@ def test_what_a_step_should_have_set_is_asked_for_with_an_example(serve: Callabl
 # ── confirmation ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def relayed(server: Server, run, step_id: str = "one", **said: bool | str) -> Json:
+def relayed(server: Server, run: Json, step_id: str = "one", **said: bool | str) -> Json:
     return server.result("workflow_submit", {"runId": run["runId"], "stepId": step_id, **said})
 
 
@@ -365,7 +365,7 @@ def with_forms(start: Start, library: Path, **environment: str) -> Server:
     return server
 
 
-def asked(server: Server, run, **arguments: Json) -> Json:
+def asked(server: Server, run: Json, **arguments: Json) -> Json:
     """Send a submission that leads to a question; the question."""
     params = {"runId": run["runId"], "stepId": "one", **arguments}
     server.send({"jsonrpc": "2.0", "id": "call", "method": "workflow_submit", "params": params})
@@ -374,7 +374,7 @@ def asked(server: Server, run, **arguments: Json) -> Json:
     return question
 
 
-def answered(server: Server, question: JsonObject, **answer) -> Json:
+def answered(server: Server, question: JsonObject, **answer: Json) -> Json:
     server.send({"jsonrpc": "2.0", "id": question["id"], "result": answer})
     reply = server.receive()
     assert reply["id"] == "call"
@@ -454,7 +454,7 @@ def test_the_report_tells_a_word_by_form_from_one_that_was_relayed(start: Start,
     assert re.fullmatch(r"Confirmed \+\S+ s by tests, relayed by the agent", agent_line)
 
 
-def _confirmed_in_report(server: Server, run):
+def _confirmed_in_report(server: Server, run: Json) -> str:
     report = server.result("resources/read", {"uri": f"run://{run['runId']}"})["contents"][0]["text"]
     return next(line for line in report.splitlines() if line.startswith("Confirmed"))
 

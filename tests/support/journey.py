@@ -19,7 +19,7 @@ from workflowlookup.store.journal_url import JournalUrl
 IS_SOAK = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
 
 
-def mostly_on(store):
+def mostly_on(store: str) -> pytest.MarkDecorator:
     """Where a test has its journal, by the fixture `place`: at both kinds of place where there is time for it."""
     return pytest.mark.parametrize("place", ["sqlite", "postgres"] if IS_SOAK else [store], indirect=True)
 

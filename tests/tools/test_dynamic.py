@@ -40,7 +40,7 @@ def service(tmp_path: Path) -> Iterator[HttpUpstream]:
 def serve(home: Path, library: Path) -> Iterator[Callable[..., Server]]:
     servers = []
 
-    def start(settings, **environment: str) -> Server:
+    def start(settings: str, **environment: str) -> Server:
         write(home, settings)
         server = Server(home, directory=library, environment={"WORKFLOWLOOKUP_LOG_LEVEL": "info", **environment})
         servers.append(server)
@@ -52,7 +52,7 @@ def serve(home: Path, library: Path) -> Iterator[Callable[..., Server]]:
         server.stop()
 
 
-def write(home: Path, settings) -> None:
+def write(home: Path, settings: str) -> None:
     (home / "new.toml").write_text(settings)
     (home / "new.toml").replace(settings_file(home))
 

@@ -34,7 +34,7 @@ time.sleep(600)
 def serve(tmp_path: Path) -> Iterator[Callable[..., WebServer]]:
     started = []
 
-    def start(*flags: str, environment=None) -> WebServer:
+    def start(*flags: str, environment: dict[str, str] | None = None) -> WebServer:
         write(tmp_path / "library", document(step("one"), identifier="by-hand"))
         drain = ("--drain-seconds", str(DRAIN_SECONDS))
         options = {"directory": tmp_path / "library", "environment": environment}

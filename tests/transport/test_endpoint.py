@@ -4,8 +4,9 @@ import asyncio
 import functools
 import json
 import sqlite3
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import pytest
 
@@ -23,7 +24,10 @@ from workflowlookup.transport.http.endpoint import Endpoint, Exchange
 from workflowlookup.transport.http.metrics import Outcome, outcome_of
 from workflowlookup.transport.http.rate_limits import Limits
 from workflowlookup.transport.http.replicas import ReplicaSessions
+from workflowlookup.transport.http.sessions import Session
 from workflowlookup.transport.signals import Waker
+
+T = TypeVar("T")
 
 LIMITS = Limits(
     max_message_bytes=1 << 20,
@@ -44,7 +48,7 @@ MIRRORED = {"type": "object", "properties": {"workflowId": {"type": "string", "x
 class Answer:
     """What came back for a message, and how many tasks it took."""
 
-    def __init__(self, sent, tasks: int) -> None:
+    def __init__(self, sent: list[JsonObject], tasks: int) -> None:
         start, *bodies = sent
         self.status, self.tasks = start["status"], tasks
         self.headers = {name.decode().lower(): value.decode() for name, value in start["headers"]}
@@ -81,26 +85,28 @@ class Caller:
         message = {"id": 7, "method": method, "params": params | envelope}
         return await self.ask("POST", message, **routing(message) | headers)
 
-    async def ask(self, http_method, message: JsonObject | None = None, **headers: str) -> Answer:
+    async def ask(self, http_method: str, message: JsonObject | None = None, **headers: str) -> Answer:
         content = json.dumps({"jsonrpc": "2.0", **message}).encode() if message else b""
         body = [{"type": "http.request", "body": content, "more_body": False}]
         raw = [(name.encode(), value.encode("latin-1")) for name, value in (self._headers | headers).items()]
         scope = {"type": "http", "method": http_method, "path": "/mcp", "query_string": b"", "headers": raw}
-        sent, ended = [], asyncio.Event()
+        sent: list[JsonObject] = []
+        ended = asyncio.Event()
 
-        async def receive():
+        async def receive() -> JsonObject:
             if not body:
                 await ended.wait()
             return body.pop() if body else {"type": "http.disconnect"}
 
-        async def send(event) -> None:
+        async def send(event: JsonObject) -> None:
             sent.append(event)
             if event["type"] == "http.response.body" and not event.get("more_body", False):
                 ended.set()
 
-        loop, tasks = asyncio.get_running_loop(), []
+        loop = asyncio.get_running_loop()
+        tasks: list[Coroutine[Any, Any, Any]] = []
 
-        def make(_loop: object, coroutine, **options: Any) -> asyncio.Task:
+        def make(_loop: object, coroutine: Coroutine[Any, Any, Any], **options: Any) -> asyncio.Task[Any]:
             tasks.append(coroutine)
             return asyncio.Task(coroutine, loop=loop, **options)
 
@@ -112,21 +118,31 @@ class Caller:
         return Answer(sent, len(tasks))
 
 
+class HoldConversation(Protocol):
+    """Runs an endpoint for one conversation; its result, and the endpoint."""
+
+    def __call__(
+        self, conversation: Callable[[Caller], Awaitable[T]], schemas: JsonObject | None = None, **options: Any
+    ) -> tuple[T, Endpoint]: ...
+
+
 @pytest.fixture
-def talk(tmp_path: Path):
+def talk(tmp_path: Path) -> HoldConversation:
     """Has a conversation with an endpoint."""
     write(tmp_path / "library", document(step(), identifier="by-hand"))
     environment = {"HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path), "WORKFLOWLOOKUP_BUNDLED": "false"}
     environment |= {"WORKFLOW_STORAGE_PATH": str(tmp_path / "library"), "WORKFLOWLOOKUP_USER": "false"}
     settings = read_settings({}, environment, directory=str(tmp_path))
 
-    def hold(conversation, schemas=None, **options: Any):
+    def hold(
+        conversation: Callable[[Caller], Awaitable[T]], schemas: JsonObject | None = None, **options: Any
+    ) -> tuple[T, Endpoint]:
         def connect(_: object) -> Connection:
             connection = make_connection(settings)
             connection.input_schema_of = (schemas or {}).get
             return connection
 
-        async def run():
+        async def run() -> tuple[T, Endpoint]:
             waker = Waker()
             endpoint = Endpoint(connect, LIMITS, waker, **options)
             async with endpoint.run():
@@ -142,9 +158,9 @@ def talk(tmp_path: Path):
 @pytest.mark.parametrize("version", ["2024-11-05", "2025-06-18", LATEST])
 @pytest.mark.parametrize(("asked", "key"), [(GET, "result"), (("no/such", {}), "error")], ids=["result", "error"])
 def test_a_reply_in_a_session_is_a_stream_in_one_piece_and_takes_no_task(
-    talk, version: str, asked: tuple[str, JsonObject], key: str
+    talk: HoldConversation, version: str, asked: tuple[str, JsonObject], key: str
 ) -> None:
-    async def conversation(caller):
+    async def conversation(caller: Caller) -> Answer:
         await caller.open(version)
         return await caller.post(*asked)
 
@@ -162,9 +178,9 @@ def test_a_reply_in_a_session_is_a_stream_in_one_piece_and_takes_no_task(
     [(GET, 200), (MISFIT, 200), (("no/such", {}), 404), (("prompts/get", {"name": "no-such-prompt"}), 400)],
 )
 def test_a_reply_to_a_request_alone_is_json_with_a_status_and_takes_no_task(
-    talk, asked: tuple[str, JsonObject], status: int
+    talk: HoldConversation, asked: tuple[str, JsonObject], status: int
 ) -> None:
-    async def conversation(caller):
+    async def conversation(caller: Caller) -> Answer:
         await caller.open(MODERN)
         return await caller.post(*asked)
 
@@ -186,8 +202,10 @@ def test_a_reply_to_a_request_alone_is_json_with_a_status_and_takes_no_task(
         (MODERN, {"mcp-param-workflow": "another"}, 400),
     ],
 )
-def test_what_is_refused_for_its_headers_is_not_done(talk, version: str, headers: JsonObject, status: int) -> None:
-    async def conversation(caller):
+def test_what_is_refused_for_its_headers_is_not_done(
+    talk: HoldConversation, version: str, headers: JsonObject, status: int
+) -> None:
+    async def conversation(caller: Caller) -> tuple[int, Json]:
         await caller.open(version)
         refused = await caller.post(*START, **headers)
         runs = await caller.post("tools/call", {"name": "workflow_runs", "arguments": {}})
@@ -196,8 +214,8 @@ def test_what_is_refused_for_its_headers_is_not_done(talk, version: str, headers
     assert talk(conversation, schemas={"workflow_start": MIRRORED})[0] == (status, [])
 
 
-def test_what_headers_repeat_rightly_is_done(talk) -> None:
-    async def conversation(caller):
+def test_what_headers_repeat_rightly_is_done(talk: HoldConversation) -> None:
+    async def conversation(caller: Caller) -> int:
         await caller.open(MODERN)
         return (await caller.post(*START, **{"mcp-param-workflow": "by-hand"})).status
 
@@ -209,8 +227,10 @@ def test_what_headers_repeat_rightly_is_done(talk) -> None:
     [("PUT", "", 405, "GET, POST, DELETE"), ("GET", MODERN, 405, "POST"), ("DELETE", MODERN, 405, "POST")]
     + [(method, "", 400, None) for method in ("GET", "DELETE")],
 )
-def test_other_methods_are_refused(talk, method, version, status, allow) -> None:
-    async def conversation(caller):
+def test_other_methods_are_refused(
+    talk: HoldConversation, method: str, version: str, status: int, allow: str | None
+) -> None:
+    async def conversation(caller: Caller) -> Answer:
         return await caller.ask(method, **({"mcp-protocol-version": version} if version else {}))
 
     answer, _ = talk(conversation)
@@ -229,16 +249,16 @@ def test_other_methods_are_refused(talk, method, version, status, allow) -> None
     ],
 )
 def test_messages_that_belong_to_no_session_and_want_no_answer(
-    talk, version: str, message: JsonObject, status: int
+    talk: HoldConversation, version: str, message: JsonObject, status: int
 ) -> None:
-    async def conversation(caller):
+    async def conversation(caller: Caller) -> Answer:
         return await caller.ask("POST", message, **({"mcp-protocol-version": version} if version else {}))
 
     assert talk(conversation)[0].status == status
 
 
-def test_a_version_that_is_no_text_is_not_served(talk) -> None:
-    async def conversation(caller):
+def test_a_version_that_is_no_text_is_not_served(talk: HoldConversation) -> None:
+    async def conversation(caller: Caller) -> Answer:
         meta = ENVELOPE | {"io.modelcontextprotocol/protocolVersion": "\xff"}
         message = {"id": 7, "method": "ping", "params": {"_meta": meta}}
         raw = {"mcp-protocol-version": "\xff", "mcp-method": "ping"}
@@ -249,8 +269,8 @@ def test_a_version_that_is_no_text_is_not_served(talk) -> None:
     assert (answer.status, answer.messages[0]["error"]["code"]) == (400, -32022)
 
 
-def test_a_session_has_one_stream_for_what_belongs_to_no_request(talk) -> None:
-    async def conversation(caller):
+def test_a_session_has_one_stream_for_what_belongs_to_no_request(talk: HoldConversation) -> None:
+    async def conversation(caller: Caller) -> tuple[int, int]:
         await caller.open(LATEST)
         first = asyncio.create_task(caller.ask("GET"))
         await asyncio.sleep(0)
@@ -266,8 +286,8 @@ def test_a_session_has_one_stream_for_what_belongs_to_no_request(talk) -> None:
 
 
 @pytest.mark.parametrize("version", [LATEST, MODERN])
-def test_it_is_counted_by_what_became_of_it(talk, version: str) -> None:
-    async def conversation(caller) -> None:
+def test_it_is_counted_by_what_became_of_it(talk: HoldConversation, version: str) -> None:
+    async def conversation(caller: Caller) -> None:
         await caller.open(version)
         for asked in (GET, ("no/such", {}), MISFIT):
             await caller.post(*asked)
@@ -284,12 +304,14 @@ def test_it_is_counted_by_what_became_of_it(talk, version: str) -> None:
     ]
 
 
-def test_a_subscription_that_cannot_be_stored_for_other_replicas_is_refused_with_its_code(talk, tmp_path: Path) -> None:
+def test_a_subscription_that_cannot_be_stored_for_other_replicas_is_refused_with_its_code(
+    talk: HoldConversation, tmp_path: Path
+) -> None:
     path = str(tmp_path / "shared.sqlite")
     bus = ReplicaBus(lambda: SqliteJournal(path), lambda: None)
     replicas = ReplicaSessions(StoredSessions(SqliteJournal(path), 60), bus, 60)
 
-    async def conversation(caller):
+    async def conversation(caller: Caller) -> Answer:
         await caller.open()
         with sqlite3.connect(path) as database:
             database.execute("DROP TABLE session_addresses")
@@ -305,11 +327,11 @@ class Interrupted(ReplicaSessions):
 
     while_adopting = while_ending = staticmethod(lambda _: None)
 
-    def follow(self, session) -> None:
+    def follow(self, session: Session) -> None:
         super().follow(session)
         self.while_adopting(session)
 
-    def end(self, session) -> None:
+    def end(self, session: Session) -> None:
         self.while_ending(session)
         super().end(session)
 
@@ -322,8 +344,8 @@ def shared(tmp_path: Path) -> list[ReplicaSessions] | type[Interrupted]:
     return [kind(StoredSessions(SqliteJournal(path), 60), bus, 60) for kind in (ReplicaSessions, Interrupted)]
 
 
-def begin_session(talk, replicas):
-    async def begin(caller):
+def begin_session(talk: HoldConversation, replicas: ReplicaSessions) -> dict[str, str]:
+    async def begin(caller: Caller) -> dict[str, str]:
         await caller.open()
         return caller._headers
 
@@ -331,13 +353,13 @@ def begin_session(talk, replicas):
 
 
 def test_a_session_that_another_replica_ends_while_it_is_adopted_does_not_go_on(
-    talk, shared: list[ReplicaSessions] | type[Interrupted]
+    talk: HoldConversation, shared: list[ReplicaSessions] | type[Interrupted]
 ) -> None:
     first, second = shared
     headers = begin_session(talk, first)
     second.while_adopting = first.end
 
-    async def go_on(caller):
+    async def go_on(caller: Caller) -> int:
         caller._headers = headers
         return (await caller.post("ping", {})).status
 
@@ -347,13 +369,13 @@ def test_a_session_that_another_replica_ends_while_it_is_adopted_does_not_go_on(
 
 
 def test_a_session_that_is_adopted_while_it_is_ended_does_not_go_on(
-    talk, shared: list[ReplicaSessions] | type[Interrupted]
+    talk: HoldConversation, shared: list[ReplicaSessions] | type[Interrupted]
 ) -> None:
     first, second = shared
     headers = begin_session(talk, first)
     raw = {name.encode(): value.encode() for name, value in headers.items()}
 
-    async def end(caller):
+    async def end(caller: Caller) -> tuple[int, int]:
         caller._headers = headers
         adopt = functools.partial(caller._endpoint._session_of, Exchange(None, None, {}, raw, None, "", None))
         second.while_ending = lambda _: adopt()

@@ -37,7 +37,7 @@ def server(tmp_path: Path) -> Iterator[WebServer]:
     server.stop()
 
 
-def failures(server: WebServer):
+def failures(server: WebServer) -> set[str]:
     lines = httpx2.get(f"{server.base}/metrics").text.splitlines()
     return {line.partition("{")[2] for line in lines if line.startswith("workflowlookup_failures_total")}
 

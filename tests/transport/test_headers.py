@@ -42,7 +42,7 @@ def sent(**headers: str) -> list[tuple[bytes, bytes]]:
     return [(name.replace("_", "-").encode(), one.encode()) for name, values in each.items() for one in values]
 
 
-def code_of(request: Request, headers: list[tuple[bytes, bytes]], schema: JsonObject):
+def code_of(request: Request, headers: list[tuple[bytes, bytes]], schema: JsonObject) -> int | None:
     """What we refuse it with; None when it is taken."""
     try:
         check_routing(request, headers, lambda _: schema)
@@ -51,7 +51,7 @@ def code_of(request: Request, headers: list[tuple[bytes, bytes]], schema: JsonOb
     return None
 
 
-def sdk_code_of(request: Request, raw: list[tuple[bytes, bytes]], schema: JsonObject):
+def sdk_code_of(request: Request, raw: list[tuple[bytes, bytes]], schema: JsonObject) -> int | None:
     headers = Headers(raw=raw)
     if find_duplicated_routing_header(headers.items()) is not None:
         return -32020

@@ -21,7 +21,7 @@ import pytest
 from support.client import ENVELOPE
 from support.json_values import JsonObject
 from support.make import document, long_run, settings_file, step, write
-from support.web import HEADERS, MODERN, Connect, Serve, WebServer, events, modern, opening, routing
+from support.web import HEADERS, MODERN, Connect, Serve, WebClient, WebServer, events, modern, opening, routing
 from upstream.upstreams import McpUpstream
 from workflowlookup.protocol.jsonrpc import MAX_NESTING
 from workflowlookup.store.journal import summarise
@@ -415,7 +415,7 @@ def test_what_was_sent_while_a_stream_was_broken_is_sent_again_to_its_own_sessio
     response = client.post(LIST | {"id": 7})
     first, answer = re.findall(r"^id: (\d+-\d+)", response.text, re.MULTILINE)
 
-    def resume(who) -> str:
+    def resume(who: WebClient) -> str:
         headers = who.session | {"last-event-id": first, "accept": "text/event-stream"}
         lines = []
         gone = contextlib.suppress(httpx2.TimeoutException)

@@ -3,10 +3,11 @@
 import asyncio
 import contextlib
 import socket
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import Any, TypeVar
 
 import pytest
+from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
 from support.json_values import Json
@@ -15,13 +16,15 @@ from workflowlookup.transport.http.connections import ConnectionTable
 from workflowlookup.transport.http.http1 import HttpProtocol
 from workflowlookup.transport.http.server import listen
 
+T = TypeVar("T")
+
 GET = b"GET %b HTTP/1.1\r\nhost: localhost\r\n\r\n"
 POST = b"POST %b HTTP/1.1\r\nhost: localhost\r\n%b\r\n\r\n%b"
 CHUNKED = b"transfer-encoding: chunked"
 CLOSE = b"GET %b HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
 
 
-async def site(scope, receive, send) -> None:  # noqa: PLR0912 - one for each path
+async def site(scope: Scope, receive: Receive, send: Send) -> None:  # noqa: PLR0912 - one for each path
     """`/echo` sends the request back, `/parts` has no length, `/refuse` reads nothing, `/fail` raises."""
     path = scope["path"]
     if path == "/fail":
@@ -66,14 +69,14 @@ async def site(scope, receive, send) -> None:  # noqa: PLR0912 - one for each pa
         await respond(send, b"%b %b [%b] %b" % (scope["method"].encode(), path.encode(), names, body))
 
 
-async def respond(send, body: Json, status: int = 200) -> None:
+async def respond(send: Send, body: Json, status: int = 200) -> None:
     headers = [(b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
 
 async def converse(
-    parts, seconds: float = 2.0, max_open: int = 10, pause: float = 0.02, half_closes: bool = False
+    parts: Iterable[bytes], seconds: float = 2.0, max_open: int = 10, pause: float = 0.02, half_closes: bool = False
 ) -> bytes:
     """Everything that comes back for these parts, each sent when the one before has arrived.
 
@@ -106,7 +109,7 @@ async def converse(
     return received
 
 
-async def ask_and_read(path: bytes, read):
+async def ask_and_read(path: bytes, read: Callable[[socket.socket, ServerState], Awaitable[T]]) -> T:
     """Ask for a response on a connection with small buffers, and have `read` do with it what it likes."""
     loop = asyncio.get_running_loop()
     connections, state = ConnectionTable(10, 10), ServerState()
@@ -123,11 +126,11 @@ async def ask_and_read(path: bytes, read):
     return outcome
 
 
-def talk(*parts, seconds: float = 30.0, **options: Any) -> bytes:
+def talk(*parts: bytes, seconds: float = 30.0, **options: Any) -> bytes:
     return asyncio.run(converse(parts, seconds=seconds, **options))
 
 
-def bodies(received: bytes):
+def bodies(received: bytes) -> list[bytes]:
     return [part.partition(b"\r\n\r\n")[2] for part in received.replace(b"<closed>", b"").split(b"HTTP/1.1 ")[1:]]
 
 
@@ -370,7 +373,7 @@ def test_a_connection_too_many_is_told_so() -> None:
 def test_a_client_that_reads_nothing_of_a_response_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http1, "STALL_SECONDS", 0.1)
 
-    async def read_nothing(client, state) -> bool:
+    async def read_nothing(client: socket.socket, state: ServerState) -> bool:
         await asyncio.get_running_loop().sock_recv(client, 1)
         async with asyncio.timeout(30):
             while state.connections:  # noqa: ASYNC110 - it has no event for that
@@ -383,7 +386,7 @@ def test_a_client_that_reads_nothing_of_a_response_is_let_go(monkeypatch: pytest
 def test_a_client_that_reads_slowly_gets_the_whole_response(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http1, "STALL_SECONDS", 0.5)
 
-    async def read_slowly(client, _: object):
+    async def read_slowly(client: socket.socket, _: object) -> int:
         loop, size = asyncio.get_running_loop(), 0
         while size < 400 << 16 and (part := await loop.sock_recv(client, 1 << 18)):
             size += len(part)
@@ -396,7 +399,7 @@ def test_a_client_that_reads_slowly_gets_the_whole_response(monkeypatch: pytest.
 def test_a_stream_with_nothing_to_send_is_not_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http1, "STALL_SECONDS", 0.05)
 
-    async def read_once(client, state) -> int:
+    async def read_once(client: socket.socket, state: ServerState) -> int:
         await asyncio.get_running_loop().sock_recv(client, 1 << 16)
         await asyncio.sleep(0.3)
         return len(state.connections)

@@ -2,10 +2,12 @@
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 
 import pytest
 import uvicorn
 from starlette.responses import PlainTextResponse
+from starlette.types import Receive, Scope, Send
 
 from workflowlookup.transport.http import http1
 from workflowlookup.transport.http.connections import ConnectionTable
@@ -16,7 +18,7 @@ HEAD = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n"
 POST = b"POST %b HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000\r\n\r\n"
 
 
-async def site(scope, receive, send) -> None:
+async def site(scope: Scope, receive: Receive, send: Send) -> None:
     """Answers at once; at `/read`, when it has the whole body."""
     if scope["path"] == "/read":
         while (await receive()).get("more_body"):
@@ -25,12 +27,12 @@ async def site(scope, receive, send) -> None:
 
 
 @pytest.fixture
-def talk(monkeypatch: pytest.MonkeyPatch):
+def talk(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     """Says something every now and then; how it ends: `let go`, or `kept`. Time runs 30 times as fast."""
     monkeypatch.setattr(http1, "HEAD_SECONDS", 0.5)
     monkeypatch.setattr(http1, "WHOLE_SECONDS", 0.8)
 
-    async def held(*said, seconds: float = 2.0) -> str:
+    async def held(*said: bytes, seconds: float = 2.0) -> str:
         listener = listen("127.0.0.1", 0)
         connections = ConnectionTable(10, 10)
         config = uvicorn.Config(
@@ -77,11 +79,11 @@ def talk(monkeypatch: pytest.MonkeyPatch):
     ],
     ids=["nothing", "head", "second-head", "pipelined-head", "body", "body-that-nobody-reads", "pipelined-body"],
 )
-def test_whoever_does_not_finish_is_let_go(talk, said) -> None:
+def test_whoever_does_not_finish_is_let_go(talk: Callable[..., str], said: list[bytes]) -> None:
     assert talk(*said) == "let go"
 
 
-def test_whoever_does_may_wait_and_ask_again(talk) -> None:
+def test_whoever_does_may_wait_and_ask_again(talk: Callable[..., str]) -> None:
     whole = POST.replace(b"1000", b"3") % b"/read"
 
     assert talk(HEAD, *[b""] * 8, whole, b"a", b"bc", *[b""] * 8, HEAD) == "kept"

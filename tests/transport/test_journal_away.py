@@ -87,7 +87,7 @@ class Locked:
 class Answer:
     """What came back for a request, and how many seconds that took."""
 
-    def __init__(self, send) -> None:
+    def __init__(self, send: Callable[[httpx2.Client], httpx2.Response]) -> None:
         with httpx2.Client(timeout=60, verify=False) as http:
             begun = time.monotonic()
             response = send(http)
@@ -103,7 +103,7 @@ class Answer:
 class Site:
     """A server, and its database."""
 
-    def __init__(self, home: Path, database) -> None:
+    def __init__(self, home: Path, database: Frozen | Silent) -> None:
         self.database = database
         self.upstream = McpUpstream(home / "up")
         self._home = home
@@ -124,7 +124,7 @@ class Site:
         self._servers.append(server)
         return server
 
-    def get(self, path) -> Answer:
+    def get(self, path: str) -> Answer:
         return Answer(lambda http: http.get(f"{self.server.base}{path}"))
 
     def call(self, name: str, **arguments: Json) -> Answer:
@@ -324,7 +324,7 @@ def test_a_database_that_refuses_writes_is_away_until_it_takes_them(frozen: Site
     wait_until(lambda: result(frozen.call("workflow_status", runId=run))["state"] == "completed", 60)
 
 
-def frozen_call(site) -> None:
+def frozen_call(site: Site) -> None:
     with contextlib.suppress(httpx2.HTTPError):
         site.call("workflow_start", workflowId="by-hand")
 
@@ -345,7 +345,7 @@ def runs(link: DatabaseLink) -> Iterator[Runs]:
         yield runs
 
 
-def submit(runs: Runs, run) -> Run:
+def submit(runs: Runs, run: str) -> Run:
     return runs.submit(run, "one", "done", {})
 
 
@@ -404,7 +404,9 @@ def test_a_change_without_an_answer_that_is_recognised_may_be_sent_again(
 
 
 @pytest.mark.parametrize("act", [Runs.cancel, start])
-def test_another_change_without_an_answer_says_that_nobody_knows(link: DatabaseLink, runs: Runs, act) -> None:
+def test_another_change_without_an_answer_says_that_nobody_knows(
+    link: DatabaseLink, runs: Runs, act: Callable[[Runs, str], Run]
+) -> None:
     run = runs.start(WORKFLOW, {}, {}).id
     link.freeze_after(rb"UPDATE runs|INSERT INTO runs.*COMMIT")
     with pytest.raises(JournalUnavailable, match="It is not known whether it was stored") as refused:

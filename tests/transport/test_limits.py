@@ -34,7 +34,7 @@ LOCAL = default_hosts("127.0.0.1")
         ("anything", ("*",), True),
     ],
 )
-def test_names(host: str, allowed, expected: bool) -> None:
+def test_names(host: str, allowed: tuple[str, ...], expected: bool) -> None:
     assert is_allowed_host(host, allowed) is expected
 
 

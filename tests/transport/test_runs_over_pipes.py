@@ -58,11 +58,15 @@ def answer(server: Server, question: JsonObject, result: Json) -> Json:
     return server.receive()
 
 
-def where(server: Server, run_id: str):
+Place = tuple[str, str | None, str | None]
+"""State, what is waited for, and the step."""
+
+
+def where(server: Server, run_id: str) -> Place:
     return place(server.call("workflow_status", {"runId": run_id}))
 
 
-def place(result: Json):
+def place(result: Json) -> Place:
     """State, what is waited for, and the step that it is about."""
     told = result["structuredContent"]
     step_id = told["confirmation"]["stepId"] if "confirmation" in told else told.get("step", {}).get("id")
@@ -353,7 +357,7 @@ def test_following_a_run_costs_next_to_nothing(runs: Callable[..., Server]) -> N
     server = runs()
     server.result("resources/subscribe", {"uri": "runs://recent"})
 
-    def ticks():
+    def ticks() -> int:
         with open(f"/proc/{server.process.pid}/stat", encoding="ascii") as stat:
             return sum(map(int, stat.read().rsplit(")", 1)[1].split()[11:13]))
 

@@ -41,7 +41,7 @@ def talk(home: Path) -> Iterator[Callable[..., Talk]]:
     """Begins a talk over a carrier, each with a journal of its own."""
     ends = []
 
-    def begin(carrier, *, is_modern) -> Talk:
+    def begin(carrier: str, *, is_modern: bool) -> Talk:
         place = home / f"{carrier}-{is_modern}"
         place.mkdir()
         settings_file(place).write_text(McpUpstream(place / "up").toml())

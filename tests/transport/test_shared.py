@@ -20,7 +20,7 @@ class Counting(SqliteJournal):
 
     asked = 0
 
-    def version(self):
+    def version(self) -> int:
         self.asked += 1
         return super().version()
 

@@ -39,7 +39,7 @@ def serve_slow(
     return server, run
 
 
-def meanwhile(act) -> threading.Thread:
+def meanwhile(act: Callable[[], object]) -> threading.Thread:
     """Do something while the test goes on; the server may end before it has an answer."""
 
     def quietly() -> None:
@@ -58,13 +58,15 @@ def wait_until_busy(server: WebServer) -> None:
         time.sleep(0.05)
 
 
-def wait_for_run(server, client: WebClient, message: JsonObject, *, is_modern: bool):
+def wait_for_run(
+    server: WebServer, client: WebClient, message: JsonObject, *, is_modern: bool
+) -> tuple[list[Json], threading.Thread]:
     """A client that waits for a call: what it will be told, and until when."""
     if is_modern:
         message["params"]["_meta"] = ENVELOPE
     else:
         client.initialize()
-    answers = []
+    answers: list[Json] = []
     thread = meanwhile(lambda: answers.extend(client.stream(message)))
     wait_until_busy(server)
     return answers, thread
@@ -140,7 +142,7 @@ def test_a_call_that_is_cancelled_by_a_message_is_answered_with_a_code_of_its_ow
     server, run = serve_slow(serve, tmp_path)
     client = connect(server)
     client.initialize()
-    answers = []
+    answers: list[Json] = []
     thread = meanwhile(lambda: answers.extend(client.stream(run(5))))
     wait_until_busy(server)
 

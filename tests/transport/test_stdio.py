@@ -31,7 +31,7 @@ def quiet(tmp_path: Path) -> JsonObject:
     return {"cwd": tmp_path, "env": {**environment, "HOME": str(tmp_path)}, "timeout": 20}
 
 
-def run(data: bytes, quiet: JsonObject, **options: Any):
+def run(data: bytes, quiet: JsonObject, **options: Any) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(COMMAND, input=data, capture_output=True, check=False, **quiet, **options)
 
 
@@ -320,7 +320,7 @@ def test_what_is_kept_for_a_client_that_does_not_read_is_bounded(library: Path, 
 
 
 @pytest.mark.parametrize("which", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_without_a_traceback(which, start: Start) -> None:
+def test_a_signal_ends_it_without_a_traceback(which: signal.Signals, start: Start) -> None:
     server = start()
 
     server.process.send_signal(which)
@@ -345,7 +345,7 @@ def test_idling_costs_no_work(start: Start) -> None:
     server = start()
     assert server.is_silent()
 
-    def ticks():
+    def ticks() -> int:
         with open(f"/proc/{server.process.pid}/stat", encoding="ascii") as stat:
             return sum(map(int, stat.read().rsplit(")", 1)[1].split()[11:13]))
 

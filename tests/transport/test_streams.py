@@ -5,6 +5,7 @@ import re
 import time
 
 import pytest
+from starlette.types import Message
 
 from support.json_values import JsonObject
 from workflowlookup.shares import Shares
@@ -23,7 +24,7 @@ class Response:
         await self.leave.wait()
         return {"type": "http.disconnect"}
 
-    async def send(self, event) -> None:
+    async def send(self, event: Message) -> None:
         self.sent.append(event)
 
     @property
@@ -34,7 +35,7 @@ class Response:
     def is_over(self) -> bool:
         return bool(self.sent) and not self.sent[-1].get("more_body", self.sent[-1]["type"] == "http.response.start")
 
-    def write(self, stream):
+    def write(self, stream: Stream) -> asyncio.Task[None]:
         return asyncio.create_task(stream.write(self.receive, self.send))
 
 
@@ -43,7 +44,7 @@ def data(text: str) -> list[str]:
     return re.findall(rb"^data: (.+)\r$", text, re.MULTILINE)
 
 
-def event_id(event):
+def event_id(event: bytes) -> bytes:
     return re.match(rb"id: (\d+-\d+)\r\n", event)[1]
 
 
@@ -109,7 +110,7 @@ def test_a_caller_has_its_share_of_memory_for_all_its_sessions() -> None:
 
 @pytest.mark.parametrize("retry_seconds", [None, 1], ids=["answered", "to be sent again"])
 def test_a_stream_that_was_written_to_its_end_is_forgotten_a_little_later(retry_seconds: int | None) -> None:
-    async def write():
+    async def write() -> tuple[int, list[int]]:
         memory = Shares(1 << 20)
         replay = Replay(memory, "one")
         Stream(None, 1, replay).put(b"1")
@@ -143,7 +144,7 @@ def test_a_reply_has_room_though_nobody_reads() -> None:
 
 
 def test_a_reply_that_comes_later_is_plain_json_when_there_was_nothing_before_it() -> None:
-    async def talk():
+    async def talk() -> tuple[int, bytes]:
         stream, response = Stream(None, 1, None), Response()
         writing = response.write(stream)
         await asyncio.sleep(0)
@@ -157,7 +158,7 @@ def test_a_reply_that_comes_later_is_plain_json_when_there_was_nothing_before_it
 def test_a_stream_that_is_silent_gives_a_sign_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "PING_SECONDS", 0.01)
 
-    async def talk():
+    async def talk() -> tuple[bool, bool, list[bytes]]:
         stream, response = Stream(None, 1, None), Response()
         writing = response.write(stream)
         await asyncio.sleep(0.2)
@@ -174,7 +175,7 @@ def test_what_is_put_while_another_message_is_being_written_is_written_next() ->
         stream.put(b"1")
         send = response.send
 
-        async def busy(event) -> None:
+        async def busy(event: Message) -> None:
             await send(event)
             if len(response.sent) == 2:
                 stream.put(b"2")
@@ -209,7 +210,7 @@ def test_a_client_that_left_goes_on_with_the_same_stream() -> None:
 
 
 def test_one_response_writes_a_stream_the_one_that_came_last() -> None:
-    async def talk():
+    async def talk() -> tuple[bool, list[bytes], list[bytes]]:
         replay, first, second = Replay(), Response(), Response()
         stream = Stream(None, 1, replay)
         stream.put(b"")

@@ -47,7 +47,7 @@ class Traced:
         )
         self.meta = {}
 
-    def speak(self, era) -> None:
+    def speak(self, era: str) -> None:
         self.meta = ERAS[era]
         if not self.meta:
             self.client.initialize()
@@ -80,7 +80,7 @@ def traced(tmp_path: Path, collector: Collector) -> Iterator[Traced]:
 
 @pytest.mark.parametrize("era", list(ERAS))
 def test_a_call_is_a_span_of_the_trace_that_its_client_is_in_and_what_the_run_calls_is_beneath(
-    traced: Traced, collector: Collector, era
+    traced: Traced, collector: Collector, era: str
 ) -> None:
     traced.speak(era)
     traced.call("workflow_start", workflowId="good", runId="traced-run")
@@ -117,7 +117,7 @@ def test_a_call_is_a_span_of_the_trace_that_its_client_is_in_and_what_the_run_ca
 
 
 @pytest.mark.parametrize("era", list(ERAS))
-def test_a_call_that_fails_is_told_without_anybodys_words(traced: Traced, collector: Collector, era) -> None:
+def test_a_call_that_fails_is_told_without_anybodys_words(traced: Traced, collector: Collector, era: str) -> None:
     traced.speak(era)
     told = traced.call("workflow_start", workflowId="bad")
     traced.end()

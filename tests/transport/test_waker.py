@@ -4,8 +4,9 @@ import json
 import os
 import select
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 
@@ -15,6 +16,8 @@ from workflowlookup.settings import read_settings
 from workflowlookup.transport import stdio
 from workflowlookup.transport.signals import Waker
 from workflowlookup.transport.stdio import Stdio
+
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -92,14 +95,14 @@ def test_a_lone_request_costs_one_read_and_one_write(
     counts = {"read": 0, "write": 0, "poll": 0}
     read = Stdio._read
 
-    def counted(name: str, function):
-        def call(*arguments):
+    def counted(name: str, function: Callable[..., T]) -> Callable[..., T]:
+        def call(*arguments: Any) -> Any:
             counts[name] += 1
             return function(*arguments)
 
         return call
 
-    def read_and_count(server):
+    def read_and_count(server: Any) -> Any:
         data = read(server)
         counts["read"] += 1  # only now: the one that waits for the next request belongs to that
         return data

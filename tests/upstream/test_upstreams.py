@@ -35,7 +35,7 @@ def test_the_http_service_lists_starts_and_tells(tmp_path: Path) -> None:
 @pytest.mark.parametrize("options", [{}, {"sdk": True}, {"http": True}], ids=["stdio", "stdio-sdk", "http"])
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
 def test_the_mcp_server_echoes_and_has_workflows(tmp_path: Path, options: JsonObject, mode: str) -> None:
-    async def talk(upstream: McpUpstream):
+    async def talk(upstream: McpUpstream) -> tuple[Json, Json]:
         program, *words = upstream.command()
         target = upstream.url if upstream.http else StdioServerParameters(command=program, args=words)
         async with Client(target, mode=mode) as client:
