@@ -444,7 +444,7 @@ def make_asgi(
     from workflowlookup.store.sessions import ConsoleSessions  # noqa: PLC0415
     from workflowlookup.transport.http.endpoint import Endpoint  # noqa: PLC0415
     from workflowlookup.transport.http.login import Login  # noqa: PLC0415
-    from workflowlookup.transport.http.metrics import Figures, Metrics  # noqa: PLC0415
+    from workflowlookup.transport.http.metrics import Metrics, RunMetrics  # noqa: PLC0415
     from workflowlookup.transport.http.rate_limits import Limits, RateLimiter, default_hosts  # noqa: PLC0415
     from workflowlookup.transport.http.site import make_site  # noqa: PLC0415
 
@@ -469,13 +469,13 @@ def make_asgi(
         journal_seconds=settings.journal_timeout_seconds,
     )
     backends = CallerBackends(backend)
-    metrics = Metrics([Figures(backend, lambda: pool.fault).families])
+    metrics = Metrics([RunMetrics(backend, lambda: pool.fault).families])
     proxies = Proxies(settings.trusted_proxies)
     rate_limiter = RateLimiter(
         settings.requests_per_minute,
         max_message_bytes=settings.max_message_bytes,
         proxies=proxies,
-        refused=metrics.refuse,
+        on_refused=metrics.refuse,
     )
     mcp = Endpoint(
         lambda access: (connect or Connection)(backends.of(access)),
@@ -541,7 +541,7 @@ def _make_pages(
         )
 
     pages = Starlette(routes=make_routes(identify))
-    return [*login.routes(static_route()), Mount("/", app=login.guarded(pages, refused))]
+    return [*login.routes(static_route()), Mount("/", app=login.authenticated(pages, refused))]
 
 
 def make_authenticator(
@@ -603,7 +603,7 @@ def serve_http(settings: Settings, connect: "Callable[[Backend], Connection] | N
                 connection_limit(settings.max_sessions),
                 settings.connections_per_address,
                 proxies=Proxies(settings.trusted_proxies),
-                refused=lambda: server.mcp.metrics.refuse("connections"),
+                on_refused=lambda: server.mcp.metrics.refuse("connections"),
             ),
             stop_delay_seconds=settings.stop_delay_seconds,
             drain_seconds=settings.drain_seconds,

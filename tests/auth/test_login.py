@@ -57,7 +57,7 @@ def browser(tokens: Tokens, secret: str, sessions: ConsoleSessions) -> Iterator[
 
     login = Login(Authenticator(tokens, None, is_open=True, sessions=sessions), sessions)
     pages = Starlette(routes=[Route("/{path:path}", page, methods=["GET", "POST"])])
-    app = Starlette(routes=[*login.routes(), Mount("/", app=login.guarded(pages))])
+    app = Starlette(routes=[*login.routes(), Mount("/", app=login.authenticated(pages))])
     with asyncio.Runner() as runner:
         browser = Browser(runner, app)
         yield browser

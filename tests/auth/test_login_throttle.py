@@ -46,7 +46,7 @@ def ask(tokens: Tokens, now: list[float], sessions: ConsoleSessions) -> Iterator
 
     login = Login(Authenticator(tokens, None, is_open=True, proxies=Proxies([PROXY])), sessions)
     pages = Starlette(routes=[Route("/{path:path}", page)])
-    app = Starlette(routes=[*login.routes(), Mount("/", app=login.guarded(pages))])
+    app = Starlette(routes=[*login.routes(), Mount("/", app=login.authenticated(pages))])
 
     async def send(token: str, address: str, *, by_form: bool, headers: dict[str, str]) -> httpx2.Response:
         transport = httpx2.ASGITransport(app, client=(address, 5))

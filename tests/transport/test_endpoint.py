@@ -21,7 +21,7 @@ from workflowlookup.store.replica_bus import ReplicaBus
 from workflowlookup.store.sessions import StoredSessions
 from workflowlookup.store.sqlite import SqliteJournal
 from workflowlookup.transport.http.endpoint import Endpoint, Exchange
-from workflowlookup.transport.http.metrics import Outcome, outcome_of
+from workflowlookup.transport.http.metrics import RequestOutcome, outcome_of
 from workflowlookup.transport.http.rate_limits import Limits
 from workflowlookup.transport.http.replicas import ReplicaSessions
 from workflowlookup.transport.http.sessions import Session
@@ -327,8 +327,8 @@ class Interrupted(ReplicaSessions):
 
     while_adopting = while_ending = staticmethod(lambda _: None)
 
-    def follow(self, session: Session) -> None:
-        super().follow(session)
+    def load_subscriptions(self, session: Session) -> None:
+        super().load_subscriptions(session)
         self.while_adopting(session)
 
     def end(self, session: Session) -> None:
@@ -390,4 +390,4 @@ def test_a_session_that_is_adopted_while_it_is_ended_does_not_go_on(
 def test_an_error_of_a_tool_may_have_any_form(result: JsonObject) -> None:
     reply = {"jsonrpc": "2.0", "id": 1, "result": {"isError": True, "content": [], **result}}
 
-    assert outcome_of(json.dumps(reply).encode()) == Outcome("refused")
+    assert outcome_of(json.dumps(reply).encode()) == RequestOutcome("refused")

@@ -30,7 +30,7 @@ async def site(scope: Scope, receive: Receive, send: Send) -> None:
 def talk(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     """Says something every now and then; how it ends: `let go`, or `kept`. Time runs 30 times as fast."""
     monkeypatch.setattr(http1, "HEAD_SECONDS", 0.5)
-    monkeypatch.setattr(http1, "WHOLE_SECONDS", 0.8)
+    monkeypatch.setattr(http1, "BODY_DEADLINE_SECONDS", 0.8)
 
     async def held(*said: bytes, seconds: float = 2.0) -> str:
         listener = listen("127.0.0.1", 0)

@@ -6,7 +6,7 @@ import pytest
 
 from workflowlookup.transport.http import sessions
 from workflowlookup.transport.http.metrics import Metrics
-from workflowlookup.transport.http.sessions import PAUSE_SECONDS, Session
+from workflowlookup.transport.http.sessions import CHANGES_PAUSE_SECONDS, Session
 
 
 @pytest.fixture
@@ -18,30 +18,30 @@ def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 @pytest.fixture
 def connection() -> types.SimpleNamespace:
-    return types.SimpleNamespace(is_watching=True, is_busy=False, look_seconds=0.4, outbox=[], look=lambda: None)
+    return types.SimpleNamespace(needs_polling=True, is_busy=False, poll_seconds=0.4, outbox=[], poll=lambda: None)
 
 
 @pytest.fixture
 def session(connection: types.SimpleNamespace, now: list[float]) -> sessions.Session:
     session = Session(connection, None, Metrics(), "2026-07-28")
-    assert session.must_poll(is_rung=True)
+    assert session.must_poll(is_woken=True)
     session.poll()
     return session
 
 
 def test_a_session_that_follows_runs_is_not_polled_at_each_ring(session: sessions.Session, now: list[float]) -> None:
-    assert not session.must_poll(is_rung=True)
+    assert not session.must_poll(is_woken=True)
 
-    now[0] += PAUSE_SECONDS
+    now[0] += CHANGES_PAUSE_SECONDS
 
-    assert session.must_poll(is_rung=True)
-    assert not session.must_poll(is_rung=False)
+    assert session.must_poll(is_woken=True)
+    assert not session.must_poll(is_woken=False)
 
 
 def test_one_that_waits_for_an_answer_is(session: sessions.Session, connection: types.SimpleNamespace) -> None:
     connection.is_busy = True
 
-    assert session.must_poll(is_rung=True)
+    assert session.must_poll(is_woken=True)
 
 
 def test_what_changes_within_a_moment_is_told_together(
@@ -49,9 +49,9 @@ def test_what_changes_within_a_moment_is_told_together(
 ) -> None:
     connection.outbox.append(b'{"method":"notifications/resources/updated"}')
 
-    session.tell()
+    session.send_changes()
     assert len(connection.outbox) == 1
 
-    now[0] += PAUSE_SECONDS
-    session.tell()
+    now[0] += CHANGES_PAUSE_SECONDS
+    session.send_changes()
     assert connection.outbox == []

@@ -1,6 +1,6 @@
 """The part of a journal that is the same for all SQL databases: statements, and the conversion of rows.
 
-The SQL here is understood by both SQLite and PostgreSQL. Connections, transactions and errors are theirs.
+The SQL here is understood by both SQLite and PostgreSQL. ConnectionTable, transactions and errors are theirs.
 """
 
 import sys

@@ -1,1 +1,1 @@
-"""How bytes get in and out."""
+"""Transports: standard input and output, HTTP, and signals."""

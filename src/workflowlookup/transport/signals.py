@@ -1,8 +1,9 @@
-"""How the process ends: after SIGTERM or SIGINT, or at the end of input, and within a time limit in every state.
+"""Signals, how the process ends, and how other threads wake the one that waits for input.
 
-At first, while there is nothing to end in good order, a signal ends the process at once (`end_when_signalled`). Then a
-server has a `Watchdog`; a command without one calls `raise_when_signalled`, so that it can end what it started. All of
-this works for process 1 of a container, for which the kernel ignores signals without a handler.
+The process ends after SIGTERM or SIGINT, or at the end of input, and within a time limit in every state. At first,
+while there is nothing to close, a signal ends it at once (`end_when_signalled`). Then a server has a `Watchdog`; a
+command without one calls `raise_when_signalled`, so that it can end what it started. This also works for process 1 of
+a container, for which the kernel ignores signals without a handler.
 """
 
 import contextlib
@@ -181,36 +182,39 @@ class Watchdog:
             self._deadline = min(self._deadline, now + self._seconds + STALL_SECONDS)
 
     def _cut_short(self) -> NoReturn:
-        log.warning("the end took too long and was cut short; runs go on with the next server")
+        log.warning("stopping took too long, so the process is ended now; its runs go on with the next server")
         _end_children()
         os._exit(128 + self._signals[0] if self._signals else 0)
 
 
 class Waker:
-    """A pipe to oneself. Ringing twice before anybody hears it is ringing once."""
+    """Wakes the thread that waits for input: a pipe that it polls together with the input.
+
+    Several calls of `wake` before the next `clear` wake it once.
+    """
 
     def __init__(self) -> None:
-        self.descriptor, self._rope = os.pipe()
+        self.descriptor, self._writing = os.pipe()
         os.set_blocking(self.descriptor, False)
-        os.set_blocking(self._rope, False)
-        self._is_rung = False
+        os.set_blocking(self._writing, False)
+        self._is_set = False
 
     def wake(self) -> None:
-        """Wake the one who waits; from any thread, never waits itself."""
-        if not self._is_rung:
-            self._is_rung = True
-            with contextlib.suppress(OSError):  # full: it is ringing; closed: nobody waits any more
-                os.write(self._rope, b"!")
+        """Make `descriptor` readable. May be called from any thread; never blocks."""
+        if not self._is_set:
+            self._is_set = True
+            with contextlib.suppress(OSError):  # full: it is readable already; closed: nobody waits any more
+                os.write(self._writing, b"!")
 
     def clear(self) -> None:
-        """Hear it. Look for what changed after this, not before: what is rung from now on rings again."""
+        """Make `descriptor` unreadable. Call it before checking for changes, so that later ones wake again."""
         with contextlib.suppress(BlockingIOError):
             while len(os.read(self.descriptor, READ_BYTES)) == READ_BYTES:
                 pass
-        self._is_rung = False
+        self._is_set = False
 
     def close(self) -> None:
-        """Nobody waits any more."""
-        rope, self._rope = self._rope, -1
-        os.close(rope)
+        """Close the pipe; `wake` has no effect from now on."""
+        writing, self._writing = self._writing, -1
+        os.close(writing)
         os.close(self.descriptor)

@@ -1,11 +1,11 @@
-"""Standard input and output: lines in, lines out, and nothing else ever on the wire.
+"""MCP on standard input and output: one message a line, and nothing else on the wire.
 
-One thread, one loop. The real descriptors are taken aside first and 1 is pointed at standard error, so that a stray
-print cannot reach the client. Output that the reader does not take yet is kept, and reading goes on, so that two
-sides that both write cannot wait for each other for ever; only when a great deal is kept does reading pause. Pipes and
-sockets are waited for; files are read straight on. While a call waits for its answer, or the client follows something
-that others may change, waiting for input is interrupted by the bell, and now and then, to look; else nothing happens
-until there is input. At the end of input calls that wait are given a little time.
+One thread, one loop. First the descriptors of the wire are duplicated and descriptor 1 is redirected to standard error,
+so that a stray print cannot reach the client. Output that the client does not read yet is buffered, and reading goes
+on, so that two sides that both write cannot block each other; reading pauses only when the buffer is large. The loop
+waits for pipes and sockets, and reads files without waiting. While a call is pending, or the client is notified of
+changes, the loop polls the connection from time to time, and when the `Waker` wakes it. At the end of input, pending
+calls get some time.
 """
 
 import contextlib
@@ -31,16 +31,16 @@ from workflowlookup.transport.signals import Waker
 log = logging.getLogger(__name__)
 
 READ_BYTES: Final = 1 << 16
-MOST_KEPT_BYTES: Final = 16 << 20
+MAX_UNSENT_BYTES: Final = 16 << 20
 DRAIN_SECONDS: Final = 1.0
-"""How long calls that wait are given once there is no more input. Official clients send SIGTERM after two seconds: what
-is cancelled then must have reached the other system by that time.
+"""How long pending calls may take after the end of input. Official clients send SIGTERM after two seconds: by then,
+what is cancelled must have reached the other system.
 """
-LAST_WORDS_MS: Final = 5_000
-"""How long a reader may stand still, once there is nothing more to read, before what is left is dropped."""
+FLUSH_MS: Final = 5_000
+"""How long a client may read nothing at the end before the remaining output is dropped."""
 
 INTERRUPT_SIGNAL: Final = signal.SIGURG
-"""Interrupts the main thread while it waits for the client. Without a handler it does nothing."""
+"""Interrupts the main thread while it waits for the client. Without a handler it is ignored."""
 
 GREETING: Final = """\
 workflowlookup serves MCP on this terminal: type JSON-RPC messages, one a line, or press Ctrl-D to leave.
@@ -49,9 +49,9 @@ It is meant to be started by an MCP client: `workflowlookup install CLIENT` adds
 
 
 def redirect_stdio() -> tuple[int, int]:
-    """Take descriptors 0 and 1 aside for the wire and leave harmless ones in their place."""
+    """Duplicate descriptors 0 and 1 for the wire, and replace them by /dev/null and standard error."""
     null = os.open(os.devnull, os.O_RDWR)
-    while null < 3:  # a standard descriptor was closed: what is opened next must not take its place
+    while null < 3:  # a standard descriptor was closed: nothing that is opened later may get its number
         null = os.open(os.devnull, os.O_RDWR)
     wire_in, wire_out = os.dup(0), os.dup(1)
     os.dup2(2, 1)
@@ -65,7 +65,7 @@ class Interrupted(Exception):
 
 
 class Stdio:
-    """Carries one connection over a pair of descriptors until the input ends or the client says goodbye."""
+    """Serves one connection on a pair of descriptors, until the input ends or the client sends `shutdown`."""
 
     def __init__(
         self,
@@ -78,54 +78,55 @@ class Stdio:
     ) -> None:
         self._connection = connection
         self._in, self._out = wire
-        self._lines = Lines(max_message_bytes)
+        self._lines = LineSplitter(max_message_bytes)
         self._waker = waker
         self._drain_seconds = drain_seconds
-        self._kept = bytearray()
-        self._reader_is_gone = False
-        self._next_look = 0.0
+        self._unsent = bytearray()
+        self._is_client_gone = False
+        self._next_poll = 0.0
         self._must_reload = False
         self._must_stop = False
         self._is_waiting = False
-        """Whether the client is waited for, so that a signal may interrupt it."""
+        """Whether the main thread waits for the client, so that a signal may interrupt it."""
         self._is_finishing = False
         self._main_thread = threading.get_ident()
         self.progress = 0
-        """Counts messages and writes, for those who watch whether the server is stuck."""
+        """Counts messages and writes; the watchdog uses it to notice that the server is stuck."""
         self.on_end: Callable[[], None] = lambda: None
         """Called when no more input is read."""
-        self._news = select.poll()
-        self._news.register(self._in, select.POLLIN)
-        self._news.register(waker.descriptor, select.POLLIN)
+        self._input_poll = select.poll()
+        self._input_poll.register(self._in, select.POLLIN)
+        self._input_poll.register(waker.descriptor, select.POLLIN)
 
     def run(self) -> int:
-        """Serve; the exit code."""
+        """Serve. Returns the exit code."""
         if os.isatty(self._in):
             announce(GREETING.rstrip("\n"))
-        unblocked = _unblock(self._out)
+        is_nonblocking = _make_nonblocking(self._out)
         try:
             with contextlib.suppress(Interrupted):
                 self._serve()
             self._finish()
-        except Exception:  # broad on purpose: whatever it is, the client is told that this is the end
+        except Exception:  # broad on purpose: the client gets an error before the end
             log.exception("fatal")
-            self._last_words(jsonrpc.failure(jsonrpc.NULL_ID, InternalError()))
+            self._send_fatal_error(jsonrpc.failure(jsonrpc.NULL_ID, InternalError()))
             with contextlib.suppress(Exception):
                 self._connection.close()
             return 1
         finally:
-            if unblocked:
+            if is_nonblocking:
                 os.set_blocking(self._out, True)
         return 0
 
     def reload(self) -> None:
-        """Have the settings read again as soon as the message at hand is answered; from any thread."""
+        """Read the settings again after the current message. May be called from any thread."""
         self._must_reload = True
         self._waker.wake()
 
     def stop(self, _: int = 1) -> None:
-        """End as at the end of input; from any thread. To be called repeatedly, because a system call that is just
-        being entered misses the signal.
+        """Stop as at the end of input. May be called from any thread.
+
+        Call it repeatedly: a signal that comes just before a system call does not interrupt it.
         """
         self._must_stop = True
         self._waker.wake()
@@ -140,7 +141,7 @@ class Stdio:
 
     @contextlib.contextmanager
     def _waiting(self) -> Iterator[None]:
-        """While this thread waits for the client: a system call that a signal interrupts would else be repeated."""
+        """Mark that this thread waits for the client: only then a signal ends the wait (Python would repeat it)."""
         self._is_waiting = not self._is_finishing
         try:
             yield
@@ -151,98 +152,99 @@ class Stdio:
         poll = select.poll()
         waits = not stat.S_ISREG(os.fstat(self._in).st_mode)  # reading a file never blocks
         handle = self._connection.handle
-        has_replied = is_settled = False
-        while not self._connection.is_finished and not self._reader_is_gone and not self._must_stop:
-            if self._kept:
+        has_replied = has_background = False
+        while not self._connection.is_finished and not self._is_client_gone and not self._must_stop:
+            if self._unsent:
                 self._write_or_wait(poll, read_too=waits)
-                if self._kept and not (waits and _is_ready(self._in)):
+                if self._unsent and not (waits and _is_ready(self._in)):
                     continue
             if (
                 (self._connection.needs_polling or self._must_reload)
-                and not self._kept
-                and not self._look_until_ready()
+                and not self._unsent
+                and not self._poll_until_input()
             ):
                 continue
             data = self._read()
             if self._must_reload:
-                self._look()
+                self._poll()
             for line in self._lines.feed(data):
                 reply = self._connection.answer(line) if isinstance(line, Malformed) else handle(line)
                 self._send(reply)
                 self.progress += 1
                 has_replied = has_replied or reply is not None
-                while len(self._kept) > MOST_KEPT_BYTES and not self._reader_is_gone and not self._must_stop:
+                while len(self._unsent) > MAX_UNSENT_BYTES and not self._is_client_gone and not self._must_stop:
                     self._write_or_wait(poll, read_too=False)
-                if self._connection.is_finished or self._reader_is_gone:
+                if self._connection.is_finished or self._is_client_gone:
                     return
             if not data:
                 return
-            if has_replied and not is_settled:
-                is_settled = True
-                self._settle()
+            if has_replied and not has_background:
+                has_background = True
+                self._start_background()
 
-    def _settle(self) -> None:
-        """The client has its first reply: what goes on behind may begin."""
+    def _start_background(self) -> None:
+        """Start background work, after the client has its first reply."""
         try:
             self._connection.start_background()
-        except Exception:  # broad on purpose: lookups are answered all the same
-            log.exception("what goes on behind could not be started")
+        except Exception:  # broad on purpose: requests are answered without it
+            log.exception("background work could not be started")
 
-    def _look_until_ready(self) -> bool:
-        """Look whenever the bell rings or it is time, until there is input or nothing to look for; False when the
-        reader does not take the news.
+    def _poll_until_input(self) -> bool:
+        """Poll when the waker wakes and when it is time, until there is input or no more need to poll.
+
+        Returns False if the client does not read what is sent.
         """
-        while not self._kept and not self._reader_is_gone and not self._must_stop:
-            left = self._next_look - time.monotonic()
+        while not self._unsent and not self._is_client_gone and not self._must_stop:
+            remaining = self._next_poll - time.monotonic()
             is_ready = False
-            if left > 0 and not self._must_reload:
-                ready = self._news.poll(int(left * 1000) + 1)
+            if remaining > 0 and not self._must_reload:
+                ready = self._input_poll.poll(int(remaining * 1000) + 1)
                 is_ready = any(descriptor == self._in for descriptor, _ in ready)
-                if len(ready) == is_ready:  # the bell did not ring
+                if len(ready) == is_ready:  # the waker did not wake
                     if is_ready:
                         return True
                     continue
-            self._look()
+            self._poll()
             if is_ready or not self._connection.needs_polling:
-                return not self._kept
+                return not self._unsent
         return False
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         self._waker.clear()
         if self._must_reload:
             self._must_reload = False
             self._connection.refresh()
         self._connection.poll()
         self._send(None)
-        self._next_look = time.monotonic() + self._connection.poll_seconds
+        self._next_poll = time.monotonic() + self._connection.poll_seconds
 
     def _finish(self) -> None:
-        """Give the calls that wait their time, then end what is left."""
+        """Give pending calls some time, then close the connection."""
         self._is_finishing = True
         self.on_end()
         self.progress += 1
         deadline = time.monotonic() + self._drain_seconds
-        rings = select.poll()
-        rings.register(self._waker.descriptor, select.POLLIN)
-        while self._connection.is_busy and not self._reader_is_gone:
-            self._look()
-            left = min(deadline, self._next_look) - time.monotonic()
-            if left <= 0 and time.monotonic() >= deadline:
+        waker_poll = select.poll()
+        waker_poll.register(self._waker.descriptor, select.POLLIN)
+        while self._connection.is_busy and not self._is_client_gone:
+            self._poll()
+            remaining = min(deadline, self._next_poll) - time.monotonic()
+            if remaining <= 0 and time.monotonic() >= deadline:
                 break
             if self._connection.is_busy:
-                rings.poll(int(max(left, 0) * 1000) + 1)
+                waker_poll.poll(int(max(remaining, 0) * 1000) + 1)
         self._connection.close()
         self.progress += 1
         self._send(None)
-        self._drain()
+        self._flush()
 
     def _read(self) -> bytes:
-        """Wait for more input; nothing at its end."""
+        """Wait for input. Returns nothing at the end of input."""
         while True:
             try:
                 self._is_waiting = True
                 return os.read(self._in, READ_BYTES)
-            except BlockingIOError:  # input and output are one socket, or the client left its end like this
+            except BlockingIOError:  # input and output are one socket, or the client made it non-blocking
                 _is_ready(self._in, None)
             except ConnectionResetError:
                 return b""
@@ -254,7 +256,7 @@ class Stdio:
                 self._is_waiting = False
 
     def _send(self, reply: bytes | None) -> None:
-        """Write what the server has to say, in order; keep what the reader does not take."""
+        """Write the outbox and the reply, in this order; what the client does not read yet stays in the buffer."""
         outbox = self._connection.outbox
         if outbox:
             data = b"".join(message + b"\n" for message in outbox)
@@ -265,12 +267,12 @@ class Stdio:
             data = reply + b"\n"
         else:
             return
-        if self._kept:
-            self._kept += data
+        if self._unsent:
+            self._unsent += data
             return
         written = self._write(data)
         if written < len(data):
-            self._kept += data[written:]
+            self._unsent += data[written:]
 
     def _write(self, data: bytes | bytearray) -> int:
         try:
@@ -279,14 +281,14 @@ class Stdio:
             return 0
         except (BrokenPipeError, ConnectionResetError):
             log.info("the client stopped reading")
-            self._reader_is_gone = True
-            self._kept.clear()
+            self._is_client_gone = True
+            self._unsent.clear()
             return len(data)
         self.progress += 1
         return written
 
     def _write_or_wait(self, poll: select.poll, *, read_too: bool, timeout: int | None = None) -> bool:
-        """Wait until the reader takes more, or there is something to read; False when the time is up."""
+        """Wait until the client reads, or there is input, and write. Returns False at the timeout."""
         poll.register(self._out, select.POLLOUT)
         if read_too:
             poll.register(self._in, select.POLLIN)
@@ -296,35 +298,35 @@ class Stdio:
         if read_too:
             poll.unregister(self._in)
         if any(descriptor == self._out for descriptor, _ in ready):
-            del self._kept[: self._write(self._kept)]
+            del self._unsent[: self._write(self._unsent)]
         return bool(ready)
 
-    def _drain(self) -> None:
+    def _flush(self) -> None:
         poll = select.poll()
-        while self._kept and not self._reader_is_gone:
-            if not self._write_or_wait(poll, read_too=False, timeout=LAST_WORDS_MS):
-                log.warning("the client does not read: %d bytes were dropped", len(self._kept))
+        while self._unsent and not self._is_client_gone:
+            if not self._write_or_wait(poll, read_too=False, timeout=FLUSH_MS):
+                log.warning("the client does not read: %d bytes were dropped", len(self._unsent))
                 return
 
-    def _last_words(self, message: bytes) -> None:
+    def _send_fatal_error(self, message: bytes) -> None:
         try:
-            self._kept += message + b"\n"
-            self._drain()
+            self._unsent += message + b"\n"
+            self._flush()
         except OSError:
-            log.info("the client could not be told")
+            log.info("the client could not be sent the fatal error")
 
 
-class Lines:
-    """Cuts a stream of bytes into lines. Of a line over the limit only the beginning is kept, to find its id."""
+class LineSplitter:
+    """Splits a stream of bytes into lines. A line over the limit becomes a `Malformed` with the id in its beginning."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._rest = b""
         self._too_long: Malformed | None = None
-        """The line that is being read is this."""
+        """The line that is being read, if it is over the limit."""
 
     def feed(self, data: bytes) -> list[bytes | Malformed]:
-        """The lines that are complete now; without data, at the end of the stream, what is left counts as one."""
+        """The lines that are complete with this data. Empty data is the end of the stream, and ends the last line."""
         if (
             data[:1] == b"{"
             and data.find(b"\n") == len(data) - 1 <= self.limit
@@ -355,14 +357,14 @@ class Lines:
 
 
 def _is_ready(descriptor: int, timeout: int | None = 0) -> bool:
-    """Whether there is something to read, now or within `timeout` milliseconds; None waits."""
+    """Whether there is input, now or within `timeout` milliseconds; None waits for ever."""
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     return bool(poll.poll(timeout))
 
 
-def _unblock(descriptor: int) -> bool:
-    """Let writing give up instead of waiting, where nobody else shares the descriptor's mode: pipes and sockets."""
+def _make_nonblocking(descriptor: int) -> bool:
+    """Make a pipe or a socket non-blocking for writing. Other files may share their mode with other processes."""
     mode = os.fstat(descriptor).st_mode
     if (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)) and os.get_blocking(descriptor):
         os.set_blocking(descriptor, False)

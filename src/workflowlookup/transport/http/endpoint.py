@@ -1,9 +1,9 @@
-"""The HTTP endpoint of MCP, in both eras: from a request to the session that it belongs to, and back.
+"""The HTTP endpoint of MCP, in both eras: from a request to its session, and back.
 
 `Endpoint` is the ASGI application at `/mcp`. It refuses messages that are malformed or exceed a limit, finds or opens
-the session of a message, has the session's connection answer it, and writes the stream of the request. What a message
-means is up to `protocol.connection`. Everything happens on the thread of the event loop, executed by `greenlets.run`:
-wherever the journal is used, other requests may be served meanwhile.
+the session of a message, lets the session's connection answer it, and writes the stream of the request. What a message
+means is up to `protocol.connection`. Everything runs on the thread of the event loop, executed by `greenlets.run`:
+whenever the journal is used, other requests may be served meanwhile.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from workflowlookup.protocol.jsonrpc import Batch, Malformed, Message, Notificat
 from workflowlookup.protocol.versions import ENVELOPE_VERSIONS, HANDSHAKE_VERSIONS
 from workflowlookup.shares import Holding, Shares
 from workflowlookup.store import pool
-from workflowlookup.transport.http.bodies import busy, in_json, invalid, read_body, refuse, unavailable
+from workflowlookup.transport.http.bodies import busy, invalid, json_response, read_body, refuse, unavailable
 from workflowlookup.transport.http.headers import (
     LAST_EVENT,
     SESSION,
@@ -39,9 +39,9 @@ from workflowlookup.transport.http.headers import (
     has_envelope,
     is_json,
 )
-from workflowlookup.transport.http.metrics import Family, Metrics, outcome_of
+from workflowlookup.transport.http.metrics import MetricFamily, Metrics, outcome_of
 from workflowlookup.transport.http.rate_limits import Limits, RateLimiter
-from workflowlookup.transport.http.replicas import MAX_PASSED_BYTES, ReplicaSessions
+from workflowlookup.transport.http.replicas import MAX_FORWARDED_BYTES, ReplicaSessions
 from workflowlookup.transport.http.sessions import Session, SessionTable
 from workflowlookup.transport.http.streams import REPLAY_BYTES, Stream
 from workflowlookup.transport.http.traces import RequestSpan
@@ -51,18 +51,18 @@ log = logging.getLogger(__name__)
 
 SWEEP_SECONDS: Final = 5.0
 SHARE_SECONDS: Final = 10
-"""When a caller that has its full share may try again: something of it may have ended by then."""
+"""`Retry-After` for a caller that has its full share of sessions or streams."""
 SERVER: Final = "server"
-"""Whose processor time it is that no caller has caused."""
+"""The caller that background work counts against if it has no other."""
 _JSON, _SSE = b"application/json", b"text/event-stream"
 _HANDSHAKE: Final = frozenset(version.encode() for version in HANDSHAKE_VERSIONS)
 
 Connect = Callable[[object], Connection]
-"""Makes the connection of a new client, given who sent the request (`scope[ACCESS]`)."""
+"""Makes the connection of a new client, given the caller (`scope[ACCESS]`)."""
 
 
 class Exchange(msgspec.Struct):
-    """One HTTP request, and the means to respond to it."""
+    """One HTTP request, and the functions to respond to it."""
 
     receive: Receive
     send: Send
@@ -70,18 +70,18 @@ class Exchange(msgspec.Struct):
     headers: dict[bytes, bytes]
     access: object
     caller: str
-    """Whose share of the server the request uses."""
+    """The caller that the request counts against."""
     message: Holding
-    """The memory that the message takes, until it is answered."""
+    """The memory that the message takes until it is answered."""
 
     async def respond(self, response: HttpResponse) -> None:
         await response(self.scope, self.receive, self.send)
 
 
 class Endpoint:
-    """Where MCP clients send their messages."""
+    """The ASGI application that serves MCP."""
 
-    def __init__(  # noqa: PLR0913 - what a server over HTTP is made of
+    def __init__(  # noqa: PLR0913 - the parts of a server over HTTP
         self,
         connect: Connect,
         limits: Limits,
@@ -93,33 +93,33 @@ class Endpoint:
         is_traced: bool = False,
     ) -> None:
         self.is_stopping = False
-        """Set when the server begins to stop; it serves on until it is closed."""
+        """Set when the server begins to stop; it still serves until it is closed."""
         self.is_closed = False
         self.on_close: list[Callable[[], None]] = []
-        """Called when the last calls have had their time."""
+        """Called by `close`."""
         self.metrics = metrics or Metrics()
-        self.metrics.ask.append(self._families)
+        self.metrics.collectors.append(self._families)
         self._connect = connect
         self._limits = limits
         self._waker = waker
         self._rate_limiter = rate_limiter or RateLimiter(0)
         self._table = SessionTable(limits)
         self.listeners = Shares(limits.max_sessions)
-        """Open streams of notifications, here and on pages."""
+        """Counts the open streams of notifications, of clients and pages."""
         self._replay_memory = Shares(REPLAY_BYTES)
         self._stateless: set[Session] = set()
-        """The sessions of the envelope era: one for each open request."""
+        """The sessions of the envelope era, one for each open request."""
         self._replicas = replicas
         self._is_traced = is_traced
         self._background: dict[object, asyncio.Task[None]] = {}
-        """Work of `_poll` that is not done yet."""
+        """Background work that is not done yet, by key."""
         if replicas is not None:
             replicas.listen(self._table)
 
     # ── one request ─────────────────────────────────────────────────────────────────────────────────────────────
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one HTTP request. `scope[ACCESS]` says who sent it, where requests are authenticated."""
+        """Serve one HTTP request. `AuthMiddleware` has put the caller into the scope."""
         access, caller = scope.get(ACCESS), scope.get(CALLER, "")
         message = Holding(self._rate_limiter.memory, caller)
         exchange = Exchange(receive, send, scope, dict(scope["headers"]), access, caller, message)
@@ -144,14 +144,14 @@ class Endpoint:
             await exchange.respond(HttpResponse(status_code=405, headers={"Allow": "GET, POST, DELETE"}))
 
     async def _post(self, exchange: Exchange) -> None:
-        """Handle a message of a client."""
+        """Handle the message of a client."""
         body = await read_body(
             exchange.scope, exchange.receive, self._limits.max_message_bytes, self.metrics, exchange.message.take
         )
         if isinstance(body, HttpResponse):
             await exchange.respond(body)
             return
-        await self._rate_limiter.turn(exchange.scope)
+        await self._rate_limiter.wait_for_processor(exchange.scope)
         message = jsonrpc.decode(body)
         refusal = self._refuse(message, exchange)
         if refusal is not None:
@@ -170,13 +170,13 @@ class Endpoint:
             await self._post_stateless(message, b"", exchange)
         else:
             reply = self._connect(exchange.access).answer(message) or b""
-            await exchange.respond(in_json(200 if outcome_of(reply).code is None else 400, reply))
+            await exchange.respond(json_response(200 if outcome_of(reply).code is None else 400, reply))
 
     def _refuse(self, message: Message, exchange: Exchange) -> HttpResponse | None:
-        """The response to a message that is refused before its session is looked up; None for any other."""
+        """The response to a message that is refused before its session is looked up; None if it is not refused."""
         if isinstance(message, Malformed):
             self.metrics.refuse("malformed")
-            return in_json(400, jsonrpc.failure(message.reply_id, message.problem))
+            return json_response(400, jsonrpc.failure(message.reply_id, message.problem))
         if isinstance(message, Batch):
             return invalid(400, "batches are not answered over HTTP; send each message in a request of its own")
         request_id = message.id if isinstance(message, Request) else jsonrpc.NULL_ID
@@ -196,7 +196,7 @@ class Endpoint:
         return busy(503, "the server is stopping; send it again, another one will answer", request_id=request_id)
 
     async def _answer(self, session: Session, request: Request, exchange: Exchange) -> None:
-        """Answer a request by the connection of its session, and write its stream."""
+        """Answer a request with the connection of its session, and write its stream."""
         stream = session.open_stream(request)
         if stream is None:
             problem = "a request with this id is waiting for its answer; ids must differ"
@@ -206,10 +206,10 @@ class Endpoint:
             with session.lock.hold(self._limits.journal_seconds):
                 session.answer(stream, self._reply(session, stream, request, exchange))
         except Busy:
-            session.answer(stream, jsonrpc.failure(request.id, _earlier_waits()))
+            session.answer(stream, jsonrpc.failure(request.id, _earlier_message_waits()))
         if session.connection.is_finished:
             self._end(session)
-        if not stream.is_ended:  # the call waits, and so does its message, whether its client stays or not
+        if not stream.is_ended:  # the call is pending: its message stays in memory, even if the client disconnects
             stream.on_end, exchange.message = (
                 exchange.message.release,
                 Holding(self._rate_limiter.memory, exchange.caller),
@@ -217,18 +217,18 @@ class Endpoint:
         await stream.write(exchange.receive, exchange.send, session.headers)
 
     def _reply(self, session: Session, stream: Stream, request: Request, exchange: Exchange) -> bytes | None:
-        """The reply to a request; None when it comes later."""
+        """The reply to a request; None if it comes later."""
         answer = session.connection.answer
         reply = self._trace(session, stream, request, exchange) if self._is_traced else answer(request)
         if self._replicas is not None and session.key:
             try:
-                self._replicas.share(session, request)
-            except StorageError as problem:  # other replicas do not know of it: the client must send it again
+                self._replicas.store_subscription(session, request)
+            except StorageError as problem:  # other replicas do not know of the change: the client must send it again
                 reply = jsonrpc.failure(request.id, problem)
         return reply
 
     def _trace(self, session: Session, stream: Stream, request: Request, exchange: Exchange) -> bytes | None:
-        """Answer a request within a span that ends with its reply; None when the reply comes later."""
+        """The reply to a request, in a span that ends with the reply; None if it comes later."""
         stream.span = RequestSpan(stream.request or request, exchange.headers, session.version)
         with stream.span.active():
             return session.connection.answer(request)
@@ -246,19 +246,19 @@ class Endpoint:
         except (InvalidParams, HeaderMismatch) as problem:
             await exchange.respond(refuse(400, problem, request_id=message.id))
             return
-        listens = message.method == "subscriptions/listen"
-        if listens and not self.listeners.take(exchange.caller):
+        is_listen = message.method == "subscriptions/listen"
+        if is_listen and not self.listeners.take(exchange.caller):
             await exchange.respond(self._refuse_listener(message.id))
             return
         session = Session(connection, exchange.access, self.metrics, version.decode("latin-1"), caller=exchange.caller)
         self._stateless.add(session)
         try:
             request = await connection.prepare(message, exchange.caller)
-            if listens:
-                connection.watch_lists()  # an earlier request may have given the client lists
+            if is_listen:
+                connection.watch_lists()  # the client may have fetched lists with an earlier request
             await self._answer(session, request, exchange)
         finally:
-            if listens:
+            if is_listen:
                 self.listeners.release(exchange.caller)
             self._stateless.discard(session)
             if session.streams:  # the client disconnected before the reply
@@ -268,7 +268,7 @@ class Endpoint:
     # ── up to 2025-11-25: sessions ──────────────────────────────────────────────────────────────────────────────
 
     async def _open_session(self, request: Request, exchange: Exchange) -> None:
-        """Answer `initialize`, and open a session unless that is refused."""
+        """Answer `initialize`, and open a session unless it is refused."""
         session = self._make_session(exchange.access, exchange.caller, secrets.token_hex(16))
         stream = session.open_stream(request)
         if stream is None:
@@ -277,7 +277,7 @@ class Endpoint:
         reply = (self._trace(session, stream, request, exchange) if self._is_traced else answer(request)) or b""
         if outcome_of(reply).code is not None:
             session.answer(stream, reply)
-            await exchange.respond(in_json(200, reply))
+            await exchange.respond(json_response(200, reply))
         elif not self._table.add(session):
             await exchange.respond(self._refuse_session(session, request.id))
         else:
@@ -304,7 +304,7 @@ class Endpoint:
         )
 
     def _refuse_session(self, session: Session, request_id: bytes = jsonrpc.NULL_ID) -> HttpResponse:
-        """The response where a session can have no room: its caller has its share, or the server is full."""
+        """The response if there is no room for a session: its caller has its full share, or the server is full."""
         session.close(hands_over=False)
         self.metrics.refuse("sessions")
         shares = self._table.shares
@@ -336,7 +336,7 @@ class Endpoint:
         await exchange.respond(self._receive(session, message, body) if isinstance(session, Session) else session)
 
     def _receive(self, session: Session, message: Message, body: bytes) -> HttpResponse:
-        """Accept a message that has no reply; pass it on if it is about something that is open at another replica."""
+        """Accept a message that gets no reply; forward it if it is about a call at another replica."""
         if not isinstance(message, Notification | Response):
             raise TypeError("a request must be answered")
         with session:
@@ -345,20 +345,20 @@ class Endpoint:
                     with session.lock.hold(self._limits.journal_seconds):
                         session.receive(message)
                 except Busy:
-                    return unavailable(_earlier_waits())
+                    return unavailable(_earlier_message_waits())
                 return HttpResponse(status_code=202)
-            if len(body) > MAX_PASSED_BYTES:
+            if len(body) > MAX_FORWARDED_BYTES:
                 self.metrics.refuse("size")
-                problem = f"it is about nothing that is open here, and is longer than {MAX_PASSED_BYTES:,} bytes"
+                problem = f"it is about nothing that is open here, and is longer than {MAX_FORWARDED_BYTES:,} bytes"
                 return invalid(413, problem)
             try:
-                self._replicas.pass_on(session, jsonrpc.without_surrogates(body))
+                self._replicas.forward(session, jsonrpc.without_surrogates(body))
             except StorageError as problem:
                 return unavailable(problem)
             return HttpResponse(status_code=202)
 
     async def _get(self, exchange: Exchange) -> None:
-        """Open the stream for notifications that belong to no request, or resume a stream that broke."""
+        """Open the stream for notifications that belong to no request, or resume a broken stream."""
         session = self._session_of(exchange)
         if not accepts(exchange.headers.get(b"accept", b""), _SSE):
             session = invalid(406, "Accept must name text/event-stream")
@@ -366,11 +366,11 @@ class Endpoint:
             await exchange.respond(session)
             return
         if self._replicas is not None:
-            session.connection.watch_lists()  # another replica may have given the client lists
-        last = exchange.headers.get(LAST_EVENT)
-        stream = session.open_notifications() if last is None else session.resume(last)
+            session.connection.watch_lists()  # the client may have fetched lists from another replica
+        last_event_id = exchange.headers.get(LAST_EVENT)
+        stream = session.open_notifications() if last_event_id is None else session.resume(last_event_id)
         if stream is None:
-            await exchange.respond(_no_stream(last))
+            await exchange.respond(_no_stream(last_event_id))
             return
         if not self.listeners.take(exchange.caller):
             session.close_notifications(stream)
@@ -395,12 +395,12 @@ class Endpoint:
         self._table.end(session)
         if self._replicas is not None:
             self._replicas.end(session)
-            again = self._table.by_id.get(session.id)
-            if again is not None:  # continued by another request, while the journal was written
-                self._table.end(again)
+            continued = self._table.by_id.get(session.id)
+            if continued is not None:  # another request continued it while the journal was written
+                self._table.end(continued)
 
     def _session_of(self, exchange: Exchange) -> Session | HttpResponse:
-        """The session that a request names, or why there is none."""
+        """The session of a request, or the response if there is none."""
         header = exchange.headers.get(SESSION)
         if header is None:
             return invalid(400, "Mcp-Session-Id is required: begin a session with initialize")
@@ -408,7 +408,7 @@ class Endpoint:
         session: Session | HttpResponse | None = self._table.by_id.get(session_id)
         if session is None and self._replicas is not None:
             try:
-                session = self._adopt(self._replicas, session_id, exchange)
+                session = self._continue_session(self._replicas, session_id, exchange)
             except StorageError as problem:
                 session = unavailable(problem)
         if isinstance(session, HttpResponse):
@@ -417,25 +417,27 @@ class Endpoint:
             return _not_found()
         return session
 
-    def _adopt(self, replicas: ReplicaSessions, session_id: str, exchange: Exchange) -> Session | HttpResponse | None:
+    def _continue_session(
+        self, replicas: ReplicaSessions, session_id: str, exchange: Exchange
+    ) -> Session | HttpResponse | None:
         """Continue a session that another replica began. Raises `StorageError`."""
         if self.is_closed:
             return self._refuse_closed()  # not 404: another replica can continue the session
-        opening = replicas.opening_of(session_id, exchange.access)
-        if opening is None:
+        initialize = replicas.initialize_of(session_id, exchange.access)
+        if initialize is None:
             return None
         session = self._make_session(exchange.access, exchange.caller, session_id)
-        session.connection.answer(opening)
+        session.connection.answer(initialize)
         session.connection.answer(Notification("notifications/initialized", None))
-        session.begin(opening)
-        replicas.follow(session)
+        session.begin(initialize)
+        replicas.load_subscriptions(session)
         continued = self._table.by_id.get(session_id)
-        if continued is not None:  # by another request, while the journal was read
+        if continued is not None:  # another request continued it while the journal was read
             session.close(hands_over=False)
             return continued
         if not self._table.add(session):
             return self._refuse_session(session)
-        if replicas.opening_of(session_id, exchange.access) is None:  # it was ended meanwhile
+        if replicas.initialize_of(session_id, exchange.access) is None:  # it was ended meanwhile
             self._table.end(session)
             return None
         return session
@@ -449,11 +451,11 @@ class Endpoint:
 
     @contextlib.asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
-        """Poll for waiting clients while this context is entered."""
+        """Poll the sessions while this context is entered."""
         loop = asyncio.get_running_loop()
-        rung = asyncio.Event()
-        loop.add_reader(self._waker.descriptor, rung.set)
-        polling = asyncio.create_task(greenlets.run(self._poll, rung))
+        woken = asyncio.Event()
+        loop.add_reader(self._waker.descriptor, woken.set)
+        polling = asyncio.create_task(greenlets.run(self._poll, woken))
         try:
             yield
         finally:
@@ -462,30 +464,30 @@ class Endpoint:
             self._close_sessions()
             await asyncio.sleep(0)
 
-    async def _poll(self, rung: asyncio.Event) -> None:
-        """Poll the sessions whenever the bell rings, and every `POLL_SECONDS`."""
+    async def _poll(self, woken: asyncio.Event) -> None:
+        """Poll the sessions whenever the waker wakes, and every `POLL_SECONDS`."""
         next_sweep = time.monotonic()
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(rung.wait(), POLL_SECONDS)
-            is_rung = rung.is_set()
+                await asyncio.wait_for(woken.wait(), POLL_SECONDS)
+            is_woken = woken.is_set()
             self._waker.clear()
-            rung.clear()
+            woken.clear()
             if self._replicas is not None:
-                self._begin("bus", self._replicas.bus.look)
+                self._run_in_background("bus", self._replicas.bus.poll)
             for session in self._sessions():
-                if session.must_poll(is_rung=is_rung):
-                    self._begin(session, functools.partial(self._poll_session, session), session.caller)
+                if session.must_poll(is_woken=is_woken):
+                    self._run_in_background(session, functools.partial(self._poll_session, session), session.caller)
                 else:
-                    session.tell()
+                    session.send_changes()
             if time.monotonic() >= next_sweep:
                 next_sweep = time.monotonic() + min(self._limits.idle_seconds / 4, SWEEP_SECONDS)
                 if self._replicas is not None:
-                    self._begin("use", functools.partial(self._replicas.report_use, self._table))
+                    self._run_in_background("use", functools.partial(self._replicas.report_use, self._table))
                 self._table.end_idle()
 
-    def _begin(self, key: object, work: Callable[[], None], caller: str = "") -> None:
-        """Do work that may wait for the journal beside everything else, unless the last of this key is not done.
+    def _run_in_background(self, key: object, work: Callable[[], None], caller: str = "") -> None:
+        """Do work that may wait for the journal in the background, unless earlier work with this key is not done.
 
         Its processor time counts against the caller.
         """
@@ -496,8 +498,8 @@ class Endpoint:
             pool.CALLER.set(caller)
             try:
                 work()
-            except Exception:  # broad on purpose: the other clients are served
-                log.exception("what a client waits for could not be sent")
+            except Exception:  # broad on purpose: other clients must still be served
+                log.exception("polling for a client failed")
             finally:
                 del self._background[key]
 
@@ -511,31 +513,33 @@ class Endpoint:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a call waits for its answer."""
+        """Whether a call is pending."""
         return any(session.connection.is_busy for session in self._sessions())
 
     def close(self) -> None:
-        """End every stream with its last message, and refuse requests from now on."""
+        """End all streams with their last message, and refuse requests from now on."""
         self.is_closed = True
         for call in self.on_close:
             call()
         self._close_sessions()
 
     def _close_sessions(self) -> None:
-        """End every session here; runs that clients wait for go on."""
+        """Close all sessions of this server; runs that clients wait for go on."""
         for session in self._sessions():
             try:
                 session.close(hands_over=True)
             except Exception:  # broad on purpose: each session is closed even if another fails
                 log.exception("a session could not be closed")
 
-    def _families(self) -> list[Family]:
+    def _families(self) -> list[MetricFamily]:
         waiting = sum(session.connection.is_busy for session in self._sessions())
         listening = self.listeners.sum
         return [
-            Family("sessions", "gauge", "Open sessions of the handshake era.", [({}, len(self._table))]),
-            Family("listeners", "gauge", "Open streams of notifications, of clients and pages.", [({}, listening)]),
-            Family("clients_waiting", "gauge", "Clients with a call that waits for a run.", [({}, waiting)]),
+            MetricFamily("sessions", "gauge", "Open sessions of the handshake era.", [({}, len(self._table))]),
+            MetricFamily(
+                "listeners", "gauge", "Open streams of notifications, of clients and pages.", [({}, listening)]
+            ),
+            MetricFamily("clients_waiting", "gauge", "Clients with a call that waits for a run.", [({}, waiting)]),
         ]
 
 
@@ -545,17 +549,17 @@ def _acknowledge(message: Message, version: bytes) -> HttpResponse:
         return invalid(400, "a message must be a request or a notification")
     if version.decode("latin-1") in ENVELOPE_VERSIONS:
         return HttpResponse(status_code=202)
-    served = list(ENVELOPE_VERSIONS)
-    remedy = f"Send MCP-Protocol-Version: {', '.join(served)}."
-    return refuse(400, UnsupportedEnvelopeVersion(remedy, supported=served, requested=version.decode("latin-1")))
+    versions = list(ENVELOPE_VERSIONS)
+    remedy = f"Send MCP-Protocol-Version: {', '.join(versions)}."
+    return refuse(400, UnsupportedEnvelopeVersion(remedy, supported=versions, requested=version.decode("latin-1")))
 
 
-def _earlier_waits() -> JournalBusy:
+def _earlier_message_waits() -> JournalBusy:
     return JournalBusy("An earlier message of this session still waits for the journal of runs")
 
 
 def _no_stream(last_event_id: bytes | None) -> HttpResponse:
-    """Why GET opens no stream."""
+    """The response if GET opens no stream."""
     if last_event_id is None:
         return invalid(409, "the stream of this session is open already; a session has one")
     return invalid(
@@ -566,7 +570,7 @@ def _no_stream(last_event_id: bytes | None) -> HttpResponse:
 
 
 def _repeated(headers: list[tuple[bytes, bytes]]) -> str | None:
-    """A header by which requests are routed that stands twice: of two values each reader might use another."""
+    """A routing header that is sent twice, which two readers might read differently; None if there is none."""
     names = [name for name, _ in headers if name in (SESSION, VERSION, LAST_EVENT)]
     return next((name.decode("latin-1") for name in names if names.count(name) > 1), None)
 

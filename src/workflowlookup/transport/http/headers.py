@@ -1,4 +1,4 @@
-"""The HTTP headers of MCP, and whether they agree with the body of a request.
+"""The HTTP headers of MCP, and the check that they agree with the body of a request.
 
 Since 2026-07-28 headers repeat parts of a request, so that proxies can route it: the version, the method, the tool or
 resource that it names, and the arguments that a tool's schema marks with `x-mcp-header`. Headers are pairs of bytes
@@ -46,10 +46,10 @@ _NAME_PARAMETERS: Final = {
 
 @functools.lru_cache(32)
 def accepts(header: bytes, *types: bytes) -> bool:
-    """Whether an `Accept` header admits each of these media types."""
-    offered = {part.partition(b";")[0].strip().lower() for part in header.split(b",")}
-    return b"*/*" in offered or all(
-        wanted in offered or wanted.partition(b"/")[0] + b"/*" in offered for wanted in types
+    """Whether an `Accept` header accepts all of these media types."""
+    accepted = {part.partition(b";")[0].strip().lower() for part in header.split(b",")}
+    return b"*/*" in accepted or all(
+        media_type in accepted or media_type.partition(b"/")[0] + b"/*" in accepted for media_type in types
     )
 
 
@@ -60,7 +60,7 @@ def is_json(header: bytes) -> bool:
 
 
 def has_envelope(request: Request) -> bool:
-    """Whether a request names its version in `_meta`, as all do since 2026-07-28."""
+    """Whether a request has its version in `_meta`, as all requests since 2026-07-28 do."""
     meta = request.params.get("_meta") if isinstance(request.params, dict) else None
     return isinstance(meta, dict) and META_VERSION in meta
 
@@ -68,7 +68,7 @@ def has_envelope(request: Request) -> bool:
 def check_routing(request: Request, headers: RawHeaders, input_schema_of: InputSchemaOf) -> None:
     """Compare a request of the envelope era with its headers.
 
-    Raises `InvalidParams` when it has no envelope, `HeaderMismatch` when the headers say something else.
+    Raises `InvalidParams` if it has no envelope, `HeaderMismatch` if the headers differ from it.
     """
     fields = dict(headers)
     repeated = len(fields) != len(headers)
@@ -86,7 +86,7 @@ def check_routing(request: Request, headers: RawHeaders, input_schema_of: InputS
     if key is None:
         return
     named = params.get(key)
-    if isinstance(named, str) and _decoded(fields.get(NAME)) != named:
+    if isinstance(named, str) and _decode(fields.get(NAME)) != named:
         raise _mismatch(f"Mcp-Name is not the {key} of the request")
     arguments = params.get("arguments")
     if request.method == "tools/call" and isinstance(named, str) and isinstance(arguments, dict | None):
@@ -109,14 +109,14 @@ def _check_arguments(schema: Mapping[str, Any], arguments: Mapping[str, Json], h
                 raise _mismatch(f"{name} is sent, but the argument {argument} has no value that it could repeat")
         elif sent is None:
             raise _mismatch(f"{name} is missing: it repeats the argument {argument}")
-        elif not _agrees(kind, value, rendered, _decoded(sent)):
+        elif not _agrees(kind, value, rendered, _decode(sent)):
             raise _mismatch(f"{name} is not the argument {argument} of the request")
 
 
 def marked_arguments(schema: Mapping[str, Any]) -> dict[Path, tuple[str, str]]:
     """The header and the type of each argument that a schema marks, by its path.
 
-    Clients ignore a tool whose schema marks anything that cannot be marked, so then no header is expected.
+    Clients ignore a tool whose schema has an invalid mark, so then no header is expected.
     """
     marked: dict[Path, tuple[str, str]] = {}
     names: set[str] = set()
@@ -150,7 +150,7 @@ def _subschemas(schema: object, path: Path | None) -> Iterator[tuple[Path | None
 
 _PRIMITIVE: Final = ("string", "integer", "boolean")
 _TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
-"""What may be the name of an HTTP header (RFC 9110, 5.6.2)."""
+"""The syntax of HTTP header names (RFC 9110, 5.6.2)."""
 _OF_ONE: Final = frozenset(
     {"items", "contains", "unevaluatedItems", "additionalProperties", "propertyNames", "unevaluatedProperties"}
     | {"not", "if", "then", "else", "contentSchema"}
@@ -182,7 +182,7 @@ def _agrees(kind: str, value: Json, rendered: str, sent: str | None) -> bool:
     return int(whole[1]) == value if whole else sent == rendered
 
 
-def _decoded(value: bytes | None) -> str | None:
+def _decode(value: bytes | None) -> str | None:
     """The text of a header, decoded if it is marked as base64; None when that is malformed."""
     if value is None:
         return None
@@ -197,7 +197,7 @@ def _decoded(value: bytes | None) -> str | None:
 
 
 def _refuse_repeated(headers: RawHeaders, names: Sequence[bytes]) -> None:
-    """Of two equal headers one reader would use the first and another the last."""
+    """Raises `HeaderMismatch` if a header is sent twice: one reader would use the first, another the last."""
     sent = [name for name, _ in headers]
     for name in names:
         if sent.count(name) > 1:

@@ -1,8 +1,8 @@
 """HTTP/1.1 on one connection: from bytes to ASGI and back.
 
 `HttpProtocol` parses requests with `httptools`, runs the application for one request after the other, in the order in
-which they came, and writes the responses. The parser is strict; what it accepts and we do not (a body whose length is
-ambiguous, another version of HTTP) is refused here, and every refusal closes the connection.
+which they came, and writes the responses. The parser is strict; what it accepts and must not be served (a body of
+ambiguous length, another version of HTTP) is refused here, and every refusal closes the connection.
 `ConnectionTable` limits how many connections there are, and closes those whose deadline has passed.
 """
 
@@ -22,19 +22,19 @@ from uvicorn.server import ServerState
 
 from workflowlookup.auth.callers import CALLER
 from workflowlookup.transport.http.bodies import BODY_SECONDS
-from workflowlookup.transport.http.connections import ConnectionTable, Worth
+from workflowlookup.transport.http.connections import ConnectionTable, EvictionRank
 
 log = logging.getLogger(__name__)
 
 HEAD_SECONDS: Final = 15.0
 """Time allowed for the head of a request."""
-WHOLE_SECONDS: Final = BODY_SECONDS + 5.0
+BODY_DEADLINE_SECONDS: Final = BODY_SECONDS + 5.0
 """Time allowed for the body. Longer than `BODY_SECONDS`, so the 408 is sent before the connection is cut."""
 KEEP_ALIVE_SECONDS: Final = 75.0
 HALF_CLOSED_SECONDS: Final = 1.0
-"""How long a response may take whose client has closed its side of the connection."""
+"""Time allowed for a response whose client has closed its side of the connection."""
 STALL_SECONDS: Final = 30.0
-"""A client that reads nothing of a response for this long is let go."""
+"""A client that reads nothing of a response for this long is disconnected."""
 LINGER_SECONDS: Final = 5.0
 LINGER_BYTES: Final = 8 << 20
 """How much is read and dropped after a response that was sent before the end of its request. Otherwise a client that
@@ -43,9 +43,9 @@ sends all of a message before it reads would see a connection reset, and no resp
 MAX_HEAD_BYTES: Final = 64 << 10
 """Limit on a request line with its headers, and on anything else that is not a body, such as trailers."""
 MAX_PIPELINED: Final = 32
-"""Requests of one connection that wait for the response to the first."""
+"""Requests of one connection that wait until the first is answered."""
 HIGH_WATER_BYTES: Final = 64 << 10
-"""While more of a body than this waits for the application, the socket is not read."""
+"""While more of a body than this is unread by the application, the socket is not read."""
 
 _STATUS_LINES: Final = {
     status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in http.HTTPStatus
@@ -72,16 +72,16 @@ class HttpProtocol(asyncio.Protocol):
         self.loop = asyncio.get_running_loop()
         self.transport: asyncio.Transport
         self.deadline = math.inf
-        """When the connection is closed, unless the client has sent what is expected by then."""
+        """When the connection is closed if the client has not sent what is expected."""
         self._expected = ""
-        """What the client is to send: `head`, `body` or `next` request; empty while a complete request is answered."""
+        """What the client must send: `head`, `body` or `next` request; empty while a complete request is answered."""
         self.writable = asyncio.Event()
         self.writable.set()
         self._parser = httptools.HttpRequestParser(self)
-        self._exchanges: deque[Exchange] = deque()
-        """The exchange that is being answered, and pipelined ones that wait for it."""
-        self._incoming: Exchange | None = None
-        """The exchange whose body is being received; the last of `_exchanges`."""
+        self._cycles: deque[RequestResponseCycle] = deque()
+        """The request that is being answered, and pipelined ones that wait for it."""
+        self._incoming: RequestResponseCycle | None = None
+        """The request whose body is being received; the last of `_cycles`."""
         self._is_in_head = False
         self._is_upgrade = False
         self._target = b""
@@ -89,7 +89,7 @@ class HttpProtocol(asyncio.Protocol):
         self._unparsed = 0
         """Bytes received since the parser last completed a head or delivered a part of a body."""
         self._refusal = b""
-        """The response to input that cannot be parsed; the last one on this connection."""
+        """The response to invalid input; the last one on this connection."""
         self._is_reading = True
         self._lingers = False
         self._dropped = 0
@@ -101,14 +101,14 @@ class HttpProtocol(asyncio.Protocol):
         return self._client[0] if self._client is not None else ""
 
     @property
-    def worth(self) -> Worth:
-        """What would be lost with this connection."""
-        if not self._exchanges:
-            return Worth.IDLE if self._was_answered else Worth.NOTHING
-        is_incomplete = self._incoming is self._exchanges[0]
-        if not any(exchange.is_authenticated for exchange in self._exchanges):
-            return Worth.NOTHING if is_incomplete else Worth.UNKNOWN
-        return Worth.INCOMPLETE if is_incomplete else Worth.REQUEST
+    def rank(self) -> EvictionRank:
+        """What would be lost if this connection were closed."""
+        if not self._cycles:
+            return EvictionRank.IDLE if self._was_answered else EvictionRank.NOTHING
+        is_incomplete = self._incoming is self._cycles[0]
+        if not any(cycle.is_authenticated for cycle in self._cycles):
+            return EvictionRank.NOTHING if is_incomplete else EvictionRank.UNKNOWN
+        return EvictionRank.INCOMPLETE if is_incomplete else EvictionRank.REQUEST
 
     # ── asyncio ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -143,11 +143,11 @@ class HttpProtocol(asyncio.Protocol):
         self._expect_more()
 
     def eof_received(self) -> bool:
-        """Whether the connection stays open, to answer a client that closed its side after a whole request.
+        """Whether the connection stays open, to answer a client that closed its side after a complete request.
 
-        A client that has left looks the same. So a response gets `HALF_CLOSED_SECONDS`, and one without a length none.
+        A client that has gone looks the same. So a response gets `HALF_CLOSED_SECONDS`, and one without a length none.
         """
-        if not self._exchanges or self._incoming is not None or self._exchanges[0].is_endless:
+        if not self._cycles or self._incoming is not None or self._cycles[0].is_endless:
             return False
         self.shutdown()
         self.deadline = self.loop.time() + HALF_CLOSED_SECONDS
@@ -159,36 +159,36 @@ class HttpProtocol(asyncio.Protocol):
     def resume_writing(self) -> None:
         self.writable.set()
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - why is of no interest
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - of the interface
         self.state.connections.discard(self)
         self._connections.remove(self)
         self.writable.set()
-        self._forget_requests()
+        self._end_cycles()
         del self._parser  # it refers to this object
 
     def shutdown(self) -> None:
         """Close the connection after the responses that are under way."""
-        if self._exchanges:
-            self._exchanges[-1].keeps_alive = False
+        if self._cycles:
+            self._cycles[-1].keeps_alive = False
         else:
             self.close()
 
     def close(self) -> None:
-        """Close the connection when what was written has been sent."""
+        """Close the connection after sending what was written."""
         self.transport.close()
         self.deadline = self.loop.time() + LINGER_SECONDS
 
     def expire(self) -> None:
-        """Close the connection: its deadline has passed, or another needs its place."""
+        """Close the connection: its deadline has passed, or it is evicted."""
         if self.transport.is_closing() or self.transport.get_write_buffer_size():
             self.transport.abort()  # the client does not read what was written
         else:
             self.close()
 
-    def _forget_requests(self) -> None:
-        for exchange in self._exchanges:
-            exchange.end()
-        self._exchanges.clear()
+    def _end_cycles(self) -> None:
+        for cycle in self._cycles:
+            cycle.end()
+        self._cycles.clear()
         self._incoming = None
 
     # ── what the client sends ───────────────────────────────────────────────────────────────────────────────────
@@ -199,8 +199,8 @@ class HttpProtocol(asyncio.Protocol):
             try:
                 self._parser.feed_data(rest)
             except httptools.HttpParserUpgrade as upgrade:
-                # We stay with HTTP/1.1, as a server may. The parser takes what follows for another protocol, so the
-                # request is given to a new one without the header that asks for it.
+                # A server may ignore an upgrade. The parser takes what follows for another protocol, so a new parser
+                # gets the request without the header that asks for the upgrade.
                 rest = rest[upgrade.args[0] :]
                 method, version = self._parser.get_method(), self._parser.get_http_version().encode()
                 lines = [b"%b %b HTTP/%b" % (method, self._target, version)]
@@ -246,18 +246,20 @@ class HttpProtocol(asyncio.Protocol):
             "server": self._server,
         }
         keeps_alive = version == "1.1" and self._parser.should_keep_alive()
-        is_asked = version == "1.1" and fields.get(b"expect", b"").lower() == b"100-continue"
-        exchange = self._incoming = Exchange(self, scope, keeps_alive=keeps_alive, expects_continue=is_asked)
-        self._exchanges.append(exchange)
-        if len(self._exchanges) == 1:
-            self._start(exchange)
-        elif len(self._exchanges) > MAX_PIPELINED:
+        expects_continue = version == "1.1" and fields.get(b"expect", b"").lower() == b"100-continue"
+        cycle = self._incoming = RequestResponseCycle(
+            self, scope, keeps_alive=keeps_alive, expects_continue=expects_continue
+        )
+        self._cycles.append(cycle)
+        if len(self._cycles) == 1:
+            self._start(cycle)
+        elif len(self._cycles) > MAX_PIPELINED:
             raise BadRequest(400, f"more than {MAX_PIPELINED} requests are sent before the first is answered")
         else:
             self.pause_reading()
 
     def _check(self, version: str, method: str, fields: Mapping[bytes, bytes]) -> None:
-        """Raises `BadRequest` for what the parser lets pass."""
+        """Raises `BadRequest` for what the parser accepts and must not be served."""
         if version not in ("1.0", "1.1"):
             raise BadRequest(505, "this server speaks HTTP/1.1")
         if method == "CONNECT" or not self._target.isascii():
@@ -287,16 +289,16 @@ class HttpProtocol(asyncio.Protocol):
             self._incoming = None
 
     def _refuse(self, problem: BadRequest) -> None:
-        """Stop parsing, and close the connection when what came before has been answered."""
+        """Stop parsing, and close the connection after earlier requests are answered."""
         self._refusal = _refusal(problem.status, str(problem))
         if self._incoming is not None:
             broken, self._incoming = self._incoming, None
             broken.end()
-            self._exchanges.remove(broken)
+            self._cycles.remove(broken)
             if broken.is_started:
                 self.close()
                 return
-        if not self._exchanges:
+        if not self._cycles:
             self._write_refusal()
 
     def _write_refusal(self) -> None:
@@ -313,35 +315,37 @@ class HttpProtocol(asyncio.Protocol):
         elif self._incoming is not None:
             self._expect("body")
         else:
-            self._expect("" if self._exchanges else "next")
+            self._expect("" if self._cycles else "next")
 
     def _expect(self, what: str) -> None:
-        """Set the deadline when something new is expected. Receiving a part of it does not extend the deadline."""
+        """Set the deadline if something else is expected now. Receiving a part of it does not extend the deadline."""
         if what != self._expected:
             self._expected = what
-            seconds = {"head": HEAD_SECONDS, "body": WHOLE_SECONDS, "next": KEEP_ALIVE_SECONDS}.get(what, math.inf)
+            seconds = {"head": HEAD_SECONDS, "body": BODY_DEADLINE_SECONDS, "next": KEEP_ALIVE_SECONDS}.get(
+                what, math.inf
+            )
             self.deadline = self.loop.time() + seconds
 
     # ── what the application sends ──────────────────────────────────────────────────────────────────────────────
 
-    def _start(self, exchange: "Exchange") -> None:
-        task = self.loop.create_task(exchange.run(self._app))
+    def _start(self, cycle: "RequestResponseCycle") -> None:
+        task = self.loop.create_task(cycle.run(self._app))
         self.state.tasks.add(task)
         task.add_done_callback(self.state.tasks.discard)
 
-    def finish(self, exchange: "Exchange") -> None:
-        """A response is written: go on with the next request, or close the connection."""
+    def finish(self, cycle: "RequestResponseCycle") -> None:
+        """Called when a response is written: continue with the next request, or close the connection."""
         self._was_answered = True
-        self._exchanges.popleft()
+        self._cycles.popleft()
         if self.transport.is_closing():
             return
-        if not exchange.keeps_alive:
-            if exchange is self._incoming:
+        if not cycle.keeps_alive:
+            if cycle is self._incoming:
                 self._linger()
             else:
                 self.close()
-        elif self._exchanges:
-            self._start(self._exchanges[0])
+        elif self._cycles:
+            self._start(self._cycles[0])
             self.resume_reading()
         elif self._refusal:
             self._write_refusal()
@@ -352,7 +356,7 @@ class HttpProtocol(asyncio.Protocol):
     def _linger(self) -> None:
         """Half-close, and drop what the client still sends, up to `LINGER_BYTES` and `LINGER_SECONDS`."""
         self._lingers = True
-        self._forget_requests()
+        self._end_cycles()
         self.deadline = self.loop.time() + LINGER_SECONDS
         self.transport.write_eof()
         self.resume_reading()
@@ -363,14 +367,14 @@ class HttpProtocol(asyncio.Protocol):
             self.transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Read on, unless a request waits for the response to another."""
-        if not self._is_reading and len(self._exchanges) <= 1 and not self.transport.is_closing():
+        """Read the socket again, unless a request waits for the response to another."""
+        if not self._is_reading and len(self._cycles) <= 1 and not self.transport.is_closing():
             self._is_reading = True
             self.transport.resume_reading()
 
 
-class Exchange:
-    """One request and its response, as the application sees them: `receive` and `send` of ASGI."""
+class RequestResponseCycle:
+    """One request and its response: `receive` and `send` of ASGI."""
 
     def __init__(self, connection: HttpProtocol, scope: Scope, *, keeps_alive: bool, expects_continue: bool) -> None:
         self.keeps_alive = keeps_alive
@@ -380,17 +384,17 @@ class Exchange:
         self._expects_continue = expects_continue
         self._body = bytearray()
         self._is_complete = False
-        """Whether the whole request has come."""
+        """Whether the complete request was received."""
         self._is_delivered = False
-        """Whether the application has all of it."""
-        self._is_over = False
-        """Whether the response is written, or nobody can receive it any more."""
+        """Whether the application has read all of it."""
+        self._is_ended = False
+        """Whether the response is written, or the client is gone."""
         self._changed = asyncio.Event()
         self._head = b""
         """The head of the response, until it is written with the first part of the body."""
         self._is_chunked = False
-        self._left: float = math.inf
-        """How much of the announced body is not sent yet."""
+        self._unsent: float = math.inf
+        """How many bytes of the declared body are not sent yet."""
 
     @property
     def is_authenticated(self) -> bool:
@@ -398,8 +402,8 @@ class Exchange:
 
     @property
     def is_endless(self) -> bool:
-        """Whether the response has begun, and nobody knows how long it will be."""
-        return self.is_started and self._left == math.inf
+        """Whether the response has begun and has no declared length."""
+        return self.is_started and self._unsent == math.inf
 
     async def run(self, app: ASGIApp) -> None:
         """Run the application for this request."""
@@ -408,11 +412,11 @@ class Exchange:
         except Exception:
             log.exception("%s %s failed", self._scope["method"], self._scope["path"])
         finally:
-            if not self._is_over:
+            if not self._is_ended:
                 self._fail()
 
     def _fail(self) -> None:
-        """Answer with 500 when the application sent no response; abort the connection when it sent only a part."""
+        """Respond with 500 if the application sent no response; abort the connection if it sent only a part."""
         if self.is_started:
             self._connection.transport.abort()  # otherwise the client would take the response for complete
             return
@@ -425,27 +429,27 @@ class Exchange:
     # ── the request ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def put(self, body: bytes) -> int:
-        """Add a part of the body. Returns how many bytes wait for the application."""
+        """Add a part of the body. Returns how many bytes the application has not read."""
         self._body += body
         self._changed.set()
         return len(self._body)
 
     def complete(self) -> None:
-        """The whole body has come."""
+        """Called when the complete body was received."""
         self._is_complete = True
         self._changed.set()
 
     def end(self) -> None:
-        """Nobody can receive the response any more."""
-        self._is_over = True
+        """Called when the response is written, or the client is gone."""
+        self._is_ended = True
         self._changed.set()
 
     async def receive(self) -> Message:
-        """A part of the body; when the response is written or the client has left, `http.disconnect`."""
-        if self._expects_continue and not self._is_complete and not self._is_over and not self.is_started:
+        """A part of the body; `http.disconnect` when the response is written or the client is gone."""
+        if self._expects_continue and not self._is_complete and not self._is_ended and not self.is_started:
             self._connection.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         self._expects_continue = False
-        while not self._is_over:
+        while not self._is_ended:
             if self._body or (self._is_complete and not self._is_delivered):
                 body = bytes(self._body)
                 self._body.clear()
@@ -459,10 +463,10 @@ class Exchange:
     # ── the response ────────────────────────────────────────────────────────────────────────────────────────────
 
     async def send(self, message: Message) -> None:
-        """Write a part of the response; nothing when nobody can receive it."""
+        """Write a part of the response; nothing if the client is gone."""
         if not self._connection.writable.is_set():
             await self._wait_for_reader()
-        if self._is_over:
+        if self._is_ended:
             return
         if message["type"] == "http.response.start":
             self._begin(message["status"], message.get("headers", ()))
@@ -470,7 +474,7 @@ class Exchange:
             self._write(message.get("body", b""), is_last=not message.get("more_body", False))
 
     async def _wait_for_reader(self) -> None:
-        """Wait until the client has read enough; close the connection when it reads nothing."""
+        """Wait until the client has read enough; abort the connection if it reads nothing."""
         writable, transport = self._connection.writable, self._connection.transport
         while not writable.is_set():
             unread = transport.get_write_buffer_size()
@@ -478,7 +482,7 @@ class Exchange:
                 async with asyncio.timeout(STALL_SECONDS):
                     await writable.wait()
             if not writable.is_set() and transport.get_write_buffer_size() >= unread:
-                log.info("a client read nothing of a response for %g seconds and is let go", STALL_SECONDS)
+                log.info("a client read nothing of a response for %g seconds and is disconnected", STALL_SECONDS)
                 transport.abort()
                 self.end()
                 return
@@ -507,12 +511,12 @@ class Exchange:
         head = b"".join(lines)
         if head.count(b"\r") != len(lines) or head.count(b"\n") != len(lines):
             raise RuntimeError("a header of the response has more than one line")
-        self.is_started, self._head, self._left = True, head, length
+        self.is_started, self._head, self._unsent = True, head, length
         self._connection.loop.call_soon(self._write_head)
 
     def _write_head(self) -> None:
-        """Write the head alone, when no part of the body came with it."""
-        if self._head and not self._is_over:
+        """Write the head alone, if no part of the body came with it."""
+        if self._head and not self._is_ended:
             self._connection.transport.write(self._head)
             self._head = b""
 
@@ -524,9 +528,9 @@ class Exchange:
             data += b"%x\r\n%b\r\n" % (len(body), body) if body else b""
             data += b"0\r\n\r\n" if is_last else b""
         elif self._scope["method"] != "HEAD":
-            self._left -= len(body)
-            if self._left < 0 or (is_last and 0 < self._left < math.inf):
-                raise RuntimeError("the body of the response has another length than its head says")
+            self._unsent -= len(body)
+            if self._unsent < 0 or (is_last and 0 < self._unsent < math.inf):
+                raise RuntimeError("the body of the response does not have the length that its head declares")
             data += body
         if data:
             self._connection.transport.write(data)
@@ -536,7 +540,7 @@ class Exchange:
 
 
 def _refusal(status: int, problem: str) -> bytes:
-    """A whole response, after which the connection is closed."""
+    """A complete response, after which the connection is closed."""
     text = f"{problem}\n".encode()
     head = b"content-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
     return _STATUS_LINES[status] + head % len(text) + text

@@ -1,7 +1,7 @@
-"""What the server counts of itself, as OpenMetrics text.
+"""Metrics of a server over HTTP, as OpenMetrics text.
 
-Counts and latencies are kept here. What can be asked when somebody wants to know, such as the runs by their state, is
-asked then: by the functions in `ask`.
+Requests are counted as they come. Metrics that can be computed when somebody asks, such as the runs by state, are
+computed then, by the functions in `collectors`.
 """
 
 import bisect
@@ -22,18 +22,20 @@ if TYPE_CHECKING:
 
 CONTENT_TYPE: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""Seconds: the upper ends of the classes of latency."""
+"""The upper bounds of the latency buckets, in seconds."""
 COUNTS_SECONDS: Final = 10.0
-"""How old the counts of runs may be: to count them takes longer the more there are."""
+"""How long the counts of runs are cached: counting takes longer the more runs there are."""
 WAIT_SECONDS: Final = 30.0
-"""How long a request waits for another one that counts."""
+"""How long a request waits for another request that counts the runs."""
 
 
-class Family:
-    """Samples of one kind: what they are called, what kind they are, and what they say."""
+class MetricFamily:
+    """A metric family of OpenMetrics: name, type, help text and samples."""
 
-    def __init__(self, name: str, kind: str, about: str, samples: Iterable[tuple[Mapping[str, str], float]]) -> None:
-        self.name, self.kind, self.about = name, kind, about
+    def __init__(
+        self, name: str, kind: str, help_text: str, samples: Iterable[tuple[Mapping[str, str], float]]
+    ) -> None:
+        self.name, self.kind, self.help_text = name, kind, help_text
         self.samples = list(samples)
 
 
@@ -41,8 +43,8 @@ class _Data(msgspec.Struct, rename="camel"):
     retry_after_seconds: int | None = None
 
 
-class _Refusal(msgspec.Struct):
-    """What a tool refused, as a result."""
+class _ToolError(msgspec.Struct):
+    """An error of a tool, in a result."""
 
     data: _Data | None = None
 
@@ -67,45 +69,45 @@ class _Reply(msgspec.Struct):
 _decode_reply: Final = msgspec.json.Decoder(_Reply).decode
 
 
-class Outcome(msgspec.Struct, frozen=True):
-    """What became of one request."""
+class RequestOutcome(msgspec.Struct, frozen=True):
+    """The outcome of one request."""
 
     word: str
-    """`ok`, `refused` (by a tool), `cancelled`, or the code of the error."""
+    """`ok`, `refused` (by a tool), `cancelled`, or the error code."""
     code: int | None = None
-    """The code of the error; None without one."""
+    """The error code; None if there is no error."""
     retry_seconds: int | None = None
-    """When to send the request again, where it failed only because the server could not serve it now."""
+    """When to send the request again, if the server could not serve it now."""
 
 
-CANCELLED: Final = Outcome("cancelled", RequestCancelled.code)
-_OK: Final = Outcome("ok")
-_REFUSED: Final = Outcome("refused")
+CANCELLED: Final = RequestOutcome("cancelled", RequestCancelled.code)
+_OK: Final = RequestOutcome("ok")
+_REFUSED: Final = RequestOutcome("refused")
 _decode_data: Final = msgspec.json.Decoder(_Data | None).decode
-_decode_refusal: Final = msgspec.json.Decoder(_Refusal).decode
+_decode_tool_error: Final = msgspec.json.Decoder(_ToolError).decode
 
 
-def outcome_of(reply: bytes) -> Outcome:
-    """The outcome of a request with this reply."""
+def outcome_of(reply: bytes) -> RequestOutcome:
+    """The outcome of a request, by its reply."""
     parts = _decode_reply(reply)
     if parts.error is not None:
         code = parts.error.code
         if code == RequestCancelled.code:
             return CANCELLED
         data = _decode_data(parts.error.data) if code == StorageError.code else None
-        return Outcome(str(code), code, data.retry_after_seconds if data is not None else None)
+        return RequestOutcome(str(code), code, data.retry_after_seconds if data is not None else None)
     if parts.result is None or not parts.result.is_error:
         return _OK
     try:
-        data = _decode_refusal(parts.result.structured_content).data
-    except msgspec.ValidationError:  # not a refusal of ours
+        data = _decode_tool_error(parts.result.structured_content).data
+    except msgspec.ValidationError:  # not an error of ours
         return _REFUSED
     retry_seconds = data.retry_after_seconds if data is not None else None
-    return _REFUSED if retry_seconds is None else Outcome("refused", retry_seconds=retry_seconds)
+    return _REFUSED if retry_seconds is None else RequestOutcome("refused", retry_seconds=retry_seconds)
 
 
 class _Latency:
-    """How long requests of one method took."""
+    """The latency histogram of one method."""
 
     def __init__(self) -> None:
         self.counts = [0] * (len(BOUNDS) + 1)
@@ -115,27 +117,27 @@ class _Latency:
 class Metrics:
     """The counters of one server."""
 
-    def __init__(self, ask: Sequence[Callable[[], Iterable[Family]]] = ()) -> None:
-        self.ask = list(ask)
+    def __init__(self, collectors: Sequence[Callable[[], Iterable[MetricFamily]]] = ()) -> None:
+        self.collectors = list(collectors)
         self._requests: defaultdict[tuple[str, str], int] = defaultdict(int)
         self._latencies: defaultdict[str, _Latency] = defaultdict(_Latency)
         self._refusals: defaultdict[str, int] = defaultdict(int)
         self._failures = {"mcp": 0, "http": 0}
 
-    def count(self, method: str, outcome: Outcome, begun: float) -> None:
-        """Count a request by method and outcome; `begun`: when it arrived, by `time.perf_counter`."""
-        named = method if method in METHODS else "other"  # a client cannot make up more
-        self._requests[named, outcome.word] += 1
+    def count(self, method: str, outcome: RequestOutcome, begun_at: float) -> None:
+        """Count a request by method and outcome; `begun_at`: when it arrived, by `time.perf_counter`."""
+        label = method if method in METHODS else "other"  # clients must not create new labels
+        self._requests[label, outcome.word] += 1
         if outcome.code == InternalError.code:
             self.fail("mcp")
-        if named != "subscriptions/listen":  # which takes as long as the client likes
-            seconds = time.perf_counter() - begun
-            latency = self._latencies[named]
+        if label != "subscriptions/listen":  # it lasts as long as the client likes
+            seconds = time.perf_counter() - begun_at
+            latency = self._latencies[label]
             latency.counts[bisect.bisect_left(BOUNDS, seconds)] += 1
             latency.sum += seconds
 
     def refuse(self, reason: str) -> None:
-        """Count what was turned away before it was a request: `reason` is one of few words."""
+        """Count a request that was refused before it was handled. `reason` must be one of a few words."""
         self._refusals[reason] += 1
 
     def fail(self, where: str) -> None:
@@ -143,25 +145,25 @@ class Metrics:
         self._failures[where] += 1
 
     def text(self) -> str:
-        """Everything, for a scraper."""
+        """All metrics as OpenMetrics text."""
         lines: list[str] = []
         for family in self._families():
             name = f"workflowlookup_{family.name}"
-            lines += [f"# TYPE {name} {family.kind}", f"# HELP {name} {_escaped(family.about)}"]
+            lines += [f"# TYPE {name} {family.kind}", f"# HELP {name} {_escaped(family.help_text)}"]
             suffix = "_total" if family.kind == "counter" else ""
             lines += [f"{name}{suffix}{_labels(labels)} {_number(value)}" for labels, value in family.samples]
         lines += self._histogram()
         return "\n".join([*lines, "# EOF", ""])
 
-    def _families(self) -> Iterator[Family]:
+    def _families(self) -> Iterator[MetricFamily]:
         requests = (({"method": method, "outcome": word}, count) for (method, word), count in self._requests.items())
-        yield Family("requests", "counter", "MCP requests, by what became of them.", requests)
+        yield MetricFamily("requests", "counter", "MCP requests, by what became of them.", requests)
         refusals = (({"reason": reason}, count) for reason, count in self._refusals.items())
-        yield Family("refusals", "counter", "HTTP requests that were turned away.", refusals)
+        yield MetricFamily("refusals", "counter", "HTTP requests that were turned away.", refusals)
         failures = (({"where": where}, count) for where, count in self._failures.items())
-        yield Family("failures", "counter", "Requests that failed by a fault of the server.", failures)
-        for ask in self.ask:
-            yield from ask()
+        yield MetricFamily("failures", "counter", "Requests that failed by a fault of the server.", failures)
+        for collect in self.collectors:
+            yield from collect()
 
     def _histogram(self) -> Iterator[str]:
         name = "workflowlookup_request_seconds"
@@ -178,8 +180,8 @@ class Metrics:
 
 
 def _labels(labels: Mapping[str, str]) -> str:
-    told = ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items())
-    return f"{{{told}}}" if told else ""
+    joined = ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items())
+    return f"{{{joined}}}" if joined else ""
 
 
 def _escaped(text: str) -> str:
@@ -190,29 +192,31 @@ def _number(value: float) -> str:
     return str(int(value)) if value == int(value) else repr(round(value, 9))
 
 
-class Figures:
-    """The providers, the journal and the runs in it, as figures."""
+class RunMetrics:
+    """Collects metrics of the providers, the journal and its runs."""
 
     def __init__(self, backend: "Backend", find_fault: Callable[[], str]) -> None:
-        """`find_fault` says why the journal cannot be used now; nothing when it can."""
+        """`find_fault` returns why the journal cannot be used now; empty if it can."""
         self._backend = backend
         self._find_fault = find_fault
         self._counts: ExpiringCache[None, dict[str, int]] = ExpiringCache(COUNTS_SECONDS, 1)
 
-    def families(self) -> Iterable[Family]:
+    def families(self) -> Iterable[MetricFamily]:
         up = [({"provider": name}, float(is_up)) for name, is_up in sorted(_providers(self._backend).items())]
         if up:
-            yield Family("provider_up", "gauge", "Whether a provider of workflows answers.", up)
+            yield MetricFamily("provider_up", "gauge", "Whether a provider of workflows answers.", up)
         counts = self._count_runs()
         is_up = counts is not None
-        yield Family("journal_up", "gauge", "Whether the journal of runs can be read.", [({}, is_up)])
+        yield MetricFamily("journal_up", "gauge", "Whether the journal of runs can be read.", [({}, is_up)])
         if counts is not None:
             by_state = [({"state": str(state)}, float(count)) for state, count in sorted(counts.items())]
-            yield Family("runs", "gauge", "Runs by their state.", by_state)
-            yield Family("queue_length", "gauge", "Runs that wait for their turn.", [({}, counts.get("queued", 0))])
+            yield MetricFamily("runs", "gauge", "Runs by their state.", by_state)
+            yield MetricFamily(
+                "queue_length", "gauge", "Runs that wait for their turn.", [({}, counts.get("queued", 0))]
+            )
 
     def _count_runs(self) -> dict[str, int] | None:
-        """The runs by their state; None when the journal cannot be read."""
+        """The number of runs by state; None if the journal cannot be read."""
         if self._find_fault():
             return None
         try:
@@ -225,9 +229,12 @@ class Figures:
 
 
 def _providers(backend: "Backend") -> Mapping[str, bool]:
-    """Whether each provider answered when it was last asked; those that were never asked are left out."""
+    """Whether each provider answered when it was last polled; without those that were never polled."""
     workflows = backend.services.workflows
     if workflows is None:
         return {}
-    known = workflows.discovered()
-    return {name: not found.is_away for name, found in known.items() if found.is_listed or found.is_away}
+    return {
+        name: not discovered.is_away
+        for name, discovered in workflows.discovered().items()
+        if discovered.is_listed or discovered.is_away
+    }

@@ -1,4 +1,4 @@
-"""A process that serves a web site until it is told to stop, and then ends what it is at in good order and in time."""
+"""The server process over HTTP: it listens, serves until a signal, and stops gracefully within a time limit."""
 
 import asyncio
 import contextlib
@@ -27,20 +27,20 @@ from workflowlookup.transport.signals import Watchdog
 log = logging.getLogger(__name__)
 
 LAST_SECONDS: Final = 0.3
-"""How long answers may take that are being written when the server ends."""
-LAST_PAGE_SECONDS: Final = 5.0
-"""The same for the pages of one person."""
-MAX_PAGE_CONNECTIONS: Final = 256
+"""Time allowed for responses that are being written when the server ends."""
+CONSOLE_LAST_SECONDS: Final = 5.0
+"""The same for the console of one person."""
+MAX_CONSOLE_CONNECTIONS: Final = 256
 END_SECONDS: Final = 1.0
-"""How long the process lives when the time of its calls is over, at most."""
+"""How long the process may live after the time for pending calls is over."""
 BACKLOG: Final = 1024
-"""How many clients may wait to be let in."""
+"""How many connections may wait to be accepted."""
 MAX_ACCEPTED_AT_ONCE: Final = 32
-"""Each has a file descriptor before it is known whether there is room for it."""
+"""Each takes a file descriptor before `ConnectionTable` decides whether there is room for it."""
 ACCEPT_LOG_SECONDS: Final = 60.0
-"""How long it is not logged again that no connection can be accepted."""
+"""How often the log says that no connection can be accepted, at most."""
 HANDSHAKE_SECONDS: Final = 0.05
-"""How long connections that are being opened have to be accepted before the listening socket is closed."""
+"""Time to accept connections that are being opened, before the listening socket is closed."""
 DRAIN_POLL_SECONDS: Final = 0.05
 SO_ATTACH_FILTER: Final = 26
 _DROP_SYN: Final = (
@@ -53,17 +53,17 @@ _DROP_SYN: Final = (
 
 
 class _Listener(uvicorn.Server):
-    """Listens with our own protocol, `HttpProtocol`."""
+    """A uvicorn server with our own protocol, `HttpProtocol`."""
 
     def __init__(self, app: ASGIApp, connections: ConnectionTable, last_seconds: float) -> None:
-        """`last_seconds`: for responses that are being written when the server ends."""
+        """`last_seconds`: time allowed for responses that are being written when the server ends."""
 
         def make_protocol(*, server_state: ServerState, **_: object) -> HttpProtocol:
             return HttpProtocol(app, connections, server_state)
 
         config = uvicorn.Config(
             app,
-            http=make_protocol,  # type: ignore[arg-type]  # a function that makes one will do
+            http=make_protocol,  # type: ignore[arg-type]  # any function that makes a protocol works
             ws="none",
             lifespan="on",
             log_config=None,
@@ -71,7 +71,7 @@ class _Listener(uvicorn.Server):
             server_header=False,
             proxy_headers=False,
             backlog=MAX_ACCEPTED_AT_ONCE,
-            timeout_graceful_shutdown=last_seconds,  # type: ignore[arg-type]  # it takes parts of one
+            timeout_graceful_shutdown=last_seconds,  # type: ignore[arg-type]  # fractions of a second work
         )
         super().__init__(config)
         self.servers = []  # none until it has started
@@ -81,10 +81,10 @@ class _Listener(uvicorn.Server):
         asyncio.get_running_loop().set_exception_handler(self._log_exception)
         await super().startup(sockets)
         for listener in sockets or ():
-            listener.listen(BACKLOG)  # asyncio takes one number for this and for how many it accepts at once
+            listener.listen(BACKLOG)  # asyncio uses one number for this and for how many it accepts at once
 
     def _log_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Log what asyncio reports; that no file descriptor is left for a connection, only now and then."""
+        """Log what asyncio reports. That no file descriptor is left is logged at most every `ACCEPT_LOG_SECONDS`."""
         problem = context.get("exception")
         if not isinstance(problem, OSError) or problem.errno not in (errno.EMFILE, errno.ENFILE):
             loop.default_exception_handler(context)
@@ -96,15 +96,15 @@ class _Listener(uvicorn.Server):
 
 
 class _Server(_Listener):
-    """Signals are ours: the first ends it in good order, the second at once."""
+    """Leaves signals to the watchdog: the first one stops the server gracefully, the second at once."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
 
 
-class _Pages(_Listener):
-    """Ends the streams of pages before it waits for connections: they would never end by themselves."""
+class _ConsoleServer(_Listener):
+    """Ends the event streams of pages before it waits for connections: they never end by themselves."""
 
     end_streams: Callable[[], None]
 
@@ -113,10 +113,10 @@ class _Pages(_Listener):
         await super().shutdown(sockets)
 
 
-class _Stoppable:
-    """The application of a server that can stop: it knows which requests are unanswered and ends connections in time.
+class _StopTracker:
+    """Counts unanswered requests. While the server is stopping, it adds `Connection: close` to every response.
 
-    Once the server is stopping every response says `Connection: close`, so clients send their next request elsewhere.
+    So clients send their next request on another connection, which may reach another replica.
     """
 
     def __init__(self, app: ASGIApp, mcp: Endpoint) -> None:
@@ -148,9 +148,10 @@ class _Stoppable:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that clients can reach from now on. Raises `OSError`."""
+    """A listening socket. Raises `OSError`."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # else asyncio leaves Nagle on
+    # without IPPROTO_TCP, asyncio does not disable Nagle's algorithm
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host.strip("[]"), port))
@@ -164,7 +165,7 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def run(  # noqa: PLR0913 - what a server is told when it begins
+def run(  # noqa: PLR0913 - the options of a server
     site: ASGIApp,
     mcp: Endpoint,
     listener: socket.socket,
@@ -175,13 +176,13 @@ def run(  # noqa: PLR0913 - what a server is told when it begins
     reload: Callable[[], None],
     watchdog: Watchdog,
 ) -> int:
-    """Serve until SIGTERM or SIGINT; the exit code. SIGHUP has the settings read again.
+    """Serve until SIGTERM or SIGINT, and return the exit code. SIGHUP reloads the settings.
 
-    After the signal the server is not ready but serves on for `stop_delay_seconds`; then it accepts no more connections
-    and lets calls finish for `drain_seconds`. The watchdog ends the process if that, or what is left to do after this,
-    takes too long.
+    After the signal the server is not ready, but still serves for `stop_delay_seconds`. Then it accepts no more
+    connections, and pending calls may finish within `drain_seconds`. The watchdog ends the process if stopping takes
+    too long.
     """
-    app = _Stoppable(site, mcp)
+    app = _StopTracker(site, mcp)
     server = _Server(app, connections, LAST_SECONDS)
 
     async def stop() -> None:
@@ -192,13 +193,13 @@ def run(  # noqa: PLR0913 - what a server is told when it begins
         await drain(deadline)
         for connection in list(server.server_state.connections):
             connection.shutdown()  # at once if it is idle, else after its response
-        await drain(deadline)  # what had arrived by then
+        await drain(deadline)  # requests that had arrived by then
         mcp.close()
-        await asyncio.sleep(DRAIN_POLL_SECONDS)  # for the streams to be written
+        await asyncio.sleep(DRAIN_POLL_SECONDS)  # time to write the streams
 
     async def drain(deadline: float) -> None:
         while True:
-            await asyncio.sleep(DRAIN_POLL_SECONDS)  # requests that have arrived are counted after this
+            await asyncio.sleep(DRAIN_POLL_SECONDS)  # so that requests that have just arrived are counted
             if time.monotonic() >= deadline or not (mcp.is_busy or app.unanswered):
                 return
 
@@ -207,8 +208,9 @@ def run(  # noqa: PLR0913 - what a server is told when it begins
 
 
 def run_pages(app: ASGIApp, listener: socket.socket, *, end_streams: Callable[[], None]) -> None:
-    """Serve the pages of one person until SIGTERM or SIGINT, which then have their effect on the process."""
-    server = _Pages(app, ConnectionTable(MAX_PAGE_CONNECTIONS, MAX_PAGE_CONNECTIONS), LAST_PAGE_SECONDS)
+    """Serve the console of one person until SIGTERM or SIGINT, which is then raised again for the process."""
+    connections = ConnectionTable(MAX_CONSOLE_CONNECTIONS, MAX_CONSOLE_CONNECTIONS)
+    server = _ConsoleServer(app, connections, CONSOLE_LAST_SECONDS)
     server.end_streams = end_streams
     server.run(sockets=[listener])
 
@@ -250,28 +252,29 @@ async def _serve(
 
     watchdog.stop = functools.partial(on_loop, on_signal)
     watchdog.reload = functools.partial(on_loop, on_hangup)
-    where, port = listener.getsockname()[:2]
-    shown = f"[{where}]" if ":" in where else where
-    announce(f"workflowlookup serves MCP at http://{shown}:{port}/mcp")
+    host, port = listener.getsockname()[:2]
+    shown_host = f"[{host}]" if ":" in host else host
+    announce(f"workflowlookup serves MCP at http://{shown_host}:{port}/mcp")
     await server.serve(sockets=[listener])
 
 
 async def _stop_accepting(server: _Server, listener: socket.socket) -> None:
-    """Close the listening socket without resetting a connection whose client believes that it is open.
+    """Close the listening socket without resetting a connection that its client believes to be open.
 
-    The kernel resets connections that are not accepted yet when the socket is closed, and their requests may have been
-    sent: a load balancer does not send such a `POST` again. So first no new connections are let in, for as long as
-    those that are being opened take. A client that comes meanwhile tries again after a second, and is refused then.
+    When the socket is closed, the kernel resets connections that are not accepted yet, although their requests may have
+    been sent, and a load balancer does not send such a `POST` again. So first the kernel drops new connections until
+    those that are being opened are accepted. A client that connects meanwhile tries again after a second, and is
+    refused then.
     """
-    with contextlib.suppress(OSError):  # without it connections of the last moment may be reset
+    with contextlib.suppress(OSError):  # then a connection of the last moment may be reset
         _drop_new_connections(listener)
     await asyncio.sleep(HANDSHAKE_SECONDS)
-    for each in server.servers:
-        each.close()
+    for asyncio_server in server.servers:
+        asyncio_server.close()
 
 
 def _drop_new_connections(listener: socket.socket) -> None:
-    """Have the kernel drop requests for a connection to this socket. Raises `OSError`."""
+    """Let the kernel drop SYN packets for this socket. Raises `OSError`."""
     if sys.platform == "linux":
         program = ctypes.create_string_buffer(_DROP_SYN, len(_DROP_SYN))
         count = len(_DROP_SYN) // struct.calcsize("=HBBI")

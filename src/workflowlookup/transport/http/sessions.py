@@ -1,7 +1,7 @@
-"""Clients over HTTP: a `Session` has one client's connection and its open streams, the `SessionTable` all sessions.
+"""Sessions over HTTP: a `Session` has the connection and the open streams of a client, `SessionTable` all sessions.
 
-Up to 2025-11-25 a client has a session for all its requests; since 2026-07-28 every request has a session of its own,
-without an id and without replay. The connection decides what a message means; a session decides on which stream each
+Up to 2025-11-25 a client has one session for all its requests; since 2026-07-28 every request has its own session,
+without an id and without replay. The connection decides what a message means; the session decides on which stream each
 message of the server is sent.
 """
 
@@ -28,11 +28,11 @@ from workflowlookup.transport.http.streams import Replay, Stream, StreamId
 log = logging.getLogger(__name__)
 
 RESUMABLE_SINCE: Final = "2025-11-25"
-"""Clients of this version and later accept an event without data, which begins a stream that can be resumed."""
-PAUSE_SECONDS: Final = 0.1
-"""Between two times that a session is told of changes: with hundreds of listeners each time takes a while."""
+"""Clients of this and later versions accept an event without data, which begins a stream that can be resumed."""
+CHANGES_PAUSE_SECONDS: Final = 0.1
+"""The least time between two notifications of changes by others: with hundreds of listeners, sending takes a while."""
 EVICTION_SHARE: Final = 1 / 30
-"""A caller with its full share of sessions may replace one that was idle for this part of `idle_seconds`."""
+"""A caller with its full share of sessions may replace one that was idle for this fraction of `idle_seconds`."""
 _SESSION_NOTIFICATIONS: Final = frozenset(
     {
         "notifications/resources/updated",
@@ -68,7 +68,7 @@ _decode_outgoing: Final = msgspec.json.Decoder(_Outgoing).decode
 class Session:
     """One client: its connection and the streams of its open requests."""
 
-    def __init__(  # noqa: PLR0913 - what a client is known by
+    def __init__(  # noqa: PLR0913 - what identifies a client
         self,
         connection: Connection,
         access: object,
@@ -81,20 +81,20 @@ class Session:
     ) -> None:
         """`version`: of MCP, empty until it is agreed; `session_id`: empty in the envelope era.
 
-        `caller`: whose share the session counts against, its replay in `replay_memory`.
+        `caller`: the session counts against its share, and its replay against that of `replay_memory`.
         """
         self.connection = connection
         self.access = access
-        """The caller who began the session; no other may use it."""
+        """The caller that began the session; no other may use it."""
         self.caller = caller
         self.id = session_id
         self.version = version
         self.headers = ((SESSION, session_id.encode("latin-1")),) if session_id else ()
         """Sent with every response."""
         self.key = ""
-        """The hash of the id, by which replicas refer to the session; empty when they do not share it."""
+        """The hash of the id, by which replicas refer to the session; empty if they do not share it."""
         self.shared_at = 0.0
-        """When it was last recorded for other replicas that the session is in use."""
+        """When the use of the session was last stored for other replicas."""
         self.in_flight = 0
         self.used_at = time.monotonic()
         self._metrics = metrics
@@ -104,14 +104,14 @@ class Session:
         self._notifications: Stream | None = None
         """The stream that the client opened with GET."""
         self._next_poll = 0.0
-        self._told_at = 0.0
-        """When it was last polled, or told what others changed."""
+        self._sent_changes_at = 0.0
+        """When the client was last sent changes by others."""
         self.lock = Lock()
-        """Held while the connection handles a message: what it handles next may depend on that."""
+        """Held while the connection handles a message: the next message may depend on it."""
 
-    def begin(self, opening: Request) -> None:
-        """Note the version that `initialize` agreed on, and give questions ids that no other replica uses."""
-        self.version = str(opening.params.get("protocolVersion")) if isinstance(opening.params, dict) else ""
+    def begin(self, initialize: Request) -> None:
+        """Set the version that `initialize` agreed on, and a prefix of question ids that no other replica uses."""
+        self.version = str(initialize.params.get("protocolVersion")) if isinstance(initialize.params, dict) else ""
         self.connection.question_prefix = f"wl-{secrets.token_hex(8)}"
 
     def __enter__(self) -> None:
@@ -125,7 +125,7 @@ class Session:
     # ── messages of the client ──────────────────────────────────────────────────────────────────────────────────
 
     def open_stream(self, request: Request) -> Stream | None:
-        """Open the stream of a request; None when a request with this id is open."""
+        """Open the stream of a request; None if a request with this id is open."""
         request_id = msgspec.json.decode(request.id)
         if request_id in self.streams:
             return None
@@ -142,11 +142,11 @@ class Session:
             self._finish(stream, reply)
 
     def receive(self, message: Notification | Response) -> None:
-        """Handle a message that has no reply: a notification, or the answer to a question of the server."""
+        """Handle a message that gets no reply: a notification, or the answer to a question of the server."""
         cancelled = cancelled_in(message)
         if isinstance(message, Response):
-            asker = self.connection.call_id_of_question(msgspec.json.decode(message.id))
-            stream = self.streams.get(msgspec.json.decode(asker)) if asker is not None else None
+            call_id = self.connection.call_id_of_question(msgspec.json.decode(message.id))
+            stream = self.streams.get(msgspec.json.decode(call_id)) if call_id is not None else None
         else:
             stream = self.streams.get(cancelled) if cancelled is not None else None
         reply = self.connection.answer(message)
@@ -154,18 +154,18 @@ class Session:
         if stream is not None and reply is not None:
             self._finish(stream, reply)
         elif stream is not None and cancelled is not None and stream.request is not None:
-            # To clients a stream that ends without a reply is broken: they would resume it.
+            # Clients take a stream that ends without a reply for broken, and would resume it.
             self._finish(stream, jsonrpc.failure(stream.request.id, RequestCancelled()))
 
     def abandon(self) -> None:
-        """Cancel the open requests: since 2026-07-28 a client does that by closing their streams."""
+        """Cancel all open requests: since 2026-07-28 a client cancels a request by closing its stream."""
         for stream in [*self.streams.values()]:
             params = {"requestId": stream.id, "reason": "the client closed the stream of its request"}
             self.connection.answer(Notification("notifications/cancelled", params))
             self._finish(stream, jsonrpc.failure(jsonrpc.NULL_ID, RequestCancelled()))
 
     def expects(self, message: Message) -> bool:
-        """False for the answer to a question, and the cancelling of a call, that are not open here."""
+        """False for the answer to a question, or the cancellation of a call, that is not open here."""
         if isinstance(message, Response):
             return self.connection.call_id_of_question(msgspec.json.decode(message.id)) is not None
         cancelled = cancelled_in(message)
@@ -174,23 +174,23 @@ class Session:
     # ── messages of the server ──────────────────────────────────────────────────────────────────────────────────
 
     def open_notifications(self) -> Stream | None:
-        """Open the stream for what belongs to no request; None when it is open already."""
+        """Open the stream for notifications that belong to no request; None if it is open already."""
         if self._notifications is not None:
             return None
         self._notifications = Stream(None, None, self._replay)
         return self._notifications
 
     def close_notifications(self, stream: Stream) -> None:
-        """Forget the stream of notifications if it is this one and no response writes it any more."""
+        """Remove the stream of notifications if it is this one and no response writes it any more."""
         if self._notifications is stream and not stream.is_read:
             self._notifications = None
 
     def resume(self, last_event_id: bytes) -> Stream | None:
-        """The stream of an event, from the one after it; None when what followed cannot be sent again."""
-        rest = self._replay.after(last_event_id) if self._replay is not None else None
-        if rest is None:
+        """The stream of an event, beginning with the next event; None if that cannot be sent again."""
+        replayed = self._replay.after(last_event_id) if self._replay is not None else None
+        if replayed is None:
             return None
-        log, events = rest
+        log, events = replayed
         stream = self.streams.get(log.stream_id)
         if log.stream_id is None:
             stream = self._notifications or self.open_notifications()
@@ -205,35 +205,35 @@ class Session:
         if self._replay is not None:
             self._replay.forget_delivered(time.monotonic())
 
-    def must_poll(self, *, is_rung: bool) -> bool:
-        """Whether the connection waits for something, and it is time to check that: now and then, or the bell rang.
+    def must_poll(self, *, is_woken: bool) -> bool:
+        """Whether the connection needs polling, and it is time: from time to time, or when the waker woke.
 
-        When the bell rings often, only calls that wait for their answer are checked each time.
+        If the waker wakes often, only sessions with pending calls are polled each time.
         """
         if not self.connection.needs_polling:
             return False
         now = time.monotonic()
-        return now >= self._next_poll or (is_rung and (self.connection.is_busy or self._may_tell(now)))
+        return now >= self._next_poll or (is_woken and (self.connection.is_busy or self._may_send_changes(now)))
 
     def poll(self) -> None:
-        """Have the connection check what it waits for, and send what is ready."""
-        self._told_at = time.monotonic()
-        self._next_poll = self._told_at + self.connection.poll_seconds
+        """Poll the connection, and send what is ready."""
+        self._sent_changes_at = time.monotonic()
+        self._next_poll = self._sent_changes_at + self.connection.poll_seconds
         self.connection.poll()
         self.deliver(None)
 
-    def tell(self) -> None:
-        """Send what others changed, unless something was sent a moment ago: what changes meanwhile is sent once."""
+    def send_changes(self) -> None:
+        """Send the changes by others, unless some were sent a moment ago; those are then sent together."""
         now = time.monotonic()
-        if self.connection.outbox and self._may_tell(now):
-            self._told_at = now
+        if self.connection.outbox and self._may_send_changes(now):
+            self._sent_changes_at = now
             self.deliver(None)
 
-    def _may_tell(self, now: float) -> bool:
-        return now >= self._told_at + PAUSE_SECONDS
+    def _may_send_changes(self, now: float) -> bool:
+        return now >= self._sent_changes_at + CHANGES_PAUSE_SECONDS
 
     def deliver(self, current: Stream | None) -> None:
-        """Put each message in the outbox on its stream; `current` is the stream of the request being answered."""
+        """Put each message of the outbox on its stream; `current` is the stream of the request being answered."""
         outbox = self.connection.outbox
         messages = outbox.copy()
         outbox.clear()
@@ -251,22 +251,22 @@ class Session:
                 self._replay.add(self._replay.open(None), message)
 
     def _stream_of(self, outgoing: _Outgoing, current: Stream | None) -> Stream | None:
-        """The stream of the request that a message is about, if there is one."""
+        """The stream of the request that a message is about; None if it is about none."""
         if not outgoing.method:
             return self.streams.get(outgoing.id)
         if outgoing.id is not None:
-            asker = self.connection.call_id_of_question(outgoing.id)
-            return self.streams.get(msgspec.json.decode(asker)) if asker is not None else current
+            call_id = self.connection.call_id_of_question(outgoing.id)
+            return self.streams.get(msgspec.json.decode(call_id)) if call_id is not None else current
         params = outgoing.params or _Params()
         if params.meta is not None and params.meta.subscription is not None:
             return self.streams.get(params.meta.subscription)
         if params.progress_token is not None:
             token = params.progress_token
-            return next((stream for stream in self.streams.values() if _token(stream) == token), current)
+            return next((stream for stream in self.streams.values() if _progress_token(stream) == token), current)
         return None if outgoing.method in _SESSION_NOTIFICATIONS else current
 
     def _finish(self, stream: Stream, reply: bytes) -> None:
-        """Answer a request with the last message of its stream."""
+        """Send the reply to a request, which is the last message of its stream."""
         if self.streams.pop(stream.id, None) is None or stream.request is None:
             return
         outcome = outcome_of(reply)
@@ -276,7 +276,7 @@ class Session:
         stream.finish(reply, outcome.code, outcome.retry_seconds)
 
     def close(self, *, hands_over: bool) -> None:
-        """End the connection and all streams; `hands_over`: runs that the client waits for go on."""
+        """Close the connection and all streams; `hands_over`: runs that the client waits for go on."""
         self.connection.close(hands_over=hands_over)
         if self.connection.outbox:
             self.deliver(None)
@@ -292,14 +292,14 @@ class Session:
 
 
 def cancelled_in(message: Message) -> int | str | None:
-    """The id of the request that a notification cancels."""
+    """The id of the request that a notification cancels; None for any other message."""
     if not isinstance(message, Notification) or message.method != "notifications/cancelled":
         return None
     cancelled = message.params.get("requestId") if isinstance(message.params, dict) else None
     return cancelled if type(cancelled) in (int, str) else None
 
 
-def _token(stream: Stream) -> object:
+def _progress_token(stream: Stream) -> object:
     params = stream.request.params if stream.request is not None else None
     meta = params.get("_meta") if isinstance(params, dict) else None
     return meta.get("progressToken") if isinstance(meta, dict) else None
@@ -324,7 +324,7 @@ class SessionTable:
         return [session for session in self.by_id.values() if session.key == key]
 
     def add(self, session: Session) -> bool:
-        """Add a session; False when its caller, or the server, has too many."""
+        """Add a session; False if its caller, or the server, has too many."""
         if not self.shares.has_room(session.caller):
             oldest = self._replaceable(session.caller)
             if oldest is not None:
@@ -335,20 +335,20 @@ class SessionTable:
         return True
 
     def _replaceable(self, caller: str) -> Session | None:
-        """The session that is ended to make room for a new one of this caller; None when none is.
+        """The session to end to make room for a new one of this caller; None if there is none.
 
         Many clients never end their sessions. A caller with its full share replaces its own session that has been idle
-        longest, if that is long enough. Where the server is full the caller with the most sessions gives one up, if it
-        has more than this one would have.
+        longest, if that is long enough. If the server is full, the caller with the most sessions loses one, if it has
+        more than this caller would have.
         """
-        owner, longest = caller, self._limits.idle_seconds * EVICTION_SHARE
+        owner, min_idle = caller, self._limits.idle_seconds * EVICTION_SHARE
         if not self.shares.is_over(caller):
             owner = max({session.caller for session in self}, key=self.shares.of, default=caller)
             if self.shares.amount_of(owner) > self.shares.amount_of(caller) + 1:
-                longest = 0.0
+                min_idle = 0.0
         idle = [session for session in self if session.caller == owner and not session.in_flight]
         oldest = min(idle, key=lambda session: session.used_at, default=None)
-        return oldest if oldest is not None and oldest.used_at <= time.monotonic() - longest else None
+        return oldest if oldest is not None and oldest.used_at <= time.monotonic() - min_idle else None
 
     def end(self, session: Session) -> None:
         """End a session at this server."""
@@ -357,10 +357,10 @@ class SessionTable:
         session.close(hands_over=False)
 
     def end_idle(self) -> None:
-        """End the sessions that nobody has used for too long, and drop what the others need no more."""
+        """End the sessions that were idle for too long, and drop delivered events of the others."""
         oldest = time.monotonic() - self._limits.idle_seconds
         for session in self:
             session.forget_delivered()
             if not session.in_flight and session.used_at < oldest:
-                log.info("a session was not used for %g seconds and is ended", self._limits.idle_seconds)
+                log.info("a session was idle for %g seconds and is ended", self._limits.idle_seconds)
                 self.end(session)

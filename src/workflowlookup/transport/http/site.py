@@ -1,4 +1,4 @@
-"""The web site that a server is: MCP at `/mcp`, its health and its figures, and whatever else is put beside them."""
+"""The outermost ASGI application: MCP at `/mcp`, health probes, metrics, other routes; host and origin checks; CORS."""
 
 import contextlib
 import logging
@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from workflowlookup import greenlets
 from workflowlookup.auth.authentication import METADATA, Authenticator
 from workflowlookup.errors import Forbidden
-from workflowlookup.transport.http.auth_middleware import AuthMiddleware, needs_everything
+from workflowlookup.transport.http.auth_middleware import AuthMiddleware, why_not_all_workflows
 from workflowlookup.transport.http.bodies import busy, refuse
 from workflowlookup.transport.http.endpoint import Endpoint
 from workflowlookup.transport.http.metrics import CONTENT_TYPE, Metrics
@@ -27,7 +27,7 @@ from workflowlookup.web import is_allowed_host, is_allowed_origin
 log = logging.getLogger(__name__)
 
 PROBES: Final = ("/healthz", "/readyz")
-"""What is asked by machines that call this one by its number; they are told yes or no and nothing else."""
+"""Paths for load balancers, which often use an IP address as host: no host check, and no details in the answer."""
 CORS_METHODS: Final = "GET, POST, DELETE"
 CORS_REQUEST_HEADERS: Final = (
     "Accept",
@@ -49,10 +49,10 @@ _ARGUMENT_HEADER: Final = re.compile(r"mcp-param-[a-z0-9_.-]{1,100}")
 
 
 class Site:
-    """Answers only to the names of this server, and only to its own pages: a page from elsewhere cannot reach it.
+    """Checks the host and origin of each request, so that pages of other sites cannot use the server.
 
-    It is the outermost application: every 500 is counted here, and what an application raises is logged here. All of it
-    is executed by `greenlets.run`, so that a journal that does not answer holds up no other request.
+    It is the outermost application: it counts every 500 and logs every exception. It executes all applications by
+    `greenlets.run`, so that a journal that does not answer blocks no other request.
     """
 
     def __init__(
@@ -72,23 +72,23 @@ class Site:
         if scope["type"] != "http":
             await self._rest(scope, receive, send)
             return
-        is_begun = False
+        has_begun = False
 
-        async def note(message: Message) -> None:
-            nonlocal is_begun
+        async def record_and_send(message: Message) -> None:
+            nonlocal has_begun
             if message["type"] == "http.response.start":
-                is_begun = True
+                has_begun = True
                 if message["status"] == 500:
                     self._metrics.fail("http")
             await send(message)
 
         try:
-            await self._answer(scope, receive, note)
+            await self._answer(scope, receive, record_and_send)
         except Exception:  # broad on purpose: details go to the log, not to the client
             log.exception("%s %s failed", scope["method"], scope["path"])
-            if not is_begun:  # else the listener closes the connection, unless the response is complete
-                fault = PlainTextResponse("This is a fault of the server. Its log says more.\n", 500)
-                await fault(scope, receive, note)
+            if not has_begun:  # else `HttpProtocol` closes the connection, unless the response is complete
+                response = PlainTextResponse("Internal error of the server. Its log has the details.\n", 500)
+                await response(scope, receive, record_and_send)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] in PROBES:
@@ -103,12 +103,13 @@ class Site:
         app = self._mcp if scope["path"] == MCP else self._rest
         if len(hosts) != 1 or not is_allowed_host(hosts[0], self._limits.allowed_hosts):
             self._metrics.refuse("host")
-            app = PlainTextResponse("This server has another name: see the setting allowed_hosts.\n", 421)
+            app = PlainTextResponse("The Host header names another server; see the setting allowed_hosts.\n", 421)
         elif origins and not all(
             is_allowed_origin(origin, hosts[0], self._limits.allowed_origins) for origin in origins
         ):
             self._metrics.refuse("origin")
-            app = PlainTextResponse("Pages from elsewhere may not ask: see the setting allowed_origins.\n", 403)
+            problem = "Pages of this origin may not use the server; see the setting allowed_origins.\n"
+            app = PlainTextResponse(problem, 403)
         elif self._limits.allowed_origins and (scope["path"] == MCP or scope["path"].startswith(METADATA)):
             send = _allow_origin(origins, send)
             if _is_preflight(scope):
@@ -125,22 +126,22 @@ def make_site(  # noqa: PLR0913 - what a site is made of
     find_fault: Callable[[], str],
     routes: Sequence[BaseRoute] = (),
 ) -> Site:
-    """The application. `find_fault` says why no work can be done now, nothing when it can; `routes` come last."""
+    """The application. `find_fault` returns why the server is not ready, empty if it is; `routes` come last."""
 
     async def health(_: Request) -> Response:
         return PlainTextResponse("ok\n")
 
-    logged_fault = ""
+    logged_reason = ""
 
     async def readiness(_: Request) -> Response:
-        nonlocal logged_fault
-        fault = "the server is stopping" if mcp.is_stopping else find_fault()
-        if fault and fault != logged_fault:  # not with every request: anybody may ask, as often as they like
-            log.warning("not ready: %s", fault)
-        logged_fault = fault
-        return JSONResponse({"ready": False}, status_code=503) if fault else PlainTextResponse("ready\n")
+        nonlocal logged_reason
+        reason = "the server is stopping" if mcp.is_stopping else find_fault()
+        if reason and reason != logged_reason:  # not for every request: anybody may send many
+            log.warning("not ready: %s", reason)
+        logged_reason = reason
+        return JSONResponse({"ready": False}, status_code=503) if reason else PlainTextResponse("ready\n")
 
-    async def figures(_: Request) -> Response:
+    async def metrics(_: Request) -> Response:
         return Response(mcp.metrics.text(), media_type=CONTENT_TYPE)
 
     @contextlib.asynccontextmanager
@@ -148,18 +149,18 @@ def make_site(  # noqa: PLR0913 - what a site is made of
         async with mcp.run():
             yield
 
-    guarded_figures = AuthMiddleware(
-        Route("/metrics", figures).app,
+    metrics_endpoint = AuthMiddleware(
+        Route("/metrics", metrics).app,
         authenticator,
         rate_limiter=rate_limiter,
-        needs=needs_everything,
-        refused=lambda: mcp.metrics.refuse("access"),
+        forbidden_reason=why_not_all_workflows,
+        on_refused=lambda: mcp.metrics.refuse("access"),
     )
     rest = Starlette(
         routes=[
             Route("/healthz", health),
             Route("/readyz", readiness),
-            Route("/metrics", endpoint=guarded_figures),
+            Route("/metrics", endpoint=metrics_endpoint),
             *rate_limiter.routes(*authenticator.routes()),
             *routes,
         ],
@@ -169,14 +170,14 @@ def make_site(  # noqa: PLR0913 - what a site is made of
         mcp,
         authenticator,
         rate_limiter=rate_limiter,
-        refused=lambda: mcp.metrics.refuse("access"),
-        answer_unknown=_in_jsonrpc,
+        on_refused=lambda: mcp.metrics.refuse("access"),
+        replace_refusal=_in_jsonrpc,
     )
     return Site(endpoint, rest, limits, mcp.metrics, rate_limiter)
 
 
 def _in_jsonrpc(_: Request, refusal: Response) -> Response:
-    """A refusal as a JSON-RPC error, where there is a code for it; its status and its headers stay."""
+    """A refusal as a JSON-RPC error, if there is a code for it; status and headers stay."""
     if refusal.status_code not in (403, 429, 503):
         return refusal
     problem = msgspec.json.decode(refusal.body)["error_description"]
@@ -192,19 +193,19 @@ def _in_jsonrpc(_: Request, refusal: Response) -> Response:
 
 # ── CORS ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 #
-# Pages of the origins in the setting `allowed_origins` use MCP from a browser. A page sends its token itself, as any
-# client does: credentials of the browser (cookies) are never allowed, and the console has no CORS at all.
+# Pages of the origins in the setting `allowed_origins` may use MCP. A page sends its token itself, as any client does:
+# credentials of the browser (cookies) are never allowed, and the console has no CORS at all.
 
 
 def _is_preflight(scope: Scope) -> bool:
-    """Whether a browser asks what a page may send."""
+    """Whether this is a preflight request: a browser asks what a page may send."""
     return scope["method"] == "OPTIONS" and "access-control-request-method" in Headers(scope=scope)
 
 
 def _answer_preflight(scope: Scope) -> Response:
-    """What a page may send; `_allow_origin` adds the origin."""
-    wanted = Headers(scope=scope).get("access-control-request-headers", "").lower().split(",")
-    arguments = [name for one in wanted if _ARGUMENT_HEADER.fullmatch(name := one.strip())]
+    """The response to a preflight request; `_allow_origin` adds the origin."""
+    requested = Headers(scope=scope).get("access-control-request-headers", "").lower().split(",")
+    arguments = [name for header in requested if _ARGUMENT_HEADER.fullmatch(name := header.strip())]
     headers = {
         "Access-Control-Allow-Methods": CORS_METHODS,
         "Access-Control-Allow-Headers": ", ".join((*CORS_REQUEST_HEADERS, *arguments)),

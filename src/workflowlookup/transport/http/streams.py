@@ -1,9 +1,9 @@
-"""The responses that carry messages to clients, and the events by which a client resumes one that broke.
+"""Streams of messages to clients as HTTP responses, and the replay of events for a client that resumes a broken one.
 
-A `Stream` has the messages of one response, in order, and writes them: in one piece when the last of them is there,
-else as server-sent events as they come. A `Replay` belongs to a session and has events that its client may not have
-received: those of open streams, and those of a stream that was written to its end until `REPLAY_SECONDS` later. HTTP
-does not tell whether the client received the last bytes; one that did not resumes within that time.
+A `Stream` has the messages of one response, in order, and writes them: in one piece if the last of them is there, else
+as server-sent events as they come. A `Replay` belongs to a session and has the events that its client may not have
+received: those of open streams, and those of complete streams for another `REPLAY_SECONDS`. HTTP does not say whether
+the client received the last bytes; a client that did not resumes the stream within that time.
 """
 
 import asyncio
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PING_SECONDS: Final = 15.0
-"""How long a stream may be silent: after a longer silence proxies close the connection."""
+"""The longest silence of a stream: after a longer one, proxies close the connection."""
 MAX_UNREAD: Final = 256
-"""Messages that wait for a client that does not read; further notifications are dropped."""
+"""Messages that are buffered for a client that does not read; further notifications are dropped."""
 MAX_EVENTS: Final = 200
 MAX_BYTES: Final = 1 << 20
 """Of a session's replay."""
 REPLAY_BYTES: Final = 32 << 20
-"""Of the replays of all sessions; each caller has its share of them."""
+"""Of the replays of all sessions; each caller has its share."""
 REPLAY_SECONDS: Final = 10.0
 """How long the events of a stream that was written to its end can be sent again."""
 STATUS_OF_CODE: Final = {-32700: 400, -32600: 400, -32602: 400, -32020: 400, -32021: 400, -32022: 400, -32601: 404}
@@ -60,7 +60,7 @@ _SSE: Final = (
 
 
 class StreamLog(msgspec.Struct, eq=False):
-    """What the replay knows of one stream, apart from its events."""
+    """The state of one stream in the replay, without its events."""
 
     key: int
     """Begins the ids of its events."""
@@ -70,11 +70,11 @@ class StreamLog(msgspec.Struct, eq=False):
     lost: int = -1
     """The number of the latest event that cannot be sent again."""
     delivered_at: float | None = None
-    """When the stream was written to its end."""
+    """When the stream was completely written."""
 
 
 class Replay:
-    """Events of one session for a client that resumes a stream, within its caller's share of memory."""
+    """The events of one session for a client that resumes a stream, within its caller's share of memory."""
 
     def __init__(self, memory: Shares | None = None, caller: str = "") -> None:
         self._memory = memory or Shares(REPLAY_BYTES)
@@ -85,7 +85,7 @@ class Replay:
         self._numbers = itertools.count(secrets.randbits(40) << 12)  # random: replicas use different ids
 
     def open(self, stream_id: StreamId) -> StreamLog:
-        """The log of a stream. The streams that a client opens with GET, one after the other, have one."""
+        """The log of a stream. The streams that a client opens with GET, one after the other, share one."""
         log = next((log for log in self._logs.values() if log.stream_id is None), None) if stream_id is None else None
         if log is None:
             number = next(self._numbers)
@@ -117,7 +117,7 @@ class Replay:
         self._memory.release(self._caller, size)
 
     def after(self, last_event_id: bytes) -> tuple[StreamLog, list[bytes]] | None:
-        """The stream of an event, and the events that followed it there; None when they cannot be sent again."""
+        """The log of an event's stream, and the later events of it; None if they cannot be sent again."""
         parts = _EVENT_ID.fullmatch(last_event_id)
         log = self._logs.get(int(parts[1])) if parts else None
         if parts is None or log is None or not max(log.key, log.lost) <= (last := int(parts[2])) <= log.last:
@@ -125,7 +125,7 @@ class Replay:
         return log, [event for number, stream, event in self._events if stream is log and number > last]
 
     def forget_delivered(self, now: float) -> None:
-        """Drop the streams that were written to their end `REPLAY_SECONDS` ago."""
+        """Drop the streams that were completely written `REPLAY_SECONDS` ago."""
         old = [log for log in self._logs.values() if log.delivered_at and log.delivered_at <= now - REPLAY_SECONDS]
         for log in old:
             del self._logs[log.key]
@@ -155,19 +155,19 @@ class Stream:
     def __init__(
         self, request: "Request | None", stream_id: StreamId, replay: Replay | None, log: StreamLog | None = None
     ) -> None:
-        """`log`: of a stream that is in the replay already."""
+        """`log`: of a stream that is already in the replay."""
         self.request = request
         self.id = stream_id
         self.begun_at = time.perf_counter()
         self.is_ended = False
         self.reply: bytes | None = None
         self.code: int | None = None
-        """The code of the reply, if that is an error."""
+        """The error code of the reply, if it is an error."""
         self.retry_seconds: int | None = None
         """When to send the request again, if it could not be served now."""
         self.span: RequestSpan | None = None
         self.on_end: Callable[[], None] = lambda: None
-        """Called when the stream ends, to give back what its request holds."""
+        """Called when the stream ends, to release what its request holds."""
         self._replay = replay
         self._log = log or (replay.open(stream_id) if replay is not None else None)
         self._events: list[bytes] = []
@@ -178,11 +178,11 @@ class Stream:
         """Whether there was a message before the reply."""
         self._is_disconnected = False
         self._response: object = None
-        """Identifies the response that writes the stream; another one takes its place when the client resumes."""
+        """Identifies the response that writes the stream. When the client resumes, another response replaces it."""
         self._changed = asyncio.Event()
 
     def put(self, message: bytes, *, is_optional: bool = False) -> None:
-        """Add a message; an optional one is dropped when the client does not read."""
+        """Add a message; an optional one is dropped if the client does not read."""
         self._has_messages |= bool(message) and message is not self.reply
         if self._replay is not None and self._log is not None:
             event = self._replay.add(self._log, message)
@@ -204,7 +204,7 @@ class Stream:
         self.end()
 
     def end(self) -> None:
-        """No message follows."""
+        """End the stream: no message follows."""
         self.is_ended = True
         self.on_end()
         self._changed.set()
@@ -214,7 +214,7 @@ class Stream:
         return self._log
 
     def resume(self, events: list[bytes]) -> None:
-        """Have the next response begin with these events, which the client has not received."""
+        """Let the next response begin with these events, which the client has not received."""
         self._events, self._is_disconnected = events, False
 
     @property
@@ -235,12 +235,12 @@ class Stream:
             if self.reply is not None and self.retry_seconds is not None and not self._has_messages:
                 retry = (b"retry-after", b"%d" % self.retry_seconds)
                 await _write_whole(send, 503, (*_JSON, *headers, retry), self.reply)
-                self._note_delivered()
+                self._mark_delivered()
             elif self.reply is not None and not self._events and self._replay is None:
                 await _write_whole(send, STATUS_OF_CODE.get(self.code or 0, 200), _JSON, self.reply)
             elif self.is_ended:
                 await _write_whole(send, 200, (*_SSE, *headers), self._take())
-                self._note_delivered()
+                self._mark_delivered()
             elif not self._is_disconnected:
                 self._has_begun = True
                 await self._write_events(response, send, (*_SSE, *headers))
@@ -261,12 +261,12 @@ class Stream:
                 break
             body = self._take()
             if not body and self.is_ended:
-                self._note_delivered()
+                self._mark_delivered()
                 break
             body = body or _PING
         await send({"type": "http.response.body", "body": b""})
 
-    def _note_delivered(self) -> None:
+    def _mark_delivered(self) -> None:
         if self._log is not None and not self._is_disconnected:
             self._log.delivered_at = time.monotonic()
 
@@ -287,7 +287,7 @@ class Stream:
         self._disconnect(response)
 
     def _disconnect(self, response: object) -> None:
-        """Note that this response is not read any more."""
+        """Mark this response as disconnected."""
         if self._response is response:
             self._response, self._is_disconnected, self._events = None, True, []
             self._changed.set()

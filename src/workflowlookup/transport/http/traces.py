@@ -1,4 +1,4 @@
-"""Traces for OpenTelemetry, when somebody collects them: a span for each message, and beneath it what came of it.
+"""Traces for OpenTelemetry, if an endpoint is set: a span for each message, with the spans of its work below it.
 
 This module makes the spans of messages, exports all spans, and removes what must not leave the server.
 `execution.driver` makes the spans of calls of runs, the MCP SDK those of requests to other servers.
@@ -18,35 +18,35 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
     from workflowlookup.protocol.jsonrpc import Request
-    from workflowlookup.transport.http.metrics import Outcome
+    from workflowlookup.transport.http.metrics import RequestOutcome
 
 log = logging.getLogger(__name__)
 
 ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
-LONGEST: Final = 200
-"""How much of a name or an attribute is told: clients say what they like in them."""
+MAX_TEXT: Final = 200
+"""How many characters of a name or an attribute are sent: clients may send any text."""
 
 
 def start_traces(environment: Mapping[str, str]) -> bool:
-    """Send traces where the environment says; whether it is so. Needs the extra `otel`."""
-    wanted = next((name for name in ENDPOINTS if environment.get(name)), None)
-    if wanted is None:
+    """Send traces to the endpoint in the environment. Returns whether there is one. Needs the extra `otel`."""
+    endpoint_name = next((name for name in ENDPOINTS if environment.get(name)), None)
+    if endpoint_name is None:
         return False
     try:
-        from opentelemetry import trace  # noqa: PLC0415 - only where somebody wants it
+        from opentelemetry import trace  # noqa: PLC0415 - only if an endpoint is set
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
         from opentelemetry.sdk.resources import OTELResourceDetector, Resource  # noqa: PLC0415
         from opentelemetry.sdk.trace import SpanLimits, TracerProvider  # noqa: PLC0415
         from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
     except ImportError:
-        about = f"{extras.explain_missing(extras.OTEL)} {extras.how_to_install(extras.OTEL)}"
-        log.warning("%s is set, but no traces are sent. %s", wanted, about)
+        remedy = f"{extras.explain_missing(extras.OTEL)} {extras.how_to_install(extras.OTEL)}"
+        log.warning("%s is set, but no traces are sent. %s", endpoint_name, remedy)
         return False
-    own = {"service.name": "workflowlookup", "service.version": __version__}
-    said = OTELResourceDetector().detect().attributes  # by OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES
-    limits = SpanLimits(max_span_attribute_length=LONGEST)
-    provider = TracerProvider(resource=Resource.create({**own, **said}), span_limits=limits)
-    provider.add_span_processor(BatchSpanProcessor(_discreet(OTLPSpanExporter())))
+    defaults = {"service.name": "workflowlookup", "service.version": __version__}
+    detected = OTELResourceDetector().detect().attributes  # by OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES
+    limits = SpanLimits(max_span_attribute_length=MAX_TEXT)
+    provider = TracerProvider(resource=Resource.create({**defaults, **detected}), span_limits=limits)
+    provider.add_span_processor(BatchSpanProcessor(_redacting(OTLPSpanExporter())))
     trace.set_tracer_provider(provider)
     return True
 
@@ -55,8 +55,8 @@ class RequestSpan:
     """The span of one request, from its arrival to its reply."""
 
     def __init__(self, request: "Request", headers: Mapping[bytes, bytes], version: str) -> None:
-        """The trace is that in `_meta`, else that in the headers."""
-        from opentelemetry import propagate, trace  # noqa: PLC0415 - only where somebody wants it
+        """The trace is the one in `_meta`, else the one in the headers."""
+        from opentelemetry import propagate, trace  # noqa: PLC0415 - only if an endpoint is set
 
         params = request.params if isinstance(request.params, dict) else {}
         meta, name = params.get("_meta"), params.get("name")
@@ -85,7 +85,7 @@ class RequestSpan:
 
         return trace.use_span(self._span)
 
-    def end(self, outcome: "Outcome") -> None:
+    def end(self, outcome: "RequestOutcome") -> None:
         """End the span with the outcome of the request."""
         from opentelemetry.trace import StatusCode  # noqa: PLC0415
 
@@ -100,17 +100,15 @@ _NAME_ATTRIBUTES: Final = {"tools/call": "gen_ai.tool.name", "prompts/get": "gen
 """The attribute for the `name` of a request, by method."""
 
 
-def _discreet(exporter: "SpanExporter") -> "SpanExporter":
-    """An exporter that tells that something failed and of what kind that was, and nobody's words about it: those of
-    other servers may repeat what they were sent.
-    """
-    from opentelemetry.sdk.trace import ReadableSpan  # noqa: PLC0415 - only where somebody wants it
+def _redacting(exporter: "SpanExporter") -> "SpanExporter":
+    """An exporter that removes events and status messages: error texts of other servers may repeat their input."""
+    from opentelemetry.sdk.trace import ReadableSpan  # noqa: PLC0415 - only if an endpoint is set
     from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult  # noqa: PLC0415
     from opentelemetry.trace import Status  # noqa: PLC0415
 
-    def without_words(span: "ReadableSpan") -> "ReadableSpan":
+    def redacted(span: "ReadableSpan") -> "ReadableSpan":
         return ReadableSpan(
-            name=span.name[:LONGEST],
+            name=span.name[:MAX_TEXT],
             context=span.context,
             parent=span.parent,
             resource=span.resource,
@@ -123,9 +121,9 @@ def _discreet(exporter: "SpanExporter") -> "SpanExporter":
             instrumentation_scope=span.instrumentation_scope,
         )
 
-    class Discreet(SpanExporter):
+    class RedactingExporter(SpanExporter):
         def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-            return exporter.export([without_words(span) for span in spans])
+            return exporter.export([redacted(span) for span in spans])
 
         def shutdown(self) -> None:
             exporter.shutdown()
@@ -133,4 +131,4 @@ def _discreet(exporter: "SpanExporter") -> "SpanExporter":
         def force_flush(self, timeout_millis: int = 30_000) -> bool:
             return exporter.force_flush(timeout_millis)
 
-    return Discreet()
+    return RedactingExporter()
