@@ -70,7 +70,7 @@ TEXTS = st.sampled_from(["Go.", "{{a}} {{files.0}}", "{{currentIteration}}: {{cu
 def documents(draw: DrawFn) -> JsonObject:
     """A sound document of a few steps and loops, at most three deep."""
     numbers = iter(range(1, 1000))
-    top = []
+    top: list[JsonObject] = []
 
     def prompt_step() -> JsonObject:
         fields = {"title": draw(TEXTS), "prompt": draw(TEXTS)}

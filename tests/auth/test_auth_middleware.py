@@ -64,7 +64,7 @@ def test_one_who_cannot_be_asked_again_is_not_let_on(
 
 def test_short_requests_share_one_watch_and_it_ends_after_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auth_middleware, "RECHECK_SECONDS", 0.05)
-    watches = set()
+    watches: set[asyncio.Task[None] | None] = set()
 
     async def app(_scope: object, _receive: object, _send: object) -> None:
         watches.add(guarded._watch)

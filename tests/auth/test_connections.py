@@ -77,7 +77,7 @@ def test_thousands_of_idle_connections_of_one_address_are_its_own_loss(
     server = serve()
     (kept,) = connect(server, "127.0.0.1")
     assert is_answered(kept)
-    idle = []
+    idle: list[socket.socket] = []
 
     for _ in range(8):
         idle += connect(server, "127.0.0.2", 100)
@@ -115,7 +115,7 @@ def test_so_are_requests_that_are_never_finished(
     unfinished = [one for number in range(1, 9) for one in connect(server, f"127.0.1.{number}", 49)]
     for connection in unfinished:
         connection.sendall(head.encode() + b"content-length: 60000\r\n\r\ntoken=")
-    newcomers = []
+    newcomers: list[socket.socket] = []
     for _ in range(20):
         newcomers += connect(server, "127.0.0.1")
         assert is_answered(newcomers[-1])

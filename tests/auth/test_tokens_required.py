@@ -41,7 +41,7 @@ def own_record(home: Path) -> Path:
 
 @pytest.fixture
 def serve(tmp_path: Path) -> Iterator[Callable[..., WebServer]]:
-    servers = []
+    servers: list[WebServer] = []
 
     def start(journal: str | Path) -> WebServer:
         server = WebServer(tmp_path, "--journal", str(journal))

@@ -107,7 +107,7 @@ QUESTIONS = [
 
 @pytest.fixture
 def make_world(tmp_path: Path) -> Iterator[Callable[..., World]]:
-    worlds = []
+    worlds: list[World] = []
 
     def make(**options: Any) -> World:
         worlds.append(World(tmp_path / str(len(worlds)), **options))
@@ -389,7 +389,7 @@ class Discovering:
             "ci": ProviderListing(definitions=known("ci", "deploy", "canary"), is_listed=True),
             "vault": ProviderListing(definitions=known("vault", "canary"), is_away=True, cause="the canary is ill"),
         }
-        self.asked = []
+        self.asked: list[Sequence[str] | None] = []
 
     def discovered(self) -> JsonObject:
         return self.found

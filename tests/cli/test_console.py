@@ -24,7 +24,7 @@ from workflowlookup.cli.input import AGENT_VARIABLES
 @pytest.fixture
 def start(cli: Cli) -> Iterator[Callable[..., tuple[subprocess.Popen[str], int, str]]]:
     """Starts the command; its port and the way in that it printed."""
-    running = []
+    running: list[Popen] = []
 
     def start_console(*words: str, **more: str) -> tuple[subprocess.Popen[str], int, str]:
         command = [sys.executable, "-m", "workflowlookup", "console", "--no-open", *words]

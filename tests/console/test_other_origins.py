@@ -71,7 +71,7 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., tuple[WebServer, str]]]:
     tokens = Tokens(SqliteJournal(str(tmp_path / "runs.sqlite")))
     secret = tokens.create("page", ["read"], ["*"], seconds=600)[0]
     tokens.close()
-    servers = []
+    servers: list[WebServer] = []
 
     def start(*flags: str) -> tuple[WebServer, str]:
         servers.append(WebServer(tmp_path, "--journal", str(tmp_path / "runs.sqlite"), *flags))

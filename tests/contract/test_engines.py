@@ -60,7 +60,7 @@ class House:
 
     def __init__(self, url: str, directory: Path) -> None:
         self.url, self.directory = url, directory
-        self._engines = []
+        self._engines: list[Engine] = []
 
     def engine(self, *words: str, limits: tuple[int, int] = (10, 0)) -> Engine:
         self._engines.append(Engine(self.url, self.directory, limits, *words))

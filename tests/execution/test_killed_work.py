@@ -28,7 +28,7 @@ class Replicas:
     def __init__(self, place: str, upstream: McpUpstream) -> None:
         self.place, self.upstream = place, upstream
         self.runs = open_runs(place)
-        self.processes = []
+        self.processes: list[Popen] = []
 
     def begin(self, *arguments: object) -> tuple[subprocess.Popen[str], list[str]]:
         command = [sys.executable, str(REPLICA), self.place, str(self.upstream.directory), *map(str, arguments)]

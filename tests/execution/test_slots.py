@@ -95,7 +95,7 @@ async def test_one_who_is_cancelled_while_it_waits_takes_no_slot(
 async def test_a_slot_that_is_lent_is_used_by_another_and_comes_back(
     slots: Slots, has_slot: list[str], begin: Begin
 ) -> None:
-    came_back = []
+    came_back: list[list[str]] = []
 
     async def lender() -> None:
         async with slots.slot():

@@ -21,7 +21,7 @@ class Calls:
     """Calls that end when the test says so."""
 
     def __init__(self, limit: Slots | None = None) -> None:
-        self.made = []
+        self.made: list[str] = []
         self.has_begun, self.may_end = asyncio.Event(), asyncio.Event()
         self._limit = limit
 

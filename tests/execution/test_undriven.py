@@ -72,7 +72,7 @@ def test_a_driver_that_is_lost_while_it_is_taken_over_is_driven_anew(
     run = before.start(flow(call("first", "sleep", {"seconds": 2})))
     before.until(run.id, lambda run: run.calling is not None and run.calling.begun)
     before.execution.close()
-    lost = []
+    lost: list[str] = []
 
     def lose(name: str) -> None:
         real = getattr(SystemDatabase, name)

@@ -84,7 +84,7 @@ class Client:
 
 @pytest.fixture
 def make_client(tmp_path: Path) -> Iterator[Callable[..., Client]]:
-    clients = []
+    clients: list[Client] = []
 
     def make(*options: Json, **more: Json) -> Client:
         clients.append(Client(str(tmp_path / "runs.sqlite"), *options, **more))

@@ -27,7 +27,7 @@ class Work:
         self.given_up = []
         self.results = {}
         self.progress = None
-        self.callers = []
+        self.callers: list[Caller] = []
 
     def handle(self, _: object, arguments: JsonObject, caller: Caller) -> JsonObject | Pending:
         name = arguments["name"]
@@ -158,7 +158,7 @@ def test_progress_is_told_to_those_who_gave_a_token_when_it_moves_forward(token:
     client.work_on("silent", 1)
     client.work_on("told", 2, meta={"progressToken": token})
 
-    told = []
+    told: list[Json] = []
     for done in (None, 0, 0, 1, 1, 0.5, 2):
         client.work.progress = None if done is None else Progress(done, 3, f"Step {done}")
         told += client.heard()

@@ -36,7 +36,7 @@ class Replicas:
         self.config.write_text(McpUpstream(home / "up").toml())
         self.database = database
         self._home = home
-        self._started = []
+        self._started: list[WebServer] = []
 
     def start(self, *flags: str) -> WebServer:
         environment = {"WORKFLOWLOOKUP_JOURNAL": self.database}
@@ -70,7 +70,7 @@ def pair(kept: Replicas) -> tuple[WebServer, WebServer]:
 
 @pytest.fixture
 def connect() -> Iterator[Callable[..., WebClient]]:
-    clients = []
+    clients: list[WebClient] = []
 
     def make(server: WebServer) -> WebClient:
         clients.append(WebClient(server.url))

@@ -14,6 +14,7 @@ import pytest
 
 from replicas.fleet import Fleet, Load, nginx, nginx_program, reply_of
 from support.journey import IS_SOAK
+from support.json_values import Json
 from support.postgres import Postgres
 from support.web import HEADERS, modern, routing
 
@@ -51,7 +52,7 @@ def test_replicas_are_restarted_one_after_the_other(fleet: Fleet, load: Load) ->
 
 
 def test_a_replica_that_stops_finishes_a_long_call(fleet: Fleet, load: Load) -> None:
-    states = []
+    states: list[Json] = []
 
     def call() -> None:
         message = modern("tools/call", {"name": "workflow_start", "arguments": {"workflowId": "slow"}})

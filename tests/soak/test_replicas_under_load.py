@@ -43,8 +43,8 @@ class House:
         self.place = postgres.create_database()
         self.proxy = Proxy()
         self.kills = self.restarts = 0
-        self.memory = []
-        self.faults = []
+        self.memory: list[int] = []
+        self.faults: list[tuple[float, float]] = []
         """From when to when a request may fail."""
         self._home = home
         write_library(home / "library")

@@ -12,7 +12,7 @@ import pytest
 from support import journey
 from support.client import TIMEOUT, Server, Start
 from support.journey import folded, open_journal, read
-from support.json_values import JsonObject
+from support.json_values import Json, JsonObject
 from support.make import document, loop, step, write
 from workflowlookup.runs.events import kind_of
 from workflowlookup.store.journal import RunQuery
@@ -192,7 +192,7 @@ def test_the_same_submission_from_all_at_once_is_stored_once_and_answered_alike(
     clients: list[Client], place: str
 ) -> None:
     clients[0].server.result(*journey.start(workflow_id="sample-workflow"))
-    replies = {}
+    replies: dict[int, Json] = {}
 
     def work(index: int) -> None:
         replies[index] = clients[index].server.result(*journey.submit("begin", "the same"))
@@ -204,7 +204,7 @@ def test_the_same_submission_from_all_at_once_is_stored_once_and_answered_alike(
 
 
 def test_a_run_that_all_begin_at_once_is_begun_once(clients: list[Client], place: str) -> None:
-    replies = {}
+    replies: dict[int, Json] = {}
 
     def work(index: int) -> None:
         replies[index] = clients[index].server.result(*journey.start(workflow_id="sample-workflow"))

@@ -289,7 +289,7 @@ def test_a_call_that_never_began_is_no_sign_that_the_journal_is_away(
 def test_callers_take_turns(make_pool: Callable[[float], JournalPool], flows: threading.Event) -> None:
     pool = make_pool(30)
     flows.clear()
-    answered = []
+    answered: list[str] = []
 
     async def ask(caller: str, number: int) -> None:
         CALLER.set(caller)

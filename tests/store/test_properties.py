@@ -86,7 +86,7 @@ class World:
         self.registries = [
             Registry(BUILTIN_TOOLS, Services(catalog=catalog, open_runs=lambda runs=runs: runs)) for runs in self.runs
         ]
-        self.made = []
+        self.made: list[tuple[str, JsonObject]] = []
 
     def call(self, tool: str, arguments: JsonObject, caller: Caller | None = None, answer: Json = None) -> str | None:
         """The answer of one of the processes in turn, or the refusal; a question is answered."""

@@ -372,7 +372,7 @@ def test_a_salvage_that_fails_anywhere_is_done_again(stored: Path, monkeypatch: 
 
 def test_what_another_process_stores_meanwhile_is_not_lost(stored: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SqliteJournal, "_check", lambda _: "the test says so")
-    acknowledged = []
+    acknowledged: list[str] = []
     stop = threading.Event()
 
     def write() -> None:

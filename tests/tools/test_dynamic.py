@@ -38,7 +38,7 @@ def service(tmp_path: Path) -> Iterator[HttpUpstream]:
 
 @pytest.fixture
 def serve(home: Path, library: Path) -> Iterator[Callable[..., Server]]:
-    servers = []
+    servers: list[Server] = []
 
     def start(settings: str, **environment: str) -> Server:
         write(home, settings)

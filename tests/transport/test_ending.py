@@ -32,7 +32,7 @@ time.sleep(600)
 
 @pytest.fixture
 def serve(tmp_path: Path) -> Iterator[Callable[..., WebServer]]:
-    started = []
+    started: list[WebServer] = []
 
     def start(*flags: str, environment: dict[str, str] | None = None) -> WebServer:
         write(tmp_path / "library", document(step("one"), identifier="by-hand"))

@@ -112,7 +112,7 @@ class Site:
         calls = [{"id": name, "title": name, "call": call} for name in ("first", "second")]
         write(home / "library", document(*calls, identifier="with-calls"))
         settings_file(home).write_text(self.upstream.toml())
-        self._servers = []
+        self._servers: list[WebServer] = []
         self.server = self.start()
         self.headers = {}
 

@@ -176,7 +176,7 @@ def test_a_socket_as_input_and_output_works(quiet: JsonObject) -> None:
     with subprocess.Popen(COMMAND, stdin=theirs, stdout=theirs, stderr=subprocess.PIPE, **quiet) as process:
         theirs.close()
         ours.settimeout(timeout)
-        answers = []
+        answers: list[Json] = []
         for _ in range(2):  # the second finds the server waiting for input
             ours.sendall(PING)
             answers += replies(ours.recv(4096))

@@ -22,7 +22,7 @@ from upstream.upstreams import McpUpstream
 @pytest.fixture
 def serve(tmp_path: Path) -> Iterator[Callable[..., WebServer]]:
     """Starts a server with a workflow whose call takes five seconds."""
-    started = []
+    started: list[WebServer] = []
     settings_file(tmp_path).write_text(McpUpstream(tmp_path / "up").toml())
     call = {"server": "up", "tool": "sleep", "arguments": {"seconds": 5, "steps": 1}}
     write(tmp_path / "library", document({"id": "work", "title": "Work", "call": call}, identifier="slow"))
@@ -42,7 +42,7 @@ def post(client: WebClient, server: WebServer, message: JsonObject) -> httpx2.Re
 
 def begin_slow_call(server: WebServer) -> tuple[list[Json], threading.Thread]:
     """The status of a call that takes five seconds, in a list that is filled when it has ended."""
-    statuses = []
+    statuses: list[Json] = []
 
     def call() -> None:
         message = modern("tools/call", {"name": "workflow_start", "arguments": {"workflowId": "slow"}})

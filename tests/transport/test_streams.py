@@ -18,7 +18,7 @@ class Response:
 
     def __init__(self) -> None:
         self.leave = asyncio.Event()
-        self.sent = []
+        self.sent: list[Message] = []
 
     async def receive(self) -> JsonObject:
         await self.leave.wait()
