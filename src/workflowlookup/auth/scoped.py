@@ -53,8 +53,8 @@ def scoped(
 ) -> Services:
     """The services as this caller sees them. Background work stays with the server.
 
-    `refresh_tools` brings the workflow tools of the whole server up to date; `begin_watch` follows all runs, where many
-    callers share one watch of the journal.
+    `refresh_tools` brings the workflow tools of the whole server up to date; `begin_watch` watches all runs, and may be
+    shared by many callers.
     """
     if access.is_unrestricted:
         return services
@@ -297,7 +297,7 @@ class ScopedRuns:
         return ScopedWatch(self, listener, self._begin_watch)
 
     def damaged_journals(self) -> Sequence[DamagedJournal]:
-        """The path is for administrators of everything, the outcome, which counts all runs, for those who see all."""
+        """Only administrators of everything see the path, and only callers that see all runs see the outcome."""
         whole = self._runs.damaged_journals()
         if self._access.administers_all:
             return whole
@@ -317,7 +317,7 @@ class ScopedWatch:
         self._runs = runs
         self._listener = listener
         self._visible: BoundedCache[str, None] = BoundedCache(MAX_VISIBLE)
-        """Runs that the caller saw: when one is deleted, its workflow cannot be looked up any more."""
+        """Runs that the caller has seen: when one is deleted, its workflow cannot be looked up any more."""
         self._watch = begin(self._on_change)
 
     def _on_change(self, run_id: str) -> None:
@@ -386,7 +386,7 @@ class ScopedWorkflows:
         return self._registry.replace(self._tools(self._registry, [offer.tool for offer in offers.values()]))
 
     def _tools(self, registry: Registry, tools: list[Tool]) -> list[Tool]:
-        """The tools of the caller, or `workflow_search` in their place when the list would be too long."""
+        """The tools of the caller, or `workflow_search` in their place if the list would be too long."""
         if not self.plan.is_on:
             return []
         size = len(msgspec.json.encode([tool.describe() for tool in (*registry.built_in.values(), *tools)]))
@@ -442,7 +442,7 @@ class ScopedExecution:
         return self._whole.is_at_work(run_id) and self._runs.workflow_of(run_id) is not None
 
     def refresh(self, providers: Collection[str] | None = None) -> "Future[None]":
-        """Poll the providers that an administrator looks after: all, or those whose workflows they see or name."""
+        """Poll the providers that the administrator may see: all, or those of workflows that they see or name."""
         self._access.require("admin")
         if self._access.administers_all:
             return self._whole.refresh(providers)

@@ -75,12 +75,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 INSTRUCTIONS: Final = (
-    "Workflows lead you through a task one step at a time. Find one with workflow_list, look at it with workflow_get, "
-    "and begin it with workflow_start: do exactly the step it gives, hand in your output with workflow_submit, and "
-    "repeat until the run is complete; every answer says in next what to do. Runs are stored: workflow_runs and "
-    "workflow_status find them again. To follow a workflow without a stored run, call workflow_next with the ids of "
-    "the steps you completed and the context variables you know, check your output with workflow_validate, and repeat "
-    "until isComplete is true. Do not skip steps."
+    "Workflows lead you through a task one step at a time. Find one with workflow_list, read it with workflow_get, and "
+    "start it with workflow_start: do exactly the step that it returns, submit your output with workflow_submit, and "
+    "repeat until the run is complete; the field next of every answer says what to do. Runs are stored: workflow_runs "
+    "and workflow_status find them again. To follow a workflow without a stored run, call workflow_next with the ids "
+    "of the steps you completed and the context variables you know, check your output with workflow_validate, and "
+    "repeat until isComplete is true. Do not skip steps."
 )
 _Method = Callable[["Connection", Call], Json]
 
@@ -323,10 +323,10 @@ class Connection:
 
     def _listen(self, call: Call) -> Json:
         """Hold the request open; the acknowledgement is the first message of its stream."""
-        wanted = call.optional("notifications", dict, "an object")
-        if wanted is None:
+        requested = call.optional("notifications", dict, "an object")
+        if requested is None:
             raise InvalidParams("notifications is required")
-        self._notifications.listen(call.id, wanted)
+        self._notifications.listen(call.id, requested)
         return PENDING
 
     @property

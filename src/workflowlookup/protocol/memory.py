@@ -49,7 +49,7 @@ def _clear_caches() -> None:
 
 
 def _trim() -> Any:
-    """`malloc_trim` of the C library; None where it has none."""
+    """`malloc_trim` of the C library; None if it has none."""
     import ctypes  # noqa: PLC0415 - few requests are costly
 
     try:

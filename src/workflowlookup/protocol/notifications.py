@@ -89,9 +89,9 @@ class Notifications:
 
     # ── subscriptions ───────────────────────────────────────────────────────────────────────────────────────────
 
-    def listen(self, request_id: bytes, wanted: Mapping[str, Json]) -> None:
+    def listen(self, request_id: bytes, requested: Mapping[str, Json]) -> None:
         """Hold a `subscriptions/listen` request open; the acknowledgement is the first message of its stream."""
-        self._opened_subscriptions().listen(request_id, wanted, LISTS if self._backend.announces_changes() else {})
+        self._opened_subscriptions().listen(request_id, requested, LISTS if self._backend.announces_changes() else {})
 
     def subscribe(self, uri: str) -> None:
         """Notify the client of changes of this resource. Raises `InvalidParams` for one that is never announced."""

@@ -1,6 +1,6 @@
 """Calls whose result is pending, in both eras: polled until it is there, with progress reports, and cancelled.
 
-A call is kept by the id of its request, and does not block the connection: other messages are answered meanwhile.
+A call is stored by the id of its request, and does not block the connection: other messages are answered meanwhile.
 """
 
 import logging

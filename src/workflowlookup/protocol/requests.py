@@ -63,10 +63,10 @@ class Call(msgspec.Struct):
             raise InvalidParams(f"{name} must be text ('string')")
         return value
 
-    def optional(self, name: str, kind: type, words: str) -> Any:
+    def optional(self, name: str, kind: type, description: str) -> Any:
         value = self.object_params().get(name)
         if value is not None and not isinstance(value, kind):
-            raise InvalidParams(f"{name} must be {words}")
+            raise InvalidParams(f"{name} must be {description}")
         return value
 
     def wants_task(self) -> bool:

@@ -84,8 +84,8 @@ class Subscriptions:
 
     # ── since 2026-07-28 ────────────────────────────────────────────────────────────────────────────────────────
 
-    def listen(self, request_id: bytes, wanted: Mapping[str, Json], offered: Mapping[str, str]) -> None:
-        """Hold a request open. Its first message is the acknowledgement, which says what of `wanted` is announced.
+    def listen(self, request_id: bytes, requested: Mapping[str, Json], offered: Mapping[str, str]) -> None:
+        """Hold a request open. Its first message is the acknowledgement, which says what of `requested` is announced.
 
         `offered`: the lists whose changes are announced, by their key in the request.
         """
@@ -93,11 +93,11 @@ class Subscriptions:
             raise InvalidParams("a subscription with this id is open")
         if len(self._listen_requests) >= MAX_SUBSCRIPTIONS:
             raise InvalidParams(f"at most {MAX_SUBSCRIPTIONS} subscriptions are open at once; cancel one first")
-        uris = [uri for uri in _wanted_uris(wanted) if _is_announced(uri)]
+        uris = [uri for uri in _requested_uris(requested) if _is_announced(uri)]
         if uris:
             self._start_watch()
         key = msgspec.json.decode(request_id)
-        lists = [name for name in offered if wanted.get(name) is True]
+        lists = [name for name in offered if requested.get(name) is True]
         self._listen_requests[request_id] = _ListenRequest(
             key, frozenset(uris), frozenset(offered[name] for name in lists)
         )
@@ -179,9 +179,9 @@ def _is_announced(uri: str) -> bool:
     return changes(uri)
 
 
-def _wanted_uris(wanted: Mapping[str, Json]) -> list[str]:
+def _requested_uris(requested: Mapping[str, Json]) -> list[str]:
     """The URIs in the parameters of a `subscriptions/listen`, each once."""
-    uris = wanted.get("resourceSubscriptions")
+    uris = requested.get("resourceSubscriptions")
     if uris is None:
         return []
     if not isinstance(uris, list) or not all(isinstance(uri, str) for uri in uris):

@@ -147,7 +147,7 @@ class Watchdog:
         poll = select.poll()
         poll.register(self._reading, select.POLLIN)
         if self._input is not None:
-            poll.register(self._input, getattr(select, "POLLRDHUP", 0))  # a pipe hangs up without being asked
+            poll.register(self._input, getattr(select, "POLLRDHUP", 0))  # POLLHUP of a pipe is always reported
         done = self._progress()
         while time.monotonic() < self._deadline:
             for descriptor, _ in poll.poll(self._milliseconds()):

@@ -72,7 +72,7 @@ _decode_reply: Final = msgspec.json.Decoder(_Reply).decode
 class RequestOutcome(msgspec.Struct, frozen=True):
     """The outcome of one request."""
 
-    word: str
+    label: str
     """`ok`, `refused` (by a tool), `cancelled`, or the error code."""
     code: int | None = None
     """The error code; None if there is no error."""
@@ -126,13 +126,13 @@ class Metrics:
 
     def count(self, method: str, outcome: RequestOutcome, begun_at: float) -> None:
         """Count a request by method and outcome; `begun_at`: when it arrived, by `time.perf_counter`."""
-        label = method if method in METHODS else "other"  # clients must not create new labels
-        self._requests[label, outcome.word] += 1
+        name = method if method in METHODS else "other"  # clients must not create new labels
+        self._requests[name, outcome.label] += 1
         if outcome.code == InternalError.code:
             self.fail("mcp")
-        if label != "subscriptions/listen":  # it lasts as long as the client likes
+        if name != "subscriptions/listen":  # it lasts as long as the client likes
             seconds = time.perf_counter() - begun_at
-            latency = self._latencies[label]
+            latency = self._latencies[name]
             latency.counts[bisect.bisect_left(BOUNDS, seconds)] += 1
             latency.sum += seconds
 
@@ -156,12 +156,12 @@ class Metrics:
         return "\n".join([*lines, "# EOF", ""])
 
     def _families(self) -> Iterator[MetricFamily]:
-        requests = (({"method": method, "outcome": word}, count) for (method, word), count in self._requests.items())
-        yield MetricFamily("requests", "counter", "MCP requests, by what became of them.", requests)
+        requests = (({"method": method, "outcome": label}, count) for (method, label), count in self._requests.items())
+        yield MetricFamily("requests", "counter", "MCP requests, by method and outcome.", requests)
         refusals = (({"reason": reason}, count) for reason, count in self._refusals.items())
-        yield MetricFamily("refusals", "counter", "HTTP requests that were turned away.", refusals)
+        yield MetricFamily("refusals", "counter", "HTTP requests that were refused, by reason.", refusals)
         failures = (({"where": where}, count) for where, count in self._failures.items())
-        yield MetricFamily("failures", "counter", "Requests that failed by a fault of the server.", failures)
+        yield MetricFamily("failures", "counter", "Requests that failed because of an internal error.", failures)
         for collect in self.collectors:
             yield from collect()
 
@@ -211,9 +211,7 @@ class RunMetrics:
         if counts is not None:
             by_state = [({"state": str(state)}, float(count)) for state, count in sorted(counts.items())]
             yield MetricFamily("runs", "gauge", "Runs by their state.", by_state)
-            yield MetricFamily(
-                "queue_length", "gauge", "Runs that wait for their turn.", [({}, counts.get("queued", 0))]
-            )
+            yield MetricFamily("queue_length", "gauge", "Runs that wait for a slot.", [({}, counts.get("queued", 0))])
 
     def _count_runs(self) -> dict[str, int] | None:
         """The number of runs by state; None if the journal cannot be read."""

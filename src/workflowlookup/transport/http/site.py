@@ -117,7 +117,7 @@ class Site:
         await app(scope, receive, send)
 
 
-def make_site(  # noqa: PLR0913 - what a site is made of
+def make_site(  # noqa: PLR0913 - the parts of a site
     mcp: Endpoint,
     limits: Limits,
     *,

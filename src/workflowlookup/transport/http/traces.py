@@ -89,7 +89,7 @@ class RequestSpan:
         """End the span with the outcome of the request."""
         from opentelemetry.trace import StatusCode  # noqa: PLC0415
 
-        if outcome.word != "ok":
+        if outcome.label != "ok":
             self._span.set_attribute("error.type", "tool_error" if outcome.code is None else str(outcome.code))
             self._span.set_status(StatusCode.ERROR)
         self._span.end()
