@@ -35,7 +35,7 @@ def refuse_unless_waiting_for(run: Run, what: Waiting, step_id: str, or_loops: C
 _WAITS: Final[Mapping[str, str]] = {
     Waiting.CONFIRMATION: "It waits for a person to confirm step '{}', and goes on when that is done.",
     Waiting.OUTPUT: "It waits for the output of step '{}', not for a confirmation.",
-    Waiting.CONTEXT: "It waits for a variable that loop '{}' needs: call workflow_status, then send what is in missing.",
+    Waiting.CONTEXT: "It waits for a variable of loop '{}': call workflow_status, then send what missing lists.",
     Waiting.CALL: "The server carries out step '{}' itself, and the run then goes on: see workflow_status.",
 }
 
