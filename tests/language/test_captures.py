@@ -55,7 +55,7 @@ def test_a_value_is_found_by_its_name(output: str) -> None:
     "output",
     ["It is plain.", "mankind: plain", "kind plain", "kind:", "kinds: plain", '{"other": "plain"}', "[1]", '"kind"'],
 )
-def test_what_is_no_such_line_or_property_is_missing(output: str) -> None:
+def test_other_lines_and_properties_are_ignored(output: str) -> None:
     values, (message,) = captured(KIND, output)
 
     assert values == {}
@@ -133,7 +133,7 @@ def test_an_optional_value_may_be_missing_and_must_fit_when_it_is_there() -> Non
     assert len(captured(entry, "n: many")[1]) == 1
 
 
-def test_a_pattern_that_backtracks_without_end_is_given_up() -> None:
+def test_a_pattern_that_backtracks_too_long_is_given_up() -> None:
     values, (message,) = captured({"n": {"pattern": "(a|a)*(b|b)*$x"}}, "a" * 5_000 + "c")
 
     assert values == {}
@@ -146,7 +146,7 @@ AROUND = st.sampled_from(["", "*", "**", "`", '"', "'", "__", "~~"])
 
 
 @given(NAMES, WORDS, st.sampled_from(["", "- ", "* ", "  ", "> ", "### ", "2. "]), AROUND, AROUND, st.booleans())
-def test_marks_around_name_and_value_do_not_count(
+def test_marks_around_name_and_value_are_ignored(
     name: str, value: str, start: str, around_name: str, around_value: str, is_closed_late: bool
 ) -> None:
     told = f"{around_name}{name}:{around_name}" if is_closed_late else f"{around_name}{name}{around_name}:"
@@ -165,7 +165,7 @@ def test_any_text_is_read_without_an_error(text: str, name: str) -> None:
         st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=5), lambda one: st.lists(one, max_size=3)
     )
 )
-def test_a_property_of_json_is_taken_as_it_is(value: Json) -> None:
+def test_a_json_property_is_not_converted(value: Json) -> None:
     assert captured({"n": {}}, json.dumps({"n": value})) == ({"n": value}, [])
 
 
@@ -183,7 +183,7 @@ def test_a_property_of_json_is_taken_as_it_is(value: Json) -> None:
         ({"enum": "plain"}, ("enum",), "list"),
     ],
 )
-def test_what_could_find_nothing_is_an_error_of_the_document_with_its_place(
+def test_a_capture_that_can_find_nothing_is_an_error_with_its_path(
     entry: JsonObject, place: tuple[str, ...], said: str
 ) -> None:
     (finding, *_) = check(document(step(produces={"kind": entry})))
@@ -193,7 +193,7 @@ def test_what_could_find_nothing_is_an_error_of_the_document_with_its_place(
     assert said in finding.message
 
 
-def test_a_loop_has_no_output_to_find_anything_in() -> None:
+def test_a_loop_cannot_capture_because_it_has_no_output() -> None:
     content = document(
         {"id": "each", "type": "loop", "title": "T", "body": [step()], "produces": KIND}
         | {"loop": {"type": "for", "count": 1, "maxIterations": 1}}
@@ -202,7 +202,7 @@ def test_a_loop_has_no_output_to_find_anything_in() -> None:
     assert [finding.path for finding in check(content)] == [("steps", 0, "produces")]
 
 
-def test_very_many_lines_are_given_up_on_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_very_many_lines_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(patterns, "thread_time", itertools.count(1, patterns.SECONDS_PER_REQUEST / 4).__next__)
 
     assert captured({"risk": {"enum": ["low", "high"]}}, "note: x\n" * 20_000) == (

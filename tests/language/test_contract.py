@@ -27,7 +27,7 @@ def needs(workflow: JsonObject, completed: tuple[()] = (), context: JsonObject |
     return [need.sentence() for need in unmet(built, found.step, found.context)]
 
 
-def test_a_missing_variable_is_told_with_its_type_its_source_and_an_example() -> None:
+def test_a_missing_variable_is_reported_with_type_source_and_example() -> None:
     workflow = build(
         document(step("triage", produces=["taskSize"]), step("plan", requires=["taskSize"]), contextSchema=SCHEMA)
     )
@@ -39,13 +39,13 @@ def test_a_missing_variable_is_told_with_its_type_its_source_and_an_example() ->
     assert need.example == {"context": {"taskSize": "small"}}
 
 
-def test_what_is_there_and_fits_is_not_told() -> None:
+def test_a_variable_that_fits_is_not_reported() -> None:
     workflow = document(step("plan", requires=["taskSize", "retries"]), contextSchema=SCHEMA)
 
     assert needs(workflow, context={"taskSize": "small", "retries": 3}) == []
 
 
-def test_a_value_of_the_wrong_type_is_told_the_same_way() -> None:
+def test_a_value_of_the_wrong_type_is_reported_the_same_way() -> None:
     workflow = document(step("plan", requires=["taskSize"]), contextSchema=SCHEMA)
 
     assert needs(workflow, context={"taskSize": "huge", "retries": "many"}) == [
@@ -95,7 +95,7 @@ def test_a_malformed_schema_of_the_context_or_the_input_is_an_error_of_the_docum
     ],
     ids=["deadline", "attempts", "exhausted"],
 )
-def test_limits_that_cannot_be_are_errors_of_the_document(content: JsonObject, message: str) -> None:
+def test_impossible_limits_are_errors_of_the_document(content: JsonObject, message: str) -> None:
     (finding,) = check(content)
 
     assert finding.message == message
@@ -138,7 +138,7 @@ def test_a_part_that_refers_to_the_whole_gets_an_example_too() -> None:
     assert example_of({"type": "object", "properties": {"inner": {"$ref": "#/$defs/node"}}}) == {"inner": "…"}
 
 
-def test_a_dotted_variable_is_told_with_the_type_of_its_part() -> None:
+def test_a_dotted_variable_is_reported_with_the_type_of_its_part() -> None:
     schema = {"properties": {"task": {"type": "object", "properties": {"size": {"enum": ["small", "large"]}}}}}
 
     assert needs(document(step("plan", requires=["task.size"]), contextSchema=schema)) == [
@@ -160,7 +160,7 @@ def test_a_dotted_variable_is_told_with_the_type_of_its_part() -> None:
     ],
     ids=["format", "pattern", "pattern with an example", "or null"],
 )
-def test_text_of_a_form_is_expected_in_that_form_whether_it_is_wrong_or_missing(
+def test_the_format_of_text_is_in_the_message_whether_it_is_wrong_or_missing(
     schema: JsonObject, value: str, expected: str
 ) -> None:
     workflow = document(step("plan", requires=["due"]), contextSchema={"properties": {"due": schema}})
@@ -171,7 +171,7 @@ def test_text_of_a_form_is_expected_in_that_form_whether_it_is_wrong_or_missing(
     ]
 
 
-def test_what_is_wrong_is_told_by_the_keyword_that_it_does_not_meet() -> None:
+def test_a_wrong_value_is_reported_by_the_keyword_that_fails() -> None:
     schema = {"properties": {**SCHEMA["properties"], "task": {"type": "object", "required": ["size"]}}}
     workflow = document(contextSchema=schema)
 
@@ -193,7 +193,7 @@ def warnings(workflow: JsonObject, completed: list[Json], context: JsonObject | 
     return list(reply.get("warnings", ()))
 
 
-def test_a_completed_step_whose_variable_is_not_set_is_warned_of() -> None:
+def test_a_completed_step_without_its_variable_gives_a_warning() -> None:
     forgotten = "Step 'assess' is completed, but 'risk', which it produces, is not set: expected "
     declared = {**RISKY, "contextSchema": {"properties": {"risk": {"enum": ["low", "high"]}}}}
 
@@ -202,7 +202,7 @@ def test_a_completed_step_whose_variable_is_not_set_is_warned_of() -> None:
     assert warnings(RISKY, ["assess"], {"risk": "low"}) == warnings(RISKY, []) == []
 
 
-def test_a_forgotten_variable_of_a_loop_is_warned_of_once() -> None:
+def test_a_missing_product_of_a_loop_gives_one_warning() -> None:
     workflow = document(loop("each", [step("mend", produces=["green"])], type="for", count=3))
 
     assert warnings(workflow, ["mend@1", "mend@2"]) == [
@@ -210,7 +210,7 @@ def test_a_forgotten_variable_of_a_loop_is_warned_of_once() -> None:
     ]
 
 
-def test_a_forgotten_variable_that_the_step_requires_is_told_once() -> None:
+def test_a_missing_product_that_the_step_requires_is_reported_once() -> None:
     workflow = document(step("assess", produces=["risk"]), step("merge", requires=["risk"]))
 
     assert warnings(workflow, ["assess"]) == [

@@ -144,7 +144,7 @@ GOOD = [
 
 
 @pytest.mark.parametrize("content", [row[1] for row in GOOD], ids=[row[0] for row in GOOD])
-def test_a_sound_document_has_no_findings(content: JsonObject) -> None:
+def test_a_valid_document_has_no_findings(content: JsonObject) -> None:
     assert check(content) == []
     assert is_valid_document(content)
 
@@ -191,7 +191,7 @@ def test_a_fault_that_harms_one_step_is_a_warning_and_the_document_loads(one: Js
     assert build(content).steps["first-step"].title == "Title first-step"
 
 
-def test_what_is_loaded_and_not_acted_on_is_named() -> None:
+def test_fields_without_effect_are_named() -> None:
     content = document(step(outputContract={"contractRef": "x"}), features=["wr.features.x"])
 
     assert findings(content, Severity.NOTE) == [
@@ -224,7 +224,7 @@ SYNTAX = [
 
 
 @pytest.mark.parametrize(("text", "place", "fix"), SYNTAX, ids=[row[0] for row in SYNTAX])
-def test_a_syntax_error_has_its_place_and_the_likely_fix(text: str, place: str, fix: str) -> None:
+def test_a_syntax_error_has_its_position_and_a_hint(text: str, place: str, fix: str) -> None:
     with pytest.raises(SyntaxProblem) as problem:
         parse_json(text.encode())
 
@@ -232,7 +232,7 @@ def test_a_syntax_error_has_its_place_and_the_likely_fix(text: str, place: str, 
     assert fix in problem.value.suggestions[0]
 
 
-def test_text_that_is_not_utf8_is_told_with_its_place() -> None:
+def test_text_that_is_not_utf8_is_reported_with_its_position() -> None:
     with pytest.raises(SyntaxProblem, match="not UTF-8: bad byte at line 2, column 2"):
         parse_json(b'{\n"\xff": 1}')
 
@@ -301,7 +301,7 @@ def test_whole_numbers_may_be_written_as_fractions() -> None:
     ],
     ids=["open", "twice", "object", "infinity", "binary", "recursive", "bytes", "bomb"],
 )
-def test_yaml_that_is_no_document_is_refused(text: str, words: str) -> None:
+def test_yaml_that_is_not_a_document_is_refused(text: str, words: str) -> None:
     with pytest.raises(SyntaxProblem, match=words.replace("(", r"\(")):
         parse_yaml(text)
 
@@ -344,7 +344,7 @@ def test_json_and_yaml_of_a_document_mean_the_same() -> None:
         ("a: 1\n---\nb: 2\n", (2, 1), "Keep one document per file"),
     ],
 )
-def test_a_yaml_error_comes_with_its_place_and_its_own_remedy(text: str, place: tuple[int, int], words: str) -> None:
+def test_a_yaml_error_has_its_position_and_a_hint(text: str, place: tuple[int, int], words: str) -> None:
     with pytest.raises(SyntaxProblem) as caught:
         parse_yaml(text.encode())
 
@@ -361,7 +361,7 @@ def test_a_yaml_document_without_content_is_empty(text: bytes) -> None:
 
 
 @pytest.mark.parametrize("end", ["\r", "\x85", "\u2028"])
-def test_a_yaml_error_is_told_whatever_ends_the_lines(end: str) -> None:
+def test_a_yaml_error_has_its_position_with_any_line_ending(end: str) -> None:
     with pytest.raises(SyntaxProblem, match="syntax error"):
         parse_yaml(f"a: 1{end}b: 'c{end}'d".encode())
 
@@ -390,7 +390,7 @@ def test_json_may_begin_with_a_byte_order_mark() -> None:
     ],
     ids=["pattern", "plain pattern", "schema", "condition of a rule", "pattern of a condition"],
 )
-def test_what_does_not_compile_is_found_in_its_own_place(fields: JsonObject, path: tuple[str | int, ...]) -> None:
+def test_what_does_not_compile_is_reported_with_its_path(fields: JsonObject, path: tuple[str | int, ...]) -> None:
     (finding,) = check(document(step(**fields)))
 
     assert finding.path == ("steps", 0, *path)
@@ -403,11 +403,11 @@ def test_what_does_not_compile_is_found_in_its_own_place(fields: JsonObject, pat
         (document(step(validationCriteria=[{**RULE, "type": "lenght"}])), "'lenght' (did you mean 'length'?)"),
     ],
 )
-def test_a_mistyped_value_comes_with_the_one_that_was_meant(content: JsonObject, words: str) -> None:
+def test_a_mistyped_value_comes_with_a_suggestion(content: JsonObject, words: str) -> None:
     assert words in check(content)[0].message
 
 
-def test_a_call_is_made_as_often_as_its_retries_say_and_not_as_attempts_do() -> None:
+def test_max_attempts_has_no_effect_on_a_call() -> None:
     call = {"id": "one", "title": "One", "call": {"server": "s", "tool": "t"}, "maxAttempts": 3}
 
     assert [(finding.severity.value, finding.message) for finding in check(document(call))] == [
@@ -426,19 +426,19 @@ def test_an_error_behind_a_hundred_warnings_is_an_error() -> None:
 @pytest.mark.parametrize(
     "text", ['{"x" \n: {"ab": 1, "ab": 1}}', r'[{"a\u0062": 1, "ab": 2}]', r'{"ab": "\u0022:", "ab": "\":"}']
 )
-def test_a_field_that_is_written_twice_is_found_however_it_is_written(text: str) -> None:
+def test_a_repeated_field_is_found_in_any_spelling(text: str) -> None:
     with pytest.raises(RepeatedField, match="the field 'ab' is written twice"):
         parse_json(text.encode())
 
 
-def test_texts_that_look_like_fields_do_not_have_a_document_read_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_texts_that_look_like_fields_do_not_slow_down_parsing(monkeypatch: pytest.MonkeyPatch) -> None:
     content = document(step(prompt='Write {"a": 1, "a" : 2} \N{EM DASH} as it is.'))
     monkeypatch.setattr(syntax, "_refuse_repeated", None)
 
     assert parse_json(json.dumps(content, ensure_ascii=False, indent=2).encode()) == content
 
 
-def test_a_long_list_of_choices_is_shortened_wherever_it_is_told() -> None:
+def test_a_long_list_of_choices_is_shortened_in_every_message() -> None:
     options = [f"c{number}" for number in range(1_000)]
     functions = [{"name": "f", "definition": "d", "parameters": [{"name": "p", "type": "string", "enum": options}]}]
     content = document(step(functionCalls=[{"name": "f", "args": {"p": "none"}}]), functionDefinitions=functions)

@@ -34,7 +34,7 @@ def test_templates_are_filled_in_title_prompt_role_and_guidance() -> None:
     assert guidance.warnings == ()
 
 
-def test_an_unset_variable_stays_as_written_and_is_named() -> None:
+def test_the_template_of_an_unset_variable_stays_and_is_named() -> None:
     guidance = told(step("one", prompt="Use {{tool}} and {{tool}} on {{a.b}}, not {{{{literal}} or {{ }}"), {"a": {}})
 
     assert guidance.prompt == "Use {{tool}} and {{tool}} on {{a.b}}, not {{literal}} or {{ }}"
@@ -59,7 +59,7 @@ def test_criteria_are_sentences_and_those_whose_condition_fails_are_left_out() -
     )
 
 
-def test_a_loop_tells_where_it_stands() -> None:
+def test_the_prompt_has_the_position_in_the_loop() -> None:
     each = loop("eloop", [step("one", prompt="Read {{file}}.")], type="forEach", items="files", itemVar="file")
 
     assert told(each, {"files": ["a.py", "b.py"]}).prompt == (
@@ -67,7 +67,7 @@ def test_a_loop_tells_where_it_stands() -> None:
     )
 
 
-def test_a_fragment_whose_condition_takes_too_long_is_told_with_its_condition() -> None:
+def test_a_fragment_whose_condition_takes_too_long_comes_with_its_condition() -> None:
     slow = {"var": "s", "matches": "(a+)+$"}
     rule = {"type": "contains", "value": "x", "message": "Name x.", "condition": slow}
     first = step("one", promptFragments=[{"id": "f", "when": slow, "text": "Take care."}], validationCriteria=[rule])

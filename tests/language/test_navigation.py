@@ -20,7 +20,7 @@ def lead(steps: Iterable[JsonObject], completed: tuple[()] = (), context: JsonOb
     return next_step(build(document(*steps)), completed, context or {}, Budget())
 
 
-def test_a_skip_on_the_way_is_told_with_its_condition() -> None:
+def test_a_skipped_step_is_reported_with_its_condition() -> None:
     large = {"var": "size", "equals": "large"}
 
     found = lead([step("big", runCondition=large), step("any")], [], {"size": "small"})
@@ -51,7 +51,7 @@ def test_the_scope_of_an_instance_is_that_of_its_iterations() -> None:
     assert scope_of(workflow, "leaf", context) == context
 
 
-def test_nested_loops_with_nothing_to_do_are_given_up_and_not_left() -> None:
+def test_very_large_nested_loops_are_given_up_and_not_ended() -> None:
     skipped = step("never", runCondition={"var": "no"})
     innermost = loop("c-loop", [skipped], type="for", count=1000, maxIterations=1000)
     inner = loop("b-loop", [innermost], type="for", count=1000, maxIterations=1000)
@@ -61,7 +61,7 @@ def test_nested_loops_with_nothing_to_do_are_given_up_and_not_left() -> None:
         lead(steps)
 
 
-def test_a_step_behind_very_many_skipped_ones_is_not_passed_over() -> None:
+def test_a_step_after_very_many_skipped_ones_is_found() -> None:
     check = step("check", runCondition={"var": "host", "equals": "prod"})
     inner = loop("each-file", [check], type="forEach", items="files", itemVar="file", maxIterations=1000)
     steps = [loop("each-host", [inner], type="forEach", items="hosts", itemVar="host", maxIterations=1000), FINISH]
@@ -85,12 +85,12 @@ SLOW_TEXT = {"s": "a" * 50_000 + "b"}
     ],
     ids=["a step", "a while loop", "the condition of a loop"],
 )
-def test_what_takes_too_long_to_decide_is_refused_and_not_passed_over(steps: list[JsonObject], place: str) -> None:
+def test_a_condition_that_takes_too_long_is_refused_and_not_skipped(steps: list[JsonObject], place: str) -> None:
     with pytest.raises(InvalidWorkflow, match=f"took too long and was given up at {place}"):
         lead(steps, context=SLOW_TEXT)
 
 
-def test_completed_ids_are_read_in_one_go_and_not_given_up_on_halfway(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_completed_ids_are_read_all_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(patterns, "thread_time", itertools.count(1, patterns.SECONDS_PER_REQUEST / 2).__next__)
     many = loop("many", [BODY], type="for", count=1000, maxIterations=1000)
 
@@ -103,7 +103,7 @@ def test_completed_ids_are_read_in_one_go_and_not_given_up_on_halfway(monkeypatc
     "unknown",
     ["leaf@0.1", "leaf@1.0", "leaf@01.1", "leaf@1.01", "leaf@1", "leaf@1@1", "leaf@1.1.1", "leaf@1.", "leaf-1"],
 )
-def test_an_iteration_that_no_loop_has_is_ignored_and_told(unknown: str) -> None:
+def test_an_unknown_iteration_is_ignored_with_a_warning(unknown: str) -> None:
     nested = loop("outer", [loop("inner", [step("leaf")], type="for", count=2)], type="for", count=2)
 
     found = lead([nested], [unknown, "leaf@1.1"])

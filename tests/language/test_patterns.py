@@ -54,7 +54,7 @@ TEXTS = st.text(alphabet="abABzZ 09_-.,:/#'\"\n\r\t\x0b\x0c\x1c\x1f\x7f[]{}()^$*
 
 
 @given(pattern=PATTERNS, flags=st.sampled_from(["", "i", "m", "s", "ims"]), text=TEXTS)
-def test_both_engines_say_the_same(pattern: Json, flags: str, text: str) -> None:
+def test_both_engines_agree(pattern: Json, flags: str, text: str) -> None:
     search = _in_linear_time(pattern, flags)
     if search is not None and _means_the_same(flags, text):
         assert search(text) == (_backtracking(pattern, flags)(text) is not None)
@@ -101,25 +101,25 @@ def test_a_pattern_means_what_it_means_in_ecmascript(flags: str, found: Callable
         ("^.$", "", "\N{GRINNING FACE}"),
     ],
 )
-def test_what_other_dialects_write_is_accepted_where_it_is_clear(pattern: str, flags: str, text: str) -> None:
+def test_syntax_of_other_dialects_is_accepted_if_it_is_clear(pattern: str, flags: str, text: str) -> None:
     assert compile_pattern(pattern, flags, Budget())(text, Budget())
 
 
 @pytest.mark.parametrize(
     "pattern", ["a(?i)b", "(?>a)", "(?R)", "(?(1)a|b)", "(?|a|b)", "(*FAIL)", "(?<n>a)(?<n>b)", "^*"]
 )
-def test_what_only_other_dialects_know_is_refused(pattern: str) -> None:
+def test_syntax_that_only_other_dialects_have_is_refused(pattern: str) -> None:
     with pytest.raises(BadPattern):
         compile_pattern(pattern, "", Budget())
 
 
 @pytest.mark.parametrize("pattern", [r"\S" * 2_048, "[" + r"\S" * 2_000 + "]", "^" * 4_000, r"\b" * 2_000])
-def test_sets_written_out_are_limited(pattern: str) -> None:
+def test_expanded_sets_are_limited(pattern: str) -> None:
     with pytest.raises(BadPattern, match="too many sets of characters"):
         compile_pattern(pattern, "m", Budget())
 
 
-def test_a_group_that_took_no_part_is_no_value() -> None:
+def test_a_group_that_did_not_match_gives_no_value() -> None:
     assert extract(r"(a)?b\1(c)", "", "bc", Budget()) is None
 
 
@@ -152,12 +152,12 @@ def test_a_plain_pattern_is_searched_in_linear_time(pattern: str, flags: str) ->
         ("\N{LATIN SMALL LETTER DOTLESS I}", "i"),
     ],
 )
-def test_what_might_mean_something_else_is_left_to_the_other_engine(pattern: str, flags: str) -> None:
+def test_patterns_on_which_engines_may_differ_use_the_other_engine(pattern: str, flags: str) -> None:
     assert _in_linear_time(pattern, flags) is None
 
 
 @pytest.mark.parametrize("pattern", ["a++", "(?:a)++", r"(a)\1++", r"\d{2}+", "[a+]*+"])
-def test_what_is_repeated_is_not_repeated_again(pattern: str) -> None:
+def test_a_quantifier_cannot_be_repeated(pattern: str) -> None:
     with pytest.raises(BadPattern, match="nothing to repeat"):
         compile_pattern(pattern, "", Budget())
 
@@ -175,7 +175,7 @@ print(search("All done", budget), "regex" in sys.modules, search("é: all done",
     assert done.stdout == "True False True True\n"
 
 
-def test_a_budget_that_is_used_up_says_nothing_about_another() -> None:
+def test_a_spent_budget_does_not_affect_another() -> None:
     slow, text = "(a|aa)+$", "a" * 50_000 + "b"
     used_up = Budget()
     for _ in range(3):
@@ -217,7 +217,7 @@ def test_a_long_text_as_a_pattern_is_searched_at_once() -> None:
     budget.charge(patterns.STEPS_PER_CLOCK_READ + 1)  # and there is time left
 
 
-def test_compiled_patterns_are_in_no_cache_but_ours() -> None:
+def test_compiled_patterns_are_only_in_our_caches() -> None:
     import regex._main as engine
 
     compile_pattern("(?=only-here)x", "", Budget())

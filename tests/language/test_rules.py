@@ -52,5 +52,5 @@ def test_a_rule_without_a_line_in_the_table_is_refused_in_words() -> None:
 @pytest.mark.parametrize(
     "rules", [[{"type": "length", "min": 1e400, "message": "m"}], [{"type": "length", "min": 3.0}]]
 )
-def test_what_no_struct_can_hold_is_never_a_bare_error_of_a_library(rules: list[JsonObject]) -> None:
+def test_rules_that_no_struct_accepts_never_raise_a_library_error(rules: list[JsonObject]) -> None:
     assert isinstance(parse_criteria(rules), Malformed)

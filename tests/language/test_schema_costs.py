@@ -41,7 +41,7 @@ def test_each_draft_has_its_own_keyword_for_ids(draft: str, keyword: str) -> Non
     assert [misfit.path for misfit in validator.misfits({"it": "big"})] == [("it",)]
 
 
-def test_every_misfit_of_an_ordinary_value_is_told() -> None:
+def test_every_misfit_of_an_ordinary_value_is_reported() -> None:
     schema = {"properties": {"name": {"type": "string"}, "sizes": {"items": {"type": "integer"}}}}
 
     misfits = compile_schema(schema).misfits({"name": 1, "sizes": ["big", *range(2_000), "small"]})
@@ -50,7 +50,7 @@ def test_every_misfit_of_an_ordinary_value_is_told() -> None:
 
 
 @pytest.mark.parametrize("keyword", ["const", "enum"])
-def test_of_errors_that_repeat_much_only_the_first_is_told(keyword: str) -> None:
+def test_of_very_large_errors_only_the_first_is_reported(keyword: str) -> None:
     validator = compile_schema({"items": {keyword: [list(range(20_000))]}})
 
     misfits: list[Misfit] = [*validator.misfits([0] * 500)]
@@ -58,7 +58,7 @@ def test_of_errors_that_repeat_much_only_the_first_is_told(keyword: str) -> None
     assert [misfit.path for misfit in misfits] == [(0,)]
 
 
-def test_the_first_wrong_step_of_a_very_long_document_is_told() -> None:
+def test_the_first_wrong_step_of_a_very_long_document_is_reported() -> None:
     steps = [{"id": f"step-{n}", "title": "T", "prompt": "P"} for n in range(4_000)]
     document = {"id": "sample", "name": "N", "description": "D", "version": "1.0.0"}
 
@@ -69,7 +69,7 @@ def test_the_first_wrong_step_of_a_very_long_document_is_told() -> None:
     assert {misfit.path[:2] for misfit in late} == {("steps", 4_000)}
 
 
-def test_unevaluated_properties_of_an_ordinary_value_are_told() -> None:
+def test_unevaluated_properties_of_an_ordinary_value_are_reported() -> None:
     parts = [{"properties": {"a": {"type": "string"}}}, {"properties": {"b": {"type": "integer"}}}]
     validator = compile_schema({"items": {"allOf": parts, "unevaluatedProperties": False}})
 
@@ -85,5 +85,5 @@ def test_numbers_are_divided_by_a_fraction_within_limits_only() -> None:
         validator.is_valid([1e300] * 50_000)
 
 
-def test_every_number_that_is_no_multiple_of_a_fraction_is_told() -> None:
+def test_every_number_that_is_not_a_multiple_of_a_fraction_is_reported() -> None:
     assert len([*compile_schema({"items": {"multipleOf": 0.01}}).misfits([0.001] * 60)]) == 60

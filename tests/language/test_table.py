@@ -47,7 +47,7 @@ def test_every_row_and_sentence_of_the_page_has_several_rows_and_nothing_else_ha
     assert counted.keys() - set(sentences) == set()
 
 
-def test_rows_are_of_known_kinds_and_have_names_of_their_own() -> None:
+def test_rows_have_known_kinds_and_unique_names() -> None:
     names = collections.Counter((row.sentence, row.name) for row in ROWS)
 
     assert {row.kind for row in ROWS} == set(KINDS)

@@ -11,7 +11,7 @@ def test_counts_are_words() -> None:
     assert [how_often(count) for count in (1, 2)] == ["once", "2 times"]
 
 
-def test_what_is_left_out_is_marked() -> None:
+def test_omissions_are_marked() -> None:
     assert (shorten("four", 4), shorten("fives", 4)) == ("four", "five…")
     assert (first_few(["a", "b"], 2), first_few(["a", "b", "c"], 2), first_few([], 2)) == ("a, b", "a, b, …", "")
 
@@ -29,14 +29,14 @@ def test_what_is_left_out_is_marked() -> None:
         ("é", ("é", "é", "é")),
     ],
 )
-def test_characters_that_hide_are_replaced(text: str, expected: tuple[str, str, str]) -> None:
+def test_hidden_characters_are_replaced(text: str, expected: tuple[str, str, str]) -> None:
     assert (printable(text), visible(text), one_line(text)) == expected
 
 
 @pytest.mark.parametrize(
     "text", ["", " \n\t\u3000", "\u200b", "\u00ad \u00ad", "\ufeff", "\u2800", "\u3164", "\x00", "\ufe0f", "\x1b\u202e"]
 )
-def test_what_nobody_can_see_is_blank(text: str) -> None:
+def test_invisible_text_is_blank(text: str) -> None:
     assert is_blank(text)
     assert not is_blank(f"{text}.{text}")
 

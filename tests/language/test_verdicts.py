@@ -203,7 +203,7 @@ def divisible_by(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"var": "x", "divisibleBy": 2}, {"type": "integer"}, None),
     ],
 )
-def test_an_operator_that_nobody_knows_is_tried_where_that_proves_something(
+def test_an_unknown_operator_is_evaluated_if_that_proves_something(
     condition: JsonObject, schema: Json, outcome: bool | None
 ) -> None:
     assert verdict(condition, {"x": VariableDeclaration(schema)}, Budget()) is outcome
@@ -213,7 +213,7 @@ def test_an_operator_that_nobody_knows_is_tried_where_that_proves_something(
 @pytest.mark.parametrize(
     "condition", [{"var": "n", "gt": 100, "divisibleBy": 2}, {"not": {"var": "n", "gt": 10, "divisibleBy": 7}}]
 )
-def test_no_step_is_called_dead_for_an_operator_that_nobody_knows(condition: JsonObject) -> None:
+def test_an_unknown_operator_makes_no_step_dead(condition: JsonObject) -> None:
     content = document(step("first-step", prompt="Set `n`."), step("second-step", runCondition=condition))
 
     assert {finding.code for finding in lint(content)} == {"WL007", "WL010"}

@@ -66,7 +66,7 @@ def test_every_example_fits_where_it_is_offered(at: str) -> None:
 @pytest.mark.parametrize(
     "snippet", SCHEMA["$defs"]["step"]["defaultSnippets"], ids=lambda snippet: snippet["label"].replace(" ", "-")
 )
-def test_a_snippet_for_a_step_makes_a_sound_document(snippet: Mapping[str, Any]) -> None:
+def test_a_snippet_for_a_step_makes_a_valid_document(snippet: Mapping[str, Any]) -> None:
     assert check(document(json.loads(filled_in(snippet["body"])))) == []
 
 
@@ -83,7 +83,7 @@ def test_fields_that_are_not_acted_on_are_not_suggested() -> None:
     assert {at for at in ignored if not NAMED[at].get("doNotSuggest")} == set()
 
 
-def test_own_data_mentions_the_one_name_that_is_read() -> None:
+def test_the_description_of_own_data_mentions_x_lint() -> None:
     assert "x-lint" in SCHEMA["$defs"]["ownData"]["description"]
 
 
@@ -158,5 +158,5 @@ MISTAKES = [
 @pytest.mark.parametrize(
     ("wrong", "message", "suggestion"), [row[1:] for row in MISTAKES], ids=[r[0] for r in MISTAKES]
 )
-def test_a_mistake_is_told_in_terms_of_the_branch_that_was_meant(wrong: Any, message: str, suggestion: str) -> None:
+def test_a_mistake_is_reported_for_the_branch_of_the_same_type(wrong: Any, message: str, suggestion: str) -> None:
     assert [(finding.message, finding.suggestion) for finding in check(document(wrong))] == [(message, suggestion)]

@@ -99,7 +99,7 @@ def test_rules_see_the_changes_that_come_with_the_output() -> None:
     assert story.submit("one", "done", size=1).last == ["output-accepted", "context-changed", "completed"]
 
 
-def test_what_is_sent_with_an_output_switches_no_rule_off() -> None:
+def test_changes_sent_with_an_output_disable_no_rule() -> None:
     large = {"var": "size", "equals": "large"}
     rule = {"type": "contains", "value": "rollback", "message": "Name the rollback.", "condition": large}
     content = document(step("one", produces=["size"]), step("two", validationCriteria=[rule, {"not": rule}]))
@@ -111,7 +111,7 @@ def test_what_is_sent_with_an_output_switches_no_rule_off() -> None:
     assert len(story.submit("two", "rollback", size="small").run.last_submission.issues) == 1
 
 
-def test_what_is_sent_with_an_output_changes_no_rule() -> None:
+def test_changes_sent_with_an_output_alter_no_rule() -> None:
     rules = [
         {"type": "contains", "value": "Ticket {{ticket}}", "message": "Name {{ticket}}."},
         {"type": "regex", "pattern": "^{{ticket}}", "message": "Begin with it."},
@@ -125,7 +125,7 @@ def test_what_is_sent_with_an_output_changes_no_rule() -> None:
 
 
 @pytest.mark.parametrize("before", [{}, {"ticket": None}, {"ticket": " \u200b"}])
-def test_a_rule_takes_a_variable_that_was_not_set_from_what_is_sent_with_the_output(before: JsonObject) -> None:
+def test_a_rule_takes_an_unset_variable_from_the_changes_sent_with_the_output(before: JsonObject) -> None:
     rule = {"type": "contains", "value": "Ticket {{ticket}}", "message": "Name the ticket."}
     story = Story(document(step("one", validationCriteria=[rule]), step("two")), context=before)
     unset = "Name the ticket: a rule cannot be judged, because ticket is not set in the context, or blank."
@@ -136,7 +136,7 @@ def test_a_rule_takes_a_variable_that_was_not_set_from_what_is_sent_with_the_out
     assert story.submit("one", "Ticket 17", ticket=17).run.current == "two"
 
 
-def test_rules_go_by_what_the_output_says_and_not_by_what_the_one_before_said() -> None:
+def test_rules_use_the_captures_of_this_output_not_of_an_earlier_one() -> None:
     rule = {"type": "contains", "value": "why", "message": "Say why.", "condition": {"var": "tests", "equals": "red"}}
     body = step("try", produces={"tests": {"enum": ["red", "green"]}}, validationCriteria=[rule])
     story = Story(document(loop("until-green", [body], type="until", condition={"var": "tests", "equals": "green"})))
@@ -146,7 +146,7 @@ def test_rules_go_by_what_the_output_says_and_not_by_what_the_one_before_said() 
     assert story.submit("try@2", "tests: green", other=1).run.state is State.COMPLETED
 
 
-def test_skipped_steps_are_told_once_with_their_condition() -> None:
+def test_skipped_steps_are_recorded_once_with_their_condition() -> None:
     large = {"var": "size", "equals": "large"}
     story = Story(document(step("one"), step("two", runCondition=large), step("three"), step("four")))
 
@@ -156,7 +156,7 @@ def test_skipped_steps_are_told_once_with_their_condition() -> None:
     assert story.submit("three").last == ["output-accepted", "step-offered"]
 
 
-def test_a_skipped_step_whose_condition_comes_true_is_offered_after_all() -> None:
+def test_a_skipped_step_whose_condition_becomes_true_is_offered() -> None:
     story = Story(document(step("one"), step("two", runCondition={"var": "late"}), step("three")))
 
     story.submit("one").submit("three", late=True)
@@ -181,7 +181,7 @@ SLOW_TEXT = "a" * 50_000 + "b"
 
 
 @pytest.mark.parametrize("when", ["after", "before"])
-def test_a_person_is_asked_when_it_takes_too_long_to_find_out_whether_they_must_be(when: str) -> None:
+def test_a_person_is_asked_if_the_condition_takes_too_long(when: str) -> None:
     asking = step("two", requireConfirmation={"condition": SLOW, "when": when})
     story = Story(document(step("one", produces={"s": {}}), asking)).submit("one", f"s: {SLOW_TEXT}")
 
@@ -191,7 +191,7 @@ def test_a_person_is_asked_when_it_takes_too_long_to_find_out_whether_they_must_
     assert (story.run.waiting_for, story.run.current) == (Waiting.CONFIRMATION, "two")
 
 
-def test_an_output_is_not_accepted_when_it_takes_too_long_to_find_the_step_after_it() -> None:
+def test_an_output_is_not_accepted_if_finding_the_next_step_takes_too_long() -> None:
     story = Story(document(step("one", produces={"s": {}}), step("two", runCondition=SLOW), step("three")))
 
     with pytest.raises(InvalidWorkflow):
@@ -236,14 +236,14 @@ def test_a_variable_of_the_wrong_kind_is_refused_before_anything_is_recorded() -
         Story(document(contextSchema=CONTRACT), context={"size": 3})
 
 
-def test_a_variable_that_the_contract_does_not_know_is_refused_when_it_says_so() -> None:
+def test_an_undeclared_variable_is_refused_if_the_contract_is_closed() -> None:
     with pytest.raises(InvalidParams) as refusal:
         Story(document(contextSchema={**CONTRACT, "additionalProperties": False})).submit("first-step", sise="small")
 
     assert refusal.value.data["details"] == "context: unknown field 'sise' (did you mean 'size'?)"
 
 
-def test_what_a_step_should_have_produced_is_asked_for_with_an_example() -> None:
+def test_a_missing_product_is_asked_for_with_an_example() -> None:
     story = Story(document(step("triage", produces=["size"]), step("plan"), contextSchema=CONTRACT))
 
     story.submit("triage")
@@ -256,7 +256,7 @@ def test_what_a_step_should_have_produced_is_asked_for_with_an_example() -> None
     assert story.submit("triage", size="large").run.current == "plan"
 
 
-def test_what_a_step_requires_must_be_there_when_it_is_done() -> None:
+def test_the_required_variables_of_a_step_must_be_set_when_it_is_done() -> None:
     story = Story(document(step("plan", requires=["owner"])))
 
     assert [need.variable for need in story.submit("plan").run.last_submission.missing] == ["owner"]
@@ -274,7 +274,7 @@ def test_the_context_of_a_run_has_a_bound() -> None:
 # ── attempts, confirmation, deadline, cancel ────────────────────────────────────────────────────────────────────
 
 
-def test_after_as_many_attempts_as_it_has_the_run_fails() -> None:
+def test_the_run_fails_when_no_attempts_are_left() -> None:
     story = Story(document(step("one", validationCriteria=LONG, maxAttempts=2)))
 
     story.submit("one", "a")
@@ -288,7 +288,7 @@ def asked_after_attempts() -> Story:
     return Story(document(limited, step("two"))).submit("one", "a", size=3)
 
 
-def test_a_person_may_accept_the_last_output_as_it_is_and_is_not_asked_twice() -> None:
+def test_a_person_may_accept_the_last_output_and_is_not_asked_twice() -> None:
     story = asked_after_attempts()
     assert story.last == ["output-refused", "confirmation-asked"]
     assert story.run.open_question.reason == "attempts"
@@ -389,7 +389,7 @@ def test_a_step_that_the_workflow_does_not_have_is_not_found() -> None:
     assert data == {"runId": "r1", "state": "waiting", "waitingFor": "output", "expected": "one", "stepId": "oen"}
 
 
-def test_a_run_that_is_over_takes_nothing_more() -> None:
+def test_a_run_that_is_over_accepts_nothing() -> None:
     story = Story(document(step("one"))).submit("one")
 
     assert refused(story, "one")["state"] == "completed"
@@ -398,12 +398,12 @@ def test_a_run_that_is_over_takes_nothing_more() -> None:
             call()
 
 
-def test_a_confirmation_that_nobody_asked_for_is_refused() -> None:
+def test_a_confirmation_without_a_question_is_refused() -> None:
     with pytest.raises(RunStateError, match="not for a confirmation"):
         Story(document()).confirm()
 
 
-def test_criteria_that_cannot_be_judged_by_are_named_with_run_and_step() -> None:
+def test_criteria_that_cannot_be_applied_are_refused_with_run_and_step() -> None:
     story = Story(document(step("one", validationCriteria=[{"type": "regex", "pattern": "(", "message": "m"}])))
 
     with pytest.raises(InvalidCriteria) as refusal:
@@ -433,7 +433,7 @@ def test_a_for_each_goes_through_the_list_that_was_there_when_it_was_entered() -
     assert story.submit("end").run.state is State.COMPLETED
 
 
-def test_nested_loops_are_entered_outermost_first_and_left_innermost_first() -> None:
+def test_nested_loops_begin_outermost_first_and_end_innermost_first() -> None:
     inner = loop("inner", [step("look")], type="for", count=2)
     story = Story(document(loop("outer", [inner], type="forEach", items="files")), {"files": ["a", "b"]})
     for step_id in ("look@1.1", "look@1.2", "look@2.1", "look@2.2"):
@@ -468,7 +468,7 @@ def test_nested_loops_are_entered_outermost_first_and_left_innermost_first() -> 
     ],
     ids=["while", "until", "for", "limit"],
 )
-def test_a_loop_that_is_left_says_why(fields: JsonObject, changes: JsonObject, why: str) -> None:
+def test_a_loop_says_why_it_ended(fields: JsonObject, changes: JsonObject, why: str) -> None:
     story = Story(document(loop("again", [step("look")], **fields)), {"times": 1}).submit("look@1", **changes)
 
     (left,) = story.events("loop-left")
@@ -476,7 +476,7 @@ def test_a_loop_that_is_left_says_why(fields: JsonObject, changes: JsonObject, w
     assert left.why == why
 
 
-def test_a_loop_whose_own_condition_fails_is_left_with_all_inside_it() -> None:
+def test_a_loop_whose_run_condition_fails_ends_with_all_loops_in_it() -> None:
     inner = loop("inner", [step("look")], type="for", count=5)
     outer = {**loop("outer", [inner], type="for", count=5), "runCondition": {"not": {"var": "enough"}}}
     story = Story(document(outer, step("end"))).submit("look@1.1", enough=True)
@@ -511,7 +511,7 @@ def test_a_loop_without_a_condition_is_ended_by_its_id_and_only_such_a_loop() ->
     assert refused(other, "again")["expected"] == "look@1"
 
 
-def test_what_was_skipped_in_an_iteration_stays_skipped_in_those_that_follow() -> None:
+def test_a_step_skipped_in_an_iteration_stays_skipped_in_later_ones() -> None:
     body = [step("look"), step("fix", runCondition={"var": "broken"})]
     story = Story(document(loop("all", body, type="forEach", items="files")), {"files": ["a", "b"]})
 
@@ -524,7 +524,7 @@ def test_what_was_skipped_in_an_iteration_stays_skipped_in_those_that_follow() -
     assert story.submit("fix@2").run.state is State.COMPLETED
 
 
-def test_every_event_is_the_same_after_it_was_written_and_read() -> None:
+def test_every_event_is_equal_after_encoding_and_decoding() -> None:
     import msgspec
 
     from workflowlookup.runs.events import Record

@@ -62,7 +62,7 @@ DUE = (State.QUEUED, Waiting.CALL)
 CALLING = (State.RUNNING, Waiting.CALL)
 
 
-def test_the_model_has_the_call_of_a_tool_and_of_a_workflow_elsewhere() -> None:
+def test_the_model_has_tool_calls_and_workflow_calls() -> None:
     workflow = build(
         document(
             call(arguments={"n": "{{count}}"}, saveAs="issue", retries=2, timeoutSeconds=30),
@@ -94,14 +94,14 @@ def test_a_call_is_due_then_made_and_its_result_leads_on() -> None:
     assert story.run.calling is None
 
 
-def test_a_result_may_say_nothing_where_nothing_is_asked_of_it() -> None:
+def test_a_result_may_be_blank_without_criteria() -> None:
     story = Calling(document(call(saveAs="issue")))
 
     assert story.begin().finish("", None).run.state is State.COMPLETED
     assert story.run.context == {"issue": None}
 
 
-def test_a_text_that_is_nothing_but_a_template_becomes_the_value_itself() -> None:
+def test_a_text_that_is_only_a_template_becomes_the_value() -> None:
     arguments = {
         "count": "{{ count }}",
         "labels": ["{{labels}}", "{{labels.0}}"],
@@ -123,7 +123,7 @@ def test_a_text_that_is_nothing_but_a_template_becomes_the_value_itself() -> Non
     }
 
 
-def test_a_variable_that_nobody_set_fails_the_run_before_anything_is_called() -> None:
+def test_an_unset_variable_fails_the_run_before_the_call() -> None:
     story = Calling(document(step("one"), call(arguments={"title": "About {{title}}"})))
 
     story.submit("one")
@@ -132,7 +132,7 @@ def test_a_variable_that_nobody_set_fails_the_run_before_anything_is_called() ->
     assert story.run.end.reason == "Step 'call-it' cannot be called: title is not set."
 
 
-def test_the_arguments_of_a_workflow_elsewhere_are_the_input() -> None:
+def test_a_workflow_call_without_arguments_gets_the_input() -> None:
     far = {"id": "remote", "title": "Far", "call": {"provider": "ci", "workflow": "Build", "saveAs": "result"}}
     story = Calling(document(far), {"branch": "main"}, {"other": 1})
 
@@ -142,7 +142,7 @@ def test_the_arguments_of_a_workflow_elsewhere_are_the_input() -> None:
     assert story.finish("ok", {"a": 1}).run.remote_ids == {"remote": "77"}
 
 
-def test_a_workflow_elsewhere_gets_its_arguments_filled_where_it_has_some() -> None:
+def test_a_workflow_call_gets_its_arguments_filled() -> None:
     arguments = {"count": "{{found.total}}", "title": "{{found.total}} left", "fixed": [True]}
     far = {"id": "remote", "title": "Far", "call": {"provider": "ci", "workflow": "Build", "arguments": arguments}}
     story = Calling(document(call(saveAs="found"), far), {"branch": "main"}).begin().finish("", {"total": 3})
@@ -150,7 +150,7 @@ def test_a_workflow_elsewhere_gets_its_arguments_filled_where_it_has_some() -> N
     assert story.run.call_arguments == {"count": 3, "title": "3 left", "fixed": [True]}
 
 
-def test_a_workflow_elsewhere_is_not_started_with_a_variable_that_nobody_set() -> None:
+def test_a_workflow_call_is_not_made_with_an_unset_variable() -> None:
     far = {"provider": "ci", "workflow": "Build", "arguments": {"branch": "{{branch}}"}}
 
     story = Calling(document(step("one"), {"id": "remote", "title": "Far", "call": far})).submit("one")
@@ -158,7 +158,7 @@ def test_a_workflow_elsewhere_is_not_started_with_a_variable_that_nobody_set() -
     assert story.run.end.reason == "Step 'remote' cannot be called: branch is not set."
 
 
-def test_progress_is_kept_and_what_is_no_number_is_left_out() -> None:
+def test_progress_is_stored_without_what_is_not_a_number() -> None:
     story = Calling(document(call())).begin()
 
     story.report(1, 4, "one of four")
@@ -169,7 +169,7 @@ def test_progress_is_kept_and_what_is_no_number_is_left_out() -> None:
     assert (progress.done, progress.total, progress.message) == (0.0, None, "half a ?")
 
 
-def test_a_failed_call_is_due_again_as_often_as_it_may_and_keeps_its_key() -> None:
+def test_a_failed_call_is_due_again_up_to_its_retries_with_the_same_key() -> None:
     story = Calling(document(call(retries=1))).begin()
 
     assert (story.fail("no route").last, story.place) == (["call-failed", "call-due"], DUE)
@@ -184,7 +184,7 @@ def test_a_failed_call_is_due_again_as_often_as_it_may_and_keeps_its_key() -> No
     assert not story.run.needs_stop, "what failed by itself is not running"
 
 
-def test_a_failure_for_good_is_not_tried_again_also_before_the_call_was_begun() -> None:
+def test_a_final_failure_is_not_retried_even_before_the_call_was_begun() -> None:
     assert Calling(document(call(retries=5))).begin().fail(is_final=True).run.state is State.FAILED
     story = Calling(document(call(retries=5)))
     assert story.fail("no server 'tracker' is configured", timed_out=True).last == ["failed"]
@@ -201,7 +201,7 @@ def test_a_refused_result_counts_as_an_attempt() -> None:
     assert not story.run.needs_stop
 
 
-def test_a_person_may_take_the_last_result_as_it_is() -> None:
+def test_a_person_may_accept_the_last_result() -> None:
     fields = {"validationCriteria": LONG, "whenExhausted": "ask"}
     story = Calling(document(call(saveAs="issue", fields=fields), step("next"))).begin().finish("no", 1)
 
@@ -210,7 +210,7 @@ def test_a_person_may_take_the_last_result_as_it_is() -> None:
     assert story.run.context == {"issue": 1}
 
 
-def test_a_result_that_does_not_fit_the_contract_is_refused_and_kept() -> None:
+def test_a_result_that_does_not_fit_the_contract_is_refused_and_stored() -> None:
     schema = {"type": "object", "properties": {"issue": {"type": "integer"}}}
     story = Calling(document(call(saveAs="issue", retries=3), contextSchema=schema)).begin().finish("x", "x")
     assert story.run.state is State.FAILED
@@ -218,7 +218,7 @@ def test_a_result_that_does_not_fit_the_contract_is_refused_and_kept() -> None:
     assert story.last == ["output-refused", "failed"]
 
 
-def test_a_result_that_is_too_long_for_the_context_is_kept_and_its_variable_refers_to_it() -> None:
+def test_a_result_too_long_for_the_context_is_stored_and_its_variable_refers_to_it() -> None:
     story = Calling(document(call(saveAs="issue"))).begin().finish("short", {"items": "x" * 300_000})
 
     assert story.run.state is State.COMPLETED
@@ -229,7 +229,7 @@ def test_a_result_that_is_too_long_for_the_context_is_kept_and_its_variable_refe
     assert (result.is_json, result.value) == (True, {"items": "x" * 300_000})
 
 
-def test_a_result_that_is_too_long_to_be_kept_is_kept_cut_and_completes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_result_too_long_to_store_is_cut_and_completes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_calls, "MAX_STORED_RESULT", 1_000)
     story = Calling(document(call())).begin().finish("x" * 5_000)
 
@@ -239,13 +239,13 @@ def test_a_result_that_is_too_long_to_be_kept_is_kept_cut_and_completes(monkeypa
     assert part_of(result)["kept"] == 1_000
 
 
-def test_a_value_that_is_no_json_is_kept_as_the_text_of_the_result() -> None:
+def test_a_value_that_is_not_json_is_stored_as_the_text_of_the_result() -> None:
     story = Calling(document(call(saveAs="issue"))).begin().finish("x", {1, 2, object()})
 
     assert (story.run.state, story.run.context["issue"]) == (State.COMPLETED, "x")
 
 
-def test_criteria_that_cannot_be_judged_by_fail_the_run() -> None:
+def test_criteria_that_cannot_be_applied_fail_the_run() -> None:
     story = Calling(document(call(retries=3, fields={"validationCriteria": [{"type": "nonsense"}]}))).begin()
 
     assert story.finish().run.state is State.FAILED
@@ -279,7 +279,7 @@ def test_a_person_who_does_not_agree_to_a_call_ends_the_run_and_what_was_submitt
     assert len(story.run.submissions) == 1
 
 
-def test_calls_in_a_loop_have_keys_of_their_own() -> None:
+def test_each_call_in_a_loop_has_its_own_key() -> None:
     each = loop(
         "each", [call("call-it", arguments={"x": "{{currentItem}}"}, saveAs="last")], type="forEach", items="xs"
     )
@@ -294,7 +294,7 @@ def test_calls_in_a_loop_have_keys_of_their_own() -> None:
     assert seen == [("call-it@1", "a", {"x": "a"}), "r1:call-it@1", ("call-it@2", "b", {"x": "b"}), "r1:call-it@2"]
 
 
-def test_what_was_running_when_the_run_ended_is_to_be_stopped_and_told() -> None:
+def test_a_call_that_runs_when_the_run_ends_has_to_be_stopped() -> None:
     story = Calling(document(call())).begin().cancel("enough")
 
     assert story.run.needs_stop
@@ -323,7 +323,7 @@ def test_the_time_of_a_run_counts_while_a_call_is_due_and_while_it_is_made() -> 
     assert story.run.needs_stop
 
 
-def test_the_time_that_the_caller_gives_wins_over_the_authors() -> None:
+def test_the_timeout_of_the_caller_wins_over_the_authors_deadline() -> None:
     draft = advance.begin("r1", build(document(call(), deadlineSeconds=60)), {}, {}, Story(document()).at, timeout=0.5)
 
     assert draft.run.deadline == 1_500
@@ -343,7 +343,7 @@ def test_the_time_that_the_caller_gives_wins_over_the_authors() -> None:
         lambda story: story.begin().cancel().finish(),
     ],
 )
-def test_what_a_call_does_not_allow_is_refused(wrong: Callable[[Calling], object]) -> None:
+def test_changes_not_allowed_during_a_call_are_refused(wrong: Callable[[Calling], object]) -> None:
     with pytest.raises(RunStateError):
         wrong(Calling(document(call())))
 
@@ -353,7 +353,7 @@ def test_what_a_call_does_not_allow_is_refused(wrong: Callable[[Calling], object
 SAID = RemoteError(code="QUOTA", message="no quota left", detail={"limit": 3}, output={"log": "step 2"})
 
 
-def test_what_another_system_said_of_a_failure_is_kept_and_in_why() -> None:
+def test_the_error_of_another_system_is_stored_and_in_why() -> None:
     story = Calling(document(call())).begin().fail("no quota left", error=SAID)
 
     assert story.run.calling.error == SAID
@@ -361,7 +361,7 @@ def test_what_another_system_said_of_a_failure_is_kept_and_in_why() -> None:
     assert (reason.failure, reason.error) == ("no quota left", SAID)
 
 
-def test_of_a_long_detail_the_beginning_is_kept_as_text() -> None:
+def test_the_beginning_of_a_long_detail_is_stored_as_text() -> None:
     long = RemoteError(message="m", detail=["x" * 100_000])
     error = Calling(document(call())).begin().fail("no", error=long).run.calling.error
 
@@ -369,7 +369,7 @@ def test_of_a_long_detail_the_beginning_is_kept_as_text() -> None:
     assert len(error.detail) < 20_000
 
 
-def test_a_call_whose_end_cannot_be_known_ends_the_run_as_unknown_and_needs_no_stop() -> None:
+def test_a_lost_call_ends_the_run_as_unknown_and_needs_no_stop() -> None:
     story = Calling(document(call())).begin().acknowledge("far-1")
     story._take(server_calls.lose_call(story.run, "nobody can be asked", story.at), story.records)
 
@@ -379,7 +379,7 @@ def test_a_call_whose_end_cannot_be_known_ends_the_run_as_unknown_and_needs_no_s
     assert remedy_of(story.run) == CHECK_REMOTE_SYSTEM
 
 
-def test_a_stop_that_is_not_known_yet_can_be_told_again_until_it_is() -> None:
+def test_a_pending_stop_can_be_recorded_again_until_it_is_certain() -> None:
     story = Calling(document(call())).begin()
     story._take(advance.cancel(story.run, story.at), story.records)
     story._take(server_calls.stop_call(story.run, False, "HTTP status 503", story.at, is_pending=True), story.records)
@@ -391,7 +391,7 @@ def test_a_stop_that_is_not_known_yet_can_be_told_again_until_it_is() -> None:
     assert remedy_of(story.run) == START_NEW_RUN
 
 
-def test_a_long_result_that_a_person_takes_as_it_is_can_be_read() -> None:
+def test_a_long_result_that_a_person_accepts_can_be_read() -> None:
     fields = {"validationCriteria": LONG, "whenExhausted": "ask"}
     story = Calling(document(call(saveAs="issue", fields=fields))).begin().finish("no", ["x" * 300_000]).confirm()
 
@@ -399,7 +399,7 @@ def test_a_long_result_that_a_person_takes_as_it_is_can_be_read() -> None:
     assert result_of(story.run).text == "no"
 
 
-def test_a_run_fails_when_it_takes_too_long_to_find_the_step_after_a_call() -> None:
+def test_a_run_fails_if_finding_the_step_after_a_call_takes_too_long() -> None:
     slow = step("two", runCondition={"var": "found", "matches": "(a+)+$"})
     story = Calling(document(call(saveAs="found"), slow, step("three"))).begin()
 

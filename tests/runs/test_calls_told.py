@@ -43,18 +43,18 @@ def test_without_a_run_the_agent_is_asked_to_call_the_tool() -> None:
     )
 
 
-def test_a_prompt_beside_a_call_comes_first_and_what_is_not_set_is_named() -> None:
+def test_a_prompt_beside_a_call_comes_first_and_unset_variables_are_named() -> None:
     guidance = told(document(call(arguments={"n": "{{n}}"}, fields={"prompt": "Be careful."})))
 
     assert guidance.prompt.startswith("Be careful.\n\nCall the tool `create`")
     assert guidance.warnings == ("These variables are not set in the context: n",)
 
 
-def test_a_workflow_elsewhere_is_named() -> None:
+def test_a_workflow_call_is_named() -> None:
     assert told(document(FAR)).prompt.startswith("Run the workflow `Build` of the provider `ci`")
 
 
-def test_the_arguments_of_a_workflow_elsewhere_are_shown() -> None:
+def test_the_arguments_of_a_workflow_call_are_shown() -> None:
     far = {**FAR, "call": {**FAR["call"], "arguments": {"branch": "{{branch}}"}}}
 
     assert told(document(far), branch="main").prompt == (
@@ -78,7 +78,7 @@ def codes(content: JsonObject) -> list[tuple[str, PathTo]]:
     return [(finding.code, finding.path) for finding in lint(content)]
 
 
-def test_lint_names_variables_in_arguments_that_nobody_sets() -> None:
+def test_lint_names_unset_variables_in_arguments() -> None:
     content = document(call(arguments={"title": "{{title}}", "deep": ["{{gone.x}}"]}, saveAs="issue"))
 
     assert codes(content) == [
@@ -110,7 +110,7 @@ def test_arguments_that_instruct_the_client_are_suspicious() -> None:
 # ── pictures ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_pictures_mark_calls() -> None:
+def test_graphs_mark_calls() -> None:
     graph = draw(build(document(call(), FAR, step("one"))))
 
     assert [node.kind for node in graph.nodes()] == [NodeKind.CALL, NodeKind.CALL, NodeKind.STEP]
@@ -128,7 +128,7 @@ def story() -> Calling:
     return story.begin().acknowledge("77").cancel("enough").stop(False, "It *may* still be running.")
 
 
-def test_a_report_tells_each_attempt_and_what_became_of_the_last_call() -> None:
+def test_a_report_has_each_attempt_and_the_end_of_the_last_call() -> None:
     text = report("r1", story().records)
 
     assert [line for line in text.splitlines() if line.startswith(("A person", "Called", "Progress", "The call"))] == [
@@ -145,12 +145,12 @@ def test_a_report_tells_each_attempt_and_what_became_of_the_last_call() -> None:
     assert "Output accepted +0 s" in text
 
 
-def test_a_report_says_where_a_run_is_that_waits_for_a_call() -> None:
+def test_a_report_says_that_the_run_waits_for_a_call() -> None:
     assert "**queued**, at the call of step `call-it`." in report("r1", Calling(document(call())).records)
     assert "**running**, at the call of step `call-it`." in report("r1", Calling(document(call())).begin().records)
 
 
-def test_why_tells_what_a_call_waits_for_and_how_often_it_failed() -> None:
+def test_why_says_what_a_call_waits_for_and_how_often_it_failed() -> None:
     waiting = Calling(document(call(retries=1), step("one"))).begin().fail("no route")
     first, second = explain_run(waiting.run, waiting.records, Budget()).steps
     assert (first.fate, first.failed, first.failure) == (Fate.WAITS, 1, "no route")
@@ -160,7 +160,7 @@ def test_why_tells_what_a_call_waits_for_and_how_often_it_failed() -> None:
     assert explain_run(asked.run, asked.records, Budget()).steps[0].confirmation == "a person was asked"
 
 
-def test_figures_count_calls() -> None:
+def test_statistics_count_calls() -> None:
     tally = Tally()
     tally.add("r1", story().records)
     first, second = tally.statistics().steps
@@ -185,7 +185,7 @@ def test_a_fixtures_output_stands_for_the_result() -> None:
         assert rehearse(workflow, case, Coverage(workflow)).differences == ()
 
 
-def test_a_comparison_tells_what_is_called_in_words() -> None:
+def test_a_comparison_describes_calls_in_words() -> None:
     before = build(document(call(arguments={"a": 1}), step("one")))
     after = build(document(call(arguments={"a": 2}, retries=1, tool="update"), call("one", tool="new")))
 
@@ -201,7 +201,7 @@ def test_a_comparison_tells_what_is_called_in_words() -> None:
 
 
 @pytest.mark.parametrize("end", ["begin", "cancel"])
-def test_a_run_in_a_call_is_told_whatever_its_state(end: str) -> None:
+def test_a_run_in_a_call_is_described_in_every_state(end: str) -> None:
     story = Calling(document(call()))
     getattr(story, end)()
 

@@ -29,7 +29,9 @@ RISKY = {"var": "risk", "gt": 3}
         pytest.param({}, {}, [], id="nothing to decide"),
     ],
 )
-def test_what_decides_is_told(condition: Json, scope: Json, decided: list[tuple[str, bool]]) -> None:
+def test_the_decisive_parts_of_a_condition_are_found(
+    condition: Json, scope: Json, decided: list[tuple[str, bool]]
+) -> None:
     assert [(check.variable, check.holds) for check in decisive_checks(condition, scope, Budget())] == decided
 
 
@@ -50,7 +52,7 @@ STEPS = (
 )
 
 
-def test_a_context_tells_what_would_happen() -> None:
+def test_a_context_explains_what_would_happen() -> None:
     told = explain_context(build(document(*STEPS)), {"files": [1, 2]}, Budget())
 
     assert fates(told) == {
@@ -68,7 +70,7 @@ def test_a_context_tells_what_would_happen() -> None:
     assert [check.value for check in by_id["risky-only@2"].checks] == [2]
 
 
-def test_a_loop_that_is_not_entered_says_what_it_went_by() -> None:
+def test_a_loop_that_is_not_entered_says_what_decided_it() -> None:
     told = explain_context(build(document(*STEPS)), {"files": []}, Budget())
 
     reasons = {reason.id: (str(reason.fate), reason.because) for reason in told.steps}
@@ -76,7 +78,7 @@ def test_a_loop_that_is_not_entered_says_what_it_went_by() -> None:
     assert reasons["work"] == ("not reached", "its loop was not entered")
 
 
-def test_a_run_is_told_with_the_values_of_the_time() -> None:
+def test_a_run_is_explained_with_the_values_of_the_time() -> None:
     draft = advance.begin("a-run", build(document(*STEPS)), {}, {"size": "large", "files": [7]}, Moment(time=1))
     records = list(draft.records)
 
@@ -102,7 +104,7 @@ def test_a_run_is_told_with_the_values_of_the_time() -> None:
     assert by_id["each"].because == "it has no condition; it repeats for files, which is a list of 1"
 
 
-def test_a_run_that_was_cancelled_tells_what_was_not_reached() -> None:
+def test_a_cancelled_run_says_which_steps_were_not_reached() -> None:
     begun = advance.begin("a-run", build(document(*STEPS)), {}, {}, Moment(time=1))
     ended = advance.cancel(begun.run, Moment(time=2), "No need.")
 
@@ -113,7 +115,7 @@ def test_a_run_that_was_cancelled_tells_what_was_not_reached() -> None:
     assert reasons["last-step"] == ("not reached", "the run was cancelled before: No need.")
 
 
-def test_a_step_that_was_skipped_and_would_run_by_now_is_told_so() -> None:
+def test_a_skipped_step_that_would_run_now_says_so() -> None:
     held = step("held-step", requireConfirmation=True)
     workflow = build(document(step("early", runCondition=SMALL), held, step("last-step")))
     begun = advance.begin("a-run", workflow, {}, {}, Moment(time=1))

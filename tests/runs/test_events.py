@@ -94,7 +94,7 @@ def test_every_reader_of_events_knows_every_event(place: str) -> None:
     assert not unknown, f"{place} says nothing about {', '.join(unknown)}"
 
 
-def test_every_event_is_one_that_a_journal_can_hold() -> None:
+def test_every_event_can_be_stored_in_a_journal() -> None:
     defined = {
         name
         for name, value in vars(events).items()
@@ -114,7 +114,7 @@ def sample(kind: type[Any]) -> JsonObject:
     }
 
 
-def test_every_module_that_goes_through_journals_is_known_here() -> None:
+def test_every_module_that_reads_journals_is_listed_here() -> None:
     """So that a new reader is asked about every new event as well."""
     known = {word for place in CONSUMERS for word in place.replace(",", " ").split() if word.endswith(".py")}
     readers = {path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py") if goes_through_journals(path)}
@@ -133,7 +133,7 @@ def goes_through_journals(path: Path) -> bool:
     )
 
 
-def test_no_word_that_may_differ_is_one_that_no_event_has() -> None:
+def test_every_field_that_may_differ_exists() -> None:
     fields = {field for kind in EVENTS for field in kind.__struct_fields__}
 
     assert fields >= exchange._MAY_DIFFER

@@ -15,7 +15,7 @@ CHANGES = st.lists(st.one_of(st.tuples(st.just("set"), KEYS), st.tuples(st.just(
 
 
 @given(CHANGES)
-def test_it_holds_what_a_dictionary_would_and_no_older_copy_changes(changes: list[tuple[str, int]]) -> None:
+def test_it_behaves_like_a_dictionary_and_no_older_copy_changes(changes: list[tuple[str, int]]) -> None:
     map_: PersistentMap[int, int] = PersistentMap()
     model: dict[int, int] = {}
     older = []

@@ -65,7 +65,7 @@ def test_titles_are_filled_as_they_were_when_the_step_was_handed_out() -> None:
     assert [line[4:] for line in written.splitlines() if line.startswith("### ")] == titles
 
 
-def test_the_report_tells_the_whole_story() -> None:
+def test_the_whole_report() -> None:
     told = Told(
         step("one", validationCriteria=[{"type": "contains", "value": "done", "message": "Say done."}]),
         step("two", requireConfirmation=True),
@@ -168,7 +168,7 @@ def test_a_skip_says_what_the_variables_were_when_it_was_decided() -> None:
     assert f'(`currentItem.kind` is `"{"a" * 99}…`, `mood` is `null`)' in told.report()
 
 
-def test_loops_are_told_with_their_iterations_and_why_they_were_left() -> None:
+def test_loops_are_reported_with_their_iterations_and_why_they_ended() -> None:
     told = Told(
         loop("each", [step("leaf")], type="forEach", items="files"), step("last"), context={"files": ["a", "b"]}
     )
@@ -193,11 +193,11 @@ def test_loops_are_told_with_their_iterations_and_why_they_were_left() -> None:
         (lambda told: told, "**waiting** for the output of step `one`"),
     ],
 )
-def test_the_head_says_where_the_run_stands(ending: Callable[[Told], Told], words: str) -> None:
+def test_the_head_has_the_state_of_the_run(ending: Callable[[Told], Told], words: str) -> None:
     assert words in ending(Told(step("one", maxAttempts=1))).report()
 
 
-def test_a_person_who_does_not_agree_is_told_with_the_word() -> None:
+def test_a_denial_is_reported_with_its_note() -> None:
     told = Told(step("one", requireConfirmation=True)).do("submit", "one", "x")
     assert "**waiting** for a person to confirm step `one`" in told.report()
     told.do("deny", how="relayed", note="more tests")
@@ -205,7 +205,7 @@ def test_a_person_who_does_not_agree_is_told_with_the_word() -> None:
     assert "Not confirmed +0 s by agent, relayed by the agent: more tests" in told.report()
 
 
-def test_an_output_that_a_person_took_after_too_many_attempts_is_told_as_such() -> None:
+def test_an_output_that_a_person_accepted_after_the_last_attempt_is_marked() -> None:
     told = Told(step("one", maxAttempts=1, whenExhausted="ask")).do("submit", "one", " ").do("confirm", how="console")
 
     assert "| Title one (`one`) | done | 1 |" in told.report()
@@ -240,7 +240,7 @@ def test_of_many_issues_the_first_are_shown_while_there_is_room(monkeypatch: pyt
     assert "Output refused +0 s by agent:\n\n- … 3 more; `workflowlookup export r-1` has them all." in text
 
 
-def test_of_a_very_long_run_the_beginning_and_the_end_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_very_long_run_is_reported_by_its_beginning_and_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reporting, "MAX_EVENTS", 10)
     monkeypatch.setattr(reporting, "FIRST_EVENTS", 4)
     monkeypatch.setattr(reporting, "MAX_ROWS", 5)
@@ -257,7 +257,7 @@ def test_of_a_very_long_run_the_beginning_and_the_end_are_told(monkeypatch: pyte
     assert "| … 15 more | | | |" in text
 
 
-def test_records_that_are_no_run_are_refused() -> None:
+def test_records_that_are_not_a_run_are_refused() -> None:
     with pytest.raises(RunStateError):
         report("r-1", [])
 
@@ -276,11 +276,11 @@ def test_records_that_are_no_run_are_refused() -> None:
         (90_061_000, "1 d 1 h"),
     ],
 )
-def test_durations_are_told_in_the_two_largest_units(milliseconds: int, words: str) -> None:
+def test_durations_have_the_two_largest_units(milliseconds: int, words: str) -> None:
     assert duration(milliseconds) == words
 
 
-def test_a_time_that_no_calendar_has_is_told_as_a_number() -> None:
+def test_a_time_out_of_range_is_shown_as_a_number() -> None:
     assert clock(0) == "1970-01-01 00:00:00 UTC"
     assert clock(10**20) == "100000000000000000000 ms"
 
@@ -321,7 +321,7 @@ def flat(tokens: Iterable[Token]) -> Iterator[Token]:
 
 @settings(deadline=None)
 @given(texts)
-def test_a_code_block_holds_whatever_it_is_given(text: str) -> None:
+def test_a_code_block_can_contain_any_text(text: str) -> None:
     (block,) = MARKDOWN.parse(fenced(text))
 
     assert (block.type, block.info) == ("fence", "text")
@@ -350,7 +350,7 @@ def test_a_code_span_is_one_span(text: str) -> None:
 
 @settings(deadline=None)
 @given(texts, texts, texts)
-def test_what_strangers_write_changes_nothing_of_the_shape_of_a_report(output: str, note: str, name: str) -> None:
+def test_text_from_strangers_does_not_change_the_structure_of_a_report(output: str, note: str, name: str) -> None:
     def shape(output: str, note: str, name: str) -> list[str]:
         told = Told(
             step("one", requireConfirmation=True, title=name),
@@ -372,7 +372,7 @@ def test_what_strangers_write_changes_nothing_of_the_shape_of_a_report(output: s
     assert shape(output, note or "plain", name or "plain") == shape("plain", "plain", "plain")
 
 
-def test_records_can_be_sent_over_the_wire_and_reported_all_the_same() -> None:
+def test_records_can_be_encoded_and_reported_the_same() -> None:
     told = Told(step("one")).do("submit", "one", "x")
     again = msgspec.json.decode(msgspec.json.encode(told.records), type=list[reporting.Record])
 

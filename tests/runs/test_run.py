@@ -31,7 +31,7 @@ def begun(*steps: JsonObject) -> Draft:
     return advance.begin("r1", build(document(*steps)), {}, {}, Moment(time=5, by="tests"))
 
 
-def test_the_table_knows_every_place_and_every_event() -> None:
+def test_the_table_has_every_status_and_every_event() -> None:
     places = {(state, None) for state in State if state is not State.WAITING}
     places |= {(State.WAITING, Waiting.OUTPUT), (State.WAITING, Waiting.CONTEXT), (State.WAITING, Waiting.CONFIRMATION)}
     places |= {(State.QUEUED, Waiting.CALL), (State.RUNNING, Waiting.CALL)}
@@ -47,7 +47,7 @@ def test_what_is_over_stays_over() -> None:
 
 @pytest.mark.parametrize("kind", EVENTS, ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize("place", TRANSITIONS, ids=lambda place: "-".join(filter(None, place)))
-def test_an_event_is_applied_exactly_where_the_table_has_it(
+def test_an_event_is_allowed_exactly_where_the_table_has_it(
     place: tuple[State, Waiting | None], kind: type[Event]
 ) -> None:
     if place == (State.QUEUED, None):
@@ -166,7 +166,7 @@ def test_what_a_batch_adds_does_not_change_the_run_before_it() -> None:
     assert (run.current, run.results, run.context, run.submissions) == ("one", {}, {}, {})
 
 
-def test_defaults_are_left_out_of_what_is_written() -> None:
+def test_defaults_are_omitted_from_journals() -> None:
     assert msgspec.json.encode(StepOffered(step_id="one")) == b'{"event":"step-offered","stepId":"one"}'
     assert msgspec.json.encode(Completed()) == b'{"event":"completed"}'
 

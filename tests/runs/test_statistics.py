@@ -30,7 +30,7 @@ def told(**counted: Json) -> StepStatistics:
     return StepStatistics(id="only-step", title="Title only-step", reached=1, **counted)
 
 
-def test_an_output_that_a_person_did_not_agree_to_is_a_try_and_not_done() -> None:
+def test_a_denied_output_is_a_try_and_not_done() -> None:
     held = document(step("only-step", requireConfirmation=True))
 
     once = figures(held, ("submit", "bad"), ("deny",))
@@ -40,7 +40,7 @@ def test_an_output_that_a_person_did_not_agree_to_is_a_try_and_not_done() -> Non
     assert twice == told(denied=1, done=1, tries=2.0, median_time=2_000, slow_time=2_000)
 
 
-def test_an_output_that_is_taken_as_it_is_counts_once() -> None:
+def test_an_output_that_a_person_accepts_counts_once() -> None:
     limited = document(step("only-step", validationCriteria=RULES, maxAttempts=2, whenExhausted="ask"))
 
     taken = figures(limited, ("submit", "no"), ("submit", "nor this"), ("confirm",))
