@@ -163,4 +163,4 @@ def test_a_long_walk_is_cut_and_what_lies_beyond_is_not_marked(monkeypatch: pyte
     found = drawn(loop("many", [step("work")], type="for", count=9), step("last"), context={})
 
     assert states(found) == {"many": (NodeState.TAKEN, 4), "work": (NodeState.TAKEN, 4), "last": (None, 0)}
-    assert found.warnings == ("The walk was cut after 4 steps; the rest is not marked",)
+    assert found.warnings == ("The path was cut after 4 steps; the rest is not marked",)

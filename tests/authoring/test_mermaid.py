@@ -7,7 +7,7 @@ import pytest
 from support.json_values import Json, JsonObject
 from support.make import document, loop, step
 from workflowlookup.authoring.graph import draw
-from workflowlookup.authoring.mermaid import MOST_CHARACTERS, as_mermaid
+from workflowlookup.authoring.mermaid import MAX_LABEL, as_mermaid
 from workflowlookup.language.building import build
 
 LARGE = {"var": "size", "equals": "large"}
@@ -83,7 +83,7 @@ def test_a_condition_that_reads_like_a_list_is_none() -> None:
 def test_a_long_condition_is_cut() -> None:
     source = mermaid(step("one", runCondition={"var": "x", "equals": "y" * 5000}))
 
-    assert max(map(len, source.splitlines())) < MOST_CHARACTERS + 40
+    assert max(map(len, source.splitlines())) < MAX_LABEL + 40
 
 
 def test_the_name_cannot_leave_the_front_matter() -> None:

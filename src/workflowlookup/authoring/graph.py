@@ -1,7 +1,7 @@
-"""The flow of a workflow as a picture has it: nodes in document order, loops around their bodies, and edges.
+"""The flow of a workflow as a graph: nodes in document order, loops around their bodies, and edges.
 
-With a context the walk that an agent would make is laid over it: which steps are taken, how often, and which are
-passed over and why. The renderers (`mermaid`, `svg`, the tree of the command line) read these values and nothing else.
+With a context, the graph also has the path that an agent would take: which steps are taken, how often, and which are
+skipped and why. The renderers (`mermaid`, `svg`, the tree of the command line) read only these values.
 """
 
 import collections
@@ -28,16 +28,16 @@ from workflowlookup.language.patterns import Budget
 from workflowlookup.language.text import first_few, how_often, plural
 from workflowlookup.language.values import Context, brief, lookup
 
-MOST_VARIABLES: Final = 4
-MOST_VALUE: Final = 40
-"""How much of a context is told as the reason why a step is passed over."""
+MAX_VARIABLES: Final = 4
+MAX_VALUE: Final = 40
+"""How many variables, and how many characters of each, the reason of a skipped step shows."""
 
 START: Final = "(start)"
 END: Final = "(end)"
 
 
 class NodeKind(StrEnum):
-    """What a node is."""
+    """The kind of a node."""
 
     STEP = "step"
     PARALLEL = "parallel"
@@ -46,7 +46,7 @@ class NodeKind(StrEnum):
 
 
 class NodeState(StrEnum):
-    """What becomes of a node in a context."""
+    """What happens to a node in a context."""
 
     TAKEN = "taken"
     SKIPPED = "skipped"
@@ -54,7 +54,7 @@ class NodeState(StrEnum):
 
 
 class GraphNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A step or a loop, in words; `number` counts as a reader would: 2, 2.1, 3."""
+    """A step or a loop, described in words; `number` is hierarchical: 2, 2.1, 3."""
 
     id: str
     number: str
@@ -67,16 +67,16 @@ class GraphNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
     criteria: int = 0
     delegations: tuple[str, ...] = ()
     calls: str = ""
-    """What the server calls by itself."""
+    """What the server calls in this step."""
     state: NodeState | None = None
     times: int = 0
-    """How often a step is handed out, or a loop goes round."""
+    """How often a step is taken, or how many iterations a loop has."""
     because: str = ""
-    """Why it was passed over, at least once."""
+    """Why it was skipped, at least once."""
     body: tuple["GraphNode", ...] = ()
 
     def facts(self) -> Iterator[str]:
-        """What there is to say about a node beside its title and its condition."""
+        """The properties of a node, without its title and its condition."""
         if self.repeats:
             yield f"repeats {self.repeats}"
         if self.calls:
@@ -94,7 +94,7 @@ class GraphNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
 
 
 class Edge(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """From one node to another; `id?` is the question whether a step runs, asked before it."""
+    """From one node to another; `id?` is the condition of the node `id`, which stands before it."""
 
     source: str
     target: str
@@ -102,14 +102,14 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Graph(msgspec.Struct, frozen=True, kw_only=True):
-    """A workflow to be drawn."""
+    """The graph of a workflow."""
 
     id: str
     name: str
     version: str
     flow: tuple[GraphNode, ...]
     path: tuple[str, ...] | None = None
-    """The instances handed out in the context, in order; None without one."""
+    """The instances that are taken in the context, in order; None without a context."""
     warnings: tuple[str, ...] = ()
 
     def nodes(self) -> Iterator[GraphNode]:
@@ -122,7 +122,7 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def draw(workflow: Workflow, context: Context | None = None) -> Graph:
-    """The graph of a workflow; with a context (also an empty one), what becomes of each step in it."""
+    """The graph of a workflow; with a context (also an empty one), with the path taken in it."""
     route = _Route() if context is None else _walk_through(workflow, context)
     return _drawn(workflow, route, has_path=context is not None)
 
@@ -130,10 +130,10 @@ def draw(workflow: Workflow, context: Context | None = None) -> Graph:
 def draw_path(
     workflow: Workflow, path: Sequence[str], skipped: Sequence[Skipped], waiting: str, *, is_whole: bool
 ) -> Graph:
-    """The graph with the way that a run took: what it did, what it passed over, the step that it waits at."""
+    """The graph with the path of a run: the steps taken, the steps skipped, and the step at which it waits."""
     route = _Route()
     route.path = list(path)
-    route.pass_over(skipped, lambda _: "")  # the values are not what they were
+    route.skip(skipped, lambda _: "")  # the values may have changed since
     route.count(workflow)
     route.waiting, _ = split_instance(waiting)
     route.is_whole = is_whole
@@ -155,7 +155,7 @@ def _drawn(workflow: Workflow, route: "_Route", *, has_path: bool) -> Graph:
 
 
 def describe_loop(loop: Loop) -> str:
-    """How often a loop goes round: `until done is true, at most 5 times`."""
+    """How often a loop repeats: `until done is true, at most 5 times`."""
     limit = f", at most {how_often(loop.max_iterations)}"
     match loop.type:
         case "while" | "until" if loop.condition is None:
@@ -169,14 +169,15 @@ def describe_loop(loop: Loop) -> str:
     return f"for each {loop.item_var} of {loop.items}{limit}"
 
 
-def describe_confirmation(wanted: Confirmation | None) -> str:
-    """When a person is asked, and whose word counts; nothing when nobody is."""
-    if wanted is None or wanted.condition is False:
+def describe_confirmation(confirmation: Confirmation | None) -> str:
+    """Who confirms a step, when and under which condition; empty if nobody does."""
+    if confirmation is None or confirmation.condition is False:
         return ""
-    person = " by a person" if wanted.by == "person" else ""
-    before = " before it is done" if wanted.when == "before" else ""
-    condition = f" if {in_words(wanted.condition)}" if wanted.condition is not True and wanted.condition else ""
-    return f"asks for confirmation{person}{before}{condition}"
+    person = " by a person" if confirmation.by == "person" else ""
+    time = " before it is done" if confirmation.when == "before" else ""
+    has_condition = confirmation.condition is not True and confirmation.condition
+    condition = f" if {in_words(confirmation.condition)}" if has_condition else ""
+    return f"asks for confirmation{person}{time}{condition}"
 
 
 # ── nodes and edges ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -218,21 +219,21 @@ def _walk(nodes: Sequence[GraphNode]) -> Iterator[GraphNode]:
 
 
 def _edges(nodes: Sequence[GraphNode], start: str, end: str) -> Iterator[Edge]:
-    """The edges of a sequence; without a `start` it is the body of a loop, whose end leads back to its beginning."""
+    """The edges of a sequence. Without a `start` it is the body of a loop, whose end leads back to its first node."""
     ends = [(start, "")] if start else []
     for node in nodes:
-        entry = _entry(node)
-        yield from (Edge(source=source, target=entry, label=label) for source, label in ends)
+        first = _first_id(node)
+        yield from (Edge(source=source, target=first, label=label) for source, label in ends)
         ends = [(node.id, "")]
         if node.condition:
-            yield Edge(source=entry, target=node.id, label="yes")
-            ends.append((entry, "no"))
+            yield Edge(source=first, target=node.id, label="yes")
+            ends.append((first, "no"))
         if node.body:
-            yield from _edges(node.body, "", _entry(node.body[0]))
+            yield from _edges(node.body, "", _first_id(node.body[0]))
     yield from (Edge(source=source, target=end, label=label or ("" if start else "again")) for source, label in ends)
 
 
-def _entry(node: GraphNode) -> str:
+def _first_id(node: GraphNode) -> str:
     return f"{node.id}?" if node.condition else node.id
 
 
@@ -240,7 +241,7 @@ def _entry(node: GraphNode) -> str:
 
 
 class _Route:
-    """What an agent met on its way."""
+    """The path of an agent through a workflow."""
 
     def __init__(self) -> None:
         self.path: list[str] = []
@@ -251,7 +252,7 @@ class _Route:
         self.waiting = ""
 
     def count(self, workflow: Workflow) -> None:
-        """How often each step was handed out, and each loop went round."""
+        """Count how often each step was taken, and the iterations of each loop."""
         self.times.update(split_instance(instance_id)[0] for instance_id in self.path)
         rounds = {each for instance_id in self.path for each in loops_around(workflow, instance_id)}
         self.times.update(loop_id for loop_id, _ in rounds)
@@ -259,47 +260,47 @@ class _Route:
     def state_of(self, step_id: str) -> NodeState | None:
         if step_id == self.waiting:
             return NodeState.WAITING
-        return (NodeState.TAKEN if self.times[step_id] else NodeState.SKIPPED) if self.knows(step_id) else None
+        return (NodeState.TAKEN if self.times[step_id] else NodeState.SKIPPED) if self.is_decided(step_id) else None
 
-    def pass_over(self, skipped: Sequence[Skipped], known: Callable[[Skipped], str]) -> None:
-        """Note why steps were passed over, with what is known of the values that decided."""
+    def skip(self, skipped: Sequence[Skipped], values_of: Callable[[Skipped], str]) -> None:
+        """Note why steps were skipped, with the values that decided it."""
         for skip in skipped:
             step_id, _ = split_instance(skip.step_id)
             if step_id not in self.because:
-                values = known(skip)
+                values = values_of(skip)
                 self.because[step_id] = explain_skip(skip)["because"] + (f" ({values})" if values else "")
 
-    def knows(self, step_id: str) -> bool:
-        """Whether it is known what becomes of a step."""
+    def is_decided(self, step_id: str) -> bool:
+        """Whether it is known if a step is taken or skipped."""
         return self.is_whole or self.times[step_id] > 0 or step_id in self.because
 
 
-def _known(condition: Condition, scope: Context) -> str:
-    """What the variables of a condition are: `size is "small", owner is not set`."""
+def _values_in(condition: Condition, scope: Context) -> str:
+    """The values of the variables of a condition: `size is "small", owner is not set`."""
     values = {part["var"]: lookup(scope, part["var"]) for part in walk(condition) if "var" in part}
-    words = [f"{name} is {'not set' if value is None else brief(value, MOST_VALUE)}" for name, value in values.items()]
-    return first_few(words, MOST_VARIABLES)
+    words = [f"{name} is {'not set' if value is None else brief(value, MAX_VALUE)}" for name, value in values.items()]
+    return first_few(words, MAX_VARIABLES)
 
 
 def _walk_through(workflow: Workflow, context: Context) -> _Route:
-    """Complete whatever comes next until nothing does, or the bound is met."""
+    """Complete one step after another until the workflow is complete, or the limit is reached."""
 
-    def known(skip: Skipped) -> str:
-        return _known(skip.condition, scope_of(workflow, skip.step_id, context))
+    def values_of(skip: Skipped) -> str:
+        return _values_in(skip.condition, scope_of(workflow, skip.step_id, context))
 
     route = _Route()
     warnings: dict[str, None] = {}
-    for found in walk_ahead(workflow, (), context, Budget()):
-        warnings |= dict.fromkeys(found.warnings)
-        route.pass_over(found.skipped, known)
-        if found.step is None or len(route.path) >= MAX_INSTANCES:
+    for following in walk_ahead(workflow, (), context, Budget()):
+        warnings |= dict.fromkeys(following.warnings)
+        route.skip(following.skipped, values_of)
+        if following.step is None or len(route.path) >= MAX_INSTANCES:
             break
-        route.path.append(found.instance_id)
+        route.path.append(following.instance_id)
     route.count(workflow)
-    route.is_whole = found.is_complete
-    if found.need is not None:
-        warnings[how_to_send(workflow, found.instance_id, need_of_loop(workflow, found.need))] = None
+    route.is_whole = following.is_complete
+    if following.need is not None:
+        warnings[how_to_send(workflow, following.instance_id, need_of_loop(workflow, following.need))] = None
     elif not route.is_whole:
-        warnings[f"The walk was cut after {MAX_INSTANCES:,} steps; the rest is not marked"] = None
+        warnings[f"The path was cut after {MAX_INSTANCES:,} steps; the rest is not marked"] = None
     route.warnings = tuple(warnings)
     return route

@@ -1,7 +1,7 @@
 """A graph as a Mermaid flowchart, for READMEs and pull requests.
 
-Everything that an author wrote is escaped into quoted labels, and nodes have names of our own (`s1`, `q1`), so that no
-title can end a block or open a link.
+All text of the author is escaped into quoted labels, and nodes have generated names (`s1`, `q1`), so that no title can
+end a block or open a link.
 """
 
 import re
@@ -11,11 +11,11 @@ from typing import Final
 from workflowlookup.authoring.graph import END, START, Graph, GraphNode, NodeKind, NodeState
 from workflowlookup.language.text import one_line, shorten
 
-MOST_CHARACTERS: Final = 240
-"""Of one label; the rest of a longer text is cut."""
+MAX_LABEL: Final = 240
+"""A longer label is cut."""
 
-LINE: Final = 20
-"""The height of a line of a label, about."""
+LINE_HEIGHT: Final = 20
+"""The approximate height of a line of a label."""
 
 _STYLES: Final = (
     "classDef question stroke-dasharray:3 3",
@@ -23,17 +23,17 @@ _STYLES: Final = (
     "classDef skipped fill:#f6f6f6,stroke:#b0b0b0,stroke-dasharray:4 4,color:#8a8a8a",
 )
 _WAITING: Final = "classDef waiting fill:#fff4d6,stroke:#b07a00,stroke-width:2px,color:#4d3600"
-"""Only for runs: of a workflow nothing waits."""
+"""Only for runs: a workflow without a run has no waiting step."""
 
 _SHAPES: Final = {NodeKind.STEP: ("[", "]"), NodeKind.PARALLEL: ("[[", "]]"), NodeKind.CALL: ("[/", "/]")}
 
 _SPECIAL: Final = re.compile(r"""["#$%&*+;<>@\[\\\]^`{|}~]""")
 _LIKE_MARKDOWN: Final = re.compile(r"^(\d*)([.)=-])(?= )")
-"""What Mermaid takes for a list or a heading at the start of a label."""
+"""The start of a label that Mermaid would take for a list or a heading."""
 
 
 def as_mermaid(graph: Graph) -> str:
-    """The source of a flowchart, with a line break at its end."""
+    """The source of a flowchart, with a newline at the end."""
     return "\n".join(_lines(graph)) + "\n"
 
 
@@ -64,12 +64,12 @@ def _lines(graph: Graph) -> Iterator[str]:
 
 
 def _room_for_titles(graph: Graph) -> Iterator[str]:
-    """Mermaid leaves room for one line above the body of a loop; its title has more."""
-    most = max((len(list(node.facts())) for node in graph.nodes() if node.kind is NodeKind.LOOP), default=0)
-    if most:
+    """Room for the titles of loops: Mermaid leaves only one line."""
+    lines = max((len(list(node.facts())) for node in graph.nodes() if node.kind is NodeKind.LOOP), default=0)
+    if lines:
         yield "config:"
         yield "  flowchart:"
-        yield f"    subGraphTitleMargin: {{top: 4, bottom: {LINE * most}}}"
+        yield f"    subGraphTitleMargin: {{top: 4, bottom: {LINE_HEIGHT * lines}}}"
 
 
 def _mark(style: str, members: Sequence[str]) -> Iterator[str]:
@@ -87,15 +87,15 @@ def _declare(nodes: Sequence[GraphNode], names: dict[str, str], indent: str) -> 
             yield from _declare(node.body, names, f"{indent}  ")
             yield f"{indent}end"
         else:
-            left, right = _SHAPES[node.kind]
-            yield f'{indent}{names[node.id]}{left}"{label}"{right}'
+            opening, closing = _SHAPES[node.kind]
+            yield f'{indent}{names[node.id]}{opening}"{label}"{closing}'
 
 
 def _label(text: str) -> str:
-    """Text inside quotes: characters that mean something to Mermaid or to HTML by their number, `#34;`."""
-    text = shorten(one_line(text), MOST_CHARACTERS)
-    text = _SPECIAL.sub(lambda found: _entity(found[0]), text)
-    return _LIKE_MARKDOWN.sub(lambda found: found[1] + _entity(found[2]), text)
+    """Text for a quoted label: characters that are special in Mermaid or HTML as numbers, `#34;`."""
+    text = shorten(one_line(text), MAX_LABEL)
+    text = _SPECIAL.sub(lambda match: _entity(match[0]), text)
+    return _LIKE_MARKDOWN.sub(lambda match: match[1] + _entity(match[2]), text)
 
 
 def _entity(character: str) -> str:
@@ -103,5 +103,5 @@ def _entity(character: str) -> str:
 
 
 def _title(text: str) -> str:
-    """The front matter is YAML, where a quoted string knows two special characters."""
+    """Text for the YAML front matter, where a quoted string has two special characters."""
     return one_line(text).replace("\\", "\\\\").replace('"', '\\"')

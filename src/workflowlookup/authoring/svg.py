@@ -1,8 +1,8 @@
-"""A graph as one SVG picture: no script, no font, nothing from elsewhere; light and dark as the reader prefers.
+"""A graph as one SVG picture: no script, no font, no external resource; light or dark as the reader prefers.
 
-The layout is a single column around x = 0. A step is a card; a step with a condition has the question above it and a
-by-pass to its right; a loop is a frame around its body with the way back on its left. So a picture grows downwards
-only, and nothing can overlap: each thing is placed below the last, and a frame is as wide as what it holds.
+The layout is a single column around x = 0. A step is a card; a step with a condition has the condition above it and a
+bypass to its right; a loop is a frame around its body with the line back on its left. Each element is placed below the
+previous one, and a frame is as wide as its content, so nothing overlaps.
 """
 
 import re
@@ -18,15 +18,15 @@ from workflowlookup.language.text import plural, printable
 CARD: Final = 340
 """The width of a card."""
 LANE: Final = 30
-"""The room that a line beside a card takes."""
+"""The width of the space for a line beside a card."""
 GAP: Final = 30
 """The length of an arrow."""
 PAD: Final = 16
 MARGIN: Final = 36
-QUESTION: Final = CARD - 128
-"""The most that the text of a question may take: `otherwise` is written beside it."""
-MOST_LINES: Final = 4
-"""Of a condition; its tooltip has all of it."""
+CONDITION: Final = CARD - 128
+"""The maximum width of the text of a condition: `otherwise` is written beside it."""
+MAX_LINES: Final = 4
+"""Of a condition; its tooltip has the whole text."""
 
 _STYLE: Final = """
 text{font-family:Inter,system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,sans-serif;fill:#1d2530;\
@@ -65,25 +65,25 @@ _SIZES: Final = {
     "number": (12, 16),
     "aside": (11, 14),
 }
-"""By style: the size of its letters, as `_STYLE` has it, and the distance of its lines."""
+"""By style: font size, as in `_STYLE`, and line height."""
 
 
 def as_svg(graph: Graph) -> str:
-    """The picture as text, with a line break at its end."""
+    """The picture as text, with a newline at the end."""
     return _Picture(graph).text()
 
 
 Notes = Mapping[str, Sequence[str]]
-"""By node: more to be said on its card."""
+"""By node: more lines for its card."""
 
 
 def as_fragment(graph: Graph, anchor: str, notes: Notes = MappingProxyType({})) -> str:
-    """The flow alone, for a page that has a stylesheet and a heading: each node leads to `#anchor-ID` in that page."""
+    """Only the flow, for a page with its own stylesheet and heading. Each node links to `#anchor-ID` in that page."""
     return _Picture(graph, anchor, notes).fragment()
 
 
 class _Picture:
-    """One picture in the making: frames lie under lines, lines under cards."""
+    """Builds one picture: frames are below lines, lines below cards."""
 
     def __init__(self, graph: Graph, anchor: str = "", notes: Notes = MappingProxyType({})) -> None:
         self._anchor = anchor
@@ -120,12 +120,12 @@ class _Picture:
         return "\n".join((*parts, "</svg>\n"))
 
     def _whole(self, y: int) -> int:
-        """Place the flow below y, from its beginning to its end; where it ends."""
+        """Place the whole flow below y; the y of its end."""
         graph = self._graph
         state = None if graph.path is None else NodeState.TAKEN
         self._lines.append(f'<circle class="head{_mark(state)}" cx="0" cy="{y + 5}" r="5"/>')
         y = self._sequence(graph.flow, y + 10, state)
-        state = graph.flow[-1].state and state  # a walk that was cut did not come here
+        state = graph.flow[-1].state and state  # a path that was cut did not reach the end
         y = self._arrow(y, GAP, state)
         self._lines.append(f'<circle class="end{_mark(state)}" cx="0" cy="{y + 8}" r="7"/>')
         self._lines.append(f'<circle class="head{_mark(state)}" cx="0" cy="{y + 8}" r="3.5"/>')
@@ -142,17 +142,17 @@ class _Picture:
             facts[-1] = f"{taken} of {plural(len(steps), 'step')} taken in this context{repeats}"
         y = self._text("meta", left, y + 4, wrap(" · ".join(facts), 12, room))
         for warning in graph.warnings:
-            y = self._text("meta", left, y + 2, wrap(warning, 12, room, MOST_LINES))
+            y = self._text("meta", left, y + 2, wrap(warning, 12, room, MAX_LINES))
         return y + 22
 
     def _sequence(self, nodes: Sequence[GraphNode], y: int, state: NodeState | None) -> int:
-        """Place the nodes below each other; where the line leaves the last."""
+        """Place the nodes below each other; the y at which the line leaves the last."""
         for node in nodes:
             y = self._arrow(y, GAP, node.state and state)
             if not node.condition:
                 y = self._node(node, y)
                 continue
-            y, side, middle = self._question(node, y)
+            y, side, middle = self._condition(node, y)
             y = self._arrow(y, GAP - 8, node.state)
             y = self._node(node, y)
             y = self._straight(y, y + GAP // 2, node.state)
@@ -167,9 +167,9 @@ class _Picture:
         self._cards.append(f'{opening} class="node{_mark(node.state)}"><title>{_clean(_tooltip(node))}</title>')
         return self._frame(node, y) if node.kind is NodeKind.LOOP else self._card(node, y)
 
-    def _question(self, node: GraphNode, y: int) -> tuple[int, int, int]:
-        """The condition above a node: its bottom, and where the by-pass leaves it."""
-        lines = wrap(f"if {node.condition}", 12, QUESTION, MOST_LINES)
+    def _condition(self, node: GraphNode, y: int) -> tuple[int, int, int]:
+        """Place the condition above a node; its bottom, and the point where the bypass leaves it."""
+        lines = wrap(f"if {node.condition}", 12, CONDITION, MAX_LINES)
         half = round(max(measure(line, 12) for line in lines) / 2) + 14
         height = 16 * len(lines) + 12
         middle = y + height // 2
@@ -186,14 +186,14 @@ class _Picture:
         left, text = -CARD // 2, -CARD // 2 + disc + 20
         room = CARD // 2 - PAD - text
         title = wrap(node.title, 14, room, bold=True)
-        notes = wrap(" · ".join((node.id, *node.facts())), 12, room, MOST_LINES)
+        notes = wrap(" · ".join((node.id, *node.facts())), 12, room, MAX_LINES)
         more = self._more(node, room)
         height = 20 * len(title) + 17 * (len(notes) + len(more)) + 26
         depth = 8 if node.kind is NodeKind.PARALLEL else 0
-        for offset in range(depth, 0, -4):  # a stack: several do it at once
+        for offset in range(depth, 0, -4):  # a stack of cards for parallel work
             self._cards.append(_rect(f"sheet {style}", left + offset, y + offset, CARD - 2 * offset, height, 10))
         self._cards.append(_rect(style, left, y, CARD, height, 10))
-        if node.kind is NodeKind.CALL:  # the server's own
+        if node.kind is NodeKind.CALL:  # a call that the server makes
             self._cards.append(_rect("own", left, y + 10, 4, height - 20, 2))
         self._cards.append(_rect("disc", left + 12, y + 10, disc, 24, 12))
         self._text("number", left + 12 + disc / 2, y + 15, [node.number])
@@ -204,7 +204,7 @@ class _Picture:
         return y + height + depth
 
     def _more(self, node: GraphNode, room: float) -> list[str]:
-        return [line for note in self._notes.get(node.id, ()) for line in wrap(note, 12, room, MOST_LINES)]
+        return [line for note in self._notes.get(node.id, ()) for line in wrap(note, 12, room, MAX_LINES)]
 
     def _close(self) -> None:
         self._cards.append("</a>" if self._anchor else "</g>")
@@ -212,11 +212,11 @@ class _Picture:
     def _frame(self, node: GraphNode, y: int) -> int:
         half, state = _frame_half(node), node.state
         left, room = PAD - half, 2 * (half - PAD) - 24
-        place = len(self._frames)
-        self._frames.append("")  # under the frames inside it; its height is not known yet
+        index = len(self._frames)
+        self._frames.append("")  # below the frames inside it; its height is not known yet
         self._cards.append(f'<path class="icon" d="M{left + 14} {y + 20}a6.5 6.5 0 1 1 -2.6 -4.2m.6 -4v4.4h-4.4"/>')
         below = self._text("title", left + 24, y + 12, wrap(f"{node.number} {node.title}", 14, room, bold=True), room)
-        facts = wrap(" · ".join((node.id, *node.facts())), 12, room, MOST_LINES)
+        facts = wrap(" · ".join((node.id, *node.facts())), 12, room, MAX_LINES)
         below = self._text("loop", left + 24, below + 2, facts)
         top = self._text("note more", left + 24, below, self._more(node, room)) + 10
         self._close()
@@ -225,7 +225,7 @@ class _Picture:
         again = state and (NodeState.TAKEN if node.times > 1 else NodeState.SKIPPED)
         self._path(f"M0 {turn}H{left + 18}q-8 0 -8 -8V{top + 16}q0 -8 8 -8H-7", again)
         self._lines.append(f'<path class="head{_mark(again)}" d="M-1 {top + 8}l-8 -4.5v9z"/>')
-        self._frames[place] = _rect(f"frame{_mark(state)}", -half, y, 2 * half, bottom - y, 14)
+        self._frames[index] = _rect(f"frame{_mark(state)}", -half, y, 2 * half, bottom - y, 14)
         return bottom
 
     def _arrow(self, y: int, length: int, state: NodeState | None) -> int:
@@ -237,18 +237,18 @@ class _Picture:
         self._path(f"M0 {top}V{bottom}", state)
         return bottom
 
-    def _path(self, drawn: str, state: NodeState | None) -> None:
-        self._lines.append(f'<path class="line{_mark(state)}" d="{drawn}"/>')
+    def _path(self, commands: str, state: NodeState | None) -> None:
+        self._lines.append(f'<path class="line{_mark(state)}" d="{commands}"/>')
 
     def _text(self, style: str, x: float, y: int, lines: Sequence[str], room: float = 0) -> int:
-        """Lines of text below y; where they end. In a room, text that reads from right to left starts at its right."""
-        size, leading = _SIZES[style.partition(" ")[0]]
+        """Place lines of text below y; the y of their end. With a `room`, right-to-left text starts at its right side."""
+        size, line_height = _SIZES[style.partition(" ")[0]]
         start = f'x="{x:g}"'
-        if room and is_from_right(" ".join(lines)):
+        if room and is_right_to_left(" ".join(lines)):
             start = f'direction="rtl" x="{x + room:g}"'
         for line in lines:
             self._cards.append(f'<text class="{style}" {start} y="{y + round(size * 0.95)}">{_clean(line)}</text>')
-            y += leading
+            y += line_height
         return y
 
 
@@ -257,7 +257,7 @@ def _rect(style: str, x: int, y: int, width: int, height: int, radius: int) -> s
 
 
 def _half(node: GraphNode) -> int:
-    """Half of the width that a node takes, its by-pass included."""
+    """Half of the width of a node, with its bypass."""
     half = _frame_half(node) if node.kind is NodeKind.LOOP else CARD // 2
     return half + LANE if node.condition else half
 
@@ -278,7 +278,7 @@ def _mark(state: NodeState | None) -> str:
 
 
 class _Widths(dict[str, float]):
-    """By character: its width, in sizes of the face. ASCII is in the table, the rest is asked of Unicode."""
+    """By character: its width, relative to the font size. ASCII is in the table, the rest comes from Unicode."""
 
     def __missing__(self, character: str) -> float:
         if unicodedata.combining(character) or unicodedata.category(character) in ("Mn", "Me", "Cf"):
@@ -300,12 +300,12 @@ _WIDTHS: Final = _Widths(
 
 
 def measure(text: str, size: int, *, bold: bool = False) -> float:
-    """About how wide a text is in a sans-serif face; rather too wide than too narrow."""
+    """The approximate width of a text in a sans-serif font; rather too wide than too narrow."""
     return sum(map(_WIDTHS.__getitem__, text)) * size * (1.07 if bold else 1.02)
 
 
-def wrap(text: str, size: int, room: float, most: int | None = None, *, bold: bool = False) -> list[str]:
-    """The text in lines that fit, at most so many; a word that does not fit is broken, at a seam if it has one."""
+def wrap(text: str, size: int, room: float, max_lines: int | None = None, *, bold: bool = False) -> list[str]:
+    """The text in lines that fit into `room`; a word that is too long is broken, after `-`, `_`, `.` or `/` if possible."""
     lines = [""]
     for word in text.split():
         joined = f"{lines[-1]} {word}".lstrip()
@@ -313,30 +313,30 @@ def wrap(text: str, size: int, room: float, most: int | None = None, *, bold: bo
             lines[-1] = joined
             continue
         lines += [""] if lines[-1] else []
-        for part in _SEAM.split(word):
+        for part in _BREAK_POINT.split(word):
             lines += [""] if lines[-1] and measure(lines[-1] + part, size, bold=bold) > room else []
             for character in part:
-                if most is not None and len(lines) > most:
+                if max_lines is not None and len(lines) > max_lines:
                     break
                 lines += [""] if measure(lines[-1] + character, size, bold=bold) > room else []
                 lines[-1] += character
-    if most is not None and len(lines) > most:
-        lines = lines[:most]
+    if max_lines is not None and len(lines) > max_lines:
+        lines = lines[:max_lines]
         while lines[-1] and measure(lines[-1] + "…", size, bold=bold) > room:
             lines[-1] = lines[-1][:-1]
         lines[-1] += "…"
     return lines
 
 
-_SEAM: Final = re.compile(r"(?<=[-_./])")
+_BREAK_POINT: Final = re.compile(r"(?<=[-_./])")
 
 
-def is_from_right(text: str) -> bool:
-    """Whether a text reads from right to left, by its first letter, as Unicode has it."""
+def is_right_to_left(text: str) -> bool:
+    """Whether a text reads from right to left, by the direction of its first letter."""
     letters = (kind for kind in map(unicodedata.bidirectional, text) if kind in ("L", "R", "AL"))
     return next(letters, "L") != "L"
 
 
 def _clean(text: str) -> str:
-    """Text that XML may hold: escaped, and without what is not seen or turns other text around."""
+    """Text for XML: escaped, without invisible characters and those that change the direction of text."""
     return escape(printable(text))
