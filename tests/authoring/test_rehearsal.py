@@ -93,7 +93,7 @@ def test_a_path_without_end_is_a_failure_and_not_a_hang(monkeypatch: pytest.Monk
 
     assert len(found.path) == 50
     assert found.differences[0].message == (
-        "The path is longer than 50 steps and was given up; does a loop never end? "
+        "The path is longer than 50 steps and was abandoned; does a loop never end? "
         "It ended with more@16 → turn@17 → again@17"
     )
     assert corrections(case(), found) == {}
@@ -331,7 +331,7 @@ def test_a_case_is_corrected_where_it_differs_and_nowhere_else(source: Any, fiel
         ({"cases": [{"name": "a"}, {"name": "a"}]}, "case 2 ('a'): another case has this name already"),
         (
             {"cases": [{"name": "a", "complete": False}]},
-            "case 1 ('a'): 'complete: false' needs 'steps', which say how far to go",
+            "case 1 ('a'): 'complete: false' needs 'steps', which say where to stop",
         ),
     ],
 )

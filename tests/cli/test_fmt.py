@@ -145,7 +145,7 @@ def test_check_and_diff_write_nothing(cli: Cli, tmp_path: Path) -> None:
         ("a.json", '{"id": "abc", "id": "abd"}', "because the field 'id' is written twice"),
         ("a.yaml", "? [a, b]\n: 1\n", "a list or an object is used as the name of a field"),
         ("a.yaml", "id: &a\n  - 1\n", "because"),
-        ("a.yaml", 'id: "a\u2028 b"\n', "because it has line breaks of another kind"),
+        ("a.yaml", 'id: "a\u2028 b"\n', "because it has line breaks other than LF"),
         ("a.yaml", "5\n", "because it holds no workflow"),
         ("a.yaml", "", "the document is empty"),
         ("a.yaml", "# to do\n", "the document is empty"),

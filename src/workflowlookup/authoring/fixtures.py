@@ -1,7 +1,7 @@
-"""Test fixtures of a workflow: the format of `*.test.yaml`, and what is wrong with one that does not fit it.
+"""Test fixtures of a workflow: the format of `*.test.yaml`, and the findings of a fixture that does not match it.
 
-A fixture lies beside its workflow and holds cases. Each is one walk of an agent: what goes in, and what should come
-out. Here in full; only `cases` and `name` are required, and what is left out is not compared:
+A fixture is beside its workflow and has cases. A case is one walk of an agent: its input, and the expected outcome.
+This is a complete one; only `cases` and `name` are required, and what is left out is not compared:
 
     workflow: bug-investigation       # an id, or a path from here; else the document with the name of this file
     cases:
@@ -10,24 +10,24 @@ out. Here in full; only `cases` and `name` are required, and what is left out is
         after:                                    # variables that the agent sets when a step is done
           triage: {bugKind: intermittent}
           review@2: {approved: true}              # in a loop also for one iteration: so that `while` can end
-        answers:                                  # what a person fills in who is asked about a step
+        answers:                                  # of the person who confirms a step
           deploy: {window: tonight}
-        outputs:                                  # judged when the step is handed out, in the context of that moment
+        outputs:                                  # judged when the step is taken, in the context of that moment
           triage:                                 # in a loop every iteration; review@2 only that one
             accept: ["Seen 9/100 times; bugKind: intermittent"]
             refuse:
-              - It is flaky.                      # refused, for whatever reason
+              - It is flaky.                      # refused for any reason
               - output: It is flaky.
                 issues: [Say how often it fails.] # refused with exactly these messages
         steps: [reproduce, triage, review@1, review@2, report]    # the path, as ids that workflow_next gives
-        iterations: {review-loop: 2}              # how many iterations of a loop were entered, all told
-        complete: true                            # false: the path is followed to its end, and more would come
-        warnings: []                              # what workflow_next warned of, each sentence once
+        iterations: {review-loop: 2}              # how many iterations of a loop were entered in total
+        complete: true                            # false: the workflow is not complete after these steps
+        warnings: []                              # of workflow_next, each sentence once
 
-The first output under `accept` stands for what was submitted: variables that `produces` finds in it are set, and win
-over `after`; of a step with a call it is the result, which its variable takes, as JSON if it is that.
-The id of a loop in `steps` stands where the agent ends that loop by completing its id. `--update` writes what really
-came out into `steps`, `iterations`, `complete`, `warnings` and `outputs`. The same in JSON is a `*.test.json`.
+The first output under `accept` counts as submitted: the variables that `produces` captures from it are set, and
+override `after`. For a step with a call it is the result, which is stored in the variable `saveAs`, decoded if it is
+JSON. The id of a loop in `steps` means that the agent ends the loop there by completing its id. `--update` writes the
+outcome into `steps`, `iterations`, `complete`, `warnings` and `outputs`. A `*.test.json` has the same format in JSON.
 """
 
 import functools
@@ -46,7 +46,7 @@ NOTHING: Final[Mapping[str, Json]] = MappingProxyType({})
 
 
 class BadFixture(ValueError):
-    """A fixture that does not fit its format, or leads nowhere: a finding for each mistake."""
+    """A fixture that does not match the format or its workflow: a finding for each mistake."""
 
     def __init__(self, *findings: Finding) -> None:
         super().__init__("; ".join(finding.message for finding in findings))
@@ -58,7 +58,7 @@ def mistake(path: PathTo, message: str, suggestion: str) -> Finding:
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A part of a fixture. Its types are the format; UNSET is what the author left out."""
+    """A part of a fixture. The types are the format; UNSET means that the author left the field out."""
 
 
 class RefusedOutput(_Part, frozen=True, kw_only=True):
@@ -69,7 +69,7 @@ class RefusedOutput(_Part, frozen=True, kw_only=True):
 
 
 class Outputs(_Part, frozen=True, kw_only=True):
-    """Outputs of one step, by the verdict that they should get."""
+    """Outputs of one step, by the expected verdict."""
 
     accept: tuple[str, ...] = ()
     refuse: tuple[str | RefusedOutput, ...] = ()
@@ -90,7 +90,7 @@ class Case(_Part, frozen=True, kw_only=True):
 
 
 class Fixture(_Part, frozen=True, kw_only=True):
-    """The cases of a file, and the workflow that they are about."""
+    """The cases of a file, and their workflow."""
 
     schema: str = msgspec.field(default="", name="$schema")
     workflow: Annotated[str, Meta(min_length=1)] | UnsetType = UNSET
@@ -103,13 +103,14 @@ def parse_fixture(value: Json) -> Fixture:
     if findings:
         raise BadFixture(*findings)
     fixture = msgspec.convert(value, Fixture)
-    findings = list(_beyond_the_schema(fixture))
+    findings = list(_semantic_findings(fixture))
     if findings:
         raise BadFixture(*findings)
     return fixture
 
 
-def _beyond_the_schema(fixture: Fixture) -> Iterator[Finding]:
+def _semantic_findings(fixture: Fixture) -> Iterator[Finding]:
+    """Mistakes that the JSON Schema cannot express."""
     names: set[str] = set()
     for index, case in enumerate(fixture.cases):
         subject, path = f"case {index + 1} ('{case.name}')", ("cases", index)
@@ -118,7 +119,7 @@ def _beyond_the_schema(fixture: Fixture) -> Iterator[Finding]:
             yield mistake((*path, "name"), message, "Give every case a name of its own")
         names.add(case.name)
         if not case.complete and case.steps is UNSET:
-            message = f"{subject}: 'complete: false' needs 'steps', which say how far to go"
+            message = f"{subject}: 'complete: false' needs 'steps', which say where to stop"
             yield mistake((*path, "complete"), message, "List the steps up to there in 'steps'")
 
 

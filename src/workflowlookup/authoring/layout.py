@@ -1,7 +1,7 @@
-"""How a document is laid out as text: the order of its fields, JSON that people can read, and a guard for the meaning.
+"""The layout of a document as text: the order of its fields, readable JSON, and a check that the meaning stays.
 
-The order is that of `workflow.schema.json`, with what a reader wants first in front. Fields that the schema does not
-know, such as `x-…`, follow in the order in which they were written. YAML is laid out in `yaml_layout`.
+The order is that of `workflow.schema.json`, with the most important fields in front. Fields that the schema does not
+have, such as `x-…`, follow in their original order. YAML is laid out in `yaml_layout`.
 """
 
 import json
@@ -13,7 +13,7 @@ from workflowlookup.language.values import Json, json_equal
 from workflowlookup.library.files import PARSERS
 
 WIDTH: Final = 100
-"""How many columns a line has; only text that cannot be broken takes more."""
+"""The maximum length of a line; only text that cannot be broken is longer."""
 
 _FIRST: Final = (
     *("$schema", "id", "name", "type", "title"),
@@ -23,7 +23,7 @@ _FIRST: Final = (
 
 
 class CannotLayOut(ValueError):
-    """The text cannot be laid out anew without a loss; the reason follows "because"."""
+    """The text cannot be laid out without a loss. The message is a reason, to be written after "because"."""
 
 
 # ── order ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -42,20 +42,20 @@ def _ordered(value: Json, schema: Json, root: Json) -> Json:
         return [_ordered(item, items, root) for item in value]
     if not isinstance(value, dict):
         return value
-    known: dict[str, list[Json]] = {}
+    schemas: dict[str, list[Json]] = {}
     for part in parts:
         for name, member in part.get("properties", {}).items():
-            known.setdefault(name, []).append(member)
-    names = list(dict.fromkeys([*(name for name in _FIRST if name in known), *known]))
+            schemas.setdefault(name, []).append(member)
+    names = list(dict.fromkeys([*(name for name in _FIRST if name in schemas), *schemas]))
     rank = {name: position for position, name in enumerate(names)}
     return {
-        name: _ordered(value[name], {"anyOf": known.get(name, [])}, root)
+        name: _ordered(value[name], {"anyOf": schemas.get(name, [])}, root)
         for name in sorted(value, key=lambda name: rank.get(name, len(rank)))
     }
 
 
 def _parts(schema: Json, root: Json) -> Iterator[Mapping[str, Json]]:
-    """The schema and all that it stands for at the same place, whichever branch the value takes."""
+    """The schema with all its references and branches that apply to the same value."""
     if not isinstance(schema, dict):
         return
     yield schema
@@ -75,12 +75,12 @@ def _parts(schema: Json, root: Json) -> Iterator[Mapping[str, Json]]:
 
 
 def json_text(document: Json) -> str:
-    """JSON with two blanks a level; what fits into a line stands on one, the document itself aside."""
+    """JSON with an indentation of two; a value that fits is on one line, except the document itself."""
     return _json(document, indent="", used=WIDTH) + "\n"
 
 
 def _json(value: Json, indent: str, used: int) -> str:
-    """The value, where `used` columns of its first line are taken already."""
+    """The value as JSON; `used` columns of its first line are occupied."""
     line = json.dumps(value, ensure_ascii=False)
     if not isinstance(value, (dict, list)) or not value or used + len(line) < WIDTH:  # a comma may follow
         return line
@@ -96,24 +96,24 @@ def _json(value: Json, indent: str, used: int) -> str:
 
 
 def refuse_repeats(text: str) -> None:
-    """A field that is written twice would be lost. Raises `CannotLayOut`."""
+    """Raises `CannotLayOut` if an object has a field twice, because one would be lost."""
     json.loads(text, object_pairs_hook=_without_repeats)
 
 
 def _without_repeats(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    members: dict[str, Any] = {}
     for name, value in pairs:
-        if name in found:
+        if name in members:
             raise CannotLayOut(f"the field '{name}' is written twice")
-        found[name] = value
-    return found
+        members[name] = value
+    return members
 
 
-# ── the guard ───────────────────────────────────────────────────────────────────────────────────────────────────
+# ── check ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def encoded(text: str, extension: str, document: Json) -> bytes:
-    """The text as a file of this kind holds it, which has been read back and means the document.
+    """The bytes of the text, after parsing them and comparing the result with the document.
 
     Raises `CannotLayOut`.
     """
@@ -122,8 +122,8 @@ def encoded(text: str, extension: str, document: Json) -> bytes:
     try:
         data = text.encode()
         read_back = PARSERS[extension](data)
-    except ValueError as problem:  # a lone surrogate, or what the reader refuses
-        raise CannotLayOut(f"it could not be read back ({problem})") from problem
+    except ValueError as error:  # a lone surrogate, or what the parser refuses
+        raise CannotLayOut(f"it could not be read back ({error})") from error
     if not json_equal(read_back, document):
         raise CannotLayOut("it would not mean the same")
     return data

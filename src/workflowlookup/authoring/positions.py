@@ -1,7 +1,7 @@
-"""Where the values of a document stand in its text.
+"""The positions of values in the text of a document.
 
-`scan` reads JSON that is known to be valid into a tree of offsets, which the `install` command also edits by.
-`finder` answers for JSON and YAML with a line and a column, as editors count them.
+`scan` reads valid JSON into a tree of offsets; the `install` command uses it for edits. The functions in `FINDERS`
+return the line and column of a value in JSON or YAML, as editors count them.
 """
 
 import bisect
@@ -27,7 +27,7 @@ class JsonNode(msgspec.Struct, frozen=True, kw_only=True):
     """A JSON value in a text: from `start` up to `end`, with its members by name or number."""
 
     at: int
-    """Where it is introduced: at its name in an object, else at its start."""
+    """The start of its name in an object, else its own start."""
     start: int
     end: int
     members: dict[str | int, "JsonNode"]
@@ -60,7 +60,7 @@ def _node(tokens: _Tokens, first: re.Match[str], at: int) -> JsonNode:
 def json_finder(data: bytes) -> Finder:
     text = data.decode("utf-8-sig")
     root = scan(text)
-    lines = [0, *(found.end() for found in re.finditer("\n", text))]
+    lines = [0, *(newline.end() for newline in re.finditer("\n", text))]
 
     def find(path: PathTo) -> Position:
         node = root
@@ -75,7 +75,7 @@ def json_finder(data: bytes) -> Finder:
 
 
 def yaml_finder(data: bytes) -> Finder:
-    import yaml  # noqa: PLC0415 - only for those who write YAML
+    import yaml  # noqa: PLC0415 - only for YAML
 
     root: Any = yaml.compose(data, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
@@ -83,14 +83,14 @@ def yaml_finder(data: bytes) -> Finder:
         node = mark = root
         for part in path:
             if isinstance(node, yaml.MappingNode):
-                found = next(((key, value) for key, value in node.value if key.value == part), None)
+                member = next(((key, value) for key, value in node.value if key.value == part), None)
             elif isinstance(node, yaml.SequenceNode) and isinstance(part, int):
-                found = (node.value[part], node.value[part])
+                member = (node.value[part], node.value[part])
             else:
-                found = None
-            if found is None:  # comes from a merged mapping: the nearest place around it
+                member = None
+            if member is None:  # it comes from a merged mapping: use the value around it
                 break
-            mark, node = found
+            mark, node = member
         return (mark.start_mark.line + 1, mark.start_mark.column + 1) if mark else (1, 1)
 
     return find

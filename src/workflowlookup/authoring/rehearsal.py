@@ -1,8 +1,8 @@
-"""Rehearsing a workflow: one case of a fixture is walked as an agent would walk it, and compared with what it expects.
+"""Rehearsals: walk one case of a fixture as an agent would, and compare the outcome with what the case expects.
 
-`rehearse` gives what came out and, in plain words, every difference; `Coverage` adds up over the cases of a workflow
-which steps were handed out, which conditions were seen true and false, and which rules passed and failed; `mended` says
-what the fixture would have to expect. No files here: `core.fixtures` has the format, `cli.test_` the command.
+`rehearse` returns the outcome and every difference in words. `Coverage` collects over the cases of a workflow which
+steps were taken, which conditions were true and false, and which rules passed and failed. `corrections` is what the
+fixture would have to expect. No files here: `fixtures` has the format, `cli.commands.test_` the command.
 """
 
 import contextlib
@@ -38,36 +38,37 @@ from workflowlookup.language.values import Context, Json
 from workflowlookup.runs.questions import refuse_misfitting_answers
 
 MAX_PATH: Final = 1_000
-"""How many steps a case may take: a longer path is a failure, not a hang."""
+"""The maximum number of steps of a case: a longer path is a failure, not a hang."""
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that came out otherwise than the case expects: the field of the case, and what is different."""
+    """A field of the case that does not match the outcome, and how it differs."""
 
     field: str
     message: str
 
 
 class JudgedOutput(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one output: the messages against it, or why it cannot be judged."""
+    """The verdict on one output: its issues, or why it cannot be judged."""
 
     key: str
-    """Its step as the case names it, with or without an iteration."""
+    """The step as the case names it, with or without an iteration."""
     instance_id: str
-    place: str
+    field: str
+    """Such as `accept[0]`."""
     output: str
-    wanted: tuple[str, ...] | None
-    """The messages that it should get, none when it should be accepted; None for any at all."""
+    expected: tuple[str, ...] | None
+    """The issues that it should have; empty if it should be accepted; None for any issues."""
     issues: tuple[str, ...] = ()
     problem: str = ""
 
     @property
-    def is_as_wanted(self) -> bool:
-        return not self.problem and (bool(self.issues) if self.wanted is None else self.issues == self.wanted)
+    def is_as_expected(self) -> bool:
+        return not self.problem and (bool(self.issues) if self.expected is None else self.issues == self.expected)
 
 
 class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
-    """What came out of a case."""
+    """The outcome of a case."""
 
     path: tuple[str, ...]
     is_complete: bool
@@ -75,16 +76,16 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...]
     judged: tuple[JudgedOutput, ...]
     need: str = ""
-    """The data that a loop lacks, at which the walk ended."""
+    """The data that a loop lacks, if that ended the walk."""
     differences: tuple[Difference, ...] = ()
 
 
 def rehearse(workflow: Workflow, case: Case, coverage: "Coverage") -> Rehearsal:
-    """Walk the case to its end, note in `coverage` what was met, and compare."""
+    """Walk the case to its end, record it in `coverage`, and compare."""
     context: dict[str, Json] = dict(case.context)
     path: list[str] = []
     judged: list[JudgedOutput] = []
-    asked: set[str] = set()
+    confirmed: set[str] = set()
     differences: list[Difference] = []
     warnings: dict[str, None] = {}
     limit = MAX_PATH if case.complete else min(len(case.steps or ()), MAX_PATH)
@@ -96,53 +97,55 @@ def rehearse(workflow: Workflow, case: Case, coverage: "Coverage") -> Rehearsal:
             last = ""
             continue
         budget = Budget()
-        found = next_step(workflow, path, context, budget)
-        if found.step is not None and found.step.asks_before and found.instance_id not in asked:
-            asked.add(found.instance_id)
-            if answers := _answered(case, found, differences, budget):
+        following = next_step(workflow, path, context, budget)
+        step = following.step
+        if step is not None and step.asks_before and following.instance_id not in confirmed:
+            confirmed.add(following.instance_id)
+            if answers := _answers(case, following, differences, budget):
                 context |= answers
-                continue  # they may decide over the step itself
-        warnings |= dict.fromkeys(guide(workflow, found, budget).warnings)
-        coverage.note_move(last, found, context, budget)
-        if found.need is not None:
-            need = how_to_send(workflow, found.instance_id, need_of_loop(workflow, found.need))
+                continue  # the step may depend on the answers
+        warnings |= dict.fromkeys(guide(workflow, following, budget).warnings)
+        coverage.note_move(last, following, context, budget)
+        if following.need is not None:
+            need = how_to_send(workflow, following.instance_id, need_of_loop(workflow, following.need))
             break
-        if found.step is None or len(path) >= limit:
+        if step is None or len(path) >= limit:
             break
-        coverage.note_step(found, budget)
-        judged += _judge_outputs(case, found, coverage)
-        last = found.instance_id
+        coverage.note_step(following, budget)
+        judged += _judge_outputs(case, following, coverage)
+        last = following.instance_id
         path.append(last)
-        context |= {**case.after.get(found.step.id, NOTHING), **case.after.get(last, NOTHING)}
-        context |= _taken_from_output(case, found.step, last, budget)
-        if not found.step.asks_before:
-            context |= _answered(case, found, differences, budget, {**found.context, **context})
+        context |= {**case.after.get(step.id, NOTHING), **case.after.get(last, NOTHING)}
+        context |= _captured(case, step, last, budget)
+        if not step.asks_before:
+            context |= _answers(case, following, differences, budget, {**following.context, **context})
     outcome = Rehearsal(
         path=tuple(path),
-        is_complete=found.is_complete,
+        is_complete=following.is_complete,
         need=need if len(path) < limit else "",
         iterations=_count_iterations(workflow, path),
         warnings=tuple(warnings),
         judged=tuple(judged),
     )
     if outcome.is_complete:
-        coverage.note_end(outcome, found)
+        coverage.note_end(outcome, following)
     return msgspec.structs.replace(outcome, differences=(*_differences(workflow, case, outcome), *differences))
 
 
-def _answered(
-    case: Case, found: NextStep, differences: list[Difference], budget: Budget, after: Context = NOTHING
+def _answers(
+    case: Case, following: NextStep, differences: list[Difference], budget: Budget, after: Context = NOTHING
 ) -> Mapping[str, Json]:
-    """What a person fills in who is asked about a step, with `after` as the context once it is done; none where nobody
-    is asked. What does not fit is noted.
+    """The answers of the person who confirms a step, if anybody must; `after` is the context once the step is done.
+
+    Answers that do not match the question become a difference.
     """
-    step = found.step
+    step = following.step
     if step is None or step.confirmation is None:
         return NOTHING
-    key = found.instance_id if found.instance_id in case.answers else step.id
-    contexts = (found.context, after or found.context)
-    is_asked = any(requires_confirmation(step, context, budget) for context in contexts)
-    if key not in case.answers or not is_asked:
+    key = following.instance_id if following.instance_id in case.answers else step.id
+    contexts = (following.context, after or following.context)
+    is_needed = any(requires_confirmation(step, context, budget) for context in contexts)
+    if key not in case.answers or not is_needed:
         return NOTHING
     answers = case.answers[key]
     try:
@@ -153,47 +156,47 @@ def _answered(
     return answers
 
 
-def _taken_from_output(case: Case, step: PromptStep, instance_id: str, budget: Budget) -> dict[str, Json]:
-    """What a step leaves in the context: its first output that is accepted stands for it."""
+def _captured(case: Case, step: PromptStep, instance_id: str, budget: Budget) -> dict[str, Json]:
+    """The variables that a step sets in the context; its first output under `accept` counts as submitted."""
     outputs = case.outputs.get(instance_id) or case.outputs.get(step.id)
     if outputs is None or not outputs.accept:
         return {}
-    taken = dict(capture_values(step.captures, outputs.accept[0], budget).values)
+    captured = dict(capture_values(step.captures, outputs.accept[0], budget).values)
     if step.call is None or not step.call.save_as:
-        return taken
+        return captured
     try:
-        return {step.call.save_as: msgspec.json.decode(outputs.accept[0]), **taken}
+        return {step.call.save_as: msgspec.json.decode(outputs.accept[0]), **captured}
     except (msgspec.DecodeError, RecursionError):
-        return {step.call.save_as: outputs.accept[0], **taken}
+        return {step.call.save_as: outputs.accept[0], **captured}
 
 
 def _loop_ended_by_hand(workflow: Workflow, case: Case, path: Sequence[str]) -> str:
-    """The id of a loop that the expected path has at this place; else nothing."""
-    wanted = (case.steps or ())[len(path) : len(path) + 1]
-    return wanted[0] if wanted and isinstance(find_step(workflow, wanted[0]), LoopStep) else ""
+    """The id of a loop, if the expected path has one here; else empty."""
+    expected = (case.steps or ())[len(path) : len(path) + 1]
+    return expected[0] if expected and isinstance(find_step(workflow, expected[0]), LoopStep) else ""
 
 
-def _judge_outputs(case: Case, found: NextStep, coverage: "Coverage") -> Iterator[JudgedOutput]:
-    step, instance_id = found.step, found.instance_id
+def _judge_outputs(case: Case, following: NextStep, coverage: "Coverage") -> Iterator[JudgedOutput]:
+    step, instance_id = following.step, following.instance_id
     if step is None:
         return
     key = instance_id if instance_id in case.outputs else step.id
-    for place, output, wanted in _attempts(case.outputs.get(key, Outputs())):
+    for field, output, expected in _attempts(case.outputs.get(key, Outputs())):
         budget = Budget()
         issues: tuple[str, ...] = ()
         problem = ""
         try:
-            verdict = judge_step(step, output, found.context, budget)
+            verdict = judge_step(step, output, following.context, budget)
             issues = tuple(issue.message for issue in verdict.issues)
-            coverage.note_rules(step, output, {**found.context, **verdict.captured}, budget)
+            coverage.note_rules(step, output, {**following.context, **verdict.captured}, budget)
         except (InvalidCriteria, InvalidWorkflow) as refusal:
             problem = refusal.remedy
         yield JudgedOutput(
             key=key,
             instance_id=instance_id,
-            place=place,
+            field=field,
             output=output,
-            wanted=wanted,
+            expected=expected,
             issues=issues,
             problem=problem,
         )
@@ -208,7 +211,7 @@ def _attempts(outputs: Outputs) -> Iterator[tuple[str, str, tuple[str, ...] | No
 
 
 def _count_iterations(workflow: Workflow, path: Sequence[str]) -> dict[str, int]:
-    """For every loop, how many iterations were entered, all told."""
+    """For every loop, how many iterations were entered in total."""
     entered = {key for instance_id in path for key in loops_around(workflow, instance_id)}
     loops = [step.id for step in workflow.steps.values() if isinstance(step, LoopStep)]
     return {loop_id: sum(entered_id == loop_id for entered_id, _ in entered) for loop_id in loops}
@@ -222,7 +225,7 @@ def _differences(workflow: Workflow, case: Case, outcome: Rehearsal) -> Iterator
     if workflow.contract is not None:
         yield from _unknown_variables(workflow, case)
     if len(outcome.path) >= MAX_PATH and not outcome.is_complete:
-        message = f"The path is longer than {MAX_PATH:,} steps and was given up; does a loop never end?"
+        message = f"The path is longer than {MAX_PATH:,} steps and was abandoned; does a loop never end?"
         yield Difference(field="steps", message=f"{message} It ended with {_arrows(outcome.path[-3:])}")
         return
     if outcome.need:
@@ -231,26 +234,26 @@ def _differences(workflow: Workflow, case: Case, outcome: Rehearsal) -> Iterator
         yield Difference(field="steps", message=_path_difference(case.steps, outcome.path))
     if outcome.is_complete and not case.complete:
         yield Difference(field="complete", message="The workflow is complete, and more steps were expected")
-    for loop_id, wanted in (case.iterations or {}).items():
-        actual = outcome.iterations.get(loop_id, wanted)
-        if actual != wanted:
-            message = f"The iterations of loop '{loop_id}' differ: expected {wanted}, got {actual}"
+    for loop_id, expected in (case.iterations or {}).items():
+        actual = outcome.iterations.get(loop_id, expected)
+        if actual != expected:
+            message = f"The iterations of loop '{loop_id}' differ: expected {expected}, got {actual}"
             yield Difference(field=f"iterations.{loop_id}", message=message)
     if case.warnings is not msgspec.UNSET and outcome.warnings != case.warnings:
-        message = f"Expected the warnings {_listed(case.warnings)}; got {_listed(outcome.warnings)}"
+        message = f"Expected the warnings {_quoted_list(case.warnings)}; got {_quoted_list(outcome.warnings)}"
         yield Difference(field="warnings", message=message)
     for judged in outcome.judged:
-        if not judged.is_as_wanted:
-            yield Difference(field=f"outputs.{judged.key}.{judged.place}", message=_verdict_difference(judged))
-    met = {judged.key for judged in outcome.judged}
+        if not judged.is_as_expected:
+            yield Difference(field=f"outputs.{judged.key}.{judged.field}", message=_verdict_difference(judged))
+    judged_keys = {judged.key for judged in outcome.judged}
     for key, outputs in case.outputs.items():
-        if key not in met and (outputs.accept or outputs.refuse) and find_step(workflow, key):
+        if key not in judged_keys and (outputs.accept or outputs.refuse) and find_step(workflow, key):
             message = f"The outputs of '{key}' were never judged: the step was not handed out"
             yield Difference(field=f"outputs.{key}", message=message)
 
 
 def _unknown_names(workflow: Workflow, case: Case) -> Iterator[Difference]:
-    """Names that lead nowhere, which would otherwise be expectations that nobody checks."""
+    """Names of steps and loops that do not exist: without this, nobody would check these expectations."""
     for field, names in (("after", case.after), ("answers", case.answers), ("outputs", case.outputs)):
         for name in names:
             if not isinstance(find_step(workflow, name), PromptStep):
@@ -264,7 +267,7 @@ def _unknown_names(workflow: Workflow, case: Case) -> Iterator[Difference]:
 
 
 def _unknown_variables(workflow: Workflow, case: Case) -> Iterator[Difference]:
-    """Variables that the workflow has nowhere, and values that its contract excludes."""
+    """Variables that the workflow does not mention, and values that its contract excludes."""
     words = set(_WORD.findall(msgspec.json.encode(workflow.document).decode()))
     for field, variables in (("context", case.context), *((f"after.{key}", case.after[key]) for key in case.after)):
         for name in variables:
@@ -279,8 +282,8 @@ _WORD: Final = re.compile(r"[\w$]+")
 
 
 def _path_difference(expected: Sequence[str], actual: Sequence[str]) -> str:
-    same = next((index for index, pair in enumerate(zip(expected, actual, strict=False)) if pair[0] != pair[1]), None)
-    index = min(len(expected), len(actual)) if same is None else same
+    first = next((index for index, pair in enumerate(zip(expected, actual, strict=False)) if pair[0] != pair[1]), None)
+    index = min(len(expected), len(actual)) if first is None else first
     wanted, got = (f"'{path[index]}'" if index < len(path) else "the end" for path in (expected, actual))
     return (
         f"The path differs at step {index + 1}: expected {wanted}, got {got}\n"
@@ -295,9 +298,9 @@ def _verdict_difference(judged: JudgedOutput) -> str:
         return f"{subject} cannot be judged: {judged.problem}"
     if not judged.issues:
         return f"{subject} should be refused and was accepted"
-    got = _listed(judged.issues)
-    if judged.wanted:
-        return f"{subject} was refused with other messages: expected {_listed(judged.wanted)}; got {got}"
+    got = _quoted_list(judged.issues)
+    if judged.expected:
+        return f"{subject} was refused with other messages: expected {_quoted_list(judged.expected)}; got {got}"
     return f"{subject} should be accepted and was refused: {got}"
 
 
@@ -305,7 +308,7 @@ def _arrows(path: Sequence[str]) -> str:
     return " → ".join(path) or "(no step)"
 
 
-def _listed(texts: Sequence[str]) -> str:
+def _quoted_list(texts: Sequence[str]) -> str:
     return "; ".join(f"'{text}'" for text in texts) or "(none)"
 
 
@@ -313,7 +316,7 @@ def _listed(texts: Sequence[str]) -> str:
 
 
 class BranchCoverage(msgspec.Struct, kw_only=True):
-    """A condition or a rule, and the answers that it has been seen to give."""
+    """A condition or a rule, and the outcomes that it had so far."""
 
     step: str
     name: str
@@ -322,7 +325,7 @@ class BranchCoverage(msgspec.Struct, kw_only=True):
 
 
 class Coverage:
-    """What the cases of one workflow have met so far. A condition counts twice, for true and for false; so do rules."""
+    """What the cases of one workflow have covered so far. Conditions and rules count twice, for true and for false."""
 
     def __init__(self, workflow: Workflow) -> None:
         self._workflow = workflow
@@ -341,71 +344,71 @@ class Coverage:
             for name, rule in _rules_of(step)
         }
 
-    def note_step(self, found: NextStep, budget: Budget) -> None:
-        """A step was handed out: its own condition held, and the others are asked here as `guide` asks them."""
-        step = found.step
+    def note_step(self, following: NextStep, budget: Budget) -> None:
+        """Record that a step was taken. Its conditions are evaluated as `guide` evaluates them."""
+        step = following.step
         if step is None:
             return
         self.steps[step.id] = True
         for name, condition in conditions_of(step):
-            self._ask(step.id, name, condition, found.context, budget)
-        for loop_id, _ in loops_around(self._workflow, found.instance_id):
-            self._see(loop_id, "runCondition", answer=True)
+            self._evaluate(step.id, name, condition, following.context, budget)
+        for loop_id, _ in loops_around(self._workflow, following.instance_id):
+            self._record(loop_id, "runCondition", answer=True)
 
-    def note_move(self, last: str, found: NextStep, context: Context, budget: Budget) -> None:
-        """The walk went on from one step to another: what was skipped, and the conditions of loops on the way.
+    def note_move(self, last: str, following: NextStep, context: Context, budget: Budget) -> None:
+        """Record a move from one step to another: the skipped steps, and the conditions of loops on the way.
 
-        A loop's condition is asked at the end of an iteration, and by `while` when the loop is entered.
+        The condition of a loop is evaluated at the end of an iteration, and for `while` also before the first.
         """
-        for skipped in found.skipped:
-            self._see(split_instance(skipped.step_id)[0], "runCondition", answer=False)
+        for skipped in following.skipped:
+            self._record(split_instance(skipped.step_id)[0], "runCondition", answer=False)
         before = loops_around(self._workflow, last)
-        after = loops_around(self._workflow, found.instance_id)
+        after = loops_around(self._workflow, following.instance_id)
         for loop_id, iterations in before:
             if (loop_id, iterations) not in after:
-                self._ask_loop(loop_id, (*iterations[:-1], iterations[-1] + 1), context, budget)
+                self._evaluate_loop(loop_id, (*iterations[:-1], iterations[-1] + 1), context, budget)
         for loop_id, iterations in after:
             if iterations[-1] == 1 and (loop_id, iterations) not in before:
-                self._ask_loop(loop_id, iterations, context, budget)
+                self._evaluate_loop(loop_id, iterations, context, budget)
 
-    def _ask_loop(self, loop_id: str, iterations: Iterations, context: Context, budget: Budget) -> None:
-        """The answer of a loop's condition before an iteration, as navigation asks for it."""
+    def _evaluate_loop(self, loop_id: str, iterations: Iterations, context: Context, budget: Budget) -> None:
+        """Evaluate the condition of a loop before an iteration, as navigation does."""
         loop = self._workflow.steps[loop_id].loop  # type: ignore[union-attr]
         *outer, iteration = iterations
         is_until = loop.type == "until"
         if loop.condition and not (is_until and iteration == 1):
             scope = scope_of(self._workflow, join_instance(loop_id, outer), context)
             scope = {**scope, loop.iteration_var: iteration - is_until}
-            self._ask(loop_id, "loop condition", loop.condition, scope, budget)
+            self._evaluate(loop_id, "loop condition", loop.condition, scope, budget)
 
     def note_end(self, outcome: "Rehearsal", last: NextStep) -> None:
-        """The workflow is complete: a `while` loop that was reached and never entered has said no."""
-        passed_over = {split_instance(skipped.step_id)[0] for skipped in last.skipped}
-        passed_over |= {split_instance(instance_id)[0] for instance_id in outcome.path}
+        """Record the end: the condition of a `while` loop that was reached and never entered was false."""
+        skipped_or_ended = {split_instance(skipped.step_id)[0] for skipped in last.skipped}
+        skipped_or_ended |= {split_instance(instance_id)[0] for instance_id in outcome.path}
         for loop_id, count in outcome.iterations.items():
-            around = self._workflow.enclosing[loop_id]
-            if count == 0 and loop_id not in passed_over and all(outcome.iterations[outer] for outer in around):
-                self._see(loop_id, "runCondition", answer=True)
-                self._see(loop_id, "loop condition", answer=False)
+            enclosing = self._workflow.enclosing[loop_id]
+            if count == 0 and loop_id not in skipped_or_ended and all(outcome.iterations[outer] for outer in enclosing):
+                self._record(loop_id, "runCondition", answer=True)
+                self._record(loop_id, "loop condition", answer=False)
 
-    def _ask(self, step_id: str, name: str, condition: CompiledCondition, scope: Context, budget: Budget) -> None:
-        """A condition that takes too long has been seen neither true nor false."""
+    def _evaluate(self, step_id: str, name: str, condition: CompiledCondition, scope: Context, budget: Budget) -> None:
+        """Record the outcome of a condition; one that takes too long has none."""
         with contextlib.suppress(TooSlow):
-            self._see(step_id, name, answer=condition.holds(scope, budget))
+            self._record(step_id, name, answer=condition.holds(scope, budget))
 
-    def _see(self, step_id: str, name: str, *, answer: bool) -> None:
+    def _record(self, step_id: str, name: str, *, answer: bool) -> None:
         if (step_id, name) in self.branches:
             self.branches[step_id, name].outcomes.add(answer)
 
     def note_rules(self, step: PromptStep, output: str, context: Context, budget: Budget) -> None:
-        """An output was judged: which rules counted, and how each of them answered."""
+        """Record which rules applied to an output, and whether they passed."""
         for name, rule in _rules_of(step):
             if (issues := compile_criteria(rule)(output, (context,), budget)) is not None:
                 self.rules[step.id, name].outcomes.add(not issues)
 
 
 def conditions_of(step: Step) -> Iterator[tuple[str, CompiledCondition]]:
-    """The conditions of a step that can go either way, by name; an empty one always holds."""
+    """The conditions of a step by name, without empty ones, which are always true."""
     named: list[tuple[str, CompiledCondition | bool | None]] = [("runCondition", step.run_condition)]
     if isinstance(step, LoopStep):
         named.append(("loop condition", step.loop.condition))
@@ -424,13 +427,13 @@ def _rules_of(step: Step) -> Iterator[tuple[str, Rule]]:
             yield f"rule {number}", rule
 
 
-# ── what a fixture would have to expect ─────────────────────────────────────────────────────────────────────────
+# ── corrections ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def corrections(case: Case, outcome: Rehearsal) -> dict[PathTo, Json]:
-    """Fields of the case, and the values with which it would agree with what came out; nothing when it does.
+    """The fields of the case that differ from the outcome, with the values of the outcome.
 
-    A path that the author left out is filled in. One that was given up says nothing about the workflow, and stays.
+    Steps that the author left out are added. A path that was abandoned is not.
     """
     edits: dict[PathTo, Json] = {}
     if len(outcome.path) < MAX_PATH or outcome.is_complete:
@@ -445,25 +448,25 @@ def corrections(case: Case, outcome: Rehearsal) -> dict[PathTo, Json]:
             edits["iterations",] = dict(outcome.iterations)
         if case.warnings is not msgspec.UNSET and outcome.warnings != case.warnings:
             edits["warnings",] = list(outcome.warnings)
-    for key in dict.fromkeys(judged.key for judged in outcome.judged if not judged.is_as_wanted):
+    for key in dict.fromkeys(judged.key for judged in outcome.judged if not judged.is_as_expected):
         edits["outputs", key] = _corrected_outputs([judged for judged in outcome.judged if judged.key == key])
     return edits
 
 
 def _corrected_outputs(judged: Sequence[JudgedOutput]) -> dict[str, Json]:
-    """Each output under the verdict that it got; where iterations disagree, the one that surprised counts."""
-    by_place: dict[str, JudgedOutput] = {}
+    """Each output under the verdict that it got; if iterations differ, the unexpected verdict counts."""
+    by_field: dict[str, JudgedOutput] = {}
     for one in judged:
-        if one.place not in by_place or not one.is_as_wanted:
-            by_place[one.place] = one
+        if one.field not in by_field or not one.is_as_expected:
+            by_field[one.field] = one
     accept: list[Json] = []
     refuse: list[Json] = []
-    for one in by_place.values():
-        was_accepted = not one.issues if not one.problem else one.wanted == ()
+    for one in by_field.values():
+        was_accepted = not one.issues if not one.problem else one.expected == ()
         if was_accepted:
             accept.append(one.output)
-        elif one.wanted is None:
+        elif one.expected is None:
             refuse.append(one.output)
         else:
-            refuse.append({"output": one.output, "issues": list(one.issues or one.wanted)})
+            refuse.append({"output": one.output, "issues": list(one.issues or one.expected)})
     return {name: texts for name, texts in (("accept", accept), ("refuse", refuse)) if texts}

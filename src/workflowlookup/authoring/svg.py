@@ -241,7 +241,7 @@ class _Picture:
         self._lines.append(f'<path class="line{_mark(state)}" d="{commands}"/>')
 
     def _text(self, style: str, x: float, y: int, lines: Sequence[str], room: float = 0) -> int:
-        """Place lines of text below y; the y of their end. With a `room`, right-to-left text starts at its right side."""
+        """Place lines of text below y; the y of their end. With `room`, right-to-left text starts at its right side."""
         size, line_height = _SIZES[style.partition(" ")[0]]
         start = f'x="{x:g}"'
         if room and is_right_to_left(" ".join(lines)):
@@ -305,7 +305,7 @@ def measure(text: str, size: int, *, bold: bool = False) -> float:
 
 
 def wrap(text: str, size: int, room: float, max_lines: int | None = None, *, bold: bool = False) -> list[str]:
-    """The text in lines that fit into `room`; a word that is too long is broken, after `-`, `_`, `.` or `/` if possible."""
+    """The text in lines that fit into `room`. A word that is too long is broken, after `-_./` if possible."""
     lines = [""]
     for word in text.split():
         joined = f"{lines[-1]} {word}".lstrip()

@@ -1,7 +1,7 @@
-"""Fixtures as text, with single values replaced so that comments and layout around them stay.
+"""Replaces single values in the text of a JSON or YAML document; in YAML, comments and layout around them stay.
 
-A replaced value keeps its place and its style. What cannot be edited in place, such as a value behind an alias, is
-noticed by reading the result again; then the whole text is written anew.
+The result is parsed again. If it does not mean what it should, for example because a value is behind an alias, the
+whole text is generated from the value, without the comments.
 """
 
 import json
@@ -17,11 +17,11 @@ from workflowlookup.language.syntax import SyntaxProblem, parse_json, parse_yaml
 from workflowlookup.language.values import Json
 
 TextEdit = tuple[int, int, str]
-"""From where, up to where, and what stands there instead."""
+"""Start, end, and the text that replaces what is between them."""
 
 
 def with_edits(text: str, extension: str, edits: Mapping[PathTo, Json]) -> str:
-    """The text of a document with these values in it, and everything else as it was."""
+    """The text of a document with these values replaced."""
     newline = "\r\n" if "\r\n" in text else "\n"
     edited = (_json_with_edits if extension == ".json" else _yaml_with_edits)(text.replace("\r\n", "\n"), edits)
     return edited.replace("\n", newline)
@@ -34,20 +34,20 @@ def _json_with_edits(text: str, edits: Mapping[PathTo, Json]) -> str:
 def _yaml_with_edits(text: str, edits: Mapping[PathTo, Json]) -> str:
     mark = "\ufeff" if text.startswith("\ufeff") else ""
     text = text.removeprefix(mark)
-    wanted = _edited(parse_yaml(text.encode()), edits)
+    expected = _edited(parse_yaml(text.encode()), edits)
     root = yaml.compose(text, Loader=yaml.SafeLoader)
-    edited = _with_changes(text, [_change(text, root, path, wanted) for path in edits])
-    return mark + (edited if _means(edited, wanted) else text_of(wanted) + "\n")
+    edited = _apply(text, [_text_edit(text, root, path, expected) for path in edits])
+    return mark + (edited if _means(edited, expected) else text_of(expected) + "\n")
 
 
 def _edited(document: Json, edits: Mapping[PathTo, Json]) -> Json:
-    wanted = json.loads(json.dumps(document))  # a copy in which nothing is shared, as aliases are
+    edited = json.loads(json.dumps(document))  # a copy without shared parts, which YAML aliases make
     for path, value in edits.items():
-        node = wanted
+        node = edited
         for part in path[:-1]:
             node = node.setdefault(part, {}) if isinstance(node, dict) else node[part]
         node[path[-1]] = value
-    return wanted
+    return edited
 
 
 def _means(text: str, value: Json) -> bool:
@@ -57,11 +57,11 @@ def _means(text: str, value: Json) -> bool:
         return False
 
 
-def _with_changes(text: str, changes: Iterable[TextEdit]) -> str:
-    """The text with all changes; one that lies in what another replaces is part of that already."""
+def _apply(text: str, text_edits: Iterable[TextEdit]) -> str:
+    """The text with all edits; one inside the range of another is already part of that."""
     parts: list[str] = []
     at = 0
-    for start, end, new in sorted(dict.fromkeys(changes), key=lambda change: (change[0], -_indent(change[2]))):
+    for start, end, new in sorted(dict.fromkeys(text_edits), key=lambda edit: (edit[0], -_indent(edit[2]))):
         if start >= at:
             parts += [text[at:start], new]
             at = end
@@ -69,12 +69,12 @@ def _with_changes(text: str, changes: Iterable[TextEdit]) -> str:
 
 
 def _indent(inserted: str) -> int:
-    """How far in the lines stand: of several that are put in at one place, the inner ones come first."""
+    """The indentation of inserted lines: of several insertions at one position, the innermost come first."""
     return len(inserted) - len(inserted.lstrip())
 
 
-def _change(text: str, root: Any, path: PathTo, wanted: Json) -> TextEdit:
-    """The value that `wanted` has at a path, in its place; where there is no place for it, the one around it."""
+def _text_edit(text: str, root: Any, path: PathTo, document: Json) -> TextEdit:
+    """The edit that writes the value at a path; if the text has no such path, the value around it."""
     node, key = root, None
     for depth, part in enumerate(path):
         member_key, member = _member(node, part)
@@ -82,9 +82,9 @@ def _change(text: str, root: Any, path: PathTo, wanted: Json) -> TextEdit:
             if node.flow_style:
                 path = path[:depth]
                 break
-            return _insertion(text, node, {str(part): _get(wanted, path[: depth + 1])})
+            return _insertion(text, node, {str(part): _get(document, path[: depth + 1])})
         node, key = member, member_key
-    value = _get(wanted, path)
+    value = _get(document, path)
     end = _end(text, node)
     if isinstance(node, yaml.CollectionNode) and not node.flow_style and value:
         start = node.start_mark
@@ -100,10 +100,11 @@ def _member(node: Any, part: str | int) -> tuple[Any, Any]:
     return None, node.value[part]
 
 
-def _insertion(text: str, mapping: Any, entry: Mapping[str, Json]) -> TextEdit:
+def _insertion(text: str, mapping: Any, member: Mapping[str, Json]) -> TextEdit:
+    """The edit that appends a member to a mapping."""
     end = _end(text, mapping)
     line_end = text.find("\n", end) if "\n" in text[end:] else len(text)
-    return line_end, line_end, "\n" + _indented(text_of(dict(entry)), mapping.start_mark.column)
+    return line_end, line_end, "\n" + _indented(text_of(dict(member)), mapping.start_mark.column)
 
 
 def _get(document: Json, path: PathTo) -> Json:
@@ -113,7 +114,7 @@ def _get(document: Json, path: PathTo) -> Json:
 
 
 def _end(text: str, node: Any) -> int:
-    """Where the last character of a node is: PyYAML lets block styles reach up to what follows them."""
+    """The end of the text of a node. PyYAML counts the blank space after a block as part of it."""
     if isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
         last = node.value[-1]
         return _end(text, last[1] if isinstance(node, yaml.MappingNode) else last)

@@ -1,8 +1,8 @@
-"""YAML as people like to read it: text in blocks, two blanks a level, and every comment beside what it is about.
+"""Readable YAML: text in blocks, an indentation of two, and every comment beside the field that it is about.
 
-The text becomes a tree whose entries hold their comments, so that a field takes them along when it moves. Scalars are
-copied as the author wrote them, or written so that our reader and YAML 1.2 agree on what they are. That is also why no
-library does this: `ruamel.yaml` ties a comment to the field above it, and writes `'1:30'` without its quotes.
+The text becomes a tree whose entries hold their comments, so that a comment moves with its field. Scalars are copied as
+the author wrote them, or written so that our parser and YAML 1.2 read the same. No library does this: `ruamel.yaml`
+attaches a comment to the field above it, and writes `'1:30'` without quotes.
 """
 
 import itertools
@@ -19,27 +19,27 @@ from workflowlookup.authoring.layout import WIDTH, CannotLayOut
 from workflowlookup.language.values import Json
 
 LEVEL: Final = 2
-"""How many blanks a level is further in."""
+"""The indentation of a level."""
 SHORT: Final = 60
-"""Lists and objects of plain values up to this many columns stand on one line when they come from JSON."""
+"""A list or mapping of scalars that comes from JSON is on one line, up to this many columns."""
 
 
 class YamlNode(msgspec.Struct, kw_only=True):
-    """A value: its text when it is a scalar, its entries when it is a list or a mapping."""
+    """A value: the text of a scalar, or the entries of a list or mapping."""
 
     kind: Literal["scalar", "list", "mapping"] = "scalar"
     properties: str = ""
     """Its anchor and tag."""
     text: str = ""
-    """A scalar in one line, as it is written."""
+    """A scalar on one line, as it is written."""
     content: str | None = None
-    """A scalar that is text, as it is meant: for a key, and where it is written anew because `text` is empty."""
+    """The decoded text of a scalar: of a key, or to write the scalar again if `text` is empty."""
     block: tuple[str, list[str]] | None = None
-    """A scalar that is a block: its header and its lines, without their indentation."""
+    """A block scalar: its header and its lines, without indentation."""
     entries: list["YamlEntry"] = msgspec.field(default_factory=list)
     is_flow: bool = False
     head: list[str] = msgspec.field(default_factory=list)
-    """The comments at the top of a document: they stay there, whichever field comes first."""
+    """The comments at the top of a document; they stay there if another field comes first."""
     tail: list[str] = msgspec.field(default_factory=list)
     """The comments after the last entry."""
 
@@ -67,7 +67,7 @@ class Comment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def tree_of(value: Json) -> YamlNode:
-    """The tree of a document that has no text yet; a blank line between its steps."""
+    """The tree of a document that has no text yet, with a blank line between steps."""
     node = _fresh(value)
     node.is_flow = False
     for entry in node.entries:
@@ -81,7 +81,7 @@ def tree_of(value: Json) -> YamlNode:
 
 
 def text_of(value: Json, *, in_line: bool = False) -> str:
-    """A value to be put into a document: in one line, or a list or mapping in lines of its own."""
+    """The text of a value: on one line, or a list or mapping on several lines."""
     node = _fresh(value)
     return _flow(node) if in_line or not node.entries else yaml_text(node).removesuffix("\n")
 
@@ -90,7 +90,7 @@ def _fresh(value: Json) -> YamlNode:
     if isinstance(value, str):
         return YamlNode(content=value)
     if isinstance(value, float):
-        return YamlNode(text=re.sub(r"^([^.]+)e", r"\1.0e", repr(value)))  # YAML 1.1 wants the dot
+        return YamlNode(text=re.sub(r"^([^.]+)e", r"\1.0e", repr(value)))  # YAML 1.1 needs the dot
     if not isinstance(value, (dict, list)):
         return YamlNode(text=json.dumps(value))
     if isinstance(value, dict):
@@ -107,9 +107,9 @@ def _fresh(value: Json) -> YamlNode:
 
 
 def read_tree(text: str) -> YamlNode:
-    """The tree of a text that is known to be valid. Raises `CannotLayOut`."""
+    """The tree of valid YAML. Raises `CannotLayOut`."""
     if re.search("[\r\x85\u2028\u2029]", text):
-        raise CannotLayOut("it has line breaks of another kind")
+        raise CannotLayOut("it has line breaks other than LF")
     return _Reader(text).read()
 
 
@@ -118,12 +118,12 @@ def comments_of(text: str) -> list[str]:
 
 
 def has_anchors(text: str) -> bool:
-    """Whether something is written in one place and used in another, so that the order matters."""
+    """Whether the text has anchors, so that the order of fields matters."""
     return any(getattr(event, "anchor", None) for event in _events(text))
 
 
 def follow(node: YamlNode, value: Json) -> None:
-    """Put the fields of the tree into the order that they have in the value."""
+    """Sort the fields of the tree into the order of the fields of the value."""
     if node.kind == "mapping":
         rank = {name: position for position, name in enumerate(value)}
         node.entries.sort(key=lambda entry: rank[_name(entry)])
@@ -136,7 +136,7 @@ def _name(entry: YamlEntry) -> str:
 
 
 def _events(text: str) -> list[Any]:
-    import yaml  # noqa: PLC0415 - only for those who write YAML
+    import yaml  # noqa: PLC0415 - only for YAML
 
     return list(yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
 
@@ -147,8 +147,8 @@ _HEADER: Final = re.compile(r"([|>]-?)[ \t]*(?:#.*)?$")
 
 
 def _properties(written: str) -> str:
-    found = _PROPERTIES.match(written)
-    return found[0] if found else ""
+    match = _PROPERTIES.match(written)
+    return match[0] if match else ""
 
 
 def _is_scalar(event: Any) -> bool:
@@ -156,26 +156,26 @@ def _is_scalar(event: Any) -> bool:
 
 
 def _comments(text: str, events: list[Any]) -> Iterator[Comment]:
-    """The comments: what starts with # and stands outside of every scalar, or in the header of a block."""
+    """The comments: text from `#` on that is outside of scalars, or in the header of a block."""
     start = 0
     for event in [*filter(_is_scalar, events), None]:
         end = len(text) if event is None else event.start_mark.index
         if event is not None and event.style in ("|", ">"):
             end = text.find("\n", end) if "\n" in text[end:] else len(text)
-        for found in _COMMENT.finditer(text, start, end):
-            newline = text.rfind("\n", 0, found.start())
+        for match in _COMMENT.finditer(text, start, end):
+            newline = text.rfind("\n", 0, match.start())
             yield Comment(
-                start=found.start(),
-                line=text.count("\n", 0, found.start()),
-                column=found.start() - newline - 1,
-                text=found[0].rstrip(),
-                is_alone=not text[newline + 1 : found.start()].strip(),
+                start=match.start(),
+                line=text.count("\n", 0, match.start()),
+                column=match.start() - newline - 1,
+                text=match[0].rstrip(),
+                is_alone=not text[newline + 1 : match.start()].strip(),
             )
         start = len(text) if event is None else event.end_mark.index
 
 
 class _Reader:
-    """One pass over the events; the comments that have no place yet are waiting."""
+    """Reads the events in one pass; `_waiting` are the comments that belong to no entry yet."""
 
     def __init__(self, text: str) -> None:
         events = _events(text)
@@ -184,7 +184,7 @@ class _Reader:
         self._waiting = deque(_comments(text, events))
         self._events = deque(event for event in events if event.start_mark is not None)
         self._end = 0
-        """The line in which the latest value ends; that of its header, if it is a block."""
+        """The last line of the latest value; for a block, the line of its header."""
 
     def read(self) -> YamlNode:
         while self._events and not hasattr(self._events[0], "anchor"):
@@ -198,7 +198,7 @@ class _Reader:
         return node
 
     def _node(self, column: int) -> YamlNode:
-        """The next value; `column` is where the collection around it starts."""
+        """The next value; `column` is the column of the collection around it."""
         event = self._events.popleft()
         start, end = event.start_mark, event.end_mark
         kind = type(event).__name__
@@ -210,11 +210,11 @@ class _Reader:
         node = YamlNode(kind="mapping" if kind == "MappingStartEvent" else "list", is_flow=bool(event.flow_style))
         node.properties = _properties(self._text[start.index : end.index]).strip()
         if "\n" in self._text[start.index : end.index]:
-            raise CannotLayOut("an anchor or a tag stands on a line of its own")
+            raise CannotLayOut("an anchor or a tag is on a line of its own")
         inner = column if node.is_flow else start.column
         while not type(self._events[0]).__name__.endswith("EndEvent"):
             node.entries.append(self._entry(inner, is_field=node.kind == "mapping"))
-        if node.entries:  # the blank line above a collection is that of the entry that holds it
+        if node.entries:  # the blank line above a collection belongs to the entry that holds it
             node.entries[0].above = _without_first_blanks(node.entries[0].above)
         self._end = self._events.popleft().end_mark.line
         node.tail = self._below(column)
@@ -242,30 +242,30 @@ class _Reader:
         elif "\n" not in bare:
             node.text = bare or ("" if event.tag else "null")
         if "\n" in properties:
-            raise CannotLayOut("an anchor or a tag stands on a line of its own")
+            raise CannotLayOut("an anchor or a tag is on a line of its own")
         return node
 
     def _above(self, before: int, line: int | None) -> list[str]:
-        """The lines above an entry that starts there: comments, and a blank line where there are some."""
-        found: list[str] = []
+        """The lines above an entry: comments before an offset, and a blank line for each gap."""
+        lines: list[str] = []
         while self._waiting and self._waiting[0].start < before:
             comment = self._waiting.popleft()
-            found += [*self._gap(comment.line), comment.text]
-        return found + (self._gap(line) if line is not None else [])
+            lines += [*self._gap(comment.line), comment.text]
+        return lines + (self._gap(line) if line is not None else [])
 
     def _below(self, column: int) -> list[str]:
-        """The comments at the end of a collection: those that are further in than what is around it."""
-        found: list[str] = []
+        """The comments at the end of a collection: those that are indented more than the collection around it."""
+        lines: list[str] = []
         while self._is_next() and self._waiting[0].is_alone and self._waiting[0].column > column:
             comment = self._waiting.popleft()
-            found += [*self._gap(comment.line), comment.text]
-        return found
+            lines += [*self._gap(comment.line), comment.text]
+        return lines
 
     def _beside(self, line: int) -> list[str]:
-        found: list[str] = []
+        comments: list[str] = []
         while self._is_next() and self._waiting[0].line == line and not self._waiting[0].is_alone:
-            found.append(self._waiting.popleft().text)
-        return found
+            comments.append(self._waiting.popleft().text)
+        return comments
 
     def _is_next(self) -> bool:
         """Whether a comment comes before the next event."""
@@ -276,7 +276,7 @@ class _Reader:
 
 
 def _block(written: str) -> tuple[str, list[str]] | None:
-    """A block as it is written; None when its header says more than its kind, and it must be written anew."""
+    """A block as it is written; None if it must be written again, because its header has more than its kind."""
     header, _, rest = written.partition("\n")
     kind = _HEADER.fullmatch(header)
     lines = rest.rstrip("\n").split("\n")
@@ -296,9 +296,9 @@ def yaml_text(node: YamlNode) -> str:
 
 
 def _lines(node: YamlNode, indent: str) -> Iterator[str]:
-    """The lines of a list or mapping that stands in lines of its own."""
+    """The lines of a list or mapping in block style."""
     for position, entry in enumerate(node.entries):
-        if entry.key is None and entry.value.entries:  # comments stand above the dash, not between it and the field
+        if entry.key is None and entry.value.entries:  # comments are above the dash, not between it and the field
             first = entry.value.entries[0]
             entry.above, first.above = [*entry.above, *_without_first_blanks(first.above)], []
         above = entry.above if position else _without_first_blanks(entry.above)
@@ -340,7 +340,7 @@ def _entry_lines(entry: YamlEntry, indent: str) -> Iterator[str]:
 
 
 def _may_flow(node: YamlNode) -> bool:
-    """Whether a list or mapping was written on one line, and holds nothing that needs more."""
+    """Whether a value can be on one line: it was written so, and has no comments and no line breaks."""
     if node.kind == "scalar":
         return node.block is None and "\n" not in (node.content or "")
     return (
@@ -351,7 +351,7 @@ def _may_flow(node: YamlNode) -> bool:
 
 
 def _flow(node: YamlNode) -> str:
-    """A value in one line."""
+    """A value on one line."""
     properties = f"{node.properties} " if node.properties else ""
     if node.kind == "scalar":
         return (properties + (node.text or _quoted(node.content or "", _PLAIN_IN_FLOW))).rstrip()
@@ -368,25 +368,27 @@ _UNPRINTABLE: Final = re.compile(
 
 
 def _quoted(text: str, plain: re.Pattern[str]) -> str:
-    """The text bare where every reader takes it for text, else in double quotes."""
+    """The text without quotes if every parser reads it as text, else in double quotes."""
     if plain.fullmatch(text) and text.lower() not in _WORDS:
         return text
     quoted = json.dumps(text, ensure_ascii=False)
-    return _UNPRINTABLE.sub(lambda found: f"\\U{ord(found[0]):08x}", quoted)
+    return _UNPRINTABLE.sub(lambda match: f"\\U{ord(match[0]):08x}", quoted)
 
 
 def _scalar_lines(node: YamlNode, indent: str, used: int) -> tuple[str, list[str]]:
-    """A scalar after its key: what stands on the same line, and the lines below."""
+    """A scalar after its key: the text on the same line, and the lines below."""
     if node.block is not None:
         return node.block
     if node.text and "\n" not in (node.content or ""):
         return node.text, []
     text = node.content or ""
     last_line = text.removesuffix("\n").rpartition("\n")[2]
-    if _UNPRINTABLE.search(text) or not last_line.strip():  # a blank line at the end looks like one between fields
+    if _UNPRINTABLE.search(text) or not last_line.strip():  # a blank line at its end would look like one between fields
         return _quoted(text, _PLAIN), []
     if "\n" in text:
-        margin = str(LEVEL) if text.lstrip("\n")[0].isspace() else ""  # else its blanks would count as indentation
+        margin = (
+            str(LEVEL) if text.lstrip("\n")[0].isspace() else ""
+        )  # else its leading blanks would count as indentation
         return (f"|{margin}", text[:-1].split("\n")) if text.endswith("\n") else (f"|{margin}-", text.split("\n"))
     line = _quoted(text, _PLAIN)
     if used + len(line) <= WIDTH or "  " in text or "\t" in text or text != text.strip():
