@@ -2,14 +2,14 @@
 
 import pytest
 
-from workflowlookup.execution.call_runner import pause_before_asking
+from workflowlookup.execution.call_runner import pause_before_poll
 
 
 def questions(until: float, *, interval: float = 2.0, answered_in: float = 0.0) -> list[float]:
     """When a run is asked about, from its beginning up to the first question after `until`."""
-    asked = [pause_before_asking(0.0, 0.0, interval)]
+    asked = [pause_before_poll(0.0, 0.0, interval)]
     while asked[-1] <= until:
-        asked.append(asked[-1] + answered_in + pause_before_asking(asked[-1], answered_in, interval))
+        asked.append(asked[-1] + answered_in + pause_before_poll(asked[-1], answered_in, interval))
     return asked
 
 
@@ -41,4 +41,4 @@ def test_a_run_of_two_seconds_is_asked_about_at_most_sixty_times() -> None:
 
 @pytest.mark.parametrize("interval", [0.0, 2.0])
 def test_a_provider_that_is_slow_to_answer_has_a_rest(interval: float) -> None:
-    assert pause_before_asking(60.0, 5.0, interval) == max(interval, 0.025) / 2
+    assert pause_before_poll(60.0, 5.0, interval) == max(interval, 0.025) / 2

@@ -318,7 +318,7 @@ def test_one_status_question_that_is_refused_does_not_lose_the_job(stage: Stage,
     done = state(server.end(server.begin_call(DEPLOY, API)))
 
     assert done["state"] == "completed"
-    assert f"its state cannot be asked now: the provider 'svc' answered with HTTP status {code}" in server.leave()
+    assert f"its state cannot be read at present: the provider 'svc' answered with HTTP status {code}" in server.leave()
 
 
 @pytest.mark.spec("002/8.2/information")

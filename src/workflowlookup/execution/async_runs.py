@@ -1,6 +1,6 @@
-"""Runs for the worker's loop, on a thread of their own: the journal blocks, and its connection is for one thread.
+"""`Runs` for the worker's loop: on a thread of its own, because the journal blocks and belongs to one thread.
 
-What is asked for while the thread is busy is done next, all of it in one commit.
+Work that is queued while the thread is busy is done next, in one commit.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ T = TypeVar("T")
 FIRST_PAUSE: Final = 0.25
 MAX_PAUSE: Final = 5.0
 MAX_GROUPED: Final = 64
-"""How many pieces of work are done in one commit, for which other processes have to wait."""
+"""How many pieces of work are done in one commit, while other processes wait."""
 
 
 class AsyncRuns:
@@ -33,8 +33,8 @@ class AsyncRuns:
         self._on_change = on_change
         self._runs: Runs | None = None
         self._offered: collections.deque[Run] = collections.deque()
-        self._asked: collections.deque[tuple[Callable[[Runs], Any], asyncio.Future[Any]]] = collections.deque()
-        """Work that is not begun yet, and whom to answer."""
+        self._queue: collections.deque[tuple[Callable[[Runs], Any], asyncio.Future[Any]]] = collections.deque()
+        """Work that is not begun yet, with the futures for its results."""
         self._serving: asyncio.Task[None] | None = None
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "workflowlookup-journal")
 
@@ -43,38 +43,38 @@ class AsyncRuns:
         self._offered.append(run)
 
     async def do(self, work: Callable[[Runs], T]) -> T:
-        """Do some work on the runs, on the journal's thread; returns and raises what the work does.
+        """Call `work` with the runs, on the journal's thread; returns and raises what it does.
 
-        The work may be done twice, as `Runs.do_all` says: only what it returns may leave it.
+        The work may be done twice (see `Runs.do_all`), so it must have no other effects than its result.
         """
-        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._asked.append((work, answer))
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._queue.append((work, future))
         if self._serving is None or self._serving.done():
             self._serving = asyncio.create_task(self._serve())
-        return await answer
+        return await future
 
     async def _serve(self) -> None:
-        """Have everything done that was asked for."""
-        while self._asked:
-            taken = [self._asked.popleft() for _ in range(min(len(self._asked), MAX_GROUPED))]
-            pieces = [(work, answer) for work, answer in taken if not answer.cancelled()]
+        """Do all queued work."""
+        while self._queue:
+            batch = [self._queue.popleft() for _ in range(min(len(self._queue), MAX_GROUPED))]
+            pieces = [(work, future) for work, future in batch if not future.cancelled()]
             outcomes: list[Any]
             try:
                 outcomes = await asyncio.get_running_loop().run_in_executor(
                     self._thread, self._do_all, [work for work, _ in pieces]
                 )
-            except Exception as problem:  # noqa: BLE001 - those who asked get it
+            except Exception as problem:  # noqa: BLE001 - passed on to the futures
                 outcomes = [problem] * len(pieces)
-            for (_, answer), outcome in zip(pieces, outcomes, strict=True):
-                if answer.cancelled():
+            for (_, future), outcome in zip(pieces, outcomes, strict=True):
+                if future.cancelled():
                     continue
                 if isinstance(outcome, Exception):
-                    answer.set_exception(outcome)
+                    future.set_exception(outcome)
                 else:
-                    answer.set_result(outcome)
+                    future.set_result(outcome)
 
     async def retry(self, work: Callable[[Runs], T]) -> T:
-        """As `do`, and again until the journal can be used. `RunDamaged` is raised at once: no retry can help."""
+        """As `do`, retried until the journal works. `RunDamaged` is raised at once, because retrying cannot help."""
         pause = FIRST_PAUSE
         while True:
             try:
@@ -92,7 +92,7 @@ class AsyncRuns:
 
     async def aclose(self) -> None:
         await self.do(lambda runs: runs.close())
-        self._thread.shutdown(wait=False, cancel_futures=True)  # what is asked now would open the journal again
+        self._thread.shutdown(wait=False, cancel_futures=True)  # later work would open the journal again
 
     def _do_all(self, pieces: Sequence[Callable[[Runs], Any]]) -> list[Any]:
         if self._runs is None:

@@ -29,61 +29,61 @@ from workflowlookup.trust import NO_CONSENT, Consent
 
 log = logging.getLogger(__name__)
 
-LEAST_PAUSE: Final = 0.025
-LATENESS: Final = 0.05
-"""The share of its own time by which a job may be over before that is noticed."""
+MIN_POLL_PAUSE: Final = 0.025
+MAX_DELAY_SHARE: Final = 0.05
+"""The end of a job is noticed after at most this share of the job's duration."""
 GONE: Final = frozenset({404, 410})
-"""HTTP statuses by which a system says that it has no such job."""
+"""HTTP statuses for a job that does not exist."""
 GONE_ANSWERS: Final = 5
 GONE_SECONDS: Final = 10.0
-"""How often, and for how long, a system must say so in a row before the job counts as lost: one such answer may come
-from a proxy, or from a replica that has not heard of the job yet."""
+"""How often in a row, and for how long, a system must answer so before the job counts as lost: one such answer may come
+from a proxy, or from a replica that does not know the job yet."""
 START_ATTEMPTS: Final = 5
-"""How often a start is sent where that is safe."""
+"""How often a start is sent when that is safe."""
 FIRST_PAUSE: Final = 0.5
 """Before a start is sent again; doubled each time, unless the other system asks for more."""
 PROVIDER_PAUSE: Final = 0.5
-"""Between two looks at whether the settings have a provider again."""
+"""Between two checks whether the settings have the provider again."""
 STOP_SECONDS: Final = 5.0
 """How long one attempt to stop something may take."""
 STOP_PAUSE: Final = 0.1
-"""Between two questions about a job that was cancelled and has not ended yet."""
+"""Between two polls of a job that was cancelled and has not ended yet."""
 MAX_SHOWN: Final = 1_000
-"""How many characters of another system's words stand in a reason and in the log."""
+"""Characters of another system's messages in a reason and in the log."""
 LATE_SECONDS: Final = 3.0
-"""How long the answer to a start is waited for that is no longer wanted."""
+"""How long to wait for the answer to a start that was cancelled."""
 
 Acknowledge = Callable[[str], Awaitable[None]]
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What a call gave: the text that is judged, and the value that its variable takes."""
+    """The result of a call: the text that is validated, and the value of its variable."""
 
     text: str
     value: Json
 
 
 class CallFailed(Exception):
-    """The call came to nothing; the text says why, and `known` what the journal takes."""
+    """The call failed; `failure` is what the journal stores."""
 
     def __init__(
         self, reason: str, *, error: RemoteError | None = None, is_final: bool = False, may_run: bool = False
     ) -> None:
         super().__init__(reason)
-        self.known = CallFailure(reason=reason, error=error, is_final=is_final, may_run=may_run)
+        self.failure = CallFailure(reason=reason, error=error, is_final=is_final, may_run=may_run)
 
 
 class OutcomeUnknown(Exception):
-    """The call was started, and its end cannot be known; the text says why."""
+    """The call was started, and its outcome cannot be determined."""
 
 
 class CallRunner:
-    """What is called, and how. For the worker's loop."""
+    """Makes and stops calls. For the worker's loop."""
 
     def __init__(
         self, upstreams: Upstreams, provider_of: Callable[[str], Provider | None], consent: Consent = NO_CONSENT
     ) -> None:
-        """`consent` is asked for every call, so that none is made that a repository brought and nobody trusted."""
+        """`consent` is checked before every call, so that no call of an untrusted repository is made."""
         self._consent = consent
         self._upstreams = upstreams
         self._provider_of = provider_of
@@ -92,9 +92,9 @@ class CallRunner:
     async def carry_out(
         self, run: Run, on_progress: OnProgress, acknowledge: Acknowledge, *, is_repeated: bool
     ) -> Outcome:
-        """The current call of a run, to its end. Raises `CallFailed` and `OutcomeUnknown`.
+        """Make the current call of a run, and wait for its end. Raises `CallFailed` and `OutcomeUnknown`.
 
-        `is_repeated`: it had been begun before, by somebody who did not come to its end.
+        `is_repeated`: the call was begun before, by a process that did not finish it.
         """
         if refusal := self._refusal(run):
             raise CallFailed(refusal, is_final=True)
@@ -117,7 +117,7 @@ class CallRunner:
         return limit
 
     def seconds_of(self, call: ToolCall | WorkflowCall | None) -> float | None:
-        """How long a call may take: what its step says, else what the settings say of its provider."""
+        """The time limit of a call: that of its step, else that of its provider in the settings."""
         if call is None:
             return None
         if call.timeout_seconds is not None:
@@ -126,12 +126,12 @@ class CallRunner:
         return provider.options.timeout_seconds if provider is not None else None
 
     def is_safe_to_repeat(self, call: ToolCall | WorkflowCall | None) -> bool:
-        """Whether a call may be made again while the last one may still be running."""
+        """Whether a call may be repeated while the last attempt may still be running."""
         provider = self._provider_of(call.provider) if isinstance(call, WorkflowCall) else None
         return not isinstance(call, WorkflowCall) or (provider is not None and provider.options.idempotent)
 
     def _refusal(self, run: Run) -> str:
-        """Why the current call of a run must not be made; empty when it may."""
+        """Why the current call of a run may not be made; empty when it may."""
         try:
             extras.require(extras.CALLS)
             self._consent.refuse_untrusted(run.origin, run.workflow.document, run.step.id)
@@ -140,7 +140,7 @@ class CallRunner:
         return ""
 
     async def stop(self, run: Run, remote_id: str = "") -> StopResult:
-        """Stop what runs beneath a call that was just cancelled here."""
+        """Stop the remote work of a call that was just cancelled here."""
         call = run.step.call
         try:
             async with asyncio.timeout(STOP_SECONDS):
@@ -149,12 +149,12 @@ class CallRunner:
                 if isinstance(call, WorkflowCall):
                     return await self._stop_workflow(call, remote_id)
         except TimeoutError:
-            left = f"{_called(call)} did not say within {STOP_SECONDS:g} seconds that it stopped"
-            return StopResult(stopped=False, message=f"{left}: it may still be running", is_pending=bool(remote_id))
+            reason = f"{_target(call)} did not say within {STOP_SECONDS:g} seconds that it stopped"
+            return StopResult(stopped=False, message=f"{reason}: it may still be running", is_pending=bool(remote_id))
         return StopResult(stopped=True, message="nothing was running")
 
     async def stop_orphan(self, run: Run) -> StopResult:
-        """Stop what may run beneath a call whose driver is gone."""
+        """Stop the remote work of a call that has no driver."""
         if refusal := self._refusal(run):
             message = f"it was not stopped, because it may not be called. {refusal.rstrip('.')}"
             return StopResult(stopped=False, message=message)
@@ -162,7 +162,7 @@ class CallRunner:
         remote_id = run.calling.remote_id if run.calling else ""
         if isinstance(call, WorkflowCall) and remote_id:
             return await self.stop(run, remote_id)
-        message = f"the process that made the call has ended: {_called(call)} may still be at work on it"
+        message = f"the process that made the call has ended: {_target(call)} may still be at work on it"
         return StopResult(stopped=False, message=message)
 
     # ── tools ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -176,9 +176,9 @@ class CallRunner:
             raise CallFailed(_reason(result.error) or "it answered with an error that says nothing", error=result.error)
         return Outcome(result.text, result.value)
 
-    # ── workflows of others ─────────────────────────────────────────────────────────────────────────────────────
+    # ── workflows of providers ──────────────────────────────────────────────────────────────────────────────────
 
-    async def _workflow(  # noqa: PLR0913 - all that is known of it
+    async def _workflow(  # noqa: PLR0913 - everything a call has
         self,
         run: Run,
         call: WorkflowCall,
@@ -189,7 +189,7 @@ class CallRunner:
         is_repeated: bool,
     ) -> Outcome:
         remote_id, key = (run.calling.remote_id, run.calling.key) if run.calling else ("", "")
-        provider = await self._provider_again(call, on_progress) if remote_id else self._provider(call)
+        provider = await self._await_provider(call, on_progress) if remote_id else self._provider(call)
         if not remote_id:
             if is_repeated and not provider.options.idempotent:
                 message = f"the server ended while the provider '{call.provider}' was starting it"
@@ -200,7 +200,7 @@ class CallRunner:
             try:
                 remote = await asyncio.shield(starting)
             except asyncio.CancelledError:
-                await _hear_late(starting, call, acknowledge if "cancel" in provider.can else None)
+                await _await_late_start(starting, call, acknowledge if "cancel" in provider.can else None)
                 raise
             if isinstance(remote, RemoteStatus):
                 return _end(remote, call)
@@ -223,11 +223,11 @@ class CallRunner:
         *,
         is_repeated: bool,
     ) -> RemoteStatus | str:
-        """The id of the run that was begun, or its end.
+        """Start a workflow; returns the id of the remote run, or its end.
 
-        It is sent again only where that cannot begin a second run: after a clear refusal for now (429), and after any
-        doubtful answer where the provider honours keys. What one answer left in doubt, a later refusal does not settle:
-        it is about the second request, and the first may have begun a run.
+        The start is repeated only if that cannot start a second run: after a clear refusal (429), or after any doubtful
+        answer if the provider honours idempotency keys. A refusal after a doubtful answer does not resolve the doubt:
+        the first request may have started a run.
         """
         is_doubtful = is_repeated
         for attempt in itertools.count(1):
@@ -240,8 +240,8 @@ class CallRunner:
                 is_safe = problem.status == 429 or (is_doubtful and provider.options.idempotent)
                 if is_safe and attempt < START_ATTEMPTS:
                     pause = max(FIRST_PAUSE * 2 ** (attempt - 1), problem.retry_after or 0.0)
-                    message = f"{problem}; it is sent again in {pause:g} seconds"
-                    log.warning("the start of workflow '%s' was not taken: %s", call.workflow, message)
+                    message = f"{problem}; retrying in {pause:g} seconds"
+                    log.warning("the start of workflow '%s' was not accepted: %s", call.workflow, message)
                     on_progress(Progress(0, None, message))
                     await asyncio.sleep(pause)
                     continue
@@ -255,34 +255,35 @@ class CallRunner:
             except NotSupported as problem:
                 raise CallFailed(problem.remedy, is_final=True) from problem
             return begun.result if begun.result is not None else begun.remote_id
-        raise AssertionError  # the loop has no end of its own
+        raise AssertionError  # unreachable: the loop does not end
 
     async def _await_end(
         self, provider: Provider, call: WorkflowCall, remote_id: str, on_progress: OnProgress
     ) -> Outcome:
-        """Poll the run until it is over: soon at first, then at the provider's pace; patient when it is away.
+        """Poll the remote run until it is over: often at first, then at the provider's interval.
 
-        What keeps its state from being known is part of its progress, and logged when it changes.
+        If its state cannot be determined, polling continues. The reason is part of the progress, and logged when it
+        changes.
         """
-        began = asked = time.monotonic()
+        began = polled = time.monotonic()
         progress, trouble = Progress(0, None, ""), ""
         pause, gone, gone_since = 0.0, 0, 0.0
         while True:
-            pace = pause_before_asking(asked - began, time.monotonic() - asked, provider.options.interval)
-            await asyncio.sleep(max(pace, pause))
-            asked = time.monotonic()
+            poll_pause = pause_before_poll(polled - began, time.monotonic() - polled, provider.options.interval)
+            await asyncio.sleep(max(poll_pause, pause))
+            polled = time.monotonic()
             try:
                 status = await provider.status(call.workflow, remote_id)
             except ProviderError as problem:
                 if problem.is_unreadable:
                     raise OutcomeUnknown(str(problem)) from problem
                 gone = gone + 1 if problem.status in GONE else 0
-                gone_since = asked if gone == 1 else gone_since
-                if gone >= GONE_ANSWERS and asked - gone_since >= GONE_SECONDS:
+                gone_since = polled if gone == 1 else gone_since
+                if gone >= GONE_ANSWERS and polled - gone_since >= GONE_SECONDS:
                     raise OutcomeUnknown(f"{problem}, {gone} times in a row") from problem
                 pause = problem.retry_after or 0.0
-                unasked = f"its state cannot be asked now: {problem}; it is asked again"
-                trouble = _note_trouble(trouble, unasked, remote_id)
+                message = f"its state cannot be read at present: {problem}; retrying"
+                trouble = _log_trouble(trouble, message, remote_id)
                 on_progress(msgspec.structs.replace(progress, message=trouble))
                 continue
             except NotSupported as problem:
@@ -290,9 +291,9 @@ class CallRunner:
             pause, gone = status.retry_after or 0.0, 0
             if status.state != "running":
                 return _end(status, call)
-            said = f"'{status.word[:MAX_SHOWN]}', a word that is not known" if status.word else "not in the answer"
-            unknown = "" if status.is_known_word else f"its state is {said}: it is taken to be running"
-            trouble, was_in_trouble = _note_trouble(trouble, unknown, remote_id), bool(trouble)
+            word = f"'{status.word[:MAX_SHOWN]}', a word that is not known" if status.word else "not in the answer"
+            unknown = "" if status.is_known_word else f"its state is {word}: it is taken to be running"
+            trouble, was_in_trouble = _log_trouble(trouble, unknown, remote_id), bool(trouble)
             progress = status.progress or progress
             if trouble:
                 on_progress(msgspec.structs.replace(progress, message=trouble))
@@ -300,15 +301,15 @@ class CallRunner:
                 on_progress(progress)
 
     async def _stop_workflow(self, call: WorkflowCall, remote_id: str) -> StopResult:
-        """Ask for a run to be cancelled. It is stopped when the provider says so; what is in doubt is tried again."""
-        named = f"run {remote_id}" if remote_id else "a run that it was beginning"
-        left = f"{named} may still be running there"
+        """Cancel a remote run. It counts as stopped when the provider confirms that; otherwise it is tried again."""
+        remote_run = f"run {remote_id}" if remote_id else "a run that it was beginning"
+        may_run = f"{remote_run} may still be running there"
         provider = self._provider_of(call.provider)
         if provider is None:
             return StopResult(
-                stopped=False, message=f"the settings no longer name the provider '{call.provider}': {left}"
+                stopped=False, message=f"the settings no longer name the provider '{call.provider}': {may_run}"
             )
-        unable = StopResult(stopped=False, message=f"the provider '{call.provider}' cannot cancel: {left}")
+        unable = StopResult(stopped=False, message=f"the provider '{call.provider}' cannot cancel: {may_run}")
         if remote_id and "cancel" not in provider.can:
             return unable
         try:
@@ -321,40 +322,40 @@ class CallRunner:
             state, doubt = None, problem
         if "status" not in provider.can or not remote_id:
             if doubt is None and state != "running":
-                return StopResult(stopped=True, message=f"the provider '{call.provider}' cancelled {named}")
-            message = doubt or f"the provider '{call.provider}' says that it did not cancel {named}"
-            return StopResult(stopped=False, message=f"{message}: {left}", is_pending=bool(remote_id))
-        return await self._see_end(provider, call, remote_id, state, doubt)
+                return StopResult(stopped=True, message=f"the provider '{call.provider}' cancelled {remote_run}")
+            message = doubt or f"the provider '{call.provider}' says that it did not cancel {remote_run}"
+            return StopResult(stopped=False, message=f"{message}: {may_run}", is_pending=bool(remote_id))
+        return await self._await_cancelled(provider, call, remote_id, state, doubt)
 
-    async def _see_end(
+    async def _await_cancelled(
         self, provider: Provider, call: WorkflowCall, remote_id: str, state: RemoteState | None, doubt: Exception | None
     ) -> StopResult:
-        """What becomes of a run that was asked to end, by the word of its provider."""
-        who, left = f"the provider '{call.provider}'", f"run {remote_id} may still be running there"
+        """Poll a remote run that was asked to cancel, until the provider says how it ended."""
+        name, may_run = f"the provider '{call.provider}'", f"run {remote_id} may still be running there"
         deadline = time.monotonic() + STOP_SECONDS / 2
         while state in (None, "running"):
             try:
                 state = (await provider.status(call.workflow, remote_id)).state
             except (ProviderError, NotSupported) as problem:
                 if getattr(problem, "status", 0) in GONE and getattr(doubt, "status", 0) in GONE:
-                    message = f"{who} no longer knows run {remote_id}: whether it was stopped cannot be known"
+                    message = f"{name} no longer knows run {remote_id}: whether it was stopped cannot be known"
                     return StopResult(stopped=False, message=message)
                 doubt = doubt or problem
             if state in (None, "running"):
                 if doubt is not None or time.monotonic() >= deadline:
-                    why = doubt or f"{who} was asked to cancel run {remote_id}, which has not ended yet"
-                    return StopResult(stopped=False, message=f"{why}: {left}", is_pending=True)
+                    reason = doubt or f"{name} was asked to cancel run {remote_id}, which has not ended yet"
+                    return StopResult(stopped=False, message=f"{reason}: {may_run}", is_pending=True)
                 await asyncio.sleep(STOP_PAUSE)
         if state == "cancelled":
-            return StopResult(stopped=True, message=f"{who} cancelled run {remote_id}")
+            return StopResult(stopped=True, message=f"{name} cancelled run {remote_id}")
         log.warning("the result of run %s at the provider '%s' is lost: it had %s", remote_id, call.provider, state)
-        return StopResult(stopped=True, message=f"run {remote_id} had {state} at {who} before it could be cancelled")
+        return StopResult(stopped=True, message=f"run {remote_id} had {state} at {name} before it could be cancelled")
 
-    async def _provider_again(self, call: WorkflowCall, on_progress: OnProgress) -> Provider:
-        """The provider of a run that was begun there. Settings that have lost it may be a mistake: it is waited for."""
+    async def _await_provider(self, call: WorkflowCall, on_progress: OnProgress) -> Provider:
+        """The provider of a remote run. If the settings no longer have it, wait, because that may be a mistake."""
         while (provider := self._provider_of(call.provider)) is None:
             message = (
-                f"the settings no longer have a usable provider '{call.provider}'; it goes on when they have it again"
+                f"the settings have no usable provider '{call.provider}' any more; the call continues when they do"
             )
             on_progress(Progress(0, None, message))
             await asyncio.sleep(PROVIDER_PAUSE)
@@ -367,28 +368,28 @@ class CallRunner:
         return provider
 
 
-def pause_before_asking(waited: float, answered_in: float, interval: float) -> float:
-    """How many seconds to leave a provider in peace that was asked about a run, and answered in so many.
+def pause_before_poll(elapsed: float, response_seconds: float, interval: float) -> float:
+    """Seconds until the next poll of a remote run.
 
-    Questions come in proportion to how long the run had been waited for, so that none takes much longer through us than
-    it takes, and a long one is not asked about often. The time of an answer counts towards the pause, up to a half of
-    it: a provider that is slow to answer gets a rest.
+    The pause grows with the time that the run has taken, up to the provider's interval: the end of a short run is
+    noticed soon, and a long run is not polled often. The response time counts towards the pause, up to a half of it, so
+    that a slow provider gets a rest.
     """
-    pace = max(LEAST_PAUSE, min(waited * LATENESS, interval))
-    return pace - min(answered_in, pace / 2)
+    pause = max(MIN_POLL_PAUSE, min(elapsed * MAX_DELAY_SHARE, interval))
+    return pause - min(response_seconds, pause / 2)
 
 
-def _note_trouble(before: str, now: str, remote_id: str) -> str:
-    """What keeps the state of a run from being known now; logged when it is not the same as before."""
+def _log_trouble(before: str, now: str, remote_id: str) -> str:
+    """Log why the state of a remote run is unknown, if that is new; returns the reason."""
     if now and now != before:
         log.warning("run %s at another system: %s", remote_id, now)
     return now
 
 
-async def _hear_late(
+async def _await_late_start(
     starting: "asyncio.Future[RemoteStatus | str]", call: WorkflowCall, acknowledge: Acknowledge | None
 ) -> None:
-    """A start was cancelled under way: what it begins can be cancelled only by its id, which is waited for."""
+    """After a start was cancelled: wait for the id of the run that it may begin; cancelling it needs the id."""
     if acknowledge is not None:
         await asyncio.wait({starting}, timeout=LATE_SECONDS)
     if not starting.done():
@@ -421,13 +422,13 @@ def _end(status: RemoteStatus, call: WorkflowCall) -> Outcome:
 
 
 def _reason(error: RemoteError) -> str:
-    """What another system said went wrong, short enough for the log; the journal has more of it."""
+    """The error message of another system, short enough for the log; the journal has more of it."""
     message = shorten(error.message, MAX_SHOWN)
     code = error.code[:MAX_SHOWN]
     return f"{message} (code {code})" if code and message else message or code
 
 
-def _called(call: ToolCall | WorkflowCall | None) -> str:
+def _target(call: ToolCall | WorkflowCall | None) -> str:
     if isinstance(call, ToolCall):
         return f"the MCP server '{call.server}'"
     return f"the provider '{call.provider}'" if call else "nothing"

@@ -1,8 +1,8 @@
 """The engine for a journal in PostgreSQL: a durable queue of DBOS, from which every replica takes runs to drive.
 
 DBOS stores which replica drives which run, spreads the runs over the replicas and limits how many each drives at once.
-It does not notice that a replica died: each holds a lease (`leases`), and what a dead one was driving is put back into
-the queue. A driver is a workflow of DBOS with the id `run:sequence`.
+It does not notice that a replica died. So each replica holds a lease (`leases`), and the runs of a dead one are put
+back into the queue. A driver is a DBOS workflow with the id `run:sequence`.
 """
 
 import asyncio
@@ -42,17 +42,17 @@ HEARTBEAT_SECONDS: Final = 1.0
 KEEP_SECONDS: Final = 24 * 3600
 """How long ended drivers stay in the tables of DBOS."""
 ORPHANED_POLLS: Final = 4
-"""For how many polls in a row DBOS must assign a driver to this replica that does not run here, before its run is put
-back into the queue: a driver begins a moment after it was taken from the queue."""
+"""A driver that DBOS assigns to this replica, but that does not run here for so many polls, is put back into the queue.
+A driver takes a moment to begin after it was taken from the queue."""
 CONNECT_SECONDS: Final = 5
 STATEMENT_SECONDS: Final = 10.0
-"""After how long DBOS gets no answer to a statement before its connection is closed and another one is made."""
+"""How long DBOS waits for the answer to a statement before its connection is replaced."""
 LAUNCH_SECONDS: Final = 600.0
-"""Likewise while it is launched, when it makes its tables and indexes."""
+"""Likewise during launch, when it creates its tables and indexes."""
 IDLE_SECONDS: Final = 10
-"""After what PostgreSQL ends a transaction of DBOS whose client is silent, and releases its locks."""
+"""After so many seconds PostgreSQL ends a transaction of DBOS whose client is silent, and releases its locks."""
 MAX_SILENT_SECONDS: Final = 15.0
-"""For how long a replica may be without its lease before it says that it is not ready."""
+"""How long a replica may be without its lease before it reports that it is not ready."""
 CANCEL_SECONDS: Final = 2.0
 """How long `close` waits for cancelled drivers."""
 _READ_ONLY: Final = "25006"
@@ -66,7 +66,7 @@ _QUEUED: Final = ["ENQUEUED", "DELAYED"]
 _ACTIVE: Final = ["PENDING", *_QUEUED]
 
 _workflows: list[Any] = []
-"""The function `_drive` as registered with DBOS, which is done once a process."""
+"""The function `_drive` as registered with DBOS, once per process."""
 _current: "DbosEngine | None" = None
 """The engine that is open."""
 
@@ -82,13 +82,13 @@ class DbosEngine:
         self._is_guest = is_guest
         self._lease = Lease(url)
         self._threads = concurrent.futures.ThreadPoolExecutor(1, "workflowlookup-engine")
-        """For calls that block; a single thread, because a lease must not be used by two at a time."""
+        """For blocking calls; a single thread, because a lease must not be used by two at a time."""
         self._heartbeat: asyncio.Task[None] | None = None
         self._database: sqlalchemy.Engine | None = None
         self._drivers: dict[str, asyncio.Task[Any]] = {}
         """By id: the drivers that run here."""
         self._orphaned: dict[str, int] = {}
-        """By id: for how many polls in a row a driver that DBOS assigns to this replica has not run here."""
+        """By id of a driver that DBOS assigns to this replica and that does not run here: for how many polls."""
         self._swept = 0.0
         self._max_seconds = LAUNCH_SECONDS
         """For a statement of DBOS."""
@@ -107,11 +107,11 @@ class DbosEngine:
         return f"The engine that carries out calls has not reached the journal's database for {silent:.0f} seconds"
 
     async def open(self) -> None:
-        global _current  # noqa: PLW0603 - DBOS is a singleton, and so is what it calls
+        global _current  # noqa: PLW0603 - DBOS is a singleton, and calls a global function
         _current = self
         try:
             await self._in_thread(self._lease.hold)
-            await self._in_thread(self._lease.lock)  # DBOS does not expect another process to make its tables meanwhile
+            await self._in_thread(self._lease.lock)  # two processes must not create the tables of DBOS at the same time
             await self._launch()
             await self._in_thread(self._lease.unlock)
             self._max_seconds, self._held_at = STATEMENT_SECONDS, time.monotonic()
@@ -119,7 +119,7 @@ class DbosEngine:
         except asyncio.CancelledError:  # the server is stopping
             await self.close()
             raise
-        except Exception as problem:  # broad on purpose: DBOS, SQLAlchemy and drivers raise what they like
+        except Exception as problem:  # broad on purpose: DBOS, SQLAlchemy and drivers raise many kinds
             await self.close()
             reason = str(problem).strip().partition("\n")[0]
             message = f"The engine that carries out calls, in the journal's database, cannot be used: {reason}."
@@ -151,7 +151,7 @@ class DbosEngine:
             await self.set_limits(self._limits)
 
     async def set_limits(self, limits: Limits) -> None:
-        """Set the limits of every replica: they are stored with the queue, so the last replica to set them decides."""
+        """Set the limits of all replicas: they are stored with the queue, so the last replica to set them decides."""
         from dbos import DBOS  # noqa: PLC0415 - loaded with the engine
 
         await DBOS.register_queue_async(
@@ -169,11 +169,11 @@ class DbosEngine:
 
         driver = f"{run_id}:{sequence}"
         if again or self._is_guest:
-            before = await self._list(workflow_id_prefix=driver)
-            before = [one for one in before if one.workflow_id == driver or one.workflow_id.startswith(f"{driver}:")]
-            if [one for one in before if one.status in _ACTIVE and not await self._end_stale(one)]:
+            earlier = await self._list(workflow_id_prefix=driver)
+            earlier = [one for one in earlier if one.workflow_id == driver or one.workflow_id.startswith(f"{driver}:")]
+            if [one for one in earlier if one.status in _ACTIVE and not await self._end_stale(one)]:
                 return
-            driver = f"{driver}:{len(before)}" if before else driver  # the same id for all who start it again
+            driver = f"{driver}:{len(earlier)}" if earlier else driver  # the same id in all processes
         with SetWorkflowID(driver):
             if self._is_guest:
                 await DBOS.start_workflow_async(_workflows[0], run_id)
@@ -181,7 +181,7 @@ class DbosEngine:
                 await DBOS.enqueue_workflow_async(QUEUE, _workflows[0], run_id)
 
     async def _end_stale(self, status: "WorkflowStatus") -> bool:
-        """For a guest: cancel a driver that is queued or whose replica is dead, to start its own; whether it did."""
+        """For a guest: cancel a driver that is queued or whose replica is dead, so that the guest can drive the run."""
         from dbos import DBOS  # noqa: PLC0415 - as above
 
         for _ in range(FREE_CHECKS if self._is_guest else 0):
@@ -201,7 +201,7 @@ class DbosEngine:
         return active.intersection(run_ids)
 
     async def run(self, run_id: str, driver: str) -> None:
-        """Drive a run; called by DBOS. No step of DBOS is used, because the journal has the result of each call."""
+        """Drive a run; called by DBOS. DBOS steps are not used, because the journal has the result of each call."""
         task = asyncio.current_task()
         assert task is not None
         self._drivers[driver] = task
@@ -222,7 +222,7 @@ class DbosEngine:
     # ── other replicas ──────────────────────────────────────────────────────────────────────────────────────────
 
     async def _keep_lease(self) -> None:
-        """Renew the lease, in a task of its own: without it others would take over the runs that are driven here."""
+        """Renew the lease, so that other replicas do not take over the runs that are driven here."""
         was_lost = False
         while True:
             await asyncio.sleep(HEARTBEAT_SECONDS)
@@ -232,11 +232,11 @@ class DbosEngine:
                 if was_lost:
                     await self._cancel_taken_over()
                     was_lost = False
-            except Exception as problem:  # noqa: BLE001 - the database may be unreachable; it is tried again
+            except Exception as problem:  # noqa: BLE001 - the database may be unreachable; retried
                 log.debug("the lease could not be renewed: %r", problem)
 
     async def _cancel_taken_over(self) -> None:
-        """Cancel the drivers here whose runs other replicas took over while this one had lost its lease."""
+        """Cancel the drivers whose runs other replicas took over while this one had lost its lease."""
         ours = {status.workflow_id for status in await self._list(status=["PENDING"], executor_id=self.id)}
         for driver, task in self._drivers.items():
             if driver not in ours:
@@ -260,19 +260,19 @@ class DbosEngine:
         if not await self._in_thread(self._lease.acquire, other):
             return
         try:
-            left = await self._list(status=["PENDING"], executor_id=other)
-            ours = [status.workflow_id for status in left if status.app_version == VERSION]
-            others = [status.workflow_id for status in left if status.app_version != VERSION]
+            pending = await self._list(status=["PENDING"], executor_id=other)
+            ours = [status.workflow_id for status in pending if status.app_version == VERSION]
+            others = [status.workflow_id for status in pending if status.app_version != VERSION]
             if ours:
                 await DBOS.resume_workflows_async(ours, queue_name=QUEUE)
-            if others:  # of another version, which this one cannot drive; they are started again from the journal
+            if others:  # this version cannot drive them; they are started again from the journal
                 await DBOS.cancel_workflows_async(others)
-            log.info("took over %d runs from a process that ended", len(left))
+            log.info("took over %d runs from a process that ended", len(pending))
         finally:
             await self._in_thread(self._lease.give_back, other)
 
     async def _put_back_orphaned(self, ours: "list[WorkflowStatus]") -> None:
-        """Put back drivers that were taken from the queue here and never began: the database was lost just then."""
+        """Put back drivers that were taken from the queue here and never began, because the database was lost."""
         from dbos import DBOS  # noqa: PLC0415 - as above
 
         missing = [status.workflow_id for status in ours if status.workflow_id not in self._drivers]
@@ -297,7 +297,7 @@ class DbosEngine:
     async def close(self, grace_seconds: float = 0.0) -> None:
         global _current  # noqa: PLW0603 - as above
         if _current is self:
-            _current = None  # a driver that is taken from the queue now is left to others
+            _current = None  # a driver that is taken from the queue now is left to other replicas
         if self._heartbeat is not None:
             self._heartbeat.cancel()
         drivers = [*self._drivers.values()]
@@ -317,7 +317,7 @@ class DbosEngine:
         self._threads.shutdown(wait=False)
 
     async def _in_thread(self, work: Callable[[*Arguments], T], *arguments: *Arguments) -> T:
-        """Do something that blocks on the engine's thread."""
+        """Call a blocking function on the engine's thread."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
 
 
@@ -344,7 +344,7 @@ async def _drive(run_id: str) -> None:
 
 @functools.cache
 def _freeze_loaded_objects() -> None:
-    """Exempt what is loaded by now from garbage collection; once a process, because all of it stays.
+    """Exempt everything that is loaded by now from garbage collection, once per process.
 
     A full collection over a hundred thousand objects stops every thread for 60 ms.
     """
@@ -358,16 +358,16 @@ def _import() -> Any:
 
 
 def _make_pool(url: str, max_seconds: Callable[[], float]) -> "sqlalchemy.Engine":
-    """The connection pool for DBOS. We make it to close it: DBOS leaves the connections of its threads open.
+    """The connection pool for DBOS. We make it so that we can close it: DBOS leaves connections of its threads open.
 
-    `max_seconds`: how long a statement may take. DBOS itself waits for ever on a connection that is silent.
+    `max_seconds`: how long a statement may take. DBOS itself would wait forever on a silent connection.
     """
     import sqlalchemy  # noqa: PLC0415 - loaded with DBOS
 
     from workflowlookup.store.postgres import SERVER_TCP_KEEPALIVE, TCP_KEEPALIVE, Connection  # noqa: PLC0415
 
     class DbosConnection(Connection):
-        """By its own name in warnings: a thread of DBOS may hold one when it ends."""
+        """Has its own name in warnings: a thread of DBOS may hold one when it ends."""
 
     def connect(_dialect: object, _record: object, cargs: tuple[str, ...], cparams: dict[str, Any]) -> Connection:
         connection = DbosConnection.connect(*cargs, **cparams)
@@ -386,11 +386,11 @@ def _make_pool(url: str, max_seconds: Callable[[], float]) -> "sqlalchemy.Engine
 
     def drop_read_only(context: "sqlalchemy.ExceptionContext") -> None:
         if getattr(context.original_exception, "sqlstate", None) == _READ_ONLY:
-            context.is_disconnect = True  # a session stays read-only when the database no longer is
+            context.is_disconnect = True  # a session stays read-only after the database is writable again
 
     address = sqlalchemy.make_url(f"postgresql{url[url.index('://') :]}").set(drivername="postgresql+psycopg")
-    how = {"application_name": "workflowlookup-engine", "connect_timeout": CONNECT_SECONDS, **TCP_KEEPALIVE}
-    pool = sqlalchemy.create_engine(address, pool_size=_POOL, max_overflow=0, pool_timeout=30, connect_args=how)
+    options = {"application_name": "workflowlookup-engine", "connect_timeout": CONNECT_SECONDS, **TCP_KEEPALIVE}
+    pool = sqlalchemy.create_engine(address, pool_size=_POOL, max_overflow=0, pool_timeout=30, connect_args=options)
     sqlalchemy.event.listen(pool, "do_connect", connect)
     sqlalchemy.event.listen(pool, "checkout", limit)
     sqlalchemy.event.listen(pool, "handle_error", drop_read_only)
@@ -398,8 +398,8 @@ def _make_pool(url: str, max_seconds: Callable[[], float]) -> "sqlalchemy.Engine
 
 
 def tables_version(url: str) -> int | None:
-    """The version of the tables of DBOS in a database; None where there are none, or they cannot be read."""
-    import psycopg  # noqa: PLC0415 - only where there is such a database
+    """The schema version of DBOS in a database; None when there are no tables, or they cannot be read."""
+    import psycopg  # noqa: PLC0415 - only for PostgreSQL
 
     with contextlib.suppress(psycopg.Error), psycopg.connect(url, connect_timeout=CONNECT_SECONDS) as connection:
         if connection.execute("SELECT to_regclass('dbos.dbos_migrations')").fetchone() != (None,):

@@ -1,7 +1,7 @@
-"""Drives runs: makes the calls that are due by the journal, until a run waits for somebody or is over.
+"""Drives runs: makes the calls that are due according to the journal, until a run waits or is over.
 
-Each event is stored before anything follows from it. That a run was cancelled, is out of time or was moved by somebody
-else is noticed within `POLL_SECONDS`, and at once when this process did it.
+Each event is stored before its consequences. When a run is cancelled, exceeds its deadline or is moved by another
+process, the driver notices within `POLL_SECONDS`; at once when this process did it.
 """
 
 import asyncio
@@ -30,37 +30,37 @@ from workflowlookup.store.service import Runs
 log = logging.getLogger(__name__)
 
 POLL_SECONDS: Final = 0.25
-"""How often the runs that are driven here are polled for changes by others."""
+"""Between two polls of the runs that are driven here for changes by other processes."""
 FIRST_RETRY: Final = 0.5
 MAX_RETRY: Final = 30.0
 CANCEL_SECONDS: Final = 5.0
 """How long a cancelled call may take to end here."""
 STORE_SECONDS: Final = 1.0
-"""Between two reports of progress that are stored for one call."""
+"""Between two stored progress reports of one call."""
 _FEW: Final = 16
-"""Up to so many runs are read with each poll; more, only when the version of the journal says that others wrote."""
-_SHORT_WHILE: Final = 0.01
+"""Up to so many runs are read with each poll; more only if the version of the journal has changed."""
+_PAUSE: Final = 0.01
 _BY: Final = "server"
 
 
-class _Driven:
+class _DrivenRun:
     """A run that is driven here."""
 
     def __init__(self, run_id: str) -> None:
         self.run_id = run_id
         self.at: tuple[str, int] | None = None
-        """The step whose call is under way, and the sequence at which it became due."""
+        """The step whose call is being made, and the sequence at which it became due."""
         self.has_begun = False
-        """Whether the call that is due was begun when the one before it was finished."""
+        """Whether the due call was begun when the previous one was finished."""
         self.moved = asyncio.Event()
         """Set when the run is no longer at this call."""
         self.deadline: int | None = None
-        self.stored = 0.0
+        self.progress_stored_at = 0.0
         """When progress was last stored."""
         self.remote_id = ""
 
-    def wait_at(self, run: Run) -> None:
-        """Have `moved` set when the run is no longer at the call where it is now."""
+    def set_call(self, run: Run) -> None:
+        """Watch the current call of the run: `moved` is set when the run leaves it."""
         self.at = (run.current, run.calling.due if run.calling else 0)
         self.deadline = run.deadline
         self.moved.clear()
@@ -73,21 +73,21 @@ class Driver:
         self._runs = runs
         self._calls = calls
         self._wake = wake
-        self._driven: dict[str, _Driven] = {}
-        self._watch: asyncio.Task[None] | None = None
-        self._stores: set[asyncio.Task[None]] = set()
+        self._driven: dict[str, _DrivenRun] = {}
+        self._poll_task: asyncio.Task[None] | None = None
+        self._background: set[asyncio.Task[None]] = set()
         self.progress: dict[str, Progress] = {}
-        """Live, by run; only ever replaced, so that other threads may read it."""
+        """By run: the current progress. Values are only replaced, so that other threads may read it."""
 
     @property
     def is_calling(self) -> bool:
         return any(driven.at is not None for driven in self._driven.values())
 
     async def drive(self, run_id: str, slot: Slot) -> None:
-        """Make the calls of a run until it waits for somebody or is over; called by the engine. Raises `Superseded`."""
-        driven = self._driven[run_id] = _Driven(run_id)
-        if self._watch is None or self._watch.done():
-            self._watch = asyncio.create_task(self._poll())
+        """Make the calls of a run until it waits or is over; called by the engine. Raises `Superseded`."""
+        driven = self._driven[run_id] = _DrivenRun(run_id)
+        if self._poll_task is None or self._poll_task.done():
+            self._poll_task = asyncio.create_task(self._poll())
         try:
             run, driven.has_begun = await self._runs.retry(lambda runs: _begin_first(runs, run_id))
             while run.waiting_for is Waiting.CALL:
@@ -101,10 +101,10 @@ class Driver:
                 self.progress.pop(run_id, None)
 
     @contextlib.asynccontextmanager
-    async def _at_provider(self, driven: _Driven, slot: Slot, run: Run) -> AsyncIterator[bool]:
-        """Hold a slot at the provider of the call, if it has a limit; while waiting for one, lend our own.
+    async def _at_provider(self, driven: _DrivenRun, slot: Slot, run: Run) -> AsyncIterator[bool]:
+        """Hold a slot of the call's provider, if it has a limit. While waiting for one, lend our own.
 
-        False when the run was moved, such as cancelled, before there was a slot.
+        Yields False when the run was moved, such as cancelled, before there was a slot.
         """
         limit = self._calls.limit_of(run.step.call)
         if limit is None:
@@ -122,9 +122,9 @@ class Driver:
             if has_slot:
                 limit.release()
 
-    async def _wait_for_slot(self, driven: _Driven, limit: Slots, run: Run) -> bool:
-        """Whether there is a slot before the run is moved."""
-        driven.wait_at(run)
+    async def _wait_for_slot(self, driven: _DrivenRun, limit: Slots, run: Run) -> bool:
+        """Wait for a slot; False when the run was moved first."""
+        driven.set_call(run)
         acquired = asyncio.create_task(limit.acquire())
         moved = asyncio.create_task(driven.moved.wait())
         try:
@@ -140,7 +140,7 @@ class Driver:
         return acquired.done() and not acquired.cancelled()
 
     async def _moved_run(self, run_id: str) -> Run:
-        """The run after somebody else moved it. Raises `Superseded` when it is at a call: another process makes it."""
+        """The run after it was moved. Raises `Superseded` when it waits for a call: another process makes it."""
         run = await self._runs.get(run_id)
         if run.waiting_for is Waiting.CALL:
             raise Superseded(f"run {run_id} was moved to step '{run.current}' by another process, which drives it now")
@@ -152,13 +152,13 @@ class Driver:
             self._in_background(self._check(driven))
 
     async def stop_what_is_over(self, seconds: float) -> None:
-        """Wait until no call goes on whose run is over, at most so long."""
+        """Wait until all calls of runs that are over have stopped, at most so long."""
         with contextlib.suppress(TimeoutError, WorkflowLookupError):
             async with asyncio.timeout(seconds):
                 for driven in [*self._driven.values()]:
                     await self._check(driven)
                 while any(driven.at and driven.moved.is_set() for driven in self._driven.values()):  # noqa: ASYNC110
-                    await asyncio.sleep(_SHORT_WHILE)
+                    await asyncio.sleep(_PAUSE)
 
     async def stop_orphan(self, run_id: str) -> None:
         """Stop the call of a run that is over and has no driver."""
@@ -168,8 +168,8 @@ class Driver:
 
     # ── one attempt ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _attempt(self, driven: _Driven, run: Run) -> Run:
-        """Make one attempt at the call of a run, and pause if another must follow; the run after that."""
+    async def _attempt(self, driven: _DrivenRun, run: Run) -> Run:
+        """Make one attempt at the call of a run, and pause before a retry; returns the run after that."""
         step_id, before = run.current, run.calling
         is_repeated = before is not None and (before.begun or before.may_run) and not driven.has_begun
         if not driven.has_begun:
@@ -178,7 +178,7 @@ class Driver:
             except RunStateError:
                 return await self._moved_run(run.id)
         driven.has_begun = False
-        driven.wait_at(run)
+        driven.set_call(run)
         driven.remote_id = run.calling.remote_id if run.calling else ""
         try:
             run = await self._make_call(driven, run, is_repeated=is_repeated)
@@ -192,20 +192,20 @@ class Driver:
             driven.at = None
         return run
 
-    async def _make_call(self, driven: _Driven, run: Run, *, is_repeated: bool) -> Run:
-        """Make the call until it ends, is out of time, or the run was moved; store the outcome."""
+    async def _make_call(self, driven: _DrivenRun, run: Run, *, is_repeated: bool) -> Run:
+        """Make the call until it ends, times out, or the run is moved; store the outcome."""
 
         async def acknowledge(remote_id: str) -> None:
             driven.remote_id = remote_id
-            with contextlib.suppress(RunStateError):  # the run was moved: its remote run is stopped by this id
+            with contextlib.suppress(RunStateError):  # the run was moved; its remote run is stopped by this id
                 await self._runs.retry(lambda runs: runs.acknowledge_call(run.id, run.current, remote_id, by=_BY))
 
-        def note(progress: Progress) -> None:
-            self._note(driven, run, progress)
+        def on_progress(progress: Progress) -> None:
+            self._publish_progress(driven, run, progress)
 
         async def carry_out() -> Outcome:
             with _span_of(run):
-                return await self._calls.carry_out(run, note, acknowledge, is_repeated=is_repeated)
+                return await self._calls.carry_out(run, on_progress, acknowledge, is_repeated=is_repeated)
 
         seconds = self._calls.seconds_of(run.step.call)
         work = asyncio.create_task(carry_out())
@@ -213,45 +213,45 @@ class Driver:
         try:
             await asyncio.wait({work, moved}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             if work.done():
-                self.progress.pop(run.id, None)  # before the run is at the next step, which has no progress yet
+                self.progress.pop(run.id, None)  # before the run moves to the next step, which has no progress yet
                 return await self._store_end(driven, run, work)
             work.cancel()
             await asyncio.wait({work}, timeout=CANCEL_SECONDS)
             if not moved.done():
                 return await self._store_timeout(driven, run, seconds or 0.0)
-            now = await self._moved_run(run.id)
-            if now.needs_stop:
-                return await self._store_stop(now, await self._calls.stop(now, driven.remote_id))
-            return now
+            moved_run = await self._moved_run(run.id)
+            if moved_run.needs_stop:
+                return await self._store_stop(moved_run, await self._calls.stop(moved_run, driven.remote_id))
+            return moved_run
         finally:
             self.progress.pop(run.id, None)
             moved.cancel()
-            if not work.done():  # the server is stopping; the process that takes over makes the call again
+            if not work.done():  # the server is stopping; the process that takes the run over repeats the call
                 work.cancel()
                 await asyncio.wait({work}, timeout=CANCEL_SECONDS)
 
-    async def _store_end(self, driven: _Driven, run: Run, work: "asyncio.Task[Outcome]") -> Run:
+    async def _store_end(self, driven: _DrivenRun, run: Run, work: "asyncio.Task[Outcome]") -> Run:
         step_id = run.current
         try:
             outcome = work.result()
-        except CallFailed as failure:
-            known = failure.known
-            log.warning("run %s: the call of step '%s' failed: %s", run.id, step_id, known.reason)
-            return await self._store(run, lambda runs: runs.fail_call(run.id, step_id, known, by=_BY))
+        except CallFailed as problem:
+            failure = problem.failure
+            log.warning("run %s: the call of step '%s' failed: %s", run.id, step_id, failure.reason)
+            return await self._store(run, lambda runs: runs.fail_call(run.id, step_id, failure, by=_BY))
         except OutcomeUnknown as unknown:
             reason = str(unknown)
-            log.warning("run %s: how the call of step '%s' ends cannot be known: %s", run.id, step_id, reason)
+            log.warning("run %s: the outcome of the call of step '%s' is unknown: %s", run.id, step_id, reason)
             return await self._store(run, lambda runs: runs.lose_call(run.id, step_id, reason, by=_BY))
         except asyncio.CancelledError:
             raise
-        except Exception:  # broad on purpose: a fault of ours ends the run, not the server
+        except Exception:  # broad on purpose: a bug of ours ends the run, not the server
             log.exception("the call of step '%s' of run %s failed", step_id, run.id)
             reason = "this is a fault of the server, whose log says more"
             fault = CallFailure(reason=reason, is_final=True, may_run=True)
             return await self._store(run, lambda runs: runs.fail_call(run.id, step_id, fault, by=_BY))
 
         def finish(runs: Runs) -> Run:
-            return runs.finish_call(run.id, step_id, outcome.text, outcome.value, by=_BY, begins_next=_is_begun_at_once)
+            return runs.finish_call(run.id, step_id, outcome.text, outcome.value, by=_BY, begins_next=_begins_at_once)
 
         now = await self._store(run, finish, result=outcome)
         driven.has_begun = now.waiting_for is Waiting.CALL and now.calling is not None and now.calling.begun
@@ -259,7 +259,7 @@ class Driver:
             log.warning("run %s: %s", run.id, now.end.reason)
         return now
 
-    async def _store_timeout(self, driven: _Driven, run: Run, seconds: float) -> Run:
+    async def _store_timeout(self, driven: _DrivenRun, run: Run, seconds: float) -> Run:
         stopped = await self._calls.stop(run, driven.remote_id)
         message = f"it took longer than {seconds:g} seconds; {stopped.message}"
         log.warning("run %s: the call of step '%s' failed: %s", run.id, run.current, message)
@@ -275,7 +275,7 @@ class Driver:
         return await self._store_stop(now, stopped) if now.needs_stop else now
 
     async def _store(self, run: Run, change: Callable[[Runs], Run], *, result: Outcome | None = None) -> Run:
-        """Store a change; the run after it. When somebody else moved the run meanwhile, `result` is lost and logged."""
+        """Store a change; returns the run after it. If the run was moved meanwhile, `result` is lost and logged."""
         try:
             return await self._runs.retry(change)
         except RunStateError:
@@ -304,7 +304,7 @@ class Driver:
 
     # ── progress ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _note(self, driven: _Driven, run: Run, reported: Progress) -> None:
+    def _publish_progress(self, driven: _DrivenRun, run: Run, reported: Progress) -> None:
         """Publish the progress of a call: live at once, in the journal every `STORE_SECONDS`."""
         if not math.isfinite(reported.done):
             return
@@ -316,8 +316,8 @@ class Driver:
         log.info("run %s: %s", run.id, progress)
         self._wake()
         now = time.monotonic()
-        if now - driven.stored >= STORE_SECONDS:
-            driven.stored = now
+        if now - driven.progress_stored_at >= STORE_SECONDS:
+            driven.progress_stored_at = now
             self._in_background(self._store_progress(run, progress))
 
     async def _store_progress(self, run: Run, progress: Progress) -> None:
@@ -327,26 +327,26 @@ class Driver:
     # ── changes by others ───────────────────────────────────────────────────────────────────────────────────────
 
     async def _poll(self) -> None:
-        """Check the runs that are driven here, every `POLL_SECONDS` and when one is out of time."""
+        """Check the runs that are driven here, every `POLL_SECONDS` and when a deadline passes."""
         version = -1
         while self._driven:
             try:
                 now = version
                 if len(self._driven) > _FEW:
                     now = await self._runs.do(lambda runs: runs.journal.version())
-                overdue = time.time() * 1000
+                time_ms = time.time() * 1000
                 for driven in [*self._driven.values()]:
-                    is_late = driven.deadline is not None and driven.deadline < overdue
-                    if is_late or now != version or len(self._driven) <= _FEW:
+                    is_overdue = driven.deadline is not None and driven.deadline < time_ms
+                    if is_overdue or now != version or len(self._driven) <= _FEW:
                         await self._check(driven)
                 version = now
-            except WorkflowLookupError as problem:  # the journal cannot be used; it is tried again
+            except WorkflowLookupError as problem:  # the journal cannot be used; retried with the next poll
                 log.debug("%s", problem)
-            soon = [d.deadline - time.time() * 1000 for d in self._driven.values() if d.deadline is not None]
-            await asyncio.sleep(min([POLL_SECONDS, *(max(left / 1000, 0.02) for left in soon)]))
+            remaining = [d.deadline - time.time() * 1000 for d in self._driven.values() if d.deadline is not None]
+            await asyncio.sleep(min([POLL_SECONDS, *(max(delay / 1000, 0.02) for delay in remaining)]))
 
-    async def _check(self, driven: _Driven) -> None:
-        """Read a run, which ends it if it is out of time; set `moved` if it is not at the call that is made here."""
+    async def _check(self, driven: _DrivenRun) -> None:
+        """Read a run, which ends it after its deadline; set `moved` if it is not at the call that is made here."""
         at = driven.at
         try:
             run = await self._runs.do(lambda runs: runs.get(driven.run_id))
@@ -360,34 +360,34 @@ class Driver:
             driven.moved.set()
 
     def _in_background(self, work: Awaitable[None]) -> None:
-        """Do something in a task; what the journal refuses is ignored."""
+        """Await something in a task, ignoring refusals of the journal."""
 
         async def quietly() -> None:
             with contextlib.suppress(WorkflowLookupError):
                 await work
 
         task = asyncio.create_task(quietly())
-        self._stores.add(task)
-        task.add_done_callback(self._stores.discard)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
 
 
 def _begin_first(runs: Runs, run_id: str) -> tuple[Run, bool]:
-    """The run to be driven, and whether its call was begun here: a new call of a tool is, which saves a commit."""
+    """The run to drive, and whether its call was begun here: a new tool call is, which saves a commit."""
     run = runs.get(run_id)
     is_new = run.waiting_for is Waiting.CALL and run.calling is not None and not run.calling.attempt
-    if is_new and _is_begun_at_once(run):
-        with contextlib.suppress(RunStateError):  # somebody moved it
+    if is_new and _begins_at_once(run):
+        with contextlib.suppress(RunStateError):  # it was moved
             return runs.begin_call(run_id, run.current, by=_BY), True
     return run, False
 
 
-def _is_begun_at_once(run: Run) -> bool:
-    """Whether a call is begun in the commit in which it comes due: calls of tools are, starts of workflows are not."""
+def _begins_at_once(run: Run) -> bool:
+    """Whether a call is begun in the commit in which it comes due: a tool call is, the start of a workflow is not."""
     return isinstance(run.step.call, ToolCall)
 
 
 def _span_of(run: Run) -> contextlib.AbstractContextManager[Any]:
-    """A span of OpenTelemetry around one attempt at the call that is due; nothing where nobody collects spans."""
+    """An OpenTelemetry span for one attempt at the due call; a null context when tracing is not loaded."""
     trace = sys.modules.get("opentelemetry.trace")
     if trace is None:
         return contextlib.nullcontext()

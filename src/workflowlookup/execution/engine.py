@@ -1,8 +1,8 @@
 """The contract of engines: each run whose call is due is driven by exactly one living process.
 
-An engine knows only which process drives which run. How far a run has come is in the journal alone, so a driver can be
-started again anywhere; of two drivers of one run, the journal refuses what the slower one would store.
-`ENGINES` has the implementations, by the kind of the journal.
+An engine knows only which process drives which run. The state of a run is in the journal alone, so a driver can be
+started again anywhere; if a run has two drivers, the journal refuses the appends of the slower one. `ENGINES` has the
+implementations, by the kind of the journal.
 """
 
 import asyncio
@@ -26,23 +26,23 @@ class Limits(msgspec.Struct, frozen=True):
     each: int
     """In one process."""
     total: int = 0
-    """In all replicas at one database together; 0 for no such limit. It has no effect on a journal in a file."""
+    """In all replicas at one database together; 0 for no limit. Has no effect on a journal in a file."""
 
 
 class Slot(Protocol):
-    """What a driver holds: one of the `Limits.each` places for runs that are driven at once."""
+    """One of the `Limits.each` slots for runs that are driven at once. A driver holds one."""
 
     def lent(self) -> AbstractAsyncContextManager[None]:
-        """Let another run have the slot while this context is entered, in which the driver waits for something."""
+        """Lend the slot to another run while the driver waits inside this context."""
 
 
 class Superseded(Exception):
-    """Another process drives the run by now: this driver makes no more calls."""
+    """Another process drives the run now, so this driver makes no more calls."""
 
 
 Drive = Callable[[str, Slot], Coroutine[Any, Any, None]]
-"""Makes the calls of a run until it waits for somebody or is over. Cancelled when the engine is closed, or no longer
-drives the run. Raises `Superseded`."""
+"""Makes the calls of a run until it waits for an agent or a person, or is over. Cancelled when the engine is closed or
+no longer drives the run. Raises `Superseded`."""
 
 
 class Engine(Protocol):
@@ -50,29 +50,29 @@ class Engine(Protocol):
 
     @property
     def fault(self) -> str:
-        """Why nothing can be driven here for now; empty when it can. For any thread."""
+        """Why no run can be driven here at present; empty when runs can be. For any thread."""
 
     async def open(self) -> None:
-        """Raises `StorageError` when it cannot be used; it can then be opened again."""
+        """Raises `StorageError` when the engine cannot be used; opening it can be retried."""
 
     async def start(self, run_id: str, sequence: int, *, again: bool = False) -> None:
-        """Have a run driven whose call came due at this sequence, here or elsewhere.
+        """Start driving a run whose call came due at this sequence, in this process or another.
 
-        Starting the same run and sequence twice, in any process, has the effect of one start. `again`: the run may have
-        been started before and was not among those `driven` now, so its driver has ended: start another one.
+        Starting the same run and sequence twice, in any process, has the effect of one start. `again`: an earlier
+        driver of the run may have ended (the run is not among the `driven`), so start another one.
         """
 
     async def driven(self, run_ids: Collection[str]) -> set[str]:
-        """The subset of these runs that a living process drives, or that are queued."""
+        """Those of these runs that a living process drives, or that are queued."""
 
     async def take_over(self) -> None:
-        """Have living processes drive what dead ones were driving."""
+        """Take over the runs of processes that died."""
 
     async def set_limits(self, limits: Limits) -> None:
         """Change the limits; runs that are driven already go on."""
 
     async def close(self, grace_seconds: float = 0.0) -> None:
-        """Wait so long for the drivers, cancel those that are left, and let others take their runs over."""
+        """Wait so long for the drivers, then cancel the others, so that other processes can take over their runs."""
 
 
 # ── slots ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -143,16 +143,16 @@ class Slots:
 
 
 class EngineKind(msgspec.Struct, frozen=True, kw_only=True):
-    """How to make engines of one kind, and to read the version of their tables without making one."""
+    """How to make engines of one kind, and how to read their schema version without one."""
 
     make: Callable[[str, Drive, Limits, bool], Engine]
-    """Called with the journal's URL, what drives a run, the limits, and whether it is a guest (see `DbosEngine`)."""
+    """Called with the journal's URL, what drives a run, the limits, and whether this is a guest (see `DbosEngine`)."""
     version: Callable[[str], int | None] | None = None
-    """The version of its tables at a journal's URL, or None before they are made; for an engine that has tables."""
+    """For an engine with tables: their version at a journal's URL; None before they are created."""
 
 
 def _make_local(path: str, drive: Drive, limits: Limits, is_guest: bool) -> Engine:  # noqa: ARG001, FBT001 - guests need nothing special
-    from workflowlookup.execution.local import LocalEngine  # noqa: PLC0415 - only for a journal of this kind
+    from workflowlookup.execution.local import LocalEngine  # noqa: PLC0415 - only for this kind of journal
 
     return LocalEngine(path, drive, limits)
 

@@ -1,8 +1,8 @@
 """Leases of replicas: an advisory lock in PostgreSQL that each holds for as long as it lives.
 
 Every engine has a unique id, and holds the lock of that id on a connection of its own. The database releases the lock
-when the process dies. It also ends the connection, and with it the lock, when it has heard nothing for `IDLE_SECONDS`:
-a machine that loses its power, or its network, closes nothing.
+when the process dies. It also closes the connection, and so releases the lock, after `IDLE_SECONDS` without a
+heartbeat, because a machine that loses power or its network does not close connections.
 """
 
 import contextlib
@@ -18,11 +18,11 @@ IDLE_SECONDS: Final = 10.0
 ANSWER_SECONDS: Final = 3.0
 """How long the database may take to answer on the connection of a lease, before another connection is made."""
 FREE_CHECKS: Final = 3
-"""How often in a row a lease must be free before its holder counts as dead: after a restart of PostgreSQL all are."""
+"""How often in a row a lease must be free before its holder counts as dead: a restart of PostgreSQL frees all."""
 _LOCK_PAUSE: Final = 0.05
 _HAS_IDLE_TIMEOUT: Final = 140_000
-"""The version of PostgreSQL; an older one releases the lease of a client that is gone when TCP notices that."""
-_CLASS: Final = 1_463_571_276
+"""The first version of PostgreSQL with `idle_session_timeout`. Older ones release a lease when TCP notices."""
+_LOCK_SPACE: Final = 1_463_571_276
 """The first key of our advisory locks; any number that no other program uses."""
 
 
@@ -31,7 +31,7 @@ def new_id() -> str:
 
 
 class Lease:
-    """The lease of one replica, and checks of the leases of others. For one thread at a time."""
+    """The lease of one replica, and checks on the leases of others. For one thread at a time."""
 
     def __init__(self, url: str) -> None:
         self.id = new_id()
@@ -41,10 +41,10 @@ class Lease:
         self._free: dict[str, int] = {}
 
     def hold(self) -> bool:
-        """Take the lease, or make sure that it is still held.
+        """Acquire the lease, or check that it is still held.
 
-        False when it was lost and is taken again: others may have found it free meanwhile. Raises `psycopg.Error` when
-        the database cannot be reached, or has not noticed yet that the connection which held the lease is gone.
+        False when it was lost and is acquired again: others may have seen it free. Raises `psycopg.Error` when the
+        database cannot be reached, or has not noticed yet that our previous connection is gone.
         """
         if self._connection is not None:
             with contextlib.suppress(self._errors()):
@@ -65,19 +65,19 @@ class Lease:
         return self._free[other] >= FREE_CHECKS
 
     def acquire(self, other: str) -> bool:
-        """Take the lease of another engine, so that nobody else has it; False when it is held."""
+        """Acquire the lease of another engine, so that no third one can; False when it is held."""
         if self._connection is None or other == self.id:  # PostgreSQL would grant it a second time
             return False
         with contextlib.suppress(self._errors()):
-            if self._try("SELECT pg_try_advisory_lock(%s, %s)", _CLASS, _key(other)):
+            if self._try("SELECT pg_try_advisory_lock(%s, %s)", _LOCK_SPACE, _key(other)):
                 return True
             self._free.pop(other, None)
         return False
 
     def give_back(self, other: str) -> None:
         if self._connection is not None:
-            with contextlib.suppress(self._errors()):  # it is lost with the connection
-                self._try("SELECT pg_advisory_unlock(%s, %s)", _CLASS, _key(other))
+            with contextlib.suppress(self._errors()):  # it ends with the connection
+                self._try("SELECT pg_advisory_unlock(%s, %s)", _LOCK_SPACE, _key(other))
 
     def lock(self) -> None:
         """Wait until no other engine is being opened on this database; call it while the lease is held.
@@ -85,9 +85,9 @@ class Lease:
         Until `unlock` there are no heartbeats, and the database expects none.
         """
         if self._connection is not None:
-            self._expect_heartbeats(self._connection, 0)
+            self._set_idle_timeout(self._connection, 0)
         # Polled: CREATE INDEX CONCURRENTLY waits for every transaction, also for one that waits for this lock.
-        while self._connection is not None and not self._try("SELECT pg_try_advisory_lock(%s, %s)", _CLASS + 1, 0):
+        while self._connection is not None and not self._try("SELECT pg_try_advisory_lock(%s, %s)", _LOCK_SPACE + 1, 0):
             time.sleep(_LOCK_PAUSE)
 
     def _try(self, statement: LiteralString, space: int, key: int) -> bool:
@@ -96,8 +96,8 @@ class Lease:
 
     def unlock(self) -> None:
         if self._connection is not None:
-            self._connection.execute("SELECT pg_advisory_unlock(%s, %s)", (_CLASS + 1, 0))
-            self._expect_heartbeats(self._connection, IDLE_SECONDS)
+            self._connection.execute("SELECT pg_advisory_unlock(%s, %s)", (_LOCK_SPACE + 1, 0))
+            self._set_idle_timeout(self._connection, IDLE_SECONDS)
 
     def release(self) -> None:
         if self._connection is not None:
@@ -105,7 +105,7 @@ class Lease:
             self._connection = None
 
     def _connect(self) -> "Connection":
-        import psycopg  # noqa: PLC0415 - only where there is such a database
+        import psycopg  # noqa: PLC0415 - only for PostgreSQL
 
         from workflowlookup.store.postgres import SERVER_TCP_KEEPALIVE, TCP_KEEPALIVE, Connection  # noqa: PLC0415
 
@@ -119,8 +119,8 @@ class Lease:
         connection.max_seconds = ANSWER_SECONDS
         try:
             connection.execute(SERVER_TCP_KEEPALIVE)
-            self._expect_heartbeats(connection, IDLE_SECONDS)
-            locked = connection.execute("SELECT pg_try_advisory_lock(%s, %s)", (_CLASS, _key(self.id))).fetchone()
+            self._set_idle_timeout(connection, IDLE_SECONDS)
+            locked = connection.execute("SELECT pg_try_advisory_lock(%s, %s)", (_LOCK_SPACE, _key(self.id))).fetchone()
         except BaseException:
             connection.close()
             raise
@@ -130,8 +130,8 @@ class Lease:
         return connection
 
     @staticmethod
-    def _expect_heartbeats(connection: "Connection", seconds: float) -> None:
-        """Have the database end the connection when it hears nothing for so long; 0 for never."""
+    def _set_idle_timeout(connection: "Connection", seconds: float) -> None:
+        """Make the database close the connection after so many seconds without a heartbeat; 0 for never."""
         if connection.info.server_version >= _HAS_IDLE_TIMEOUT:
             connection.execute(f"SET idle_session_timeout TO {round(seconds * 1000)}".encode())
 

@@ -1,7 +1,7 @@
 """The engine for a journal in a file: drivers are tasks of this process, and the process that drives a run locks it.
 
-Nothing is stored: what is due is in the journal, and the kernel releases the locks of a process however it ends. So the
-processes at one journal need no heartbeat: the one that gets the lock of a due run drives it.
+Nothing is stored: the journal has the due calls, and the kernel releases the locks of a process however it ends. So no
+heartbeat is needed: the process that gets the lock of a due run drives it.
 """
 
 import asyncio
@@ -29,10 +29,9 @@ _open_paths: set[str] = set()
 class RunLocks:
     """One lock for each run, across processes: a byte of a file that is never written.
 
-    POSIX locks belong to a process: they end with it and are not inherited by its children. They do not keep out
-    another `RunLocks` of the same process, and closing any descriptor of the file releases all of them, so a process
-    opens a file once. One file, rather than one for each run: none is left behind, none is deleted while another
-    process waits for it, and a thousand queued runs take one descriptor.
+    POSIX locks belong to a process: they end with it and are not inherited by its children. They do not exclude another
+    `RunLocks` of the same process, and closing any descriptor of the file releases all of them, so a process opens the
+    file once. One file for all runs leaves nothing to clean up, and takes one descriptor for a thousand queued runs.
     """
 
     def __init__(self, path: str) -> None:

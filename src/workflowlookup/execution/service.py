@@ -1,6 +1,6 @@
-"""The server's own work as the rest of the server sees it: it is asked for here, and done on another thread.
+"""The interface to the server's own work, which is done on the worker's thread.
 
-Nothing here waits, and nothing heavy is loaded until there is work.
+Nothing here blocks, and nothing heavy is imported until there is work.
 """
 
 import contextlib
@@ -32,30 +32,30 @@ log = logging.getLogger(__name__)
 
 WARM_SECONDS: Final = 1.0
 CLOSE_SECONDS: Final = 10.0
-"""How long laying work down may take; as a rule it takes a tenth of a second."""
-MAX_SETTLED: Final = 256
-"""How many runs that the worker is done with are cached for those who wait for them."""
+"""How long closing may take; usually it takes a tenth of a second."""
+MAX_CACHED_RUNS: Final = 256
+"""How many runs that the worker has finished with are cached, for the calls that wait for them."""
 RING_SECONDS: Final = 0.1
 """Between two rings for changes of runs that are still worked on."""
 POLL_SECONDS: Final = 0.1
-"""Between two polls for runs that others drive and somebody here waits for."""
+"""Between two polls of runs that other processes drive and that a call here waits for."""
 WAIT_SECONDS: Final = 1.0
-"""How long polling goes on after somebody last waited."""
-_SHORT_WHILE: Final = 0.01
+"""How long polling continues after the last call that waits."""
+_PAUSE: Final = 0.01
 NOTHING_YET: "Final[Mapping[str, ProviderListing]]" = {}
 
 
 def no_consent() -> "Consent":
-    """Nothing that a repository brings may be done."""
+    """Allows nothing that comes with a repository."""
     from workflowlookup.trust import NO_CONSENT  # noqa: PLC0415 - with the first work
 
     return NO_CONSENT
 
 
 class Execution:
-    """What runs need the server for. For one thread, which is not the worker's."""
+    """Carries out the calls of runs, and discovers workflows of providers. For one thread, not the worker's."""
 
-    def __init__(  # noqa: PLR0913 - all that its work needs
+    def __init__(  # noqa: PLR0913 - everything that its work needs
         self,
         plan: Plan,
         make_runs: "Callable[[], Runs]",
@@ -65,9 +65,9 @@ class Execution:
         *,
         is_guest: bool = False,
     ) -> None:
-        """`wake` is called, from the worker's thread, whenever there may be news. A guest takes nothing over.
+        """`wake` is called, from the worker's thread, whenever something may have changed. A guest takes nothing over.
 
-        What is made here is made on the worker's thread, once there is work.
+        The `make_*` functions are called on the worker's thread, once there is work.
         """
         self._is_guest = is_guest
         self._plan = plan
@@ -77,14 +77,14 @@ class Execution:
         self._make_consent = make_consent
         self._progress: dict[str, Progress] = {}
         self._services: LoopServices | None = None
-        """Once it is there; only what is said to be for any thread may be asked of it here."""
-        self._settled: BoundedCache[str, Run] = BoundedCache(MAX_SETTLED)
+        """Set once the worker has started. Only members that are documented for any thread may be used here."""
+        self._cached_runs: BoundedCache[str, Run] = BoundedCache(MAX_CACHED_RUNS)
         """Written on the journal's thread alone."""
         self._rung = self._waited = 0.0
         self._is_polling = False
         self._at_work: frozenset[str] | None = None
         """The runs at work when they were last polled; only ever replaced. None while nobody polls."""
-        self._looks_after = False
+        self._is_recovering = False
         self.worker: Worker[LoopServices] = Worker(self._make_services)
 
     def _make_services(self) -> "LoopServices":
@@ -109,24 +109,24 @@ class Execution:
         return engine_of(self._journal).make(self._journal, drive, limits, self._is_guest)
 
     def _note_change(self, run_id: str, run: "Run | None") -> None:
-        """On the journal's thread, after a change: cache a settled run, and ring for those who wait, not too often."""
-        if is_settled := run is not None and not run.needs_server:
-            self._settled[run_id] = run
+        """On the journal's thread, after a change: cache a run that needs no more work, and wake waiting calls."""
+        if is_finished := run is not None and not run.needs_server:
+            self._cached_runs[run_id] = run
         else:
-            self._settled.pop(run_id)
+            self._cached_runs.pop(run_id)
         now = time.monotonic()
-        if is_settled or now - self._rung > RING_SECONDS:
+        if is_finished or now - self._rung > RING_SECONDS:
             self._rung = now
             self._wake()
 
     def cached_run(self, run_id: str) -> "Run | None":
-        """A run for which the worker has nothing left to do, as it stored it a moment ago; else None."""
-        return self._settled.get(run_id)
+        """A run that the worker has just finished with, as it stored it; else None."""
+        return self._cached_runs.get(run_id)
 
     def is_at_work(self, run_id: str) -> bool:
-        """Whether a server, this one or another, has work to do for a run; False also when that cannot be said.
+        """Whether any server has work to do for a run; also False when that is unknown.
 
-        The worker polls for it, for all runs together and only while somebody waits for one.
+        The worker polls this, for all runs at once, and only while a call waits for one.
         """
         self._waited = time.monotonic()
         if not self._is_polling and self.worker.is_started:
@@ -148,11 +148,11 @@ class Execution:
 
     @property
     def fault(self) -> str:
-        """Why no call can be carried out here for now; empty when calls can be, or when there were none yet."""
+        """Why no call can be made here at present; empty when calls can be, or when there were none yet."""
         return self._services.fault if self._services is not None else ""
 
     def discovered(self) -> "Mapping[str, ProviderListing]":
-        """What the providers have, by name; the same object for as long as nothing of it changed."""
+        """The workflows of the providers, by provider; the same object until something changes."""
         return self._services.discovered() if self._services is not None else NOTHING_YET
 
     def await_discovered(self, names: Collection[str], seconds: float) -> None:
@@ -160,47 +160,47 @@ class Execution:
         self.recover()
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            found = self.discovered()
-            if all(name in found and found[name].at for name in names):
+            discovered = self.discovered()
+            if all(name in discovered and discovered[name].at for name in names):
                 return
-            time.sleep(_SHORT_WHILE)
+            time.sleep(_PAUSE)
 
     def follow(self, run: "Run") -> None:
-        """A run has changed: what it needs the server for now is done."""
+        """Do what a changed run needs from the server: make its call, or stop it."""
         if run.needs_stop:
             self.stop(run.id)
         elif run.needs_server:
             self.worker.post(lambda services: services.drive(run))
 
     def stop(self, run_id: str) -> None:
-        """This run is over, and a call runs beneath: stop that, and store what came of it."""
-        if self.worker.is_started:  # else nothing runs beneath anything here
+        """Stop the call of a run that is over, and store the result."""
+        if self.worker.is_started:  # else no call is made here
             self.worker.post(lambda services: services.stop(run_id))
 
     def progress(self, run_id: str) -> "Progress | None":
-        """How far a run is that is driven here, as of now; None when nothing is known."""
+        """The current progress of a run that is driven here; None when there is none."""
         return self._progress.get(run_id)
 
     def recover(self) -> None:
-        """Take up what was left: runs at work without a driver, and calls that run though their run is over.
+        """Drive due calls that have no driver, and stop calls whose run is over.
 
-        Where nothing is configured that could be called, nothing is taken up from others, and nothing is loaded. Nor
-        is anything taken up that cannot be called here: another server may have what it needs.
+        Without configured systems to call, nothing is taken over from other processes, and nothing is imported. Calls
+        that this installation cannot make are left to other servers.
         """
-        if self._looks_after:
+        if self._is_recovering:
             return
         if extras.is_missing(extras.CALLS):
-            self._looks_after = True
+            self._is_recovering = True
             if self._plan.providers:
                 self.worker.post(lambda services: services.discover())
             return
         if self._plan.servers or self._plan.providers or JournalUrl(self._journal).kind.has_replicas:
-            self._looks_after = True
+            self._is_recovering = True
             self.worker.post(lambda services: services.discover())
-            self.worker.post(lambda services: services.look_after())
+            self.worker.post(lambda services: services.recover())
             self.worker.post(lambda services: services.warm(WARM_SECONDS))
         elif self._has_work():
-            self.worker.post(lambda services: services.look_after())
+            self.worker.post(lambda services: services.recover())
 
     def _has_work(self) -> bool:
         url = JournalUrl(self._journal)
@@ -210,17 +210,17 @@ class Execution:
         try:
             return bool(runs.at_work(1) or runs.runs_to_stop())
         except StorageError:
-            return False  # whoever needs the journal is told
+            return False  # whatever uses the journal next reports it
         finally:
             with contextlib.suppress(StorageError):
                 runs.close()
 
     def refresh(self, providers: Collection[str] | None = None) -> "Future[None]":
-        """Ask these providers now what they have, or all of them; done when each has answered or failed."""
+        """Poll these providers now, or all; the future is done when each has answered or failed."""
         return self.worker.submit(lambda services: services.refresh(providers))
 
     def apply(self, plan: Plan) -> None:
-        """Other settings from now on."""
+        """Apply changed settings."""
         self._plan = plan
         if self.worker.is_started or (plan.is_on and plan.providers):
             self.worker.post(lambda services: services.apply(plan))
@@ -228,5 +228,5 @@ class Execution:
             self.recover()
 
     def close(self, seconds: float = CLOSE_SECONDS) -> None:
-        """Lay down work; what was not done is taken up by whoever comes next."""
+        """Stop the work. Other processes, or the next server, continue it."""
         self.worker.close(seconds)

@@ -1,7 +1,7 @@
-"""The thread on which the server works by itself: one event loop, started with the first work, ended with the server.
+"""The worker thread: an event loop for the server's own work, started with the first work.
 
-DBOS changes the event loop that it is used on, so it gets none that anybody else needs. What the thread needs is loaded
-on the thread: whoever asks for work does not wait for that.
+DBOS changes the event loop that it uses, so it does not share one with other code. Modules are imported on the thread,
+so that callers do not wait for that.
 """
 
 import contextvars
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class LoopResource(Protocol):
-    """What lives on the loop."""
+    """The object that lives on the loop."""
 
     async def aclose(self) -> None: ...
 
@@ -30,14 +30,14 @@ R = TypeVar("R", bound=LoopResource)
 
 
 class Worker(Generic[R]):
-    """A loop on a thread of its own, and what `make` makes there. May be used from any other thread."""
+    """An event loop on a thread of its own, with the object that `make` returns there. For use from other threads."""
 
     def __init__(self, make: Callable[[], R]) -> None:
         self._make = make
         self._lock = threading.Lock()
-        self._waiting: deque[tuple[Callable[[R], Coroutine[Any, Any, Any]], contextvars.Context]] = deque()
+        self._queue: deque[tuple[Callable[[R], Coroutine[Any, Any, Any]], contextvars.Context]] = deque()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._resident: R | None = None
+        self._resource: R | None = None
         self._thread: threading.Thread | None = None
         self._is_closed = False
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -46,38 +46,38 @@ class Worker(Generic[R]):
     def is_started(self) -> bool:
         return self._thread is not None
 
-    def post(self, order: Callable[[R], Coroutine[Any, Any, Any]]) -> None:
-        """Have something done on the loop, which is started if need be. Once it is closed, nothing is."""
+    def post(self, work: Callable[[R], Coroutine[Any, Any, Any]]) -> None:
+        """Run a coroutine on the loop, which is started if needed. Does nothing after `close`."""
         with self._lock:
             if self._is_closed:
                 return
-            self._waiting.append((order, contextvars.copy_context()))
+            self._queue.append((work, contextvars.copy_context()))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="workflowlookup-worker", daemon=True)
                 self._thread.start()
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(self._take)
 
-    def submit(self, question: Callable[[R], Coroutine[Any, Any, T]]) -> "Future[T]":
-        """Like `post`, for who wants to know what came of it."""
+    def submit(self, work: Callable[[R], Coroutine[Any, Any, T]]) -> "Future[T]":
+        """Like `post`; returns a future for the result."""
         from concurrent.futures import Future  # noqa: PLC0415 - seldom needed
 
-        answer: Future[T] = Future()
+        future: Future[T] = Future()
 
-        async def settle(resident: R) -> None:
+        async def run(resource: R) -> None:
             try:
-                answer.set_result(await question(resident))
-            except BaseException as problem:  # also that it was cancelled: who asked must not wait for ever
-                answer.set_exception(problem)
+                future.set_result(await work(resource))
+            except BaseException as problem:  # also a cancellation, so that the caller does not wait forever
+                future.set_exception(problem)
                 raise
 
-        self.post(settle)
+        self.post(run)
         if self._is_closed:
-            answer.cancel()
-        return answer
+            future.cancel()
+        return future
 
     def close(self, seconds: float) -> None:
-        """Lay work down and end the thread, in about this time, or it is left behind."""
+        """Cancel the work and end the thread; after so many seconds, return even if it has not ended."""
         with self._lock:
             self._is_closed = True
             thread = self._thread
@@ -86,7 +86,7 @@ class Worker(Generic[R]):
         if thread is not None:
             thread.join(seconds)
             if thread.is_alive():
-                log.info("work was not laid down within %.1f seconds", seconds)
+                log.info("the worker did not stop within %.1f seconds", seconds)
 
     # ── on the thread ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -96,8 +96,8 @@ class Worker(Generic[R]):
 
             loop = asyncio.new_event_loop()
             asyncio.set_event_loop(loop)
-            self._resident = self._make()
-        except Exception:  # broad on purpose: a thread has nobody to raise to
+            self._resource = self._make()
+        except Exception:  # broad on purpose: nothing catches what a thread raises
             log.exception("the worker could not be started")
             return
         try:
@@ -107,18 +107,18 @@ class Worker(Generic[R]):
                     return
                 loop.call_soon(self._take)
             loop.run_forever()
-            loop.run_until_complete(self._lay_down())
+            loop.run_until_complete(self._shut_down())
         except Exception:  # broad on purpose: as above
-            log.exception("the worker ended in a way that it should not")
+            log.exception("the worker ended unexpectedly")
         finally:
             with self._lock:
                 self._is_closed, self._loop = True, None
             loop.close()
 
     def _take(self) -> None:
-        while self._waiting and self._resident is not None and self._loop is not None:
-            order, context = self._waiting.popleft()  # what is traced belongs to who asked for it
-            task = self._loop.create_task(order(self._resident), context=context)
+        while self._queue and self._resource is not None and self._loop is not None:
+            work, context = self._queue.popleft()  # the context of the caller, for tracing
+            task = self._loop.create_task(work(self._resource), context=context)
             self._tasks.add(task)
             task.add_done_callback(self._done)
 
@@ -127,22 +127,22 @@ class Worker(Generic[R]):
         if not task.cancelled() and (problem := task.exception()) is not None:
             log.error("work failed: %r", problem, exc_info=problem)
 
-    async def _lay_down(self) -> None:
+    async def _shut_down(self) -> None:
         import asyncio  # noqa: PLC0415 - see above
 
         for task in self._tasks:
             task.cancel()
-        if self._resident is not None:
+        if self._resource is not None:
             try:
-                await self._resident.aclose()
-            except Exception:  # broad on purpose: this is the end, whatever it was
-                log.exception("work could not be laid down")
-        left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        for task in left:
+                await self._resource.aclose()
+            except Exception:  # broad on purpose: the worker ends anyway
+                log.exception("the worker could not be shut down cleanly")
+        remaining = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in remaining:
             task.cancel()
-        if left:
-            await asyncio.wait(left, timeout=1.0)
-        for task in left:
+        if remaining:
+            await asyncio.wait(remaining, timeout=1.0)
+        for task in remaining:
             if task.done() and not task.cancelled():
-                task.exception()  # seen, so that nobody complains of it
+                task.exception()  # retrieved, so that asyncio logs no warning
         await asyncio.get_running_loop().shutdown_asyncgens()
