@@ -222,7 +222,11 @@ print(run.id)
 
 
 READERS = [
-    *(change for change in RECIPES["An event"] if change.how == "Add to" and change.what not in ("Event", "ONLY_TOLD"))
+    *(
+        change
+        for change in RECIPES["An event"]
+        if change.how == "Add to" and change.what not in ("Event", "NOT_DECISIVE")
+    )
 ]
 
 

@@ -54,7 +54,7 @@ class Row:
             case "fills":
                 return make.document(filled_everywhere(self.cells[0]), identifier=self.identifier)
             case "finds":
-                return written(self.content["document"], self.identifier)
+                return with_defaults(self.content["document"], self.identifier)
             case _:
                 steps = [short_step(step) for step in self.content["steps"]]
                 return make.document(*steps, **{"identifier": self.identifier, **self.content.get("workflow", {})})
@@ -91,7 +91,7 @@ def short_step(step: Any) -> JsonObject:
     return {**make.step(step["id"]), **step}
 
 
-def written(content: Json, identifier: str) -> Json:
+def with_defaults(content: Json, identifier: str) -> Json:
     """A document of a row of `finds`: fields over the usual ones, `null` for those to leave out; steps as they are."""
     if not isinstance(content, dict):
         return content

@@ -19,8 +19,8 @@ KIND = {"kind": {"enum": ["plain", "hidden"]}}
 
 
 def captured(produces: JsonObject, output: str) -> tuple[JsonObject, list[str]]:
-    found = capture_values(build(document(step(produces=produces))).steps["first-step"].captures, output, Budget())
-    return dict(found.values), [issue.message for issue in found.issues]
+    result = capture_values(build(document(step(produces=produces))).steps["first-step"].captures, output, Budget())
+    return dict(result.values), [issue.message for issue in result.issues]
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_the_issue_says_exactly_what_to_add() -> None:
 
 
 @pytest.mark.parametrize(
-    ("entry", "output", "value"),
+    ("declared", "output", "value"),
     [
         ({"type": "integer"}, "n: 42", 42),
         ({"type": "integer"}, "n: 42.0", 42),
@@ -100,12 +100,12 @@ def test_the_issue_says_exactly_what_to_add() -> None:
         ({"pointer": "/findings", "type": "array"}, '```\n{"findings": []}\n```', []),
     ],
 )
-def test_values_are_converted_and_checked(entry: JsonObject, output: str, value: Json) -> None:
-    assert captured({"n": entry}, output) == ({"n": value}, [])
+def test_values_are_converted_and_checked(declared: JsonObject, output: str, value: Json) -> None:
+    assert captured({"n": declared}, output) == ({"n": value}, [])
 
 
 @pytest.mark.parametrize(
-    ("entry", "output"),
+    ("declared", "output"),
     [
         ({"type": "integer"}, "n: 1.5"),
         ({"type": "integer", "minimum": 3}, "n: 2"),
@@ -120,17 +120,17 @@ def test_values_are_converted_and_checked(entry: JsonObject, output: str, value:
         ({}, '{"n": null}'),
     ],
 )
-def test_what_is_missing_or_does_not_fit_is_an_issue(entry: JsonObject, output: str) -> None:
-    values, issues = captured({"n": entry}, output)
+def test_what_is_missing_or_does_not_fit_is_an_issue(declared: JsonObject, output: str) -> None:
+    values, issues = captured({"n": declared}, output)
 
     assert (values, len(issues)) == ({}, 1)
 
 
 def test_an_optional_value_may_be_missing_and_must_fit_when_it_is_there() -> None:
-    entry = {"n": {"type": "integer", "optional": True}}
+    declared = {"n": {"type": "integer", "optional": True}}
 
-    assert captured(entry, "words") == ({}, [])
-    assert len(captured(entry, "n: many")[1]) == 1
+    assert captured(declared, "words") == ({}, [])
+    assert len(captured(declared, "n: many")[1]) == 1
 
 
 def test_a_pattern_that_backtracks_too_long_is_given_up() -> None:
@@ -149,9 +149,9 @@ AROUND = st.sampled_from(["", "*", "**", "`", '"', "'", "__", "~~"])
 def test_marks_around_name_and_value_are_ignored(
     name: str, value: str, start: str, around_name: str, around_value: str, is_closed_late: bool
 ) -> None:
-    told = f"{around_name}{name}:{around_name}" if is_closed_late else f"{around_name}{name}{around_name}:"
+    label = f"{around_name}{name}:{around_name}" if is_closed_late else f"{around_name}{name}{around_name}:"
 
-    assert value_in_line(f"{start}{told} {around_value}{value}{around_value}", name) == value
+    assert value_in_line(f"{start}{label} {around_value}{value}{around_value}", name) == value
 
 
 @given(st.text(max_size=200), NAMES)
@@ -170,7 +170,7 @@ def test_a_json_property_is_not_converted(value: Json) -> None:
 
 
 @pytest.mark.parametrize(
-    ("entry", "place", "said"),
+    ("declared", "path", "message"),
     [
         ({"pattern": "("}, ("pattern",), "does not compile"),
         ({"pattern": "a", "flags": "x"}, ("pattern",), "unknown flag 'x'"),
@@ -184,13 +184,13 @@ def test_a_json_property_is_not_converted(value: Json) -> None:
     ],
 )
 def test_a_capture_that_can_find_nothing_is_an_error_with_its_path(
-    entry: JsonObject, place: tuple[str, ...], said: str
+    declared: JsonObject, path: tuple[str, ...], message: str
 ) -> None:
-    (finding, *_) = check(document(step(produces={"kind": entry})))
+    (finding, *_) = check(document(step(produces={"kind": declared})))
 
     assert finding.severity == "error"
-    assert finding.path == ("steps", 0, "produces", "kind", *place)
-    assert said in finding.message
+    assert finding.path == ("steps", 0, "produces", "kind", *path)
+    assert message in finding.message
 
 
 def test_a_loop_cannot_capture_because_it_has_no_output() -> None:

@@ -23,17 +23,17 @@ SCHEMA = {
 
 def needs(workflow: JsonObject, completed: tuple[()] = (), context: JsonObject | None = None) -> list[str]:
     built = build(workflow)
-    found = next_step(built, completed, context or {}, Budget())
-    return [need.sentence() for need in unmet(built, found.step, found.context)]
+    upcoming = next_step(built, completed, context or {}, Budget())
+    return [need.sentence() for need in unmet(built, upcoming.step, upcoming.context)]
 
 
 def test_a_missing_variable_is_reported_with_type_source_and_example() -> None:
     workflow = build(
         document(step("triage", produces=["taskSize"]), step("plan", requires=["taskSize"]), contextSchema=SCHEMA)
     )
-    found = next_step(workflow, ["triage"], {}, Budget())
+    upcoming = next_step(workflow, ["triage"], {}, Budget())
 
-    (need,) = unmet(workflow, found.step, found.context)
+    (need,) = unmet(workflow, upcoming.step, upcoming.context)
 
     assert need.sentence() == "taskSize is not set: expected one of 'small', 'large' (step 'triage' produces it)"
     assert need.example == {"context": {"taskSize": "small"}}

@@ -223,12 +223,12 @@ SYNTAX = [
 ]
 
 
-@pytest.mark.parametrize(("text", "place", "fix"), SYNTAX, ids=[row[0] for row in SYNTAX])
-def test_a_syntax_error_has_its_position_and_a_hint(text: str, place: str, fix: str) -> None:
+@pytest.mark.parametrize(("text", "position", "fix"), SYNTAX, ids=[row[0] for row in SYNTAX])
+def test_a_syntax_error_has_its_position_and_a_hint(text: str, position: str, fix: str) -> None:
     with pytest.raises(SyntaxProblem) as problem:
         parse_json(text.encode())
 
-    assert place in problem.value.message
+    assert position in problem.value.message
     assert fix in problem.value.suggestions[0]
 
 
@@ -313,7 +313,7 @@ def test_json_and_yaml_of_a_document_mean_the_same() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "place", "words"),
+    ("text", "position", "words"),
     [
         ("a: 1\nsteps:\n\t- id: x\n", (3, 1), "Indent with spaces"),
         ("a:\n  - id: x\n\ttitle: y\n", (3, 1), "Indent with spaces"),
@@ -344,14 +344,14 @@ def test_json_and_yaml_of_a_document_mean_the_same() -> None:
         ("a: 1\n---\nb: 2\n", (2, 1), "Keep one document per file"),
     ],
 )
-def test_a_yaml_error_has_its_position_and_a_hint(text: str, place: tuple[int, int], words: str) -> None:
+def test_a_yaml_error_has_its_position_and_a_hint(text: str, position: tuple[int, int], words: str) -> None:
     with pytest.raises(SyntaxProblem) as caught:
         parse_yaml(text.encode())
 
     problem = caught.value
-    assert (problem.line, problem.column) == place
+    assert (problem.line, problem.column) == position
     assert words in problem.suggestions[0]
-    assert problem.message == f"{problem.reason} at line {place[0]}, column {place[1]}"
+    assert problem.message == f"{problem.reason} at line {position[0]}, column {position[1]}"
 
 
 @pytest.mark.parametrize("text", [b"", b"# to do\n", b"---\n...\n", b"\xef\xbb\xbf\n"])
@@ -448,7 +448,7 @@ def test_a_long_list_of_choices_is_shortened_in_every_message() -> None:
         for schema in ({"enum": options}, constants)
     ]
 
-    told = [*findings(content), expected_by({"enum": options}), *refused]
+    messages = [*findings(content), expected_by({"enum": options}), *refused]
 
-    assert [words.count("c2") for words in told] == [11] * 4  # c2 and c20 to c29
-    assert [words.count(" and 970 more") for words in told] == [1] * 4
+    assert [words.count("c2") for words in messages] == [11] * 4  # c2 and c20 to c29
+    assert [words.count(" and 970 more") for words in messages] == [1] * 4

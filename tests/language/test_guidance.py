@@ -8,7 +8,7 @@ from workflowlookup.language.navigation import next_step
 from workflowlookup.language.patterns import Budget
 
 
-def told(first: JsonObject, context: JsonObject | None = None, **fields: Json) -> Guidance:
+def guidance_for(first: JsonObject, context: JsonObject | None = None, **fields: Json) -> Guidance:
     workflow = build(document(first, **fields))
     return guide(workflow, next_step(workflow, (), context or {}, Budget()), Budget())
 
@@ -22,7 +22,7 @@ def test_templates_are_filled_in_title_prompt_role_and_guidance() -> None:
         guidance=["{{id}}!"],
     )
 
-    guidance = told(first, {"id": "T-1", "repo": {"name": "core"}, "n": [1, True]})
+    guidance = guidance_for(first, {"id": "T-1", "repo": {"name": "core"}, "n": [1, True]})
 
     assert guidance.step == {
         "id": "one",
@@ -35,7 +35,9 @@ def test_templates_are_filled_in_title_prompt_role_and_guidance() -> None:
 
 
 def test_the_template_of_an_unset_variable_stays_and_is_named() -> None:
-    guidance = told(step("one", prompt="Use {{tool}} and {{tool}} on {{a.b}}, not {{{{literal}} or {{ }}"), {"a": {}})
+    guidance = guidance_for(
+        step("one", prompt="Use {{tool}} and {{tool}} on {{a.b}}, not {{{{literal}} or {{ }}"), {"a": {}}
+    )
 
     assert guidance.prompt == "Use {{tool}} and {{tool}} on {{a.b}}, not {{literal}} or {{ }}"
     assert guidance.warnings == ("These variables are not set in the context: tool, a.b",)
@@ -50,7 +52,7 @@ def test_criteria_are_sentences_and_those_whose_condition_fails_are_left_out() -
         {"not": {"type": "contains", "value": "TODO", "message": "unfinished"}},
     ]
 
-    assert told(step("one", validationCriteria=rules)).criteria == (
+    assert guidance_for(step("one", validationCriteria=rules)).criteria == (
         'The output contains the text "root cause" (with this case): Name the cause.',
         "The output is 10 to 20 characters long",
         'At least one of these holds: (1) The output is JSON that fits this JSON Schema: {"type":"object"}: JSON.; '
@@ -62,7 +64,7 @@ def test_criteria_are_sentences_and_those_whose_condition_fails_are_left_out() -
 def test_the_prompt_has_the_position_in_the_loop() -> None:
     each = loop("eloop", [step("one", prompt="Read {{file}}.")], type="forEach", items="files", itemVar="file")
 
-    assert told(each, {"files": ["a.py", "b.py"]}).prompt == (
+    assert guidance_for(each, {"files": ["a.py", "b.py"]}).prompt == (
         "Read a.py.\n\n## Loop Context\n- Iteration: 1\n- Total Items: 2\n- Current Index: 0\n- Current Item: a.py"
     )
 
@@ -72,7 +74,7 @@ def test_a_fragment_whose_condition_takes_too_long_comes_with_its_condition() ->
     rule = {"type": "contains", "value": "x", "message": "Name x.", "condition": slow}
     first = step("one", promptFragments=[{"id": "f", "when": slow, "text": "Take care."}], validationCriteria=[rule])
 
-    guidance = told(first, {"s": "a" * 50_000 + "b"})
+    guidance = guidance_for(first, {"s": "a" * 50_000 + "b"})
 
     assert guidance.prompt == (
         'Do one.\n\n(The server could not judge in time whether this applies. It applies if s matches "(a+)+$".)\n'

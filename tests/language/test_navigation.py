@@ -16,24 +16,24 @@ from workflowlookup.language.patterns import Budget
 BODY, FINISH = step("body-step"), step("finish")
 
 
-def lead(steps: Iterable[JsonObject], completed: tuple[()] = (), context: JsonObject | None = None) -> NextStep:
+def next_of(steps: Iterable[JsonObject], completed: tuple[()] = (), context: JsonObject | None = None) -> NextStep:
     return next_step(build(document(*steps)), completed, context or {}, Budget())
 
 
 def test_a_skipped_step_is_reported_with_its_condition() -> None:
     large = {"var": "size", "equals": "large"}
 
-    found = lead([step("big", runCondition=large), step("any")], [], {"size": "small"})
+    upcoming = next_of([step("big", runCondition=large), step("any")], [], {"size": "small"})
 
-    assert [(skip.step_id, skip.condition) for skip in found.skipped] == [("big", large)]
+    assert [(skip.step_id, skip.condition) for skip in upcoming.skipped] == [("big", large)]
 
 
 def test_the_loop_variables_are_in_scope() -> None:
     each = loop("eloop", "body-step", type="forEach", items="files", itemVar="file", indexVar="pos")
 
-    found = lead([each, BODY, FINISH], ["body-step@1"], {"files": ["a.py", "b.py"]})
+    upcoming = next_of([each, BODY, FINISH], ["body-step@1"], {"files": ["a.py", "b.py"]})
 
-    assert found.context == {"files": ["a.py", "b.py"], "currentIteration": 2, "file": "b.py", "pos": 1}
+    assert upcoming.context == {"files": ["a.py", "b.py"], "currentIteration": 2, "file": "b.py", "pos": 1}
 
 
 def test_the_scope_of_an_instance_is_that_of_its_iterations() -> None:
@@ -58,7 +58,7 @@ def test_very_large_nested_loops_are_given_up_and_not_ended() -> None:
     steps = [loop("a-loop", [inner], type="for", count=1000, maxIterations=1000), FINISH]
 
     with pytest.raises(InvalidWorkflow, match=r"given up at loop 'c-loop@1\.50', after 100,000 steps and iterations"):
-        lead(steps)
+        next_of(steps)
 
 
 def test_a_step_after_very_many_skipped_ones_is_found() -> None:
@@ -67,9 +67,9 @@ def test_a_step_after_very_many_skipped_ones_is_found() -> None:
     steps = [loop("each-host", [inner], type="forEach", items="hosts", itemVar="host", maxIterations=1000), FINISH]
     files = list(range(900))
 
-    assert lead(steps, context={"hosts": [*range(50), "prod"], "files": files}).instance_id == "check@51.1"
+    assert next_of(steps, context={"hosts": [*range(50), "prod"], "files": files}).instance_id == "check@51.1"
     with pytest.raises(InvalidWorkflow):
-        lead(steps, context={"hosts": [*range(200), "prod"], "files": files})
+        next_of(steps, context={"hosts": [*range(200), "prod"], "files": files})
 
 
 SLOW = {"var": "s", "matches": "(a+)+$"}
@@ -77,7 +77,7 @@ SLOW_TEXT = {"s": "a" * 50_000 + "b"}
 
 
 @pytest.mark.parametrize(
-    ("steps", "place"),
+    ("steps", "location"),
     [
         ([step("review", runCondition=SLOW), FINISH], "step 'review'"),
         ([loop("again", [step("review")], type="while", condition=SLOW), FINISH], "loop 'again'"),
@@ -85,18 +85,18 @@ SLOW_TEXT = {"s": "a" * 50_000 + "b"}
     ],
     ids=["a step", "a while loop", "the condition of a loop"],
 )
-def test_a_condition_that_takes_too_long_is_refused_and_not_skipped(steps: list[JsonObject], place: str) -> None:
-    with pytest.raises(InvalidWorkflow, match=f"took too long and was given up at {place}"):
-        lead(steps, context=SLOW_TEXT)
+def test_a_condition_that_takes_too_long_is_refused_and_not_skipped(steps: list[JsonObject], location: str) -> None:
+    with pytest.raises(InvalidWorkflow, match=f"took too long and was given up at {location}"):
+        next_of(steps, context=SLOW_TEXT)
 
 
 def test_completed_ids_are_read_all_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(patterns, "thread_time", itertools.count(1, patterns.SECONDS_PER_REQUEST / 2).__next__)
     many = loop("many", [BODY], type="for", count=1000, maxIterations=1000)
 
-    found = lead([many, FINISH], [f"body-step@{number}" for number in range(1, 100_000)])
+    upcoming = next_of([many, FINISH], [f"body-step@{number}" for number in range(1, 100_000)])
 
-    assert (found.instance_id, found.completed) == ("finish", 99_999)
+    assert (upcoming.instance_id, upcoming.completed) == ("finish", 99_999)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_completed_ids_are_read_all_or_not_at_all(monkeypatch: pytest.MonkeyPatc
 def test_an_unknown_iteration_is_ignored_with_a_warning(unknown: str) -> None:
     nested = loop("outer", [loop("inner", [step("leaf")], type="for", count=2)], type="for", count=2)
 
-    found = lead([nested], [unknown, "leaf@1.1"])
+    upcoming = next_of([nested], [unknown, "leaf@1.1"])
 
-    assert (found.instance_id, found.completed) == ("leaf@1.2", 1)
-    assert found.warnings == (f"Ignored ids in completedSteps that this workflow does not have: {unknown}",)
+    assert (upcoming.instance_id, upcoming.completed) == ("leaf@1.2", 1)
+    assert upcoming.warnings == (f"Ignored ids in completedSteps that this workflow does not have: {unknown}",)

@@ -76,15 +76,17 @@ def matches_by_backtracking(pattern: str, flags: str) -> list[int] | None:
     return [number for number, text in enumerate(RECORDED["texts"]) if search(text) is not None]
 
 
-@pytest.mark.parametrize("found", [matches, matches_by_backtracking])
+@pytest.mark.parametrize("matches_pattern", [matches, matches_by_backtracking])
 @pytest.mark.parametrize("flags", ["", "i", "m", "s", "u"])
-def test_a_pattern_means_what_it_means_in_ecmascript(flags: str, found: Callable[..., list[int] | None]) -> None:
+def test_a_pattern_means_what_it_means_in_ecmascript(
+    flags: str, matches_pattern: Callable[..., list[int] | None]
+) -> None:
     cases = [
         case for case in RECORDED["cases"] if case[1] == flags and (flags == "u" or not MEANT_WITH_U.search(case[0]))
     ]
 
     assert len(cases) > 190
-    assert [[pattern, flags, found(pattern, flags)] for pattern, _, _ in cases] == cases
+    assert [[pattern, flags, matches_pattern(pattern, flags)] for pattern, _, _ in cases] == cases
 
 
 @pytest.mark.parametrize(

@@ -25,8 +25,8 @@ from workflowlookup.language.syntax import parse_json, parse_yaml
 from workflowlookup.language.validation import judge
 from workflowlookup.tools.builtin.workflow_next import step_answer
 
-FEWEST_ROWS = 3
-MOST_STEPS = 100
+MIN_ROWS = 3
+MAX_STEPS = 100
 
 
 def of(*kinds: str, unless: str = "") -> pytest.MarkDecorator:
@@ -43,7 +43,7 @@ def test_every_row_and_sentence_of_the_page_has_several_rows_and_nothing_else_ha
     sentences = [sentence for part in page.values() for sentence in part]
     counted = collections.Counter(row.sentence for row in ROWS)
 
-    assert {sentence: counted[sentence] for sentence in sentences if counted[sentence] < FEWEST_ROWS} == {}
+    assert {sentence: counted[sentence] for sentence in sentences if counted[sentence] < MIN_ROWS} == {}
     assert counted.keys() - set(sentences) == set()
 
 
@@ -85,10 +85,10 @@ def test_core_refusal(row: Row) -> None:
 
 @of("fills")
 def test_core_template(row: Row) -> None:
-    text, context, told, *names = row.cells
+    text, context, expected, *names = row.cells
     unset: dict[str, None] = {}
 
-    assert filler(context, unset)(text) == told
+    assert filler(context, unset)(text) == expected
     assert list(unset) == (names[0] if names else [])
 
 
@@ -103,11 +103,11 @@ def test_core_walk(row: Row) -> None:
     done = list(row.content.get("completed", []))
     workflow = build(row.document())
     path = []
-    while (found := next_step(workflow, done, row.content.get("context", {}), Budget())).step and len(
+    while (upcoming := next_step(workflow, done, row.content.get("context", {}), Budget())).step and len(
         path
-    ) < MOST_STEPS:
-        path.append(found.instance_id)
-        done.append(found.instance_id)
+    ) < MAX_STEPS:
+        path.append(upcoming.instance_id)
+        done.append(upcoming.instance_id)
 
     assert path == row.content["path"]
 
@@ -148,17 +148,17 @@ def test_core_forms(row: Row) -> None:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """One real process, with the documents of all rows in its library."""
-    shelf = tmp_path_factory.mktemp("shelf")
+    library = tmp_path_factory.mktemp("shelf")
     for row in ROWS:
         if row.kind == "forms":
             yaml, json_ = row.cells
-            (shelf / f"{row.identifier}.yaml").write_text(yaml.replace("ID", f"{row.identifier}-y"), "utf-8")
-            (shelf / f"{row.identifier}.json").write_text(json_.replace("ID", f"{row.identifier}-j"), "utf-8")
+            (library / f"{row.identifier}.yaml").write_text(yaml.replace("ID", f"{row.identifier}-y"), "utf-8")
+            (library / f"{row.identifier}.json").write_text(json_.replace("ID", f"{row.identifier}-j"), "utf-8")
         else:
             document = row.document()
-            write(shelf, document if isinstance(document, dict) else {"id": row.identifier}, f"{row.identifier}.json")
+            write(library, document if isinstance(document, dict) else {"id": row.identifier}, f"{row.identifier}.json")
     quiet = {"WORKFLOWLOOKUP_LOG_LEVEL": "error"}
-    server = Server(tmp_path_factory.mktemp("home"), directory=shelf, environment=quiet)
+    server = Server(tmp_path_factory.mktemp("home"), directory=library, environment=quiet)
     server.initialize("2024-11-05")
     yield server
     server.stop()
@@ -204,16 +204,16 @@ def test_process_refusal(server: Server, row: Row) -> None:
 @of("fills")
 def test_process_template(server: Server, row: Row) -> None:
     """In a title, a prompt, a role and guidance."""
-    _, context, told, *names = row.cells
+    _, context, expected, *names = row.cells
 
     answer = ask_next(server, row, [], context)
 
     assert answer["step"] == {
         "id": "told",
-        "title": told,
-        "prompt": told,
-        "agentRole": f"You know: {told}",
-        "guidance": [told],
+        "title": expected,
+        "prompt": expected,
+        "agentRole": f"You know: {expected}",
+        "guidance": [expected],
     }
     named = [name for name in (names[0] if names else []) if name in " ".join(answer.get("warnings", []))]
     assert named == (names[0] if names else [])
@@ -230,7 +230,7 @@ def test_process_next(server: Server, row: Row) -> None:
 
     answer = ask_next(server, row, completed, context)
 
-    assert shown(row, answer) == expected_answer(row)
+    assert compared(row, answer) == expected_answer(row)
     assert "validationCriteria" not in (answer["step"] or {})
 
 
@@ -238,7 +238,7 @@ def test_process_next(server: Server, row: Row) -> None:
 def test_process_walk(server: Server, row: Row) -> None:
     done = list(row.content.get("completed", []))
     path = []
-    while (answer := ask_next(server, row, done, row.content.get("context", {})))["step"] and len(path) < MOST_STEPS:
+    while (answer := ask_next(server, row, done, row.content.get("context", {})))["step"] and len(path) < MAX_STEPS:
         path.append(answer["step"]["id"])
         done.append(answer["step"]["id"])
 
@@ -248,9 +248,9 @@ def test_process_walk(server: Server, row: Row) -> None:
 @of("judges")
 def test_process_output(server: Server, row: Row) -> None:
     context = repeated(row.content.get("context", {}))
-    asked = {"stepId": row.content["step"], "output": row.content["output"], "context": context}
+    arguments = {"stepId": row.content["step"], "output": row.content["output"], "context": context}
 
-    reply = server.request("workflow_validate", {"workflowId": row.identifier, **asked})
+    reply = server.request("workflow_validate", {"workflowId": row.identifier, **arguments})
 
     if "code" in row.content:
         assert reply["error"]["code"] == row.content["code"]
@@ -316,10 +316,10 @@ def expected_answer(row: Row) -> JsonObject:
 _QUESTION = ("name", "steps", "workflow", "completed", "context")
 
 
-def shown(row: Row, answer: JsonObject) -> JsonObject:
+def compared(row: Row, answer: JsonObject) -> JsonObject:
     """The parts of an answer that the row speaks of."""
     step, guidance = answer["step"] or {}, answer["guidance"]
-    found = {
+    upcoming = {
         "next": step.get("id"),
         "warnings": parts_of(answer.get("warnings", []), row.content.get("warnings", [])),
         "step": step,
@@ -331,41 +331,41 @@ def shown(row: Row, answer: JsonObject) -> JsonObject:
         "progress": answer.get("progress"),
         "skipped": {skip["stepId"]: skip["condition"] for skip in answer.get("skipped", [])},
     }
-    assert answer["isComplete"] is (found["next"] is None and "missing" not in answer)
+    assert answer["isComplete"] is (upcoming["next"] is None and "missing" not in answer)
     if not step and "missing" in answer:
         (need,) = answer["missing"]
-        found["missing"] = row.content["missing"]
+        upcoming["missing"] = row.content["missing"]
         assert {need["variable"]: need.get("found")} == {
             name: None if value is None else str(value).lower() if isinstance(value, bool) else str(value)
             for name, value in row.content["missing"].items()
         }
-    return {key: value for key, value in found.items() if key in expected_answer(row)}
+    return {key: value for key, value in upcoming.items() if key in expected_answer(row)}
 
 
 def core_answer(row: Row, completed: list[str]) -> JsonObject:
     """What the core says, in the form of the tool's answer."""
     workflow = build(row.document())
-    found = next_step(workflow, completed, row.content.get("context", {}), Budget())
-    if found.need is not None:
-        return shown(
-            row, msgspec.to_builtins(step_answer(workflow, found, Budget())) | {"isComplete": found.is_complete}
+    upcoming = next_step(workflow, completed, row.content.get("context", {}), Budget())
+    if upcoming.need is not None:
+        return compared(
+            row, msgspec.to_builtins(step_answer(workflow, upcoming, Budget())) | {"isComplete": upcoming.is_complete}
         )
-    told = guide(workflow, found, Budget())
-    skipped = [explain_skip(skip) for skip in found.skipped] if found.step is None else []
+    guidance = guide(workflow, upcoming, Budget())
+    skipped = [explain_skip(skip) for skip in upcoming.skipped] if upcoming.step is None else []
     answer = {
-        "step": msgspec.to_builtins(told.step) or None,
+        "step": msgspec.to_builtins(guidance.step) or None,
         "guidance": {
-            "prompt": told.prompt,
-            "modelHint": told.model_hint,
-            "requiresConfirmation": told.requires_confirmation,
-            "validationCriteria": list(told.criteria),
+            "prompt": guidance.prompt,
+            "modelHint": guidance.model_hint,
+            "requiresConfirmation": guidance.requires_confirmation,
+            "validationCriteria": list(guidance.criteria),
         },
-        "isComplete": found.step is None,
-        "progress": {"completed": found.completed, "total": workflow.total_steps},
+        "isComplete": upcoming.step is None,
+        "progress": {"completed": upcoming.completed, "total": workflow.total_steps},
         "skipped": skipped,
-        "warnings": list(told.warnings),
+        "warnings": list(guidance.warnings),
     }
-    return shown(row, answer)
+    return compared(row, answer)
 
 
 def parts_of(texts: list[str], parts: list[str]) -> list[str]:

@@ -63,12 +63,12 @@ def test_the_suggestion_is_about_what_failed(criteria: list[JsonObject], output:
 
 
 def test_a_catastrophic_pattern_is_given_up_with_an_issue_that_says_so() -> None:
-    slow = [regex("(a+)+$", message="m"), *[regex(f"(b+)+{n}$") for n in range(50)], contains("zzz", "still told")]
+    slow = [regex("(a+)+$", message="m"), *[regex(f"(b+)+{n}$") for n in range(50)], contains("zzz", "still reported")]
 
-    found = issues(slow, "a" * 50_000 + "b" * 50_000 + "!")
+    messages = issues(slow, "a" * 50_000 + "b" * 50_000 + "!")
 
-    assert found[0] == "The pattern (a+)+$ took too long on this output and was given up"
-    assert found[-1] == "still told"
+    assert messages[0] == "The pattern (a+)+$ took too long on this output and was given up"
+    assert messages[-1] == "still reported"
 
 
 def test_a_rule_whose_condition_takes_too_long_is_undecided_and_so_is_its_opposite() -> None:

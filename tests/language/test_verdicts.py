@@ -79,11 +79,11 @@ def test_a_condition_is_constant_only_when_that_can_be_proved(
 
 
 def test_a_variable_that_is_always_set_is_never_missing() -> None:
-    asked = {"var": "x", "in": ["S", "M", "L"]}
+    condition = {"var": "x", "in": ["S", "M", "L"]}
 
     assert (
-        verdict(asked, {"x": VariableDeclaration(SIZES)}, Budget()),
-        verdict(asked, {"x": VariableDeclaration(SIZES, always_set=True)}, Budget()),
+        verdict(condition, {"x": VariableDeclaration(SIZES)}, Budget()),
+        verdict(condition, {"x": VariableDeclaration(SIZES, always_set=True)}, Budget()),
     ) == (
         None,
         True,
@@ -127,11 +127,11 @@ def random_condition(source: random.Random, depth: int = 2) -> JsonObject:
         return {"not": random_condition(source, depth - 1)}
     if kind != "var":
         return {kind: [random_condition(source, depth - 1) for _ in range(source.randint(1, 3))]}
-    asked = {"var": source.choice("xy")}
+    condition = {"var": source.choice("xy")}
     for operator in source.sample(sorted(conditions.OPERATORS), source.randint(0, 2)):
         values = {"in": source.sample(SCALARS, 3), "exists": source.random() < 0.5, "matches": "a"}
-        asked[operator] = values.get(operator, source.choice(SCALARS[3:-3]))
-    return asked
+        condition[operator] = values.get(operator, source.choice(SCALARS[3:-3]))
+    return condition
 
 
 def test_no_context_proves_a_verdict_wrong() -> None:

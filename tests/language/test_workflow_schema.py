@@ -35,32 +35,32 @@ def walk(schema: Mapping[str, Any], at: str) -> Iterator[tuple[str, Mapping[str,
             yield from walk(schema[keyword], f"{at}/{keyword}")
 
 
-PLACES = dict(walk(SCHEMA, ""))
-NAMED = {at: schema for at, schema in PLACES.items() if at.split("/")[-1] not in BRANCHES}
+SUBSCHEMAS = dict(walk(SCHEMA, ""))
+NAMED = {at: schema for at, schema in SUBSCHEMAS.items() if at.split("/")[-1] not in BRANCHES}
 
 
 @pytest.mark.parametrize("at", NAMED)
 def test_every_field_and_definition_has_a_title_and_a_description(at: str) -> None:
-    found = resolved(NAMED[at])
+    schema = resolved(NAMED[at])
 
-    assert {"title", "description"} <= found.keys(), "an editor would show nothing here"
-    assert not found["title"].endswith(".")
-    assert found["description"].endswith("."), "a description is a sentence"
+    assert {"title", "description"} <= schema.keys(), "an editor would show nothing here"
+    assert not schema["title"].endswith(".")
+    assert schema["description"].endswith("."), "a description is a sentence"
 
 
-@pytest.mark.parametrize("at", [at for at, schema in PLACES.items() if "enum" in schema])
+@pytest.mark.parametrize("at", [at for at, schema in SUBSCHEMAS.items() if "enum" in schema])
 def test_every_choice_says_what_it_means(at: str) -> None:
-    found = PLACES[at]
+    schema = SUBSCHEMAS[at]
 
-    assert len(found["enumDescriptions"]) == len(found["enum"])
-    assert all(text.endswith(".") for text in found["enumDescriptions"])
+    assert len(schema["enumDescriptions"]) == len(schema["enum"])
+    assert all(text.endswith(".") for text in schema["enumDescriptions"])
 
 
-@pytest.mark.parametrize("at", [at for at, schema in PLACES.items() if "examples" in schema])
+@pytest.mark.parametrize("at", [at for at, schema in SUBSCHEMAS.items() if "examples" in schema])
 def test_every_example_fits_where_it_is_offered(at: str) -> None:
-    validator = compile_schema({**PLACES[at], "$defs": SCHEMA["$defs"]})
+    validator = compile_schema({**SUBSCHEMAS[at], "$defs": SCHEMA["$defs"]})
 
-    assert [example for example in PLACES[at]["examples"] if not validator.is_valid(example)] == []
+    assert [example for example in SUBSCHEMAS[at]["examples"] if not validator.is_valid(example)] == []
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ class Calling(Story):
         return self._take(server_calls.stop_call(self.run, stopped, told, self.at), self.records)
 
     @property
-    def place(self) -> tuple[State, Waiting | None]:
+    def status(self) -> tuple[State, Waiting | None]:
         return self.run.state, self.run.waiting_for
 
 
@@ -83,9 +83,9 @@ def test_the_model_has_tool_calls_and_workflow_calls() -> None:
 def test_a_call_is_due_then_made_and_its_result_leads_on() -> None:
     story = Calling(document(call(saveAs="issue"), step("next", prompt="See {{issue.id}}.")))
 
-    assert (story.last, story.place) == (["started", "call-due"], DUE)
+    assert (story.last, story.status) == (["started", "call-due"], DUE)
     assert (story.run.calling.due, story.run.calling.begun) == (2, False)
-    assert (story.begin().last, story.place) == (["call-begun"], CALLING)
+    assert (story.begin().last, story.status) == (["call-begun"], CALLING)
     assert (story.run.calling.attempt, story.run.calling.key) == (1, "r1:call-it")
     story.finish("Issue 7", {"id": 7})
     assert story.last == ["output-accepted", "context-changed", "step-offered"]
@@ -138,7 +138,7 @@ def test_a_workflow_call_without_arguments_gets_the_input() -> None:
 
     assert story.run.call_arguments == {"branch": "main"}
     story.begin().acknowledge("77")
-    assert (story.run.calling.remote_id, story.run.remote_ids, story.place) == ("77", {"remote": "77"}, CALLING)
+    assert (story.run.calling.remote_id, story.run.remote_ids, story.status) == ("77", {"remote": "77"}, CALLING)
     assert story.finish("ok", {"a": 1}).run.remote_ids == {"remote": "77"}
 
 
@@ -163,7 +163,7 @@ def test_progress_is_stored_without_what_is_not_a_number() -> None:
 
     story.report(1, 4, "one of four")
     progress = story.run.calling.progress
-    assert (progress.done, progress.total, progress.message, story.place) == (1.0, 4.0, "one of four", CALLING)
+    assert (progress.done, progress.total, progress.message, story.status) == (1.0, 4.0, "one of four", CALLING)
     story.report(float("nan"), float("inf"), "half a \ud800")
     progress = story.run.calling.progress
     assert (progress.done, progress.total, progress.message) == (0.0, None, "half a ?")
@@ -172,7 +172,7 @@ def test_progress_is_stored_without_what_is_not_a_number() -> None:
 def test_a_failed_call_is_due_again_up_to_its_retries_with_the_same_key() -> None:
     story = Calling(document(call(retries=1))).begin()
 
-    assert (story.fail("no route").last, story.place) == (["call-failed", "call-due"], DUE)
+    assert (story.fail("no route").last, story.status) == (["call-failed", "call-due"], DUE)
     assert (story.run.calling.failure, story.run.calling.due) == ("no route", 2)
     story.begin()
     assert (story.run.calling.attempt, story.run.calling.key) == (2, "r1:call-it")
@@ -265,7 +265,7 @@ def test_a_person_is_asked_before_the_call_is_made() -> None:
 
     assert story.last == ["output-accepted", "confirmation-asked"]
     assert (story.run.current, story.run.open_question.reason) == ("call-it", "call")
-    assert (story.confirm().last, story.place) == (["confirmation-given", "call-due"], DUE)
+    assert (story.confirm().last, story.status) == (["confirmation-given", "call-due"], DUE)
     assert story.begin().finish().run.current == "two"
 
 
@@ -285,13 +285,13 @@ def test_each_call_in_a_loop_has_its_own_key() -> None:
     )
     story = Calling(document(each), {"xs": ["a", "b"]})
 
-    seen = []
+    calls = []
     while not story.run.is_over:
-        seen.append((story.run.current, story.run.loop.item, dict(story.run.call_arguments)))
+        calls.append((story.run.current, story.run.loop.item, dict(story.run.call_arguments)))
         story.begin()
-        seen.append(story.run.calling.key)
+        calls.append(story.run.calling.key)
         story.finish("ok", 1)
-    assert seen == [("call-it@1", "a", {"x": "a"}), "r1:call-it@1", ("call-it@2", "b", {"x": "b"}), "r1:call-it@2"]
+    assert calls == [("call-it@1", "a", {"x": "a"}), "r1:call-it@1", ("call-it@2", "b", {"x": "b"}), "r1:call-it@2"]
 
 
 def test_a_call_that_runs_when_the_run_ends_has_to_be_stopped() -> None:
@@ -350,15 +350,15 @@ def test_changes_not_allowed_during_a_call_are_refused(wrong: Callable[[Calling]
 
 # ── what another system said, and what is not known ─────────────────────────────────────────────────────────────
 
-SAID = RemoteError(code="QUOTA", message="no quota left", detail={"limit": 3}, output={"log": "step 2"})
+REMOTE_ERROR = RemoteError(code="QUOTA", message="no quota left", detail={"limit": 3}, output={"log": "step 2"})
 
 
 def test_the_error_of_another_system_is_stored_and_in_why() -> None:
-    story = Calling(document(call())).begin().fail("no quota left", error=SAID)
+    story = Calling(document(call())).begin().fail("no quota left", error=REMOTE_ERROR)
 
-    assert story.run.calling.error == SAID
+    assert story.run.calling.error == REMOTE_ERROR
     (reason,) = explain_run(story.run, story.records, Budget()).steps
-    assert (reason.failure, reason.error) == ("no quota left", SAID)
+    assert (reason.failure, reason.error) == ("no quota left", REMOTE_ERROR)
 
 
 def test_the_beginning_of_a_long_detail_is_stored_as_text() -> None:
@@ -373,7 +373,7 @@ def test_a_lost_call_ends_the_run_as_unknown_and_needs_no_stop() -> None:
     story = Calling(document(call())).begin().acknowledge("far-1")
     story._take(server_calls.lose_call(story.run, "nobody can be asked", story.at), story.records)
 
-    assert story.place == (State.UNKNOWN, None)
+    assert story.status == (State.UNKNOWN, None)
     assert not story.run.needs_stop
     assert "there as run far-1, and how it ended is unknown: nobody can be asked." in story.run.end.reason
     assert remedy_of(story.run) == CHECK_REMOTE_SYSTEM

@@ -1,6 +1,6 @@
 """Everything that reads the events of runs says something about each of them.
 
-A new event fails here at every place that does not know it yet, and the message names the place.
+A new event fails here at every reader that does not know it yet, and the message names the reader.
 """
 
 import ast
@@ -44,7 +44,7 @@ FOLLOWING = {
     *("ContextAsked", "ContextRestored", "ConfirmationAsked", "CallDue"),
 }
 """What no call begins with: it follows from another event."""
-ONLY_TOLD = {
+NOT_DECISIVE = {
     *("CallBegun", "CallAcknowledged", "CallProgressed", "CallStopped", "ConfirmationDismissed"),
     *("Completed", "Failed", "EndUnknown", "Cancelled"),
 }
@@ -64,22 +64,22 @@ CONSUMERS: dict[str, set[str]] = {
     "_DECISIONS in runs/exchange.py (or FOLLOWING here)": names(*exchange._DECISIONS) | FIRST | FOLLOWING,
     "_WORDS in runs/report.py": names(*report._EventWriter._WORDS),
     "_WORDS in console/timeline.py": names(*timeline._WORDS, StepSkipped),
-    "runs/advance.py, draft.py or server_calls.py, which bring it about": mentioned("runs/advance.py")
+    "runs/advance.py, runs/draft.py or runs/server_calls.py, which bring it about": mentioned("runs/advance.py")
     | mentioned("runs/draft.py")
     | mentioned("runs/server_calls.py"),
     # These take an interest in some events; the others are named here, so that nobody forgets to think of them.
-    "_from_journal in runs/why.py (or ONLY_TOLD here)": mentioned("runs/why.py") | ONLY_TOLD | {"LoopIterated"},
-    "_count_events in runs/statistics.py (or ONLY_TOLD here)": mentioned("runs/statistics.py")
-    | ONLY_TOLD
+    "_from_journal in runs/why.py (or NOT_DECISIVE here)": mentioned("runs/why.py") | NOT_DECISIVE | {"LoopIterated"},
+    "_count_events in runs/statistics.py (or NOT_DECISIVE here)": mentioned("runs/statistics.py")
+    | NOT_DECISIVE
     | FIRST
     | CONTEXT
     | LOOPS,
     "ACTIONS in store/service.py (or FOLLOWING or BY_THE_SERVER here)": names(*service.ACTIONS)
     | FOLLOWING
     | BY_THE_SERVER,
-    "durations in console/run_pages.py (or ONLY_TOLD here)": mentioned("console/run_pages.py")
+    "durations in console/run_pages.py (or NOT_DECISIVE here)": mentioned("console/run_pages.py")
     | {"StepSkipped", "CallFailed"}
-    | ONLY_TOLD
+    | NOT_DECISIVE
     | FIRST
     | CONTEXT
     | LOOPS
@@ -87,11 +87,11 @@ CONSUMERS: dict[str, set[str]] = {
 }
 
 
-@pytest.mark.parametrize("place", CONSUMERS)
-def test_every_reader_of_events_knows_every_event(place: str) -> None:
-    unknown = sorted(NAMES - CONSUMERS[place])
+@pytest.mark.parametrize("reader", CONSUMERS)
+def test_every_reader_of_events_knows_every_event(reader: str) -> None:
+    unknown = sorted(NAMES - CONSUMERS[reader])
 
-    assert not unknown, f"{place} says nothing about {', '.join(unknown)}"
+    assert not unknown, f"{reader} says nothing about {', '.join(unknown)}"
 
 
 def test_every_event_can_be_stored_in_a_journal() -> None:
@@ -116,11 +116,11 @@ def sample(kind: type[Any]) -> JsonObject:
 
 def test_every_module_that_reads_journals_is_listed_here() -> None:
     """So that a new reader is asked about every new event as well."""
-    known = {word for place in CONSUMERS for word in place.replace(",", " ").split() if word.endswith(".py")}
+    listed = {word for reader in CONSUMERS for word in reader.replace(",", " ").split() if word.endswith(".py")}
     readers = {path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py") if goes_through_journals(path)}
 
     assert len(readers) > 5
-    assert readers <= known, "add it to CONSUMERS"
+    assert readers <= listed, "add it to CONSUMERS"
 
 
 def goes_through_journals(path: Path) -> bool:

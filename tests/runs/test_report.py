@@ -23,7 +23,7 @@ MARKDOWN = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 START = 1_700_000_000_000
 
 
-class Told:
+class ReportedRun:
     """A run that is driven by hand, and its records."""
 
     def __init__(
@@ -55,7 +55,9 @@ class Told:
 
 def test_titles_are_filled_as_they_were_when_the_step_was_handed_out() -> None:
     each = loop("each", [step("check", title="Check {{file}}")], type="forEach", items="files", itemVar="file")
-    driven = Told(each, step("name", title="Name {{size}} *now*"), context={"files": ["a.py", "`b`|.py"], "size": 1})
+    driven = ReportedRun(
+        each, step("name", title="Name {{size}} *now*"), context={"files": ["a.py", "`b`|.py"], "size": 1}
+    )
     driven.do("submit", "check@1", "ok").do("submit", "check@2", "ok").do("submit", "name", "ok", {"size": 2})
 
     written = driven.report()
@@ -66,20 +68,20 @@ def test_titles_are_filled_as_they_were_when_the_step_was_handed_out() -> None:
 
 
 def test_the_whole_report() -> None:
-    told = Told(
+    reported = ReportedRun(
         step("one", validationCriteria=[{"type": "contains", "value": "done", "message": "Say done."}]),
         step("two", requireConfirmation=True),
         step("extra", runCondition={"var": "size", "gt": 3}),
         given={"goal": "speed"},
         context={"size": 2},
     )
-    told.do("submit", "one", "not yet", after=1_500)
-    told.do("submit", "one", "done", {"size": 1}, after=62_000)
-    told.do("submit", "two", "built", after=10_000)
-    told.do("confirm", by="maria", after=40_000, how="console", note="looks good")
+    reported.do("submit", "one", "not yet", after=1_500)
+    reported.do("submit", "one", "done", {"size": 1}, after=62_000)
+    reported.do("submit", "two", "built", after=10_000)
+    reported.do("confirm", by="maria", after=40_000, how="console", note="looks good")
 
     assert (
-        told.report()
+        reported.report()
         == """\
 # Sample workflow
 
@@ -159,22 +161,22 @@ Skipped Title extra (`extra`), because this is not true: `size is greater than 3
 
 def test_a_skip_says_what_the_variables_were_when_it_was_decided() -> None:
     condition = {"or": [{"var": "currentItem.kind", "equals": "code"}, {"var": "mood"}, {"var": "mood", "equals": "x"}]}
-    told = Told(
+    reported = ReportedRun(
         loop("each", [step("leaf", runCondition=condition), step("end")], type="forEach", items="files"),
         context={"files": [{"kind": "a" * 300}]},
     )
-    told.do("submit", "end@1", "x", {"mood": True, "files": []})
+    reported.do("submit", "end@1", "x", {"mood": True, "files": []})
 
-    assert f'(`currentItem.kind` is `"{"a" * 99}…`, `mood` is `null`)' in told.report()
+    assert f'(`currentItem.kind` is `"{"a" * 99}…`, `mood` is `null`)' in reported.report()
 
 
 def test_loops_are_reported_with_their_iterations_and_why_they_ended() -> None:
-    told = Told(
+    reported = ReportedRun(
         loop("each", [step("leaf")], type="forEach", items="files"), step("last"), context={"files": ["a", "b"]}
     )
-    told.do("submit", "leaf@1", "x").do("submit", "leaf@2", "y")
+    reported.do("submit", "leaf@1", "x").do("submit", "leaf@2", "y")
 
-    text = told.report()
+    text = reported.report()
 
     assert "waiting** for the output of step `last`" in text
     assert "Entered loop `each`, 2 times." in text
@@ -187,40 +189,44 @@ def test_loops_are_reported_with_their_iterations_and_why_they_ended() -> None:
 @pytest.mark.parametrize(
     ("ending", "words"),
     [
-        (lambda told: told.do("cancel", reason="no *time*"), "- Cancelled: no \\*time\\*"),
-        (lambda told: told.do("cancel"), "- Cancelled\n"),
-        (lambda told: told.do("submit", "one", " "), "- Failed: The output of step 'one' was refused once"),
-        (lambda told: told, "**waiting** for the output of step `one`"),
+        (lambda reported: reported.do("cancel", reason="no *time*"), "- Cancelled: no \\*time\\*"),
+        (lambda reported: reported.do("cancel"), "- Cancelled\n"),
+        (lambda reported: reported.do("submit", "one", " "), "- Failed: The output of step 'one' was refused once"),
+        (lambda reported: reported, "**waiting** for the output of step `one`"),
     ],
 )
-def test_the_head_has_the_state_of_the_run(ending: Callable[[Told], Told], words: str) -> None:
-    assert words in ending(Told(step("one", maxAttempts=1))).report()
+def test_the_head_has_the_state_of_the_run(ending: Callable[[ReportedRun], ReportedRun], words: str) -> None:
+    assert words in ending(ReportedRun(step("one", maxAttempts=1))).report()
 
 
 def test_a_denial_is_reported_with_its_note() -> None:
-    told = Told(step("one", requireConfirmation=True)).do("submit", "one", "x")
-    assert "**waiting** for a person to confirm step `one`" in told.report()
-    told.do("deny", how="relayed", note="more tests")
+    reported = ReportedRun(step("one", requireConfirmation=True)).do("submit", "one", "x")
+    assert "**waiting** for a person to confirm step `one`" in reported.report()
+    reported.do("deny", how="relayed", note="more tests")
 
-    assert "Not confirmed +0 s by agent, relayed by the agent: more tests" in told.report()
+    assert "Not confirmed +0 s by agent, relayed by the agent: more tests" in reported.report()
 
 
 def test_an_output_that_a_person_accepted_after_the_last_attempt_is_marked() -> None:
-    told = Told(step("one", maxAttempts=1, whenExhausted="ask")).do("submit", "one", " ").do("confirm", how="console")
+    reported = (
+        ReportedRun(step("one", maxAttempts=1, whenExhausted="ask"))
+        .do("submit", "one", " ")
+        .do("confirm", how="console")
+    )
 
-    assert "| Title one (`one`) | done | 1 |" in told.report()
-    assert "because no attempts were left" in told.report()
-    assert "Output accepted by a person +0 s by agent:" in told.report()
+    assert "| Title one (`one`) | done | 1 |" in reported.report()
+    assert "because no attempts were left" in reported.report()
+    assert "Output accepted by a person +0 s by agent:" in reported.report()
 
 
 def test_long_outputs_are_cut_and_say_where_the_rest_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reporting, "MAX_OUTPUT", 10)
     monkeypatch.setattr(reporting, "MAX_LENGTH", 15)
-    told = Told(step("one"), step("two"), step("three"))
+    reported = ReportedRun(step("one"), step("two"), step("three"))
     for name in ("one", "two", "three"):
-        told.do("submit", name, name[0] * 30)
+        reported.do("submit", name, name[0] * 30)
 
-    text = told.report()
+    text = reported.report()
 
     assert "\n" + "o" * 10 + "\n```\n\n… 20 more characters; `workflowlookup export r-1` has them all." in text
     assert "\n" + "t" * 5 + "\n```\n\n… 25 more characters" in text
@@ -231,7 +237,7 @@ def test_of_many_issues_the_first_are_shown_while_there_is_room(monkeypatch: pyt
     monkeypatch.setattr(reporting, "MAX_ISSUES", 2)
     monkeypatch.setattr(reporting, "MAX_LENGTH", 50)
     rules = [{"type": "contains", "value": word, "message": f"Say {word}"} for word in ("red", "green", "blue")]
-    driven = Told(step("one", maxAttempts=9, validationCriteria=rules))
+    driven = ReportedRun(step("one", maxAttempts=9, validationCriteria=rules))
 
     text = driven.do("submit", "one", "none").do("submit", "one", "none").report()
 
@@ -244,11 +250,11 @@ def test_a_very_long_run_is_reported_by_its_beginning_and_end(monkeypatch: pytes
     monkeypatch.setattr(reporting, "MAX_EVENTS", 10)
     monkeypatch.setattr(reporting, "FIRST_EVENTS", 4)
     monkeypatch.setattr(reporting, "MAX_ROWS", 5)
-    told = Told(*(step(f"step-{number}") for number in range(20)))
+    reported = ReportedRun(*(step(f"step-{number}") for number in range(20)))
     for number in range(20):
-        told.do("submit", f"step-{number}", f"output {number}")
+        reported.do("submit", f"step-{number}", f"output {number}")
 
-    text = told.report()
+    text = reported.report()
 
     assert "… 32 events are omitted here" in text
     assert "output 0" in text
@@ -352,18 +358,18 @@ def test_a_code_span_is_one_span(text: str) -> None:
 @given(texts, texts, texts)
 def test_text_from_strangers_does_not_change_the_structure_of_a_report(output: str, note: str, name: str) -> None:
     def shape(output: str, note: str, name: str) -> list[str]:
-        told = Told(
+        reported = ReportedRun(
             step("one", requireConfirmation=True, title=name),
             step("two"),
             name=name,
             context={"value": output, "other": [note]},
         )
-        told.do("submit", "one", output + "x", {"set": note}, by=name)
-        told.do("deny", how="relayed", note=note, by=name)
-        told.do("submit", "one", "y" + output, by=name)
-        told.do("confirm", how="relayed", note=note, by=name)
-        told.do("submit", "two", " ", by=name).do("cancel", reason=note, by=name)
-        tokens = MARKDOWN.parse(told.report())
+        reported.do("submit", "one", output + "x", {"set": note}, by=name)
+        reported.do("deny", how="relayed", note=note, by=name)
+        reported.do("submit", "one", "y" + output, by=name)
+        reported.do("confirm", how="relayed", note=note, by=name)
+        reported.do("submit", "two", " ", by=name).do("cancel", reason=note, by=name)
+        tokens = MARKDOWN.parse(reported.report())
         kinds = [token.type for token in tokens if token.type != "text"]
         active = {token.type for token in flat(tokens)} - {token.type for token in tokens} - QUIET
         assert active <= {"strong_open", "strong_close"}
@@ -373,7 +379,7 @@ def test_text_from_strangers_does_not_change_the_structure_of_a_report(output: s
 
 
 def test_records_can_be_encoded_and_reported_the_same() -> None:
-    told = Told(step("one")).do("submit", "one", "x")
-    again = msgspec.json.decode(msgspec.json.encode(told.records), type=list[reporting.Record])
+    reported = ReportedRun(step("one")).do("submit", "one", "x")
+    again = msgspec.json.decode(msgspec.json.encode(reported.records), type=list[reporting.Record])
 
-    assert report("r-1", again) == told.report()
+    assert report("r-1", again) == reported.report()

@@ -32,31 +32,35 @@ def begun(*steps: JsonObject) -> Draft:
 
 
 def test_the_table_has_every_status_and_every_event() -> None:
-    places = {(state, None) for state in State if state is not State.WAITING}
-    places |= {(State.WAITING, Waiting.OUTPUT), (State.WAITING, Waiting.CONTEXT), (State.WAITING, Waiting.CONFIRMATION)}
-    places |= {(State.QUEUED, Waiting.CALL), (State.RUNNING, Waiting.CALL)}
+    statuses = {(state, None) for state in State if state is not State.WAITING}
+    statuses |= {
+        (State.WAITING, Waiting.OUTPUT),
+        (State.WAITING, Waiting.CONTEXT),
+        (State.WAITING, Waiting.CONFIRMATION),
+    }
+    statuses |= {(State.QUEUED, Waiting.CALL), (State.RUNNING, Waiting.CALL)}
 
-    assert set(TRANSITIONS) == places
+    assert set(TRANSITIONS) == statuses
     assert {event for allowed in TRANSITIONS.values() for event in allowed} == set(EVENTS)
-    assert {place for allowed in TRANSITIONS.values() for place in allowed.values()} <= places
+    assert {status for allowed in TRANSITIONS.values() for status in allowed.values()} <= statuses
 
 
 def test_what_is_over_stays_over() -> None:
-    assert all(place == (state, None) for state in OVER for place in TRANSITIONS[state, None].values())
+    assert all(status == (state, None) for state in OVER for status in TRANSITIONS[state, None].values())
 
 
 @pytest.mark.parametrize("kind", EVENTS, ids=lambda kind: kind.__name__)
-@pytest.mark.parametrize("place", TRANSITIONS, ids=lambda place: "-".join(filter(None, place)))
+@pytest.mark.parametrize("status", TRANSITIONS, ids=lambda status: "-".join(filter(None, status)))
 def test_an_event_is_allowed_exactly_where_the_table_has_it(
-    place: tuple[State, Waiting | None], kind: type[Event]
+    status: tuple[State, Waiting | None], kind: type[Event]
 ) -> None:
-    if place == (State.QUEUED, None):
+    if status == (State.QUEUED, None):
         return
-    run = msgspec.structs.replace(begun(step("one")).run, state=place[0], waiting_for=place[1])
+    run = msgspec.structs.replace(begun(step("one")).run, state=status[0], waiting_for=status[1])
     record = Record(sequence=run.sequence + 1, time=9, event=sample(kind))
-    if kind in TRANSITIONS[place]:
+    if kind in TRANSITIONS[status]:
         after = apply(run, record)
-        assert (after.state, after.waiting_for) == TRANSITIONS[place][kind]
+        assert (after.state, after.waiting_for) == TRANSITIONS[status][kind]
         assert (after.sequence, after.updated) == (run.sequence + 1, 9)
     else:
         with pytest.raises(RunStateError):

@@ -10,7 +10,7 @@ from workflowlookup.runs.statistics import StepStatistics, Tally
 RULES = [{"type": "contains", "value": "done", "message": "Say that it is done."}]
 
 
-def figures(content: JsonObject, *calls: tuple[str, ...]) -> StepStatistics:
+def statistics_of(content: JsonObject, *calls: tuple[str, ...]) -> StepStatistics:
     """Of the only step, after these calls, each a second after the one before."""
     draft = advance.begin("a-run", build(content), {}, {}, Moment(time=0))
     records = list(draft.records)
@@ -26,29 +26,29 @@ def figures(content: JsonObject, *calls: tuple[str, ...]) -> StepStatistics:
     return tally.statistics().steps[0]
 
 
-def told(**counted: Json) -> StepStatistics:
+def expected(**counted: Json) -> StepStatistics:
     return StepStatistics(id="only-step", title="Title only-step", reached=1, **counted)
 
 
 def test_a_denied_output_is_a_try_and_not_done() -> None:
     held = document(step("only-step", requireConfirmation=True))
 
-    once = figures(held, ("submit", "bad"), ("deny",))
-    twice = figures(held, ("submit", "bad"), ("deny",), ("submit", "good"), ("confirm",))
+    once = statistics_of(held, ("submit", "bad"), ("deny",))
+    twice = statistics_of(held, ("submit", "bad"), ("deny",), ("submit", "good"), ("confirm",))
 
-    assert once == told(denied=1, waiting=1)
-    assert twice == told(denied=1, done=1, tries=2.0, median_time=2_000, slow_time=2_000)
+    assert once == expected(denied=1, waiting=1)
+    assert twice == expected(denied=1, done=1, tries=2.0, median_time=2_000, slow_time=2_000)
 
 
 def test_an_output_that_a_person_accepts_counts_once() -> None:
     limited = document(step("only-step", validationCriteria=RULES, maxAttempts=2, whenExhausted="ask"))
 
-    taken = figures(limited, ("submit", "no"), ("submit", "nor this"), ("confirm",))
-    denied = figures(limited, ("submit", "no"), ("submit", "nor this"), ("deny",))
+    taken = statistics_of(limited, ("submit", "no"), ("submit", "nor this"), ("confirm",))
+    denied = statistics_of(limited, ("submit", "no"), ("submit", "nor this"), ("deny",))
 
     issues = {"Say that it is done.": 2}
-    assert taken == told(refused=2, done=1, tries=2.0, median_time=2_000, slow_time=2_000, issues=issues)
-    assert denied == told(refused=2, denied=1, stopped=1, issues=issues)
+    assert taken == expected(refused=2, done=1, tries=2.0, median_time=2_000, slow_time=2_000, issues=issues)
+    assert denied == expected(refused=2, denied=1, stopped=1, issues=issues)
 
 
 def test_the_slow_time_of_two_is_the_longer_one() -> None:

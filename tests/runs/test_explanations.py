@@ -35,8 +35,8 @@ def test_the_decisive_parts_of_a_condition_are_found(
     assert [(check.variable, check.holds) for check in decisive_checks(condition, scope, Budget())] == decided
 
 
-def fates(told: Explanation) -> dict[str, str]:
-    return {reason.id: str(reason.fate) for reason in told.steps}
+def fates(explanation: Explanation) -> dict[str, str]:
+    return {reason.id: str(reason.fate) for reason in explanation.steps}
 
 
 STEPS = (
@@ -53,9 +53,9 @@ STEPS = (
 
 
 def test_a_context_explains_what_would_happen() -> None:
-    told = explain_context(build(document(*STEPS)), {"files": [1, 2]}, Budget())
+    explanation = explain_context(build(document(*STEPS)), {"files": [1, 2]}, Budget())
 
-    assert fates(told) == {
+    assert fates(explanation) == {
         "triage": "would run",
         "small-only": "would be skipped",
         "each": "would run",
@@ -65,15 +65,15 @@ def test_a_context_explains_what_would_happen() -> None:
         "risky-only@2": "would run",
         "last-step": "would run",
     }
-    by_id = {reason.id: reason for reason in told.steps}
+    by_id = {reason.id: reason for reason in explanation.steps}
     assert by_id["each"].because == "it repeats for files, which is a list of 2"
     assert [check.value for check in by_id["risky-only@2"].checks] == [2]
 
 
 def test_a_loop_that_is_not_entered_says_what_decided_it() -> None:
-    told = explain_context(build(document(*STEPS)), {"files": []}, Budget())
+    explanation = explain_context(build(document(*STEPS)), {"files": []}, Budget())
 
-    reasons = {reason.id: (str(reason.fate), reason.because) for reason in told.steps}
+    reasons = {reason.id: (str(reason.fate), reason.because) for reason in explanation.steps}
     assert reasons["each"] == ("not reached", "it repeats for files, which is a list of 0")
     assert reasons["work"] == ("not reached", "its loop was not entered")
 
@@ -89,10 +89,10 @@ def test_a_run_is_explained_with_the_values_of_the_time() -> None:
 
     draft = submit("triage", {})
     draft = submit("work@1", {"files": [1, 2, 3]})
-    told = explain_run(draft.run, records, Budget())
+    explanation = explain_run(draft.run, records, Budget())
 
-    by_id = {reason.id: reason for reason in told.steps}
-    assert fates(told) == {
+    by_id = {reason.id: reason for reason in explanation.steps}
+    assert fates(explanation) == {
         "triage": "ran",
         "small-only": "skipped",
         "each": "ran",
@@ -108,16 +108,16 @@ def test_a_cancelled_run_says_which_steps_were_not_reached() -> None:
     begun = advance.begin("a-run", build(document(*STEPS)), {}, {}, Moment(time=1))
     ended = advance.cancel(begun.run, Moment(time=2), "No need.")
 
-    told = explain_run(ended.run, [*begun.records, *ended.records], Budget())
+    explanation = explain_run(ended.run, [*begun.records, *ended.records], Budget())
 
-    reasons = {reason.id: (str(reason.fate), reason.because) for reason in told.steps}
+    reasons = {reason.id: (str(reason.fate), reason.because) for reason in explanation.steps}
     assert reasons["triage"] == ("not reached", "it has no condition; it was offered, and not done")
     assert reasons["last-step"] == ("not reached", "the run was cancelled before: No need.")
 
 
 def test_a_skipped_step_that_would_run_now_says_so() -> None:
-    held = step("held-step", requireConfirmation=True)
-    workflow = build(document(step("early", runCondition=SMALL), held, step("last-step")))
+    confirmed = step("held-step", requireConfirmation=True)
+    workflow = build(document(step("early", runCondition=SMALL), confirmed, step("last-step")))
     begun = advance.begin("a-run", workflow, {}, {}, Moment(time=1))
     moved = advance.submit(begun.run, "held-step", "done", {"size": "small"}, Moment(time=2))
 
@@ -136,7 +136,7 @@ def test_a_step_that_a_person_did_not_agree_to_did_not_run() -> None:
     denied = advance.deny(done.run, "held-step", Moment(time=3), how="console")
     ended = advance.cancel(denied.run, Moment(time=4))
 
-    told = explain_run(ended.run, [*begun.records, *done.records, *denied.records, *ended.records], Budget())
+    explanation = explain_run(ended.run, [*begun.records, *done.records, *denied.records, *ended.records], Budget())
 
-    assert fates(told) == {"held-step": "not reached"}
-    assert told.steps[0].because == "it has no condition; it was offered, and not done"
+    assert fates(explanation) == {"held-step": "not reached"}
+    assert explanation.steps[0].because == "it has no condition; it was offered, and not done"

@@ -25,39 +25,39 @@ NAME = "tool 'create' of MCP server 'tracker'"
 FAR = {"id": "remote", "title": "Far", "call": {"provider": "ci", "workflow": "Build", "saveAs": "result"}}
 
 
-def told(content: JsonObject, **context: Json) -> Guidance:
+def guidance_for(content: JsonObject, **context: Json) -> Guidance:
     workflow = build(content)
     return guide(workflow, next_step(workflow, (), context, Budget()), Budget())
 
 
 def test_without_a_run_the_agent_is_asked_to_call_the_tool() -> None:
-    guidance = told(document(call(arguments={"n": "{{n}}", "t": "about {{n}}"}, saveAs="issue")), n=3)
+    guidance = guidance_for(document(call(arguments={"n": "{{n}}", "t": "about {{n}}"}, saveAs="issue")), n=3)
 
     assert guidance.prompt == (
         "Call the tool `create` of the MCP server `tracker` with these arguments:\n\n"
         '```json\n{"n":3,"t":"about 3"}\n```\n\n'
         "Use its answer as the output, and pass it in the context as `issue`."
     )
-    assert told(document(call())).prompt == (
+    assert guidance_for(document(call())).prompt == (
         "Call the tool `create` of the MCP server `tracker`. Use its answer as the output."
     )
 
 
 def test_a_prompt_beside_a_call_comes_first_and_unset_variables_are_named() -> None:
-    guidance = told(document(call(arguments={"n": "{{n}}"}, fields={"prompt": "Be careful."})))
+    guidance = guidance_for(document(call(arguments={"n": "{{n}}"}, fields={"prompt": "Be careful."})))
 
     assert guidance.prompt.startswith("Be careful.\n\nCall the tool `create`")
     assert guidance.warnings == ("These variables are not set in the context: n",)
 
 
 def test_a_workflow_call_is_named() -> None:
-    assert told(document(FAR)).prompt.startswith("Run the workflow `Build` of the provider `ci`")
+    assert guidance_for(document(FAR)).prompt.startswith("Run the workflow `Build` of the provider `ci`")
 
 
 def test_the_arguments_of_a_workflow_call_are_shown() -> None:
     far = {**FAR, "call": {**FAR["call"], "arguments": {"branch": "{{branch}}"}}}
 
-    assert told(document(far), branch="main").prompt == (
+    assert guidance_for(document(far), branch="main").prompt == (
         "Run the workflow `Build` of the provider `ci` with these arguments:\n\n"
         '```json\n{"branch":"main"}\n```\n\n'
         "Use its result as the output, and pass it in the context as `result`."
@@ -66,7 +66,7 @@ def test_the_arguments_of_a_workflow_call_are_shown() -> None:
 
 def test_what_is_filled_into_arguments_is_bounded() -> None:
     big = "x" * 200_000
-    guidance = told(document(call(arguments={"all": ["{{big}}"] * 100})), big=big)
+    guidance = guidance_for(document(call(arguments={"all": ["{{big}}"] * 100})), big=big)
 
     assert len(guidance.prompt) < 3_000_000
 
@@ -156,8 +156,8 @@ def test_why_says_what_a_call_waits_for_and_how_often_it_failed() -> None:
     assert (first.fate, first.failed, first.failure) == (Fate.WAITS, 1, "no route")
     assert first.because.endswith("it waits for the call that the server makes")
     assert second.fate is Fate.WOULD_RUN
-    asked = Calling(document(call(fields={"requireConfirmation": True})))
-    assert explain_run(asked.run, asked.records, Budget()).steps[0].confirmation == "a person was asked"
+    story = Calling(document(call(fields={"requireConfirmation": True})))
+    assert explain_run(story.run, story.records, Budget()).steps[0].confirmation == "a person was asked"
 
 
 def test_statistics_count_calls() -> None:
@@ -189,15 +189,15 @@ def test_a_comparison_describes_calls_in_words() -> None:
     before = build(document(call(arguments={"a": 1}), step("one")))
     after = build(document(call(arguments={"a": 2}, retries=1, tool="update"), call("one", tool="new")))
 
-    found = {
+    changes = {
         (section.step, change.what): (change.before, change.after)
         for section in compare(before, after)
         for change in section.changes
     }
-    assert found["call-it", "call"] == (NAME, "tool 'update' of MCP server 'tracker'")
-    assert found["call-it", "call arguments"] == ('{"a": 1}', '{"a": 2}')
-    assert found["call-it", "call retries"] == ("", "1")
-    assert found["one", "call"] == ("", "tool 'new' of MCP server 'tracker'")
+    assert changes["call-it", "call"] == (NAME, "tool 'update' of MCP server 'tracker'")
+    assert changes["call-it", "call arguments"] == ('{"a": 1}', '{"a": 2}')
+    assert changes["call-it", "call retries"] == ("", "1")
+    assert changes["one", "call"] == ("", "tool 'new' of MCP server 'tracker'")
 
 
 @pytest.mark.parametrize("end", ["begin", "cancel"])
