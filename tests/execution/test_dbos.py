@@ -50,9 +50,9 @@ def with_engine(url: str, conversation: Callable[[DbosEngine, Ends], Awaitable[T
     return asyncio.run(held())
 
 
-async def drive_one(engine: DbosEngine, ends: Ends) -> None:
-    await engine.start("run", 7)
-    await ends.wait("run")
+async def drive_one(engine: DbosEngine, ends: Ends, run_id: str = "run") -> None:
+    await engine.start(run_id, 7)
+    await ends.wait(run_id)
 
 
 def test_the_collector_passes_over_what_was_loaded_for_the_engine(database: str) -> None:
@@ -272,6 +272,35 @@ def test_an_engine_whose_connections_go_silent_makes_others_and_drives_on(
         await ends.wait("after")
 
     with_engine(link.url, conversation)
+
+
+def test_a_statement_that_times_out_stops_waiting_for_its_lock_at_the_server(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise there would soon be as many sessions as the server allows."""
+    monkeypatch.setattr(dbos_engine, "STATEMENT_SECONDS", 0.5)
+    find = (
+        "SELECT pid FROM pg_stat_activity "
+        "WHERE wait_event_type = 'Lock' AND application_name = 'workflowlookup-engine' AND datname = current_database()"
+    )
+
+    async def conversation(engine: DbosEngine, ends: Ends) -> None:
+        await drive_one(engine, ends, "before")  # when the launch is over, whose statements have longer
+        async with await psycopg.AsyncConnection.connect(database) as holder:
+            await holder.execute("LOCK TABLE dbos.workflow_status IN ACCESS EXCLUSIVE MODE")
+            async with await psycopg.AsyncConnection.connect(database, autocommit=True) as connection:
+
+                async def waiting() -> set[tuple[int]]:
+                    return set(await (await connection.execute(find)).fetchall())
+
+                while not (first := await waiting()):  # noqa: ASYNC110 - the database tells nobody
+                    await asyncio.sleep(0.05)
+                while first & await waiting():  # noqa: ASYNC110 - as above
+                    await asyncio.sleep(0.05)
+            await holder.rollback()
+        await drive_one(engine, ends)
+
+    with_engine(database, conversation)
 
 
 def test_an_engine_that_does_not_reach_its_database_says_so_until_it_does(

@@ -57,6 +57,10 @@ CANCEL_SECONDS: Final = 2.0
 """How long `close` waits for cancelled drivers."""
 _READ_ONLY: Final = "25006"
 """The SQLSTATE of a write that a read-only database refuses."""
+_CHECKS_CLIENTS: Final = 140_000
+"""Since this version PostgreSQL can end a statement whose client is gone. Without that, each connection that is closed
+while its statement waits for a lock would leave a session behind.
+"""
 _SWEEP_SECONDS: Final = 3600.0
 _SWEEP_BATCH: Final = 500
 _STALE_SECONDS: Final = 0.5
@@ -375,6 +379,8 @@ def _make_pool(url: str, max_seconds: Callable[[], float]) -> "sqlalchemy.Engine
             connection.max_seconds = STATEMENT_SECONDS
             connection.execute(SERVER_TCP_KEEPALIVE)
             connection.execute(f"SET idle_in_transaction_session_timeout TO '{IDLE_SECONDS}s'".encode())
+            if connection.info.server_version >= _CHECKS_CLIENTS:
+                connection.execute("SET client_connection_check_interval TO '1s'")
             connection.commit()  # else the pool would roll it back
         except BaseException:
             connection.close()
