@@ -17,6 +17,7 @@ from packaging.utils import canonicalize_name
 
 from support.client import Start
 from support.json_values import Json
+from support.web import WebServer
 from workflowlookup.cli.clients import CLIENTS
 from workflowlookup.cli.main import COMMANDS
 from workflowlookup.extras import EXTRAS
@@ -161,6 +162,33 @@ def test_the_tutorial_for_cursor_counts_the_tools(start: Start) -> None:
     tools = start().result("tools/list", {})["tools"]
 
     assert f"The server has {len(tools)}:" in (ROOT / "docs" / "tutorials" / "cursor.md").read_text("utf-8")
+
+
+def test_the_python_client_of_the_page_about_connecting_works(tmp_path: Path) -> None:
+    """The first Python block, against a server that requires its token, prints what the page shows."""
+    text = (ROOT / "docs" / "connecting.md").read_text("utf-8")
+    program = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)[0]
+    shown = re.findall(r"^```text\n(.*?)^```", text, re.DOTALL | re.MULTILINE)[0]
+    environment = {**os.environ, "HOME": str(tmp_path), "XDG_CONFIG_HOME": "", "XDG_DATA_HOME": ""}
+    create = ["-m", "workflowlookup", "token", "create", "--name", "ada", "--scope", "run"]
+    token = subprocess.run(
+        [sys.executable, *create], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    ).stdout.strip()
+    server = WebServer(tmp_path)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            env={**environment, "WORKFLOWLOOKUP_URL": server.url, "WORKFLOWLOOKUP_TOKEN": token},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+    finally:
+        server.stop()
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(shown.partition("…")[0])
 
 
 def test_the_site_builds_without_a_warning_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
