@@ -131,7 +131,11 @@ def memory_of(process: "subprocess.Popen[bytes]") -> int:
 
 @pytest.mark.parametrize(("version", "environment"), CONFIGURATIONS.values(), ids=CONFIGURATIONS)
 def test_every_message_gets_a_designed_answer(
-    tmp_path: Path, library: Path, version: str | None, environment: dict[str, str]
+    tmp_path: Path,
+    library: Path,
+    version: str | None,
+    environment: dict[str, str],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     write(library, document(step(), loop("again", [step("inner")], type="for", count=2)))
     server = Server(tmp_path, directory=library, environment=environment)
@@ -156,5 +160,6 @@ def test_every_message_gets_a_designed_answer(
 
     assert server.wait() == 0
     server.stop()
-    print(f"\n{sent:,} messages, {answered:,} answers, 0 findings; memory grew by {growth / (1 << 20):.1f} MB")
+    with capsys.disabled():
+        print(f"\n{sent:,} messages, {answered:,} answers, 0 findings; memory grew by {growth / (1 << 20):.1f} MB")
     assert growth < MAX_GROWTH
