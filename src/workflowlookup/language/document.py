@@ -282,9 +282,8 @@ def _captures(
             yield _unchecked((*at, "pattern"), f"The pattern of '{name}'", document)
         schema_path = (*at, "schema") if "schema" in declared else at
         try:
-            budget.spend(
-                lambda _, declared=declared: compile_schema_text(msgspec.json.encode(capture_schema(declared)))
-            )  # type: ignore[misc]
+            text = msgspec.json.encode(capture_schema(declared))
+            budget.spend(lambda _, text=text: compile_schema_text(text))  # type: ignore[misc]
         except BadSchema as problem:
             yield _error(
                 schema_path, f"The JSON Schema of '{name}' is malformed ({problem})", "Fix the schema", document
