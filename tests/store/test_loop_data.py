@@ -105,7 +105,7 @@ def test_an_output_in_place_of_the_variable_is_refused_with_what_to_send(server:
     refused = server.error("workflow_submit", {"runId": run["runId"], "stepId": "end", "output": "done"})
 
     assert refused["code"] == -32005
-    assert "It waits for a variable that loop 'each' needs" in refused["data"]["details"]
+    assert "It waits for a variable of loop 'each'" in refused["data"]["details"]
 
 
 def test_the_deadline_counts_while_a_run_waits_for_context(server: Server) -> None:

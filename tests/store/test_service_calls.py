@@ -41,7 +41,7 @@ def test_an_agent_does_not_change_what_a_call_gave(runs: Runs, changes: JsonObje
     after = runs.finish_call(run.id, "call-it", "Issue 7", {"id": 7})
 
     assert after.context == {"issue": {"id": 7}, "issue.id": 7}
-    with pytest.raises(InvalidParams, match="cannot be changed: step 'call-it' gave"):
+    with pytest.raises(InvalidParams, match="cannot be changed: step 'call-it' set"):
         runs.submit(run.id, "last", "done", changes)
     assert runs.submit(run.id, "last", "done", {"issue": {"id": 7}}).state is State.COMPLETED
 
