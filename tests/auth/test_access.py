@@ -29,7 +29,7 @@ def test_patterns(pattern: str, yes: list[str], no: list[str]) -> None:
 
 
 @given(TEXT, st.text("ab.", max_size=12))
-def test_a_pattern_means_what_it_says(pattern: str, text: str) -> None:
+def test_a_pattern_matches_like_fnmatch(pattern: str, text: str) -> None:
     assert admits((pattern,), text) == by_hand(pattern, text)
 
 
@@ -53,18 +53,18 @@ MANY = [f"docs-{number}" for number in range(101)]
 
 
 @pytest.mark.parametrize("wrong", [[], ["docs/*"], ["[a-z]*"], ["Docs-*"], ["x" * 65], ["a b"], ["a,b"], MANY])
-def test_what_is_no_pattern_is_refused(wrong: list[str]) -> None:
+def test_an_invalid_pattern_is_refused(wrong: list[str]) -> None:
     with pytest.raises(ValueError, match="patterns of workflow ids"):
         checked_patterns(wrong)
 
 
 @pytest.mark.parametrize("wrong", [[], ["write"], ["read", "Admin"]])
-def test_what_is_no_scope_is_refused(wrong: list[str]) -> None:
+def test_an_unknown_scope_is_refused(wrong: list[str]) -> None:
     with pytest.raises(ValueError, match="one or more of read, run, confirm, admin"):
         checked_scopes(wrong)
 
 
-def test_whoever_may_do_anything_may_look_and_no_more() -> None:
+def test_every_scope_includes_read_and_no_other() -> None:
     access = Access(name="x", kind="agent", scopes=frozenset({"confirm"}), workflows=("docs-*",))
 
     assert access.may("read", "docs-a")
@@ -74,7 +74,7 @@ def test_whoever_may_do_anything_may_look_and_no_more() -> None:
     assert not access.may("confirm", "other")
 
 
-def test_the_local_person_may_everything() -> None:
+def test_the_local_person_may_do_everything() -> None:
     assert all(LOCAL.may(scope, "anything") for scope in ("read", "run", "confirm", "admin"))
     assert LOCAL.sign("Claude Code") == "Claude Code"
 
@@ -100,5 +100,5 @@ def test_the_local_person_may_everything() -> None:
         (LOCAL, "tokenizer", "tokenizer"),
     ],
 )
-def test_no_name_of_a_client_can_be_taken_for_a_caller(access: Access, client: str, signed: str) -> None:
+def test_the_name_of_a_client_cannot_pretend_to_be_a_caller(access: Access, client: str, signed: str) -> None:
     assert access.sign(client) == signed

@@ -65,7 +65,7 @@ def test_with_json_every_line_of_the_log_is_one_object(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("flags", [("--require-tokens", "true"), ("--http", "192.0.2.1:1")])
-def test_so_is_why_a_server_does_not_start(tmp_path: Path, flags: tuple[str, str]) -> None:
+def test_the_reason_why_a_server_does_not_start_is_one_json_object(tmp_path: Path, flags: tuple[str, str]) -> None:
     command = [sys.executable, "-m", "workflowlookup", "serve", "--http", "127.0.0.1:0", "--log-format", "json", *flags]
     done = subprocess.run(
         command, cwd=tmp_path, env={"HOME": str(tmp_path)}, capture_output=True, text=True, timeout=60, check=False
@@ -90,7 +90,7 @@ def test_a_refused_log_in_is_logged_once_without_its_secret(house: House, tmp_pa
     ]
 
 
-def test_every_action_has_one_line_that_says_whose_it_is(house: House, tmp_path: Path) -> None:
+def test_every_action_has_one_audit_line_with_its_caller(house: House, tmp_path: Path) -> None:
     bot, base = house.client("ci-bot"), house.server.base
     bot.request("tools/call", started("one"))
     step = house.world.runs.get("one").current
@@ -138,7 +138,7 @@ def test_commands_are_recorded_too(tmp_path: Path) -> None:
     assert "workflowlookup audit: token create by=" in inline.stderr
 
 
-def test_what_a_client_calls_itself_is_no_other_field_and_no_other_caller(tmp_path: Path) -> None:
+def test_the_name_of_a_client_cannot_forge_audit_fields(tmp_path: Path) -> None:
     def start(name: str) -> str:
         about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": name, "version": "1"}}
         call = {"name": "workflow_start", "arguments": {"workflowId": "code-review"}}

@@ -33,7 +33,7 @@ class Breaking:
         return False
 
 
-def test_one_who_cannot_be_asked_again_is_not_let_on(
+def test_a_request_whose_recheck_fails_is_ended(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(auth_middleware, "RECHECK_SECONDS", 0.01)
@@ -62,7 +62,7 @@ def test_one_who_cannot_be_asked_again_is_not_let_on(
     assert "RuntimeError: a fault of ours" in caplog.text
 
 
-def test_short_requests_share_one_watch_and_it_ends_after_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_requests_share_one_recheck_task_that_ends_after_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auth_middleware, "RECHECK_SECONDS", 0.05)
     watches: set[asyncio.Task[None] | None] = set()
 

@@ -61,13 +61,13 @@ def toml(name: str, value: object) -> str:
     return f"{name} = {json.dumps(value)}\n"
 
 
-def test_every_setting_is_known_here_or_always_needs_trust() -> None:
+def test_every_setting_has_a_harmless_value_here_or_always_needs_trust() -> None:
     """A new row decides: it needs trust, or its harmless value is written down above."""
     assert {setting.name for setting in SETTINGS if setting.needs_trust is not ALWAYS} == set(HARMLESS)
 
 
 @pytest.mark.parametrize("name", HARMLESS)
-def test_what_does_no_harm_needs_no_trust(read: Read, name: str) -> None:
+def test_harmless_settings_need_no_trust(read: Read, name: str) -> None:
     settings = read(toml(name, HARMLESS[name]))
 
     assert (names(settings), settings.origins[name].endswith("clone/workflowlookup.toml")) == ([], True)
@@ -100,7 +100,7 @@ def test_what_does_no_harm_needs_no_trust(read: Read, name: str) -> None:
         ("idle_seconds = 86400", "", {"idle_seconds": 1800.0}),
     ],
 )
-def test_what_could_do_harm_leaves_the_users_own_setting_in_force(
+def test_harmful_settings_leave_the_users_own_setting_in_force(
     read: Read, brought: str, users: str, held: JsonObject
 ) -> None:
     settings = read(brought, users)
@@ -109,7 +109,7 @@ def test_what_could_do_harm_leaves_the_users_own_setting_in_force(
     assert names(settings) == [brought.partition(" ")[0]]
 
 
-def test_a_log_in_of_a_repository_is_one_entry(read: Read) -> None:
+def test_the_oauth_settings_of_a_repository_are_one_entry(read: Read) -> None:
     settings = read(
         'oauth_issuer = "https://evil.example"\noauth_audience = "x"\noauth_jwks_url = "https://evil.example/keys"\n'
     )
@@ -123,7 +123,7 @@ def test_the_file_of_a_project_does_not_switch_off_that_of_the_user(read: Read) 
     assert (settings.bundled, settings.confirmation, list(settings.servers)) == (False, "person", ["mine"])
 
 
-def test_a_server_of_a_repository_does_not_take_the_place_of_the_users(read: Read) -> None:
+def test_a_server_of_a_repository_does_not_replace_one_of_the_user(read: Read) -> None:
     settings = read('[mcpServers.same]\ncommand = "evil"\n', '[mcpServers.same]\ncommand = "mine"\n')
 
     assert (settings.servers["same"].command, names(settings)) == ("mine", ["same"])
@@ -169,7 +169,7 @@ def test_a_configuration_directory_inside_the_project_trusts_nothing(read: Read,
 
 
 @pytest.mark.parametrize("content", ["a = " + "[" * 20_000, "mcpServers = 5", "[mcpServers]\nx = 5"])
-def test_a_hostile_file_is_refused_or_left_out(read: Read, content: str) -> None:
+def test_a_hostile_file_is_refused_or_ignored(read: Read, content: str) -> None:
     from workflowlookup.settings import SettingsError
 
     try:

@@ -71,7 +71,7 @@ def still_open(connections: list[socket.socket]) -> list[socket.socket]:
     return [connection for connection in connections if connection.fileno() not in closed]
 
 
-def test_thousands_of_idle_connections_of_one_address_are_its_own_loss(
+def test_thousands_of_idle_connections_of_one_address_evict_each_other(
     serve: Callable[..., WebServer], connect: Callable[..., list[socket.socket]]
 ) -> None:
     server = serve()
@@ -88,7 +88,7 @@ def test_thousands_of_idle_connections_of_one_address_are_its_own_loss(
     assert server.log().count("127.0.0.2 has 200 connections open") == 1
 
 
-def test_so_are_those_of_many_addresses_together(
+def test_idle_connections_of_many_addresses_evict_each_other(
     serve: Callable[..., WebServer], connect: Callable[..., list[socket.socket]]
 ) -> None:
     server = serve()
@@ -103,7 +103,7 @@ def test_so_are_those_of_many_addresses_together(
 
 
 @pytest.mark.parametrize(("path", "kind"), [("/login", "x-www-form-urlencoded"), ("/mcp", "json")])
-def test_so_are_requests_that_are_never_finished(
+def test_connections_with_unfinished_requests_evict_each_other(
     serve: Callable[..., WebServer], connect: Callable[..., list[socket.socket]], path: str, kind: str
 ) -> None:
     server = serve()
@@ -147,7 +147,7 @@ def test_a_trusted_proxy_has_no_share_of_its_own(
     assert len(still_open(proxied)) == 100
 
 
-def test_with_few_file_descriptors_it_goes_on_and_logs_little(
+def test_with_few_file_descriptors_it_serves_and_logs_little(
     serve: Callable[..., WebServer], connect: Callable[..., list[socket.socket]]
 ) -> None:
     server = serve(program=("-c", FEW_FILES))

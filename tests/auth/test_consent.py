@@ -27,7 +27,7 @@ def test_a_workflow_of_a_repository_may_not_call_anything_untrusted() -> None:
     assert names == ["sample-workflow/ask"]
 
 
-def test_the_users_own_workflow_is_not_looked_through_where_no_system_is_ignored(
+def test_the_users_own_workflow_is_not_inspected_if_no_system_is_ignored(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(trust, "step_entries", None)

@@ -61,7 +61,7 @@ class Browser:
 
 
 @pytest.mark.parametrize("who", [None, "tampered", "gone", "late"])
-def test_no_page_is_for_nobody(house: House, who: str | None) -> None:
+def test_every_page_needs_authentication(house: House, who: str | None) -> None:
     http = house.client(who).http
     for path in paths("docs-guide", "of-docs-guide"):
         reply = http.get(house.server.base + path)
@@ -78,7 +78,7 @@ def test_no_page_is_for_nobody(house: House, who: str | None) -> None:
 
 
 @pytest.mark.parametrize("who", ["reader", "other", "ada"])
-def test_what_is_hidden_is_on_no_page(house: House, who: str) -> None:
+def test_hidden_workflows_are_on_no_page(house: House, who: str) -> None:
     browser = Browser(house, who)
     for path in paths("secret-plan", "of-secret-plan"):
         if path == "/events":
@@ -102,7 +102,7 @@ def test_an_administrator_of_some_workflows_sees_nothing_of_the_rest_of_the_serv
     assert Browser(house, "other").get("/trust").status_code == 404
 
 
-def test_nor_can_it_be_changed(house: House) -> None:
+def test_hidden_runs_cannot_be_changed(house: House) -> None:
     before = house.world.runs.get("held-secret-plan").sequence
     browser = Browser(house, "ada")
     fields = browser.form("held-docs-guide")
@@ -111,7 +111,7 @@ def test_nor_can_it_be_changed(house: House) -> None:
     assert house.world.runs.get("held-secret-plan").sequence == before
 
 
-def test_one_who_may_look_may_not_do(house: House) -> None:
+def test_a_caller_that_may_only_read_can_change_nothing(house: House) -> None:
     browser = Browser(house, "reader")
     assert "token" not in browser.form("held-docs-guide")  # there is no form for them; they make one up
     session = hashlib.sha256(f"session\0{browser.session}".encode()).hexdigest()
@@ -128,7 +128,7 @@ def test_one_who_may_look_may_not_do(house: House) -> None:
         assert "This needs the scope" in reply.text
 
 
-def test_an_agent_cannot_confirm_where_a_person_must(house: House) -> None:
+def test_an_agent_cannot_confirm_if_a_person_must(house: House) -> None:
     bot, ada = Browser(house, "bot"), Browser(house, "ada")
     run = house.world.runs.get("held-docs-guide")
     fields = {"step": run.current, "question": run.question_id}
@@ -148,7 +148,7 @@ def test_an_agent_cannot_confirm_where_a_person_must(house: House) -> None:
     assert not any("bot" in one for one in who)
 
 
-def test_forms_of_others_are_not_taken(house: House) -> None:
+def test_forms_of_other_sessions_are_refused(house: House) -> None:
     ada, bot = Browser(house, "ada"), Browser(house, "bot")
     fields = ada.form("held-docs-notes")
     stolen = bot.form("held-docs-notes").get("token", "x")
@@ -166,7 +166,7 @@ def test_forms_of_others_are_not_taken(house: House) -> None:
     assert house.world.runs.get("held-docs-notes").waiting_for == "confirmation"
 
 
-def test_mcp_and_figures_take_no_session_of_a_page(house: House) -> None:
+def test_mcp_and_metrics_accept_no_console_session(house: House) -> None:
     root = Browser(house, "root")
     headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
     bearer = {"authorization": f"Bearer {root.session}"}
@@ -178,7 +178,7 @@ def test_mcp_and_figures_take_no_session_of_a_page(house: House) -> None:
     assert root.http.get(f"{root.base}/metrics", headers=bearer).status_code == 401
 
 
-def test_what_another_server_of_this_machine_is_sent_is_no_token(house: House) -> None:
+def test_the_cookie_that_another_port_receives_is_no_token(house: House) -> None:
     """Browsers send a cookie to every port of its host."""
     root = Browser(house, "root")
     port = root.base.rpartition(":")[2]
@@ -188,7 +188,7 @@ def test_what_another_server_of_this_machine_is_sent_is_no_token(house: House) -
     assert root.session not in str(house.server.logged)
 
 
-def test_other_replicas_know_a_session_and_so_does_the_next_server(house: House) -> None:
+def test_a_session_is_valid_at_other_replicas_and_after_a_restart(house: House) -> None:
     ada = Browser(house, "ada")
     journal = house.world.runs.journal.path
     with contextlib.ExitStack() as ended:
@@ -219,7 +219,7 @@ def test_open_pages_end_with_the_session(house: House, ending: str) -> None:
     assert browser.get("/runs").status_code == 303
 
 
-def test_news_end_with_the_token(house: House) -> None:
+def test_event_streams_end_with_the_token(house: House) -> None:
     house.let_in("brief", ["read"], seconds=4)
     brief = Browser(house, "brief")
     before = time.monotonic()
@@ -230,7 +230,7 @@ def test_news_end_with_the_token(house: House) -> None:
     assert brief.get("/runs").status_code == 303
 
 
-def test_who_signed_in_by_the_form_can_sign_out_on_every_page(house: House) -> None:
+def test_every_page_of_a_session_can_sign_out(house: House) -> None:
     browser = Browser(house, "ada")
     form = '<form method="post" action="/logout"><button class="link">Sign out</button></form>'
 

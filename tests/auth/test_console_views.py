@@ -106,7 +106,7 @@ def told(browser: Browser, run: str) -> Iterator[tuple[int, str | None, str]]:
 
 
 @pytest.mark.parametrize("access", KINDS, ids=label)
-def test_no_page_and_no_action_tells_of_what_is_hidden(worlds: list[World], access: Access) -> None:
+def test_no_page_and_no_action_reveals_what_is_hidden(worlds: list[World], access: Access) -> None:
     full, never = (Browser(world, access) for world in worlds)
     for world in worlds:
         world.known = {line.id for line in world.runs.all_summaries()}

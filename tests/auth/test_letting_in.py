@@ -56,7 +56,7 @@ def ask(journal: Journal) -> Callable[[int], list[Access | Response]]:
     return lambda streams: asyncio.run(all_of_them(streams))
 
 
-def test_while_nobody_can_be_asked_streams_do_not_ask_each_for_themselves(
+def test_during_an_outage_streams_share_one_poll(
     ask: Callable[[int], list[Access | Response]], journal: Journal
 ) -> None:
     answers = ask(300)
@@ -65,7 +65,7 @@ def test_while_nobody_can_be_asked_streams_do_not_ask_each_for_themselves(
     assert journal.asked < 10
 
 
-def test_that_nobody_can_be_let_in_is_said_once_and_so_is_the_end_of_it(
+def test_the_beginning_and_the_end_of_an_outage_are_logged_once(
     ask: Callable[[int], list[Access | Response]],
     journal: Journal,
     caplog: pytest.LogCaptureFixture,
@@ -83,7 +83,7 @@ def test_that_nobody_can_be_let_in_is_said_once_and_so_is_the_end_of_it(
     ]
 
 
-def test_those_who_are_remembered_do_not_end_the_outage_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_cached_tokens_do_not_end_the_outage_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     journal = Journal()
     authenticator = Authenticator(journal, None, is_open=False)
     requests = [Request({**REQUEST.scope, "headers": [(b"authorization", b"Bearer " + secret)]}) for secret in SECRETS]
@@ -106,7 +106,7 @@ def test_those_who_are_remembered_do_not_end_the_outage_in_the_log(caplog: pytes
     ]
 
 
-def test_a_token_that_is_revoked_while_it_is_looked_for_is_not_remembered() -> None:
+def test_a_token_that_is_revoked_while_it_is_read_is_not_cached() -> None:
     journal = Journal()
     journal.is_away = False
     authenticator = Authenticator(journal, None, is_open=False)

@@ -32,7 +32,7 @@ from workflowlookup.store.tokens import Tokens
         ("", False),
     ],
 )
-def test_which_addresses_only_this_machine_reaches(address: str, is_ours: bool) -> None:
+def test_loopback_addresses(address: str, is_ours: bool) -> None:
     assert is_loopback(address) == is_ours
 
 
@@ -78,7 +78,7 @@ def run(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
 
 @pytest.mark.parametrize("state", ["none", "expired", "revoked"])
 @pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0"])
-def test_a_server_that_would_ask_nobody_does_not_start(
+def test_a_public_server_without_tokens_does_not_start(
     run: Callable[..., subprocess.CompletedProcess[str]], address: str, state: str
 ) -> None:
     if state != "none":
@@ -104,7 +104,7 @@ def test_on_loopback_tokens_can_be_required_from_the_start(
 
 
 @pytest.mark.parametrize("flags", [("--allowed-hosts", "flows.example"), ("--require-tokens", "true")])
-def test_nobody_is_taken_for_the_local_person_there(tmp_path: Path, flags: tuple[str, str]) -> None:
+def test_with_required_tokens_nobody_is_the_local_person(tmp_path: Path, flags: tuple[str, str]) -> None:
     tokens = Tokens(SqliteJournal(str(tmp_path / "runs.sqlite")))
     secret = tokens.create("ada", ["read"], ["*"], seconds=60)[0]
     tokens.close()

@@ -68,7 +68,7 @@ def sign_in(browser: Browser, token: str, headers: JsonObject = OURS, **fields: 
     return browser.post("/login", data={"token": token, "next": "/runs/x?a=1", **fields}, headers=headers)
 
 
-def test_who_is_not_known_is_led_to_the_form_and_back(browser: Browser, secret: str) -> None:
+def test_an_unauthenticated_browser_is_redirected_to_the_form_and_back(browser: Browser, secret: str) -> None:
     led = browser.get("/runs/x?a=1", headers=HTML)
     form = browser.get(led.headers["location"])
     done = sign_in(browser, secret)
@@ -81,7 +81,7 @@ def test_who_is_not_known_is_led_to_the_form_and_back(browser: Browser, secret: 
     assert secret not in page.text + form.text + done.text
 
 
-def test_the_cookie_is_for_no_script_no_other_site_and_no_other_port(browser: Browser, secret: str) -> None:
+def test_the_cookie_is_hidden_from_scripts_other_sites_and_other_ports(browser: Browser, secret: str) -> None:
     said = sign_in(browser, secret).headers["set-cookie"]
 
     name, _, rest = said.partition("=")
@@ -91,7 +91,7 @@ def test_the_cookie_is_for_no_script_no_other_site_and_no_other_port(browser: Br
     assert secret not in said
 
 
-def test_over_https_it_is_bound_to_the_host(browser: Browser, secret: str) -> None:
+def test_over_https_the_cookie_is_bound_to_the_host(browser: Browser, secret: str) -> None:
     said = sign_in(browser, secret, headers={"origin": "https://127.0.0.1:8787"}).headers["set-cookie"]
 
     assert said.startswith("__Host-workflowlookup=")
@@ -100,7 +100,7 @@ def test_over_https_it_is_bound_to_the_host(browser: Browser, secret: str) -> No
     assert browser.get("/", headers={**HTML, "cookie": f"__Host-workflowlookup={session}"}).status_code == 200
 
 
-def test_a_session_counts_where_it_was_begun_and_as_what_it_is(browser: Browser, secret: str) -> None:
+def test_a_session_is_valid_only_where_it_was_begun_and_only_as_a_cookie(browser: Browser, secret: str) -> None:
     session = sign_in(browser, secret).cookies["workflowlookup-8787"]
     browser.forget()
 
@@ -116,7 +116,7 @@ def test_a_session_counts_where_it_was_begun_and_as_what_it_is(browser: Browser,
         assert status(cookie=f"{cookie}={secret}") == 303
 
 
-def test_what_is_stored_tells_neither_the_session_nor_the_token(browser: Browser, secret: str, tmp_path: Path) -> None:
+def test_the_stored_session_reveals_neither_its_id_nor_the_token(browser: Browser, secret: str, tmp_path: Path) -> None:
     session = sign_in(browser, secret).cookies["workflowlookup-8787"]
 
     stored = b"".join(path.read_bytes() for path in tmp_path.glob("runs.sqlite*"))
@@ -142,7 +142,7 @@ def test_the_token_that_was_a_cookie_of_earlier_versions_is_deleted(browser: Bro
     )
 
 
-def test_a_form_of_another_page_signs_nobody_in(browser: Browser, secret: str) -> None:
+def test_a_form_of_another_site_signs_nobody_in(browser: Browser, secret: str) -> None:
     for headers in (
         {"origin": "https://evil.example.com"},
         {"origin": "null"},
@@ -156,7 +156,7 @@ def test_a_form_of_another_page_signs_nobody_in(browser: Browser, secret: str) -
 
 
 @pytest.mark.parametrize("token", ["", "wl_x", "wl_" + "A" * 43, "é" * 40, "a b", "x" * 30_000, "a\r\nset-cookie: x=y"])
-def test_what_is_no_token_is_refused(browser: Browser, token: str) -> None:
+def test_an_invalid_token_is_refused(browser: Browser, token: str) -> None:
     reply = sign_in(browser, token)
 
     assert reply.status_code in (400, 401)
@@ -168,11 +168,11 @@ def test_what_is_no_token_is_refused(browser: Browser, token: str) -> None:
     "following",
     ["//evil.example.com", "https://evil.example.com", "/\\evil.example.com", "javascript:x", "/a\r\nb: c", ""],
 )
-def test_the_form_leads_nowhere_else(browser: Browser, secret: str, following: str) -> None:
+def test_the_form_redirects_only_to_local_paths(browser: Browser, secret: str, following: str) -> None:
     assert sign_in(browser, secret, next=following).headers["location"] == "/"
 
 
-def test_what_is_asked_for_is_shown_as_text(browser: Browser) -> None:
+def test_the_requested_path_is_escaped(browser: Browser) -> None:
     page = browser.get("/login", params={"next": '/"><script>alert(1)</script>'})
 
     assert "<script" not in page.text
@@ -197,7 +197,7 @@ def test_a_session_ends_with_its_token_and_by_logging_out(browser: Browser, secr
     assert browser.post("/", headers=OURS).status_code == 401
 
 
-def test_logging_in_again_ends_the_session_before(browser: Browser, secret: str) -> None:
+def test_logging_in_again_ends_the_earlier_session(browser: Browser, secret: str) -> None:
     first = sign_in(browser, secret).cookies["workflowlookup-8787"]
     second = sign_in(browser, secret).cookies["workflowlookup-8787"]
     browser.forget()
@@ -217,12 +217,12 @@ def test_a_session_expires(
     assert later.token_of(session, "127.0.0.1:8787") is None
 
 
-def test_programs_are_told_no_and_are_led_nowhere(browser: Browser) -> None:
+def test_programs_get_401_and_no_redirect(browser: Browser) -> None:
     assert browser.get("/").status_code == 401
     assert browser.get("/", headers={**HTML, "authorization": "Bearer wl_x"}).status_code == 401
 
 
-def test_sessions_differ_and_do_not_tell_the_token(browser: Browser, secret: str, tokens: Tokens) -> None:
+def test_session_ids_differ_and_do_not_reveal_the_token(browser: Browser, secret: str, tokens: Tokens) -> None:
     other = tokens.create("bob", ["read"], ["*"], seconds=60)[0]
     told = [browser.get("/", headers={"authorization": f"Bearer {one}"}).text.split()[-1] for one in (secret, other)]
 

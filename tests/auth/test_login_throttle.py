@@ -95,7 +95,7 @@ def test_a_valid_token_is_served_though_its_address_is_throttled(
     assert ask(wrong()).status_code == 429
 
 
-def test_the_throttle_lets_go_with_time(ask: Callable[..., httpx2.Response], now: list[float]) -> None:
+def test_the_throttle_ends_with_time(ask: Callable[..., httpx2.Response], now: list[float]) -> None:
     guess(ask)
     now[0] += 3.0
 
@@ -108,14 +108,14 @@ def test_other_addresses_are_not_throttled(ask: Callable[..., httpx2.Response]) 
     assert ask(wrong(), "192.0.2.2").status_code == 401
 
 
-def test_a_client_that_repeats_its_stale_token_does_not_guess(ask: Callable[..., httpx2.Response]) -> None:
+def test_a_client_that_repeats_its_stale_token_is_not_throttled(ask: Callable[..., httpx2.Response]) -> None:
     stale = wrong()
 
     assert {ask(stale).status_code for _ in range(3 * FAILURES_PER_MINUTE)} == {401}
     assert ask(wrong()).status_code == 401
 
 
-def test_one_network_of_ipv6_is_one_place(ask: Callable[..., httpx2.Response]) -> None:
+def test_one_ipv6_network_counts_as_one_address(ask: Callable[..., httpx2.Response]) -> None:
     for number in range(FAILURES_PER_MINUTE):
         ask(wrong(), f"2001:db8::{number:x}")
 
@@ -130,7 +130,7 @@ def test_behind_a_trusted_proxy_the_address_of_the_client_counts(ask: Callable[.
     assert ask(wrong(), PROXY, x_forwarded_for="198.51.100.8").status_code == 401
 
 
-def test_nobody_else_is_believed_about_where_they_come_from(ask: Callable[..., httpx2.Response]) -> None:
+def test_the_forwarded_address_of_an_untrusted_client_is_ignored(ask: Callable[..., httpx2.Response]) -> None:
     for number in range(FAILURES_PER_MINUTE):
         ask(wrong(), x_forwarded_for=f"198.51.100.{number}")
 
@@ -154,14 +154,14 @@ def test_nobody_else_is_believed_about_where_they_come_from(ask: Callable[..., h
         ("fe80::1%eth0", [], "fe80::/64"),
     ],
 )
-def test_where_a_request_comes_from(peer: str, said: list[str], place: str) -> None:
+def test_the_address_of_a_client(peer: str, said: list[str], place: str) -> None:
     headers = [(b"x-forwarded-for", line.encode()) for line in said]
     scope = {"type": "http", "client": (peer, 5), "headers": headers}
 
     assert Proxies([PROXY]).address_of(scope) == place
 
 
-def test_it_is_logged_once_and_without_tokens(
+def test_throttling_is_logged_once_and_without_tokens(
     ask: Callable[..., httpx2.Response], caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, logger="workflowlookup"):
@@ -173,7 +173,7 @@ def test_it_is_logged_once_and_without_tokens(
     assert [record.getMessage() for record in caplog.records] == [*[refused] * FAILURES_PER_MINUTE, throttled]
 
 
-def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_stored_failures_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(authentication, "MAX_FAILURES", 10)
     monkeypatch.setattr(shares, "MAX_CLIENTS", 10)
     throttle = LoginThrottle()
@@ -184,7 +184,7 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [len(vars(throttle)[name]) for name in ("_failed", "_logged_at")] == [10, 10]
 
 
-def test_a_guesser_on_loopback_neither_hides_behind_a_header_nor_locks_out_a_colleague(own_house: House) -> None:
+def test_a_throttled_client_on_loopback_cannot_forge_its_address_and_locks_out_nobody(own_house: House) -> None:
     def guessed(number: int) -> httpx2.Response:
         headers = {"authorization": f"Bearer {wrong()}", "x-forwarded-for": f"198.51.100.{number}"}
         return client.post(own_house.server.url, content=b"{}", headers=headers)

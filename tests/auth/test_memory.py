@@ -88,7 +88,7 @@ def peak_of(server: Server) -> int:
     return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) << 10
 
 
-def test_hostile_clients_cannot_have_the_server_reach_its_memory_limit(
+def test_hostile_clients_cannot_make_the_server_reach_its_memory_limit(
     house: House, hostile: list[Hostile], capsys: pytest.CaptureFixture[str]
 ) -> None:
     peaks = {}

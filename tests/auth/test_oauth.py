@@ -56,9 +56,7 @@ def find(make: Callable[..., module.OAuthVerifier]) -> Callable[..., Access | No
 
 
 @pytest.mark.parametrize("algorithm", ["RS256", "ES256", "EdDSA"])
-def test_a_token_that_the_issuer_signed_is_taken(
-    issuer: Issuer, find: Callable[..., Access | None], algorithm: str
-) -> None:
+def test_a_token_of_the_issuer_is_accepted(issuer: Issuer, find: Callable[..., Access | None], algorithm: str) -> None:
     issuer.add_key("two", algorithm)
 
     access = find(issuer.token("two"))
@@ -96,21 +94,19 @@ def test_other_claims_are_refused(issuer: Issuer, find: Callable[..., Access | N
     assert find(issuer.token(**changed)) is None
 
 
-def test_one_that_has_just_expired_is_refused_though_clocks_may_differ(
-    issuer: Issuer, find: Callable[..., Access | None]
-) -> None:
+def test_expiry_has_no_leeway(issuer: Issuer, find: Callable[..., Access | None]) -> None:
     assert find(issuer.token(exp=int(time.time()) - 1)) is None
     assert find(issuer.token(nbf=int(time.time()) + 5)) is not None  # for which they may
 
 
-def test_a_time_may_be_a_text_as_it_may_for_the_library(issuer: Issuer, find: Callable[..., Access | None]) -> None:
+def test_a_time_claim_may_be_a_string(issuer: Issuer, find: Callable[..., Access | None]) -> None:
     now = int(time.time())
 
     assert find(issuer.token(exp=str(now + 60))) is not None
     assert find(issuer.token(exp=str(now - 1))) is None
 
 
-def test_a_signature_counts(issuer: Issuer, find: Callable[..., Access | None]) -> None:
+def test_a_wrong_signature_is_refused(issuer: Issuer, find: Callable[..., Access | None]) -> None:
     head, body, signature = issuer.token().split(".")
     other = part(issuer.claims(scope="admin"))
     stranger = Issuer()
@@ -138,7 +134,7 @@ def test_a_signature_counts(issuer: Issuer, find: Callable[..., Access | None]) 
     assert [one for one in wrong if find(one) is not None] == []
 
 
-def test_a_public_key_is_no_shared_secret(issuer: Issuer, find: Callable[..., Access | None]) -> None:
+def test_a_public_key_cannot_be_used_as_a_shared_secret(issuer: Issuer, find: Callable[..., Access | None]) -> None:
     key = issuer.add_key("rsa", "RS256")
     text = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
     for secret in (text, json.dumps(issuer.published[-1]).encode()):
@@ -148,7 +144,7 @@ def test_a_public_key_is_no_shared_secret(issuer: Issuer, find: Callable[..., Ac
     assert find(issuer.token("rsa")) is not None
 
 
-def test_keys_that_a_token_brings_along_are_not_looked_at(issuer: Issuer, find: Callable[..., Access | None]) -> None:
+def test_keys_in_a_token_are_ignored(issuer: Issuer, find: Callable[..., Access | None]) -> None:
     own = rsa.generate_private_key(65537, 2048)
     headers = {"jku": issuer.jwks_url, "x5u": "http://127.0.0.1:1/", "jwk": {"kty": "RSA", "n": "AQ", "e": "AQAB"}}
 
@@ -159,7 +155,7 @@ def test_keys_that_a_token_brings_along_are_not_looked_at(issuer: Issuer, find: 
 @pytest.mark.parametrize(
     "fields", [{"use": "enc"}, {"alg": "RS512"}, {"d": "AQ"}, {"kty": "oct", "k": "AQ"}, {"kty": None}, {"n": "AQ"}]
 )
-def test_keys_for_something_else_are_passed_over(
+def test_keys_for_other_uses_are_ignored(
     issuer: Issuer, find: Callable[..., Access | None], fields: JsonObject
 ) -> None:
     issuer.add_key("odd", "RS256", **fields)
@@ -195,7 +191,7 @@ def test_a_key_that_is_too_short_is_not_trusted(issuer: Issuer, find: Callable[.
         ("https://x.example/roles", {"https://x.example/roles": ["read"]}, {"read"}),
     ],
 )
-def test_scopes_are_where_the_settings_say(
+def test_scopes_are_read_from_the_claim_in_the_settings(
     issuer: Issuer, make: Callable[..., module.OAuthVerifier], claim: str, claims: JsonObject, scopes: set[str]
 ) -> None:
     access = asyncio.run(make(scopes_claim=claim).find(issuer.token(**claims)))
@@ -212,7 +208,7 @@ def test_scopes_are_where_the_settings_say(
         ({"flows": 1}, ()),
     ],
 )
-def test_so_are_the_patterns_and_without_them_there_is_nothing(
+def test_patterns_are_read_from_the_claim_in_the_settings_and_without_them_nothing_is_visible(
     issuer: Issuer, make: Callable[..., module.OAuthVerifier], claims: JsonObject, workflows: tuple[str, ...]
 ) -> None:
     access = asyncio.run(make(workflows_claim="flows").find(issuer.token(**claims)))
@@ -220,12 +216,12 @@ def test_so_are_the_patterns_and_without_them_there_is_nothing(
     assert access.workflows == workflows
 
 
-def test_a_token_says_itself_that_a_person_holds_it(issuer: Issuer, find: Callable[..., Access | None]) -> None:
+def test_the_scope_word_person_marks_the_token_of_a_person(issuer: Issuer, find: Callable[..., Access | None]) -> None:
     assert find(issuer.token(scope="run person")).kind == "person"
     assert find(issuer.token(scope="run workflowlookup:person")).kind == "person"
 
 
-def test_a_name_cannot_pretend(issuer: Issuer, find: Callable[..., Access | None]) -> None:
+def test_a_subject_cannot_forge_a_name(issuer: Issuer, find: Callable[..., Access | None]) -> None:
     assert find(issuer.token(sub="a via token\nroot\x1b[0m" + "x" * 500)).name.startswith("oauth a_via_token_root")
     assert find(issuer.token(sub=None, client_id="ci")).name == "oauth ci"
     assert find(issuer.token(sub=None)).name == "oauth somebody"
@@ -254,7 +250,7 @@ def test_no_two_subjects_have_the_same_name(issuer: Issuer, find: Callable[..., 
 # ── the keys ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_keys_are_asked_for_once_and_again_for_a_new_one(
+def test_keys_are_fetched_once_and_again_for_an_unknown_key(
     issuer: Issuer, find: Callable[..., Access | None], clock: Clock
 ) -> None:
     for _ in range(5):
@@ -267,7 +263,7 @@ def test_the_keys_are_asked_for_once_and_again_for_a_new_one(
     assert issuer.asked == 2
 
 
-def test_made_up_keys_do_not_make_us_ask_again_and_again(
+def test_made_up_key_ids_do_not_cause_many_fetches(
     issuer: Issuer, find: Callable[..., Access | None], clock: Clock
 ) -> None:
     find(issuer.token())
@@ -278,9 +274,7 @@ def test_made_up_keys_do_not_make_us_ask_again_and_again(
     assert issuer.asked == 1
 
 
-def test_a_key_that_is_withdrawn_counts_no_more(
-    issuer: Issuer, find: Callable[..., Access | None], clock: Clock
-) -> None:
+def test_a_withdrawn_key_is_not_accepted(issuer: Issuer, find: Callable[..., Access | None], clock: Clock) -> None:
     token = issuer.token()
     assert find(token) is not None
     issuer.published.clear()
@@ -294,7 +288,7 @@ def test_a_key_that_is_withdrawn_counts_no_more(
     "trouble",
     [{"status": 500}, {"status": 302}, {"status": 204}, {"raw": b"{"}, {"raw": b"[]"}, {"raw": b"x" * 2_000_000}],
 )
-def test_an_issuer_that_is_away_is_not_the_end_at_once(
+def test_cached_keys_are_used_while_the_issuer_does_not_answer(
     issuer: Issuer, find: Callable[..., Access | None], clock: Clock, trouble: JsonObject
 ) -> None:
     token = issuer.token()
@@ -309,7 +303,7 @@ def test_an_issuer_that_is_away_is_not_the_end_at_once(
         find(token)
 
 
-def test_nobody_is_let_in_before_the_keys_are_there(
+def test_no_token_is_accepted_before_the_keys_are_fetched(
     issuer: Issuer, find: Callable[..., Access | None], clock: Clock
 ) -> None:
     issuer.status = 503

@@ -45,7 +45,7 @@ def listed(client: WebClient) -> httpx2.Response:
     return client.post(message, **routing(message))
 
 
-def test_it_says_whom_to_ask_for_a_token(house: House, issuer: Issuer) -> None:
+def test_the_metadata_names_the_issuer(house: House, issuer: Issuer) -> None:
     with httpx2.Client() as anybody:
         refused = anybody.post(house.server.url, content=b"{}")
         places = [METADATA, f"{METADATA}/mcp"]
@@ -60,7 +60,7 @@ def test_it_says_whom_to_ask_for_a_token(house: House, issuer: Issuer) -> None:
     assert told[0]["scopes_supported"] == ["read", "run", "confirm", "admin"]
 
 
-def test_a_good_token_sees_what_it_is_good_for(house: House, issuer: Issuer) -> None:
+def test_a_valid_token_sees_the_workflows_of_its_patterns(house: House, issuer: Issuer) -> None:
     reply = listed(client(house, issuer))
 
     assert reply.status_code == 200
@@ -71,14 +71,14 @@ def test_a_good_token_sees_what_it_is_good_for(house: House, issuer: Issuer) -> 
 @pytest.mark.parametrize(
     "claims", [{"aud": "other"}, {"iss": "https://evil.example.com"}, {"exp": 1}, {"nbf": 9_999_999_999}], ids=str
 )
-def test_others_are_refused(house: House, issuer: Issuer, claims: JsonObject) -> None:
+def test_invalid_tokens_are_refused(house: House, issuer: Issuer, claims: JsonObject) -> None:
     reply = listed(client(house, issuer, **claims))
 
     assert reply.status_code == 401
     assert 'error="invalid_token"' in reply.headers["www-authenticate"]
 
 
-def test_one_without_our_scopes_is_told_which_it_takes(house: House, issuer: Issuer) -> None:
+def test_a_token_without_our_scopes_is_refused_with_the_scopes(house: House, issuer: Issuer) -> None:
     reply = listed(client(house, issuer, scope="openid profile"))
 
     assert reply.status_code == 403
@@ -86,13 +86,13 @@ def test_one_without_our_scopes_is_told_which_it_takes(house: House, issuer: Iss
     assert "resource_metadata=" in reply.headers["www-authenticate"]
 
 
-def test_tokens_of_our_own_are_taken_as_well(house: House) -> None:
+def test_our_own_tokens_are_accepted_as_well(house: House) -> None:
     house.let_in("mine", ["read"])
 
     assert listed(house.client("mine")).status_code == 200
 
 
-def test_a_session_is_not_taken_over_by_a_token_that_may_more(house: House, issuer: Issuer) -> None:
+def test_a_session_cannot_be_continued_with_other_scopes(house: House, issuer: Issuer) -> None:
     narrow, wide = client(house, issuer, scope="read"), client(house, issuer, scope="read run")
     narrow.initialize()
     ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}

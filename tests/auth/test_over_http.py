@@ -72,7 +72,7 @@ def test_every_tool_is_called_here() -> None:
 
 
 @pytest.mark.parametrize("who", NOBODY)
-def test_nobody_gets_anything_without_a_good_token(house: House, who: str | None) -> None:
+def test_without_a_valid_token_every_method_is_401(house: House, who: str | None) -> None:
     client = house.client(who)
     before = {one.id: one.sequence for one in house.world.runs.all_summaries()}
     messages = [
@@ -103,7 +103,7 @@ def test_nobody_gets_anything_without_a_good_token(house: House, who: str | None
 
 
 @pytest.mark.parametrize("header", WRONG.values(), ids=WRONG.keys())
-def test_what_is_no_token_is_refused(house: House, header: Json) -> None:
+def test_an_invalid_token_is_refused(house: House, header: Json) -> None:
     with httpx2.Client() as client:
         said = header.format(**house.secrets)
         reply = client.get(f"{house.server.base}/metrics", headers={"authorization": said})
@@ -112,7 +112,7 @@ def test_what_is_no_token_is_refused(house: House, header: Json) -> None:
     assert house.secrets["root"] not in reply.text + str(reply.headers)
 
 
-def test_a_token_in_the_address_is_none(house: House) -> None:
+def test_a_token_in_the_url_is_ignored(house: House) -> None:
     with httpx2.Client() as client:
         for name in ("access_token", "token", "authorization"):
             reply = client.get(f"{house.server.base}/metrics", params={name: house.secrets["root"]})
@@ -123,7 +123,7 @@ def test_a_token_in_the_address_is_none(house: House) -> None:
         assert reply.status_code == 401
 
 
-def test_two_who_speak_at_once_are_not_heard(house: House) -> None:
+def test_two_authorization_headers_are_refused(house: House) -> None:
     said = [("authorization", f"Bearer {house.secrets[name]}") for name in ("reader", "root")]
     with httpx2.Client() as client:
         reply = client.get(f"{house.server.base}/metrics", headers=said)
@@ -131,7 +131,7 @@ def test_two_who_speak_at_once_are_not_heard(house: House) -> None:
     assert reply.status_code in (400, 401)
 
 
-def test_health_is_open_and_says_nothing(house: House) -> None:
+def test_health_needs_no_token_and_reveals_nothing(house: House) -> None:
     with httpx2.Client() as client:
         assert client.get(f"{house.server.base}/healthz").text == "ok\n"
         assert client.get(f"{house.server.base}/readyz").text == "ready\n"
@@ -140,7 +140,7 @@ def test_health_is_open_and_says_nothing(house: House) -> None:
 
 
 @pytest.mark.parametrize(("who", "status"), [("reader", 403), ("ci-bot", 403), ("other", 403), ("root", 200)])
-def test_figures_are_of_everything_and_for_those_who_see_it(house: House, who: str, status: int) -> None:
+def test_metrics_need_a_token_for_all_workflows(house: House, who: str, status: int) -> None:
     assert house.client(who).http.get(f"{house.server.base}/metrics").status_code == status
 
 
@@ -158,7 +158,7 @@ def test_scopes_hold_for_every_tool(house: House, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in CALLS if name != "workflow_validate_json"])
-def test_so_do_patterns(house: House, name: str) -> None:
+def test_patterns_hold_for_every_tool(house: House, name: str) -> None:
     reply = house.client("other").request("tools/call", call(name, CALLS[name])["params"])
 
     told = json.dumps(reply)
@@ -179,14 +179,14 @@ def test_nothing_hidden_is_in_any_answer(house: House, who: str) -> None:
     assert "secret" not in json.dumps(told)
 
 
-def test_the_journal_says_who_it_was(house: House) -> None:
+def test_the_journal_has_the_name_of_the_caller(house: House) -> None:
     params = call("workflow_start", {"workflowId": "docs-guide", "runId": "by-ci-bot"})["params"]
     house.client("ci-bot").request("tools/call", params)
 
     assert {record.by for record in house.world.runs.history("by-ci-bot")} == {"token ci-bot via tests"}
 
 
-def test_it_says_so_of_programs_on_this_machine_too(open_house: House) -> None:
+def test_the_journal_has_the_name_of_loopback_callers_too(open_house: House) -> None:
     params = call("workflow_start", {"workflowId": "docs-guide", "runId": "by-nobody"})["params"]
     for number, name in enumerate(["curl", "token root"]):
         about = {**ENVELOPE, "io.modelcontextprotocol/clientInfo": {"name": name, "version": "1"}}
@@ -200,7 +200,7 @@ def test_it_says_so_of_programs_on_this_machine_too(open_house: House) -> None:
 # ── sessions ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_session_is_of_the_one_who_began_it(house: House) -> None:
+def test_a_session_belongs_to_the_caller_that_began_it(house: House) -> None:
     owner, thief = house.client("root"), house.client("reader")
     owner.initialize()
     ping = {"jsonrpc": "2.0", "id": 7, "method": "ping"}
@@ -217,7 +217,7 @@ def test_a_session_is_of_the_one_who_began_it(house: House) -> None:
     assert owner.post(ping).status_code == 200
 
 
-def test_a_question_to_one_is_not_answered_by_another(house: House) -> None:
+def test_a_question_to_one_caller_cannot_be_answered_by_another(house: House) -> None:
     owner, thief = house.client("ci-bot"), house.client("reader")
     owner.initialize(capabilities={"elicitation": {}})
     answer = {"jsonrpc": "2.0", "id": "wl-1", "result": {"action": "accept", "content": {}}}
@@ -250,7 +250,7 @@ def test_a_stream_ends_with_its_token(own_house: House) -> None:
     assert client.post({"jsonrpc": "2.0", "id": 1, "method": "ping"}).status_code == 401
 
 
-def test_so_does_a_subscription_of_the_other_era(own_house: House) -> None:
+def test_a_listen_request_ends_with_its_token(own_house: House) -> None:
     own_house.let_in("brief", ["read"], seconds=3)
     client = own_house.client("brief")
     message = modern("subscriptions/listen", {"notifications": {"resourceSubscriptions": ["runs://recent"]}})
@@ -261,7 +261,7 @@ def test_so_does_a_subscription_of_the_other_era(own_house: House) -> None:
         assert closed_within(6, stream)
 
 
-def test_revoking_counts_within_a_second(own_house: House) -> None:
+def test_a_revoked_token_is_refused_within_a_second(own_house: House) -> None:
     client = own_house.client("root")
     metrics = f"{own_house.server.base}/metrics"
     assert client.http.get(metrics).status_code == 200
@@ -274,7 +274,7 @@ def test_revoking_counts_within_a_second(own_house: House) -> None:
 # ── without tokens ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_on_loopback_without_tokens_it_is_the_local_person(open_house: House) -> None:
+def test_on_loopback_without_tokens_every_caller_is_the_local_person(open_house: House) -> None:
     client = open_house.client()
 
     reply = client.request("tools/call", call("workflow_list", {})["params"])
@@ -282,14 +282,14 @@ def test_on_loopback_without_tokens_it_is_the_local_person(open_house: House) ->
     assert len(reply["result"]["structuredContent"]["workflows"]) == 5
 
 
-def test_but_not_when_it_came_through_a_proxy(open_house: House) -> None:
+def test_a_request_through_a_proxy_is_not_the_local_person(open_house: House) -> None:
     for header in ("x-forwarded-for", "forwarded", "x-real-ip", "via", "x-forwarded-host"):
         client = open_house.client(**{header: "203.0.113.7"})
 
         assert ask(client, call("workflow_list", {})).status_code == 401
 
 
-def test_the_first_token_closes_the_door_for_good(open_house: House) -> None:
+def test_after_the_first_token_tokens_are_always_required(open_house: House) -> None:
     client = open_house.client()
     client.initialize()
     ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
@@ -304,7 +304,7 @@ def test_the_first_token_closes_the_door_for_good(open_house: House) -> None:
     assert ask(open_house.client(), call("workflow_list", {})).status_code == 401
 
 
-def test_a_cookie_of_another_server_on_this_machine_keeps_nobody_out(open_house: House) -> None:
+def test_a_cookie_of_another_server_on_this_machine_is_ignored(open_house: House) -> None:
     runs = f"{open_house.server.base}/runs"
     port = open_house.server.base.rpartition(":")[2]
     http = open_house.client(cookie=f"workflowlookup-{port}=x", accept="text/html").http
@@ -316,7 +316,7 @@ def test_a_cookie_of_another_server_on_this_machine_keeps_nobody_out(open_house:
     assert http.get(runs).status_code == 303  # to the form
 
 
-def test_a_wrong_token_is_refused_where_none_is_needed(open_house: House) -> None:
+def test_a_wrong_token_is_refused_even_if_none_is_required(open_house: House) -> None:
     client = open_house.client(authorization="Bearer wl_" + "A" * 43)
 
     assert ask(client, call("workflow_list", {})).status_code == 401

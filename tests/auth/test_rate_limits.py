@@ -52,7 +52,7 @@ def test_a_share_is_a_part_of_the_whole_and_not_too_small(total: int, share: int
     assert Shares(total).per_caller == share
 
 
-def test_a_caller_that_has_its_share_leaves_the_rest_to_others() -> None:
+def test_a_caller_with_its_full_share_leaves_the_rest_to_others() -> None:
     shares = Shares(40)
 
     assert [shares.take("one") for _ in range(11)] == [True] * 10 + [False]
@@ -92,7 +92,7 @@ def test_one_token_opens_its_share_of_sessions_and_ends_nobody_elses(start: Call
     assert house.client("root").post(opening()).status_code == 200
 
 
-def test_where_the_server_is_full_the_caller_with_the_most_sessions_makes_room(start: Callable[..., House]) -> None:
+def test_if_the_server_is_full_the_caller_with_the_most_sessions_loses_one(start: Callable[..., House]) -> None:
     house = start("--max-sessions", "16")
     many = {name: [house.client(name) for _ in range(8)] for name in ("ci-bot", "reader")}
     for client in [*many["ci-bot"], *many["reader"]]:
@@ -106,7 +106,7 @@ def test_where_the_server_is_full_the_caller_with_the_most_sessions_makes_room(s
     assert sorted(answers.values()) == [[200] * 8, [200] * 7 + [404]]
 
 
-def test_a_token_that_was_made_anew_does_not_continue_the_session_of_the_old_one(own_house: House) -> None:
+def test_a_new_token_of_the_same_name_does_not_continue_the_session_of_the_old_one(own_house: House) -> None:
     old = own_house.client("ci-bot")
     old.initialize()
     own_house.tokens.revoke("ci-bot")
@@ -147,7 +147,7 @@ def test_streams_of_notifications_and_of_pages_are_shared_together(start: Callab
 # ── requests ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_pages_figures_and_mcp_are_counted_by_one_limit(start: Callable[..., House]) -> None:
+def test_pages_metrics_and_mcp_share_one_rate_limit(start: Callable[..., House]) -> None:
     house = start("--requests-per-minute", "6")
     hammer, other = house.client("root"), house.client("ci-bot")
     paths = ["/metrics", "/statistics", "/library", "/runs", "/health", "/metrics"]
@@ -161,7 +161,7 @@ def test_pages_figures_and_mcp_are_counted_by_one_limit(start: Callable[..., Hou
     assert other.post(PING).status_code == 200
 
 
-def test_statistics_are_computed_once_in_a_while_for_each_caller(start: Callable[..., House]) -> None:
+def test_statistics_are_cached_for_each_caller(start: Callable[..., House]) -> None:
     house = start()
     write(house.world.library, document(step(), identifier="docs-new"))
     agent, root, other = (house.client(name) for name in ("ci-bot", "root", "other"))
@@ -176,7 +176,7 @@ def test_statistics_are_computed_once_in_a_while_for_each_caller(start: Callable
     assert "docs-new" not in other.http.get(pages[0]).text
 
 
-def test_runs_are_counted_once_in_a_while(start: Callable[..., House]) -> None:
+def test_counts_of_runs_are_cached(start: Callable[..., House]) -> None:
     house = start()
     write(house.world.library, document(step(), identifier="docs-new"))
     agent, root = house.client("ci-bot"), house.client("root")
@@ -192,7 +192,7 @@ def test_runs_are_counted_once_in_a_while(start: Callable[..., House]) -> None:
     assert count() == before
 
 
-def test_requests_without_a_token_are_counted_by_address_and_shut_nobody_out(start: Callable[..., House]) -> None:
+def test_requests_without_a_token_are_limited_by_address_and_shut_out_no_caller(start: Callable[..., House]) -> None:
     house = start("--requests-per-minute", "6")
     base = house.server.base
     paths = [
@@ -215,7 +215,7 @@ def test_requests_without_a_token_are_counted_by_address_and_shut_nobody_out(sta
     assert house.client("root").post(PING).status_code == 200
 
 
-def test_a_flood_without_tokens_keeps_no_neighbour_from_logging_in(start: Callable[..., House]) -> None:
+def test_a_flood_without_tokens_keeps_nobody_from_logging_in(start: Callable[..., House]) -> None:
     house = start("--requests-per-minute", "6")
     base = house.server.base
     with httpx2.Client(headers={"origin": base}) as client:
@@ -229,7 +229,7 @@ def test_a_flood_without_tokens_keeps_no_neighbour_from_logging_in(start: Callab
     assert (wrong.status_code, right.status_code, page.status_code) == (429, 303, 200)
 
 
-def test_who_logs_in_again_and_again_is_slowed_down_as_a_caller(start: Callable[..., House]) -> None:
+def test_repeated_log_ins_count_against_the_limit_of_the_caller(start: Callable[..., House]) -> None:
     house = start("--requests-per-minute", "6")
     base, form = house.server.base, {"token": house.secrets["root"]}
     with httpx2.Client(headers={"origin": base}) as client:
@@ -258,7 +258,7 @@ def test_a_caller_that_uses_much_processor_time_leaves_the_rest_to_others(now: l
     assert processor.seconds_to_wait("busy") == pytest.approx(0, abs=1e-6)
 
 
-def test_a_caller_that_is_alone_may_use_all_of_it(now: list[float]) -> None:
+def test_a_caller_that_is_alone_may_use_all_processor_time(now: list[float]) -> None:
     processor = ProcessorTime()
     processor.seconds_to_wait("other")
     now[0] += 10.0
@@ -284,7 +284,7 @@ def memory_of(server: Server) -> int:
     return int(Path(f"/proc/{server.process.pid}/statm").read_text("ascii").split()[1]) * 4096
 
 
-def test_answers_that_were_delivered_are_not_kept_for_replay(start: Callable[..., House]) -> None:
+def test_delivered_responses_are_dropped_from_the_replay(start: Callable[..., House]) -> None:
     house = start("--requests-per-minute", "0")
     write(
         house.world.library,
@@ -306,7 +306,7 @@ def test_answers_that_were_delivered_are_not_kept_for_replay(start: Callable[...
 
 
 @pytest.mark.parametrize("value", [b"[]", b"{}", b'"a"', b"[[]]"])
-def test_a_message_that_would_take_a_multiple_of_its_size_is_refused_by_its_id(open_house: House, value: bytes) -> None:
+def test_a_message_with_too_many_values_is_refused_with_its_id(open_house: House, value: bytes) -> None:
     before = memory_of(open_house.server)
     many = b",".join([value] * (1_500_000 // len(value)))
     message = b'{"jsonrpc":"2.0","id":"a-7","method":"ping","params":{"_meta":{"x":[' + many + b"]}}}"
@@ -359,7 +359,7 @@ def unread_request(house: House, name: str) -> tuple[socket.socket, int]:
     return connection, int(connection.recv(12)[-3:])
 
 
-def test_a_caller_that_does_not_read_its_answers_shuts_nobody_else_out(start: Callable[..., House]) -> None:
+def test_a_caller_that_does_not_read_its_responses_shuts_out_no_other(start: Callable[..., House]) -> None:
     house = start("--requests-per-minute", "0")
     write(house.world.library, document(step("write"), identifier="docs-long"))
     greedy, other = house.client("ci-bot"), house.client("reader")

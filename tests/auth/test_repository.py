@@ -26,14 +26,14 @@ def test_the_root_is_the_nearest_directory_with_a_git_directory(clone: Path) -> 
 
 
 @pytest.mark.parametrize("mark", [".workflowlookup", ".git"])
-def test_a_mark_that_a_repository_can_bring_makes_no_smaller_root(clone: Path, mark: str) -> None:
+def test_a_marker_file_that_a_repository_can_bring_makes_no_smaller_root(clone: Path, mark: str) -> None:
     place = clone / "sub" / mark
     place.write_text("gitdir: ../.git/modules/sub\n") if mark == ".git" else place.mkdir()
 
     assert find_root(str(clone / "sub"), "/nobody") == str(clone)
 
 
-def test_the_home_directory_is_no_root_for_what_lies_below(clone: Path) -> None:
+def test_the_home_directory_is_no_root_for_files_below_it(clone: Path) -> None:
     home = clone.parent
     (home / ".git").mkdir()
     (home / ".workflowlookup").mkdir()
@@ -43,7 +43,7 @@ def test_the_home_directory_is_no_root_for_what_lies_below(clone: Path) -> None:
     assert find_root(str(clone), str(home)) == str(clone)
 
 
-def test_a_project_that_is_the_home_directory_does_not_bring_the_accounts_own_files(tmp_path: Path) -> None:
+def test_a_project_in_the_home_directory_does_not_include_the_accounts_own_files(tmp_path: Path) -> None:
     here = project(tmp_path, home=str(tmp_path))
 
     assert here.brings(str(tmp_path / "workflowlookup.toml"))
@@ -52,7 +52,7 @@ def test_a_project_that_is_the_home_directory_does_not_bring_the_accounts_own_fi
 
 
 @pytest.mark.parametrize("above", [False, True])
-def test_a_server_that_is_started_in_the_home_directory_or_above_it_takes_the_users_files_for_theirs(
+def test_a_server_started_in_the_home_directory_or_above_treats_the_users_files_as_theirs(
     clone: Path, tmp_path: Path, above: bool
 ) -> None:
     """As desktop clients do. What lies right there, and what is in a repository further down, is not."""

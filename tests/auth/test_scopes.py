@@ -42,7 +42,7 @@ def person_only(tmp_path: Path) -> Iterator[World]:
 
 @pytest.mark.parametrize("scope", ["read", "run", "confirm", "admin"])
 @pytest.mark.parametrize("name", NAMES)
-def test_each_scope_is_a_word_of_its_own(world: World, scope: str, name: str) -> None:
+def test_each_scope_is_separate(world: World, scope: str, name: str) -> None:
     (method, params), needed = NEEDED[name]
     before = {one.id: one.sequence for one in world.runs.all_summaries()}
 
@@ -55,7 +55,7 @@ def test_each_scope_is_a_word_of_its_own(world: World, scope: str, name: str) ->
     assert {one.id: one.sequence for one in world.runs.all_summaries()} == before
 
 
-def test_a_refusal_by_tools_call_is_a_result_that_says_what_it_takes(world: World) -> None:
+def test_a_refusal_of_tools_call_is_a_result_with_the_missing_scope(world: World) -> None:
     method, params = START
 
     result = world.connect(caller("read")).result("tools/call", {"name": method, "arguments": params})
@@ -66,7 +66,7 @@ def test_a_refusal_by_tools_call_is_a_result_that_says_what_it_takes(world: Worl
     )
 
 
-def test_one_without_any_scope_sees_nothing(world: World) -> None:
+def test_a_caller_without_any_scope_sees_nothing(world: World) -> None:
     nobody = caller("read", workflows=("*",)).__class__(name="x", kind="agent", scopes=frozenset())
     client = world.connect(nobody)
 
@@ -87,14 +87,14 @@ def test_the_journal_names_the_token_and_the_client(world: World) -> None:
     assert who == {"somebody", "", "token ci-bot via Claude Code"}
 
 
-def test_the_local_person_needs_no_view(world: World) -> None:
+def test_the_local_person_gets_the_services_of_the_server(world: World) -> None:
     assert scoped(world.services, LOCAL) is world.services
 
 
 # ── a person's word ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_an_agent_is_not_asked_for_its_person_where_only_a_person_counts(person_only: World) -> None:
+def test_an_agent_is_not_asked_if_only_a_person_may_confirm(person_only: World) -> None:
     client = person_only.connect(caller("run", "confirm"), capabilities=ASKING)
 
     reply = client.result(*SUBMIT)
@@ -106,7 +106,7 @@ def test_an_agent_is_not_asked_for_its_person_where_only_a_person_counts(person_
 
 @pytest.mark.parametrize("call", [CONFIRM, DENY])
 @pytest.mark.parametrize("scope", ["confirm", "admin"])
-def test_an_agent_cannot_give_it(person_only: World, call: tuple[str, JsonObject], scope: str) -> None:
+def test_an_agent_cannot_confirm(person_only: World, call: tuple[str, JsonObject], scope: str) -> None:
     client = person_only.connect(caller("run", scope), capabilities=ASKING)
 
     refusal = client.refusal(*call)
@@ -116,21 +116,21 @@ def test_an_agent_cannot_give_it(person_only: World, call: tuple[str, JsonObject
 
 
 @pytest.mark.parametrize("tell", ["confirm", "deny"])
-def test_an_agent_cannot_give_it_by_any_road(person_only: World, tell: str) -> None:
+def test_an_agent_cannot_confirm_by_any_method(person_only: World, tell: str) -> None:
     runs = ScopedRuns(person_only.runs, caller("admin"), confirmation="person")
 
     with pytest.raises(Forbidden, match="Only a person may confirm this, and your token is an agent's"):
         getattr(runs, tell)("held-docs-guide", "write", how="form")
 
 
-def test_a_person_gives_it_by_the_form_of_the_client(person_only: World) -> None:
+def test_a_person_confirms_by_the_form_of_the_client(person_only: World) -> None:
     client = person_only.connect(caller("run", "confirm", kind="person"), capabilities=ASKING)
 
     assert client.ask(*CONFIRM) is None
     assert client.answer("wl-1", {"note": "Fine."})["result"]["step"]["id"] == "send"
 
 
-def test_one_who_may_not_confirm_is_not_asked(world: World) -> None:
+def test_a_caller_that_may_not_confirm_is_not_asked(world: World) -> None:
     client = world.connect(caller("run"), capabilities=ASKING)
 
     reply = client.result(*SUBMIT)

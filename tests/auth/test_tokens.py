@@ -59,7 +59,7 @@ def create(
     return tokens.create(name, scopes, workflows, seconds=seconds, **more)
 
 
-def test_a_token_is_known_by_every_replica(make: Callable[..., Tokens], tokens: Tokens) -> None:
+def test_a_token_is_valid_at_every_replica(make: Callable[..., Tokens], tokens: Tokens) -> None:
     secret, made = create(tokens, by="ada")
     other = make()
 
@@ -72,7 +72,7 @@ def test_a_token_is_known_by_every_replica(make: Callable[..., Tokens], tokens: 
     assert create(tokens, "ada", is_person=True)[1].access.kind == "person"
 
 
-def test_only_a_hash_of_it_is_kept(tokens: Tokens) -> None:
+def test_only_a_hash_of_a_token_is_stored(tokens: Tokens) -> None:
     secret, made = create(tokens)
 
     rows = tokens._journal.query("SELECT * FROM tokens")
@@ -83,7 +83,7 @@ def test_only_a_hash_of_it_is_kept(tokens: Tokens) -> None:
     assert "hash" not in Token.__struct_fields__
 
 
-def test_what_is_nearly_a_token_is_none(tokens: Tokens) -> None:
+def test_a_nearly_correct_token_is_refused(tokens: Tokens) -> None:
     secret, made = create(tokens)
     swapped = secret[:-1] + ("A" if secret[-1] != "A" else "B")
     wrong = ["", "wl_", secret + "A", secret[:-1], swapped, secret.upper(), secret[3:], f" {secret}", f"{secret}\n"]
@@ -92,7 +92,7 @@ def test_what_is_nearly_a_token_is_none(tokens: Tokens) -> None:
     assert [one for one in wrong if tokens.find(one) is not None] == []
 
 
-def test_it_is_refused_from_the_moment_at_which_it_expires(make: Callable[..., Tokens], tokens: Tokens) -> None:
+def test_a_token_is_refused_from_the_moment_it_expires(make: Callable[..., Tokens], tokens: Tokens) -> None:
     secret, _ = create(tokens, seconds=10)
     for_ever, _ = create(tokens, "for-ever", seconds=None)
 
@@ -104,7 +104,7 @@ def test_it_is_refused_from_the_moment_at_which_it_expires(make: Callable[..., T
     assert [token.state(make.clock.now) for token in tokens.all_tokens() if token.name == "ci-bot"] == ["expired"]
 
 
-def test_a_replica_refuses_what_another_one_revoked(make: Callable[..., Tokens], tokens: Tokens) -> None:
+def test_a_token_revoked_at_one_replica_is_refused_at_another(make: Callable[..., Tokens], tokens: Tokens) -> None:
     secret, _ = create(tokens)
     other = make()
     assert other.find(secret) is not None
@@ -139,7 +139,7 @@ def test_a_name_is_free_again_when_its_token_is_revoked(tokens: Tokens) -> None:
     assert tokens.find(after).scopes == ("read",)
 
 
-def test_of_many_who_make_the_same_one_is_the_first(make: Callable[..., Tokens]) -> None:
+def test_of_many_concurrent_creations_of_one_name_one_succeeds(make: Callable[..., Tokens]) -> None:
     made, barrier = [], threading.Barrier(6)
 
     def create_at_once() -> None:
@@ -178,13 +178,13 @@ def test_of_many_who_make_the_same_one_is_the_first(make: Callable[..., Tokens])
         ({"seconds": 0.0}, "some time to be good for"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(tokens: Tokens, wrong: JsonObject, told: str) -> None:
+def test_invalid_arguments_are_refused(tokens: Tokens, wrong: JsonObject, told: str) -> None:
     with pytest.raises(TokenProblem, match=told):
         create(tokens, **wrong)
     assert tokens.all_tokens() == []
 
 
-def test_a_token_counts_for_a_minute_of_an_outage_and_no_longer(
+def test_a_token_is_cached_for_a_minute_of_an_outage_and_no_longer(
     postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     elapsed, monotonic = 0.0, time.monotonic

@@ -116,7 +116,7 @@ def test_a_lost_journal_opens_no_server(
         assert 200 not in statuses(server, times=5), lose.__name__
 
 
-def test_a_new_token_lets_in_again_where_all_were_lost(tmp_path: Path, serve: Callable[..., WebServer]) -> None:
+def test_a_new_token_works_after_all_were_lost(tmp_path: Path, serve: Callable[..., WebServer]) -> None:
     path = tmp_path / "data" / "runs.sqlite"
     make_token(tmp_path, path)
     delete(path, None)
@@ -135,7 +135,7 @@ def test_a_journal_by_another_name_has_the_same_record(tmp_path: Path, serve: Ca
     assert statuses(serve(link)) == {401}
 
 
-def test_a_link_that_leads_elsewhere_opens_no_server(tmp_path: Path, serve: Callable[..., WebServer]) -> None:
+def test_a_link_to_another_journal_opens_no_server(tmp_path: Path, serve: Callable[..., WebServer]) -> None:
     path, real = tmp_path / "data" / "runs.sqlite", tmp_path / "data" / "real.sqlite"
     make_token(tmp_path, path)
     path.rename(real)
@@ -201,7 +201,7 @@ def test_a_list_that_cannot_be_read_opens_no_server(
     assert statuses(serve(tmp_path / "runs.sqlite")) == {401}
 
 
-def test_a_list_that_leads_nowhere_opens_no_server(tmp_path: Path, serve: Callable[..., WebServer]) -> None:
+def test_a_dangling_list_opens_no_server(tmp_path: Path, serve: Callable[..., WebServer]) -> None:
     own_record(tmp_path).parent.mkdir(parents=True)
     own_record(tmp_path).symlink_to(tmp_path / "nowhere")
 
@@ -235,14 +235,14 @@ def test_without_the_journal_and_both_records_no_token_is_required(
     assert statuses(serve(kept)) == {401}
 
 
-def test_a_record_that_leads_nowhere_counts(tmp_path: Path, serve: Callable[..., WebServer]) -> None:
+def test_a_dangling_record_counts(tmp_path: Path, serve: Callable[..., WebServer]) -> None:
     path = tmp_path / "runs.sqlite"
     (tmp_path / "runs.sqlite.tokens-required").symlink_to(tmp_path / "nowhere")
 
     assert statuses(serve(path)) == {401}
 
 
-def test_tokens_of_an_older_version_are_recorded_when_they_are_seen(
+def test_tokens_of_an_older_version_are_recorded_when_they_are_used(
     tmp_path: Path, serve: Callable[..., WebServer]
 ) -> None:
     path = tmp_path / "runs.sqlite"
@@ -254,7 +254,7 @@ def test_tokens_of_an_older_version_are_recorded_when_they_are_seen(
     assert statuses(serve(path)) == {401}
 
 
-def test_the_record_is_there_before_the_token(tmp_path: Path) -> None:
+def test_the_record_is_written_before_the_token(tmp_path: Path) -> None:
     journal = SqliteJournal(str(tmp_path / "runs.sqlite"))
     journal.require_tokens()
     journal.require_tokens()

@@ -120,7 +120,7 @@ def make_world(tmp_path: Path) -> Iterator[Callable[..., World]]:
 
 @pytest.mark.parametrize(("capabilities", "budget"), [({}, 200_000), (ASKING, 1_000)], ids=["plain", "folded"])
 @pytest.mark.parametrize("scopes", [("read",), ("run",), ("confirm",), ("run", "confirm"), ("admin",)], ids="+".join)
-def test_what_may_not_be_seen_never_was(
+def test_every_answer_is_as_if_hidden_workflows_did_not_exist(
     make_world: Callable[..., World], scopes: tuple[str, ...], capabilities: JsonObject, budget: int
 ) -> None:
     full, open_only = make_world(budget=budget), make_world(hidden=False, budget=budget)
@@ -138,14 +138,14 @@ def test_what_may_not_be_seen_never_was(
         assert "canary" not in told or "canary" in f"{method}{params}"
 
 
-def test_every_tool_is_among_the_questions() -> None:
+def test_every_tool_is_among_the_compared_calls() -> None:
     asked = {method for method, _ in QUESTIONS}
 
     tools = (*BUILTIN_TOOLS.values(), workflow_refresh.TOOL, workflow_search.TOOL)
     assert {tool.name for tool in tools} - asked == {"workflow_validate_json"}  # which sees no library
 
 
-def test_so_is_every_method() -> None:
+def test_every_method_is_among_the_compared_calls() -> None:
     asked = {method for method, _ in QUESTIONS}
     silent = {"initialize", "ping", "shutdown", "server/discover"}  # which tell of the server alone
 
@@ -153,7 +153,9 @@ def test_so_is_every_method() -> None:
 
 
 @pytest.mark.parametrize("access", [caller("run", workflows=("nothing-*",)), caller("run", workflows=())])
-def test_one_who_sees_nothing_is_in_an_empty_house(make_world: Callable[..., World], access: Access) -> None:
+def test_a_caller_without_visible_workflows_sees_an_empty_server(
+    make_world: Callable[..., World], access: Access
+) -> None:
     client = make_world().connect(access)
 
     assert client.result("workflow_list") == {"workflows": []}
@@ -167,7 +169,7 @@ def test_one_who_sees_nothing_is_in_an_empty_house(make_world: Callable[..., Wor
     [(caller("admin"), False), (caller("run", workflows=("*",)), False), (caller("admin", workflows=("*",)), True)],
     ids=["admin-of-some", "runs-all", "admin-of-all"],
 )
-def test_where_a_document_lies_is_for_administrators_of_everything(
+def test_only_administrators_of_everything_see_the_paths_of_documents(
     make_world: Callable[..., World], access: Access, told: bool
 ) -> None:
     world = make_world()
@@ -192,7 +194,7 @@ def test_where_a_document_lies_is_for_administrators_of_everything(
     ],
     ids=["some", "all", "admin"],
 )
-def test_of_a_damaged_journal_callers_hear_what_is_theirs(
+def test_callers_see_only_their_part_of_the_outcome_of_a_damaged_journal(
     make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch, access: Access, told: str
 ) -> None:
     world = make_world()
@@ -206,7 +208,7 @@ def test_of_a_damaged_journal_callers_hear_what_is_theirs(
     assert refusal["content"][0]["text"].endswith(told)
 
 
-def test_a_run_of_a_hidden_workflow_keeps_its_id_and_nothing_else_is_said(make_world: Callable[..., World]) -> None:
+def test_the_id_of_a_hidden_run_is_refused_without_details(make_world: Callable[..., World]) -> None:
     client = make_world().connect(caller("run"))
 
     refusal = client.refusal("workflow_start", {"workflowId": "docs-guide", "runId": "of-secret-plan"})
@@ -215,7 +217,7 @@ def test_a_run_of_a_hidden_workflow_keeps_its_id_and_nothing_else_is_said(make_w
     assert refusal["data"].keys() == {"details", "runId"}
 
 
-def test_pages_of_runs_are_full_though_hidden_ones_lie_between(make_world: Callable[..., World]) -> None:
+def test_pages_of_runs_are_full_despite_hidden_runs_in_between(make_world: Callable[..., World]) -> None:
     world = make_world()
     for number in range(6):
         world.begin("docs-guide", f"shown-{number}")
@@ -236,7 +238,7 @@ def test_pages_of_runs_are_full_though_hidden_ones_lie_between(make_world: Calla
     )
 
 
-def test_a_document_that_comes_later_is_seen_only_by_those_who_may(make_world: Callable[..., World]) -> None:
+def test_a_new_document_is_visible_only_to_callers_who_may_read_it(make_world: Callable[..., World]) -> None:
     world = make_world()
     client = world.connect(caller("read"))
     assert len(client.result("workflow_list")["workflows"]) == 2
@@ -251,7 +253,7 @@ def test_a_document_that_comes_later_is_seen_only_by_those_who_may(make_world: C
 # ── subscriptions ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_nobody_hears_of_a_hidden_run(make_world: Callable[..., World]) -> None:
+def test_no_caller_is_notified_of_a_hidden_run(make_world: Callable[..., World]) -> None:
     world = make_world()
     client = world.connect(caller("read"))
     for uri in ("run://of-secret-plan", "run://of-docs-guide", "runs://recent"):
@@ -268,7 +270,7 @@ def test_nobody_hears_of_a_hidden_run(make_world: Callable[..., World]) -> None:
     assert client.heard() == ["run://of-docs-guide", "runs://recent"]
 
 
-def test_a_change_is_made_though_nobody_can_tell_who_may_hear_of_it(
+def test_a_change_is_stored_even_if_its_visibility_cannot_be_checked(
     make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(_: object) -> NoReturn:
@@ -284,7 +286,9 @@ def test_a_change_is_made_though_nobody_can_tell_who_may_hear_of_it(
     assert run.waiting_for == "confirmation"
 
 
-def test_nor_when_another_process_changed_it(make_world: Callable[..., World], tmp_path: Path) -> None:
+def test_no_caller_is_notified_of_a_hidden_run_that_another_process_changed(
+    make_world: Callable[..., World], tmp_path: Path
+) -> None:
     world = make_world()
     client = world.connect(caller("read"))
     for uri in ("run://of-secret-plan", "run://of-docs-guide", "runs://recent"):
@@ -342,7 +346,7 @@ def public(kind: type) -> set[str]:
         (Execution, ExecutionView, ScopedExecution),
     ],
 )
-def test_every_method_has_its_rule_and_what_has_none_is_not_there(
+def test_every_method_is_scoped_or_does_not_exist_for_callers(
     whole: type[Catalog] | type[Runs] | type[runs_view.JournalWatch] | type[DynamicTools] | type[Execution],
     view: type[CatalogView]
     | type[runs_view.RunsView]
@@ -359,7 +363,7 @@ def test_every_method_has_its_rule_and_what_has_none_is_not_there(
     assert whole not in scoped.__mro__
 
 
-def test_a_view_has_no_way_to_the_journal(make_world: Callable[..., World]) -> None:
+def test_scoped_services_do_not_expose_the_journal(make_world: Callable[..., World]) -> None:
     runs = ScopedRuns(make_world().runs, caller("admin"), confirmation="auto")
 
     for name in ("journal", "listeners", "purge", "finish_call"):
@@ -367,7 +371,7 @@ def test_a_view_has_no_way_to_the_journal(make_world: Callable[..., World]) -> N
             getattr(runs, name)
 
 
-def test_a_caller_has_no_way_to_end_or_restart_what_others_use(make_world: Callable[..., World]) -> None:
+def test_a_caller_cannot_end_or_restart_shared_services(make_world: Callable[..., World]) -> None:
     services = make_world().backends.of(caller("admin", workflows=("*",))).services
 
     assert [name for name in ("refresh", "start_background", "close") if hasattr(services, name)] == []
@@ -415,7 +419,7 @@ def with_providers(make_world: Callable[..., World]) -> World:
     return world
 
 
-def test_of_another_system_only_what_is_theirs_is_there(with_providers: World) -> None:
+def test_of_a_provider_a_caller_sees_only_its_own_workflows(with_providers: World) -> None:
     client = with_providers.connect(caller("run", workflows=("ci.deploy", "docs-*")))
 
     names = {tool["name"] for tool in client.result("tools/list")["tools"]} - set(BUILTIN_TOOLS)
@@ -428,7 +432,7 @@ def test_of_another_system_only_what_is_theirs_is_there(with_providers: World) -
     assert client.refusal("ci_canary")["code"] == -32601
 
 
-def test_only_an_administrator_has_them_asked_again_and_hears_of_their_own(with_providers: World) -> None:
+def test_only_an_administrator_can_poll_providers_and_sees_its_own_workflows(with_providers: World) -> None:
     workflows = ("ci.deploy", "docs-*")
     assert with_providers.connect(caller("run", workflows=workflows)).refusal("workflow_refresh")["code"] == -32011
     assert with_providers.execution.asked == []
@@ -453,7 +457,7 @@ def test_only_an_administrator_has_them_asked_again_and_hears_of_their_own(with_
         (("*",), None),
     ],
 )
-def test_an_administrator_of_some_workflows_has_only_their_providers_asked(
+def test_an_administrator_of_some_workflows_polls_only_their_providers(
     with_providers: World, workflows: tuple[str, ...], asked: list[Sequence[str] | None]
 ) -> None:
     client = with_providers.connect(caller("admin", workflows=workflows))
@@ -464,7 +468,7 @@ def test_an_administrator_of_some_workflows_has_only_their_providers_asked(
     assert with_providers.execution.asked == [asked]
 
 
-def test_tools_that_come_are_told_only_to_those_who_see_them(make_world: Callable[..., World]) -> None:
+def test_new_tools_are_announced_only_to_callers_who_see_them(make_world: Callable[..., World]) -> None:
     world = make_world()
     part, whole = world.connect(caller("read")), world.connect(caller("read", workflows=("*",)))
     for client in (part, whole):

@@ -70,7 +70,7 @@ def replies(data: bytes) -> int:
     return data.count(b"HTTP/1.1 ")
 
 
-def test_what_an_honest_client_sends_is_answered(house: House) -> None:
+def test_a_valid_request_is_answered(house: House) -> None:
     reply = send(house, request(house))
 
     assert status(reply) == 200
@@ -85,7 +85,7 @@ def test_what_an_honest_client_sends_is_answered(house: House) -> None:
     ["https://evil.example.com", "null", "http://127.0.0.1.evil.example.com", "http://localhost.evil.com:80", "file://",
      "http://evil.com#http://127.0.0.1", "http://127.0.0.1@evil.com"],
 )  # fmt: skip
-def test_a_page_from_elsewhere_is_refused_even_with_a_token(house: House, origin: str) -> None:
+def test_a_page_of_another_origin_is_refused_even_with_a_token(house: House, origin: str) -> None:
     assert status(send(house, request(house, origin=origin))) == 403
 
 
@@ -94,11 +94,11 @@ def test_a_page_from_elsewhere_is_refused_even_with_a_token(house: House, origin
     ["evil.example.com", "127.0.0.1.nip.io", "localhost.evil.com", "", None, "127.0.0.1:80@evil.com", "[::ffff:7f00:1]",
      "evil.com:8787", "127.1", "0.0.0.0", "2130706433"],
 )  # fmt: skip
-def test_a_name_that_is_not_ours_is_refused(house: House, host: str | None) -> None:
+def test_another_host_is_refused(house: House, host: str | None) -> None:
     assert status(send(house, request(house, host=host))) in (400, 421)
 
 
-def test_two_names_are_one_too_many(house: House) -> None:
+def test_two_host_headers_are_refused(house: House) -> None:
     host = urlsplit(house.server.base).netloc
     for hosts in ([host, "evil.example.com"], ["evil.example.com", host]):
         assert status(send(house, request(house, host=hosts))) in (400, 421)
@@ -109,7 +109,7 @@ def test_two_names_are_one_too_many(house: House) -> None:
 @pytest.mark.parametrize(
     "kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", None]
 )
-def test_a_form_of_another_page_is_no_message(open_house: House, kind: str | None) -> None:
+def test_a_form_post_of_another_site_is_refused(open_house: House, kind: str | None) -> None:
     """What a browser sends without asking first: no header of ours, and a type that forms have."""
     data = request(open_house, who=None, content_type=kind, accept="*/*", mcp_protocol_version=None)
 
@@ -129,7 +129,7 @@ def test_a_form_of_another_page_is_no_message(open_house: House, kind: str | Non
      "/metrics/", "/METRICS", "/metrics%00", "/metrics;x", "/static/../../settings.py", "/static/%2e%2e/app.py",
      "/healthz/..%2fmetrics", "/\\..\\metrics", "/mcp%2f", "*", "/.well-known/../metrics", "/?/metrics"],
 )  # fmt: skip
-def test_no_address_leads_around_the_guard(house: House, path: str) -> None:
+def test_no_path_bypasses_authentication(house: House, path: str) -> None:
     reply = send(house, request(house, method="GET", path=path, body=b"", who=None))
 
     assert status(reply) in (303, 307, 400, 401, 404, None)
@@ -146,7 +146,7 @@ def test_a_message_that_is_too_long_is_refused_before_it_is_read(house: House) -
     assert status(reply) == 413
 
 
-def test_so_is_one_that_does_not_say_how_long_it_is(house: House) -> None:
+def test_a_chunked_message_that_is_too_long_is_refused(house: House) -> None:
     chunk = b"10000\r\n" + b" " * 0x10000 + b"\r\n"
     data = request(house, body=b"", content_length=None, transfer_encoding="chunked") + chunk * 140 + b"0\r\n\r\n"
 
@@ -154,7 +154,7 @@ def test_so_is_one_that_does_not_say_how_long_it_is(house: House) -> None:
 
 
 @pytest.mark.parametrize("who", ["tampered", None])
-def test_the_rest_of_a_message_that_is_refused_is_not_read_for_ever(house: House, who: str | None) -> None:
+def test_the_rest_of_a_refused_message_is_read_for_a_limited_time(house: House, who: str | None) -> None:
     chunk = b"10000\r\n" + b" " * 0x10000 + b"\r\n"
     address = urlsplit(house.server.base)
     sent = 0
@@ -168,13 +168,13 @@ def test_the_rest_of_a_message_that_is_refused_is_not_read_for_ever(house: House
     assert sent < 64 << 20
 
 
-def test_so_are_headers(house: House) -> None:
+def test_headers_that_are_too_long_are_refused(house: House) -> None:
     assert status(send(house, request(house, x_filler="x" * 200_000))) in (400, 431, None)
     many = {f"x-{number}": "y" * 200 for number in range(2_000)}
     assert status(send(house, request(house, **many))) in (400, 431, None)
 
 
-def test_those_who_never_finish_hold_up_nobody(house: House) -> None:
+def test_unfinished_requests_block_no_other_client(house: House) -> None:
     address = urlsplit(house.server.base)
     slow = []
     for number in range(100):
@@ -194,7 +194,7 @@ def test_those_who_never_finish_hold_up_nobody(house: House) -> None:
 # ── smuggling ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_no_request_hides_in_another(house: House) -> None:
+def test_request_smuggling_is_refused(house: House) -> None:
     """Each of these is one request for the server, or none; what follows is not taken for a second one."""
     hidden = request(house, method="GET", path="/metrics", body=b"", who=None)
     length = str(len(LIST) + len(hidden))
@@ -222,7 +222,7 @@ def test_no_request_hides_in_another(house: House) -> None:
      "x: y\n authorization: Bearer {root}", "author\x00ization: Bearer {root}",
      "authorization: Bearer {root}\x00", "x: y\rauthorization: Bearer {root}"],
 )  # fmt: skip
-def test_headers_are_not_bent_into_a_token(house: House, line: str) -> None:
+def test_other_headers_are_not_accepted_as_a_token(house: House, line: str) -> None:
     data = request(house, method="GET", path="/metrics", body=b"", who=None)
     said = line.format(**house.secrets).encode("latin-1") + b"\r\n"
 
@@ -231,7 +231,7 @@ def test_headers_are_not_bent_into_a_token(house: House, line: str) -> None:
     assert status(reply) in (400, 401, None)
 
 
-def test_a_proxy_cannot_be_made_to_say_who_somebody_is(house: House) -> None:
+def test_identity_headers_of_proxies_are_ignored(house: House) -> None:
     for name in ("x-forwarded-user", "x-remote-user", "remote-user", "x-access", "access", "x-forwarded-access-token"):
         reply = send(house, request(house, who=None, **{name: house.secrets["root"]}))
         assert status(reply) == 401
@@ -244,7 +244,7 @@ HEADER = st.text(st.characters(min_codepoint=32, max_codepoint=255), max_size=40
 
 @settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_whatever_is_sent_is_answered_or_refused_and_tells_nothing(house: House, data: bytes) -> None:
+def test_random_requests_are_answered_or_refused_and_reveal_nothing(house: House, data: bytes) -> None:
     who = data.draw(st.sampled_from([None, "tampered", "reader"]))
     body = data.draw(st.one_of(st.binary(max_size=200), st.just(LIST), st.just(LIST[:-7])))
     names = ["host", "authorization", "content-type", "accept", "origin", "mcp-session-id", "mcp-protocol-version",

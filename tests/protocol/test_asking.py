@@ -130,7 +130,7 @@ def test_a_question_is_a_request_and_the_call_is_answered_when_its_response_come
 
 
 @pytest.mark.parametrize("action", ["decline", "cancel"])
-def test_who_declines_or_dismisses_the_form_gave_no_content(action: str) -> None:
+def test_a_declined_or_dismissed_form_has_no_content(action: str) -> None:
     client = Client()
     client.call()
 
@@ -158,7 +158,7 @@ def test_who_declines_or_dismisses_the_form_gave_no_content(action: str) -> None
     ],
     ids=json.dumps,
 )
-def test_an_error_or_an_answer_that_is_none_counts_as_dismissed(response: JsonObject) -> None:
+def test_an_error_or_an_invalid_answer_counts_as_dismissed(response: JsonObject) -> None:
     client = Client()
     client.call()
 
@@ -199,7 +199,7 @@ def test_a_call_by_the_tools_own_name_can_ask_too() -> None:
     assert client.send({"id": "wl-1", "result": YES})["result"]["answers"] == {"question 0": YES}
 
 
-def test_a_response_to_nothing_is_passed_over() -> None:
+def test_a_response_to_no_open_question_is_ignored() -> None:
     client = Client()
     for identifier in ("wl-1", 1, "", -1.5):
         assert client.send({"id": identifier, "result": YES}) is None
@@ -213,7 +213,7 @@ def test_a_response_to_nothing_is_passed_over() -> None:
     assert client.heard() == []
 
 
-def test_a_cancelled_call_takes_its_question_back_and_is_never_answered() -> None:
+def test_cancelling_a_call_withdraws_its_question_and_it_is_never_answered() -> None:
     client = Client()
     client.call(7)
     client.call(8)
@@ -268,7 +268,7 @@ def test_a_client_that_cannot_show_forms_is_never_asked(version: str, capabiliti
     assert client.heard() == []
 
 
-def test_a_fault_after_the_answer_is_told_as_the_answer_of_the_call(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_internal_error_after_the_answer_is_the_reply_to_the_call(caplog: pytest.LogCaptureFixture) -> None:
     client = Client()
     client.call(fail=True)
 
@@ -279,9 +279,7 @@ def test_a_fault_after_the_answer_is_told_as_the_answer_of_the_call(caplog: pyte
 
 
 @pytest.mark.parametrize("era", ["handshake", "envelope"])
-def test_a_tool_that_asks_the_same_again_ends_the_call_and_not_the_patience_of_the_person(
-    era: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_tool_that_asks_the_same_question_again_ends_the_call(era: str, caplog: pytest.LogCaptureFixture) -> None:
     client = Client()
     if era == "handshake":
         client.call(again=True)
@@ -322,7 +320,7 @@ def test_since_2026_declining_and_dismissing_come_with_the_call_too(action: str)
     }
 
 
-def test_since_2026_answers_that_are_missing_are_asked_for_again_and_others_passed_over() -> None:
+def test_since_2026_missing_answers_are_asked_for_again_and_others_are_ignored() -> None:
     client = Client(version=None)
 
     missing = client.modern({"question 9": YES, "x": {"role": "assistant"}, "y": 7})["result"]
@@ -349,7 +347,7 @@ def test_since_2026_answers_that_are_missing_are_asked_for_again_and_others_pass
     ],
     ids=["unsigned", "an empty signature", "another text", "another question", "another server", "another caller"],
 )
-def test_since_2026_an_answer_to_what_this_caller_was_not_asked_is_none(key: str) -> None:
+def test_since_2026_an_answer_to_a_question_of_another_caller_is_ignored(key: str) -> None:
     result = Client(version=None).forge({key: YES})["result"]
 
     assert result["resultType"] == "input_required"
@@ -392,7 +390,7 @@ def test_since_2026_answers_nest_no_deeper_than_everything_else() -> None:
 
 
 @pytest.mark.parametrize("capabilities", [{}, {"elicitation": {"url": {}}}])
-def test_since_2026_what_a_client_can_do_is_asked_of_each_request(capabilities: JsonObject) -> None:
+def test_since_2026_each_request_has_its_own_capabilities(capabilities: JsonObject) -> None:
     client = Client()
     cannot = {**ENVELOPE, "io.modelcontextprotocol/clientCapabilities": capabilities}
 

@@ -54,14 +54,14 @@ def modern(
     "identifier",
     ["1", "0", "-7", "1.0", "1e2", "123456789012345678901234567890", '"a"', '""', '"\\u00e9\\n"', '"\u00e9"'],
 )
-def test_an_id_comes_back_exactly_as_it_was_sent(connection: connections.Connection, identifier: str) -> None:
+def test_a_reply_repeats_the_id_exactly_as_it_was_sent(connection: connections.Connection, identifier: str) -> None:
     reply = connection.handle(f'{{"jsonrpc":"2.0","id":{identifier},"method":"ping"}}'.encode())
 
     assert reply == f'{{"jsonrpc":"2.0","id":{identifier},"result":{{}}}}'.encode()
 
 
 @pytest.mark.parametrize("identifier", ["true", "null", "[1]", "{}", '"\\ud800"'])
-def test_what_is_no_id_is_an_invalid_request(connection: connections.Connection, identifier: str) -> None:
+def test_an_invalid_id_is_an_invalid_request(connection: connections.Connection, identifier: str) -> None:
     reply = json.loads(connection.handle(f'{{"jsonrpc":"2.0","id":{identifier},"method":"ping"}}'.encode()))
 
     assert (reply["id"], reply["error"]["code"]) in [(None, -32600), (None, -32700)]
@@ -94,7 +94,7 @@ def test_a_request_with_an_envelope_needs_no_handshake_and_changes_nothing_for_t
 
 
 @pytest.mark.parametrize("method", ["tools/list", "resources/list", "resources/templates/list", "prompts/list"])
-def test_lists_of_the_envelope_era_say_how_long_they_may_be_kept(
+def test_lists_of_the_envelope_era_say_how_long_they_may_be_cached(
     connection: connections.Connection, method: str
 ) -> None:
     result = modern(connection, method)["result"]
@@ -138,12 +138,14 @@ def test_an_envelope_that_is_not_well_formed_is_refused_by_name(
 
 
 @pytest.mark.parametrize("method", ["initialize", "ping", "shutdown", "logging/setLevel"])
-def test_what_the_envelope_era_removed_is_not_found_there(connection: connections.Connection, method: str) -> None:
+def test_methods_that_the_envelope_era_removed_are_not_found_there(
+    connection: connections.Connection, method: str
+) -> None:
     assert modern(connection, method)["error"]["code"] == -32601
     assert not connection.is_finished
 
 
-def test_codes_that_the_envelope_era_forbids_do_not_leave_there(connection: connections.Connection) -> None:
+def test_codes_that_the_envelope_era_forbids_are_not_sent_there(connection: connections.Connection) -> None:
     direct = modern(connection, "workflow_get", {"id": "broken"})["error"]
     resource = modern(connection, "resources/read", {"uri": "workflow://nope-nope"})["error"]
     called = modern(connection, "tools/call", {"name": "workflow_get", "arguments": {"id": "broken"}})["result"]
@@ -153,7 +155,7 @@ def test_codes_that_the_envelope_era_forbids_do_not_leave_there(connection: conn
     assert (called["isError"], called["structuredContent"]["code"]) == (True, -32002)
 
 
-def test_a_handler_is_told_who_calls_in_both_eras() -> None:
+def test_a_handler_gets_the_caller_in_both_eras() -> None:
     seen = []
     tool = Tool(
         name="who",
@@ -283,14 +285,14 @@ def test_a_batch_is_refused_elsewhere(connection: connections.Connection, versio
     [b"[]", b"[" + b",".join([b"1"] * 101) + b"]", b'[[{"jsonrpc":"2.0","id":1,"method":"ping"}]]'],
     ids=["empty", "huge", "nested"],
 )
-def test_a_batch_of_no_sensible_size_or_form_is_refused(connection: connections.Connection, batch: bytes) -> None:
+def test_a_batch_of_invalid_size_or_form_is_refused(connection: connections.Connection, batch: bytes) -> None:
     initialize(connection, "2024-11-05")
     replies = json.loads(connection.handle(batch))
 
     assert all(reply["error"]["code"] == -32600 for reply in (replies if isinstance(replies, list) else [replies]))
 
 
-def test_initialize_and_shutdown_are_no_part_of_a_batch(connection: connections.Connection) -> None:
+def test_initialize_and_shutdown_are_refused_in_a_batch(connection: connections.Connection) -> None:
     initialize(connection, "2024-11-05")
     batch = [{"jsonrpc": "2.0", "id": name, "method": name} for name in ("initialize", "shutdown")]
 
@@ -305,7 +307,7 @@ UNFIT = {"name": "workflow_get", "arguments": {"id": 5}}
 
 
 @pytest.mark.parametrize("version", HANDSHAKE_VERSIONS)
-def test_what_a_tool_refuses_comes_as_the_version_wants_it(connection: connections.Connection, version: str) -> None:
+def test_an_error_of_a_tool_has_the_form_of_the_version(connection: connections.Connection, version: str) -> None:
     initialize(connection, version)
 
     unknown, unfit = ask(connection, "tools/call", UNKNOWN), ask(connection, "tools/call", UNFIT)
@@ -320,7 +322,7 @@ def test_what_a_tool_refuses_comes_as_the_version_wants_it(connection: connectio
     assert ask(connection, "tools/call", {"name": "nope"})["error"]["code"] == -32602
 
 
-def test_a_fault_of_ours_is_told_without_its_text_and_logged_with_it(
+def test_an_internal_error_is_sent_without_its_text_and_logged_with_it(
     connection: connections.Connection, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     initialize(connection, "2025-11-25")
@@ -360,9 +362,7 @@ def test_progress_never_counts_more_than_there_is(connection: connections.Connec
     assert progress("skipping", "two") == {"completed": 1, "total": 1}
 
 
-def test_what_is_remembered_about_a_step_is_what_would_be_told_anew(
-    connection: connections.Connection, library: Path
-) -> None:
+def test_a_cached_answer_about_a_step_equals_a_new_one(connection: connections.Connection, library: Path) -> None:
     initialize(connection, "2025-11-25")
     blocks = {"goal": ["{", "{name}}"], "verify": ["done"]}
     write(library, document({"id": "one", "title": "T", "promptBlocks": blocks}, identifier="joined"))
@@ -374,7 +374,7 @@ def test_what_is_remembered_about_a_step_is_what_would_be_told_anew(
     assert [prompt("a").splitlines()[1], prompt("b").splitlines()[1]] == ["a", "b"]
 
 
-def test_values_that_nest_without_end_are_refused_and_not_a_fault(connection: connections.Connection) -> None:
+def test_deeply_nested_values_are_refused_and_no_internal_error(connection: connections.Connection) -> None:
     initialize(connection, "2025-11-25")
     for depth in (100, 500, 900, 990):
         line = b'{"jsonrpc":"2.0","id":1,"method":"workflow_next","params":{"workflowId":"sample-workflow","completedSteps":[],"context":{"x":%b}}}'
@@ -399,7 +399,7 @@ def test_memory_is_returned_after_requests_that_took_long_together(
     assert released == [True]
 
 
-def test_of_long_capabilities_only_those_that_matter_are_kept(connection: connections.Connection) -> None:
+def test_of_long_capabilities_only_the_used_ones_are_stored(connection: connections.Connection) -> None:
     params = {"protocolVersion": "2025-11-25", "capabilities": {"elicitation": {}, "x": "y" * 100_000}}
 
     assert "result" in ask(connection, "initialize", params)
@@ -408,7 +408,7 @@ def test_of_long_capabilities_only_those_that_matter_are_kept(connection: connec
 
 
 @pytest.mark.parametrize("address", ["run://r1/result?", "run://", "workflow://", "other://"])
-def test_a_long_address_is_refused_before_it_is_parsed(
+def test_a_long_uri_is_refused_before_it_is_parsed(
     connection: connections.Connection, monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:
     monkeypatch.setattr("urllib.parse.parse_qsl", None)
@@ -420,7 +420,7 @@ def test_a_long_address_is_refused_before_it_is_parsed(
     assert len(json.dumps(error)) < 1_000
 
 
-def test_a_long_value_is_completed_by_nothing(connection: connections.Connection) -> None:
+def test_a_long_value_has_no_completions(connection: connections.Connection) -> None:
     initialize(connection, "2025-11-25")
     params = {"ref": {"type": "ref/prompt", "name": "x"}, "argument": {"name": "id", "value": "s" * 1_000_000}}
 

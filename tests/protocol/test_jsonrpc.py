@@ -22,7 +22,7 @@ IDS = st.integers() | TEXTS
 
 
 @given(IDS, st.dictionaries(TEXTS | st.just("params"), VALUES, max_size=4), st.randoms(), st.booleans(), st.booleans())
-def test_the_id_of_any_request_is_found_wherever_it_stands(
+def test_the_id_of_any_request_is_found_at_any_position(
     identifier: int | str, others: JsonObject, random: Random, is_ascii: bool, is_wide: bool
 ) -> None:
     members = [*{**others, "id": identifier, "method": "ping"}.items()]
@@ -33,7 +33,7 @@ def test_the_id_of_any_request_is_found_wherever_it_stands(
 
 
 @given(IDS, VALUES, st.integers(0, 200))
-def test_of_the_beginning_of_a_request_the_id_is_found_or_nothing(
+def test_in_the_beginning_of_a_request_its_id_or_nothing_is_found(
     identifier: int | str, params: Json, cut: int
 ) -> None:
     text = json.dumps({"jsonrpc": "2.0", "params": params, "id": identifier, "method": "ping"}).encode()
@@ -74,19 +74,19 @@ def test_no_other_id_is_taken_for_it(text: bytes) -> None:
         (b'"\xed\x95\x9c"', "\ud55c"),
     ],
 )
-def test_half_a_character_is_read_as_the_replacement_character(sent: bytes, read: str) -> None:
+def test_a_lone_surrogate_is_read_as_the_replacement_character(sent: bytes, read: str) -> None:
     message = decode(b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"text":%b}}' % sent)
 
     assert isinstance(message, Request)
     assert message.params == {"text": read}
 
 
-def test_what_has_no_half_of_a_character_stays_as_it_is() -> None:
+def test_a_message_without_lone_surrogates_is_unchanged() -> None:
     for text in (b"{}", rb'{"a":"\ud83d\ude00"}', rb'{"a":"\\ud83d"}', b'{"a":"\xed\x95\x9c"}'):
         assert without_surrogates(text) is text
 
 
-def test_an_id_that_could_not_come_back_as_it_was_sent_is_refused() -> None:
+def test_an_id_with_a_lone_surrogate_is_refused() -> None:
     message = decode(rb'{"jsonrpc":"2.0","id":"\ud800","method":"ping"}')
 
     assert isinstance(message, Malformed)
@@ -105,7 +105,7 @@ def test_a_request_with_a_value_that_cannot_be_read_is_refused_by_its_id(params:
     assert (message.id, message.problem.code) == (b'"a-7"', -32700)
 
 
-def test_an_id_that_is_too_long_to_be_kept_is_refused_and_not_sent_back() -> None:
+def test_an_id_that_is_too_long_is_refused_and_not_repeated() -> None:
     longest = b'"' + b"x" * (MAX_ID_BYTES - 2) + b'"'
     message = b'{"jsonrpc":"2.0","id":%b,"method":"ping"}'
 

@@ -94,7 +94,7 @@ def test_the_tools_are_the_built_in_ones_and_then_the_others_by_name() -> None:
     assert client.ask("built_in")["result"]["as"] == "Does it."
 
 
-def test_a_change_is_told_once_to_a_client_that_holds_a_list() -> None:
+def test_a_change_is_announced_once_to_a_client_that_listed() -> None:
     client = Client()
     client.names()
     assert client.told() == []
@@ -106,7 +106,7 @@ def test_a_change_is_told_once_to_a_client_that_holds_a_list() -> None:
     assert client.told() == []
 
 
-def test_nothing_is_told_before_the_first_list_or_when_the_list_itself_shows_it() -> None:
+def test_nothing_is_announced_before_the_first_list_or_if_the_list_itself_shows_it() -> None:
     client = Client()
     client.workflows.wanted = [tool("a")]
     assert not client.connection.needs_polling
@@ -118,7 +118,7 @@ def test_nothing_is_told_before_the_first_list_or_when_the_list_itself_shows_it(
     assert client.told() == []
 
 
-def test_what_is_made_anew_and_is_the_same_is_no_change() -> None:
+def test_an_equal_new_list_is_no_change() -> None:
     client = Client()
     client.workflows.wanted = [tool("a"), tool("b")]
     client.names()
@@ -130,7 +130,7 @@ def test_what_is_made_anew_and_is_the_same_is_no_change() -> None:
 
 
 @pytest.mark.parametrize("road", ["a", "tools/call"])
-def test_a_tool_that_has_just_come_can_be_called_before_it_is_told(road: str) -> None:
+def test_a_new_tool_can_be_called_before_it_is_announced(road: str) -> None:
     client = Client()
     client.names()
     client.workflows.wanted = [tool("a")]
@@ -140,7 +140,7 @@ def test_a_tool_that_has_just_come_can_be_called_before_it_is_told(road: str) ->
     assert client.told() == [TOOLS]
 
 
-def test_arguments_are_held_against_the_schema_that_a_tool_has_now() -> None:
+def test_arguments_are_checked_against_the_current_schema_of_a_tool() -> None:
     client = Client()
     client.workflows.wanted = [tool("a", type="object", properties={"n": {"type": "integer"}})]
     client.names()
@@ -151,7 +151,7 @@ def test_arguments_are_held_against_the_schema_that_a_tool_has_now() -> None:
     assert client.ask("a", {"n": "x"})["result"]["did"] == "a"
 
 
-def test_a_client_that_never_said_that_it_is_initialized_is_told_nothing() -> None:
+def test_a_client_that_never_sent_initialized_gets_no_notification() -> None:
     client = Client(initialized=False)
     client.names()
     client.workflows.wanted = [tool("a")]
@@ -159,7 +159,7 @@ def test_a_client_that_never_said_that_it_is_initialized_is_told_nothing() -> No
     assert client.told() == []
 
 
-def test_in_the_envelope_era_those_are_told_who_listen() -> None:
+def test_in_the_envelope_era_listen_requests_get_the_notifications() -> None:
     client = Client(None)
     assert client.listen("x", toolsListChanged=True, promptsListChanged=True) == {"toolsListChanged": True}
     assert client.listen("y", resourcesListChanged=True, toolsListChanged=False) == {"resourcesListChanged": True}
@@ -172,7 +172,7 @@ def test_in_the_envelope_era_those_are_told_who_listen() -> None:
     assert told == [(TOOLS, "x"), (RESOURCES, "y")]
 
 
-def test_where_workflows_are_no_tools_nothing_is_promised() -> None:
+def test_without_workflow_tools_no_notifications_are_promised() -> None:
     client = Client(is_on=False)
 
     assert client.listen("x", toolsListChanged=True, resourcesListChanged=True) == {}
@@ -181,7 +181,7 @@ def test_where_workflows_are_no_tools_nothing_is_promised() -> None:
     assert capabilities["resources"]["listChanged"] is False
 
 
-def test_a_change_of_the_library_is_told_to_those_who_listed_resources() -> None:
+def test_a_change_of_the_library_is_announced_to_a_client_that_listed_resources() -> None:
     client = Client()
     client.library = SimpleNamespace(encoded=b"[1]", summaries=())
     client.ask("resources/list")
@@ -194,7 +194,7 @@ def test_a_change_of_the_library_is_told_to_those_who_listed_resources() -> None
     assert client.told() == []
 
 
-def test_what_cannot_be_looked_at_is_said_once_and_looked_at_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_poll_is_logged_once_and_retried(caplog: pytest.LogCaptureFixture) -> None:
     client = Client()
     client.names()
     client.workflows.problem = OSError("gone")
@@ -206,7 +206,7 @@ def test_what_cannot_be_looked_at_is_said_once_and_looked_at_again(caplog: pytes
     assert client.told() == [TOOLS]
 
 
-def test_lists_are_looked_at_less_often_than_calls() -> None:
+def test_lists_are_polled_less_often_than_calls() -> None:
     client = Client()
     client.names()
 

@@ -100,7 +100,7 @@ def test_an_envelope_is_no_handshake(library: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("place", [b'"_meta":{"x":%b}', b'"arguments":{"id":"plain-one","x":%b}', b'"x":%b'])
-def test_what_cannot_be_read_is_refused_wherever_it_stands(library: Path, odd: bytes, code: int, place: bytes) -> None:
+def test_unreadable_values_are_refused_at_any_position(library: Path, odd: bytes, code: int, place: bytes) -> None:
     write(library, PLAIN)
     params = b'"name":"workflow_get","arguments":{"id":"plain-one"},' + place % odd
     line = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{%b}}' % params
@@ -135,7 +135,7 @@ def documents(draw: DrawFn) -> JsonObject:
 
 
 @given(content=documents(), contexts=st.lists(CONTEXTS, min_size=2, max_size=6))
-def test_what_one_caller_is_told_does_not_depend_on_those_before(
+def test_the_answer_to_one_caller_does_not_depend_on_earlier_callers(
     content: JsonObject, contexts: list[JsonObject]
 ) -> None:
     shared = build(content)

@@ -88,7 +88,7 @@ def updated(address: str, subscription: Json = None) -> tuple[str, str, Json]:
 
 
 @pytest.mark.parametrize("version", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"])
-def test_who_subscribes_hears_of_changes_here_at_once_and_of_others_with_the_next_look(version: str) -> None:
+def test_a_subscriber_is_notified_of_own_changes_at_once_and_of_others_at_the_next_poll(version: str) -> None:
     client = Client(version)
 
     assert client.ask("resources/subscribe", {"uri": RUN})["result"] == {}
@@ -112,7 +112,7 @@ def test_the_list_of_recent_runs_changes_with_every_run() -> None:
     assert client.heard() == [updated(RECENT)]
 
 
-def test_a_call_that_changes_a_run_twice_is_told_once() -> None:
+def test_a_call_that_changes_a_run_twice_is_announced_once() -> None:
     client = Client()
     client.ask("resources/subscribe", {"uri": RUN})
     client.runs.here("one")
@@ -121,7 +121,7 @@ def test_a_call_that_changes_a_run_twice_is_told_once() -> None:
     assert client.heard() == [updated(RUN)]
 
 
-def test_nobody_looks_before_the_first_and_after_the_last_subscription() -> None:
+def test_the_journal_is_watched_from_the_first_to_the_last_subscription() -> None:
     client = Client()
     assert not client.connection.needs_polling
     client.connection.poll()
@@ -147,7 +147,7 @@ def test_nobody_looks_before_the_first_and_after_the_last_subscription() -> None
     assert client.connection.needs_polling
 
 
-def test_a_stream_that_announces_nothing_looks_at_nothing() -> None:
+def test_a_listen_request_without_announced_uris_watches_nothing() -> None:
     client = Client(None)
     client.listen("a", toolsListChanged=True, resourcesListChanged=True, resourceSubscriptions=[])
 
@@ -158,7 +158,7 @@ def test_a_stream_that_announces_nothing_looks_at_nothing() -> None:
     "address",
     ["workflow://code-review", "run://", "runs://all", "RUN://one", "", "file:///etc/passwd", "run://" + "a" * 300],
 )
-def test_what_does_not_announce_its_changes_cannot_be_followed(address: str) -> None:
+def test_a_uri_whose_changes_are_not_announced_cannot_be_subscribed_to(address: str) -> None:
     client = Client()
     error = client.ask("resources/subscribe", {"uri": address})["error"]
     client.listen("a", resourceSubscriptions=[address, RUN])
@@ -169,7 +169,7 @@ def test_what_does_not_announce_its_changes_cannot_be_followed(address: str) -> 
     assert acknowledged["params"]["notifications"] == {"resourceSubscriptions": [RUN]}
 
 
-def test_since_2026_each_stream_hears_of_its_own_addresses_under_its_own_id() -> None:
+def test_since_2026_each_listen_request_is_notified_of_its_own_uris_with_its_own_id() -> None:
     client = Client(None)
     client.listen("a", resourceSubscriptions=[RUN, RECENT, RUN])
     client.listen(7, resourceSubscriptions=["run://two"])
@@ -195,7 +195,7 @@ def test_since_2026_the_acknowledgement_names_what_is_announced() -> None:
 
 
 @pytest.mark.parametrize("addresses", ["run://one", {"uri": RUN}, [5], [RUN, None], True])
-def test_since_2026_addresses_that_are_none_are_refused(addresses: Json) -> None:
+def test_since_2026_invalid_uris_are_refused(addresses: Json) -> None:
     client = Client(None)
 
     error = client.listen("a", resourceSubscriptions=addresses)["error"]
@@ -205,7 +205,7 @@ def test_since_2026_addresses_that_are_none_are_refused(addresses: Json) -> None
     assert client.heard() == []
 
 
-def test_addresses_are_limited() -> None:
+def test_the_number_of_uris_is_limited() -> None:
     client = Client()
     for number in range(100):
         client.ask("resources/subscribe", {"uri": f"run://{number}"})
@@ -218,7 +218,7 @@ def test_addresses_are_limited() -> None:
 
 @pytest.mark.parametrize("params", [None, {}, {"uri": None}, {"uri": 5}])
 @pytest.mark.parametrize("method", ["resources/subscribe", "resources/unsubscribe"])
-def test_a_subscription_needs_an_address(method: str, params: JsonObject | None) -> None:
+def test_a_subscription_needs_a_uri(method: str, params: JsonObject | None) -> None:
     assert Client().ask(method, params)["error"]["code"] == -32602
 
 
@@ -230,7 +230,7 @@ def test_each_era_has_its_own_way_to_subscribe() -> None:
     assert (modern["error"]["code"], old["error"]["code"]) == (-32601, -32601)
 
 
-def test_before_the_handshake_nobody_subscribes() -> None:
+def test_subscribing_needs_the_handshake() -> None:
     assert Client(None).ask("resources/subscribe", {"uri": RUN})["error"]["message"] == "Server not initialized"
 
 
@@ -247,7 +247,7 @@ def test_the_end_of_the_connection_ends_streams_with_their_result_and_stops_watc
     assert client.runs.listener is None
 
 
-def test_a_journal_that_cannot_be_read_is_told_once_in_the_log_and_looked_at_again(
+def test_a_failed_poll_of_the_journal_is_logged_once_and_retried(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     client = Client()
@@ -283,7 +283,7 @@ MOVE = st.one_of(
 
 @settings(deadline=None)
 @given(st.lists(MOVE, max_size=12))
-def test_whatever_clients_do_it_is_watched_exactly_while_somebody_follows_something(
+def test_the_journal_is_watched_exactly_while_there_are_subscriptions(
     moves: list[tuple[str, Json]],
 ) -> None:
     client, followed, streams = Client(), set(), {}

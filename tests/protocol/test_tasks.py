@@ -115,7 +115,7 @@ def modern(make_client: Callable[..., Client]) -> Callable[..., Json]:
 # ── 2025-11-25 ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_is_promised_depends_on_the_version(make_client: Callable[..., Client]) -> None:
+def test_the_task_capability_depends_on_the_version(make_client: Callable[..., Client]) -> None:
     promised = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
     assert make_client().hello["result"]["capabilities"]["tasks"] == promised
     assert "tasks" not in make_client("2025-06-18").hello["result"]["capabilities"]
@@ -131,13 +131,13 @@ def test_what_is_promised_depends_on_the_version(make_client: Callable[..., Clie
         ({"ttl": True}, "task.ttl must be a number of milliseconds"),
     ],
 )
-def test_a_task_that_is_asked_for_wrongly_is_refused(client: Client, task: Json, problem: str) -> None:
+def test_an_invalid_task_request_is_refused(client: Client, task: Json, problem: str) -> None:
     refused = client.start(task=task)
 
     assert (refused["code"], refused["data"]["details"]) == (-32602, problem)
 
 
-def test_a_call_as_a_task_is_answered_at_once_and_its_result_is_waited_for(client: Client) -> None:
+def test_a_call_as_a_task_is_answered_at_once_and_its_result_can_be_awaited(client: Client) -> None:
     task = client.start(task={"ttl": 60_000})["task"]
 
     assert task.keys() == {
@@ -158,7 +158,7 @@ def test_a_call_as_a_task_is_answered_at_once_and_its_result_is_waited_for(clien
 
 
 @pytest.mark.parametrize("task", [False, 5, "yes", []])
-def test_a_task_that_is_no_object_begins_nothing(client: Client, task: Json) -> None:
+def test_a_task_parameter_that_is_no_object_starts_nothing(client: Client, task: Json) -> None:
     assert client.start(task=task)["data"] == {"details": "task must be an object"}
     assert client.runs.recent(1) == []
 
@@ -188,7 +188,7 @@ def test_progress_of_a_task_goes_to_the_token_of_its_call(client: Client) -> Non
     }
 
 
-def test_a_task_that_fails_has_the_refusal_as_its_result(client: Client) -> None:
+def test_a_failed_task_has_the_error_as_its_result(client: Client) -> None:
     task_id = client.start(task={})["task"]["taskId"]
     client.fail(task_id)
 
@@ -206,7 +206,7 @@ def test_a_task_is_cancelled_once(client: Client) -> None:
     assert client.result("tasks/get", taskId=task_id)["status"] == "cancelled"
 
 
-def test_who_gives_up_waiting_for_the_result_leaves_the_task_as_it_is(client: Client) -> None:
+def test_cancelling_the_wait_for_a_result_does_not_cancel_the_task(client: Client) -> None:
     task_id = client.start(task={})["task"]["taskId"]
     client.result("tasks/result", taskId=task_id)
     cancelled = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 3}}
@@ -216,7 +216,7 @@ def test_who_gives_up_waiting_for_the_result_leaves_the_task_as_it_is(client: Cl
     assert client.runs.get(task_id).state == "queued"
 
 
-def test_a_run_that_waits_for_the_agent_is_a_call_that_is_done(client: Client) -> None:
+def test_a_run_that_waits_for_the_agent_is_a_completed_task(client: Client) -> None:
     task_id = client.start("agent", task={})["task"]["taskId"]
     client.work(task_id)
 
@@ -225,7 +225,7 @@ def test_a_run_that_waits_for_the_agent_is_a_call_that_is_done(client: Client) -
     assert (told["waitingFor"], told["step"]["id"]) == ("output", "last")
 
 
-def test_a_person_who_is_needed_is_asked_through_the_result(client: Client) -> None:
+def test_a_needed_person_is_asked_by_tasks_result(client: Client) -> None:
     task_id = client.start("person", task={})["task"]["taskId"]
     client.work(task_id)
     assert client.result("tasks/get", taskId=task_id)["status"] == "input_required"
@@ -238,7 +238,7 @@ def test_a_person_who_is_needed_is_asked_through_the_result(client: Client) -> N
     assert [m["result"]["structuredContent"]["result"] for m in client.heard() if "result" in m] == ["Issue 8"]
 
 
-def test_where_nobody_can_be_asked_the_result_says_how_to_go_on(make_client: Callable[..., Client]) -> None:
+def test_if_nobody_can_be_asked_the_result_says_how_to_go_on(make_client: Callable[..., Client]) -> None:
     client = make_client(capabilities={})
     task_id = client.start("person", task={})["task"]["taskId"]
     client.work(task_id)
@@ -259,7 +259,7 @@ def test_tasks_are_listed_in_pages(client: Client, monkeypatch: pytest.MonkeyPat
     assert client.result("tasks/list", cursor="nonsense")["code"] == -32602
 
 
-def test_what_is_no_task_cannot_be_one(client: Client, make_client: Callable[..., Client]) -> None:
+def test_a_call_without_a_run_cannot_be_a_task(client: Client, make_client: Callable[..., Client]) -> None:
     wrong = client.result("tools/call", name="workflow_runs", arguments={}, task={})
     assert (wrong["code"], "cannot be called as a task" in wrong["data"].get("details", "") or True) == (-32601, True)
     for method in ("tasks/get", "tasks/result", "tasks/cancel"):
@@ -268,7 +268,7 @@ def test_what_is_no_task_cannot_be_one(client: Client, make_client: Callable[...
     assert make_client("2025-06-18").result("tasks/get", taskId="x")["code"] == -32601
 
 
-def test_before_tasks_came_the_parameter_means_nothing(make_client: Callable[..., Client]) -> None:
+def test_before_2025_11_25_the_task_parameter_is_ignored(make_client: Callable[..., Client]) -> None:
     client = make_client("2025-06-18")
 
     assert client.start(task={}) is None
@@ -282,7 +282,7 @@ def begin(modern: Callable[..., Json], workflow: str = "one-call", meta: JsonObj
     return modern("tools/call", meta, name="workflow_start", arguments={"workflowId": workflow}, **more)
 
 
-def test_a_call_that_takes_time_becomes_a_task_where_the_client_knows_them(modern: Callable[..., Json]) -> None:
+def test_a_pending_call_becomes_a_task_if_the_client_supports_tasks(modern: Callable[..., Json]) -> None:
     created = begin(modern, task={"ttl": 5})
 
     assert (created["resultType"], created["status"], created["ttlMs"]) == ("task", "working", None)
@@ -297,7 +297,7 @@ def test_a_call_that_takes_time_becomes_a_task_where_the_client_knows_them(moder
     assert "_meta" not in done["result"]
 
 
-def test_a_call_of_a_client_that_does_not_know_tasks_waits(modern: Callable[..., Json]) -> None:
+def test_a_call_of_a_client_without_tasks_stays_pending(modern: Callable[..., Json]) -> None:
     assert begin(modern, meta=ENVELOPE) is None
     assert modern.client.connection.is_busy
     for method in ("tasks/get", "tasks/update", "tasks/cancel"):
@@ -305,7 +305,7 @@ def test_a_call_of_a_client_that_does_not_know_tasks_waits(modern: Callable[...,
         assert (error["code"], error["data"]) == (-32021, {"requiredCapabilities": {"extensions": {EXTENSION: {}}}})
 
 
-def test_what_is_answered_at_once_is_no_task(modern: Callable[..., Json]) -> None:
+def test_a_call_that_is_answered_at_once_is_no_task(modern: Callable[..., Json]) -> None:
     result = modern("tools/call", name="workflow_runs", arguments={}, task={})
 
     assert (result["resultType"], "taskId" in result) == ("complete", False)
@@ -319,7 +319,7 @@ def test_a_tool_that_fails_is_completed_with_an_error(modern: Callable[..., Json
     assert (done["status"], done["result"]["isError"]) == ("completed", True)
 
 
-def test_a_cancel_is_acknowledged_with_nothing_and_can_be_repeated(modern: Callable[..., Json]) -> None:
+def test_a_cancel_returns_an_empty_result_and_can_be_repeated(modern: Callable[..., Json]) -> None:
     task_id = begin(modern)["taskId"]
 
     for _ in range(2):

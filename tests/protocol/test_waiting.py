@@ -88,7 +88,7 @@ class Client:
         return messages
 
 
-def test_a_call_waits_for_its_answer_and_holds_up_nothing() -> None:
+def test_a_pending_call_blocks_no_other_message() -> None:
     client = Client()
 
     assert client.work_on("long", 7) is None
@@ -132,7 +132,7 @@ def test_in_the_envelope_era_the_answer_says_that_it_is_complete() -> None:
 
 
 @pytest.mark.parametrize(("version", "is_result"), [("2024-11-05", False), ("2025-03-26", True), ("2025-11-25", True)])
-def test_what_fails_later_is_refused_as_what_fails_at_once(version: str, is_result: bool) -> None:
+def test_a_pending_call_that_fails_has_the_same_error_as_one_that_fails_at_once(version: str, is_result: bool) -> None:
     client = Client(version)
     client.work_on("bad")
     client.work.results["bad"] = ExecutionFailed("Look at the log.", runId="bad")
@@ -143,7 +143,7 @@ def test_what_fails_later_is_refused_as_what_fails_at_once(version: str, is_resu
     assert not client.connection.is_busy
 
 
-def test_a_fault_of_ours_is_an_internal_error_and_ends_the_wait() -> None:
+def test_an_unexpected_exception_is_an_internal_error_and_ends_the_wait() -> None:
     client = Client()
     client.work_on("bad")
     client.work.results["bad"] = ZeroDivisionError()
@@ -153,7 +153,7 @@ def test_a_fault_of_ours_is_an_internal_error_and_ends_the_wait() -> None:
 
 
 @pytest.mark.parametrize("token", ["t", 0])
-def test_progress_is_told_to_those_who_gave_a_token_when_it_moves_forward(token: str | int) -> None:
+def test_increasing_progress_is_reported_to_calls_with_a_token(token: str | int) -> None:
     client = Client()
     client.work_on("silent", 1)
     client.work_on("told", 2, meta={"progressToken": token})
@@ -180,7 +180,7 @@ def test_no_progress_comes_after_the_answer() -> None:
     assert client.heard() == []
 
 
-def test_a_call_that_is_cancelled_is_given_up_and_not_answered() -> None:
+def test_a_cancelled_call_is_abandoned_and_not_answered() -> None:
     client = Client()
     client.work_on("one", 1)
     client.work_on("two", "1")
@@ -191,7 +191,7 @@ def test_a_call_that_is_cancelled_is_given_up_and_not_answered() -> None:
     assert [message["id"] for message in client.heard()] == [1]
 
 
-def test_a_call_may_say_how_long_it_waits() -> None:
+def test_a_call_may_set_a_timeout() -> None:
     client = Client()
     client.work_on("one", 1, meta={"workflowlookup/timeoutSeconds": 2.5})
     client.work_on("two", 2)
@@ -202,7 +202,7 @@ def test_a_call_may_say_how_long_it_waits() -> None:
         assert "timeoutSeconds" in json.dumps(reply)
 
 
-def test_a_question_may_come_later_and_its_answer_goes_to_the_handler() -> None:
+def test_a_pending_call_may_ask_a_question() -> None:
     client = Client()
     client.work_on("careful", 5)
     client.work.results["careful"] = Elicitation(key="sure", message="Sure?", schema=FORM)
@@ -214,7 +214,7 @@ def test_a_question_may_come_later_and_its_answer_goes_to_the_handler() -> None:
     assert (reply["id"], reply["result"]["structuredContent"]) == (5, {"sure": "accept"})
 
 
-def test_in_the_envelope_era_a_later_question_is_the_result_and_the_answer_comes_with_the_call() -> None:
+def test_in_the_envelope_era_a_question_of_a_pending_call_is_its_result() -> None:
     client = Client(None)
     client.work.results["careful"] = Elicitation(key="sure", message="Sure?", schema=FORM)
     client.work_on("careful", 5, meta=MODERN)
@@ -227,7 +227,7 @@ def test_in_the_envelope_era_a_later_question_is_the_result_and_the_answer_comes
     assert (reply["id"], reply["result"]["structuredContent"]) == (6, {"sure": "decline"})
 
 
-def test_more_calls_than_may_wait_are_refused_and_their_work_is_given_up() -> None:
+def test_calls_over_the_limit_are_refused_and_their_work_is_abandoned() -> None:
     client = Client()
     for number in range(MAX_PENDING):
         assert client.work_on(f"work {number}", number) is None
@@ -237,7 +237,7 @@ def test_more_calls_than_may_wait_are_refused_and_their_work_is_given_up() -> No
     assert [name for name, _ in client.work.given_up] == ["one more"]
 
 
-def test_an_id_that_waits_cannot_be_used_again() -> None:
+def test_the_id_of_a_pending_call_cannot_be_used_again() -> None:
     client = Client()
     client.work_on("one", 1)
 
@@ -246,7 +246,7 @@ def test_an_id_that_waits_cannot_be_used_again() -> None:
     assert [message["result"]["structuredContent"] for message in client.heard()] == [{"n": 1}]
 
 
-def test_what_is_left_at_the_end_is_given_up_and_told() -> None:
+def test_at_the_end_pending_calls_are_abandoned_and_get_an_error() -> None:
     client = Client()
     client.work_on("long", 3)
     client.connection.close()
@@ -258,7 +258,7 @@ def test_what_is_left_at_the_end_is_given_up_and_told() -> None:
     assert (reply["id"], reply["result"]["structuredContent"]["data"]) == (3, {"runId": "long"})
 
 
-def test_shutdown_is_answered_after_what_waits() -> None:
+def test_shutdown_is_answered_after_pending_calls() -> None:
     client = Client()
     client.work_on("long", 3)
 
@@ -270,7 +270,7 @@ def test_shutdown_is_answered_after_what_waits() -> None:
     assert client.heard() == [{"jsonrpc": "2.0", "id": 4, "result": None}]
 
 
-def test_what_is_about_no_run_is_waited_for_also_where_the_client_knows_tasks() -> None:
+def test_a_pending_call_without_a_run_never_becomes_a_task() -> None:
     client = Client(version=None)
     knows = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
     meta = {**ENVELOPE, "io.modelcontextprotocol/clientCapabilities": knows}

@@ -65,7 +65,7 @@ def in_vain(act: Callable[..., JsonObject]) -> None:
     threading.Thread(target=quietly, daemon=True).start()
 
 
-def test_a_client_that_never_reads_does_not_hold_it_up(serve: Callable[..., WebServer]) -> None:
+def test_a_client_that_never_reads_does_not_delay_the_stop(serve: Callable[..., WebServer]) -> None:
     server = serve()
     port = int(server.base.rpartition(":")[2])
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": ENVELOPE}}
@@ -88,7 +88,7 @@ def test_a_client_that_never_reads_does_not_hold_it_up(serve: Callable[..., WebS
     assert server.process.returncode == 0
 
 
-def test_nor_does_a_call_whose_server_hears_nothing_and_that_is_no_orphan(
+def test_a_call_to_a_server_that_ignores_signals_does_not_delay_the_stop_and_is_killed(
     serve: Callable[..., WebServer], tmp_path: Path
 ) -> None:
     pid_file = tmp_path / "pid"
@@ -115,7 +115,7 @@ def test_nor_does_a_call_whose_server_hears_nothing_and_that_is_no_orphan(
 
 
 @pytest.mark.parametrize("signals", [1, 2], ids=["told-once", "told-twice"])
-def test_nor_does_a_database_that_does_not_answer(
+def test_a_database_that_does_not_answer_does_not_delay_the_stop(
     serve: Callable[..., WebServer], postgres: Postgres, database: str, signals: int
 ) -> None:
     server = serve(environment={"WORKFLOWLOOKUP_JOURNAL": database})

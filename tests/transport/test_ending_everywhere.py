@@ -60,7 +60,7 @@ def stubborn(tmp_path: Path, library: Path) -> Callable[[], list[int]]:
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, None], ids=["SIGTERM", "SIGINT", "end of input"])
-def test_nothing_that_a_server_over_pipes_started_survives_it(
+def test_no_child_of_a_stdio_server_survives_it(
     start: Callable[..., Server], library: Path, stubborn: Callable[[], list[int]], how: signal.Signals | None
 ) -> None:
     server = start(directory=library)
@@ -77,7 +77,7 @@ def test_nothing_that_a_server_over_pipes_started_survives_it(
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
-def test_nor_does_what_a_server_over_http_started(
+def test_no_child_of_an_http_server_survives_it(
     tmp_path: Path, library: Path, stubborn: Callable[[], list[int]], how: signal.Signals
 ) -> None:
     server = WebServer(tmp_path, "--drain-seconds", "1", directory=library)
@@ -189,7 +189,7 @@ def test_process_1_of_a_container_ends_by_a_signal(
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, None], ids=["SIGTERM", "end of input"])
-def test_a_database_that_hangs_does_not_hold_up_the_end(
+def test_a_database_that_hangs_does_not_delay_the_end(
     start: Callable[..., Server], library: Path, postgres: Postgres, database: str, how: signal.Signals | None
 ) -> None:
     write(library, document(step("one"), identifier="by-hand"))
@@ -207,7 +207,7 @@ def test_a_database_that_hangs_does_not_hold_up_the_end(
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, None], ids=["SIGTERM", "end of input"])
-def test_output_that_nobody_reads_does_not_hold_up_the_end(
+def test_output_that_is_not_read_does_not_delay_the_end(
     start: Callable[..., Server], how: signal.Signals | None
 ) -> None:
     server = start()
@@ -230,7 +230,7 @@ def test_output_that_nobody_reads_does_not_hold_up_the_end(
     ends_in_time(server.process)
 
 
-def test_all_that_was_sent_before_the_end_of_input_is_answered(start: Callable[..., Server]) -> None:
+def test_everything_sent_before_the_end_of_input_is_answered(start: Callable[..., Server]) -> None:
     server = start()
     for _ in range(300):
         server.send({"jsonrpc": "2.0", "id": 1, "method": "tools/list"})

@@ -202,7 +202,7 @@ def test_a_reply_to_a_request_alone_is_json_with_a_status_and_takes_no_task(
         (MODERN, {"mcp-param-workflow": "another"}, 400),
     ],
 )
-def test_what_is_refused_for_its_headers_is_not_done(
+def test_a_request_with_wrong_headers_is_not_carried_out(
     talk: HoldConversation, version: str, headers: JsonObject, status: int
 ) -> None:
     async def conversation(caller: Caller) -> tuple[int, Json]:
@@ -214,7 +214,7 @@ def test_what_is_refused_for_its_headers_is_not_done(
     assert talk(conversation, schemas={"workflow_start": MIRRORED})[0] == (status, [])
 
 
-def test_what_headers_repeat_rightly_is_done(talk: HoldConversation) -> None:
+def test_a_request_with_correct_routing_headers_is_carried_out(talk: HoldConversation) -> None:
     async def conversation(caller: Caller) -> int:
         await caller.open(MODERN)
         return (await caller.post(*START, **{"mcp-param-workflow": "by-hand"})).status
@@ -248,7 +248,7 @@ def test_other_methods_are_refused(
         ("", {"id": 1, "result": {}}, 400),
     ],
 )
-def test_messages_that_belong_to_no_session_and_want_no_answer(
+def test_messages_without_a_session_that_want_no_reply(
     talk: HoldConversation, version: str, message: JsonObject, status: int
 ) -> None:
     async def conversation(caller: Caller) -> Answer:
@@ -257,7 +257,7 @@ def test_messages_that_belong_to_no_session_and_want_no_answer(
     assert talk(conversation)[0].status == status
 
 
-def test_a_version_that_is_no_text_is_not_served(talk: HoldConversation) -> None:
+def test_a_version_that_is_not_a_string_is_refused(talk: HoldConversation) -> None:
     async def conversation(caller: Caller) -> Answer:
         meta = ENVELOPE | {"io.modelcontextprotocol/protocolVersion": "\xff"}
         message = {"id": 7, "method": "ping", "params": {"_meta": meta}}
@@ -269,7 +269,7 @@ def test_a_version_that_is_no_text_is_not_served(talk: HoldConversation) -> None
     assert (answer.status, answer.messages[0]["error"]["code"]) == (400, -32022)
 
 
-def test_a_session_has_one_stream_for_what_belongs_to_no_request(talk: HoldConversation) -> None:
+def test_a_session_has_one_stream_for_notifications_without_a_request(talk: HoldConversation) -> None:
     async def conversation(caller: Caller) -> tuple[int, int]:
         await caller.open(LATEST)
         first = asyncio.create_task(caller.ask("GET"))
@@ -286,7 +286,7 @@ def test_a_session_has_one_stream_for_what_belongs_to_no_request(talk: HoldConve
 
 
 @pytest.mark.parametrize("version", [LATEST, MODERN])
-def test_it_is_counted_by_what_became_of_it(talk: HoldConversation, version: str) -> None:
+def test_requests_are_counted_by_outcome(talk: HoldConversation, version: str) -> None:
     async def conversation(caller: Caller) -> None:
         await caller.open(version)
         for asked in (GET, ("no/such", {}), MISFIT):
@@ -352,7 +352,7 @@ def begin_session(talk: HoldConversation, replicas: ReplicaSessions) -> dict[str
     return talk(begin, replicas=replicas)[0]
 
 
-def test_a_session_that_another_replica_ends_while_it_is_adopted_does_not_go_on(
+def test_a_session_that_another_replica_ends_while_it_is_continued_here_ends(
     talk: HoldConversation, shared: list[ReplicaSessions] | type[Interrupted]
 ) -> None:
     first, second = shared
@@ -368,7 +368,7 @@ def test_a_session_that_another_replica_ends_while_it_is_adopted_does_not_go_on(
     assert (status, len(endpoint._table)) == (404, 0)
 
 
-def test_a_session_that_is_adopted_while_it_is_ended_does_not_go_on(
+def test_a_session_that_is_continued_while_it_is_ended_ends(
     talk: HoldConversation, shared: list[ReplicaSessions] | type[Interrupted]
 ) -> None:
     first, second = shared

@@ -42,7 +42,7 @@ def failures(server: WebServer) -> set[str]:
     return {line.partition("{")[2] for line in lines if line.startswith("workflowlookup_failures_total")}
 
 
-def test_every_fault_is_logged_with_its_traceback_and_counted(server: WebServer) -> None:
+def test_every_internal_error_is_logged_with_its_traceback_and_counted(server: WebServer) -> None:
     call = modern("tools/call", {"name": "workflow_get", "arguments": {"id": "code-review"}})
     before = failures(server)
 
@@ -62,7 +62,7 @@ def test_every_fault_is_logged_with_its_traceback_and_counted(server: WebServer)
     assert "fault of the endpoint" not in answers[0].text
 
 
-def test_a_form_whose_sender_leaves_is_no_fault(tmp_path: Path) -> None:
+def test_a_form_whose_sender_disconnects_is_no_internal_error(tmp_path: Path) -> None:
     server = WebServer(tmp_path)
     try:
         host, port = server.base.removeprefix("http://").split(":")

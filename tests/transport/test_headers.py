@@ -79,7 +79,7 @@ SENT = st.one_of(
         st.sampled_from(HEADERS), st.one_of(st.none(), SENT, st.lists(SENT, min_size=2, max_size=2))
     ),
 )
-def test_the_sdk_takes_and_refuses_the_same(arguments: JsonObject, changed: JsonObject) -> None:
+def test_the_sdk_accepts_and_refuses_the_same(arguments: JsonObject, changed: JsonObject) -> None:
     request = call(arguments)
     headers = sent(**{name.replace("-", "_"): value for name, value in changed.items()})
 
@@ -89,7 +89,7 @@ def test_the_sdk_takes_and_refuses_the_same(arguments: JsonObject, changed: Json
 @given(
     arguments=st.fixed_dictionaries({"text": TEXTS, "number": st.integers(-(10**20), 10**20), "flag": st.booleans()})
 )
-def test_what_is_repeated_rightly_is_taken(arguments: JsonObject) -> None:
+def test_headers_that_repeat_the_request_correctly_are_accepted(arguments: JsonObject) -> None:
     words = {"text": arguments["text"], "number": str(arguments["number"]), "flag": str(arguments["flag"]).lower()}
     headers = sent(**{f"mcp_param_{name}": encode_header_value(word) for name, word in words.items()})
 
@@ -109,7 +109,7 @@ def test_what_is_repeated_rightly_is_taken(arguments: JsonObject) -> None:
         {"type": "string", "x-mcp-header": "NUMBER"},
     ],
 )
-def test_a_schema_that_marks_what_cannot_be_marked_marks_nothing(part: JsonObject) -> None:
+def test_a_schema_with_an_invalid_mark_marks_nothing(part: JsonObject) -> None:
     """Clients ignore its tool, and send no headers for it."""
     schema = {"properties": {"text": part, "number": {"type": "integer", "x-mcp-header": "Number"}}}
     request = call({"number": 1})
@@ -119,7 +119,7 @@ def test_a_schema_that_marks_what_cannot_be_marked_marks_nothing(part: JsonObjec
 
 
 @pytest.mark.parametrize("meta", [None, 5, {}, {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}])
-def test_a_request_without_an_envelope_is_told_so(meta: Json) -> None:
+def test_a_request_without_an_envelope_is_refused(meta: Json) -> None:
     assert code_of(call({}, meta=meta), sent(), None) == -32602
 
 
@@ -136,7 +136,7 @@ def test_a_request_without_an_envelope_is_told_so(meta: Json) -> None:
         ("application/jsonp, text/event-stream", False),
     ],
 )
-def test_both_kinds_of_answers_must_be_accepted(accept: str, taken: bool) -> None:
+def test_the_accept_header_must_name_both_media_types(accept: str, taken: bool) -> None:
     assert accepts(accept.encode(), b"application/json", b"text/event-stream") is taken
 
 
@@ -144,5 +144,5 @@ def test_both_kinds_of_answers_must_be_accepted(accept: str, taken: bool) -> Non
     ("kind", "taken"),
     [("application/json", True), ("Application/JSON; charset=utf-8", True), ("text/plain", False), ("", False)],
 )
-def test_a_message_is_json(kind: str, taken: bool) -> None:
+def test_the_content_type_must_be_json(kind: str, taken: bool) -> None:
     assert is_json(kind.encode()) is taken

@@ -43,7 +43,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebServer]:
 
 
 @pytest.mark.parametrize("is_modern", [False, True], ids=["session", "envelope"])
-def test_a_long_run_that_is_looked_at_holds_up_no_other_client(
+def test_loading_a_long_run_blocks_no_other_client(
     serve: Serve, connect: Connect, tmp_path: Path, is_modern: bool
 ) -> None:
     records, run = long_run(40_000)
@@ -77,7 +77,7 @@ def test_a_long_run_that_is_looked_at_holds_up_no_other_client(
 
 
 @pytest.mark.parametrize("what", ["page", "live", "report", "journal", "resource", "modern resource"])
-def test_what_is_made_of_a_long_run_holds_up_no_other_client(
+def test_the_report_of_a_long_run_blocks_no_other_client(
     serve: Serve, connect: Connect, tmp_path: Path, what: str
 ) -> None:
     records, run = long_run(40_000)
@@ -119,7 +119,7 @@ def test_what_is_made_of_a_long_run_holds_up_no_other_client(
 # ── what is refused ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_version_that_is_not_served_is_refused_and_opens_no_session(plain: WebServer, connect: Connect) -> None:
+def test_an_unsupported_version_is_refused_and_opens_no_session(plain: WebServer, connect: Connect) -> None:
     response = connect(plain).post(opening("1999-01-01"))
 
     assert response.status_code == 200
@@ -129,7 +129,7 @@ def test_a_version_that_is_not_served_is_refused_and_opens_no_session(plain: Web
 
 
 @pytest.mark.parametrize("version", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"])
-def test_every_version_of_the_handshake_is_served_as_asked(plain: WebServer, connect: Connect, version: str) -> None:
+def test_every_handshake_version_is_served(plain: WebServer, connect: Connect, version: str) -> None:
     client = connect(plain)
 
     reply = client.request("initialize", {"protocolVersion": version, "capabilities": {}})
@@ -138,7 +138,7 @@ def test_every_version_of_the_handshake_is_served_as_asked(plain: WebServer, con
     assert client.request("ping") == {"result": {}}
 
 
-def test_what_a_client_says_of_itself_is_never_the_sdks_business(plain: WebServer, connect: Connect) -> None:
+def test_client_info_is_not_validated_by_the_sdk(plain: WebServer, connect: Connect) -> None:
     client = connect(plain)
 
     reply = client.request("initialize", opening(capabilities={"elicitation": 5, "odd": [1]})["params"])
@@ -162,7 +162,7 @@ def test_what_a_client_says_of_itself_is_never_the_sdks_business(plain: WebServe
         (b"[" * 100_000, 400, -32700),
     ],
 )
-def test_what_is_no_request_is_told_so(
+def test_a_message_that_is_not_a_request_is_refused(
     plain: WebServer, connect: Connect, message: bytes | JsonObject, status: int, code: int
 ) -> None:
     response = connect(plain).post(message)
@@ -171,14 +171,14 @@ def test_what_is_no_request_is_told_so(
     assert (response.status_code, reply["error"]["code"]) == (status, code)
 
 
-def test_what_is_always_answered_needs_no_session(plain: WebServer, connect: Connect) -> None:
+def test_ping_and_discover_need_no_session(plain: WebServer, connect: Connect) -> None:
     response = connect(plain).post({"jsonrpc": "2.0", "id": 1, "method": "ping"})
 
     assert (response.status_code, response.json()["result"]) == (200, {})
 
 
 @pytest.mark.parametrize("identifier", ["error", "result"])
-def test_an_id_says_nothing_of_what_became_of_a_request(plain: WebServer, connect: Connect, identifier: str) -> None:
+def test_the_outcome_is_not_read_from_the_id(plain: WebServer, connect: Connect, identifier: str) -> None:
     client = connect(plain)
 
     answered = client.post({"jsonrpc": "2.0", "id": identifier, "method": "ping"})
@@ -189,7 +189,7 @@ def test_an_id_says_nothing_of_what_became_of_a_request(plain: WebServer, connec
     assert "mcp-session-id" not in refused.headers
 
 
-def test_a_session_that_is_not_there_is_not_found(plain: WebServer, connect: Connect) -> None:
+def test_an_unknown_session_is_404(plain: WebServer, connect: Connect) -> None:
     client = connect(plain)
 
     assert client.post(LIST, **{"mcp-session-id": "nope"}).status_code == 404
@@ -207,7 +207,7 @@ def test_a_session_that_is_not_there_is_not_found(plain: WebServer, connect: Con
         ("origin", "null", 403),
     ],
 )
-def test_other_names_and_other_pages_are_refused(
+def test_other_hosts_and_origins_are_refused(
     plain: WebServer, connect: Connect, path: str, header: str, value: str, status: int
 ) -> None:
     response = connect(plain).http.post(plain.base + path, content=b"{}", headers={header: value})
@@ -215,11 +215,11 @@ def test_other_names_and_other_pages_are_refused(
     assert response.status_code == status
 
 
-def test_its_own_pages_may_ask(plain: WebServer, connect: Connect) -> None:
+def test_its_own_origin_is_allowed(plain: WebServer, connect: Connect) -> None:
     assert connect(plain).post(opening(), origin=plain.base).status_code == 200
 
 
-def test_names_and_pages_can_be_allowed(serve: Serve, connect: Connect) -> None:
+def test_hosts_and_origins_can_be_allowed(serve: Serve, connect: Connect) -> None:
     server = serve("--allowed-hosts", "flows.localhost", "--allowed-origins", "https://tools.example")
 
     response = connect(server).post(opening(), host="flows.localhost", origin="https://tools.example")
@@ -239,7 +239,7 @@ def test_a_message_that_is_too_long_is_refused(serve: Serve, connect: Connect, i
 
 
 @pytest.mark.parametrize("is_declared", [True, False])
-def test_a_message_over_the_limit_is_answered_by_its_id(serve: Serve, connect: Connect, is_declared: bool) -> None:
+def test_the_error_for_a_message_over_the_limit_has_its_id(serve: Serve, connect: Connect, is_declared: bool) -> None:
     server = serve("--max-message-bytes", "2000")
     body = b'{"jsonrpc":"2.0","id":"a-7","method":"ping","params":{"x":"' + b"a" * 9_000 + b'"}}'
 
@@ -249,7 +249,7 @@ def test_a_message_over_the_limit_is_answered_by_its_id(serve: Serve, connect: C
 
 
 @pytest.mark.parametrize("is_declared", [True, False])
-def test_a_client_that_sends_all_before_it_reads_is_answered_too(serve: Serve, is_declared: bool) -> None:
+def test_a_client_that_sends_everything_before_it_reads_gets_the_response(serve: Serve, is_declared: bool) -> None:
     server = serve()
     body = b'{"jsonrpc":"2.0","id":"a-7","method":"ping","params":{"x":"' + b"a" * (20 << 20) + b'"}}'
     content = body if is_declared else iter([body[at : at + 65_536] for at in range(0, len(body), 65_536)])
@@ -262,7 +262,7 @@ def test_a_client_that_sends_all_before_it_reads_is_answered_too(serve: Serve, i
         assert (response.status, json.load(response)["id"]) == (413, "a-7")
 
 
-def test_a_message_that_is_nested_too_deeply_is_answered_by_its_id(serve: Serve, connect: Connect) -> None:
+def test_the_error_for_a_message_that_is_nested_too_deeply_has_its_id(serve: Serve, connect: Connect) -> None:
     server = serve()
     body = b'{"jsonrpc":"2.0","id":"a-7","method":"ping","params":' + b"[" * 200_000 + b"]" * 200_000 + b"}"
 
@@ -272,7 +272,7 @@ def test_a_message_that_is_nested_too_deeply_is_answered_by_its_id(serve: Serve,
     assert response.json()["error"]["code"] == -32700
 
 
-def test_half_a_character_is_taken_as_the_replacement_character(serve: Serve, connect: Connect) -> None:
+def test_a_lone_surrogate_becomes_the_replacement_character(serve: Serve, connect: Connect) -> None:
     client = connect(serve())
     client.initialize()
 
@@ -282,7 +282,7 @@ def test_half_a_character_is_taken_as_the_replacement_character(serve: Serve, co
     assert (reply["id"], "cut \ufffd" in json.dumps(reply, ensure_ascii=False)) == (7, True)
 
 
-def test_a_client_that_asks_too_often_is_told_to_wait(serve: Serve, connect: Connect) -> None:
+def test_a_client_that_sends_too_many_requests_gets_retry_after(serve: Serve, connect: Connect) -> None:
     client = connect(serve("--requests-per-minute", "5"))
 
     responses = [client.post({"jsonrpc": "2.0", "id": 1, "method": "ping"}) for _ in range(7)]
@@ -292,7 +292,7 @@ def test_a_client_that_asks_too_often_is_told_to_wait(serve: Serve, connect: Con
     assert responses[-1].json()["error"]["code"] == -32012
 
 
-def test_a_session_is_begun_once(serve: Serve, connect: Connect) -> None:
+def test_a_session_is_initialized_once(serve: Serve, connect: Connect) -> None:
     client = connect(serve())
     client.initialize()
 
@@ -312,7 +312,7 @@ def test_a_long_id_is_refused_and_not_sent_back(serve: Serve, connect: Connect) 
     assert (refused.status_code, refused.json()["error"]["code"], refused.json()["id"]) == (400, -32600, None)
 
 
-def test_only_so_many_sessions_are_open_at_once(serve: Serve, connect: Connect) -> None:
+def test_the_number_of_open_sessions_is_limited(serve: Serve, connect: Connect) -> None:
     server = serve("--max-sessions", "2")
     first, second, third = (connect(server) for _ in range(3))
     first.initialize()
@@ -325,7 +325,7 @@ def test_only_so_many_sessions_are_open_at_once(serve: Serve, connect: Connect) 
     assert third.post(opening()).status_code == 200
 
 
-def test_those_that_were_left_make_room_and_those_that_are_in_use_do_not(serve: Serve, connect: Connect) -> None:
+def test_idle_sessions_are_replaced_and_used_ones_are_not(serve: Serve, connect: Connect) -> None:
     server = serve("--max-sessions", "2", "--idle-seconds", "30")
     left, listening, new = (connect(server) for _ in range(3))
     listening.initialize()
@@ -338,7 +338,7 @@ def test_those_that_were_left_make_room_and_those_that_are_in_use_do_not(serve: 
     assert listening.request("ping") == {"result": {}}
 
 
-def test_a_session_that_nobody_uses_is_ended(serve: Serve, connect: Connect) -> None:
+def test_an_idle_session_is_ended(serve: Serve, connect: Connect) -> None:
     client = connect(serve("--idle-seconds", "1"))
     client.initialize()
     assert client.request("ping") == {"result": {}}
@@ -348,7 +348,7 @@ def test_a_session_that_nobody_uses_is_ended(serve: Serve, connect: Connect) -> 
     assert client.post(LIST).status_code == 404
 
 
-def test_a_session_with_an_open_stream_is_used(serve: Serve, connect: Connect) -> None:
+def test_a_session_with_an_open_stream_is_not_idle(serve: Serve, connect: Connect) -> None:
     client = connect(serve("--idle-seconds", "1"))
     client.initialize()
     client.hearken()
@@ -358,7 +358,7 @@ def test_a_session_with_an_open_stream_is_used(serve: Serve, connect: Connect) -
     assert client.request("ping") == {"result": {}}
 
 
-def test_a_session_ends_when_its_client_says_so(plain: WebServer, connect: Connect) -> None:
+def test_a_client_ends_its_session(plain: WebServer, connect: Connect) -> None:
     for goodbye in ("delete", "shutdown"):
         client = connect(plain)
         client.initialize()
@@ -393,7 +393,7 @@ def test_a_request_about_a_task_is_routed_by_the_task(
     assert (response.status_code, response.json()["error"]["code"]) == (400, code)
 
 
-def test_a_client_that_does_not_finish_its_headers_is_let_go(plain: WebServer) -> None:
+def test_a_client_that_does_not_finish_its_headers_is_disconnected(plain: WebServer) -> None:
     host, port = plain.base.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=30) as slow:
         slow.sendall(b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: ")
@@ -406,9 +406,7 @@ def test_a_client_that_does_not_finish_its_headers_is_let_go(plain: WebServer) -
 # ── streams ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_was_sent_while_a_stream_was_broken_is_sent_again_to_its_own_session_alone(
-    plain: WebServer, connect: Connect
-) -> None:
+def test_events_of_a_broken_stream_are_replayed_only_to_their_own_session(plain: WebServer, connect: Connect) -> None:
     client, other = connect(plain), connect(plain)
     for each in (client, other):
         each.initialize()
@@ -428,7 +426,9 @@ def test_what_was_sent_while_a_stream_was_broken_is_sent_again_to_its_own_sessio
 
 
 @pytest.mark.parametrize("last", ["1-1", "7", "nonsense"])
-def test_a_stream_that_cannot_go_on_after_an_event_says_so(plain: WebServer, connect: Connect, last: str) -> None:
+def test_a_stream_that_cannot_be_resumed_after_an_event_is_refused(
+    plain: WebServer, connect: Connect, last: str
+) -> None:
     client = connect(plain)
     client.initialize()
 
@@ -439,7 +439,7 @@ def test_a_stream_that_cannot_go_on_after_an_event_says_so(plain: WebServer, con
 
 
 @pytest.mark.parametrize("name", ["mcp-session-id", "mcp-protocol-version", "last-event-id"])
-def test_a_header_that_routes_a_request_stands_once(plain: WebServer, connect: Connect, name: str) -> None:
+def test_a_repeated_routing_header_is_refused(plain: WebServer, connect: Connect, name: str) -> None:
     client = connect(plain)
     client.initialize()
     twice = [
@@ -476,7 +476,7 @@ def test_a_call_with_an_open_question_is_answered_when_its_session_ends(
     assert "The session ended before the person answered" in json.dumps(reply)
 
 
-def test_a_question_is_put_however_deep_the_request_nests_within_the_limit(
+def test_a_question_is_asked_for_a_request_nested_up_to_the_limit(
     serve: Serve, connect: Connect, tmp_path: Path
 ) -> None:
     write(tmp_path / "library", document(step("one", requireConfirmation=True), identifier="asks-a-person"))
@@ -493,7 +493,7 @@ def test_a_question_is_put_however_deep_the_request_nests_within_the_limit(
     assert reply["result"]["structuredContent"]["state"] == "completed"
 
 
-def test_an_address_that_is_taken_is_said_and_nothing_else(plain: WebServer, tmp_path: Path) -> None:
+def test_an_address_in_use_is_one_error_message(plain: WebServer, tmp_path: Path) -> None:
     address = plain.base.removeprefix("http://")
     command = [sys.executable, "-m", "workflowlookup", "serve", "--http", address]
     done = subprocess.run(
@@ -510,7 +510,7 @@ def test_an_address_that_is_taken_is_said_and_nothing_else(plain: WebServer, tmp
 # ── health and figures ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_probes_ask_by_any_name(plain: WebServer) -> None:
+def test_probes_may_use_any_host(plain: WebServer) -> None:
     for path in ("/healthz", "/readyz"):
         assert httpx2.get(plain.base + path, headers={"host": "10.1.2.3"}).status_code == 200
 
@@ -523,7 +523,7 @@ def test_a_server_without_its_journal_is_not_ready(serve: Serve, tmp_path: Path)
     assert httpx2.get(f"{server.base}/metrics").status_code == 503  # nobody knows whether it takes a token
 
 
-def test_the_figures_are_openmetrics(serve: Serve, connect: Connect, tmp_path: Path) -> None:
+def test_the_metrics_are_openmetrics(serve: Serve, connect: Connect, tmp_path: Path) -> None:
     write(tmp_path / "library", document(step(), identifier="by-hand"))
     server = serve(directory=tmp_path / "library")
     client = connect(server)
@@ -571,7 +571,7 @@ def wait_for_figure(server: WebServer, expected: str) -> None:
 # ── changes are told, whoever makes them ────────────────────────────────────────────────────────────────────────
 
 
-def test_clients_of_both_eras_hear_of_new_workflows(serve: Serve, connect: Connect, tmp_path: Path) -> None:
+def test_clients_of_both_eras_are_notified_of_new_workflows(serve: Serve, connect: Connect, tmp_path: Path) -> None:
     write(tmp_path / "library", document(step(), identifier="the-first"))
     server = serve(directory=tmp_path / "library")
     session, lone = connect(server), connect(server)
@@ -589,7 +589,9 @@ def test_clients_of_both_eras_hear_of_new_workflows(serve: Serve, connect: Conne
     assert any("second" in tool["name"] for tool in tools)
 
 
-def test_a_run_that_another_client_moves_is_told(serve: Serve, connect: Connect, tmp_path: Path) -> None:
+def test_a_client_is_notified_of_a_run_that_another_client_changes(
+    serve: Serve, connect: Connect, tmp_path: Path
+) -> None:
     write(tmp_path / "library", document(step("one"), identifier="by-hand"))
     server = serve(directory=tmp_path / "library")
     watcher, worker = connect(server), connect(server)

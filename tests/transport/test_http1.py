@@ -138,7 +138,7 @@ def statuses(received: bytes) -> list[int]:
     return [int(part[:3]) for part in received.split(b"HTTP/1.1 ")[1:]]
 
 
-def test_a_connection_is_kept_for_the_next_request() -> None:
+def test_a_connection_stays_open_for_the_next_request() -> None:
     received = talk(GET % b"/a", POST % (b"/b", b"content-length: 2", b"hi"), CLOSE % b"/c")
 
     assert bodies(received) == [
@@ -148,7 +148,7 @@ def test_a_connection_is_kept_for_the_next_request() -> None:
     ]
 
 
-def test_requests_that_come_at_once_are_answered_in_order() -> None:
+def test_pipelined_requests_are_answered_in_order() -> None:
     received = talk(GET % b"/a" + POST % (b"/b", CHUNKED, b"2\r\nhi\r\n0\r\n\r\n") + CLOSE % b"/c")
 
     assert [body[:7].split()[1] for body in bodies(received)] == [b"/a", b"/b", b"/c"]
@@ -165,7 +165,7 @@ def test_a_client_that_closes_its_side_is_answered_and_the_connection_closed() -
 
 
 @pytest.mark.parametrize(("path", "answer"), [(b"/events", [200]), (b"/never", [])])
-def test_a_response_without_an_end_is_ended_when_the_client_may_have_left(
+def test_a_response_without_a_length_is_ended_when_the_client_half_closes(
     path: bytes, answer: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http1, "HALF_CLOSED_SECONDS", 0.1)
@@ -175,11 +175,11 @@ def test_a_response_without_an_end_is_ended_when_the_client_may_have_left(
     assert received.endswith(b"<closed>")
 
 
-def test_of_a_request_that_is_not_whole_nothing_is_answered() -> None:
+def test_an_incomplete_request_gets_no_response() -> None:
     assert talk(POST % (b"/a", b"content-length: 3", b"hi"), half_closes=True) == b"<closed>"
 
 
-def test_what_comes_in_pieces_is_one_request() -> None:
+def test_a_request_may_arrive_in_pieces() -> None:
     whole = POST % (b"/echo?x=%20", CHUNKED + b"\r\nconnection: close", b"2;ext=1\r\nhi\r\n4\r\n all\r\n0\r\n\r\n")
 
     assert bodies(talk(*[whole[at : at + 5] for at in range(0, len(whole), 5)])) == [
@@ -197,11 +197,11 @@ def test_what_comes_in_pieces_is_one_request() -> None:
     ],
     ids=["head", "chunked", "HTTP/1.0"],
 )  # fmt: skip
-def test_a_response_without_a_length_ends_where_its_reader_can_see_it(sent: bytes, answer: bytes) -> None:
+def test_a_response_without_a_length_is_chunked_or_ends_with_the_connection(sent: bytes, answer: bytes) -> None:
     assert talk(sent) == answer + b"<closed>"
 
 
-def test_a_client_that_asks_first_is_told_to_go_on_when_somebody_reads() -> None:
+def test_100_continue_is_sent_when_the_application_reads() -> None:
     expecting = b"content-length: 2\r\nexpect: 100-continue\r\nconnection: close"
     received = talk(POST % (b"/echo", expecting, b""), b"hi")
     refused = talk(POST % (b"/refuse", expecting, b""))
@@ -224,7 +224,7 @@ def test_an_upgrade_is_declined_and_the_body_is_a_body(is_at_once: bool) -> None
     assert bodies(received) == [b"POST /echo [%b] %b" % (named, body), b"GET /next [host,connection] "]
 
 
-def test_blanks_around_a_value_are_not_part_of_it() -> None:
+def test_white_space_around_a_header_value_is_removed() -> None:
     received = talk(POST % (b"/echo", b"content-length:\t 2 \t\r\nconnection: close \t", b"hi"))
     chunked = talk(POST % (b"/echo", b"transfer-encoding: chunked \r\nconnection: \tclose", b"2\r\nhi\r\n0\r\n\r\n"))
     named = talk(b"GET /value HTTP/1.1\r\nx: \t a b \t\r\nconnection: close\r\n\r\n")
@@ -234,7 +234,7 @@ def test_blanks_around_a_value_are_not_part_of_it() -> None:
     assert bodies(named) == [b"a b"]
 
 
-def test_trailers_are_no_headers() -> None:
+def test_trailers_are_ignored() -> None:
     received = talk(POST % (b"/echo", CHUNKED, b"2\r\nhi\r\n0\r\nauthorization: Bearer x\r\n\r\n"), CLOSE % b"/next")
 
     assert bodies(received) == [b"POST /echo [host,transfer-encoding] hi", b"GET /next [host,connection] "]
@@ -283,7 +283,7 @@ def test_trailers_are_no_headers() -> None:
         (GET.replace(b"localhost", b"a" * 70_000) % b"/a", 431),
     ],
 )  # fmt: skip
-def test_what_two_readers_may_read_differently_is_refused_and_the_connection_closed(data: bytes, status: int) -> None:
+def test_an_ambiguous_request_is_refused_and_the_connection_closed(data: bytes, status: int) -> None:
     received = talk(data + GET % b"/hidden")
 
     assert statuses(received) == [status]
@@ -299,7 +299,7 @@ def test_what_two_readers_may_read_differently_is_refused_and_the_connection_clo
      b"2;" + b"x" * 600_000, b"2\r\nhi\r\n0\r\nx: " + b"y" * 600_000],
 )  # fmt: skip
 @pytest.mark.parametrize("is_read", [True, False])
-def test_so_are_chunks(chunks: bytes, is_read: bool) -> None:
+def test_ambiguous_chunks_are_refused(chunks: bytes, is_read: bool) -> None:
     head = POST % (b"/echo" if is_read else b"/refuse", CHUNKED, b"")
 
     received = talk(head + chunks + GET % b"/hidden")
@@ -309,14 +309,14 @@ def test_so_are_chunks(chunks: bytes, is_read: bool) -> None:
     assert received.endswith(b"<closed>")
 
 
-def test_what_came_before_is_answered_first() -> None:
+def test_earlier_requests_are_answered_before_a_refusal() -> None:
     received = talk(GET % b"/a" + GET % b"/b" + b"nonsense\r\n\r\n")
 
     assert statuses(received) == [200, 200, 400]
     assert received.endswith(b"<closed>")
 
 
-def test_a_client_sends_only_so_many_requests_ahead() -> None:
+def test_the_number_of_pipelined_requests_is_limited() -> None:
     received = talk(GET % b"/a" * 1_000)
 
     assert statuses(received) == [200] * http1.MAX_PIPELINED + [400]
@@ -328,13 +328,13 @@ def test_an_application_that_fails_is_500_and_cannot_split_a_response(caplog: py
     assert "on purpose" in caplog.text
 
 
-def test_half_a_response_is_not_taken_for_a_whole_one() -> None:
+def test_an_incomplete_response_aborts_the_connection() -> None:
     received = talk(GET % b"/half" + GET % b"/next")
 
     assert b"/next" not in received
 
 
-def test_the_rest_of_a_body_that_nobody_reads_is_dropped_for_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rest_of_an_unread_body_is_dropped_for_a_limited_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http1, "LINGER_SECONDS", 0.5)
     sent = 0
 
@@ -350,7 +350,7 @@ def test_the_rest_of_a_body_that_nobody_reads_is_dropped_for_a_time(monkeypatch:
     assert sent < 200
 
 
-def test_and_up_to_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rest_of_an_unread_body_is_dropped_up_to_a_limited_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http1, "LINGER_BYTES", 1 << 20)
     sent = 0
 
@@ -366,11 +366,11 @@ def test_and_up_to_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sent < 64 << 20
 
 
-def test_a_connection_too_many_is_told_so() -> None:
+def test_a_connection_over_the_limit_gets_503() -> None:
     assert statuses(talk(GET % b"/a", max_open=0)) == [503]
 
 
-def test_a_client_that_reads_nothing_of_a_response_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_reads_nothing_of_a_response_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http1, "STALL_SECONDS", 0.1)
 
     async def read_nothing(client: socket.socket, state: ServerState) -> bool:
@@ -396,7 +396,7 @@ def test_a_client_that_reads_slowly_gets_the_whole_response(monkeypatch: pytest.
     assert asyncio.run(ask_and_read(b"/long", read_slowly)) >= 400 << 16
 
 
-def test_a_stream_with_nothing_to_send_is_not_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_stream_is_not_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http1, "STALL_SECONDS", 0.05)
 
     async def read_once(client: socket.socket, state: ServerState) -> int:

@@ -79,11 +79,11 @@ def talk(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     ],
     ids=["nothing", "head", "second-head", "pipelined-head", "body", "body-that-nobody-reads", "pipelined-body"],
 )
-def test_whoever_does_not_finish_is_let_go(talk: Callable[..., str], said: list[bytes]) -> None:
+def test_a_client_that_does_not_finish_is_disconnected(talk: Callable[..., str], said: list[bytes]) -> None:
     assert talk(*said) == "let go"
 
 
-def test_whoever_does_may_wait_and_ask_again(talk: Callable[..., str]) -> None:
+def test_a_client_that_finishes_may_wait_and_send_another_request(talk: Callable[..., str]) -> None:
     whole = POST.replace(b"1000", b"3") % b"/read"
 
     assert talk(HEAD, *[b""] * 8, whole, b"a", b"bc", *[b""] * 8, HEAD) == "kept"

@@ -195,7 +195,7 @@ def make_token(url: str, name: str) -> str:
         return Tokens(journal).create(name, ["run"], ["*"], seconds=None)[0]
 
 
-def test_a_token_that_was_seen_valid_goes_on_and_one_that_was_not_is_refused(frozen: Site) -> None:
+def test_a_cached_token_is_accepted_during_an_outage_and_another_is_refused(frozen: Site) -> None:
     seen, unseen = (make_token(frozen.database.url, name) for name in ("seen", "unseen"))
     frozen.headers = {"authorization": f"Bearer {seen}"}
     assert frozen.call("workflow_get", id="by-hand").status == 200
@@ -309,7 +309,7 @@ def read_only(postgres: Postgres, url: str) -> Iterator[None]:
             connection.execute(f"ALTER DATABASE {name} RESET default_transaction_read_only".encode())
 
 
-def test_a_database_that_refuses_writes_is_away_until_it_takes_them(frozen: Site, postgres: Postgres) -> None:
+def test_a_database_that_refuses_writes_is_unavailable_until_it_accepts_them(frozen: Site, postgres: Postgres) -> None:
     frozen.call("workflow_start", workflowId="with-calls")
     with read_only(postgres, frozen.database.url):
         wait_until(lambda: frozen.get("/readyz").status == 503)
@@ -404,7 +404,7 @@ def test_a_change_without_an_answer_that_is_recognised_may_be_sent_again(
 
 
 @pytest.mark.parametrize("act", [Runs.cancel, start])
-def test_another_change_without_an_answer_says_that_nobody_knows(
+def test_another_change_without_an_answer_has_an_unknown_outcome(
     link: DatabaseLink, runs: Runs, act: Callable[[Runs, str], Run]
 ) -> None:
     run = runs.start(WORKFLOW, {}, {}).id
@@ -425,7 +425,7 @@ def test_a_start_whose_commit_was_not_sent_has_changed_nothing(link: DatabaseLin
     assert refused.value.data["retryAfterSeconds"] == 5
 
 
-def test_a_replica_that_cannot_store_a_session_begins_none(frozen: Site) -> None:
+def test_a_replica_that_cannot_store_a_session_opens_none(frozen: Site) -> None:
     """Other replicas would not know it. Open sessions and requests without one are still served."""
     client, late = WebClient(frozen.server.url), WebClient(frozen.server.url)
     client.initialize()
@@ -482,7 +482,7 @@ class HeldFile:
         pass
 
 
-def test_a_file_that_another_process_holds_holds_up_nobody(tmp_path: Path) -> None:
+def test_a_journal_locked_by_another_process_blocks_no_client(tmp_path: Path) -> None:
     site = Site(tmp_path, HeldFile(tmp_path / "runs.sqlite"))
     client = WebClient(site.server.url)
     run = result(site.call("workflow_start", workflowId="by-hand"))["runId"]

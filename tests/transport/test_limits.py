@@ -34,7 +34,7 @@ LOCAL = default_hosts("127.0.0.1")
         ("anything", ("*",), True),
     ],
 )
-def test_names(host: str, allowed: tuple[str, ...], expected: bool) -> None:
+def test_allowed_hosts(host: str, allowed: tuple[str, ...], expected: bool) -> None:
     assert is_allowed_host(host, allowed) is expected
 
 
@@ -60,16 +60,16 @@ def test_names(host: str, allowed: tuple[str, ...], expected: bool) -> None:
         ("https://evil.example", ("*",), True),
     ],
 )
-def test_origins(origin: str, allowed: tuple[str, ...], expected: bool) -> None:
+def test_allowed_origins(origin: str, allowed: tuple[str, ...], expected: bool) -> None:
     assert is_allowed_origin(origin, "localhost:8787", allowed) is expected
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "[::1]"])
-def test_one_on_loopback_has_the_names_of_this_machine_alone(host: str) -> None:
+def test_a_server_on_loopback_allows_loopback_hosts_only(host: str) -> None:
     assert default_hosts(host) == ("127.0.0.1", "localhost", "[::1]")
 
 
-def test_a_client_that_waits_may_ask_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_waits_may_send_again(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
     monkeypatch.setattr(shares.time, "monotonic", lambda: now[0])
     rate = TokenBuckets(60)
@@ -82,7 +82,7 @@ def test_a_client_that_waits_may_ask_again(monkeypatch: pytest.MonkeyPatch) -> N
     assert rate.take("one") == (0, 1)
 
 
-def test_a_client_that_is_too_fast_is_served_late_and_then_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_is_too_fast_is_delayed_and_then_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shares.time, "monotonic", lambda: 1000.0)
     rate = TokenBuckets(6_000, max_delay=1.0)
 
@@ -98,7 +98,7 @@ def test_no_rate_is_no_limit() -> None:
     assert {rate.take("one") for _ in range(1000)} == {(0, 0)}
 
 
-def test_clients_that_come_once_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rate_of_inactive_clients_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shares, "MAX_CLIENTS", 10)
     rate = TokenBuckets(1)
     for number in range(100):
@@ -114,6 +114,6 @@ def test_an_address_is_host_and_port(address: str) -> None:
         split_address(address)
 
 
-def test_addresses() -> None:
+def test_invalid_addresses() -> None:
     assert split_address("127.0.0.1:8787") == ("127.0.0.1", 8787)
     assert split_address("[::1]:0") == ("[::1]", 0)

@@ -87,7 +87,7 @@ def place(result: Json) -> Place:
     ],
     ids=["accepted", "declined", "a form that was not asked", "dismissed", "nonsense"],
 )
-def test_the_run_goes_where_the_person_says(
+def test_the_answer_of_the_person_decides_how_the_run_goes_on(
     runs: Callable[..., Server], said: JsonObject, then: tuple[str, str, str]
 ) -> None:
     server = runs()
@@ -110,7 +110,7 @@ def test_the_run_goes_where_the_person_says(
     ],
     ids=["accepted", "declined", "dismissed"],
 )
-def test_since_2026_the_run_goes_where_the_person_says(
+def test_since_2026_the_answer_of_the_person_decides_how_the_run_goes_on(
     runs: Callable[..., Server], said: JsonObject, then: tuple[str, str, str]
 ) -> None:
     server = runs(version=None)
@@ -128,7 +128,7 @@ def test_since_2026_the_run_goes_where_the_person_says(
     assert place(status) == then
 
 
-def test_since_2026_an_answer_to_one_run_says_nothing_about_another(runs: Callable[..., Server]) -> None:
+def test_since_2026_an_answer_for_one_run_is_not_valid_for_another(runs: Callable[..., Server]) -> None:
     server = runs(version=None)
     meta = {"_meta": MODERN_ASKS}
     start = {"name": "workflow_start", "arguments": {"workflowId": FLOW}, **meta}
@@ -177,7 +177,7 @@ def test_the_same_submission_twice_is_two_questions_and_one_decision(runs: Calla
     assert where(server, run_id) == ("waiting", "output", "two")
 
 
-def test_a_cancelled_call_takes_its_question_back_and_the_run_waits(runs: Callable[..., Server]) -> None:
+def test_cancelling_a_call_withdraws_its_question_and_the_run_waits(runs: Callable[..., Server]) -> None:
     server = runs()
     run_id = begin(server)
     question = submit(server, run_id)
@@ -242,7 +242,7 @@ def test_a_client_that_is_killed_while_its_person_thinks_ends_the_server_quietly
     assert where(runs(), run_id) == ("waiting", "confirmation", "one")
 
 
-def test_who_answers_after_another_process_decided_is_told_how_it_is(runs: Callable[..., Server]) -> None:
+def test_an_answer_after_another_process_decided_returns_the_current_state(runs: Callable[..., Server]) -> None:
     server, other = runs(), runs(capabilities={})
     run_id = begin(server)
     question = submit(server, run_id)
@@ -268,7 +268,7 @@ def hears(server: Server, *addresses: str, within: float = 1.0) -> bool:
     return True
 
 
-def test_who_subscribes_hears_of_changes_by_this_process_with_the_call(runs: Callable[..., Server]) -> None:
+def test_a_subscriber_is_notified_of_changes_by_this_process_with_the_call(runs: Callable[..., Server]) -> None:
     server = runs(capabilities={})
     run_id = begin(server)
     server.result("resources/subscribe", {"uri": f"run://{run_id}"})
@@ -280,7 +280,7 @@ def test_who_subscribes_hears_of_changes_by_this_process_with_the_call(runs: Cal
     assert server.is_silent()
 
 
-def test_who_subscribes_hears_of_changes_by_other_processes_within_a_second(runs: Callable[..., Server]) -> None:
+def test_a_subscriber_is_notified_of_changes_by_other_processes_within_a_second(runs: Callable[..., Server]) -> None:
     server, other = runs(), runs(capabilities={})
     run_id = begin(other)
     for address in (f"run://{run_id}", "runs://recent"):
@@ -292,7 +292,7 @@ def test_who_subscribes_hears_of_changes_by_other_processes_within_a_second(runs
     assert hears(server, "runs://recent")
 
 
-def test_a_client_that_never_pauses_hears_of_them_too(runs: Callable[..., Server]) -> None:
+def test_a_client_that_never_pauses_is_notified_too(runs: Callable[..., Server]) -> None:
     server, other = runs(), runs(capabilities={})
     server.result("resources/subscribe", {"uri": "runs://recent"})
     begin(other)
@@ -307,7 +307,9 @@ def test_a_client_that_never_pauses_hears_of_them_too(runs: Callable[..., Server
     assert heard
 
 
-def test_since_2026_a_stream_hears_of_other_processes_and_ends_with_its_result(runs: Callable[..., Server]) -> None:
+def test_since_2026_a_stream_is_notified_of_other_processes_and_ends_with_its_result(
+    runs: Callable[..., Server],
+) -> None:
     server, other = runs(version=None), runs(capabilities={})
     run_id = begin(other)
     wanted = {"resourceSubscriptions": [f"run://{run_id}"]}
@@ -338,7 +340,7 @@ def wakeups(server: Server) -> int:
         return next(int(line.split()[1]) for line in status if line.startswith("voluntary_ctxt_switches"))
 
 
-def test_nobody_wakes_up_when_nobody_is_subscribed(runs: Callable[..., Server]) -> None:
+def test_without_subscriptions_the_server_does_not_wake_up(runs: Callable[..., Server]) -> None:
     server, other = runs(), runs(capabilities={})
     run_id = begin(server)
     server.result("resources/subscribe", {"uri": f"run://{run_id}"})
@@ -353,7 +355,7 @@ def test_nobody_wakes_up_when_nobody_is_subscribed(runs: Callable[..., Server]) 
     assert server.is_silent()
 
 
-def test_following_a_run_costs_next_to_nothing(runs: Callable[..., Server]) -> None:
+def test_a_subscription_costs_little_processor_time(runs: Callable[..., Server]) -> None:
     server = runs()
     server.result("resources/subscribe", {"uri": "runs://recent"})
 
@@ -369,7 +371,7 @@ def test_following_a_run_costs_next_to_nothing(runs: Callable[..., Server]) -> N
     assert wakeups(server) - slept < 20
 
 
-def test_a_client_that_subscribes_and_does_not_read_hears_of_it_when_it_does(runs: Callable[..., Server]) -> None:
+def test_a_subscriber_that_does_not_read_gets_the_notification_when_it_reads(runs: Callable[..., Server]) -> None:
     server, other = runs(), runs(capabilities={})
     listed = len(json.dumps(server.result("tools/list")))
     server.result("resources/subscribe", {"uri": "runs://recent"})
@@ -409,7 +411,7 @@ def test_a_run_and_the_recent_ones_are_read_as_markdown(runs: Callable[..., Serv
     assert f"| `{run_id}` | `{FLOW}` 1.0.0 | waiting | `one` | 1 of 2 |" in recent["text"]
 
 
-def test_a_run_that_is_not_there_is_no_resource(runs: Callable[..., Server]) -> None:
+def test_an_unknown_run_is_no_resource(runs: Callable[..., Server]) -> None:
     server = runs()
 
     error = server.error("resources/read", {"uri": "run://nope"})
@@ -428,7 +430,7 @@ def test_ids_of_runs_are_completed(runs: Callable[..., Server]) -> None:
     assert found["completion"]["values"] == [run_id]
 
 
-def test_where_no_journal_can_be_opened_nobody_follows_and_everything_else_works(
+def test_without_a_journal_subscribing_fails_and_everything_else_works(
     runs: Callable[..., Server], tmp_path: Path
 ) -> None:
     (tmp_path / "file").touch()

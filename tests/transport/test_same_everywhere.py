@@ -153,7 +153,7 @@ def plain(said: JsonObject) -> Json:
 
 
 @pytest.mark.parametrize("is_modern", [False, True], ids=["handshake", "envelope"])
-def test_a_conversation_is_the_same_whatever_carries_it(talk: Callable[..., Talk], is_modern: bool) -> None:
+def test_a_conversation_is_the_same_on_every_transport(talk: Callable[..., Talk], is_modern: bool) -> None:
     told = {carrier: converse(talk(carrier, is_modern=is_modern)) for carrier in CARRIERS}
 
     for carrier in CARRIERS[1:]:

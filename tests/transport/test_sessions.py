@@ -29,7 +29,7 @@ def session(connection: types.SimpleNamespace, now: list[float]) -> sessions.Ses
     return session
 
 
-def test_a_session_that_follows_runs_is_not_polled_at_each_ring(session: sessions.Session, now: list[float]) -> None:
+def test_a_session_with_subscriptions_is_not_polled_at_every_wake(session: sessions.Session, now: list[float]) -> None:
     assert not session.must_poll(is_woken=True)
 
     now[0] += CHANGES_PAUSE_SECONDS
@@ -38,13 +38,15 @@ def test_a_session_that_follows_runs_is_not_polled_at_each_ring(session: session
     assert not session.must_poll(is_woken=False)
 
 
-def test_one_that_waits_for_an_answer_is(session: sessions.Session, connection: types.SimpleNamespace) -> None:
+def test_a_session_with_a_pending_call_is_polled_at_every_wake(
+    session: sessions.Session, connection: types.SimpleNamespace
+) -> None:
     connection.is_busy = True
 
     assert session.must_poll(is_woken=True)
 
 
-def test_what_changes_within_a_moment_is_told_together(
+def test_changes_within_a_moment_are_sent_together(
     session: sessions.Session, connection: types.SimpleNamespace, now: list[float]
 ) -> None:
     connection.outbox.append(b'{"method":"notifications/resources/updated"}')

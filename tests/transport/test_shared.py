@@ -46,7 +46,7 @@ def backend(journal: Counting) -> SharedBackend:
     return SharedBackend(lambda: ServerServices(catalog=None, open_runs=lambda: runs), lambda: None)
 
 
-def test_one_question_serves_all_who_follow(backend: SharedBackend, journal: Counting, other: Runs) -> None:
+def test_one_poll_of_the_journal_serves_all_subscribers(backend: SharedBackend, journal: Counting, other: Runs) -> None:
     shares = [backend.watch(lambda _: None) for _ in range(5)]
     journal.asked = 0
 
@@ -57,7 +57,7 @@ def test_one_question_serves_all_who_follow(backend: SharedBackend, journal: Cou
     assert [set(share.changed()) for share in shares] == [set()] * 5
 
 
-def test_one_who_looks_often_waits_for_nobody(backend: SharedBackend, other: Runs) -> None:
+def test_a_subscriber_that_polls_often_does_not_wait_for_others(backend: SharedBackend, other: Runs) -> None:
     often, seldom = (backend.watch(lambda _: None) for _ in range(2))
     first = other.start(FLOW, {}, {})
     assert set(often.changed()) == {first.id}
@@ -67,7 +67,7 @@ def test_one_who_looks_often_waits_for_nobody(backend: SharedBackend, other: Run
     assert set(seldom.changed()) == {first.id, second.id}
 
 
-def test_nothing_is_looked_at_for_nobody(backend: SharedBackend) -> None:
+def test_without_subscribers_the_journal_is_not_watched(backend: SharedBackend) -> None:
     share = backend.watch(lambda _: None)
     runs = backend.services.runs
     assert len(runs.listeners) == 1

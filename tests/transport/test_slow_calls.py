@@ -113,7 +113,7 @@ def test_a_call_whose_stream_broke_is_resumed_and_ends_with_its_reply(
     assert resumed(client, server, last)[-1] == reply  # it is over, and can still be had
 
 
-def test_what_belongs_to_no_request_is_resumed_and_goes_on(serve: Serve, connect: Connect, tmp_path: Path) -> None:
+def test_the_stream_of_notifications_is_resumed_and_goes_on(serve: Serve, connect: Connect, tmp_path: Path) -> None:
     server, _ = serve_slow(serve, tmp_path)
     client, worker = connect(server), connect(server)
     client.initialize()
@@ -205,7 +205,7 @@ def test_a_request_does_not_overtake_a_persons_answer(serve: Serve, connect: Con
     assert next(stream)["result"]["state"] == "completed"
 
 
-def test_what_nests_deeper_than_the_limit_is_refused_and_the_rest_is_done(
+def test_nesting_beyond_the_limit_is_refused_and_up_to_it_is_accepted(
     serve: Serve, connect: Connect, tmp_path: Path
 ) -> None:
     server, run = serve_slow(serve, tmp_path, seconds=0)
@@ -226,7 +226,7 @@ def test_what_nests_deeper_than_the_limit_is_refused_and_the_rest_is_done(
 
 
 @pytest.mark.parametrize("is_modern", [False, True], ids=["handshake", "envelope"])
-def test_a_server_that_stops_lets_calls_finish_and_takes_no_more(
+def test_a_server_that_stops_lets_calls_finish_and_accepts_no_more(
     serve: Serve, connect: Connect, tmp_path: Path, is_modern: bool
 ) -> None:
     server, run = serve_slow(serve, tmp_path, "--drain-seconds", "60", seconds=3)
@@ -243,7 +243,7 @@ def test_a_server_that_stops_lets_calls_finish_and_takes_no_more(
 
 
 @pytest.mark.parametrize("is_modern", [False, True], ids=["handshake", "envelope"])
-def test_a_call_that_takes_longer_is_told_that_its_run_goes_on(
+def test_a_call_that_takes_longer_gets_an_error_that_its_run_goes_on(
     serve: Serve, connect: Connect, tmp_path: Path, is_modern: bool
 ) -> None:
     server, run = serve_slow(serve, tmp_path, "--drain-seconds", "0.5")

@@ -58,7 +58,7 @@ def test_the_end_of_input_is_a_normal_end_and_the_last_line_needs_no_newline(qui
 
 
 @pytest.mark.parametrize("noise", [b"\n", b"\r\n", b"   \n"], ids=["empty", "return", "blanks"])
-def test_blank_lines_are_passed_over(noise: bytes, quiet: JsonObject) -> None:
+def test_blank_lines_are_ignored(noise: bytes, quiet: JsonObject) -> None:
     assert replies(run(noise + PING.replace(b"\n", b"\r\n") + noise, quiet).stdout) == [PONG]
 
 
@@ -101,7 +101,7 @@ def test_a_request_that_cannot_be_read_is_answered_by_its_id(start: Start, param
 
 
 @pytest.mark.parametrize("params", list(UNREADABLE.values())[1:], ids=list(UNREADABLE)[1:])
-def test_also_when_the_id_comes_last(start: Start, params: Json) -> None:
+def test_a_request_that_cannot_be_read_is_answered_by_an_id_at_its_end(start: Start, params: Json) -> None:
     server = start(version=None)
     server.write(b'{"jsonrpc":"2.0","method":"ping","params":' + params + b',"id":"a-7"}\n')
 
@@ -111,7 +111,7 @@ def test_also_when_the_id_comes_last(start: Start, params: Json) -> None:
 
 
 @pytest.mark.parametrize("number", ["1e400", "9" * 4_301])
-def test_an_id_that_is_a_number_out_of_range_comes_back(start: Start, number: str) -> None:
+def test_an_id_out_of_range_is_repeated_in_the_error(start: Start, number: str) -> None:
     server = start(version=None)
     server.write(b'{"jsonrpc":"2.0","id":%b,"method":"ping"}\n' % number.encode())
 
@@ -144,7 +144,7 @@ RESPONSES = {
 
 
 @pytest.mark.parametrize("response", RESPONSES.values(), ids=RESPONSES)
-def test_a_response_that_nobody_asked_for_is_not_answered(start: Start, response: Json) -> None:
+def test_an_unexpected_response_is_not_answered(start: Start, response: Json) -> None:
     server = start()
 
     server.write(response + b"\n")
@@ -152,7 +152,7 @@ def test_a_response_that_nobody_asked_for_is_not_answered(start: Start, response
     assert server.is_silent()
 
 
-def test_half_a_character_is_taken_as_the_replacement_character(start: Start) -> None:
+def test_a_lone_surrogate_becomes_the_replacement_character(start: Start) -> None:
     server = start()
     server.write(rb'{"jsonrpc":"2.0","id":7,"method":"cut \ud83d"}' + b"\n")
 
@@ -247,7 +247,7 @@ def test_a_client_that_writes_without_reading_is_not_a_deadlock(start: Start) ->
     assert all(server.receive()["id"] == 5 for _ in range(2_000))
 
 
-def test_a_client_that_stops_reading_and_goes_is_a_quiet_end(quiet: JsonObject) -> None:
+def test_a_client_that_stops_reading_and_disconnects_ends_the_server_quietly(quiet: JsonObject) -> None:
     timeout = quiet.pop("timeout")
     with subprocess.Popen(
         COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **quiet
@@ -295,7 +295,7 @@ def test_with_standard_descriptors_closed_it_still_ends_and_nothing_strays(
     assert len(replies(done.stdout)) == expected
 
 
-def test_what_is_kept_for_a_client_that_does_not_read_is_bounded(library: Path, start: Start) -> None:
+def test_the_buffer_for_a_client_that_does_not_read_is_bounded(library: Path, start: Start) -> None:
     for number in range(300):
         write(library, document(identifier=f"flow-{number:04}"))
     server = start(directory=library)
@@ -328,7 +328,7 @@ def test_a_signal_ends_it_without_a_traceback(which: signal.Signals, start: Star
     assert (server.wait(), server.log()) == (-which, "")
 
 
-def test_a_termination_ends_it_whichever_thread_the_system_hands_it_to(start: Start) -> None:
+def test_sigterm_ends_it_whichever_thread_receives_it(start: Start) -> None:
     tgkill = getattr(ctypes.CDLL(None), "tgkill", None)
     if tgkill is None:
         pytest.skip("this C library cannot address a thread of another process")
@@ -341,7 +341,7 @@ def test_a_termination_ends_it_whichever_thread_the_system_hands_it_to(start: St
     assert (server.wait(), server.log()) == (-signal.SIGTERM, "")
 
 
-def test_idling_costs_no_work(start: Start) -> None:
+def test_an_idle_server_uses_no_processor_time(start: Start) -> None:
     server = start()
     assert server.is_silent()
 

@@ -62,7 +62,7 @@ def accepts_connections(server: WebServer) -> bool:
     return False
 
 
-def test_it_is_not_ready_at_once_and_serves_on_for_a_while(serve: Callable[..., WebServer]) -> None:
+def test_after_a_signal_it_is_not_ready_and_serves_for_the_delay(serve: Callable[..., WebServer]) -> None:
     server = serve("--stop-delay-seconds", "300")
     server.terminate()
     wait_until(lambda: httpx2.get(f"{server.base}/readyz").status_code == 503)
@@ -112,7 +112,7 @@ def test_while_a_call_finishes_open_connections_are_answered_and_closed(serve: C
     assert server.wait(15) == 0
 
 
-def test_an_idle_connection_does_not_hold_it_up(serve: Callable[..., WebServer]) -> None:
+def test_an_idle_connection_does_not_delay_the_stop(serve: Callable[..., WebServer]) -> None:
     server = serve("--drain-seconds", "60")
     with httpx2.Client() as client:
         assert client.get(f"{server.base}/healthz").status_code == 200
@@ -166,7 +166,7 @@ class Outcomes:
                     self.lost.append(answer)
 
 
-def test_an_answer_that_was_begun_is_finished(serve: Callable[..., WebServer]) -> None:
+def test_a_response_that_has_begun_is_finished(serve: Callable[..., WebServer]) -> None:
     """A client that sends its request slowly is waited for."""
     server = serve("--drain-seconds", "60")
     host, port = server.base.removeprefix("http://").split(":")

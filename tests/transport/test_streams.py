@@ -56,14 +56,14 @@ def replay() -> streams.Replay:
     return Replay()
 
 
-def test_a_stream_goes_on_after_the_last_event_that_came(replay: streams.Replay) -> None:
+def test_a_stream_is_resumed_after_the_last_received_event(replay: streams.Replay) -> None:
     one, two = replay.open(1), replay.open(2)
     first, _, third = (replay.add(log, text) for log, text in ((one, b"a"), (two, b"b"), (one, b"c")))
 
     assert replay.after(event_id(first)) == (one, [third])
 
 
-def test_a_stream_goes_on_from_its_very_beginning(replay: streams.Replay) -> None:
+def test_a_stream_is_resumed_from_its_beginning(replay: streams.Replay) -> None:
     log = replay.open("a")
     begun, reply = replay.add(log, b""), replay.add(log, b"{}")
 
@@ -76,14 +76,14 @@ def test_two_sessions_have_no_event_in_common(replay: streams.Replay) -> None:
 
 
 @pytest.mark.parametrize("last", [b"", b"0", b"x", b"-1", b"1-1", b"9" * 5_000, "\u0665".encode()])
-def test_what_was_never_sent_is_not_gone_on_with(replay: streams.Replay, last: bytes) -> None:
+def test_an_unknown_event_id_cannot_be_resumed(replay: streams.Replay, last: bytes) -> None:
     replay.add(replay.open(1), b"{}")
 
     assert replay.after(last) is None
 
 
 @pytest.mark.parametrize(("text", "kept"), [(b"x", MAX_EVENTS), (b"x" * (MAX_BYTES // 4), 3)], ids=["many", "long"])
-def test_the_oldest_are_forgotten(replay: streams.Replay, text: bytes, kept: int) -> None:
+def test_the_oldest_events_are_dropped(replay: streams.Replay, text: bytes, kept: int) -> None:
     log = replay.open(1)
     events = [replay.add(log, text) for _ in range(MAX_EVENTS + 5)]
 
@@ -109,7 +109,7 @@ def test_a_caller_has_its_share_of_memory_for_all_its_sessions() -> None:
 
 
 @pytest.mark.parametrize("retry_seconds", [None, 1], ids=["answered", "to be sent again"])
-def test_a_stream_that_was_written_to_its_end_is_forgotten_a_little_later(retry_seconds: int | None) -> None:
+def test_a_complete_stream_is_dropped_after_the_replay_time(retry_seconds: int | None) -> None:
     async def write() -> tuple[int, list[int]]:
         memory = Shares(1 << 20)
         replay = Replay(memory, "one")
@@ -131,7 +131,7 @@ def test_a_stream_that_was_written_to_its_end_is_forgotten_a_little_later(retry_
 # ── what is written ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_reply_has_room_though_nobody_reads() -> None:
+def test_a_reply_is_buffered_even_if_the_client_does_not_read() -> None:
     async def fill() -> list[str]:
         stream, response = Stream(None, 1, None), Response()
         for _ in range(10 * MAX_UNREAD):
@@ -143,7 +143,7 @@ def test_a_reply_has_room_though_nobody_reads() -> None:
     assert asyncio.run(fill()) == [b"{}"] * MAX_UNREAD + [b"[]"]
 
 
-def test_a_reply_that_comes_later_is_plain_json_when_there_was_nothing_before_it() -> None:
+def test_a_pending_reply_is_plain_json_if_no_message_came_before_it() -> None:
     async def talk() -> tuple[int, bytes]:
         stream, response = Stream(None, 1, None), Response()
         writing = response.write(stream)
@@ -155,7 +155,7 @@ def test_a_reply_that_comes_later_is_plain_json_when_there_was_nothing_before_it
     assert asyncio.run(talk()) == (404, b"{}")
 
 
-def test_a_stream_that_is_silent_gives_a_sign_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_stream_sends_pings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "PING_SECONDS", 0.01)
 
     async def talk() -> tuple[bool, bool, list[bytes]]:
@@ -169,7 +169,7 @@ def test_a_stream_that_is_silent_gives_a_sign_of_life(monkeypatch: pytest.Monkey
     assert asyncio.run(talk()) == (True, True, [b"{}"])
 
 
-def test_what_is_put_while_another_message_is_being_written_is_written_next() -> None:
+def test_a_message_put_during_a_write_is_written_next() -> None:
     async def talk() -> list[str]:
         stream, response = Stream(None, 1, None), Response()
         stream.put(b"1")
@@ -188,7 +188,7 @@ def test_what_is_put_while_another_message_is_being_written_is_written_next() ->
     assert asyncio.run(talk()) == [b"1", b"2", b"3"]
 
 
-def test_a_client_that_left_goes_on_with_the_same_stream() -> None:
+def test_a_client_that_disconnected_resumes_the_same_stream() -> None:
     async def talk() -> tuple[list[str], list[str]]:
         replay, first, second = Replay(), Response(), Response()
         stream = Stream(None, 1, replay)
@@ -209,7 +209,7 @@ def test_a_client_that_left_goes_on_with_the_same_stream() -> None:
     assert asyncio.run(talk()) == ([], [b"1", b"2"])
 
 
-def test_one_response_writes_a_stream_the_one_that_came_last() -> None:
+def test_only_the_latest_response_writes_a_stream() -> None:
     async def talk() -> tuple[bool, list[bytes], list[bytes]]:
         replay, first, second = Replay(), Response(), Response()
         stream = Stream(None, 1, replay)

@@ -79,7 +79,7 @@ def traced(tmp_path: Path, collector: Collector) -> Iterator[Traced]:
 
 
 @pytest.mark.parametrize("era", list(ERAS))
-def test_a_call_is_a_span_of_the_trace_that_its_client_is_in_and_what_the_run_calls_is_beneath(
+def test_a_call_is_a_span_in_the_clients_trace_and_the_calls_of_its_run_are_below_it(
     traced: Traced, collector: Collector, era: str
 ) -> None:
     traced.speak(era)
@@ -117,7 +117,7 @@ def test_a_call_is_a_span_of_the_trace_that_its_client_is_in_and_what_the_run_ca
 
 
 @pytest.mark.parametrize("era", list(ERAS))
-def test_a_call_that_fails_is_told_without_anybodys_words(traced: Traced, collector: Collector, era: str) -> None:
+def test_a_failed_call_is_exported_without_error_texts(traced: Traced, collector: Collector, era: str) -> None:
     traced.speak(era)
     told = traced.call("workflow_start", workflowId="bad")
     traced.end()
@@ -128,7 +128,7 @@ def test_a_call_that_fails_is_told_without_anybodys_words(traced: Traced, collec
     tell_no_secrets(traced)
 
 
-def test_what_the_message_itself_says_of_its_trace_goes_before_the_header(traced: Traced, collector: Collector) -> None:
+def test_the_trace_in_the_message_takes_precedence_over_the_header(traced: Traced, collector: Collector) -> None:
     traced.speak("handshake")
     own = {"_meta": {"traceparent": f"00-{'3' * 32}-{'4' * 16}-01"}}
     traced.client.request("tools/call", {"name": "workflow_list", "arguments": {}, **own})
@@ -138,7 +138,7 @@ def test_what_the_message_itself_says_of_its_trace_goes_before_the_header(traced
     assert (listed.trace, listed.parent) == ("3" * 32, "4" * 16)
 
 
-def test_what_a_client_makes_up_is_cut_short(traced: Traced, collector: Collector) -> None:
+def test_texts_of_clients_are_truncated(traced: Traced, collector: Collector) -> None:
     traced.speak("handshake")
     traced.client.request("tools/call", {"name": "x" * 10_000, "arguments": {}})
     traced.end()
@@ -147,9 +147,7 @@ def test_what_a_client_makes_up_is_cut_short(traced: Traced, collector: Collecto
     assert len(made_up.name) == len(made_up.attributes["gen_ai.tool.name"]) == 200
 
 
-def test_traces_alone_may_have_a_place_of_their_own_and_the_service_a_name(
-    tmp_path: Path, collector: Collector
-) -> None:
+def test_the_traces_endpoint_and_the_service_name_can_be_set(tmp_path: Path, collector: Collector) -> None:
     own = {"OTEL_EXPORTER_OTLP_ENDPOINT": "", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": f"{collector.endpoint}/own"}
     traced = Traced(tmp_path, collector, **own, OTEL_SERVICE_NAME="ours")
     traced.speak("handshake")
@@ -161,7 +159,7 @@ def test_traces_alone_may_have_a_place_of_their_own_and_the_service_a_name(
     assert collector.resource["service.name"] == "ours"
 
 
-def test_a_collector_that_is_away_is_nobodys_trouble(tmp_path: Path, collector: Collector) -> None:
+def test_an_unreachable_collector_affects_no_request(tmp_path: Path, collector: Collector) -> None:
     traced = Traced(tmp_path, collector, OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9", OTEL_BSP_SCHEDULE_DELAY="50")
     traced.speak("envelope")
 
@@ -170,7 +168,7 @@ def test_a_collector_that_is_away_is_nobodys_trouble(tmp_path: Path, collector: 
     traced.close()
 
 
-def test_without_what_sends_traces_the_server_serves_and_says_how_to_install_it(
+def test_without_the_otel_extra_the_server_serves_and_says_how_to_install_it(
     tmp_path: Path, collector: Collector
 ) -> None:
     """As where the extra was not installed: what it brings cannot be imported."""

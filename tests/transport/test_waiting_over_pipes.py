@@ -80,7 +80,7 @@ def test_a_run_of_calls_is_answered_when_it_is_over(serve: Callable[..., Server]
     assert (reply["id"], told["state"], told["result"]) == ("x", "completed", "ab")
 
 
-def test_what_is_asked_meanwhile_is_answered_and_progress_comes(
+def test_other_requests_are_answered_meanwhile_and_progress_is_reported(
     serve: Callable[..., Server], upstream: McpUpstream
 ) -> None:
     server = serve()
@@ -96,7 +96,7 @@ def test_what_is_asked_meanwhile_is_answered_and_progress_comes(
     assert all(one["progressToken"] == "t" and one["message"].startswith("Do quick") for one in told)
 
 
-def test_a_cancelled_call_stops_what_runs_beneath_and_is_not_answered(
+def test_a_cancelled_call_stops_the_upstream_call_and_is_not_answered(
     serve: Callable[..., Server], upstream: McpUpstream
 ) -> None:
     server = serve()
@@ -113,7 +113,7 @@ def test_a_cancelled_call_stops_what_runs_beneath_and_is_not_answered(
     assert server.is_silent()
 
 
-def test_workflow_cancel_tells_what_was_stopped_and_so_does_the_call_that_waited(
+def test_workflow_cancel_and_the_pending_call_say_what_was_stopped(
     serve: Callable[..., Server], upstream: McpUpstream
 ) -> None:
     server = serve()
@@ -131,7 +131,7 @@ def test_workflow_cancel_tells_what_was_stopped_and_so_does_the_call_that_waited
     assert replies["x"]["data"]["stopped"] == replies["y"]["stopped"]
 
 
-def test_at_the_end_of_input_a_call_is_given_a_little_time(serve: Callable[..., Server]) -> None:
+def test_at_the_end_of_input_pending_calls_get_some_time(serve: Callable[..., Server]) -> None:
     server = serve(WORKFLOWLOOKUP_DRAIN_SECONDS="30")
     begin(server, "quick-one", "x")
     server.close_input()
@@ -140,7 +140,7 @@ def test_at_the_end_of_input_a_call_is_given_a_little_time(serve: Callable[..., 
     assert server.wait(ROOM) == 0
 
 
-def test_what_is_not_done_in_that_time_is_cancelled_and_told(
+def test_a_call_that_takes_longer_is_cancelled_and_gets_an_error(
     serve: Callable[..., Server], upstream: McpUpstream
 ) -> None:
     server = serve(WORKFLOWLOOKUP_DRAIN_SECONDS="0.2")
@@ -156,7 +156,7 @@ def test_what_is_not_done_in_that_time_is_cancelled_and_told(
     assert (told["state"], told["reason"]) == ("cancelled", "the client went away")
 
 
-def test_shutdown_gives_calls_their_time_and_is_answered_last(serve: Callable[..., Server]) -> None:
+def test_shutdown_gives_pending_calls_time_and_is_answered_last(serve: Callable[..., Server]) -> None:
     server = serve(WORKFLOWLOOKUP_DRAIN_SECONDS="30")
     begin(server, "quick-one", "x")
     server.send({"jsonrpc": "2.0", "id": "bye", "method": "shutdown"})
@@ -166,7 +166,7 @@ def test_shutdown_gives_calls_their_time_and_is_answered_last(serve: Callable[..
     assert server.wait(ROOM) == 0
 
 
-def test_a_conversation_in_one_go_is_answered_to_its_end(serve: Callable[..., Server]) -> None:
+def test_a_conversation_sent_at_once_is_answered_completely(serve: Callable[..., Server]) -> None:
     server = serve(version=None, WORKFLOWLOOKUP_DRAIN_SECONDS="30")
     hello = {"protocolVersion": "2025-11-25", "capabilities": {}}
     start = {"name": "workflow_start", "arguments": {"workflowId": "two-calls"}}
@@ -198,9 +198,7 @@ def news(server: Server) -> set[Json]:
     return {tool["name"] for tool in server.result("tools/list")["tools"]}
 
 
-def test_hangup_has_the_settings_read_again_and_does_not_end_the_server(
-    serve: Callable[..., Server], tmp_path: Path
-) -> None:
+def test_sighup_reloads_the_settings_and_does_not_end_the_server(serve: Callable[..., Server], tmp_path: Path) -> None:
     server = serve()
     before = {tool["name"] for tool in server.result("tools/list")["tools"]}
     settings = settings_file(tmp_path)
@@ -212,7 +210,7 @@ def test_hangup_has_the_settings_read_again_and_does_not_end_the_server(
     assert after < before
 
 
-def test_settings_and_documents_that_change_are_seen_without_being_told(
+def test_changed_settings_and_documents_are_noticed_without_a_signal(
     serve: Callable[..., Server], library: Path, tmp_path: Path
 ) -> None:
     server = serve()
@@ -228,7 +226,7 @@ def test_settings_and_documents_that_change_are_seen_without_being_told(
     assert server.is_silent()
 
 
-def test_hangup_before_anything_was_listed_ends_nothing(serve: Callable[..., Server]) -> None:
+def test_sighup_before_the_first_list_does_not_end_the_server(serve: Callable[..., Server]) -> None:
     server = serve()
     server.process.send_signal(signal.SIGHUP)
 

@@ -31,7 +31,7 @@ def is_ringing(waker: Waker) -> bool:
     return bool(select.select([waker.descriptor], [], [], 0)[0])
 
 
-def test_it_rings_until_it_is_heard_however_often_it_is_rung(waker: Waker) -> None:
+def test_it_is_readable_until_it_is_cleared(waker: Waker) -> None:
     assert not is_ringing(waker)
     for _ in range(70_000):
         waker.wake()
@@ -42,7 +42,7 @@ def test_it_rings_until_it_is_heard_however_often_it_is_rung(waker: Waker) -> No
     assert is_ringing(waker)
 
 
-def test_no_ring_is_lost_when_many_threads_ring(waker: Waker) -> None:
+def test_no_wake_is_lost_when_many_threads_wake(waker: Waker) -> None:
     done = threading.Event()
     rung = [0] * 4
 
@@ -66,7 +66,7 @@ def test_no_ring_is_lost_when_many_threads_ring(waker: Waker) -> None:
     assert all(rung)
 
 
-def test_a_bell_that_is_closed_can_be_rung() -> None:
+def test_a_closed_waker_can_be_woken() -> None:
     waker = Waker()
     waker.close()
     waker.wake()
