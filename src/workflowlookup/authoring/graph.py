@@ -175,9 +175,9 @@ def describe_confirmation(confirmation: Confirmation | None) -> str:
         return ""
     person = " by a person" if confirmation.by == "person" else ""
     time = " before it is done" if confirmation.when == "before" else ""
-    has_condition = confirmation.condition is not True and confirmation.condition
-    condition = f" if {in_words(confirmation.condition)}" if has_condition else ""
-    return f"asks for confirmation{person}{time}{condition}"
+    condition = confirmation.condition
+    suffix = f" if {in_words(condition)}" if condition and condition is not True else ""
+    return f"asks for confirmation{person}{time}{suffix}"
 
 
 # ── nodes and edges ─────────────────────────────────────────────────────────────────────────────────────────────

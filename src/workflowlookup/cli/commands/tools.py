@@ -32,14 +32,14 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     away = {name: found.cause for name, found in asked.providers.items() if found.is_away}
     if options.json:
         remarks = list(asked.remarks)
-        answer = {"tools": rows, "folded": tools.is_folded, "away": away, "leftOut": left_out, "remarks": remarks}
+        answer = {"tools": rows, "folded": tools.is_over_budget, "away": away, "leftOut": left_out, "remarks": remarks}
         write_json(answer)
         return int(bool(away or left_out))
     if rows:
         write_records(rows, ("name", "workflow", "provider", "state"), cut=True)
     else:
         complain("no workflow is a tool. `workflowlookup doctor` tells what the filters admit.")
-    if tools.is_folded:
+    if tools.is_over_budget:
         write_hint(
             f"{plural(len(rows), 'tool')} would take more than tools_budget_bytes ({plan.budget_bytes:,}): clients see "
             "workflow_search and workflow_start in their place."

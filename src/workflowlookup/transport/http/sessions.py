@@ -343,7 +343,7 @@ class SessionTable:
         """
         owner, min_idle = caller, self._limits.idle_seconds * EVICTION_SHARE
         if not self.shares.is_over(caller):
-            owner = max({session.caller for session in self}, key=self.shares.of, default=caller)
+            owner = max({session.caller for session in self}, key=self.shares.amount_of, default=caller)
             if self.shares.amount_of(owner) > self.shares.amount_of(caller) + 1:
                 min_idle = 0.0
         idle = [session for session in self if session.caller == owner and not session.in_flight]
