@@ -146,7 +146,7 @@ def test_an_answer_counts_only_for_the_output_that_was_shown(cli: Cli, held: str
     code, seen = sitting.type("y\n").leave()
 
     assert code == 1
-    assert "has gone on since you looked at it" in " ".join(seen.split())
+    assert "has moved on since you read the question" in " ".join(seen.split())
     assert state(cli, held)["waitingFor"] == "confirmation"
 
 

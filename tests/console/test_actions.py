@@ -67,7 +67,7 @@ def test_an_answer_is_for_the_output_that_was_seen(site: Site, visit: OpenConsol
     answer = client.post(f"/runs/{run_id}/confirm", data=fields)
 
     assert answer.status_code == 409
-    assert "has gone on since you looked at it" in answer.text
+    assert "has moved on since you read the question" in answer.text
     assert site.runs.get(run_id).waiting_for == "confirmation"
 
 

@@ -130,7 +130,7 @@ def test_the_keyboard_leads_everywhere(furnished: Site, serve: ServeSite, window
     opened = window(serve(furnished))
     page = opened.open("/runs")
     page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+    assert page.evaluate("document.activeElement.textContent") == "Skip to content"
     page.keyboard.press("Enter")
     assert page.evaluate("document.activeElement.id") == "main"
     page.keyboard.press("j")
@@ -150,7 +150,7 @@ def test_shortcuts_are_listed_and_can_be_switched_off(furnished: Site, serve: Se
     page = opened.open("/runs")
     page.keyboard.press("?")
     page.get_by_role("dialog", name="Keyboard shortcuts").wait_for()
-    page.get_by_label("Use these shortcuts").uncheck()
+    page.get_by_label("Enable shortcuts").uncheck()
     page.get_by_role("button", name="Close").click()
     for key in "?gl":
         page.keyboard.press(key)
