@@ -59,7 +59,7 @@ def test_a_caller_with_its_full_share_leaves_the_rest_to_others() -> None:
     assert shares.take("other")
     shares.release("one")
     assert shares.take("one")
-    assert (shares.of("one"), shares.of("other"), shares.sum) == (10, 1, 11)
+    assert (shares.amount_of("one"), shares.amount_of("other"), shares.sum) == (10, 1, 11)
 
 
 def test_all_callers_together_have_no_more_than_the_whole() -> None:
