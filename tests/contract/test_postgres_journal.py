@@ -47,17 +47,17 @@ def test_an_append_whose_fate_is_unknown_is_stored_once(
 ) -> None:
     journal = shared()
     run = begin(journal).run
-    whole = journal._stored
+    whole = journal._execute_durably
 
     def broken(statement: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
         """Loses the connection just after the statement, or just before it."""
-        journal._stored = whole
+        journal._execute_durably = whole
         if is_stored:
             whole(statement, values)
         cut(database)
         return whole("SELECT 1", ())
 
-    journal._stored = broken
+    journal._execute_durably = broken
 
     draft = submit(journal, run)
 

@@ -216,7 +216,7 @@ def test_of_a_job_that_nobody_can_ask_about_it_is_said_that_its_end_is_unknown(s
     assert upstream.runs()[0]["id"] in done["reason"]
     assert "complete" not in str(done)
     assert "not supported" in status["remote"]["status"]
-    assert "cannot be known" in server.leave()
+    assert "is unknown" in server.leave()
 
 
 @pytest.mark.spec("002/8.5/end-unknown")
