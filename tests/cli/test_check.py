@@ -47,7 +47,7 @@ def test_json_is_the_answer_of_the_tool(cli: Cli) -> None:
 def test_a_step_without_criteria_accepts_and_says_why(cli: Cli) -> None:
     done = cli("check", ".workflowlookup/workflows/sample-workflow.json", "free", stdin=b"x")
 
-    assert (done.returncode, done.stdout) == (0, "free: accepted, as any output is: there are no criteria\n")
+    assert (done.returncode, done.stdout) == (0, "free: accepted; the step has no criteria, so any output is\n")
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_a_workflow_of_another_system_is_not_looked_for_in_the_list(cli: Cli) ->
     assert (done.returncode, done.stderr) == (
         1,
         "workflowlookup: Workflow not found. No workflow has the id 'svc.deploy'. "
-        "Workflows of the provider 'svc' are called by MCP clients; `workflowlookup tools` lists them.\n",
+        "Workflows of the provider 'svc' are for MCP clients; `workflowlookup tools` lists them.\n",
     )
 
 

@@ -126,7 +126,7 @@ def test_the_step_is_done_again_when_they_do_not(cli: Cli, held: str) -> None:
     cli.sit_down("confirm", held).see("[l]eave").type("n\n").see("Why not?").type("Too soon.\n").leave()
 
     assert state(cli, held)["waitingFor"] == "output"
-    assert "They said: Too soon." in cli("run", "--resume", held).stdout
+    assert "Their note: Too soon." in cli("run", "--resume", held).stdout
 
 
 def test_deny_asks_too(cli: Cli, held: str) -> None:

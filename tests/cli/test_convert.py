@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from cli.commands import Cli
 from support.json_values import JsonObject
 from support.make import document, loop, step, write
-from workflowlookup.cli.commands.convert import written
+from workflowlookup.cli.commands.convert import document_text
 from workflowlookup.language.document import is_valid_document
 from workflowlookup.language.syntax import parse_json, parse_yaml
 from workflowlookup.language.values import json_equal
@@ -76,8 +76,8 @@ def documents(draw: st.DrawFn) -> JsonObject:
 @given(documents())
 @settings(deadline=None)
 def test_there_and_back_is_the_same_document_in_the_same_order(made: JsonObject) -> None:
-    there = parse_yaml(written(made, "yaml").encode())
-    back = parse_json(written(there, "json").encode())
+    there = parse_yaml(document_text(made, "yaml").encode())
+    back = parse_json(document_text(there, "json").encode())
 
     assert json_equal(back, made)
     assert json.dumps(there) == json.dumps(made)
@@ -92,7 +92,7 @@ def test_json_becomes_yaml_with_blocks_and_short_things_on_one_line(cli: Cli, tm
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == (
         "Wrote sample-workflow.yaml.\n"
-        "Both files have the same id: remove sample-workflow.json when you are content, or use --replace.\n"
+        "Both files have the same id now: remove sample-workflow.json, or use --replace next time.\n"
     )
     assert (tmp_path / "sample-workflow.yaml").read_text() == (
         "id: sample-workflow\n"
@@ -129,7 +129,7 @@ def test_json_becomes_yaml_with_blocks_and_short_things_on_one_line(cli: Cli, tm
     ids=["blanks in an empty line", "empty lines first", "blanks first", "a tab first"],
 )
 def test_a_prompt_of_several_lines_stays_readable_whatever_its_blanks(prompt: str, block: str) -> None:
-    text = written(document(step(prompt=prompt)), "yaml")
+    text = document_text(document(step(prompt=prompt)), "yaml")
 
     assert text.endswith(f"    prompt: {block}")
     assert parse_yaml(text.encode()) == document(step(prompt=prompt))
@@ -141,7 +141,7 @@ def test_yaml_becomes_json_and_the_comments_that_are_lost_are_counted(cli: Cli, 
 
     done = cli("convert", "flow.yml")
 
-    assert (done.returncode, done.stderr) == (0, "workflowlookup: 3 comments dropped: JSON has none.\n")
+    assert (done.returncode, done.stderr) == (0, "workflowlookup: 3 comments dropped, because JSON has no comments.\n")
     assert json.loads((tmp_path / "flow.json").read_text()) == {**document(), "x-no": "# none"}
 
 
@@ -180,7 +180,7 @@ def test_a_file_that_is_there_is_replaced_only_by_force(cli: Cli, tmp_path: Path
     kept = (tmp_path / "out.yaml").read_text()
     forced = cli("convert", "sample-workflow.json", "--output", "out.yaml", "--force")
 
-    assert (usual.returncode, kept, "out.yaml exists. Add --force" in usual.stderr) == (1, "mine", True)
+    assert (usual.returncode, kept, "out.yaml exists. Replace it with --force" in usual.stderr) == (1, "mine", True)
     assert (forced.returncode, yaml.safe_load((tmp_path / "out.yaml").read_text())) == (0, document())
 
 

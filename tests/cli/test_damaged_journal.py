@@ -137,7 +137,7 @@ def test_doctor_finds_a_journal_that_cannot_be_written(cli: Cli, journal: Path) 
     (problem,) = problems(cli, journal, program=BOUND)
 
     assert "it is read-only. Make the file and its directory writable" in problem["problem"]
-    assert "what is stored can be read" in problem["remedy"]
+    assert "runs can be read" in problem["remedy"]
 
 
 def test_doctor_says_that_a_file_is_of_another_program_and_touches_nothing(cli: Cli) -> None:

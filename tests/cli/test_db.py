@@ -111,7 +111,7 @@ def test_it_is_said_in_words(place: str, cli: Cli) -> None:
     said = cli("db", "upgrade", "--journal", place).stdout
     assert f"Upgraded from version 0 to {NOW}." in said
     said = cli("db", "check", "--journal", place).stdout
-    assert "Up to date: there is nothing to do." in said
+    assert "Up to date: nothing to do." in said
     assert ("needs no tables" if "://" not in place else "no tables yet") in said
 
 

@@ -68,7 +68,7 @@ def test_a_call_to_a_server_that_nobody_configured_is_a_problem(cli: Cli, projec
     problems = report_of(cli)["problems"]  # beside those of a repository that is not trusted
     assert [problem for problem in problems if "calls the MCP server" in problem["problem"]] == [
         {
-            "problem": "The workflow 'sample-workflow' calls the MCP server 'nobody', which the settings do not have.",
+            "problem": "The workflow 'sample-workflow' calls the MCP server 'nobody', which is not in the settings.",
             "remedy": "Add [mcpServers.nobody] to the settings, or fix 'server' in the workflow.",
         }
     ]
@@ -81,7 +81,7 @@ def test_the_same_id_twice_in_one_directory_is_a_problem(cli: Cli, project: Path
     assert report_of(cli)["problems"] == [
         {
             "problem": f"{project}/b.json and {project}/a.json have the same id 'sample-workflow'; "
-            "only the second is found.",
+            "only the second is used.",
             "remedy": "Give one of them another id.",
         }
     ]
@@ -95,7 +95,7 @@ def test_a_broken_document_and_a_missing_directory_are_one_line_each_with_a_reme
     assert (done.returncode, done.stderr) == (1, "")
     assert done.stdout.partition("2 problems\n")[2].splitlines() == [
         "- /no/such/place does not exist.",
-        "  Create it, or take it out of WORKFLOW_STORAGE_PATH.",
+        "  Create it, or remove it from WORKFLOW_STORAGE_PATH.",
         f"- {project}/broken.json: JSON syntax error: Unexpected end of JSON input at position 1 (line 1, column 2).",
         f"  See what is wrong with it: `{PROGRAM} validate {project}/broken.json`",
     ]
@@ -207,7 +207,7 @@ def test_an_entry_whose_command_is_gone_is_a_problem_that_install_mends(cli: Cli
     assert problems == [
         {
             "problem": "VS Code starts 'flows' with a command that does not exist: /gone/workflowlookup serve",
-            "remedy": f"Renew the entry in {file}: `{PROGRAM} install vscode --scope project --name flows`",
+            "remedy": f"Replace the entry in {file}: `{PROGRAM} install vscode --scope project --name flows`",
         }
     ]
     assert report_of(cli)["problems"] == []
@@ -241,7 +241,7 @@ def test_a_server_that_cannot_be_installed_for_one_run_is_a_problem_in_one_sente
     report = examine(argparse.Namespace(), read_settings({}, {"HOME": str(tmp_path)}, directory=str(tmp_path)))
 
     assert report.problems[-1].problem == "The server does not work: Because it is unsatisfiable."
-    assert report.problems[-1].remedy.startswith("See that its source can be reached, and try by hand: ")
+    assert report.problems[-1].remedy.startswith("Check that its source can be reached, and try it by hand: ")
     assert report.self_test.command in report.problems[-1].remedy
 
 

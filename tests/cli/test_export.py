@@ -154,7 +154,7 @@ def test_a_document_that_was_changed_is_refused(cli: Cli, held: str) -> None:
         (("export", "abc"), 1, "no runs yet"),
         (("export", "abc", "--markdown", "--json"), 2, "not allowed with argument"),
         (("import", "no-such-file"), 1, "cannot be read"),
-        (("import", "-"), 1, "holds no events"),
+        (("import", "-"), 1, "has no events"),
     ],
 )
 def test_what_cannot_be_done_is_said(cli: Cli, words: tuple[str, ...], code: int, said: str) -> None:

@@ -151,7 +151,7 @@ def test_check_and_diff_write_nothing(cli: Cli, tmp_path: Path) -> None:
         ("a.yaml", "# to do\n", "the document is empty"),
         ("a.json", "[1]", "because it holds no workflow"),
         ("a.json", "{", "JSON syntax error"),
-        ("a.test.yaml", "cases: []\n", "is not a workflow document"),
+        ("a.test.yaml", "cases: []\n", "does not have the name of a workflow document"),
     ],
 )
 def test_what_cannot_be_laid_out_without_a_loss_is_left_alone(

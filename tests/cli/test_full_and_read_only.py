@@ -104,7 +104,7 @@ def test_purge_works_on_a_full_disk(cli: Cli, journal: Path, reserve: str) -> No
     )
 
     seen, forgotten, whole, listed = out.split("\n", 3)
-    assert (seen, forgotten, whole) == ("1", "Forgot 60 runs.", "ok")
+    assert (seen, forgotten, whole) == ("1", "Deleted 60 runs.", "ok")
     assert {run["runId"] for run in json.loads(listed)["runs"]} == {"open", "late"}
 
 
@@ -140,7 +140,7 @@ def test_purge_works_on_a_full_disk_while_another_process_has_the_journal_open(c
 
     out = in_namespace(cli, SMALL_DISK.format(reserve=RESERVE) + "$PY holding.py")
 
-    assert out.splitlines() == ["NoRoom", "Forgot 60 runs.", "waiting"]
+    assert out.splitlines() == ["NoRoom", "Deleted 60 runs.", "waiting"]
 
 
 LOGGED = """
@@ -176,7 +176,7 @@ def test_purge_works_on_a_full_disk_with_new_pages_in_the_log(cli: Cli, journal:
 
     out = in_namespace(cli, SMALL_DISK.format(reserve=RESERVE) + f"$PY logged.py {end} || true\n{then}")
 
-    assert out.splitlines() == ["Forgot 60 runs."]
+    assert out.splitlines() == ["Deleted 60 runs."]
 
 
 @may_mount
@@ -201,7 +201,7 @@ def test_purge_without_a_reserve_says_how_much_room_the_log_needs(cli: Cli, jour
         r"Make that much room on its disk, and purge again; no run is lost\.",
         refusal,
     )
-    assert forgotten == "Forgot 60 runs."
+    assert forgotten == "Deleted 60 runs."
 
 
 @may_mount

@@ -47,8 +47,8 @@ def test_a_context_marks_the_path(cli: Cli) -> None:
         "│   └── ✓ 3.2 ",
         "└── ✓ 4 ",
     ]
-    assert '2 Title big-only  big-only  passed over, not true: size equals "large" (size is "small")\n' in done.stdout
-    assert done.stdout.endswith("\n✓ taken, · passed over in this context\n")
+    assert '2 Title big-only  big-only  skipped, not true: size equals "large" (size is "small")\n' in done.stdout
+    assert done.stdout.endswith("\n✓ taken, · skipped in this context\n")
 
 
 def test_a_context_that_a_loop_cannot_use_is_told(cli: Cli) -> None:
@@ -112,7 +112,7 @@ def test_a_path_works_as_well_as_an_id(cli: Cli) -> None:
         (("no-such-id",), 1, "No workflow has the id"),
         (("./no-such.json",), 1, "No such file"),
         (("sample-workflow", "--output", "flow.txt"), 2, "--format svg"),
-        (("sample-workflow", "--output", "flow.png"), 2, "flow.png: pictures are SVG (flow.svg) or Mermaid (flow.mmd)"),
+        (("sample-workflow", "--output", "flow.png"), 2, "flow.png: the name must end in .svg or .mmd (Mermaid)"),
         (("sample-workflow", "--output", "no/such/flow.svg"), 1, "cannot be written"),
         (("sample-workflow", "--context", "files"), 2, "NAME=VALUE"),
     ],
@@ -129,4 +129,4 @@ def test_a_path_that_is_no_document_is_refused(cli: Cli) -> None:
 
     done = cli("graph", "./notes.txt")
 
-    assert (done.returncode, "ends in .json" in done.stderr) == (1, True)
+    assert (done.returncode, "must end in .json" in done.stderr) == (1, True)

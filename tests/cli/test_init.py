@@ -72,7 +72,7 @@ def test_a_second_time_changes_nothing_and_says_so(cli: Cli, tmp_path: Path) -> 
     again = cli("init")
 
     assert (again.returncode, files(tmp_path)) == (0, before)
-    assert sorted(again.stdout.splitlines()) == [f"as it was {name}" for name in FILES]
+    assert sorted(again.stdout.splitlines()) == [f"unchanged {name}" for name in FILES]
 
 
 def test_a_changed_file_is_left_alone_until_it_is_forced(cli: Cli, tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_a_changed_file_is_left_alone_until_it_is_forced(cli: Cli, tmp_path: Pat
     kept = file.read_text()
     forced = cli("init", "--force")
 
-    assert "left alone .workflowlookup/ci-example.yml: it differs; --force replaces it\n" in usual.stdout
+    assert "kept .workflowlookup/ci-example.yml: it differs; --force replaces it\n" in usual.stdout
     assert (kept, file.with_name("ci-example.yml.bak").read_text()) == ("mine", "mine")
     assert (forced.returncode, file.read_text().startswith("# A job")) == (0, True)
 
@@ -106,8 +106,8 @@ def test_the_settings_of_the_editor_keep_all_else_as_it_was(cli: Cli, tmp_path: 
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ('{"yaml.schemas": 5}', "its 'yaml.schemas' is not what"),
-        ("[]", "does not hold an object"),
+        ('{"yaml.schemas": 5}', "'yaml.schemas' should be an object"),
+        ("[]", "is not a JSON object"),
         ("{", "it is not valid JSON"),
     ],
 )
@@ -145,7 +145,7 @@ def test_comments_and_trailing_commas_in_the_settings_of_the_editor_stay(cli: Cl
 
     text = file.read_text()
     assert (done.returncode, again.returncode, done.stderr) == (0, 0, "")
-    assert "as it was .vscode/settings.json" in again.stdout
+    assert "unchanged .vscode/settings.json" in again.stdout
     assert [line for line in COMMENTED.splitlines() if line not in text.splitlines()] == []
     assert '    {"url": "./x"}, // theirs\n    {\n      "fileMatch": [\n' in text
     assert text.count("./.workflowlookup/workflow.schema.json") == 2
@@ -164,4 +164,4 @@ def test_who_has_workflows_gets_no_example(cli: Cli, project: Path) -> None:
     done = cli("init")
 
     assert [file.name for file in project.iterdir()] == ["abc.json"]
-    assert f"left out {HERE}/example-workflow.json: there are workflows already\n" in done.stdout
+    assert f"skipped {HERE}/example-workflow.json: there are workflows already\n" in done.stdout

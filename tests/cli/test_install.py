@@ -175,7 +175,7 @@ def test_an_entry_that_cannot_be_removed_safely_is_left_alone(cli: Cli, file: st
     done = cli("uninstall", client, "--scope", "project", "--yes")
 
     assert (done.returncode, path.read_text()) == (1, text)
-    assert "was not touched" in done.stderr
+    assert "was not changed" in done.stderr
 
 
 def test_no_path_of_the_cache_of_uv_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,7 +253,7 @@ def test_a_second_time_says_that_it_is_there(cli: Cli, words: list[str]) -> None
     again = cli("install", *words)
 
     assert (again.returncode, again.stderr) == (0, "")
-    assert "knows the server already: 'workflowlookup' in " in again.stdout
+    assert "has the server already: 'workflowlookup' in " in again.stdout
 
 
 def test_an_entry_that_is_out_of_date_is_renewed_and_keeps_its_environment(cli: Cli) -> None:
@@ -277,8 +277,8 @@ def test_another_name_and_settings_are_passed_on(cli: Cli) -> None:
     ("words", "file", "text", "reason"),
     [
         (["cursor"], "home/.cursor/mcp.json", '{"a": ', "it is not valid JSON: Expecting value"),
-        (["cursor"], "home/.cursor/mcp.json", "[]", "no object 'mcpServers' where one is expected"),
-        (["cursor"], "home/.cursor/mcp.json", '{"mcpServers": 5}', "no object 'mcpServers' where one is expected"),
+        (["cursor"], "home/.cursor/mcp.json", "[]", "no object 'mcpServers'"),
+        (["cursor"], "home/.cursor/mcp.json", '{"mcpServers": 5}', "no object 'mcpServers'"),
         (
             ["vscode", "--scope", "project"],
             ".vscode/mcp.json",
@@ -375,7 +375,7 @@ def test_without_a_terminal_and_without_yes_the_change_is_only_shown(cli: Cli) -
     assert '+    "workflowlookup": {' in done.stdout
     assert f"claude mcp add --scope user workflowlookup -- {COMMAND}" in done.stdout
     assert done.stderr == (
-        "workflowlookup: nothing was written. Add --yes to write without being asked, or edit the file yourself.\n"
+        "workflowlookup: nothing was written. Add --yes to write without asking, or edit the file yourself.\n"
     )
 
 

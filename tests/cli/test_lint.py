@@ -126,14 +126,14 @@ def test_wrong_usage_is_told_apart(cli: Cli, words: list[str]) -> None:
 def test_a_budget_that_is_none_is_wrong_usage(cli: Cli, number: str) -> None:
     done = cli("lint", f"--max-prompt-tokens={number}", "x.json")
 
-    assert (done.returncode, f"'{number}' is not a whole number above 0" in done.stderr) == (2, True)
+    assert (done.returncode, f"'{number}' is not a whole number of at least 1" in done.stderr) == (2, True)
 
 
 def test_an_id_that_another_document_has_is_told_with_its_place(cli: Cli, tmp_path: Path) -> None:
     write(tmp_path / "flows", sound(), "a.json")
     (tmp_path / "flows" / "b.yaml").write_text(f"# a copy\n{YAML}")
 
-    assert "flows/b.yaml:2:1: error: WL000: The id 'sample-workflow' is that of" in cli("lint", "flows").stdout
+    assert "flows/b.yaml:2:1: error: WL000: flows/a.json has the id 'sample-workflow'" in cli("lint", "flows").stdout
 
 
 def test_thousands_of_findings_are_placed_in_time(cli: Cli, tmp_path: Path) -> None:

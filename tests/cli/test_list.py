@@ -74,7 +74,7 @@ def test_a_terminal_has_colour_and_a_hint(cli: Cli) -> None:
     _, uncoloured = cli.on_terminal("list", NO_COLOR="1")
 
     assert (code, "\x1b[36mbug-investigation" in seen, "\x1b[36m" in uncoloured) == (0, True, False)
-    assert "`workflowlookup show bug-investigation` tells more" in seen
+    assert "`workflowlookup show bug-investigation` shows one of them" in seen
 
 
 def test_no_line_is_wider_than_the_terminal(cli: Cli) -> None:

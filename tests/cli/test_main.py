@@ -86,7 +86,7 @@ def test_a_misspelt_command_gets_the_nearest_one(cli: Cli) -> None:
 
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
-        "workflowlookup: there is no command 'lsit'. Did you mean 'list'? `workflowlookup help` lists them all.\n"
+        "workflowlookup: there is no command 'lsit'. Did you mean 'list'? `workflowlookup help` lists all commands.\n"
     )
 
 

@@ -151,7 +151,7 @@ def test_an_answer_that_is_too_long_is_asked_for_again(cli: Cli, project: Path) 
     code, seen = cli.on_terminal("new", "abc", "--json", "--steps", "2", typed=f"{'n' * 129}\nMy flow\n\n\n")
 
     assert (code, json.loads((project / "abc.json").read_text())["name"]) == (0, "My flow")
-    assert "At most 128 characters; these are 129.\nName [Abc]: " in seen
+    assert "At most 128 characters; you typed 129.\nName [Abc]: " in seen
 
 
 @pytest.mark.parametrize("typed", ["", "abc\n", "abc\n\n\n\n\nLook\n"])
@@ -159,11 +159,11 @@ def test_who_ends_the_input_gets_nothing(cli: Cli, project: Path, typed: str) ->
     code, seen = cli.on_terminal("new", typed=typed + "\x04")
 
     assert (code, list(project.iterdir())) == (1, [])
-    assert seen.endswith("\nworkflowlookup: the input ended; nothing was written.\n")
+    assert seen.endswith("\nworkflowlookup: the input ended. Nothing was written.\n")
 
 
 def test_bytes_that_are_no_text_are_refused(cli: Cli, project: Path) -> None:
     done = cli("new", "abc", "--name", "\udcff")
 
     assert (done.returncode, list(project.iterdir())) == (1, [])
-    assert done.stderr == "workflowlookup: nothing was written. The words must be UTF-8 text\n"
+    assert done.stderr == "workflowlookup: nothing was written. Names and titles must be UTF-8 text\n"

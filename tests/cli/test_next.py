@@ -30,7 +30,7 @@ def test_the_step_comes_with_criteria_confirmation_warnings_and_progress(cli: Cl
     assert done.stdout.replace("\n\n", "\n").splitlines() == [
         "# Title plan-work",
         "`plan-work` · 0 of 3 steps are done",
-        "**The agent must ask for confirmation before it goes on.**",
+        "**The agent must ask for confirmation before it continues.**",
         "Plan for {{who}}.",
         "## The output must meet",
         "- Show the command.",

@@ -42,7 +42,7 @@ def test_only_finished_runs_that_are_old_are_forgotten(cli: Cli, runs: dict[str,
     done = cli("purge", "--older-than", "30d", "--yes")
 
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.endswith("1 finished run in all.\nForgot 1 run.\n")
+    assert done.stdout.endswith("1 finished run in all.\nDeleted 1 run.\n")
     assert left(cli) == {runs["new"], runs["waiting"]}
     assert cli("run", "show", runs["old"]).returncode == 1
 
@@ -56,7 +56,7 @@ def test_a_dry_run_shows_them_and_forgets_nothing(cli: Cli, runs: dict[str, str]
 
 @pytest.mark.parametrize(("said", "count"), [("n\n", 3), ("\n", 3), ("y\n", 2)])
 def test_a_person_is_asked(cli: Cli, runs: dict[str, str], said: str, count: int) -> None:
-    code, seen = cli.sit_down("purge", "--older-than", "30d").see("Forget it for good? [y/N] ").type(said).leave()
+    code, seen = cli.sit_down("purge", "--older-than", "30d").see("Delete it for good? [y/N] ").type(said).leave()
 
     assert code == 0
     assert runs["old"] in seen

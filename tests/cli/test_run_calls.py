@@ -57,7 +57,7 @@ def test_a_call_that_fails_is_an_exit_code_and_a_reason(cli: Cli, upstream: McpU
     done = cli("run", "calling")
 
     assert done.returncode == 1
-    assert "It failed, and is tried again: no luck" in done.stdout
+    assert "The call failed, and is retried: no luck" in done.stdout
     assert "failed 2 times: no luck." in done.stdout
     assert "start a new one with `workflowlookup run`" in done.stdout
 

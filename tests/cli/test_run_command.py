@@ -58,21 +58,21 @@ def test_a_person_is_led_from_the_first_step_to_the_end(cli: Cli) -> None:
 
 def test_ctrl_c_keeps_the_run_and_tells_how_to_resume(cli: Cli) -> None:
     sitting = cli.sit_down("run", "sample-workflow").see("> ").type("done\n.\n").see("sign-off")
-    sitting.see("> ").type("half an out").see("half an out").interrupt().see("is kept").see("run --resume ")
+    sitting.see("> ").type("half an out").see("half an out").interrupt().see("is saved").see("run --resume ")
     code, seen = sitting.leave()
 
     run_id = re.findall(r"run --resume (\w+)", seen)[-1]
     resumed = cli.sit_down("run", "--resume", run_id[:5]).see("1 of 3 done").see("sign-off").see("> ")
 
     assert code == 130
-    assert resumed.type(":leave\n").see("It is kept").leave()[0] == 0
+    assert resumed.type(":leave\n").see("It is saved").leave()[0] == 0
 
 
 def test_ctrl_d_sends_what_was_typed_and_leaves_when_nothing_was(cli: Cli) -> None:
     sitting = cli.sit_down("run", "sample-workflow").see("> ")
     sitting.type("done\n").see("> ").type("\x04").see("accepted").see("> ").type("\x04")
 
-    code, _ = sitting.see("It is kept").leave()
+    code, _ = sitting.see("It is saved").leave()
 
     assert code == 0
 
@@ -83,7 +83,7 @@ def test_a_line_may_be_longer_than_a_terminal_holds_by_itself(cli: Cli) -> None:
         sitting.type("word " * 100)
     sitting.type("done\n.\n").see("accepted").see("> ").type(":leave\n")
 
-    _, seen = sitting.see("It is kept").leave()
+    _, seen = sitting.see("It is saved").leave()
 
     output = status(cli, re.findall(r"run --resume (\w+)", seen)[-1])
     assert "resultsCut" in output
@@ -94,11 +94,11 @@ def test_variables_are_set_with_an_output_and_those_that_a_step_produces_are_ask
     steps = (step("triage", produces=["size"]), step("large-only", runCondition={"var": "size", "equals": "large"}))
     write(project, document(*steps, contextSchema=schema, identifier="asks-for-it"))
 
-    sitting = cli.sit_down("run", "asks-for-it").see("To be set with it").see("> ")
-    sitting.type(":set colour=3\n").see("colour is set").type("A triage.\n.\n").see("size (").type("huge\n")
+    sitting = cli.sit_down("run", "asks-for-it").see("Variables to set with the output").see("> ")
+    sitting.type(":set colour=3\n").see("colour will be set").type("A triage.\n.\n").see("size (").type("huge\n")
     sitting.see("size must be one of 'small', 'large'").see("size (")
     sitting.type("large\n").see("accepted").see("large-only").see("> ").type(":leave\n")
-    _, seen = sitting.see("It is kept").leave()
+    _, seen = sitting.see("It is saved").leave()
 
     assert status(cli, re.findall(r"run --resume (\w+)", seen)[-1])["step"]["id"] == "large-only"
 
@@ -116,7 +116,7 @@ def test_a_loop_that_the_agent_ends_is_ended_by_a_word(cli: Cli, project: Path) 
 def test_a_person_who_does_not_agree_sees_the_step_again_with_the_reason(cli: Cli) -> None:
     sitting = cli.sit_down("run", "sample-workflow").see("> ").type("done\n.\n").see("> ")
     sitting.type("Signed.\n.\n").see("[l]eave").type("perhaps\n").see("[l]eave").type("n\n").see("Why not")
-    sitting.type("Too soon.\n").see("sign-off").see("did not agree").see("They said: Too soon.").see("> ")
+    sitting.type("Too soon.\n").see("sign-off").see("did not agree").see("Their note: Too soon.").see("> ")
 
     assert sitting.type("\x04").leave()[0] == 0
 
@@ -137,7 +137,7 @@ def test_a_database_serves_as_well_as_a_file(cli: Cli, database: str) -> None:
     sitting = cli.sit_down("run", "--resume", run_id[:6], "--journal", database).see("1 of 3 done").see("> ")
     sitting.type("Signed.\n.\n").see("[l]eave").type("y\n").see("last-step").see("> ").type(":leave\n")
 
-    assert sitting.see("It is kept").leave()[0] == 0
+    assert sitting.see("It is saved").leave()[0] == 0
     assert f"There is no run '{run_id}x'" in cli("why", f"{run_id}x", "--journal", database).stderr
 
 
@@ -192,7 +192,7 @@ def test_without_input_the_first_step_is_shown_and_kept(cli: Cli) -> None:
     done = cli("run", "sample-workflow")
 
     assert (done.returncode, done.stderr) == (0, "")
-    assert "The run waits for the output of step 'plan-it'. It is kept." in done.stdout
+    assert "The run waits for the output of step 'plan-it'. It is saved." in done.stdout
 
 
 def test_json_is_what_the_tools_answer(cli: Cli) -> None:
@@ -230,7 +230,7 @@ def test_input_is_checked_against_the_schema_of_the_workflow(cli: Cli, project: 
 
     assert (without.returncode, without.stdout) == (1, "")
     assert "ticket" in without.stderr
-    assert "Give it with --input NAME=VALUE." in without.stderr
+    assert "Set it with --input NAME=VALUE." in without.stderr
     assert "See BUG-7." in given.stdout
 
 
@@ -246,7 +246,7 @@ def test_a_run_or_a_workflow_of_another_system_in_place_of_a_workflow_is_told_wh
     unknown = cli("run", "shop.restock")
 
     assert f"It is a run: `workflowlookup run --resume {run_id}`" in old.stderr
-    assert "provider 'shop' are called by MCP clients; `workflowlookup tools` lists them." in far.stderr
+    assert "provider 'shop' are for MCP clients; `workflowlookup tools` lists them." in far.stderr
     assert "Run `workflowlookup list` to see every id." in unknown.stderr
     assert [done.returncode for done in (old, far, unknown)] == [1, 1, 1]
 
@@ -275,7 +275,7 @@ def test_the_editor_is_opened_for_each_step_and_what_is_below_the_line_is_left_o
 def test_an_empty_file_leaves_the_run(cli: Cli) -> None:
     done = cli("run", "sample-workflow", "--editor", EDITOR=editor(cli, "true"))
 
-    assert (done.returncode, "It is kept." in done.stdout) == (0, True)
+    assert (done.returncode, "It is saved." in done.stdout) == (0, True)
 
 
 def test_an_output_from_the_editor_that_is_refused_can_be_mended(cli: Cli) -> None:
@@ -287,7 +287,7 @@ def test_an_output_from_the_editor_that_is_refused_can_be_mended(cli: Cli) -> No
     sitting.type("y\n").see("accepted").see("[l]eave").type("l\n")
 
     assert sitting.leave()[0] == 0
-    assert "It was refused:\n- Say that it is done." in (cli.directory / "seen").read_text()
+    assert "The last output was refused:\n- Say that it is done." in (cli.directory / "seen").read_text()
 
 
 @pytest.mark.parametrize(
@@ -299,7 +299,7 @@ def test_an_editor_that_does_not_work_is_told_and_the_run_is_kept(cli: Cli, comm
 
     assert done.returncode == 1
     assert said in done.stderr
-    assert "It is kept." in done.stdout
+    assert "It is saved." in done.stdout
 
 
 # ── run show, and what cannot be done ───────────────────────────────────────────────────────────────────────────
@@ -404,7 +404,7 @@ def test_a_person_is_asked_for_the_list_of_a_loop(cli: Cli, project: Path) -> No
     sitting.type("a.py\n").see("files must be a list").see("files (a list")
     sitting.type('["a.py"]\n').see("look-at@1").see("> ").type(":leave\n")
 
-    code, seen = sitting.see("It is kept").leave()
+    code, seen = sitting.see("It is saved").leave()
 
     assert code == 0
     assert "The run waits for the output of step 'look-at@1'." in plain(seen)

@@ -45,7 +45,7 @@ def drafts(cli: Cli) -> list[Path]:
 
 def leave(sitting: Sitting) -> str:
     """The id of the run that is left."""
-    return run_of(sitting.type(":leave\n").see("Go on with").leave()[1])
+    return run_of(sitting.type(":leave\n").see("Continue with").leave()[1])
 
 
 # ── commands ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -81,7 +81,7 @@ def test_a_line_that_begins_with_a_colon_is_sent_with_two_of_them(cli: Cli, know
 
 def test_end_without_a_loop_and_again_without_an_earlier_output_say_so(cli: Cli, known: Any) -> None:
     known(step("first"), step("second"))
-    sitting = cli.sit_down("run", "sample-workflow").see("> ").type(":end\n").see("in no loop that you can end")
+    sitting = cli.sit_down("run", "sample-workflow").see("> ").type(":end\n").see("not in a loop that can be ended now")
     sitting.see("> ").type(":again\n").see("no earlier output").see("> ").type(":set nonsense\n").see("not NAME=VALUE")
 
     run_id = leave(sitting.see("> ").type("Text.\n.\n").see("accepted").see("> "))
@@ -101,7 +101,7 @@ def test_help_names_every_command(cli: Cli, known: Any) -> None:
 def test_show_has_the_step_and_clear_begins_with_nothing(cli: Cli, known: Any) -> None:
     known(step("first"), step("second"))
     sitting = cli.sit_down("run", "sample-workflow").see("> ").type("A line.\n").see("> ").type(":show\n")
-    sitting.see("Do first.").see("│ A line.").see("> ").type(":clear\n").see("gone").see("> ")
+    sitting.see("Do first.").see("│ A line.").see("> ").type(":clear\n").see("The draft is empty now").see("> ")
 
     run_id = leave(sitting.type("Another.\n.\n").see("accepted").see("> "))
 
@@ -123,7 +123,9 @@ def test_no_line_is_wider_than_the_terminal_and_no_word_is_broken(
     known(step("first", title="T", prompt=text, validationCriteria=[{**DONE, "message": text}]), name="N")
     code, seen = cli.on_terminal("run", "sample-workflow", typed=f"{text[:20]}\n.\n:leave\n", columns=columns)
 
-    lines = [line for line in plain(seen).splitlines() if not line.startswith(("Go on with", "> ", "workflowlookup:"))]
+    lines = [
+        line for line in plain(seen).splitlines() if not line.startswith(("Continue with", "> ", "workflowlookup:"))
+    ]
     assert code == 0
     assert [line for line in lines if cells(line) > columns] == []
     assert words_of(text) <= set(" ".join(lines).split()) or text == WIDE
@@ -146,7 +148,7 @@ def test_a_complaint_wraps_and_a_command_does_not(cli: Cli, known: Any) -> None:
     sitting = cli.sit_down("run", "sample-workflow", "--journal", journal, columns=40).see("> ").type(":nonsense\n")
     sitting.see("workflowlookup: ':nonsense' is not a\ncommand, and the line was not added. The\n").see("> ")
 
-    _, seen = sitting.type(":leave\n").see("Go on with").leave()
+    _, seen = sitting.type(":leave\n").see("Continue with").leave()
 
     assert f"workflowlookup run --resume {run_of(seen)} --journal {journal}" in seen
 
@@ -187,11 +189,11 @@ def wrapped(text: str, columns: int) -> Sequence[str]:
 def test_ctrl_c_keeps_the_draft_and_the_line_that_was_begun(cli: Cli, known: Any) -> None:
     known(step("first"), step("second"))
     sitting = cli.sit_down("run", "sample-workflow").see("> ").type(":set size=3\nOne line.\n").see("> ").see("> ")
-    code, seen = sitting.type("and half").see("and half").interrupt().see("So is what you have written.").leave()
+    code, seen = sitting.type("and half").see("and half").interrupt().see("So is your draft.").leave()
 
     (draft,) = drafts(cli)
     modes = [stat.S_IMODE(path.stat().st_mode) for path in (draft, draft.parent)]
-    again = cli.sit_down("run", "--resume", run_of(seen)).see("What you have written so far:")
+    again = cli.sit_down("run", "--resume", run_of(seen)).see("Your draft so far:")
     again.see("│ One line.").see("│ and half").see("> ")
     run_id = leave(again.type("The rest.\n.\n").see("accepted").see("> "))
 
@@ -227,12 +229,12 @@ def test_nothing_is_sent_and_no_line_is_lost_when_the_terminal_ends(cli: Cli, kn
 def test_a_draft_belongs_to_its_run_and_its_step(cli: Cli, known: Any) -> None:
     known(step("first"), step("second"))
     sitting = cli.sit_down("run", "sample-workflow").see("> ").type("A draft.\n").see("> ").interrupt()
-    run_id = run_of(sitting.see("Go on with").leave()[1])
+    run_id = run_of(sitting.see("Continue with").leave()[1])
 
-    other = cli.sit_down("run", "sample-workflow").see("> ").type(":leave\n").see("It is kept").leave()[1]
+    other = cli.sit_down("run", "sample-workflow").see("> ").type(":leave\n").see("It is saved").leave()[1]
     cli("run", "--resume", run_id, stdin=b"Piped.")
     later = (
-        cli.sit_down("run", "--resume", run_id).see("second").see("> ").type(":leave\n").see("It is kept").leave()[1]
+        cli.sit_down("run", "--resume", run_id).see("second").see("> ").type(":leave\n").see("It is saved").leave()[1]
     )
 
     assert "A draft." not in other + later
@@ -246,7 +248,7 @@ def test_the_drafts_of_a_run_are_purged_with_it(cli: Cli, known: Any) -> None:
 
     done = cli("purge", "--older-than", "0m", "--yes")
 
-    assert done.stdout.endswith("Forgot 1 run.\n")
+    assert done.stdout.endswith("Deleted 1 run.\n")
     assert [path.name.startswith(ended) for path in drafts(cli)] == [False]
 
 
@@ -254,7 +256,7 @@ def test_a_draft_that_cannot_be_kept_is_said_and_can_be_sent(cli: Cli, known: An
     known(step("first"), step("second"))
     (cli.home / ".local").mkdir()
     (cli.home / ".local" / "state").write_text("in the way")
-    sitting = cli.sit_down("run", "sample-workflow", columns=200).see("> ").type("Text.\n").see("cannot be kept in")
+    sitting = cli.sit_down("run", "sample-workflow", columns=200).see("> ").type("Text.\n").see("cannot be saved in")
 
     run_id = leave(sitting.see("> ").type(".\n").see("accepted").see("> "))
 
@@ -267,7 +269,7 @@ def test_an_editor_that_fails_loses_nothing(cli: Cli, known: Any) -> None:
     editor.write_text('#!/bin/sh\nsed -i "1s/.*/From the editor./" "$1"; exit 3\n')
     editor.chmod(0o700)
     sitting = cli.sit_down("run", "sample-workflow", EDITOR=str(editor)).see("> ").type("Text.\n").see("> ")
-    sitting.type(":edit\n").see("ended with code 3").see("> ").interrupt().see("Go on with")
+    sitting.type(":edit\n").see("ended with code 3").see("> ").interrupt().see("Continue with")
 
     again = cli.sit_down("run", "--resume", run_of(sitting.leave()[1])).see("│ From the editor.").see("> ")
 
@@ -317,7 +319,7 @@ def test_a_refusal_is_a_line_for_each_problem_and_shows_no_pattern(cli: Cli, kno
     known(step("first", validationCriteria={"and": criteria}))
     sitting = cli.sit_down("run", "sample-workflow", columns=160).see("> ").type("TODO.\n.\n").see("refused")
 
-    seen = sitting.see("> ").type(":leave\n").see("It is kept").leave()[1].partition("refused")[2]
+    seen = sitting.see("> ").type(":leave\n").see("It is saved").leave()[1].partition("refused")[2]
 
     assert [line for line in seen.splitlines() if line.startswith("  - ")] == [
         '  - The output must have a line that is "## Cause" or "## Remedy".',
@@ -353,7 +355,7 @@ def test_criteria_that_cannot_be_judged_end_the_command_and_keep_the_draft(cli: 
         cli.sit_down("run", "sample-workflow", columns=200).see("> ").type("Text.\n.\n").see("Invalid regex pattern")
     )
 
-    code, seen = sitting.see("So is what you have written.").leave()
+    code, seen = sitting.see("So is your draft.").leave()
 
     (run_id,) = re.findall(r"Cancel it with:  workflowlookup cancel (\w+)", seen)
     assert (code, "--resume" in seen) == (1, False)
@@ -391,8 +393,10 @@ def test_a_no_is_recorded_also_when_the_reason_is_broken_off(cli: Cli, known: An
 def test_after_a_no_the_output_is_at_hand_and_the_question_remembers_it(cli: Cli, known: Any) -> None:
     known(step("first", requireConfirmation=True))
     sitting = cli.sit_down("run", "sample-workflow").see("> ").type("Text.\n.\n").see("[l]eave").type("n\n")
-    sitting.see("Why not?").type("Too short.\n").see("They said: Too short.").see(":again").see("> ").type(":again\n")
-    sitting.see("│ Text.").see("> ").type("And more.\n.\n").see("answered with no: Too short.").see("[l]eave")
+    sitting.see("Why not?").type("Too short.\n").see("Their note: Too short.").see(":again").see("> ").type(":again\n")
+    sitting.see("│ Text.").see("> ").type("And more.\n.\n").see("to an earlier output of this step: Too short.").see(
+        "[l]eave"
+    )
 
     sitting.type("y\n").see("The run is completed")
 
@@ -426,7 +430,7 @@ def test_a_question_wraps_between_words(cli: Cli, known: Any) -> None:
     sitting = cli.sit_down("run", "sample-workflow", columns=40)
     sitting.see("Do you agree? [y]es, [n]o, [l]eave it\nfor later (Enter): ").type("l\n")
 
-    assert sitting.see("Go on with").leave()[0] == 0
+    assert sitting.see("Continue with").leave()[0] == 0
 
 
 def test_ctrl_c_at_a_question_is_neither_yes_nor_no(cli: Cli, known: Any) -> None:
@@ -454,7 +458,7 @@ def test_a_loop_shows_its_iteration_and_drafts_are_of_one_iteration(cli: Cli, kn
     known(loop("each", [step("turn")], type="forEach", items="names"), step("last"))
     sitting = cli.sit_down("run", "sample-workflow", "--context", 'names=["a","b"]').see("turn@1").see("> ")
     sitting.type("One.\n.\n").see("accepted").see("turn@2").see("> ").type("Half.\n").see("> ").interrupt()
-    run_id = run_of(sitting.see("Go on with").leave()[1])
+    run_id = run_of(sitting.see("Continue with").leave()[1])
 
     again = cli.sit_down("run", "--resume", run_id).see("turn@2").see("│ Half.").see("> ")
 

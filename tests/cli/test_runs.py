@@ -64,7 +64,7 @@ def test_more_runs_than_wanted_are_told(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"), [((), "`workflowlookup run ID` starts one"), (("--state", "failed"), "no run fits")]
+    ("words", "said"), [((), "`workflowlookup run ID` starts one"), (("--state", "failed"), "no run matches")]
 )
 def test_no_runs_are_no_error(cli: Cli, words: tuple[str, ...], said: str) -> None:
     done = cli("runs", *words)

@@ -77,4 +77,4 @@ def test_a_terminal_lays_it_out_and_shows_what_looks_like_html(cli: Cli) -> None
     assert "## " not in seen
     assert "Read <file>." in seen
     assert "`workflowlookup graph sample-workflow` outlines every step; " in seen
-    assert "`workflowlookup next sample-workflow` shows what an agent is told first." in seen
+    assert "`workflowlookup next sample-workflow` shows its first step as agents see it." in seen

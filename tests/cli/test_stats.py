@@ -64,7 +64,7 @@ def test_the_table_has_a_row_a_step(cli: Cli) -> None:
     done = cli("stats")
 
     assert (done.returncode, done.stderr) == (0, "")
-    assert "sample-workflow 1.0.0: 2 runs (1 cancelled, 1 completed; usually " in done.stdout
+    assert "sample-workflow 1.0.0: 2 runs (1 cancelled, 1 completed; median " in done.stdout
     assert [line.split()[:5] for line in done.stdout.splitlines() if line.startswith("triage")][1] == [
         "triage",
         "2",

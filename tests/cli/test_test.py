@@ -115,14 +115,14 @@ def test_coverage_can_be_demanded(cli: Cli, flow: Path, wanted: str, code: int) 
     done = cli("test", "flows", "--min-coverage", wanted)
 
     assert done.returncode == code
-    assert ("67% of the steps were handed out (2 of 3); 67% are wanted" in done.stdout) is bool(code)
+    assert ("67% of the steps were offered (2 of 3); the minimum is 67%" in done.stdout) is bool(code)
 
 
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
-        ("branches", "50% of the branches were taken (1 of 2); 100% are wanted"),
-        ("rules", "0% of the verdicts of rules were seen (0 of 2); 100% are wanted"),
+        ("branches", "50% of the branches were taken (1 of 2); the minimum is 100%"),
+        ("rules", "0% of the verdicts of rules occurred (0 of 2); the minimum is 100%"),
     ],
 )
 def test_coverage_of_branches_and_rules_can_be_demanded(cli: Cli, flow: Path, kind: str, said: str) -> None:
@@ -263,7 +263,7 @@ def test_update_of_json_writes_json(cli: Cli, flow: Path) -> None:
             "cases: [{name: one}]\nworkflow: ../gone.json",
             "2:1: error: Storage error. flows/../gone.json cannot be read",
         ),
-        ("cases: [{name: one}]\nworkflow: ./notes.txt", "2:1: error: 'flows/./notes.txt' is no document"),
+        ("cases: [{name: one}]\nworkflow: ./notes.txt", "2:1: error: 'flows/./notes.txt' is not a document"),
         ("cases:\n  - name: one\n  - name: one", "3:5: error: case 2 ('one'): another case has this name already"),
         ("cases:\n  - name: one\n    complete: false", "3:5: error: case 1 ('one'): 'complete: false' needs 'steps'"),
     ],
@@ -292,7 +292,7 @@ def test_a_fixture_names_its_workflow_by_id_or_path(cli: Cli, flow: Path, wanted
 def test_a_fixture_without_a_workflow_says_what_to_do(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "lonely.test.yaml").write_text("cases: [{name: one}]")
 
-    assert "None of lonely.json, lonely.yaml, lonely.yml lies beside it" in cli("test", "lonely.test.yaml").stdout
+    assert "none of lonely.json, lonely.yaml, lonely.yml is beside it" in cli("test", "lonely.test.yaml").stdout
 
 
 def test_an_unsound_workflow_is_told(cli: Cli, tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ def test_doctor_tells_what_patterns_admit_and_how_others_do(cli: Cli, service: H
     assert states == {"library": ("library", "ready", 10), "svc": ("http", "ready", 1)}
     assert [(state["name"], state["state"]) for state in tools["servers"]] == [("up", "ready")]
     problems = " ".join(problem["problem"] for problem in json.loads(done.stdout)["problems"])
-    assert "'nothing-like-this' of exclude fits no workflow" in problems
+    assert "'nothing-like-this' of exclude matches no workflow" in problems
     assert "workflow 'bad' is skipped" in problems
     assert "hush" not in done.stdout
 
@@ -129,7 +129,7 @@ def test_doctor_names_calls_that_lead_nowhere(cli: Cli, service: HttpUpstream, t
 
     told = [entry["problem"] for entry in json.loads(done.stdout)["problems"]]
     assert [problem for problem in told if "'caller' calls" in problem] == [
-        "The workflow 'caller' calls the provider 'nobody', which the settings do not have.",
+        "The workflow 'caller' calls the provider 'nobody', which is not in the settings.",
         "The workflow 'caller' calls the provider 'broken', which is ignored because of a mistake.",
         "The workflow 'caller' calls the workflow 'deplyo' (did you mean 'deploy'?) of the provider 'svc', "
         "which lists no such workflow.",

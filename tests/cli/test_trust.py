@@ -272,7 +272,7 @@ def test_a_store_that_the_environment_points_into_the_project_trusts_nothing(clo
 
     server = serve(XDG_CONFIG_HOME="x")
     assert not clone.runs(3)
-    assert "lies in the project" in log_of(server)
+    assert "is in the project" in log_of(server)
     home = clone.directory / "y" / ".config" / "workflowlookup"
     home.mkdir(parents=True)
     (home / "trust.json").write_bytes(clone.store.read_bytes())
@@ -833,7 +833,7 @@ def test_a_person_in_the_console_can_trust_what_is_shown(
 
     assert console("/trust", **fields(page))[0] == 303
 
-    assert "Nothing waits for trust" in console("/trust")[1]
+    assert "Nothing needs trust" in console("/trust")[1]
     serve()
     assert clone.runs(20)
 

@@ -139,7 +139,7 @@ def test_an_id_that_is_taken_is_blamed_on_the_file_that_is_not_named_after_it(cl
 
     done = cli("validate", "flows")
 
-    assert lines_of(done.stdout)[0].startswith("flows/a-copy.json:1:2: error: The id 'sample-workflow' is that of")
+    assert lines_of(done.stdout)[0].startswith("flows/a-copy.json:1:2: error: flows/sample-workflow.json has the id")
 
 
 def test_warnings_count_as_they_do_for_the_tool_and_notes_do_not(cli: Cli, tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_an_id_that_two_files_share_is_a_problem_but_a_file_named_twice_is_not(c
     assert (twice.returncode, twice.stdout) == (0, "1 document, no problems\n")
     assert (shared.returncode, lines_of(shared.stdout)[0]) == (
         1,
-        "flows/b.json:1:2: error: The id 'sample-workflow' is that of flows/a.json too, and only one of them would be found",
+        "flows/b.json:1:2: error: flows/a.json has the id 'sample-workflow' as well, and only one of them would be used",
     )
 
 

@@ -177,5 +177,5 @@ def test_the_screen_is_drawn_anew_and_what_stands_above_it_stays(capsys: pytest.
 
     shown = capsys.readouterr().out
     assert re.sub(r"\d\d:\d\d:\d\d", "TIME", shown) == (
-        "\x1b[H\x1b[2JTIME  watching 0 documents; Ctrl-C leaves\n0 documents, none to check\n"
+        "\x1b[H\x1b[2JTIME  watching 0 documents; Ctrl-C stops\n0 documents, none to check\n"
     )

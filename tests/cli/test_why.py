@@ -141,7 +141,7 @@ def test_with_a_journal_what_is_neither_run_nor_workflow_is_told_as_both(cli: Cl
 
     assert done.returncode == 1
     assert f"Did you mean {held}?" in done.stderr
-    assert "Nor is there a workflow of this id" in done.stderr
+    assert "There is no workflow with this id either" in done.stderr
 
 
 def test_iterations_that_say_the_same_are_told_once(cli: Cli, project: Path) -> None:

@@ -1,6 +1,6 @@
-"""The checkup behind `workflowlookup doctor`: what is here, and what is wrong with it.
+"""The checks of `workflowlookup doctor`.
 
-`examine` makes a `Report` of plain values; what is wrong stands in `problems`, each with its remedy.
+`examine` returns a `Report` with the state of the installation, and with `problems`, each with its remedy.
 """
 
 import argparse
@@ -20,7 +20,7 @@ import msgspec
 
 from workflowlookup import __version__, extras
 from workflowlookup.app import make_catalog, make_consent, make_journal
-from workflowlookup.cli.checkup_tools import MAX_SHOWN, Problem, Record, ToolsReport, examine_tools, tools_problems
+from workflowlookup.cli.checkup_tools import MAX_SHOWN, Problem, ReportPart, ToolsReport, examine_tools, tools_problems
 from workflowlookup.cli.clients import CLIENTS, SERVER_NAME, Client, server_command, typed_program, words_of
 from workflowlookup.cli.configuration import NotReadable, read_text, servers
 from workflowlookup.cli.output import shown_path
@@ -32,12 +32,12 @@ from workflowlookup.store.journal import DamagedJournal, Journal
 from workflowlookup.store.journal_url import without_password
 from workflowlookup.trust import how_to_trust
 
-PATIENCE: Final = 30.0
-"""Seconds that the self-test waits for the server."""
+TIMEOUT_SECONDS: Final = 30.0
+"""Time limit of the self-test."""
 
 
-class SourceState(Record, frozen=True, kw_only=True):
-    """A place where workflows are looked for."""
+class SourceState(ReportPart, frozen=True, kw_only=True):
+    """A directory with workflows."""
 
     name: str
     directory: str
@@ -46,17 +46,17 @@ class SourceState(Record, frozen=True, kw_only=True):
     problems: int
 
 
-class Shadow(Record, frozen=True, kw_only=True):
-    """A workflow that is there and not found, because another has its id."""
+class Shadow(ReportPart, frozen=True, kw_only=True):
+    """A workflow that is hidden by another with the same id."""
 
     id: str
     hidden: str
     by: str
     is_mistake: bool
-    """Both lie in one source; across sources, hiding is how a project has its own version."""
+    """Whether both are in one source. In different sources, hiding is intended: a project has its own version."""
 
 
-class SettingState(Record, frozen=True, kw_only=True):
+class SettingState(ReportPart, frozen=True, kw_only=True):
     """A setting in force, and where it came from."""
 
     name: str
@@ -64,29 +64,29 @@ class SettingState(Record, frozen=True, kw_only=True):
     origin: str
 
 
-class ServerEntry(Record, frozen=True, kw_only=True):
-    """This server in a client's configuration, and whether its command is there."""
+class ClientEntry(ReportPart, frozen=True, kw_only=True):
+    """An entry for this server in a client's configuration, and whether its command exists."""
 
     name: str
     command: str
     is_found: bool
     is_cached: bool
-    """Whether uv may delete it at any time."""
+    """Whether the command is in the cache of uv, which may delete it at any time."""
 
 
-class ClientState(Record, frozen=True, kw_only=True):
+class ClientState(ReportPart, frozen=True, kw_only=True):
     """A client's configuration file."""
 
     client: str
     scope: str
     file: str
     exists: bool
-    entries: tuple[ServerEntry, ...] = ()
+    entries: tuple[ClientEntry, ...] = ()
     error: str = ""
 
 
-class SelfTest(Record, frozen=True, kw_only=True):
-    """How a real server did."""
+class SelfTest(ReportPart, frozen=True, kw_only=True):
+    """The result of starting a real server."""
 
     command: str
     milliseconds: int
@@ -94,8 +94,8 @@ class SelfTest(Record, frozen=True, kw_only=True):
     error: str = ""
 
 
-class Report(Record, frozen=True, kw_only=True):
-    """Everything there is to know."""
+class Report(ReportPart, frozen=True, kw_only=True):
+    """The whole report."""
 
     version: str
     python: str
@@ -111,8 +111,8 @@ class Report(Record, frozen=True, kw_only=True):
 
 
 def examine(options: argparse.Namespace, settings: Settings) -> Report:
-    """Look at everything; the options are the flags with which the server is tried."""
-    logging.getLogger("workflowlookup").setLevel(logging.ERROR)  # what would be logged is in the report
+    """Run all checks. `options` are the flags for the self-test."""
+    logging.getLogger("workflowlookup").setLevel(logging.ERROR)  # the report has what would be logged
     catalog = make_catalog(settings)
     shadowed = tuple(_shadows(catalog))
     tools = examine_tools(settings, catalog)
@@ -144,7 +144,7 @@ def examine(options: argparse.Namespace, settings: Settings) -> Report:
 
 
 def _try_journal_and_server(options: argparse.Namespace, settings: Settings) -> tuple[tuple[Problem, ...], SelfTest]:
-    """The journal is checked before a server opens it; and once more when that server has set it aside."""
+    """Check the journal before a server opens it, and again if that server has set it aside."""
     try:
         journal = make_journal(settings)
     except MissingExtra:
@@ -162,14 +162,14 @@ def _try_journal_and_server(options: argparse.Namespace, settings: Settings) -> 
 
 
 def _settings_problems(options: argparse.Namespace) -> Iterator[Problem]:
-    """Settings that could not be used; what is reported beside them holds for the defaults."""
+    """A setting that could not be used. The rest of the report is for the default settings."""
     problem = getattr(options, "settings_problem", None)
     if problem:
-        yield Problem(problem=problem, remedy="Fix or remove the setting: until then the server does not start")
+        yield Problem(problem=problem, remedy="Fix or remove the setting. Until then the server does not start.")
 
 
 def _extras_problems(catalog: Catalog, settings: Settings) -> Iterator[Problem]:
-    """The extras that are needed here and not installed."""
+    """The extras that are needed but not installed."""
     needed = needed_extras(settings)
     callers = [f"the workflow '{workflow.id}'" for workflow in catalog.workflows() if workflow.has_calls]
     if callers:
@@ -184,13 +184,13 @@ def _extras_problems(catalog: Catalog, settings: Settings) -> Iterator[Problem]:
 
 
 def _trust_problems(catalog: Catalog, settings: Settings) -> Iterator[Problem]:
-    """What a repository brings and nobody trusted."""
+    """Faults in the project's settings, and untrusted entries of a repository."""
     for fault in settings.faults:
         yield Problem(problem=f"{fault}. It is ignored.", remedy="Fix or remove it in the settings of the project.")
     consent = make_consent(lambda: settings)
     entries = consent.untrusted_in(catalog.workflows())
     if entries and (fault := consent.store.fault()):
-        yield Problem(problem=f"{fault}.", remedy="Look at the file; remove it to begin again.")
+        yield Problem(problem=f"{fault}.", remedy="Look at the file; remove it to start over.")
     for entry in entries:
         yield Problem(
             problem=f"{shown_path(entry.file)}: {entry} is ignored, because it is not trusted.",
@@ -199,7 +199,7 @@ def _trust_problems(catalog: Catalog, settings: Settings) -> Iterator[Problem]:
 
 
 def _journal_problems(journal: Journal, settings: Settings, known: Sequence[DamagedJournal]) -> Iterator[Problem]:
-    """Whether runs are kept and can be; no journal is made for that."""
+    """What is wrong with the journal. Does not create one."""
     origin = shown_path(settings.origins["journal"])
     for problem, remedy in journal.faults(known):
         yield Problem(problem=problem, remedy=f"{remedy} The setting journal is from {origin}.")
@@ -250,12 +250,12 @@ def _library_problems(catalog: Catalog, settings: Settings) -> Iterator[Problem]
         refusal = catalog.listing(source).refusal
         if refusal:
             origin = settings.origins.get(source.name, "the settings")
-            mend = "Make it readable" if os.path.isdir(source.root) else "Create it"
-            yield Problem(problem=refusal.remedy, remedy=f"{mend}, or take it out of {origin}.")
-    for entry in catalog.snapshot().problems:
+            fix = "Make it readable" if os.path.isdir(source.root) else "Create it"
+            yield Problem(problem=refusal.remedy, remedy=f"{fix}, or remove it from {origin}.")
+    for document in catalog.snapshot().problems:
         yield Problem(
-            problem=joined(str(entry.file.refusal)),
-            remedy=f"See what is wrong with it: {command('validate', shown_path(entry.file.path))}",
+            problem=joined(str(document.file.refusal)),
+            remedy=f"See what is wrong with it: {command('validate', shown_path(document.file.path))}",
         )
 
 
@@ -263,7 +263,7 @@ def _shadow_problems(shadowed: Sequence[Shadow]) -> Iterator[Problem]:
     for shadow in shadowed:
         if shadow.is_mistake:
             yield Problem(
-                problem=f"{shadow.hidden} and {shadow.by} have the same id '{shadow.id}'; only the second is found.",
+                problem=f"{shadow.hidden} and {shadow.by} have the same id '{shadow.id}'; only the second is used.",
                 remedy="Give one of them another id.",
             )
 
@@ -272,13 +272,13 @@ def _shadow_problems(shadowed: Sequence[Shadow]) -> Iterator[Problem]:
 
 
 def _clients() -> Iterator[ClientState]:
-    seen: set[str] = set()
+    files: set[str] = set()
     for name, client in CLIENTS.items():
         for scope in client.files:
             state = _client(name, scope)
-            if state.file not in seen:  # in the home directory, both scopes may be one file
+            if state.file not in files:  # in the home directory, both scopes may be one file
                 yield state
-            seen.add(state.file)
+            files.add(state.file)
 
 
 def _client(name: str, scope: str) -> ClientState:
@@ -291,19 +291,19 @@ def _client(name: str, scope: str) -> ClientState:
         return msgspec.structs.replace(state, error=str(problem).rstrip("."))
 
 
-def _our_entries(client: Client, file: str) -> Iterator[ServerEntry]:
-    """The entries that are this server's, by their name or by what they start."""
+def _our_entries(client: Client, file: str) -> Iterator[ClientEntry]:
+    """The entries for this server, by their name or their command."""
     for name, entry in servers(read_text(file) or "", file, client.section).items():
         words = words_of(entry)
         if name == SERVER_NAME or any(os.path.basename(word).startswith(SERVER_NAME) for word in words):
             is_cached = any(map(extras.is_in_cache, words))
-            yield ServerEntry(name=name, command=shlex.join(words), is_found=_is_found(words), is_cached=is_cached)
+            yield ClientEntry(name=name, command=shlex.join(words), is_found=_exists(words), is_cached=is_cached)
 
 
-def _is_found(words: Sequence[str]) -> bool:
-    """Whether the program is there, and the clone or file from which it is installed for each start, if it names one.
+def _exists(words: Sequence[str]) -> bool:
+    """Whether the program exists, and the clone or file that `--from` or `--spec` names, if any.
 
-    An address instead of a command, or a variable that only the client knows, is taken on trust.
+    True for a URL instead of a command, and for a variable that only the client knows.
     """
     if not words or "${" in words[0]:
         return True
@@ -323,10 +323,10 @@ def _client_problems(clients: Sequence[ClientState]) -> Iterator[Problem]:
         for entry in state.entries:
             if not entry.is_found or entry.is_cached:
                 again = command("install", state.client, "--scope", state.scope, "--name", entry.name)
-                what = "that is in the cache of uv" if entry.is_cached else "that does not exist"
+                fault = "that is in the cache of uv" if entry.is_cached else "that does not exist"
                 yield Problem(
-                    problem=f"{title} starts '{entry.name}' with a command {what}: {entry.command}",
-                    remedy=f"Renew the entry in {state.file}: {again}",
+                    problem=f"{title} starts '{entry.name}' with a command {fault}: {entry.command}",
+                    remedy=f"Replace the entry in {state.file}: {again}",
                 )
 
 
@@ -334,20 +334,20 @@ def _client_problems(clients: Sequence[ClientState]) -> Iterator[Problem]:
 
 
 def _self_test(words: Sequence[str]) -> SelfTest:
-    """Start the server as a client would, shake hands, and ask for the list."""
+    """Start the server as a client would, initialize, and list the workflows."""
     workflows, error = None, ""
     started = time.perf_counter()
     try:
-        done = subprocess.run(words, input=_CONVERSATION, capture_output=True, timeout=PATIENCE, check=False)  # noqa: S603 - our own command
+        done = subprocess.run(words, input=_CONVERSATION, capture_output=True, timeout=TIMEOUT_SECONDS, check=False)  # noqa: S603 - our own command
         _, listed = (msgspec.json.decode(line)["result"] for line in done.stdout.splitlines())
         workflows = len(listed["workflows"])
     except subprocess.TimeoutExpired:
-        error = f"no answer within {PATIENCE:.0f} seconds"
+        error = f"no answer within {TIMEOUT_SECONDS:.0f} seconds"
     except OSError as problem:
         error = problem.strerror or str(problem)
     except (msgspec.DecodeError, KeyError, TypeError, ValueError):
-        said = done.stderr.decode(errors="replace").strip().splitlines()
-        error = said[-1].strip().removeprefix("cause: ") if said else f"no proper answer, exit code {done.returncode}"
+        lines = done.stderr.decode(errors="replace").strip().splitlines()
+        error = lines[-1].strip().removeprefix("cause: ") if lines else f"no valid answer, exit code {done.returncode}"
     milliseconds = round((time.perf_counter() - started) * 1000)
     shown = shlex.join(map(without_password, words))
     return SelfTest(command=shown, milliseconds=milliseconds, workflows=workflows, error=error)
@@ -370,13 +370,13 @@ _CONVERSATION: Final = b"".join(
 
 def _test_problems(test: SelfTest) -> Iterator[Problem]:
     if test.error:
-        first = "See that its source can be reached" if extras.is_ephemeral() else "Install the package again"
+        first = "Check that its source can be reached" if extras.is_ephemeral() else "Install the package again"
         yield Problem(
             problem=f"The server does not work: {test.error.rstrip('.')}.",
-            remedy=f"{first}, and try by hand: {test.command}",
+            remedy=f"{first}, and try it by hand: {test.command}",
         )
 
 
 def command(*words: str) -> str:
-    """A command of ours, to be typed."""
+    """A command of this program for people to type, in backticks."""
     return f"`{shlex.join([*typed_program(), *words])}`"

@@ -1,4 +1,4 @@
-"""The part of the checkup about workflow tools: filters, providers, and the MCP servers that steps call."""
+"""The part of `workflowlookup doctor` about workflow tools: filters, providers, and MCP servers that steps call."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,7 +7,13 @@ from typing import Final
 import msgspec
 
 from workflowlookup import extras
-from workflowlookup.cli.provider_queries import Asked, ask_systems, reconnect_advice, unreachable, workflow_tools
+from workflowlookup.cli.provider_queries import (
+    SystemAnswers,
+    query_systems,
+    reconnect_advice,
+    unreachable,
+    workflow_tools,
+)
 from workflowlookup.language.model import PromptStep, ToolCall, WorkflowCall
 from workflowlookup.language.schemas import suggest
 from workflowlookup.language.text import first_few
@@ -19,19 +25,19 @@ from workflowlookup.settings import Settings, plan_of
 MAX_SHOWN: Final = 20
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A part of the report."""
+class ReportPart(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Base of the parts of the report, which are printed as JSON with camelCase names."""
 
 
-class Problem(Record, frozen=True, kw_only=True):
+class Problem(ReportPart, frozen=True, kw_only=True):
     """Something that is wrong, and what to do about it."""
 
     problem: str
     remedy: str
 
 
-class PatternState(Record, frozen=True, kw_only=True):
-    """A pattern of the filters, and what it stands for."""
+class PatternState(ReportPart, frozen=True, kw_only=True):
+    """A pattern of a filter, and the workflows that match it."""
 
     setting: str
     pattern: str
@@ -39,8 +45,8 @@ class PatternState(Record, frozen=True, kw_only=True):
     examples: tuple[str, ...]
 
 
-class SystemState(Record, frozen=True, kw_only=True):
-    """Another system: whether it is `ready` or `away`, and why."""
+class SystemState(ReportPart, frozen=True, kw_only=True):
+    """Another system: `ready` or `away`, and why."""
 
     name: str
     state: str
@@ -61,15 +67,15 @@ class ServerState(SystemState, frozen=True, kw_only=True):
     tools: int
 
 
-class UnknownCall(Record, frozen=True, kw_only=True):
-    """A `call` in a workflow of the library that would lead nowhere."""
+class UnknownCall(ReportPart, frozen=True, kw_only=True):
+    """A `call` of something that does not exist, in a workflow of the library."""
 
     workflow: str
     what: str
     remedy: str
 
 
-class ToolsReport(Record, frozen=True, kw_only=True):
+class ToolsReport(ReportPart, frozen=True, kw_only=True):
     """Workflows as tools."""
 
     is_on: bool
@@ -83,14 +89,14 @@ class ToolsReport(Record, frozen=True, kw_only=True):
 
 
 def examine_tools(settings: Settings, catalog: Catalog) -> ToolsReport:
-    """Ask every provider and every server once, and see whether the calls of the library lead to one of them."""
+    """Query every provider and server once, and check that the calls in the library name existing ones."""
     plan = plan_of(settings)
-    asked = ask_systems(plan, servers=True)
-    everything = workflow_tools(settings, msgspec.structs.replace(plan, filters=Filters(), is_on=True), asked)
-    tools = workflow_tools(settings, plan, asked)
+    answers = query_systems(plan, servers=True)
+    everything = workflow_tools(settings, msgspec.structs.replace(plan, filters=Filters(), is_on=True), answers)
+    tools = workflow_tools(settings, plan, answers)
     definitions = [offer.definition for offer in everything.offers.values()]
-    own = sum(definition.provider == LIBRARY for definition in definitions)
-    library = ProviderState(name=LIBRARY, kind=LIBRARY, state="ready", workflows=own)
+    count = sum(definition.provider == LIBRARY for definition in definitions)
+    library = ProviderState(name=LIBRARY, kind=LIBRARY, state="ready", workflows=count)
     return ToolsReport(
         is_on=plan.is_on,
         tools=len(tools.offers),
@@ -99,33 +105,33 @@ def examine_tools(settings: Settings, catalog: Catalog) -> ToolsReport:
             *_patterns("include", plan.filters.include, definitions),
             *_patterns("exclude", plan.filters.exclude, definitions),
         ),
-        providers=(library, *_providers(plan.providers, asked)),
-        servers=tuple(_servers(plan.servers, asked)),
-        unknown_calls=tuple(_unknown_calls(catalog, settings, asked)),
-        remarks=asked.remarks,
+        providers=(library, *_providers(plan.providers, answers)),
+        servers=tuple(_servers(plan.servers, answers)),
+        unknown_calls=tuple(_unknown_calls(catalog, settings, answers)),
+        remarks=answers.remarks,
     )
 
 
-def _unknown_calls(catalog: Catalog, settings: Settings, asked: Asked) -> Iterator[UnknownCall]:
+def _unknown_calls(catalog: Catalog, settings: Settings, answers: SystemAnswers) -> Iterator[UnknownCall]:
     for workflow in catalog.workflows():
         for step in workflow.every_step:
             match step:
                 case PromptStep(call=ToolCall() as call):
-                    unknown = _unknown_tool(call, settings, asked)
+                    unknown = _unknown_tool(call, settings, answers)
                 case PromptStep(call=WorkflowCall() as call):
-                    unknown = _unknown_workflow(call, settings, asked)
+                    unknown = _unknown_workflow(call, settings, answers)
                 case _:
                     continue
             if unknown:
                 yield UnknownCall(workflow=workflow.id, what=unknown[0], remedy=unknown[1])
 
 
-def _unknown_tool(call: ToolCall, settings: Settings, asked: Asked) -> tuple[str, str] | None:
-    """What a call of a tool names that is not there, and what to do; None when nothing is known to be wrong."""
+def _unknown_tool(call: ToolCall, settings: Settings, answers: SystemAnswers) -> tuple[str, str] | None:
+    """The missing server or tool of a call, and what to do; None when nothing is missing, or nobody knows."""
     if call.server not in settings.servers:
-        why, remedy = _missing(f"mcpServers.{call.server}", "server", settings)
-        return f"the MCP server '{call.server}', {why}", remedy
-    answer = asked.servers[call.server]
+        reason, remedy = _missing(f"mcpServers.{call.server}", "server", settings)
+        return f"the MCP server '{call.server}', {reason}", remedy
+    answer = answers.servers[call.server]
     if answer.cause or call.tool in answer.tools:
         return None
     return (
@@ -134,14 +140,14 @@ def _unknown_tool(call: ToolCall, settings: Settings, asked: Asked) -> tuple[str
     )
 
 
-def _unknown_workflow(call: WorkflowCall, settings: Settings, asked: Asked) -> tuple[str, str] | None:
-    """The same of a call of another system's workflow."""
+def _unknown_workflow(call: WorkflowCall, settings: Settings, answers: SystemAnswers) -> tuple[str, str] | None:
+    """The missing provider or workflow of a call, and what to do; as `_unknown_tool`."""
     if call.provider not in settings.providers:
-        why, remedy = _missing(f"providers.{call.provider}", "provider", settings)
-        return f"the provider '{call.provider}', {why}", remedy
-    found = asked.providers[call.provider]
-    ids = [definition.id for definition in found.definitions]
-    if found.is_away or call.workflow in ids:
+        reason, remedy = _missing(f"providers.{call.provider}", "provider", settings)
+        return f"the provider '{call.provider}', {reason}", remedy
+    listing = answers.providers[call.provider]
+    ids = [definition.id for definition in listing.definitions]
+    if listing.is_away or call.workflow in ids:
         return None
     return (
         f"the workflow {suggest(call.workflow, ids)} of the provider '{call.provider}', which lists no such workflow",
@@ -149,13 +155,13 @@ def _unknown_workflow(call: WorkflowCall, settings: Settings, asked: Asked) -> t
     )
 
 
-def _missing(entry: str, field: str, settings: Settings) -> tuple[str, str]:
-    """Why the settings have no such entry (`providers.ci`) in force, and what to do; a call names it in `field`."""
-    if entry in settings.left_out:
-        return "which is ignored because of a mistake", f"Fix [{entry}] in the settings."
-    if any(f"{ignored.kind}.{ignored.name}" == entry for ignored in settings.ignored):
-        return "which is not trusted yet", f"Look at [{entry}] and allow it in a terminal: `workflowlookup trust`."
-    return "which the settings do not have", f"Add [{entry}] to the settings, or fix '{field}' in the workflow."
+def _missing(table: str, field: str, settings: Settings) -> tuple[str, str]:
+    """Why a table such as `providers.ci` is not in force, and what to do; a call names it in `field`."""
+    if table in settings.left_out:
+        return "which is ignored because of a mistake", f"Fix [{table}] in the settings."
+    if any(f"{ignored.kind}.{ignored.name}" == table for ignored in settings.ignored):
+        return "which is not trusted yet", f"Look at [{table}] and allow it in a terminal: `workflowlookup trust`."
+    return "which is not in the settings", f"Add [{table}] to the settings, or fix '{field}' in the workflow."
 
 
 def _few(names: Sequence[str]) -> str:
@@ -169,28 +175,28 @@ def _patterns(setting: str, patterns: Sequence[str], definitions: Sequence[Defin
         yield PatternState(setting=setting, pattern=text, workflows=len(meant), examples=tuple(meant[:MAX_SHOWN]))
 
 
-def _providers(configured: Mapping[str, ProviderConfig], asked: Asked) -> Iterator[ProviderState]:
+def _providers(configured: Mapping[str, ProviderConfig], answers: SystemAnswers) -> Iterator[ProviderState]:
     for name, config in configured.items():
-        found = asked.providers[name]
-        state = "away" if found.is_away else "ready"
+        listing = answers.providers[name]
+        state = "away" if listing.is_away else "ready"
         yield ProviderState(
-            name=name, kind=config.kind, state=state, workflows=len(found.definitions), cause=found.cause
+            name=name, kind=config.kind, state=state, workflows=len(listing.definitions), cause=listing.cause
         )
 
 
-def _servers(configured: Mapping[str, ServerConfig], asked: Asked) -> Iterator[ServerState]:
+def _servers(configured: Mapping[str, ServerConfig], answers: SystemAnswers) -> Iterator[ServerState]:
     for name, config in configured.items():
-        answer = asked.servers[name]
+        answer = answers.servers[name]
         state = "away" if answer.cause else "ready"
-        yield ServerState(name=name, where=_where(config), state=state, tools=len(answer.tools), cause=answer.cause)
+        yield ServerState(name=name, where=_location(config), state=state, tools=len(answer.tools), cause=answer.cause)
 
 
-def _where(server: ServerConfig) -> str:
-    """Where a server is, without anything that may be secret."""
+def _location(server: ServerConfig) -> str:
+    """The command or URL of a server, without anything that may be secret."""
     if server.command:
         return server.command
-    where = re.sub(r"://[^/?#]*@", "://", server.url.partition("?")[0])
-    return where.partition("#")[0]
+    url = re.sub(r"://[^/?#]*@", "://", server.url.partition("?")[0])
+    return url.partition("#")[0]
 
 
 def tools_problems(report: ToolsReport, settings: Settings) -> Iterator[Problem]:
@@ -205,7 +211,7 @@ def tools_problems(report: ToolsReport, settings: Settings) -> Iterator[Problem]
         if not pattern.workflows:
             origin = settings.origins[pattern.setting]
             yield Problem(
-                problem=f"The pattern '{pattern.pattern}' of {pattern.setting} fits no workflow ({origin}).",
+                problem=f"The pattern '{pattern.pattern}' of {pattern.setting} matches no workflow ({origin}).",
                 remedy="Fix it or remove it: `workflowlookup tools` shows ids, names and providers.",
             )
     systems: Sequence[tuple[str, str, Sequence[SystemState]]] = (
@@ -214,13 +220,13 @@ def tools_problems(report: ToolsReport, settings: Settings) -> Iterator[Problem]
     )
     for kind, table, states in systems:
         for system in states:
-            if system.state == "away" and not extras.is_missing(extras.CALLS):  # which is a problem of its own
+            if system.state == "away" and not extras.is_missing(extras.CALLS):  # reported by itself
                 yield Problem(
                     problem=_sentence(unreachable(kind, system.name, system.cause)),
                     remedy=reconnect_advice(f"{table}.{system.name}", system.cause),
                 )
     for remark in report.remarks:
-        yield Problem(problem=_sentence(remark), remedy="Fix the definition in the system that has it.")
+        yield Problem(problem=_sentence(remark), remedy="Fix the definition in that system.")
 
 
 def _sentence(text: str) -> str:

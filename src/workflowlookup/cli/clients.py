@@ -1,4 +1,4 @@
-"""The MCP clients that we know: where each keeps its servers, in which form, and the command that starts ours.
+"""The MCP clients that `install` supports: their configuration files, and the command that starts our server.
 
 A new client is a row of `CLIENTS`.
 """
@@ -24,19 +24,19 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
 
     title: str
     files: Mapping[str, str]
-    """By scope, the usual one first: the file that it reads; `{name}` is a folder of `_folders`."""
+    """By scope, the default first: its configuration file; `{name}` is a key of `_folders`."""
     section: str = "mcpServers"
-    """The field of the file under which servers stand."""
+    """The field of the file that has the servers."""
     entry: Callable[[str, Sequence[str]], Mapping[str, Json]] = lambda command, arguments: {
         "command": command,
         "args": [*arguments],
     }
-    """A server as the file describes it, given what starts it."""
+    """Makes the entry of a server from its command and arguments."""
     afterwards: str
-    """How to see that it works."""
+    """What to do next, and how to see that it works."""
 
     def file(self, scope: str) -> str:
-        """The configuration file as it is found from here, now."""
+        """The path of the configuration file."""
         return os.path.abspath(os.path.expanduser(self.files[scope].format_map(_folders(os.environ))))
 
 
@@ -122,7 +122,7 @@ def _folders(environment: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def words_of(entry: object) -> list[str]:
-    """The command and the arguments of an entry of any client; none of one that names an address."""
+    """The command and the arguments of an entry of any client; empty for an entry with a URL."""
     if not isinstance(entry, Mapping):
         return []
     command, arguments = entry.get("command", entry.get("cmd")), entry.get("args")
@@ -131,32 +131,32 @@ def words_of(entry: object) -> list[str]:
 
 
 def server_command(options: argparse.Namespace) -> list[str]:
-    """What starts this very installation as a server, with the settings that were given as flags."""
+    """The command that starts this installation as a server, with the settings that were given as flags."""
     return [*_program(), "serve", *_flags(vars(options))]
 
 
 def typed_program() -> list[str]:
-    """What a person types to start this very installation: its name, where the shell finds it by that."""
+    """The command that a person types to start this installation: its name, if it is on the path."""
     program = _program()
     on_path = shutil.which(SERVER_NAME)
-    is_found = on_path is not None and [os.path.realpath(on_path)] == [os.path.realpath(word) for word in program]
-    return [SERVER_NAME] if is_found else program
+    is_on_path = on_path is not None and [os.path.realpath(on_path)] == [os.path.realpath(word) for word in program]
+    return [SERVER_NAME] if is_on_path else program
 
 
 def _program() -> list[str]:
-    """The command of this installation, by a path that stays."""
+    """The command of this installation, with a path that is not temporary."""
     if extras.is_ephemeral():
         return extras.one_run_command()
     script = os.path.join(os.path.dirname(sys.executable), SERVER_NAME)
-    # `-P`: else Python would look for modules in the working directory first, which is somebody's repository
+    # `-P`: otherwise Python would import modules from the working directory, which may be an untrusted repository
     return [script] if os.access(script, os.X_OK) else [sys.executable, "-P", "-m", SERVER_NAME]
 
 
 def _flags(options: Mapping[str, Any]) -> list[str]:
-    """The settings among the options as flags that mean the same from any directory."""
-    given = {setting.name: options[setting.name] for setting in SETTINGS if options.get(setting.name) is not None}
-    if "directories" in given:
-        given["directories"] = os.pathsep.join(map(os.path.abspath, paths(given["directories"])))
+    """The settings among the options as flags, with absolute paths."""
+    flags = {setting.name: options[setting.name] for setting in SETTINGS if options.get(setting.name) is not None}
+    if "directories" in flags:
+        flags["directories"] = os.pathsep.join(map(os.path.abspath, paths(flags["directories"])))
     if options.get("config"):
-        given["config"] = os.path.abspath(options["config"])
-    return [word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", value)]
+        flags["config"] = os.path.abspath(options["config"])
+    return [word for name, value in flags.items() for word in (f"--{name.replace('_', '-')}", value)]

@@ -1,7 +1,7 @@
-"""The configuration files of MCP clients: what servers they name, and a change to one that leaves the rest as it is.
+"""Reads and edits the configuration files of MCP clients.
 
-The files are other programs' and people's own. So a change is made in the text, not by writing the values anew, it is
-checked by reading the result, and a file that cannot be changed safely is not changed at all.
+The files belong to other programs and to people. So an edit changes the text and leaves the rest of the file as it is,
+the result is parsed to check it, and a file that cannot be edited safely is not changed.
 """
 
 import json
@@ -19,29 +19,29 @@ from workflowlookup.authoring.positions import JsonNode, scan
 from workflowlookup.errors import StorageError
 from workflowlookup.language.values import Json
 
-Entry = Mapping[str, Json]
-"""A server as a client's file describes it."""
+ServerEntry = Mapping[str, Json]
+"""The entry of a server in a client's file."""
 
 
 class NotReadable(ValueError):
-    """The file does not hold what its client expects; the text says why."""
+    """The content of the file is not what its client expects; the message says why."""
 
 
 class NotEditable(ValueError):
-    """The file is in order, but we cannot change it safely; the text says why."""
+    """The file is valid, but cannot be edited safely; the message says why."""
 
 
 class Format(msgspec.Struct, frozen=True, kw_only=True):
-    """A kind of file."""
+    """How to read and edit a file format."""
 
     parse: Callable[[str], Json]
-    """Its content, as the client understands it. Raises `NotReadable`."""
-    insert: Callable[[str, str, str, Entry], str]
-    """The text with this entry in (text, section, name, entry). May raise `NotEditable`."""
+    """Parse the content. Raises `NotReadable`."""
+    insert: Callable[[str, str, str, ServerEntry], str]
+    """The text with an entry added or replaced (text, section, name, entry). May raise `NotEditable`."""
     remove: Callable[[str, str, str], str]
-    """The text without an entry that it has (text, section, name). May raise `NotEditable`."""
-    snippet: Callable[[str, str, Entry], str]
-    """What a person would paste."""
+    """The text without an existing entry (text, section, name). May raise `NotEditable`."""
+    snippet: Callable[[str, str, ServerEntry], str]
+    """The text for a person to paste."""
 
 
 def format_of(path: str) -> Format:
@@ -49,37 +49,37 @@ def format_of(path: str) -> Format:
 
 
 def servers(text: str, path: str, section: str) -> dict[str, Any]:
-    """The servers that a file names. Raises `NotReadable`."""
+    """The servers in a file. Raises `NotReadable`."""
     content = format_of(path).parse(text) if text.strip() else None
     entries = (content.get(section) or {}) if isinstance(content, dict) else {} if content is None else None
     if not isinstance(entries, dict):
-        raise NotReadable(f"it has no object '{section}' where one is expected")
+        raise NotReadable(f"it has no object '{section}'")
     return entries
 
 
-def with_server(text: str, path: str, section: str, name: str, entry: Entry) -> str:
-    """The text with this entry in; the same text when it is there. Raises `NotReadable` and `NotEditable`.
+def with_server(text: str, path: str, section: str, name: str, entry: ServerEntry) -> str:
+    """The text with this entry; unchanged if it is there already. Raises `NotReadable` and `NotEditable`.
 
-    What else an older entry of this name holds, such as its environment, stays.
+    Other fields of an existing entry with this name, such as its environment, are kept.
     """
     before = servers(text, path, section)
-    older = before.get(name)
-    wanted = {**older, **entry} if isinstance(older, dict) else dict(entry)
-    if older == wanted:
+    existing = before.get(name)
+    merged = {**existing, **entry} if isinstance(existing, dict) else dict(entry)
+    if existing == merged:
         return text
     form = format_of(path)
     try:
-        changed = form.insert(text, section, name, wanted)
+        changed = form.insert(text, section, name, merged)
     except RecursionError:
         raise NotEditable("it nests too deep") from None
     content = form.parse(text) if text.strip() else {}
-    if _parsed_or_none(form, changed) != {**(content or {}), section: {**before, name: wanted}}:
+    if _parsed_or_none(form, changed) != {**(content or {}), section: {**before, name: merged}}:
         raise NotEditable("the change would touch more than the entry")
     return changed
 
 
 def without_server(text: str, path: str, section: str, name: str) -> str:
-    """The text without this entry; the same text when it is not there. Raises `NotReadable` and `NotEditable`."""
+    """The text without this entry; unchanged if there is none. Raises `NotReadable` and `NotEditable`."""
     before = servers(text, path, section)
     if name not in before:
         return text
@@ -88,35 +88,35 @@ def without_server(text: str, path: str, section: str, name: str) -> str:
         changed = form.remove(text, section, name)
     except RecursionError:
         raise NotEditable("it nests too deep") from None
-    left = {other: entry for other, entry in before.items() if other != name}
-    content, rest = form.parse(text), _parsed_or_none(form, changed) if changed.strip() else {}
-    if not isinstance(rest, dict) or {**rest, section: rest.get(section) or {}} != {**content, section: left}:
+    others = {other: entry for other, entry in before.items() if other != name}
+    content, after = form.parse(text), _parsed_or_none(form, changed) if changed.strip() else {}
+    if not isinstance(after, dict) or {**after, section: after.get(section) or {}} != {**content, section: others}:
         raise NotEditable("the change would touch more than the entry")
     return changed
 
 
 def json_section(text: str, section: str) -> Json:
-    """What JSON text has in a section; None when there is nothing. Raises `NotReadable`."""
+    """The value of a section of JSON text; None when it is missing. Raises `NotReadable`."""
     content = _parse_json(text) if text.strip() else {}
     if not isinstance(content, dict):
-        raise NotReadable("it does not hold an object")
+        raise NotReadable("it is not a JSON object")
     return content.get(section)
 
 
 def with_added(text: str, section: str, name: str | None, value: Json) -> str:
-    """JSON text with one more member of an object, or one more item of a list, in a section that it may lack.
+    """JSON text with a member added to an object, or an item to a list; the section is added if needed.
 
     Raises `NotReadable` and `NotEditable`.
     """
     content = _parse_json(text) if text.strip() else {}
     empty: Json = [] if name is None else {}
-    found = json_section(text, section)
-    before = empty if found is None else found
+    existing = json_section(text, section)
+    before = empty if existing is None else existing
     if type(before) is not type(empty):
-        raise NotReadable(f"its '{section}' is not what its program expects")
-    wanted = [*before, value] if name is None else {**before, name: value}
+        raise NotReadable(f"'{section}' should be {'a list' if name is None else 'an object'}")
+    after = [*before, value] if name is None else {**before, name: value}
     changed = _insert_json(text, section, name, value)
-    if _parsed_or_none(FORMATS[".json"], changed) != {**content, section: wanted}:
+    if _parsed_or_none(FORMATS[".json"], changed) != {**content, section: after}:
         raise NotEditable("the change would touch more than the entry")
     return changed
 
@@ -136,7 +136,7 @@ _LAST_COMMA: Final = re.compile(rf"({_STRING})|,(?=\s*[\]}}])")
 
 
 def _parse_json(text: str) -> Json:
-    """The value, also of JSON with comments and trailing commas, which VS Code and others read."""
+    """Parse JSON, also with comments and trailing commas, which VS Code and others allow."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as problem:
@@ -147,16 +147,16 @@ def _parse_json(text: str) -> Json:
 
 
 def _without_comments(text: str) -> str:
-    """The text with blanks in place of comments and trailing commas, so that everything stays where it is."""
+    """The text with spaces in place of comments and trailing commas, so that offsets do not change."""
 
-    def blank(found: re.Match[str]) -> str:
-        return found[1] or " " * len(found[0])
+    def blank(match: re.Match[str]) -> str:
+        return match[1] or " " * len(match[0])
 
     return _LAST_COMMA.sub(blank, _COMMENT.sub(blank, text))
 
 
 def _insert_json(text: str, section: str, name: str | None, entry: Json) -> str:
-    """The text with a member of the section, or with one more item where it has no name."""
+    """The text with a member in the section, or with an item if `name` is None."""
     if not text.strip():
         return _json_snippet(section, name, entry)
     bare = _without_comments(text)
@@ -166,10 +166,10 @@ def _insert_json(text: str, section: str, name: str | None, entry: Json) -> str:
     parent = root.members[section]
     if name is None or name not in parent.members:
         return _with_member(text, parent, name, entry, depth=2)
-    older = parent.members[name]
-    if bare[older.start : older.end] != text[older.start : older.end]:
+    existing = parent.members[name]
+    if bare[existing.start : existing.end] != text[existing.start : existing.end]:
         raise NotEditable("its older entry has comments, which would be lost")
-    return text[: older.start] + _dumped(text, entry, depth=2) + text[older.end :]
+    return text[: existing.start] + _dumped(text, entry, depth=2) + text[existing.end :]
 
 
 def _remove_json(text: str, section: str, name: str) -> str:
@@ -180,7 +180,7 @@ def _remove_json(text: str, section: str, name: str) -> str:
     if text[end : parent.end].lstrip().startswith(","):
         end += text[end:].index(",") + 1
         end += len(text[end:]) - len(text[end:].lstrip())
-    else:  # the last one: the comma before it goes
+    else:  # the last member: remove the comma before it
         start = max((node.end for node in parent.members.values() if node.end < start), default=parent.start + 1)
     if bare[start:end].rstrip(", ") != text[start:end].rstrip(", "):
         raise NotEditable("the entry has comments, which would be lost")
@@ -188,15 +188,15 @@ def _remove_json(text: str, section: str, name: str) -> str:
 
 
 def _with_member(text: str, parent: JsonNode, name: str | None, value: Json, depth: int) -> str:
-    """The text with one more member at the end of an object, or one more item at the end of a list."""
+    """The text with a member at the end of an object, or an item at the end of a list."""
     member = ("" if name is None else f"{json.dumps(name)}: ") + _dumped(text, value, depth)
     close = parent.end - 1
     end = max((node.end for node in parent.members.values()), default=parent.start + 1)
-    rest = text[end:close]  # perhaps with comments, and a trailing comma
-    is_first_or_after_comma = not parent.members or "," in _COMMENT.sub("", rest)
-    kept = rest.rstrip()
-    after = rest[len(kept) :] if parent.members else _line(text, depth - 1)
-    before = text[:end] + ("" if is_first_or_after_comma else ",") + kept
+    trailing = text[end:close]  # perhaps with comments, and a trailing comma
+    is_first_or_after_comma = not parent.members or "," in _COMMENT.sub("", trailing)
+    comments = trailing.rstrip()
+    after = trailing[len(comments) :] if parent.members else _line(text, depth - 1)
+    before = text[:end] + ("" if is_first_or_after_comma else ",") + comments
     return before + _line(text, depth) + member + after + text[close:]
 
 
@@ -206,16 +206,16 @@ def _dumped(text: str, value: Json, depth: int) -> str:
 
 
 def _line(text: str, depth: int) -> str:
-    """A new line at this depth, as the file has them; a blank in a file that is one line."""
+    """A line break and the indentation of this depth, in the style of the file; a space if the file is one line."""
     indent = _indentation(text)
     return " " if indent is None else ("\r\n" if "\r\n" in text else "\n") + indent * depth
 
 
 def _indentation(text: str) -> str | None:
     """One level of indentation; None for a file that is written in one line."""
-    found = re.search(r'\n([ \t]+)"', text)
-    if found:
-        return found[1]
+    match = re.search(r'\n([ \t]+)"', text)
+    if match:
+        return match[1]
     return None if '"' in text and "\n" not in text.strip() else "  "
 
 
@@ -234,28 +234,28 @@ def _parse_toml(text: str) -> Json:
         raise NotReadable(f"it is not valid TOML: {problem}") from None
 
 
-def _insert_toml(text: str, section: str, name: str, entry: Entry) -> str:
+def _insert_toml(text: str, section: str, name: str, entry: ServerEntry) -> str:
     if name not in _parse_toml(text).get(section, {}):
         gap = "" if not text else "\n" if text.endswith("\n") else "\n\n"
         added = gap + _toml_snippet(section, name, entry)
         return text + (added.replace("\n", "\r\n") if "\r\n" in text else added)
     lines = text.splitlines(keepends=True)
     header, end = _toml_table(lines, section, name)
-    older = [line for line in lines[header + 1 : end] if line.partition("=")[0].strip() not in entry]
-    newer = [line + "\n" for line in _toml_fields({key: entry[key] for key in entry if _is_flat(entry[key])})]
-    return "".join([*lines[: header + 1], *newer, *older, *lines[end:]])
+    old_fields = [line for line in lines[header + 1 : end] if line.partition("=")[0].strip() not in entry]
+    new_fields = [line + "\n" for line in _toml_fields({key: entry[key] for key in entry if _is_flat(entry[key])})]
+    return "".join([*lines[: header + 1], *new_fields, *old_fields, *lines[end:]])
 
 
 def _remove_toml(text: str, section: str, name: str) -> str:
     lines = text.splitlines(keepends=True)
-    while name in _parse_toml("".join(lines)).get(section, {}):  # its own table, and those below it
+    while name in _parse_toml("".join(lines)).get(section, {}):  # its table, and the tables below it
         header, end = _toml_table(lines, section, name)
         del lines[header:end]
     return "".join(lines)
 
 
 def _toml_table(lines: Sequence[str], section: str, name: str) -> tuple[int, int]:
-    """The line of a table's header, and that of the next header. Raises `NotEditable`."""
+    """The line of a table's header, and the line of the next header. Raises `NotEditable`."""
     headers = [number for number, line in enumerate(lines) if line.lstrip().startswith("[")]
     this = re.compile(rf'\s*\[\s*{re.escape(section)}\s*\.\s*"?{re.escape(name)}"?\s*[\].]')
     header = next((number for number in headers if this.match(lines[number])), None)
@@ -264,12 +264,14 @@ def _toml_table(lines: Sequence[str], section: str, name: str) -> tuple[int, int
     return header, next((number for number in headers if number > header), len(lines))
 
 
-def _toml_snippet(section: str, name: str, entry: Entry) -> str:
+def _toml_snippet(section: str, name: str, entry: ServerEntry) -> str:
     return "\n".join([f"[{section}.{name}]", *_toml_fields(entry), ""])
 
 
-def _toml_fields(entry: Entry) -> list[str]:
-    return [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in entry.items()]  # the same in TOML
+def _toml_fields(entry: ServerEntry) -> list[str]:
+    return [
+        f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in entry.items()
+    ]  # JSON strings and lists are valid TOML
 
 
 def _is_flat(value: Json) -> bool:
@@ -288,7 +290,7 @@ def _parse_yaml(text: str) -> Json:
         raise NotReadable(f"it is not valid YAML: {str(problem).partition(chr(10))[0]}") from None
 
 
-def _insert_yaml(text: str, section: str, name: str, entry: Entry) -> str:
+def _insert_yaml(text: str, section: str, name: str, entry: ServerEntry) -> str:
     if name in ((_parse_yaml(text) or {}).get(section) or {}):
         text = _remove_yaml(text, section, name)
     lines = text.splitlines(keepends=True)
@@ -314,11 +316,11 @@ def _remove_yaml(text: str, section: str, name: str) -> str:
     return "".join(lines[:entry] + lines[end:])
 
 
-def _yaml_snippet(section: str, name: str, entry: Entry) -> str:
+def _yaml_snippet(section: str, name: str, entry: ServerEntry) -> str:
     return f"{section}:\n{_yaml_entry(name, entry, 2)}"
 
 
-def _yaml_entry(name: str, entry: Entry, indent: int) -> str:
+def _yaml_entry(name: str, entry: ServerEntry, indent: int) -> str:
     margin = " " * indent
     fields = [f"{margin}{margin}{key}: {json.dumps(value, ensure_ascii=False)}\n" for key, value in entry.items()]
     return "".join([f"{margin}{name}:\n", *fields])
@@ -334,7 +336,7 @@ FORMATS: Final[Mapping[str, Format]] = {
 
 
 def read_text(path: str) -> str | None:
-    """The text of a file; None when there is none. Raises `NotReadable` and `StorageError`."""
+    """The text of a file; None when it does not exist. Raises `NotReadable` and `StorageError`."""
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise NotReadable("it is not a regular file")
@@ -351,21 +353,21 @@ def read_text(path: str) -> str | None:
 def replace_text(
     path: str, before: str | None, after: str, *, keep_copy: bool = True, new_mode: int | None = None
 ) -> str | None:
-    """Put a text in place of another, whole or not at all; the path of the copy of the older one, if there was one.
+    """Replace the text of a file atomically. Returns the path of the copy of the old text, if there is one.
 
-    A link is followed, and the mode stays. A new file gets `new_mode`; None leaves it to the umask. Raises
-    `StorageError`, also when the file is not as it was any more.
+    Links are followed, and the mode is kept. A new file gets `new_mode`; with None the umask decides. Raises
+    `StorageError`, also when the text is no longer `before`.
     """
     target = os.path.realpath(path)
     try:
         if read_text(path) != before:
-            raise StorageError(f"{path} was changed by another program meanwhile. Run the command again.", file=path)
+            raise StorageError(f"Another program changed {path} in the meantime. Run the command again.", file=path)
         os.makedirs(os.path.dirname(target), exist_ok=True)
         if before is None:
             replace_file(target, after.encode(), new_mode)
             return None
         mode = stat.S_IMODE(os.stat(target).st_mode)
-        if keep_copy and not os.path.exists(target + ".bak"):  # the oldest is the user's own: it stays
+        if keep_copy and not os.path.exists(target + ".bak"):  # the oldest copy is the user's original: keep it
             replace_file(target + ".bak", before.encode(), mode)
         replace_file(target, after.encode(), mode)
     except (OSError, NotReadable) as problem:

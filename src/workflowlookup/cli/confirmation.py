@@ -1,7 +1,7 @@
-"""A person's decision about the step that a run waits at, asked for on the terminal itself.
+"""Asks a person on the terminal to confirm the step that a run waits at, for `confirm` and `run`.
 
-Shared by `confirm` and `run`. It counts only for the question that was shown. An empty answer is no decision: nothing
-is stored, and the run keeps waiting.
+The decision is for the question that was shown and no other. With an empty answer nothing is stored, and the run keeps
+waiting.
 """
 
 from collections.abc import Mapping
@@ -17,21 +17,21 @@ from workflowlookup.runs.run import Run
 from workflowlookup.store.service import Runs
 
 MAX_SHOWN: Final = 20_000
-"""How many characters of an output a person is shown before they agree to it."""
+"""How many characters of an output are shown before a person confirms it."""
 PURPOSE: Final = "answer for a run that waits for a person"
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person answered."""
+    """The answer of a person."""
 
     agrees: bool
     note: str = ""
     answers: Mapping[str, Json] = {}
     was_interrupted: bool = False
-    """They said no, and pressed Ctrl-C when asked why: the no counts."""
+    """The person said no and pressed Ctrl-C when asked why. The no is stored."""
 
     def store(self, runs: Runs, run: Run, *, by: str) -> Run:
-        """The run after the decision. Raises `RunStateError` when the run has gone on since the person saw it."""
+        """Store the decision. Returns the new run. Raises `RunStateError` when it has changed since it was shown."""
         if self.agrees:
             return runs.confirm(
                 run.id,
@@ -46,25 +46,25 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def ask_for_decision(run: Run, *, command: str = "", denies: bool = False, note: str = "") -> Decision | None:
-    """What the person at the terminal decides; None when they leave it open.
+    """Ask the person at the terminal for a decision; None when they make none.
 
-    With `command`, which shows all of a long output, the question is written to the terminal first; otherwise the
-    caller has shown it. With `denies` they are only asked whether they mean no.
-    Raises `SecurityError` without a terminal, or when an agent runs this.
+    With `command`, which shows all of a long output, the question is shown first; otherwise the caller has shown it.
+    With `denies` the person is only asked to confirm the no. Raises `SecurityError` without a terminal, or when an
+    agent runs this.
     """
     with person_terminal(PURPOSE) as terminal:
         if command:
             _show(terminal, run, command)
         if denies:
-            return Decision(agrees=False, note=note) if terminal.agrees("Do you say no to this?") else None
+            return Decision(agrees=False, note=note) if terminal.ask_yes_or_no("Do you say no to this?") else None
         while True:
-            said = (terminal.ask("Do you agree? [y]es, [n]o, [l]eave it for later (Enter):") or "").lower()
-            if said in ("y", "yes"):
+            answer = (terminal.ask("Do you agree? [y]es, [n]o, [l]eave it for later (Enter):") or "").lower()
+            if answer in ("y", "yes"):
                 answers = _fill_in(terminal, run)
                 return None if answers is None else Decision(agrees=True, note=note, answers=answers)
-            if said in ("n", "no"):
+            if answer in ("n", "no"):
                 return _denied(terminal, note)
-            if said in ("", "l", "leave"):
+            if answer in ("", "l", "leave"):
                 return None
 
 
@@ -78,18 +78,18 @@ def _denied(terminal: Terminal, note: str) -> Decision:
 def _show(terminal: Terminal, run: Run, command: str) -> None:
     question = question_of(run, Budget())
     terminal.show(question.heading, wrap=True)
-    for about, text in question.quotations:
-        terminal.show(f"\n{about}:")
+    for title, text in question.quotations:
+        terminal.show(f"\n{title}:")
         terminal.quote(text[:MAX_SHOWN])
         if len(text) > MAX_SHOWN:
-            terminal.show(f"… {len(text) - MAX_SHOWN:,} more characters: `{command}` has them.")
+            terminal.show(f"… {len(text) - MAX_SHOWN:,} more characters: `{command}` shows them.")
     terminal.show()
 
 
 def _fill_in(terminal: Terminal, run: Run) -> dict[str, Json] | None:
-    """The values that the question asks for, without those that are left empty; None when the person breaks off.
+    """Ask for the values of the question's fields; empty ones are left out. None at the end of input.
 
-    A value that does not fit is asked for again at once.
+    An invalid value is asked for again at once.
     """
     values: dict[str, Json] = {}
     for field in fields_of(run, Budget()):
@@ -97,10 +97,10 @@ def _fill_in(terminal: Terminal, run: Run) -> dict[str, Json] | None:
             text = terminal.ask(f"{field.label}{'' if field.required else ', optional'}:")
             if text is None:
                 return None
-            given: dict[str, Json] = {field.name: field.parse(text)} if text else {}
-            problem = field_problem(run, field, given)
+            value: dict[str, Json] = {field.name: field.parse(text)} if text else {}
+            problem = field_problem(run, field, value)
             if not problem:
                 break
             terminal.show(f"{problem}. Try again, or leave it for later with Ctrl-D.", wrap=True)
-        values |= given
+        values |= value
     return values

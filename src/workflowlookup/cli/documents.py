@@ -1,7 +1,7 @@
-"""Which documents and workflows a command was given: by path, by directory, by id, or as of a git revision.
+"""Finds the documents and workflows that a command was given: by path, by directory, by id, or at a git revision.
 
-A path counts as the library would read it; `PATH@REV` and `ID@REV` ask git, so that `diff` compares with what was
-committed.
+A path is read as the library would read it. `PATH@REV` and `ID@REV` are read from git, so that `diff` can compare with
+what was committed.
 """
 
 import math
@@ -22,12 +22,12 @@ from workflowlookup.settings import Settings
 
 GIT_TIMEOUT: Final = 30.0
 _NO_TRANSPORT: Final = {"GIT_ALLOW_PROTOCOL": ""}
-"""Git fetches nothing. A directory of a clone can itself be a bare repository, whose configuration names the program
-that fetches a missing object."""
+"""Keeps git from fetching. A directory of a clone can itself be a bare repository, whose configuration names the
+program that fetches missing objects."""
 
 
 def open_workflow(name: str, settings: Settings) -> Workflow:
-    """The workflow that is meant. Raises `WorkflowNotFound`, or what is wrong with its document."""
+    """The workflow with this id or path. Raises `WorkflowNotFound`, or the error of its document."""
     path, _, revision = name.rpartition("@")
     if path.endswith(DOCUMENT_SUFFIXES) and not os.path.exists(name):
         return _parse(_from_git(path, revision), path, settings)
@@ -39,7 +39,7 @@ def open_workflow(name: str, settings: Settings) -> Workflow:
     except WorkflowNotFound as refusal:
         provider, dot, _ = name.partition(".")
         advice = (
-            f"Workflows of the provider '{provider}' are called by MCP clients; `workflowlookup tools` lists them."
+            f"Workflows of the provider '{provider}' are for MCP clients; `workflowlookup tools` lists them."
             if dot and provider in settings.providers
             else "Call workflow_list to see every id."
         )
@@ -52,14 +52,14 @@ def open_workflow(name: str, settings: Settings) -> Workflow:
 
 def _parse(data: bytes, path: str, settings: Settings) -> Workflow:
     if not path.endswith(DOCUMENT_SUFFIXES):
-        raise InvalidWorkflow(f"{path}: a document has a name that ends in {', '.join(DOCUMENT_SUFFIXES)}.", file=path)
+        raise InvalidWorkflow(f"{path}: the name of a document must end in {', '.join(DOCUMENT_SUFFIXES)}.", file=path)
     document = parse_document(data, path)
     summarise(document, path)
     return build(document, origin_of(path, settings) or _origin_elsewhere(path))
 
 
 def _origin_elsewhere(path: str) -> str:
-    """The real path of a document that belongs to a repository in which nobody works now; empty for any other."""
+    """The real path of a document in another repository than the current project; empty for other documents."""
     repository = find_repository(path)
     return os.path.realpath(path) if repository is not None and repository.brings(path) else ""
 
@@ -67,14 +67,14 @@ def _origin_elsewhere(path: str) -> str:
 def _from_git(path: str, revision: str) -> bytes:
     directory, file = os.path.split(path)
     if revision.startswith("-"):
-        raise StorageError(f"'{revision}' is an option, not a revision.", file=path)
+        raise StorageError(f"'{revision}' is an option, not a git revision.", file=path)
     command = ["git", "-C", directory or ".", "cat-file", "blob", f"{revision}:./{file}"]
     try:
         done = subprocess.run(  # noqa: S603 - no shell
             command, capture_output=True, timeout=GIT_TIMEOUT, check=False, env={**os.environ, **_NO_TRANSPORT}
         )
     except (OSError, ValueError, subprocess.TimeoutExpired) as problem:
-        raise StorageError(f"git cannot be asked for {path}@{revision}: {problem}.", file=path) from problem
+        raise StorageError(f"git cannot read {path}@{revision}: {problem}.", file=path) from problem
     if done.returncode:
         reason = done.stderr.decode(errors="replace").strip().removeprefix("fatal: ")
         raise StorageError(f"git has no {path}@{revision}: {reason.rstrip('.')}.", file=path, details=reason)
@@ -85,7 +85,7 @@ PATHS_HELP = f"(default: {PROJECT_DIRECTORY})"
 
 
 def paths_or_project(paths: Sequence[str]) -> Sequence[str]:
-    """The paths that were given, or else the workflows of the project. Raises `StorageError` when there are none."""
+    """These paths, or the directory of the project's workflows. Raises `StorageError` when there is neither."""
     if paths or os.path.isdir(PROJECT_DIRECTORY):
         return paths or [PROJECT_DIRECTORY]
     raise StorageError(
@@ -93,11 +93,11 @@ def paths_or_project(paths: Sequence[str]) -> Sequence[str]:
     )
 
 
-def places_in(directory: str) -> list[str]:
-    """The directories that a directory stands for.
+def document_directories(directory: str) -> list[str]:
+    """The directories to search for documents when a command was given this one.
 
-    What lies in `.workflowlookup` beside its workflows (the schema, a CI job) is no document, and from the root of a
-    project its workflows would not be seen, because their directory is hidden.
+    For `.workflowlookup` only its workflows, because the schema and the CI job beside them are not documents. For the
+    root of a project also its workflows, because their directory is hidden.
     """
     if os.path.basename(os.path.realpath(directory)) == os.path.dirname(PROJECT_DIRECTORY):
         workflows = os.path.join(directory, os.path.basename(PROJECT_DIRECTORY))
@@ -107,21 +107,21 @@ def places_in(directory: str) -> list[str]:
 
 
 def documents_in(directory: str) -> tuple[list[str], WorkflowLookupError | None]:
-    """The documents that the library would find in a directory, and why it cannot be read, if so."""
-    source = DirectorySource("given", directory, required=True)
+    """The documents that the library would find in a directory, and the error if it cannot be read."""
+    source = DirectorySource("argument", directory, required=True)
     listing = source.scan(Listing(), (), PollingWatcher(), math.inf)  # one look: nothing is watched
     files = dict(listing.files)
-    whole = files.pop(source.root, None)  # its documents are more than the library takes
+    overflow = files.pop(source.root, None)  # stands for documents beyond the limits of the library
     paths = [os.path.join(directory, os.path.relpath(file, source.root)) for file in files]
-    return paths, listing.refusal or (whole.refusal if whole else None)
+    return paths, listing.refusal or (overflow.refusal if overflow else None)
 
 
-def hint_at(missing: str) -> str:
-    """What to do about a path that leads nowhere; often it is the id of a workflow."""
+def path_hint(missing: str) -> str:
+    """What to do about a path that does not exist; often it is the id of a workflow."""
     stem = os.path.join(PROJECT_DIRECTORY, missing)
-    meant = next((stem + suffix for suffix in DOCUMENT_SUFFIXES if os.path.exists(stem + suffix)), None)
-    if meant and not os.path.lexists(missing):
-        return f"Paths are wanted here, not ids: did you mean {meant}?"
+    document = next((stem + suffix for suffix in DOCUMENT_SUFFIXES if os.path.exists(stem + suffix)), None)
+    if document and not os.path.lexists(missing):
+        return f"This command takes paths, not ids: did you mean {document}?"
     if not os.path.lexists(missing) and os.path.basename(missing) == missing and "." not in missing:
-        return f"Paths are wanted here, not ids; the workflows of a project are in {PROJECT_DIRECTORY}"
-    return "Check that the path is right and that you may read it"
+        return f"This command takes paths, not ids; the workflows of a project are in {PROJECT_DIRECTORY}"
+    return "Check that the path is right and that you have permission to read it"

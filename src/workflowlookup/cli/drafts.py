@@ -1,7 +1,7 @@
-"""What a person has written and not sent yet: kept in a file, so that Ctrl-C or a closed terminal loses nothing.
+"""Drafts: outputs that a person has written but not submitted, stored in files so that Ctrl-C loses nothing.
 
-A draft belongs to one step of one run in one journal, and is removed when it is sent: from then on the journal has it.
-The file is text that an editor can open: the output, a line of scissors, and below it what is not part of the output.
+A draft belongs to one step of one run in one journal. It is removed when it is submitted. The file is text for an
+editor: the output, a scissors line, and below it what is not part of the output.
 """
 
 import contextlib
@@ -19,13 +19,13 @@ from workflowlookup.language.values import Json
 from workflowlookup.store.journal_url import JournalUrl
 
 SCISSORS: Final = "# ------------------------ >8 ------------------------"
-BELOW: Final = "# This line and all below it are left out. Save an empty file to leave the run as it is."
+BELOW: Final = "# This line and all lines below it are ignored. Save an empty file to leave the run as it is."
 _VARIABLES: Final = "# Variables: "
-_NOT_FOR_NAMES: Final = re.compile(r"[^A-Za-z0-9@._-]+")
+_UNSAFE_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9@._-]+")
 
 
-class Draft(msgspec.Struct, frozen=True):
-    """An output in the making, and the variables that were set with it."""
+class OutputDraft(msgspec.Struct, frozen=True):
+    """An unfinished output, and the variables that were set with it."""
 
     text: str = ""
     changes: dict[str, Json] = {}
@@ -38,40 +38,40 @@ class Drafts:
         self._directory = _directory(environment)
         self._prefix = _prefix(journal, run_id)
 
-    def load(self, step_id: str) -> Draft:
-        """The draft of a step; an empty one when there is none. Raises `StorageError` when it cannot be read."""
+    def load(self, step_id: str) -> OutputDraft:
+        """The draft of a step, or an empty one. Raises `StorageError` when it cannot be read."""
         path = self.path(step_id)
         try:
             with open(path, encoding="utf-8", errors="replace", newline="") as file:
                 return _parse(file.read())
         except FileNotFoundError:
-            return Draft()
+            return OutputDraft()
         except OSError as problem:
             raise StorageError(f"The draft {path} cannot be read: {problem.strerror}.", file=path) from problem
 
-    def save(self, step_id: str, draft: Draft, notes: Iterable[str] = ()) -> str:
-        """Keep a draft, readable by its user only; the path of its file. Raises `StorageError`."""
+    def save(self, step_id: str, draft: OutputDraft, notes: Iterable[str] = ()) -> str:
+        """Store a draft that only the user can read. Returns the path of the file. Raises `StorageError`."""
         path = self.path(step_id)
         try:
             os.makedirs(self._directory, mode=0o700, exist_ok=True)
             replace_file(path, "\n".join([*_lines(draft), *notes, ""]).encode(errors="replace"))
         except OSError as problem:
-            reason = f"What you have written cannot be kept in {path}: {problem.strerror}"
-            raise StorageError(f"{reason}. Send it, or copy it elsewhere.", file=path) from problem
+            reason = f"What you have written cannot be saved in {path}: {problem.strerror}"
+            raise StorageError(f"{reason}. Submit it, or copy it elsewhere.", file=path) from problem
         return path
 
     def drop(self, step_id: str) -> None:
-        """Forget the draft of a step, which was sent."""
+        """Delete the draft of a step."""
         with contextlib.suppress(OSError):
             os.unlink(self.path(step_id))
 
     def path(self, step_id: str) -> str:
-        """The file of a step's draft; its name tells a person what it is, and is like no other."""
+        """The file of a step's draft. Its name is readable and unique."""
         return os.path.join(self._directory, f"{self._prefix}{_name(step_id, step_id)}.md")
 
 
-def forget_drafts(journal: str, run_ids: Iterable[str], environment: Mapping[str, str] = os.environ) -> None:
-    """Remove the drafts of runs that are forgotten."""
+def delete_drafts(journal: str, run_ids: Iterable[str], environment: Mapping[str, str] = os.environ) -> None:
+    """Delete the drafts of deleted runs."""
     directory = _directory(environment)
     with contextlib.suppress(OSError):
         files = os.listdir(directory)
@@ -87,18 +87,18 @@ def _directory(environment: Mapping[str, str]) -> str:
 
 
 def _prefix(journal: str, run_id: str) -> str:
-    """What the names of a run's drafts begin with."""
+    """The prefix of the file names of a run's drafts."""
     identity = "\0".join((JournalUrl(journal).identity, run_id))
     return f"{_name(run_id, identity)}."
 
 
 def _name(words: str, identity: str) -> str:
-    """A part of a file name: what a person can read, and what tells it from every other."""
+    """A part of a file name: readable text, and a digest that makes it unique."""
     digest = hashlib.sha256(identity.encode(errors="surrogateescape")).hexdigest()[:12]
-    return f"{_NOT_FOR_NAMES.sub('_', words)[:60]}-{digest}"
+    return f"{_UNSAFE_IN_NAMES.sub('_', words)[:60]}-{digest}"
 
 
-def _lines(draft: Draft) -> Iterator[str]:
+def _lines(draft: OutputDraft) -> Iterator[str]:
     yield draft.text
     yield SCISSORS
     yield BELOW
@@ -106,7 +106,7 @@ def _lines(draft: Draft) -> Iterator[str]:
         yield _VARIABLES + msgspec.json.encode(draft.changes).decode()
 
 
-def _parse(content: str) -> Draft:
+def _parse(content: str) -> OutputDraft:
     text, _, below = content.partition(SCISSORS)
     changes: dict[str, Json] = {}
     for line in below.splitlines():
@@ -114,4 +114,4 @@ def _parse(content: str) -> Draft:
             with contextlib.suppress(msgspec.MsgspecError, RecursionError):
                 changes = msgspec.json.decode(line.removeprefix(_VARIABLES), type=dict[str, Json])
             break
-    return Draft(text.removesuffix("\n"), changes)
+    return OutputDraft(text.removesuffix("\n"), changes)

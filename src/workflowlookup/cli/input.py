@@ -35,13 +35,13 @@ AGENT_VARIABLES: Final = re.compile(
 # ── files and pipes ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def is_typed() -> bool:
-    """Whether somebody types what comes in."""
+def is_interactive() -> bool:
+    """Whether standard input is a terminal."""
     return sys.stdin is not None and sys.stdin.isatty()
 
 
 def read_pipe() -> list[str]:
-    """The outputs in standard input: a line with a single dot ends one and begins the next."""
+    """The outputs in standard input, separated by lines with a single dot."""
     outputs: list[list[str]] = [[]]
     for line in io.StringIO(_decoded(STANDARD_INPUT), newline=""):
         if line.rstrip("\r\n") == END:
@@ -53,12 +53,12 @@ def read_pipe() -> list[str]:
 
 
 def read_file(path: str) -> str:
-    """All of a file as text, without the newline that editors and shells add at its end. Raises `StorageError`."""
+    """The text of a file without its last newline, which editors and shells add. Raises `StorageError`."""
     return _decoded(path).removesuffix("\n")
 
 
 def read_data(path: str) -> bytes:
-    """All of a file; `-` is standard input. Raises `StorageError`."""
+    """The bytes of a file; `-` is standard input. Raises `StorageError`."""
     try:
         if path == STANDARD_INPUT:
             return b"" if sys.stdin is None else sys.stdin.buffer.read()
@@ -72,20 +72,20 @@ def _decoded(path: str) -> str:
     try:
         return read_data(path).decode("utf-8-sig")
     except UnicodeDecodeError as problem:
-        place = "standard input" if path == STANDARD_INPUT else path
-        raise StorageError(f"What {place} holds is not UTF-8 text (byte {problem.start + 1}).") from None
+        name = "standard input" if path == STANDARD_INPUT else path
+        raise StorageError(f"The content of {name} is not UTF-8 text (byte {problem.start + 1}).") from None
 
 
 # ── questions on standard input ─────────────────────────────────────────────────────────────────────────────────
 
 
 def ask_yes_or_no(question: str) -> bool:
-    """Only a plain yes is one."""
+    """Ask on standard input; only y and yes mean yes."""
     return (ask_line(f"{question} [y/N]") or "").strip().lower() in ("y", "yes")
 
 
 def ask_line(question: str) -> str | None:
-    """A line; None at the end of input."""
+    """Ask on standard input for a line; None at the end of input."""
     *rows, last = wrapped_rows(question, width())
     for row in rows:
         write(row)
@@ -98,7 +98,7 @@ def ask_line(question: str) -> str | None:
 
 
 def prepare_keyboard() -> None:
-    """Lines as long as one likes, which can be edited; bytes that are no text do not end it."""
+    """Allow lines of any length that can be edited, and bytes that are not text."""
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="replace")
     try:
@@ -106,29 +106,29 @@ def prepare_keyboard() -> None:
     except ImportError:
         return
     if "libedit" not in (readline.__doc__ or ""):
-        readline.parse_and_bind("set enable-bracketed-paste off")  # a paste of many lines is many lines
+        readline.parse_and_bind("set enable-bracketed-paste off")  # a paste of several lines is read as several lines
 
 
-def line_so_far() -> str:
-    """What was typed of a line that is not ended."""
+def partial_line() -> str:
+    """What was typed of an unfinished line."""
     readline = sys.modules.get("readline")
     return str(readline.get_line_buffer()) if readline is not None else ""
 
 
 class TerminalGone(KeyboardInterrupt):
-    """The terminal went away, or a signal ends the command, while a line was read; it has what was typed of it."""
+    """The terminal was closed, or a signal ends the command, while a line was read. `args` has the unfinished line."""
 
 
 @contextlib.contextmanager
-def end_of_terminal() -> Iterator[None]:
-    """While a line is read, a terminal that goes away interrupts it, as Ctrl-C does. Raises `TerminalGone`."""
+def interrupt_on_hangup() -> Iterator[None]:
+    """Make SIGHUP and SIGTERM interrupt the reading of a line, as Ctrl-C does. Raises `TerminalGone`."""
 
     def interrupt(_: int, __: FrameType | None) -> None:
-        begun = line_so_far()
-        nowhere = os.open(os.devnull, os.O_WRONLY)  # nobody reads any more, and writing would fail
+        line = partial_line()
+        null = os.open(os.devnull, os.O_WRONLY)  # writing to a closed terminal would fail
         for descriptor in (1, 2):
-            os.dup2(nowhere, descriptor)
-        raise TerminalGone(begun)
+            os.dup2(null, descriptor)
+        raise TerminalGone(line)
 
     handlers = {number: signal.getsignal(number) for number in (signal.SIGHUP, signal.SIGTERM)}
     for number, handler in handlers.items():
@@ -145,7 +145,7 @@ def end_of_terminal() -> Iterator[None]:
 
 
 def agent_environment(environment: Mapping[str, str]) -> str:
-    """The variable that shows that an agent runs this command; empty when none does."""
+    """The name of the variable that shows that an agent runs this command; empty when there is none."""
     return next((name for name in sorted(environment) if environment[name] and AGENT_VARIABLES.fullmatch(name)), "")
 
 
@@ -166,16 +166,16 @@ class Terminal:
         self._descriptor = descriptor
 
     def show(self, text: str = "", *, wrap: bool = False) -> None:
-        """Write lines; nothing in them can move the cursor or change what stands above.
+        """Write lines without control characters, which could move the cursor or change lines above.
 
-        `wrap` is for prose; what must be seen exactly as it is, is left to the terminal.
+        `wrap` is for prose. Text that must be shown exactly is not wrapped.
         """
         self._write("\n".join([*wrapped_rows(text, self._columns if wrap else None), ""]))
 
-    def show_all(self, text: str) -> bool:
-        """Write lines a screen at a time, so that none scrolls away unseen; whether the person saw the last of them."""
+    def show_pages(self, text: str) -> bool:
+        """Write lines a screen at a time, so that none scrolls away unread. Returns whether the last page was shown."""
         size = self._size
-        columns, height = size.columns or 80, max((size.lines or 24) - 4, 4)  # rows that are left above a question
+        columns, height = size.columns or 80, max((size.lines or 24) - 4, 4)  # leaves room for the question
         rows = [
             line[start : start + columns]
             for line in printable(text).split("\n")
@@ -184,27 +184,27 @@ class Terminal:
         while len(rows) > height:
             self._write("\n".join([*rows[:height], ""]))
             rows = rows[height:]
-            if not self._goes_on(f"{len(rows):,} more lines. Enter shows the next of them, n stops here:"):
+            if not self._wants_more(f"{len(rows):,} more lines. Enter shows the next page, n stops here:"):
                 return False
         self._write("\n".join([*rows, ""]))
         return True
 
-    def _goes_on(self, question: str) -> bool:
-        """Whether Enter is pressed, and not n; any other answer has the question asked again."""
+    def _wants_more(self, question: str) -> bool:
+        """Whether the answer is Enter and not n; any other answer repeats the question."""
         while True:
             answer = self.ask(question)
             if answer is None or answer.lower() in ("", "n", "no"):
                 return answer == ""
 
     def quote(self, text: str) -> None:
-        """Write a text of somebody else, with a bar before each row: no part of it can look like a line of ours."""
+        """Write untrusted text with a bar before each row, so that no part of it looks like a line of ours."""
         self._write("".join(f"{QUOTE}{row}\n" for row in quoted_rows(text, self._columns)))
 
     def ask(self, question: str) -> str | None:
-        """The line that is typed after the question appeared, without outer blanks; None at the end of input."""
+        """The stripped line that is typed after the question appeared; None at the end of input."""
         import termios  # noqa: PLC0415 - with the first question
 
-        termios.tcflush(self._descriptor, termios.TCIFLUSH)  # what was typed before is no answer
+        termios.tcflush(self._descriptor, termios.TCIFLUSH)  # what was typed before the question is not an answer
         self._write("\n".join(wrapped_rows(question, self._columns)) + " ")
         typed = b""
         while not typed.endswith(b"\n"):
@@ -215,8 +215,8 @@ class Terminal:
             typed += part
         return typed.decode(errors="replace").strip()
 
-    def agrees(self, question: str) -> bool:
-        """Whether the answer is a plain yes; anything else is no."""
+    def ask_yes_or_no(self, question: str) -> bool:
+        """Whether the answer is y or yes; anything else means no."""
         return (self.ask(f"{question} [y/N]") or "").lower() in ("y", "yes")
 
     @property
@@ -225,7 +225,7 @@ class Terminal:
 
     @property
     def _size(self) -> os.terminal_size:
-        """The columns and lines; zeros when nobody knows."""
+        """The columns and lines; zeros when they are unknown."""
         try:
             return os.get_terminal_size(self._descriptor)
         except OSError:
@@ -254,6 +254,8 @@ def person_terminal(purpose: str, environment: Mapping[str, str] = os.environ) -
     try:
         yield Terminal(descriptor)
     except OSError as problem:  # such as a background process, which may not read from it
-        raise SecurityError(f"The terminal went away before it was answered ({problem}). Nothing changed.") from problem
+        raise SecurityError(
+            f"The terminal was closed before the question was answered ({problem}). Nothing changed."
+        ) from problem
     finally:
         os.close(descriptor)

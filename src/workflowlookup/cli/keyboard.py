@@ -1,4 +1,4 @@
-"""The output of a step, typed at the terminal: lines of it, and commands that begin with a colon."""
+"""Reads the output of a step from the terminal, with commands that begin with a colon."""
 
 import argparse
 import difflib
@@ -10,19 +10,19 @@ from typing import Final
 import msgspec
 
 from workflowlookup.cli.arguments import variable
-from workflowlookup.cli.drafts import Draft, Drafts
-from workflowlookup.cli.input import END, TerminalGone, ask_line, end_of_terminal, is_typed, line_so_far
+from workflowlookup.cli.drafts import Drafts, OutputDraft
+from workflowlookup.cli.input import END, TerminalGone, ask_line, interrupt_on_hangup, is_interactive, partial_line
 from workflowlookup.cli.output import complain, write, write_quoted
 from workflowlookup.cli.output_source import (
-    Entry,
-    Left,
+    LeaveRun,
     NoEditor,
-    Person,
+    PersonSource,
+    StepOutput,
     ask_for_values,
-    edited,
+    edit_draft,
     keep_draft,
     load_draft,
-    needs_of,
+    unset_variables,
 )
 from workflowlookup.cli.run_display import write_step, write_verdict
 from workflowlookup.language.contract import misfitting
@@ -33,22 +33,22 @@ from workflowlookup.runs.run import Run
 
 PROMPT: Final = ">"
 COLON: Final = ":"
-"""What a line begins with that is a command. Doubled, it begins a line of the output."""
+"""A command begins with it. A line of the output that begins with a colon has it doubled."""
 MAX_ROWS: Final = 20
 """How many lines of a draft are shown."""
 
 
-class Keyboard(Person):
-    """A person who types."""
+class KeyboardSource(PersonSource):
+    """Reads outputs that a person types."""
 
-    def entry(self, run: Run, rejected: Draft, drafts: Drafts) -> Entry | None:
-        return _Typing(run, rejected, drafts, self.take_changes()).entry()
+    def next_output(self, run: Run, rejected: OutputDraft, drafts: Drafts) -> StepOutput | None:
+        return _Typing(run, rejected, drafts, self.take_changes()).read()
 
 
 class _Typing:
     """The output of one step while it is being typed."""
 
-    def __init__(self, run: Run, rejected: Draft, drafts: Drafts, changes: dict[str, Json]) -> None:
+    def __init__(self, run: Run, rejected: OutputDraft, drafts: Drafts, changes: dict[str, Json]) -> None:
         draft = load_draft(drafts, run)
         self.run = run
         self.rejected = rejected
@@ -57,41 +57,40 @@ class _Typing:
         self.drafts = drafts
         self._saved = draft
 
-    def entry(self) -> Entry | None:
-        """What the person sends; None when they leave."""
+    def read(self) -> StepOutput | None:
+        """The output that the person submits; None when they leave."""
         write()
         if self.lines:
-            write("What you have written so far:")
+            write("Your draft so far:")
             self.show_lines()
         elif self.rejected.text:
             write((":edit opens the last output in your editor, :again adds to it. Or type a new one.", "dim"))
-        begin = "Go on with your output" if self.lines else "Your output"
-        write((f"{begin}. End it with a line that is a single dot, or with Ctrl-D; :help tells more.", "dim"))
+        heading = "Continue your output" if self.lines else "Your output"
+        write((f"{heading}. End it with a line that is a single dot, or with Ctrl-D; :help lists the commands.", "dim"))
         try:
-            entry = self._typed()
-        except Left:
-            entry = None
+            return self._read_lines()
+        except LeaveRun:
+            return None
         finally:
             self.keep_draft()
-        return entry
 
     @property
     def text(self) -> str:
         return "\n".join(self.lines)
 
     def show_lines(self) -> None:
-        """The lines so far; of many, the last."""
+        """Print the last lines of the draft."""
         hidden = len(self.lines) - MAX_ROWS
         if hidden > 0:
             write((f"  … {plural(hidden, 'line')} before", "dim"))
         write_quoted("\n".join(self.lines[-MAX_ROWS:]))
 
-    def finish(self) -> Entry:
-        """The output, with what the step should leave in the context and the person has not set yet."""
-        ask_for_values(self.run.workflow, needs_of(self.run, self.changes), self.changes)
-        return Entry(output=self.text, changes=self.changes)
+    def finish(self) -> StepOutput:
+        """The output; asks first for variables that the step should set and the person has not set yet."""
+        ask_for_values(self.run.workflow, unset_variables(self.run, self.changes), self.changes)
+        return StepOutput(output=self.text, changes=self.changes)
 
-    def _typed(self) -> Entry:
+    def _read_lines(self) -> StepOutput:
         while True:
             self._keep_while_idle()
             line = self._read()
@@ -99,58 +98,58 @@ class _Typing:
                 if self.text.strip():
                     return self.finish()
                 if line is None:
-                    raise Left
-                write(("There is nothing yet. :leave leaves the run as it is.", "dim"))
+                    raise LeaveRun
+                write(("The output is empty. :leave leaves the run as it is.", "dim"))
                 continue
-            word, _, rest = line.strip().partition(" ")
+            word, _, argument = line.strip().partition(" ")
             if word in COMMANDS:
-                entry = COMMANDS[word].act(self, rest.strip())
-                if entry is not None:
-                    return entry
+                output = COMMANDS[word].act(self, argument.strip())
+                if output is not None:
+                    return output
             elif line.startswith(COLON):
                 self._take_colon_line(line, word)
             else:
                 self.lines.append(line)
 
     def _take_colon_line(self, line: str, word: str) -> None:
-        """Add `::text` as the line `:text`; name any other word after a colon as a mistake, and do not add it."""
+        """Add `::text` as the line `:text`. Any other word after a colon is an error, and not added."""
         if line.startswith(COLON * 2):
             self.lines.append(line.removeprefix(COLON))
             return
-        begun = [name for name in COMMANDS if name.startswith(word)]
-        close = begun or difflib.get_close_matches(word, COMMANDS, n=1, cutoff=0.5)
-        meant = f" Did you mean {close[0]}?" if close else ""
+        completions = [name for name in COMMANDS if name.startswith(word)]
+        close = completions or difflib.get_close_matches(word, COMMANDS, n=1, cutoff=0.5)
+        suggestion = f" Did you mean {close[0]}?" if close else ""
         complain(
-            f"'{word}' is not a command, and the line was not added.{meant} The commands are {', '.join(COMMANDS)}. "
-            f"For a line that begins with a colon, type two: :{word}"
+            f"'{word}' is not a command, and the line was not added.{suggestion} "
+            f"The commands are {', '.join(COMMANDS)}. For a line that begins with a colon, type two: :{word}"
         )
 
     def _read(self) -> str | None:
-        """The next line; what was typed of it when the person breaks off is kept as well."""
+        """The next line. If it is interrupted, the unfinished line is kept."""
         try:
-            with end_of_terminal():
+            with interrupt_on_hangup():
                 line = ask_line(PROMPT)
         except TerminalGone as end:
-            self._keep_begun("".join(end.args))
+            self._keep_partial("".join(end.args))
             raise
         except KeyboardInterrupt:
-            self._keep_begun(line_so_far())
+            self._keep_partial(partial_line())
             raise
-        if line is None and not is_typed():  # no Ctrl-D: the terminal is gone, and nothing is sent
+        if line is None and not is_interactive():  # not Ctrl-D: the terminal was closed, and nothing is submitted
             raise TerminalGone
         return line
 
-    def _keep_begun(self, line: str) -> None:
+    def _keep_partial(self, line: str) -> None:
         if line and (line.startswith(COLON * 2) or not line.startswith(COLON)):
             self.lines.append(line.removeprefix(COLON))
 
     def _keep_while_idle(self) -> None:
-        """Keep the draft, unless more lines are there already: a long paste is not written once for each of them."""
+        """Save the draft unless more input is waiting, so that a long paste is not saved once per line."""
         if not select.select([sys.stdin], [], [], 0)[0]:
             self.keep_draft()
 
     def keep_draft(self) -> None:
-        draft = Draft(self.text, dict(self.changes))
+        draft = OutputDraft(self.text, dict(self.changes))
         if draft != self._saved:
             self._saved = draft
             keep_draft(self.drafts, self.run, draft)
@@ -164,28 +163,28 @@ class LineCommand(msgspec.Struct, frozen=True, kw_only=True):
 
     usage: str
     meaning: str
-    act: Callable[[_Typing, str], Entry | None]
-    """Gives the entry when the output is complete. Raises `Left` to leave."""
+    act: Callable[[_Typing, str], StepOutput | None]
+    """Returns the output when it is complete. Raises `LeaveRun` to leave."""
 
 
-def _set(typing: _Typing, rest: str) -> None:
+def _set(typing: _Typing, argument: str) -> None:
     try:
-        name, value = variable(rest)
+        name, value = variable(argument)
     except argparse.ArgumentTypeError as problem:
         complain(str(problem))
         return
-    wrong = misfitting(typing.run.workflow, {name: value})
-    if wrong:
-        complain(f"{wrong[0].sentence()}. It was not set.")
+    violations = misfitting(typing.run.workflow, {name: value})
+    if violations:
+        complain(f"{violations[0].sentence()}. It was not set.")
         return
     typing.changes[name] = value
-    write((f"  {name} is set with this output.", "dim"))
+    write((f"  {name} will be set with this output.", "dim"))
 
 
-def _edit(typing: _Typing, _: str) -> Entry | None:
-    start = Draft(typing.text or typing.rejected.text, typing.changes)
+def _edit(typing: _Typing, _: str) -> StepOutput | None:
+    start = OutputDraft(typing.text or typing.rejected.text, typing.changes)
     try:
-        text = edited(typing.run, start, typing.drafts)
+        text = edit_draft(typing.run, start, typing.drafts)
     except NoEditor as problem:
         complain(str(problem))
         return None
@@ -204,7 +203,7 @@ def _again(typing: _Typing, _: str) -> None:
 def _clear(typing: _Typing, _: str) -> None:
     typing.lines.clear()
     typing.changes.clear()
-    write(("  What you had written is gone.", "dim"))
+    write(("  The draft is empty now.", "dim"))
 
 
 def _show(typing: _Typing, _: str) -> None:
@@ -212,20 +211,20 @@ def _show(typing: _Typing, _: str) -> None:
     write_verdict(typing.run)
     if typing.lines:
         write()
-        write("What you have written so far:")
+        write("Your draft so far:")
         typing.show_lines()
 
 
-def _end(typing: _Typing, _: str) -> Entry | None:
+def _end(typing: _Typing, _: str) -> StepOutput | None:
     loops = loops_to_end(typing.run)
     if loops:
-        return Entry(output=typing.text, changes=typing.changes, ends_loop=loops[-1])
-    complain("this step is in no loop that you can end")
+        return StepOutput(output=typing.text, changes=typing.changes, ends_loop=loops[-1])
+    complain("this step is not in a loop that can be ended now")
     return None
 
 
 def _leave(*_: object) -> None:
-    raise Left
+    raise LeaveRun
 
 
 def _help(*_: object) -> None:
@@ -236,19 +235,19 @@ def _help(*_: object) -> None:
 
 _LEAVE: Final = LineCommand(
     usage=":leave",
-    meaning="leave; the run and what you have written are kept (so do Ctrl-C, and Ctrl-D on an empty output)",
+    meaning="leave; the run and your draft are saved (Ctrl-C does the same, and Ctrl-D on an empty output)",
     act=_leave,
 )
 
 COMMANDS: Final[Mapping[str, LineCommand]] = {
     ":set": LineCommand(usage=":set NAME=VALUE", meaning="set a context variable with this output", act=_set),
-    ":edit": LineCommand(usage=":edit", meaning="go on in your editor", act=_edit),
-    ":again": LineCommand(usage=":again", meaning="begin with the output that was refused", act=_again),
-    ":show": LineCommand(usage=":show", meaning="show the step, the verdict and what you have written", act=_show),
-    ":clear": LineCommand(usage=":clear", meaning="begin with nothing", act=_clear),
+    ":edit": LineCommand(usage=":edit", meaning="continue in your editor", act=_edit),
+    ":again": LineCommand(usage=":again", meaning="start from the output that was refused", act=_again),
+    ":show": LineCommand(usage=":show", meaning="show the step, the verdict and your draft", act=_show),
+    ":clear": LineCommand(usage=":clear", meaning="discard the draft", act=_clear),
     ":end": LineCommand(usage=":end", meaning="end the loop that the run is in", act=_end),
     ":leave": _LEAVE,
     ":quit": _LEAVE,
     ":help": LineCommand(usage=":help", meaning="show this", act=_help),
 }
-"""By the word that is typed. A new command is a function and a line here."""
+"""By name. A new command is a function and a line here."""

@@ -1,4 +1,4 @@
-"""The command `workflowlookup`: finds the subcommand, and imports no other.
+"""The command `workflowlookup`: finds the subcommand, and imports only that one.
 
 A new command is a module with `add_arguments`, `run` and `EXAMPLES`, and one line in `COMMANDS`.
 """
@@ -26,7 +26,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {
     "show": ("show", FOLLOW, "show one workflow"),
     "next": ("next_", FOLLOW, "show the step that comes next"),
     "check": ("check", FOLLOW, "judge an output by the criteria of a step"),
-    "run": ("run", FOLLOW, "go through a workflow step by step, or show a run"),
+    "run": ("run", FOLLOW, "follow a workflow step by step, or show a run"),
     "tools": ("tools", FOLLOW, "list the workflows that are tools, with their providers"),
     "runs": ("runs", RUNS, "list runs, newest first"),
     "why": ("why", RUNS, "explain why each step ran, was skipped or waits"),
@@ -57,18 +57,18 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {
     "db": ("db", SET_UP, "check, upgrade or repair the journal"),
     "completion": ("completion", SET_UP, "print the completion script for bash, zsh or fish"),
 }
-"""By name: the module in this package, the group in which `--help` lists it, and a line of help."""
+"""By name: the module in `commands`, the group in `--help`, and a line of help."""
 
 _EXAMPLES: Final = """\
 examples:
-  workflowlookup list                          what there is
+  workflowlookup list                          list the workflows
   workflowlookup show bug-investigation        what it is about, and its first step
-  workflowlookup run bug-investigation         go through it yourself, step by step
+  workflowlookup run bug-investigation         follow it yourself, step by step
   workflowlookup install claude-code           add the server to Claude Code
   workflowlookup validate my-workflow.json     check a document of your own
 
-`workflowlookup help COMMAND` tells more about a command and has examples of it.
-exit codes: 0 all is well, 1 problems were found, 2 wrong usage"""
+`workflowlookup help COMMAND` shows the options and examples of a command.
+exit codes: 0 success, 1 problems were found, 2 wrong usage"""
 
 
 _NOT_ON_WINDOWS: Final = (
@@ -78,7 +78,7 @@ _NOT_ON_WINDOWS: Final = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; the exit code."""
+    """Run a command. Returns the exit code."""
     if sys.platform == "win32":
         print(_NOT_ON_WINDOWS, file=sys.stderr)
         return 2
@@ -101,7 +101,7 @@ def _run(arguments: Sequence[str]) -> int:
         print(f"workflowlookup: {problem}", file=sys.stderr)
         if options.command != "doctor":
             return 2
-        options.settings_problem = str(problem)  # the doctor goes on with the defaults and says so
+        options.settings_problem = str(problem)  # `doctor` reports it and continues with the defaults
         settings = read_settings({}, {"XDG_CONFIG_HOME": os.devnull}, directory=os.devnull)
     from workflowlookup.logs import announce, start_audit, start_log  # noqa: PLC0415 - `--help` needs no log
 
@@ -111,39 +111,39 @@ def _run(arguments: Sequence[str]) -> int:
     except OSError as problem:
         announce(f"workflowlookup: audit_log: {settings.audit_log} cannot be written: {problem.strerror}")
         return 2
-    if options.command != "doctor":  # which lists it
+    if options.command != "doctor":  # `doctor` lists them
         warn_faults(settings)
-    if options.command not in ("doctor", "trust"):  # which show it themselves
+    if options.command not in ("doctor", "trust"):  # these two show them
         warn_ignored(settings)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal that lacks a character gets its number
+        sys.stdout.reconfigure(errors="backslashreplace")  # escape characters that the terminal lacks
     command = _load(options.command)
-    if options.command != "serve":  # which has nothing to end before its watchdog is there
+    if options.command != "serve":  # `serve` has a watchdog instead
         from workflowlookup.transport.signals import raise_when_signalled  # noqa: PLC0415
 
         raise_when_signalled()
     try:
         code: int = command.run(options, settings)
         if sys.stdout is not None:
-            sys.stdout.flush()  # here, where it is known what to do when the reader has left
+            sys.stdout.flush()  # here, so that a closed pipe is handled below
         return code
     except WorkflowLookupError as refusal:
         from workflowlookup.cli.output import refuse  # noqa: PLC0415 - `serve` never comes here
 
         return refuse(refusal)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader left: say nothing more, not even at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the pipe is closed: print nothing more, not even at exit
         return 0
     except KeyboardInterrupt:
         return 130
-    except OSError as problem:  # no address to listen at, or nowhere to print to: a full disk
+    except OSError as problem:  # the address is in use, or the disk is full
         announce(f"workflowlookup: {problem.strerror or problem}")
         return 1
 
 
 def _parse(words: Sequence[str]) -> argparse.Namespace:
-    """The options of a command. Raises `SystemExit` after help, and for words that make no sense."""
-    if words == ["serve"]:  # what clients start, many times a day: no parser needs to be built for it
+    """The options of a command. Raises `SystemExit` after help, and for wrong usage."""
+    if words == ["serve"]:  # what clients start: saves the time to build a parser
         return argparse.Namespace(command="serve", config=None)
     if not words or words[0] == "help":
         words = [*words[1:2], "--help"]
@@ -170,11 +170,11 @@ def _unknown(name: str) -> str:
 
     close = difflib.get_close_matches(name, [*COMMANDS, "help"], n=1, cutoff=0.5)
     suggestion = f" Did you mean '{close[0]}'?" if close else ""
-    return f"workflowlookup: there is no command {name!r}.{suggestion} `workflowlookup help` lists them all."
+    return f"workflowlookup: there is no command {name!r}.{suggestion} `workflowlookup help` lists all commands."
 
 
 def make_parser(chosen: str | None = None) -> argparse.ArgumentParser:
-    """The parser of the command line; only the chosen command's module is imported for its arguments."""
+    """The parser of the command line. Only the module of the chosen command is imported."""
     parser = argparse.ArgumentParser(
         prog="workflowlookup",
         usage="workflowlookup COMMAND [OPTIONS]",
@@ -198,7 +198,7 @@ def make_parser(chosen: str | None = None) -> argparse.ArgumentParser:
 
 
 def _list_commands() -> str:
-    """The commands by group, a line each."""
+    """The commands by group, one per line."""
     groups: dict[str, list[str]] = {}
     for name, (_, group, help_line) in COMMANDS.items():
         groups.setdefault(group, []).append(f"  {name:<10}  {help_line}")
@@ -206,12 +206,12 @@ def _list_commands() -> str:
 
 
 def _add_settings(parser: argparse.ArgumentParser, *, are_listed: bool) -> None:
-    """Every command takes every setting; one lists them, so that the others show what is their own."""
-    where = "also as WORKFLOWLOOKUP_NAME in the environment, or in workflowlookup.toml"
-    others = "as for the server, such as --directories DIR: `workflowlookup serve --help` lists them"
-    group = parser.add_argument_group("settings", where if are_listed else others)
+    """Add the settings as options. Every command takes them, but only the help of `serve` lists them."""
+    sources = "also as WORKFLOWLOOKUP_NAME in the environment, or in workflowlookup.toml"
+    reference = "as for the server, such as --directories DIR: `workflowlookup serve --help` lists them"
+    group = parser.add_argument_group("settings", sources if are_listed else reference)
     config = "read settings from this file" if are_listed else argparse.SUPPRESS
     group.add_argument("--config", metavar="FILE", help=config)
     for setting in SETTINGS:
-        about = f"{setting.help} (default: {setting.text_of(setting.default)})" if are_listed else argparse.SUPPRESS
-        group.add_argument(f"--{setting.name.replace('_', '-')}", dest=setting.name, metavar="VALUE", help=about)
+        help_line = f"{setting.help} (default: {setting.text_of(setting.default)})" if are_listed else argparse.SUPPRESS
+        group.add_argument(f"--{setting.name.replace('_', '-')}", dest=setting.name, metavar="VALUE", help=help_line)

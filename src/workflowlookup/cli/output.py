@@ -1,7 +1,7 @@
 """What commands print: JSON for programs, plain and stable text into a pipe, tables and colour on a terminal.
 
-`rich` is imported only for a terminal. Documents are written by strangers, so their text is printed without control
-characters: it cannot move the cursor or paint over what stands above it.
+`rich` is imported only for a terminal. The text of documents is untrusted, so it is printed without control characters:
+it cannot move the cursor or overwrite what is above it.
 """
 
 import contextlib
@@ -39,24 +39,24 @@ def is_terminal() -> bool:
 
 
 def is_styled() -> bool:
-    """Whether output is laid out and coloured: on a terminal, and where FORCE_COLOR asks for it, as in logs of CI."""
+    """Whether output has layout and colour: on a terminal, and with FORCE_COLOR, as in CI logs."""
     return is_terminal() or os.environ.get("FORCE_COLOR", "0") not in ("", "0")
 
 
 def width() -> int | None:
-    """How many columns there are; None in a pipe, which has no end."""
+    """The width of the terminal in columns; None in a pipe, where lines are not wrapped."""
     return _console().width if is_styled() else None
 
 
 def shown_path(path: str) -> str:
-    """A path that can be printed on one line, also when its name is not text or has line breaks."""
+    """A path that can be printed on one line, even if it has line breaks or is not text."""
     return escaped(os.fsencode(path).decode(errors="backslashreplace"))
 
 
 def write(*pieces: Piece, hang: int = 0, wrap: bool = True) -> None:
-    """One line; on a terminal it is wrapped between words, and its continuation is indented by `hang` columns.
+    """Print a line. On a terminal it is wrapped between words, with continuation lines indented by `hang` columns.
 
-    `wrap=False` is for what a person copies: a command, a line of a diff.
+    `wrap=False` is for text that people copy, such as a command or a line of a diff.
     """
     parts = _cleaned(pieces)
     if not is_styled():
@@ -70,19 +70,19 @@ def write(*pieces: Piece, hang: int = 0, wrap: bool = True) -> None:
 
 
 def write_quoted(text: str) -> None:
-    """A text of somebody else, with a bar before each row: no part of it can look like a line of ours."""
+    """Print untrusted text with a bar before each row, so that no part of it looks like a line of ours."""
     for row in quoted_rows(text, width()):
         write((QUOTE, "dim"), row, wrap=False)
 
 
 def quoted_rows(text: str, columns: int | None) -> list[str]:
-    """A text in rows that fit the columns with `QUOTE` before each; whole lines where there are none."""
+    """The rows of a text, narrow enough for `QUOTE` before each; whole lines if `columns` is None."""
     rows = printable(text).expandtabs().splitlines()
     return rows if columns is None else [part for row in rows for part in _folded(row, max(columns - len(QUOTE), 2))]
 
 
 def wrapped_rows(text: str, columns: int | None) -> list[str]:
-    """The rows that lines take on a terminal of so many columns, without what a terminal would obey."""
+    """The rows of a text on a terminal with this many columns, without control characters."""
     text = printable(text)
     if columns is None:
         return text.split("\n")
@@ -106,34 +106,35 @@ def _wrapped(text: "Text", columns: int, hang: int) -> "Text":
 
 
 def _breaks(text: str, columns: int, hang: int, indent: int) -> list[int]:
-    """Where the rows after the first begin. What is wider than a row stays whole: the terminal breaks it, and what is
-    copied from there is as it was."""
+    """The offsets at which rows after the first begin. The terminal breaks words that are wider than a row, so that
+    they can be copied unchanged.
+    """
     from rich.cells import cell_len  # noqa: PLC0415 - only for a terminal
 
-    found, column, end = [], indent, 0
+    breaks, column, end = [], indent, 0
     for start, stop in _unbreakable(text):
         column += cell_len(text[end:start])
         size = cell_len(text[start:stop])
         if column + size > columns and column > hang:
-            found.append(start)
+            breaks.append(start)
             column = hang
         column, end = column + size, stop
-    return found
+    return breaks
 
 
 def _unbreakable(text: str) -> Iterator[tuple[int, int]]:
-    """Words, and commands in backticks; where there are no blanks between words, as in Chinese, characters."""
+    """Words, and commands in backticks; single characters in scripts without spaces, such as Chinese."""
     for word in _WORD.finditer(text):
         start = word.start()
-        for place in range(start + 1, word.end()):
-            if _may_break(text[place - 1], text[place]):
-                yield start, place
-                start = place
+        for offset in range(start + 1, word.end()):
+            if _may_break(text[offset - 1], text[offset]):
+                yield start, offset
+                start = offset
         yield start, word.end()
 
 
 def _may_break(before: str, after: str) -> bool:
-    """Whether a row may end between two characters of a word: beside a wide one, and not before closing marks."""
+    """Whether a row may end between two characters of a word: beside a wide character, but not before closing marks."""
     if after.isascii() and before.isascii():
         return False
     is_wide = any(unicodedata.east_asian_width(character) in "WF" for character in (before, after))
@@ -142,7 +143,7 @@ def _may_break(before: str, after: str) -> bool:
 
 
 def _folded(row: str, columns: int) -> list[str]:
-    """The rows that a line takes: between words where that is possible, else anywhere."""
+    """The rows of a line, broken between words if possible, else anywhere."""
     from rich.cells import chop_cells  # noqa: PLC0415 - only for a terminal
 
     starts = [0, *_breaks(row, columns, 0, 0), len(row)]
@@ -156,7 +157,7 @@ def _cleaned(pieces: Sequence[Piece]) -> list[tuple[str, str]]:
 
 @contextlib.contextmanager
 def progress(title: str, total: int) -> Iterator[Callable[[], None]]:
-    """A function to call after each of `total` items: it moves a bar on standard error, if that is a terminal."""
+    """A progress bar on standard error, if that is a terminal. Call the function after each of `total` items."""
     if sys.stderr is None or not sys.stderr.isatty():
         yield lambda: None
         return
@@ -174,7 +175,7 @@ def write_heading(title: str) -> None:
 
 
 def write_hint(text: str, command: str = "") -> None:
-    """What to do next, and a command that can be copied: for the person at the terminal, and for nobody else."""
+    """Print what to do next, perhaps with a command to copy; only on a terminal."""
     if is_styled():
         write()
         write((text + command, "dim"), wrap=not command)
@@ -185,17 +186,17 @@ def write_records(
     columns: Sequence[str],
     *,
     fewer: Sequence[str] = (),
-    below: int = 0,
+    min_width: int = 0,
     cut: bool = False,
 ) -> None:
-    """A table of these fields; on a terminal with less than `below` columns, of `fewer` fields."""
-    if fewer and (width() or below) < below:
+    """Print a table of these fields; on a terminal narrower than `min_width`, of `fewer` fields."""
+    if fewer and (width() or min_width) < min_width:
         columns = fewer
     write_table(columns, [[record[column] for column in columns] for record in records], cut=cut)
 
 
 def write_table(headings: Sequence[str], rows: Sequence[Sequence[Piece]], *, cut: bool = False) -> None:
-    """A row a line, whole, in a pipe; within the width of a terminal, by wrapping cells or by cutting the last."""
+    """Print a table. In a pipe each row is one line; on a terminal cells are wrapped, or the last one is cut."""
     styled = [[(joined(text), style) for text, style in _cleaned(row)] for row in rows]
     if not is_styled():
         lines = [[heading.upper() for heading in headings], *([text for text, _ in row] for row in styled)]
@@ -222,7 +223,7 @@ def write_table(headings: Sequence[str], rows: Sequence[Sequence[Piece]], *, cut
 
 
 def write_markdown(text: str) -> None:
-    """Markdown as it is in a pipe, laid out on a terminal."""
+    """Print Markdown, rendered on a terminal and unchanged in a pipe."""
     text = printable(text)
     if not is_styled():
         print(text)
@@ -231,13 +232,13 @@ def write_markdown(text: str) -> None:
     from rich.markdown import Markdown  # noqa: PLC0415
 
     markdown = Markdown(text, hyperlinks=False)
-    # Rich drops what looks like HTML; a prompt that says <file> must be shown as it is.
+    # Rich drops what looks like HTML, but a prompt may contain <file>.
     markdown.parsed = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"]).parse(text)
     _console().print(markdown)
 
 
 def write_list(title: str, lines: Sequence[str]) -> None:
-    """A section of literal lines, such as patterns, that Markdown would bend; nothing without lines."""
+    """Print a section of literal lines, such as patterns, which Markdown would change; nothing without lines."""
     if lines:
         write_heading(title if is_styled() else f"## {title}")
         write()
@@ -246,14 +247,14 @@ def write_list(title: str, lines: Sequence[str]) -> None:
 
 
 class Branch(msgspec.Struct, frozen=True):
-    """A line of a tree, and what hangs on it."""
+    """A line of a tree, and the branches below it."""
 
     pieces: tuple[Piece, ...]
     branches: tuple["Branch", ...] = ()
 
 
 def write_tree(root: Branch) -> None:
-    """A line a branch, whole, in a pipe; wrapped beside its guides on a terminal."""
+    """Print a tree. In a pipe each branch is one line; on a terminal lines are wrapped."""
     if not is_styled():
         write(*root.pieces)
         _write_branches(root.branches, "")
@@ -277,7 +278,7 @@ def _write_branches(branches: Sequence[Branch], indent: str) -> None:
 
 
 def write_diff(file: str, before: str, after: str) -> None:
-    """What changes in a file, as `diff -u` shows it."""
+    """Print the changes of a file, as `diff -u` does."""
     import difflib  # noqa: PLC0415 - only for changes
 
     old, new = before.splitlines(), after.splitlines()
@@ -288,25 +289,25 @@ def write_diff(file: str, before: str, after: str) -> None:
 
 
 def write_json(value: Any) -> None:
-    """JSON, indented; in UTF-8 whatever the terminal's encoding is, and a name that is not text by its code."""
+    """Print indented JSON as UTF-8, whatever the encoding of the terminal; invalid characters are escaped."""
     write_bytes(
         json.dumps(msgspec.to_builtins(value), indent=2, ensure_ascii=False).encode(errors="backslashreplace") + b"\n"
     )
 
 
 def write_bytes(data: bytes) -> None:
-    """Bytes as they are, for programs."""
+    """Write bytes to standard output unchanged."""
     sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()
 
 
 def write_text(text: str) -> None:
-    """Text for programs: as it is in a pipe, without what a terminal would obey on one."""
+    """Write text for programs, unchanged in a pipe and without control characters on a terminal."""
     write_bytes((printable(text) if is_styled() else text).encode())
 
 
 def write_file(path: str, data: bytes) -> None:
-    """Raises `StorageError`."""
+    """Write a file. Raises `StorageError`."""
     try:
         with open(path, "wb") as file:
             file.write(data)
@@ -315,7 +316,7 @@ def write_file(path: str, data: bytes) -> None:
 
 
 class CommandError(WorkflowLookupError):
-    """A command cannot do what it was asked for. The exit code is 2 for wrong usage."""
+    """A command cannot do what it was asked to. The exit code is 2 for wrong usage."""
 
     def __init__(self, remedy: str, exit_code: int = 1) -> None:
         super().__init__(remedy)
@@ -326,7 +327,7 @@ class CommandError(WorkflowLookupError):
 
 
 def refuse(refusal: WorkflowLookupError) -> int:
-    """Say on standard error why a command or a tool refuses, in the words of the command line; the exit code."""
+    """Print an error on standard error, with commands in place of tools. Returns the exit code."""
     text, file = refusal.explain(), refusal.data.get("file")
     complain(as_command(text.replace(file, escaped(file)) if isinstance(file, str) and file else text))
     return refusal.exit_code if isinstance(refusal, CommandError) else 1
@@ -342,14 +343,14 @@ _AS_COMMANDS: Final = {
 
 
 def as_command(text: str) -> str:
-    """What a tool advises, in the words of the command line."""
+    """The advice of a tool, with commands in place of tools."""
     for tool, command in _AS_COMMANDS.items():
         text = text.replace(tool, command)
     return text
 
 
 def complain(text: str) -> None:
-    """Say on standard error what is wrong."""
+    """Print an error on standard error."""
     text = f"workflowlookup: {printable(text)}"
     if sys.stderr is not None and sys.stderr.isatty():
         from rich.console import Console  # noqa: PLC0415 - only for a terminal

@@ -1,4 +1,4 @@
-"""Other systems, asked once and then left: what providers have and servers offer, for commands that tell about them."""
+"""Queries providers for their workflows, and MCP servers for their tools, once, for `doctor` and `tools`."""
 
 import asyncio
 from collections.abc import Mapping
@@ -19,55 +19,56 @@ from workflowlookup.tools.contract import ServerServices
 from workflowlookup.tools.dynamic import DynamicTools
 from workflowlookup.tools.registry import Registry
 
-PATIENCE: Final = 30.0
-"""Seconds that each of them has for its answer."""
-LATE: Final = f"it did not answer within {PATIENCE:g} seconds"
+TIMEOUT_SECONDS: Final = 30.0
+"""Time limit for the answer of each system."""
+TIMED_OUT: Final = f"it did not answer within {TIMEOUT_SECONDS:g} seconds"
 
 
 def unreachable(kind: str, name: str, cause: str) -> str:
-    """`the provider 'ci' does not answer: …`, once where the cause names it already."""
+    """`the provider 'ci' does not answer: …`; only the cause if it names the system already."""
     subject = f"the {kind} '{name}'"
     return cause if cause.startswith(subject) else f"{subject} does not answer: {cause}"
 
 
-def reconnect_advice(entry: str, cause: str) -> str:
-    """What to do about a system that does not answer; `entry` is its table in the settings."""
+def reconnect_advice(table: str, cause: str) -> str:
+    """What to do about a system that does not answer; `table` is its table in the settings."""
     if extras.is_missing(extras.CALLS):
         return extras.how_to_install(extras.CALLS)
     if cause.endswith("which is not set"):
         return "Set the variable where workflowlookup is started; for a client, in `env` of its entry."
-    return f"Start it, or fix [{entry}] in the settings."
+    return f"Start it, or fix [{table}] in the settings."
 
 
 class ServerAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What an MCP server said when it was asked for its tools."""
+    """The tools of an MCP server, or why it did not answer."""
 
     tools: tuple[str, ...] = ()
     cause: str = ""
-    """Why it said nothing."""
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """What all of them said."""
+class SystemAnswers(msgspec.Struct, frozen=True, kw_only=True):
+    """The answers of all systems."""
 
     providers: Mapping[str, ProviderListing]
     servers: Mapping[str, ServerAnswer]
     remarks: tuple[str, ...] = ()
-    """What is wrong with single workflows."""
+    """What is wrong with single workflows of providers."""
 
 
-def ask_systems(plan: Plan, *, servers: bool = False) -> Asked:
-    """Ask every provider of the plan for its workflows and, if wanted, every server for its tools, all at once."""
+def query_systems(plan: Plan, *, servers: bool = False) -> SystemAnswers:
+    """Query every provider of the plan and, with `servers`, every MCP server, concurrently."""
     if not plan.providers and not (servers and plan.servers):
-        return Asked(providers={}, servers={})
+        return SystemAnswers(providers={}, servers={})
     if extras.is_missing(extras.CALLS):
         cause = f"it needs the extra '{extras.CALLS}', which is not installed"
         away = dict.fromkeys(plan.servers if servers else (), ServerAnswer(cause=cause))
-        return Asked(providers=dict.fromkeys(plan.providers, ProviderListing(is_away=True, cause=cause)), servers=away)
-    return asyncio.run(_ask(plan, servers=servers))
+        return SystemAnswers(
+            providers=dict.fromkeys(plan.providers, ProviderListing(is_away=True, cause=cause)), servers=away
+        )
+    return asyncio.run(_query(plan, servers=servers))
 
 
-async def _ask(plan: Plan, *, servers: bool) -> Asked:
+async def _query(plan: Plan, *, servers: bool) -> SystemAnswers:
     upstreams = Upstreams(plan.servers)
     providers = {name: make_provider(config, upstreams) for name, config in plan.providers.items()}
     names = list(plan.servers if servers else ())
@@ -80,39 +81,41 @@ async def _ask(plan: Plan, *, servers: bool) -> Asked:
         for provider in providers.values():
             await provider.aclose()
         await upstreams.aclose()
-    found = dict(zip(providers, listed, strict=True))
-    return Asked(
-        providers={name: answer for name, (answer, _) in found.items()},
+    listings = dict(zip(providers, listed, strict=True))
+    return SystemAnswers(
+        providers={name: listing for name, (listing, _) in listings.items()},
         servers=dict(zip(names, answers, strict=True)),
         remarks=tuple(
-            f"provider '{name}': {one}" for name, (_, problems) in found.items() for one in first_problems(problems)
+            f"provider '{name}': {problem}"
+            for name, (_, problems) in listings.items()
+            for problem in first_problems(problems)
         ),
     )
 
 
 async def _list(provider: Provider) -> tuple[ProviderListing, list[str]]:
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             return await list_provider(provider)
     except TimeoutError:
-        return ProviderListing(is_away=True, cause=LATE), []
+        return ProviderListing(is_away=True, cause=TIMED_OUT), []
 
 
 async def _tools(upstreams: Upstreams, name: str) -> ServerAnswer:
     try:
-        return ServerAnswer(tools=tuple(tool.name for tool in await upstreams.tools(name, timeout=PATIENCE)))
+        return ServerAnswer(tools=tuple(tool.name for tool in await upstreams.tools(name, timeout=TIMEOUT_SECONDS)))
     except ProviderUnavailable as problem:
         return ServerAnswer(cause=str(problem.data.get("cause") or problem.remedy).rstrip("."))
     except TimeoutError:
-        return ServerAnswer(cause=LATE)
+        return ServerAnswer(cause=TIMED_OUT)
 
 
 def workflow_tools(
-    settings: Settings, plan: Plan, asked: Asked, services: ServerServices | None = None
+    settings: Settings, plan: Plan, answers: SystemAnswers, services: ServerServices | None = None
 ) -> DynamicTools:
-    """The workflow tools that a server would have by what was said; with `services`, under the names that are kept."""
+    """The workflow tools that a server would have with these answers; with `services`, under their stored names."""
     services = services or ServerServices(catalog=make_catalog(settings))
-    tools = DynamicTools(services, plan, discovered=lambda: asked.providers)
+    tools = DynamicTools(services, plan, discovered=lambda: answers.providers)
     tools.attach(Registry(BUILTIN_TOOLS, services))
     tools.refresh_if_changed()
     return tools

@@ -1,7 +1,7 @@
-"""Why an output was refused, for a person: a line for each problem, and no regular expression in it.
+"""Explains to a person why an output was refused: a line for each issue, without regular expressions.
 
-The journal has the messages for the agent, with the pattern where an author gave no message. Here a plain pattern is
-put into words; any other is called the form that the step describes.
+The journal has the messages for agents, which contain the pattern if the author gave no message. Here a simple pattern
+is put into words, and any other pattern is called the form that the step describes.
 """
 
 import re
@@ -28,17 +28,17 @@ _OTHERS: Final = (
     (re.compile(re.escape(GIVEN_UP).replace(r"\{\}", ".*")), "This output took too long to judge. Shorten it."),
     (re.compile("The output matches the regular expression /.*/[a-z]*"), f"The output may {FORM}"),
 )
-"""What is left after the patterns of the document: those that were filled from the context."""
+"""Messages with patterns that are not in the document, because they were filled from the context."""
 
 
-def problems(run: Run) -> list[str]:
-    """A line for each thing that is wrong with the output that was refused last."""
+def refusal_lines(run: Run) -> list[str]:
+    """A line for each issue of the last output, if it was refused."""
     refused = run.last_submission
     return without_patterns(run.step, refused.issues, refused.output) if isinstance(refused, OutputRefused) else []
 
 
 def without_patterns(step: PromptStep, issues: Iterable[str], output: str | None = None) -> list[str]:
-    """The issues that an output of a step was refused for, in words; with the output, how to meet them as well."""
+    """The issues without regular expressions; with the output, also suggestions how to fix them."""
     rules = list(each_rule(step.criteria))
     hints = {} if output is None else _hints(rules, output)
     patterns = [rule for rule in rules if isinstance(rule, RegexRule)]
@@ -57,7 +57,7 @@ def _line(message: str, hint: str, patterns: list[RegexRule]) -> str:
 
 
 def in_words(rule: RegexRule) -> str:
-    """What an output must do to match: `contain "PASS" or "FAIL"`."""
+    """A pattern in words, such as `contain "PASS" or "FAIL"`."""
     plain = _PLAIN.fullmatch(rule.pattern)
     choice = (plain["group"] or plain["bare"]) if plain else ""
     if plain is None or (plain["bare"] and "|" in choice and (plain["begin"] or plain["end"])):
@@ -77,7 +77,7 @@ def in_words(rule: RegexRule) -> str:
 
 
 def _hints(rules: list[Rule], output: str) -> dict[str, str]:
-    """By message: how to meet it, where that says more than the message."""
+    """By message: a suggestion that says more than the message."""
     says_more = [
         rule
         for rule in rules
@@ -85,6 +85,6 @@ def _hints(rules: list[Rule], output: str) -> dict[str, str]:
     ]
     try:
         issues = [issue for rule in says_more for issue in rule.check()(output, {}, Budget()) or ()]
-    except BadSchema:  # then it was not refused by this schema
+    except BadSchema:  # the output was not refused by this schema
         return {}
     return {issue.message: issue.suggestion for issue in issues}

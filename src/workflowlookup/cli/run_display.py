@@ -1,7 +1,7 @@
-"""What a person sees of a run: the step with its prompt, the verdict on an output, how far it is, how it ended.
+"""Shows a run to a person: the step with its prompt, the verdict on an output, the progress, the end.
 
-Prompts are Markdown and are laid out as such; outputs, notes and reasons were written by strangers and are shown as
-plain text without control characters.
+Prompts are rendered as Markdown. Outputs, notes and reasons are untrusted, and are shown as plain text without control
+characters.
 """
 
 import sys
@@ -20,7 +20,7 @@ from workflowlookup.cli.output import (
     write_markdown,
     write_quoted,
 )
-from workflowlookup.cli.refused_outputs import problems
+from workflowlookup.cli.refused_outputs import refusal_lines
 from workflowlookup.language.contract import how_to_send, unmet
 from workflowlookup.language.guidance import Guidance, filler, guide
 from workflowlookup.language.patterns import Budget
@@ -50,7 +50,7 @@ _LISTS: Final = (
 
 
 def write_start(run: Run) -> None:
-    """Which run it is; and what a person should know before the first step."""
+    """Print the workflow, the run, and what a person should know before the first step."""
     workflow = run.workflow
     write((workflow.name, "bold"), (f"  {workflow.id} · version {workflow.version} · run {run.id}", "dim"))
     for field, title in _LISTS:
@@ -58,15 +58,15 @@ def write_start(run: Run) -> None:
 
 
 def write_state(run: Run) -> None:
-    """Where a run stands that is taken up again, in one line."""
-    facts = [_count(run), standing(run).removeprefix("The run ").removesuffix(".")]
+    """Print the state of a resumed run in one line."""
+    facts = [_count(run), status_sentence(run).removeprefix("The run ").removesuffix(".")]
     if isinstance(run.last_submission, OutputRefused):
         facts.append(f"refused {how_often(run.attempts)}")
     write((run.workflow.name, "bold"), f"  {' · '.join(facts)}")
 
 
 def write_step(run: Run, *, with_progress: bool = True) -> None:
-    """The current step, in full."""
+    """Print the current step in full."""
     guidance = guide(run.workflow, run.offered, Budget())
     write()
     if with_progress:
@@ -75,11 +75,11 @@ def write_step(run: Run, *, with_progress: bool = True) -> None:
     write_markdown("\n\n".join(_markdown(run, guidance)))
     write_list("The output must meet", guidance.criteria)
     needs = unmet(run.workflow, run.step, run.scope, is_done=True)
-    write_list("To be set with it", [need.sentence() for need in needs])
+    write_list("Variables to set with the output", [need.sentence() for need in needs])
     write_list("Warnings", guidance.warnings)
     for loop_id in loops_to_end(run)[-1:]:
         write()
-        write(f"When nothing is left for the loop '{loop_id}' to do, end it instead (:end).")
+        write(f"If the loop '{loop_id}' has nothing left to do, end it instead (:end).")
 
 
 def _markdown(run: Run, guidance: Guidance) -> Iterator[str]:
@@ -94,7 +94,7 @@ def _markdown(run: Run, guidance: Guidance) -> Iterator[str]:
 
 
 def write_call(run: Run) -> None:
-    """The call that the server makes in the current step."""
+    """Print the call of the current step."""
     _write_title(run)
     if run.step.call is not None:
         write(f"The server calls {run.step.call.described}.")
@@ -103,7 +103,7 @@ def write_call(run: Run) -> None:
 
 
 def _write_title(run: Run) -> None:
-    """How far the run is, and the current step in a line."""
+    """Print the progress of the run, and the current step in a line."""
     write()
     write(*progress(run))
     write()
@@ -112,58 +112,58 @@ def _write_title(run: Run) -> None:
 
 
 def write_note(run: Run) -> None:
-    """What the person said who did not agree."""
+    """Print the note of a person who said no."""
     if run.note:
-        write(("They said: ", "yellow"), run.note)
+        write(("Their note: ", "yellow"), run.note)
 
 
 def write_needs(run: Run) -> None:
-    """Which variables the run waits for."""
+    """Print the variables that the run waits for."""
     _write_title(run)
     write(how_to_send(run.workflow, run.current, run.missing[0]))
     write_list("Warnings", run.warnings)
 
 
 def write_verdict(run: Run) -> None:
-    """What was said of the last output."""
+    """Print the verdict on the last output."""
     match run.last_submission:
         case OutputAccepted():
             write((f"{_sign('✓', '+')} accepted", "bold green"))
         case OutputRefused():
-            most = run.step.max_attempts
-            attempt = f"attempt {run.attempts}" + ("" if most is None else f" of {most}")
+            limit = run.step.max_attempts
+            attempt = f"attempt {run.attempts}" + ("" if limit is None else f" of {limit}")
             write((f"{_sign('✗', '!')} refused", "bold red"), (f"  ({attempt})", "dim"))
-            for problem in problems(run):
+            for problem in refusal_lines(run):
                 write(("  - ", "red"), problem, hang=4)
 
 
 def write_question(run: Run, command: str) -> None:
-    """What a person is asked to agree to, with the output that it is about; `command` shows all of a long one."""
+    """Print the question to a person, with the output to confirm; `command` shows all of a long one."""
     question = question_of(run, Budget())
     write_heading(question.heading)
     _, earlier = run.answers.get(run.current, (0, None))
     if isinstance(earlier, ConfirmationDenied):
         write(
-            ("An earlier output of this step was answered with no", "yellow"),
+            ("A person said no to an earlier output of this step", "yellow"),
             f": {earlier.note}" if earlier.note else ".",
         )
-    for number, (about, text) in enumerate(question.quotations):
+    for number, (title, text) in enumerate(question.quotations):
         if number:
-            write(f"{about}:")
+            write(f"{title}:")
         write_quoted(text[:MAX_SHOWN])
         if len(text) > MAX_SHOWN:
-            write((f"  … {len(text) - MAX_SHOWN:,} more characters: `{command}` has them.", "dim"))
+            write((f"  … {len(text) - MAX_SHOWN:,} more characters: `{command}` shows them.", "dim"))
 
 
 def write_end(run: Run) -> None:
-    """How the run ended."""
+    """Print how the run ended."""
     write()
     write(*progress(run))
-    write(*ending(run))
+    write(*end_pieces(run))
 
 
-def ending(run: Run) -> Iterator[Piece]:
-    """`failed: …`, on one line."""
+def end_pieces(run: Run) -> Iterator[Piece]:
+    """How the run ended, such as `The run is failed: …`, as pieces of one line."""
     yield f"The run is {run.state}", f"bold {STYLES[run.state]}"
     if isinstance(run.end, Failed | EndUnknown):
         yield as_command(f": {run.end.reason} {remedy_of(run)}")
@@ -173,8 +173,8 @@ def ending(run: Run) -> Iterator[Piece]:
         yield "."
 
 
-def standing(run: Run) -> str:
-    """What the run is waiting for, or how it ended, in a sentence."""
+def status_sentence(run: Run) -> str:
+    """A sentence: what the run waits for, or how it ended."""
     if run.waiting_for is Waiting.OUTPUT:
         return f"The run waits for the output of step '{run.current}'."
     if run.waiting_for is Waiting.CONTEXT:
@@ -182,13 +182,13 @@ def standing(run: Run) -> str:
     if run.waiting_for is Waiting.CONFIRMATION:
         return f"The run waits for a person to confirm step '{run.current}'."
     if run.waiting_for is Waiting.CALL:
-        doing = "is being made" if run.state is State.RUNNING else "has still to be made"
-        return f"The call of step '{run.current}' {doing}."
-    return "".join(piece if isinstance(piece, str) else piece[0] for piece in ending(run))
+        state = "is being made" if run.state is State.RUNNING else "has not been made yet"
+        return f"The call of step '{run.current}' {state}."
+    return "".join(piece if isinstance(piece, str) else piece[0] for piece in end_pieces(run))
 
 
 def progress(run: Run) -> Iterator[Piece]:
-    """A bar, as far as it is known how many steps there are."""
+    """The number of done steps, with a bar if the total is known."""
     done, total = len(run.results), run.total
     if is_terminal() and total:
         size = min(BAR, max(5, (width() or BAR) - 20))
@@ -200,12 +200,12 @@ def progress(run: Run) -> Iterator[Piece]:
 
 
 def _count(run: Run) -> str:
-    """How many steps are done, and of how many, as far as that is known."""
+    """How many steps are done, and of how many if that is known."""
     return f"{len(run.results)} done" if run.total is None else f"{len(run.results)} of {run.total} done"
 
 
 def _sign(sign: str, plain: str) -> str:
-    """The sign, or a plain one on a terminal that lacks it."""
+    """The sign, or a plain one if the encoding lacks it."""
     try:
         sign.encode(sys.stdout.encoding or "ascii")
     except (UnicodeEncodeError, LookupError):

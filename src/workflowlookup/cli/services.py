@@ -26,20 +26,20 @@ from workflowlookup.tools.run_answers import answer
 if TYPE_CHECKING:
     from workflowlookup.store.service import Runs
 
-MAX_NAMED: Final = 5
-"""How many runs a complaint names."""
+MAX_LISTED: Final = 5
+"""How many runs an error message lists."""
 
 
 def has_journal(settings: Settings) -> bool:
-    """Whether there may be runs; a database is there, whether or not it can be reached."""
+    """Whether there may be runs. A database counts as existing, even if it cannot be reached."""
     url = JournalUrl(settings.journal)
     path = url.identity
-    is_there = _may_exist(path) or _may_exist(f"{path}-wal")  # a log whose journal is lost has runs, too
-    return not url.kind.is_file or is_there or is_salvage_begun(path) or bool(find_damaged_journals(path))
+    exists = _may_exist(path) or _may_exist(f"{path}-wal")  # a write-ahead log without its journal has runs as well
+    return not url.kind.is_file or exists or is_salvage_begun(path) or bool(find_damaged_journals(path))
 
 
 def _may_exist(path: str) -> bool:
-    """Whether there is a file, or a directory in the way keeps from knowing: to open it says which."""
+    """Whether a file exists, or cannot be checked. Opening it will then say why."""
     try:
         os.stat(path)
     except FileNotFoundError:
@@ -50,39 +50,41 @@ def _may_exist(path: str) -> bool:
 
 
 def open_services(settings: Settings) -> ServerServices:
-    """What the run tools need, for a command that asks about runs. Raises `RunNotFound` where there never was one."""
+    """The services for a command about existing runs. Raises `RunNotFound` when there is no journal."""
     if not has_journal(settings):
         url = JournalUrl(settings.journal).shown
-        raise RunNotFound(f"There are no runs yet: no journal is at {url}. Start one with `workflowlookup run ID`.")
+        raise RunNotFound(f"There are no runs yet: no journal exists at {url}. Start one with `workflowlookup run ID`.")
     return make_services(settings)
 
 
-def find_run(runs: "Runs", name: str) -> str:
-    """The id of the run that is meant. Raises `RunNotFound`, naming those that come close."""
-    if runs.journal.head(name) is not None:
-        return name
+def find_run(runs: "Runs", prefix: str) -> str:
+    """The id of the run with this id or unique prefix. Raises `RunNotFound`, with similar ids."""
+    if runs.journal.head(prefix) is not None:
+        return prefix
     ids = [summary.id for summary in runs.all_summaries()]
-    found = [run_id for run_id in ids if name and run_id.startswith(name)]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        named = first_few(found, MAX_NAMED)
-        told = f"{len(found)} runs have an id that begins with '{name}': {named}. Give more of the one you mean."
-        raise RunNotFound(told, runId=name)
-    kept = "".join(f" {aside}" for aside in runs.damaged_journals())
-    raise RunNotFound(f"There is no run '{name}'.{_nearest(name, ids)}{kept}", runId=name)
+    matches = [run_id for run_id in ids if prefix and run_id.startswith(prefix)]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        listed = first_few(matches, MAX_LISTED)
+        message = (
+            f"{len(matches)} runs have an id that begins with '{prefix}': {listed}. Type more characters of the id."
+        )
+        raise RunNotFound(message, runId=prefix)
+    damage = "".join(f" {damaged}" for damaged in runs.damaged_journals())
+    raise RunNotFound(f"There is no run '{prefix}'.{_suggestion(prefix, ids)}{damage}", runId=prefix)
 
 
-def _nearest(name: str, ids: list[str]) -> str:
+def _suggestion(name: str, ids: list[str]) -> str:
     import difflib  # noqa: PLC0415 - only mistakes need it
 
     close = difflib.get_close_matches(name, ids, n=3, cutoff=0.6)
-    meant = f" Did you mean {' or '.join(close)}?" if close else ""
-    return f"{meant} `workflowlookup runs` lists them." if ids else " There are none at all."
+    suggestion = f" Did you mean {' or '.join(close)}?" if close else ""
+    return f"{suggestion} `workflowlookup runs` lists all runs." if ids else " There are no runs at all."
 
 
-def person() -> str:
-    """Who sits at the terminal, as the journal names them; empty when nobody knows."""
+def user_name() -> str:
+    """The name of the user who runs the command, for the journal; empty when it is unknown."""
     try:
         return getpass.getuser()
     except (KeyError, OSError, ImportError):
@@ -93,7 +95,7 @@ def person() -> str:
 
 
 def milliseconds(time: str) -> int:
-    """A time in ISO 8601, as the journal has it."""
+    """An ISO 8601 time in milliseconds since 1970, as in the journal."""
     return int(datetime.fromisoformat(time).timestamp() * 1000)
 
 
@@ -106,17 +108,17 @@ def ago(then: int) -> str:
 # ── tools ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def ask(handler: Handler, settings: Settings, arguments: msgspec.Struct) -> dict[str, Any]:
-    """A tool's answer as plain JSON values. Raises what the tool raises."""
-    return plain(handler(make_services(settings), arguments, NO_CLIENT))
+def call_tool(handler: Handler, settings: Settings, arguments: msgspec.Struct) -> dict[str, Any]:
+    """Call a built-in tool; its answer as JSON values. Raises what the tool raises."""
+    return to_json(handler(make_services(settings), arguments, NO_CLIENT))
 
 
-def plain(value: object) -> dict[str, Any]:
-    """An answer as plain JSON values; some parts of it may be encoded already."""
+def to_json(value: object) -> dict[str, Any]:
+    """An answer as JSON values, also the parts that are encoded already."""
     decoded: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(value))
     return decoded
 
 
 def write_run(services: ServerServices, run: Run) -> None:
-    """The state of a run as JSON."""
-    write_json(plain(answer(services, run, NO_CLIENT)))
+    """Print the state of a run as JSON."""
+    write_json(to_json(answer(services, run, NO_CLIENT)))

@@ -1,6 +1,7 @@
-"""Finding and running fixtures for `workflowlookup test`: paths in, suites of plain values out.
+"""Finds and runs test fixtures, for `workflowlookup test` and `watch`.
 
-A fixture that cannot be run, because it or its workflow is malformed or missing, is a suite with problems.
+A `Suite` is a fixture with the results of its cases. If the fixture or its workflow is malformed or missing, the suite
+has problems instead.
 """
 
 import os
@@ -15,7 +16,7 @@ from workflowlookup.authoring.fixtures import BadFixture, Case, Fixture, mistake
 from workflowlookup.authoring.positions import FINDERS
 from workflowlookup.authoring.rehearsal import Coverage, Rehearsal, rehearse
 from workflowlookup.cli.commands.validate import Remark, check_file
-from workflowlookup.cli.documents import places_in
+from workflowlookup.cli.documents import document_directories
 from workflowlookup.cli.output import shown_path
 from workflowlookup.errors import WorkflowLookupError
 from workflowlookup.language.building import build
@@ -39,16 +40,16 @@ if TYPE_CHECKING:
 NO_FIXTURE: Final = "no fixture"
 
 
-class Subject(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """A workflow under test, and what all its fixtures have met of it."""
+class TestedWorkflow(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """A workflow under test, and its coverage by all fixtures."""
 
     file: str
     workflow: Workflow
     coverage: Coverage
 
 
-class Ran(msgspec.Struct, frozen=True, kw_only=True):
-    """A case that was run."""
+class CaseResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a case."""
 
     case: Case
     outcome: Rehearsal
@@ -64,51 +65,51 @@ class Suite(msgspec.Struct, frozen=True, kw_only=True):
     """A fixture: its cases and its workflow, or why they cannot be run."""
 
     file: str
-    subject: Subject | None = None
+    subject: TestedWorkflow | None = None
     cases: tuple[Case, ...] = ()
     lines: tuple[int, ...] = ()
-    """Where each case begins."""
+    """The line of each case."""
     problems: tuple[Remark, ...] = ()
-    ran: tuple[Ran, ...] = ()
+    results: tuple[CaseResult, ...] = ()
 
     @property
     def has_passed(self) -> bool:
-        return not self.problems and all(ran.has_passed for ran in self.ran)
+        return not self.problems and all(result.has_passed for result in self.results)
 
     def run(self, tick: Callable[[], None]) -> "Suite":
-        """The same with its cases run; `tick` is called after each."""
-        return msgspec.structs.replace(self, ran=tuple(self._run(tick)))
+        """Run the cases. Returns the suite with results. `tick` is called after each case."""
+        return msgspec.structs.replace(self, results=tuple(self._run(tick)))
 
-    def _run(self, tick: Callable[[], None]) -> Iterator[Ran]:
+    def _run(self, tick: Callable[[], None]) -> Iterator[CaseResult]:
         if self.subject is None:
             return
         for case, line in zip(self.cases, self.lines, strict=True):
-            began = time.perf_counter()
+            started = time.perf_counter()
             outcome = rehearse(self.subject.workflow, case, self.subject.coverage)
-            yield Ran(case=case, outcome=outcome, seconds=time.perf_counter() - began, line=line)
+            yield CaseResult(case=case, outcome=outcome, seconds=time.perf_counter() - started, line=line)
             tick()
 
 
-class Workbench:
-    """Loads fixtures; each workflow once, however many fixtures it has."""
+class SuiteLoader:
+    """Loads fixtures, and each workflow once, however many fixtures it has."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._catalog: Catalog | None = None
-        self._subjects: dict[str, Subject] = {}
+        self._subjects: dict[str, TestedWorkflow] = {}
         self._ids: dict[str, dict[str, str]] = {}
 
     @property
-    def subjects(self) -> Sequence[Subject]:
+    def subjects(self) -> Sequence[TestedWorkflow]:
         return tuple(self._subjects.values())
 
     def load(self, paths: Iterable[str]) -> list[Suite]:
-        """The suites of fixtures, documents and directories; documents in a directory without one become subjects."""
+        """The suites of fixtures, documents and directories. Documents without a fixture are in `subjects`."""
         suites: list[Suite] = []
         documents: list[str] = []
         for path in paths:
             if os.path.isdir(path):
-                files = [file for place in places_in(path) for file in _files(place)]
+                files = [file for directory in document_directories(path) for file in _files(directory)]
                 suites += [self._suite(file) for file in files if file.endswith(FIXTURE_SUFFIXES)]
                 documents += [file for file in files if is_document_name(os.path.basename(file))]
             elif path.endswith(FIXTURE_SUFFIXES):
@@ -116,22 +117,24 @@ class Workbench:
             else:
                 suites += self._suites_beside(path)
         for document in documents:
-            if load(document, os.path.dirname(document)).refusal is None:  # what is wrong with it, `validate` tells
+            if (
+                load(document, os.path.dirname(document)).refusal is None
+            ):  # `validate` says what is wrong with the others
                 self._open(document)
         return list({os.path.realpath(suite.file): suite for suite in suites}.values())
 
-    def find(self, wanted: str, directory: str = ".") -> Subject:
-        """The workflow of a path or an id; of the documents in a directory before those of the library."""
-        if wanted.endswith(DOCUMENT_SUFFIXES) or os.sep in wanted:
-            return self._open(os.path.join(directory, wanted))
-        beside = self._documents_by_id(directory or ".")
-        if wanted in beside:
-            return self._open(beside[wanted])
+    def find(self, id_or_path: str, directory: str = ".") -> TestedWorkflow:
+        """The workflow with an id or a path. Ids in the directory come before ids in the library."""
+        if id_or_path.endswith(DOCUMENT_SUFFIXES) or os.sep in id_or_path:
+            return self._open(os.path.join(directory, id_or_path))
+        documents = self._documents_by_id(directory or ".")
+        if id_or_path in documents:
+            return self._open(documents[id_or_path])
         if self._catalog is None:
             self._catalog = make_catalog(self._settings)
-        workflow = self._catalog.get(wanted)
-        path = self._catalog.snapshot().entries[wanted].file.path
-        return self._keep(path, workflow)
+        workflow = self._catalog.get(id_or_path)
+        path = self._catalog.snapshot().entries[id_or_path].file.path
+        return self._add(path, workflow)
 
     def _documents_by_id(self, directory: str) -> dict[str, str]:
         if directory not in self._ids:
@@ -160,7 +163,7 @@ class Workbench:
             except BadFixture as problem:
                 return problem.findings
             except WorkflowLookupError as refusal:
-                remedy = "Name a workflow by its id or its path; `workflowlookup validate` tells what is wrong with one"
+                remedy = "Name a workflow by its id or its path; `workflowlookup validate` checks documents"
                 return [mistake(("workflow",), refusal.explain().rstrip("."), remedy)]
             return ()
 
@@ -168,7 +171,7 @@ class Workbench:
         lines = tuple(_lines_of(suite.cases, file)) if suite.cases else ()
         return msgspec.structs.replace(suite, problems=checked.remarks, lines=lines)
 
-    def _subject_of(self, fixture: Fixture, file: str) -> Subject:
+    def _subject_of(self, fixture: Fixture, file: str) -> TestedWorkflow:
         if fixture.workflow:
             return self.find(fixture.workflow, os.path.dirname(file))
         stem = stem_of(file)
@@ -176,23 +179,23 @@ class Workbench:
             if os.path.exists(document):
                 return self._open(document)
         names = ", ".join(os.path.basename(stem) + suffix for suffix in DOCUMENT_SUFFIXES)
-        message = f"None of {names} lies beside it"
-        raise BadFixture(mistake((), message, "Say which workflow it is about, as in 'workflow: some-id'"))
+        message = f"The fixture names no workflow, and none of {names} is beside it"
+        raise BadFixture(mistake((), message, "Name the workflow, as in 'workflow: some-id'"))
 
-    def _open(self, path: str) -> Subject:
-        known = self._subjects.get(os.path.realpath(path))
-        if known:
-            return known
+    def _open(self, path: str) -> TestedWorkflow:
+        loaded = self._subjects.get(os.path.realpath(path))
+        if loaded:
+            return loaded
         if not path.endswith(DOCUMENT_SUFFIXES):
             remedy = f"Name a file that ends in {', '.join(DOCUMENT_SUFFIXES)}"
-            raise BadFixture(mistake(("workflow",), f"'{shown_path(path)}' is no document", remedy))
+            raise BadFixture(mistake(("workflow",), f"'{shown_path(path)}' is not a document", remedy))
         data, _ = read_bytes(path, os.path.dirname(os.path.realpath(path)))
         document = parse_document(data, path)
         summarise(document, path)
-        return self._keep(path, build(document))
+        return self._add(path, build(document))
 
-    def _keep(self, path: str, workflow: Workflow) -> Subject:
-        subject = Subject(file=shown_path(path), workflow=workflow, coverage=Coverage(workflow))
+    def _add(self, path: str, workflow: Workflow) -> TestedWorkflow:
+        subject = TestedWorkflow(file=shown_path(path), workflow=workflow, coverage=Coverage(workflow))
         return self._subjects.setdefault(os.path.realpath(path), subject)
 
 
@@ -203,12 +206,12 @@ def _lines_of(cases: Sequence[Case], file: str) -> Iterator[int]:
 
 
 def stem_of(file: str) -> str:
-    """The path of a fixture without the end that makes it one."""
+    """The path of a fixture without its suffix."""
     return next(file.removesuffix(suffix) for suffix in FIXTURE_SUFFIXES if file.endswith(suffix))
 
 
 def _files(directory: str) -> Iterator[str]:
-    """Every file below a directory, hidden ones aside, in order."""
+    """Every file below a directory in order, without hidden ones."""
     for root, directories, names in os.walk(directory):
         directories[:] = sorted(name for name in directories if not name.startswith("."))
         yield from (os.path.join(root, name) for name in sorted(names) if not name.startswith("."))

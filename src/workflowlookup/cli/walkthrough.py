@@ -1,6 +1,6 @@
-"""Leads a person through a run: shows the step, takes the output, tells the verdict, asks for confirmation, goes on.
+"""Guides a person through a run: shows a step, reads the output, shows the verdict, asks for confirmation, continues.
 
-Everything that is accepted is in the journal before the next step is shown, so the run can be left at any time.
+Everything that is accepted is in the journal before the next step is shown, so a person can leave the run at any time.
 Calls are made by the command itself, with their progress on the terminal; interrupting one cancels the run.
 """
 
@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from workflowlookup.cli.drafts import Draft, Drafts
+from workflowlookup.cli.drafts import Drafts, OutputDraft
 from workflowlookup.cli.output import complain, is_terminal, refuse, width, write
-from workflowlookup.cli.output_source import Entry, NoEditor, Source
+from workflowlookup.cli.output_source import NoEditor, OutputSource, StepOutput
 from workflowlookup.cli.run_display import (
-    standing,
+    status_sentence,
     write_call,
     write_end,
     write_needs,
@@ -23,7 +23,7 @@ from workflowlookup.cli.run_display import (
     write_step,
     write_verdict,
 )
-from workflowlookup.cli.services import person
+from workflowlookup.cli.services import user_name
 from workflowlookup.errors import (
     InvalidCriteria,
     InvalidParams,
@@ -41,49 +41,49 @@ from workflowlookup.tools.contract import ServerServices
 from workflowlookup.tools.run_answers import stopped_in
 
 
-class Leading:
-    """One sitting with a run."""
+class Walkthrough:
+    """One session of a person with a run."""
 
     def __init__(
         self,
         runs: Runs,
-        source: Source,
+        source: OutputSource,
         settings: Settings,
         *,
         is_quiet: bool = False,
-        work: Callable[[Run], Run] | None = None,
+        make_calls: Callable[[Run], Run] | None = None,
     ) -> None:
-        """`work` makes the calls of a run until it waits for somebody or is over; without it they are left."""
+        """`make_calls` makes the calls of a run until it waits for a person or is over; without it, none are made."""
         self._runs = runs
         self._source = source
         self._settings = settings
         self._is_quiet = is_quiet
-        self._work = work
+        self._make_calls = make_calls
         self._is_resumed = False
-        self._unsent = Draft()
-        """What was not taken by the journal, as when the disk is full."""
+        self._unsent = OutputDraft()
+        """An output that could not be stored, as when the disk is full."""
         self._is_stuck = False
         self.was_refused = False
 
     @property
     def has_failed(self) -> bool:
-        """Whether an output was refused where nobody could correct it, or cannot be judged at all."""
-        return self._is_stuck or (self.was_refused and not self._source.tries_again)
+        """Whether an output was refused and nobody is there to correct it, or cannot be judged at all."""
+        return self._is_stuck or (self.was_refused and not self._source.can_retry)
 
-    def lead(self, run: Run, *, is_resumed: bool = False) -> Run:
-        """Go on until the run is over or left; the run as it is then. One that is resumed has its state shown."""
+    def walk(self, run: Run, *, is_resumed: bool = False) -> Run:
+        """Continue until the run is over or the person leaves. Returns the run. `is_resumed`: its state was shown."""
         self._is_resumed = is_resumed
         try:
-            return self._lead(run)
+            return self._walk(run)
         except KeyboardInterrupt:
             write()
-            self._tell_how_to_resume(run)
+            self._write_how_to_resume(run)
             raise
 
-    def _lead(self, run: Run) -> Run:
+    def _walk(self, run: Run) -> Run:
         while not run.is_over:
             is_step = run.waiting_for is Waiting.OUTPUT
-            if not (is_step and self.was_refused):  # after a refusal the person knows the step, and reads the verdict
+            if not (is_step and self.was_refused):  # after a refusal the person has seen the step
                 self._show(run)
             try:
                 moved = self._take(run)
@@ -94,16 +94,16 @@ class Leading:
             if moved is None:
                 break
             run = moved
-            if self.was_refused and not self._source.tries_again:
+            if self.was_refused and not self._source.can_retry:
                 break
         if not self._is_quiet:
             if run.is_over:
                 write_end(run)
-            self._tell_how_to_resume(run)
+            self._write_how_to_resume(run)
         return run
 
     def _take(self, run: Run) -> Run | None:
-        """The run after what it waits for; None when that does not come."""
+        """Read what the run waits for. Returns the new run, or None when nothing comes."""
         match run.waiting_for:
             case Waiting.OUTPUT:
                 return self._take_output(run)
@@ -112,7 +112,7 @@ class Leading:
             case Waiting.CONFIRMATION:
                 return self._take_decision(run)
         self.was_refused = False
-        return self._work(run) if self._work else None
+        return self._make_calls(run) if self._make_calls else None
 
     def _show(self, run: Run) -> None:
         if self._is_quiet:
@@ -134,61 +134,61 @@ class Leading:
 
     def _take_output(self, run: Run) -> Run | None:
         drafts = Drafts(self._settings.journal, run.id)
-        entry = self._source.entry(run, self._rejected(run), drafts)
-        if entry is None:
+        submission = self._source.next_output(run, self._rejected(run), drafts)
+        if submission is None:
             return None
         try:
-            step = entry.ends_loop or run.current
-            moved = self._runs.submit(run.id, step, entry.output, entry.changes, by=person())
+            step = submission.ends_loop or run.current
+            moved = self._runs.submit(run.id, step, submission.output, submission.changes, by=user_name())
         except (InvalidParams, RunStateError, StorageError) as refusal:
-            return self._not_taken(run, entry, refusal)
-        except (InvalidCriteria, InvalidWorkflow) as refusal:  # of the author; no other output helps
+            return self._keep_unsent(run, submission, refusal)
+        except (InvalidCriteria, InvalidWorkflow) as refusal:  # a mistake of the author: no other output helps
             refuse(refusal)
             self._is_stuck = True
             return None
-        self._unsent = Draft()
+        self._unsent = OutputDraft()
         self.was_refused = isinstance(moved.last_submission, OutputRefused)
-        if not self.was_refused or drafts.load(run.current).text == entry.output:
+        if not self.was_refused or drafts.load(run.current).text == submission.output:
             drafts.drop(run.current)
         if not self._is_quiet:
             write_verdict(moved)
         return moved
 
-    def _rejected(self, run: Run) -> Draft:
-        """The last output of the current step, if it was refused, not agreed to, or not taken at all."""
+    def _rejected(self, run: Run) -> OutputDraft:
+        """The last output of the current step if it was refused, denied by a person, or not stored."""
         if self._unsent.text:
             return self._unsent
         if isinstance(run.last_submission, OutputRefused):
-            return Draft(run.last_submission.output, dict(run.last_submission.context))
+            return OutputDraft(run.last_submission.output, dict(run.last_submission.context))
         if run.refused_by_person(run.current):
             events = [record.event for record in self._runs.history(run.id)]
             outputs = [
                 event.output for event in events if isinstance(event, OutputAccepted) and event.step_id == run.current
             ]
-            return Draft(outputs[-1] if outputs else "")
-        return Draft()
+            return OutputDraft(outputs[-1] if outputs else "")
+        return OutputDraft()
 
-    def _not_taken(self, run: Run, entry: Entry, refusal: WorkflowLookupError) -> Run:
-        """Variables that do not fit, a run that somebody else moved, a full disk: what was written is not lost."""
-        if not self._source.tries_again:
+    def _keep_unsent(self, run: Run, submission: StepOutput, refusal: WorkflowLookupError) -> Run:
+        """Keep an output that was not stored: a variable is invalid, another client moved the run, the disk is full."""
+        if not self._source.can_retry:
             raise refusal
         refuse(refusal)
-        self._unsent = Draft(entry.output, entry.changes)
+        self._unsent = OutputDraft(submission.output, submission.changes)
         now = run if isinstance(refusal, StorageError) else self._runs.get(run.id)
         self.was_refused = now.sequence == run.sequence
         if self.was_refused:
-            complain("nothing was sent.")
+            complain("nothing was submitted.")
         return now
 
     def _take_decision(self, run: Run) -> Run | None:
-        decision = self._source.agrees(run)
+        decision = self._source.decide(run)
         if decision is None:
             return None
         self.was_refused = False
         try:
-            moved = decision.store(self._runs, run, by=person())
+            moved = decision.store(self._runs, run, by=user_name())
         except (InvalidParams, RunStateError) as refusal:
-            refuse(refusal)  # somebody else was asked too and was faster, or a value does not fit
+            refuse(refusal)  # another person answered first, or a value is invalid
             moved = self._runs.get(run.id)
         if decision.was_interrupted:
             raise KeyboardInterrupt
@@ -199,16 +199,16 @@ class Leading:
         if values is None:
             return None
         try:
-            moved = self._runs.supply(run.id, run.current, values, by=person())
+            moved = self._runs.supply(run.id, run.current, values, by=user_name())
         except (InvalidParams, RunStateError, StorageError) as refusal:
-            if not self._source.tries_again:
+            if not self._source.can_retry:
                 raise
             refuse(refusal)
             return self._runs.get(run.id)
         self.was_refused = False
         return moved
 
-    def _tell_how_to_resume(self, run: Run) -> None:
+    def _write_how_to_resume(self, run: Run) -> None:
         if self._is_quiet:
             return
         if run.is_over:
@@ -216,14 +216,14 @@ class Leading:
             return
         now = self._runs.get(run.id)
         write()
-        write(standing(now), " It is kept.", " So is what you have written." if self._has_draft(now) else "")
+        write(status_sentence(now), " It is saved.", " So is your draft." if self._has_draft(now) else "")
         if self._is_stuck:
             write("Cancel it with:  ", (command_line(self._settings, "cancel", run.id), "bold"), wrap=False)
             return
         if now.waiting_for is Waiting.CONFIRMATION:
             confirm = command_line(self._settings, "confirm", run.id)
             write("Confirm it with: ", (confirm, "bold"), "   (or with --deny)", wrap=False)
-        write("Go on with:      ", (command_line(self._settings, "run", "--resume", run.id), "bold"), wrap=False)
+        write("Continue with:   ", (command_line(self._settings, "run", "--resume", run.id), "bold"), wrap=False)
 
     def _has_draft(self, run: Run) -> bool:
         with contextlib.suppress(StorageError):
@@ -232,17 +232,17 @@ class Leading:
 
 
 def exit_code(run: Run, *, has_failed: bool) -> int:
-    """1 for a run that did not end well, and when an output was refused or could not be judged here."""
+    """1 for a run that failed, was cancelled or has an unknown end, and after an output that was refused; else 0."""
     return int(has_failed or run.state in (State.FAILED, State.CANCELLED, State.UNKNOWN))
 
 
-LOOK_SECONDS: Final = 0.05
+POLL_SECONDS: Final = 0.05
 STOP_SECONDS: Final = 6.0
-"""How long the word on what became of a call is waited for."""
+"""How long to wait for the outcome of a call that was stopped."""
 
 
-class Work:
-    """The calls of one sitting."""
+class CallFollower:
+    """Makes the calls of runs, and shows their progress."""
 
     def __init__(self, services: ServerServices, *, is_quiet: bool) -> None:
         self._services = services
@@ -250,16 +250,16 @@ class Work:
         self._is_drawn = False
 
     def follow(self, run: Run) -> Run:
-        """Have the calls of a run made until it waits for somebody or is over; the run as it is then."""
+        """Make the calls of a run until it waits for a person or is over. Returns the run."""
         try:
             return self._follow(run)
         except KeyboardInterrupt:
-            self._wipe()
+            self._erase_progress()
             now = self._services.runs.get(run.id)
             if not now.is_over:
-                now = self._services.runs.cancel(run.id, "It was interrupted at the terminal.", by=person())
+                now = self._services.runs.cancel(run.id, "It was interrupted at the terminal.", by=user_name())
                 self._services.execution.stop(run.id)
-            now = until_stopped(self._services.runs, now)
+            now = wait_until_stopped(self._services.runs, now)
             if not self._is_quiet:
                 write_stopped(now)
             return now
@@ -269,15 +269,15 @@ class Work:
         self._services.execution.follow(run)
         failed = 0
         while True:
-            before, run = run, runs.after(run)  # each time it rested in turn: a call that was short is told as well
+            before, run = run, runs.after(run)  # one state after another, so that short calls are shown as well
             if run.sequence == before.sequence:
                 self._draw(run)
-                time.sleep(LOOK_SECONDS)
-                runs.get(run.id)  # which ends a run whose time is over
+                time.sleep(POLL_SECONDS)
+                runs.get(run.id)  # ends a run that has timed out
                 continue
             if run.waiting_for is not Waiting.CALL or run.calling is None:
                 break
-            self._wipe()
+            self._erase_progress()
             if run.current != before.current:
                 failed = 0
                 if not self._is_quiet:
@@ -286,15 +286,15 @@ class Work:
             if run.calling.failure and not run.calling.begun and run.calling.attempt != failed:
                 failed = run.calling.attempt
                 if not self._is_quiet:
-                    write(("It failed, and is tried again: ", "yellow"), run.calling.failure)
+                    write(("The call failed, and is retried: ", "yellow"), run.calling.failure)
             sys.stdout.flush()
-        self._wipe()
+        self._erase_progress()
         if not self._is_quiet and not run.is_over:
             write_verdict(run)
-        return until_stopped(runs, run)
+        return wait_until_stopped(runs, run)
 
     def _draw(self, run: Run) -> None:
-        """How far the call is, on a line that is written over."""
+        """Show the progress of the call on a line that is overwritten."""
         if self._is_quiet or not is_terminal():
             return
         progress = self._services.execution.progress(run.id)
@@ -306,23 +306,23 @@ class Work:
         sys.stdout.flush()
         self._is_drawn = True
 
-    def _wipe(self) -> None:
+    def _erase_progress(self) -> None:
         if self._is_drawn:
             sys.stdout.write("\r\x1b[K")
             self._is_drawn = False
 
 
-def until_stopped(runs: Runs, run: Run) -> Run:
-    """The run once it is known what became of the call beneath it; or as it is when nobody tells in time."""
+def wait_until_stopped(runs: Runs, run: Run) -> Run:
+    """Wait until the outcome of a stopped call is stored, but not for long. Returns the run."""
     end = time.monotonic() + STOP_SECONDS
     while run.needs_stop and time.monotonic() < end:
-        time.sleep(LOOK_SECONDS)
+        time.sleep(POLL_SECONDS)
         run = runs.get(run.id)
     return run
 
 
 def write_stopped(run: Run) -> None:
-    """What became of the call that ran beneath."""
-    for entry in stopped_in(run):
-        told = str(entry["told"])
-        write((f"{told[:1].upper()}{told[1:]}.", "" if entry["stopped"] else "yellow"))
+    """Print the outcome of a call that was stopped."""
+    for outcome in stopped_in(run):
+        message = str(outcome["told"])
+        write((f"{message[:1].upper()}{message[1:]}.", "" if outcome["stopped"] else "yellow"))

@@ -1,12 +1,12 @@
-"""`workflowlookup cancel RUN`: ends a run that is not over, for good, and tells what became of the call beneath it."""
+"""`workflowlookup cancel RUN`: cancels a run, and shows the outcome of its call if one was running."""
 
 import argparse
 
 from workflowlookup.cli.arguments import add_run_argument
 from workflowlookup.cli.output import write
-from workflowlookup.cli.run_display import ending
-from workflowlookup.cli.services import find_run, open_services, person, write_run
-from workflowlookup.cli.walkthrough import until_stopped, write_stopped
+from workflowlookup.cli.run_display import end_pieces
+from workflowlookup.cli.services import find_run, open_services, user_name, write_run
+from workflowlookup.cli.walkthrough import wait_until_stopped, write_stopped
 from workflowlookup.settings import Settings
 
 
@@ -18,12 +18,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, settings: Settings) -> int:
     services = open_services(settings)
-    cancelled = services.runs.cancel(find_run(services.runs, options.run), options.reason, by=person())
-    cancelled = until_stopped(services.runs, cancelled)
+    cancelled = services.runs.cancel(find_run(services.runs, options.run), options.reason, by=user_name())
+    cancelled = wait_until_stopped(services.runs, cancelled)
     if options.json:
         write_run(services, cancelled)
     else:
-        write(*ending(cancelled))
+        write(*end_pieces(cancelled))
         write_stopped(cancelled)
     return 0
 

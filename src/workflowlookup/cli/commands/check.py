@@ -1,10 +1,10 @@
-"""`workflowlookup check ID STEP`: what the criteria of a step say about one output, as the tool `workflow_validate`."""
+"""`workflowlookup check ID STEP`: judges an output by the criteria of a step, as the tool `workflow_validate` does."""
 
 import argparse
 
 from workflowlookup.cli.arguments import add_context_argument
 from workflowlookup.cli.documents import open_workflow
-from workflowlookup.cli.input import STANDARD_INPUT, is_typed, read_file
+from workflowlookup.cli.input import STANDARD_INPUT, is_interactive, read_file
 from workflowlookup.cli.output import CommandError, is_terminal, write, write_json, write_list
 from workflowlookup.language.model import PromptStep
 from workflowlookup.language.navigation import find_step
@@ -13,8 +13,8 @@ from workflowlookup.tools.builtin.workflow_validate import judge_output
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("workflow", metavar="ID_OR_PATH", help="which workflow: an id, or the path of a document")
-    parser.add_argument("step", metavar="STEP", help="the id of the step, in a loop with its iteration (review@2)")
+    parser.add_argument("workflow", metavar="ID_OR_PATH", help="a workflow: an id, or the path of a document")
+    parser.add_argument("step", metavar="STEP", help="id of the step; in a loop with its iteration (review@2)")
     parser.add_argument(
         "file", metavar="FILE", nargs="?", default=STANDARD_INPUT, help="the output; - is standard input (default)"
     )
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, settings: Settings) -> int:
     workflow = open_workflow(options.workflow, settings)
-    if options.file == STANDARD_INPUT and is_terminal() and is_typed():
+    if options.file == STANDARD_INPUT and is_terminal() and is_interactive():
         write(("Type or paste the output; Ctrl-D on a line of its own ends it.", "dim"))
     output = read_file(options.file)
     if not output:
@@ -40,7 +40,7 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     elif isinstance(step, PromptStep) and step.criteria is not None:
         write((options.step, "bold"), ": ", ("accepted", "green"))
     else:
-        write((options.step, "bold"), ": ", ("accepted", "yellow"), ", as any output is: there are no criteria")
+        write((options.step, "bold"), ": ", ("accepted", "yellow"), "; the step has no criteria, so any output is")
     return int(not verdict["valid"])
 
 

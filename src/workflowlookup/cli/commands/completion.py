@@ -1,7 +1,7 @@
-"""`workflowlookup completion`: completion scripts for shells, and the candidates that they ask for.
+"""`workflowlookup completion`: completion scripts for shells, and the words that they offer.
 
-A script runs this command with each press of the tab key, so that ids of workflows and runs are completed as well.
-Options and choices are parsed from the `--help` text of a command, so they are written down only once.
+A script runs this command at each press of the tab key, so that ids of workflows and runs are completed as well.
+Options and choices are parsed from the `--help` text of a command, so that they are defined only once.
 """
 
 import argparse
@@ -41,13 +41,13 @@ complete -c workflowlookup -a '(_workflowlookup)'
 """,
 }
 MAX_RUNS: Final = 20
-"""How many runs are offered, the last started first."""
+"""How many runs are offered, newest first."""
 _OPTION: Final = re.compile(r"^ +(?:-\w(?: \S+)?, )?(--[\w-]+)(?: \{([^}]*)\})?", re.MULTILINE)
 _POSITIONAL: Final = re.compile(r"^  (?:\{([^}]*)\}|([A-Z_]+))(?: |$)", re.MULTILINE)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("shell", choices=[*SCRIPTS, "words"], help="the shell; words: for the scripts themselves")
+    parser.add_argument("shell", choices=[*SCRIPTS, "words"], help="the shell; words is for the scripts themselves")
     parser.add_argument("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
 
 
@@ -56,13 +56,13 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
         write_text(SCRIPTS[options.shell])
         return 0
     words = options.words[options.words[:1] == ["--"] :] or [""]  # some versions of argparse keep the `--`
-    begun = words[-1]
-    write_text("".join(f"{word}\n" for word in _candidates(words[:-1], begun, settings) if word.startswith(begun)))
+    prefix = words[-1]
+    write_text("".join(f"{word}\n" for word in _candidates(words[:-1], prefix, settings) if word.startswith(prefix)))
     return 0
 
 
-def _candidates(before: Sequence[str], begun: str, settings: Settings) -> Iterable[str]:
-    """What may follow these words; nothing where a file name may follow."""
+def _candidates(before: Sequence[str], prefix: str, settings: Settings) -> Iterable[str]:
+    """The words that may follow; none where a file name may follow."""
     from workflowlookup.cli.main import COMMANDS  # noqa: PLC0415 - which imports the commands
 
     if not before:
@@ -75,7 +75,7 @@ def _candidates(before: Sequence[str], begun: str, settings: Settings) -> Iterab
     choices: dict[str, str] = dict(_OPTION.findall(text))
     if before[-1] in choices and choices[before[-1]]:
         return choices[before[-1]].split(",")
-    if begun.startswith("-"):
+    if prefix.startswith("-"):
         return choices
     return _positionals(text, settings)
 
@@ -84,7 +84,7 @@ def _help(name: str) -> str:
     from workflowlookup.cli.main import make_parser  # noqa: PLC0415
 
     text = io.StringIO()
-    os.environ["COLUMNS"] = "1000"  # no option is broken over two lines
+    os.environ["COLUMNS"] = "1000"  # so that no option is wrapped
     with suppress(SystemExit), redirect_stdout(text), redirect_stderr(io.StringIO()):
         make_parser(name).parse_args([name, "--help"])
     return text.getvalue()
@@ -109,12 +109,12 @@ def _workflow_ids(settings: Settings) -> list[str]:
 
 
 def _run_ids(settings: Settings) -> list[str]:
-    from workflowlookup.cli.services import ask, has_journal  # noqa: PLC0415 - only where runs may come
+    from workflowlookup.cli.services import call_tool, has_journal  # noqa: PLC0415 - only where runs may come
     from workflowlookup.tools.builtin import workflow_runs  # noqa: PLC0415
 
     if not has_journal(settings):
         return []
-    answer = ask(workflow_runs.handle, settings, workflow_runs.RunsArguments(limit=MAX_RUNS))
+    answer = call_tool(workflow_runs.handle, settings, workflow_runs.RunsArguments(limit=MAX_RUNS))
     return [run["runId"] for run in answer["runs"]]
 
 

@@ -1,4 +1,4 @@
-"""`workflowlookup console`: the library and the runs of this machine, in the browser."""
+"""`workflowlookup console`: opens the library and the runs of this machine in the browser."""
 
 import argparse
 import contextlib
@@ -14,57 +14,59 @@ from workflowlookup.app import make_console, serve_console
 from workflowlookup.cli.arguments import whole_number
 from workflowlookup.cli.input import agent_environment
 from workflowlookup.cli.output import CommandError, complain, write, write_hint
-from workflowlookup.cli.services import person
+from workflowlookup.cli.services import user_name
 from workflowlookup.settings import Settings
 
 PORT: Final = 8788
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    where = f"port to listen at (default: {PORT}, or another if it is in use)"
-    parser.add_argument("--port", metavar="N", type=whole_number(0, 65_535), help=where)
+    port = f"port to listen at (default: {PORT}, or another if it is in use)"
+    parser.add_argument("--port", metavar="N", type=whole_number(0, 65_535), help=port)
     parser.add_argument("--no-open", action="store_true", help="print the URL and open no browser")
 
 
 def run(options: argparse.Namespace, settings: Settings) -> int:
     extras.require(extras.HTTP)
     try:
-        listening = _listen(options.port)
+        listener = _listen(options.port)
     except OSError as problem:
-        message = f"port {options.port or PORT} cannot be used: {problem.strerror}. --port names another"
+        message = f"port {options.port or PORT} cannot be used: {problem.strerror}. Choose another with --port."
         raise CommandError(message) from problem
-    port = listening.getsockname()[1]
+    port = listener.getsockname()[1]
     agent = agent_environment(os.environ)
-    console = make_console(settings, person=person(), port=port, is_agent=bool(agent))
+    console = make_console(settings, person=user_name(), port=port, is_agent=bool(agent))
     address = f"http://127.0.0.1:{port}{console.entry_path}"
     write(address)
-    write_hint("The address works once, for the browser that opens it first. Ctrl-C ends the console.")
+    write_hint("This URL works once, in the browser that opens it first. Ctrl-C stops the console.")
     if agent:
-        complain(f"{agent} in the environment shows that an agent started this: it can look and run, but not confirm")
+        complain(
+            f"{agent} in the environment shows that an agent started the console: it can read and run, not confirm"
+        )
     sys.stdout.flush()
     if not options.no_open and _has_browser():
         webbrowser.open(address)
     with contextlib.suppress(KeyboardInterrupt):
-        serve_console(console, listening)
+        serve_console(console, listener)
     return 0
 
 
-def _listen(wanted: int | None) -> socket.socket:
-    """A socket on loopback: at the port that is wanted, else at the usual one or any that is free."""
+def _listen(port: int | None) -> socket.socket:
+    """A loopback socket at this port; without one, at the default port or any free one."""
     try:
-        return socket.create_server(("127.0.0.1", PORT if wanted is None else wanted))
+        return socket.create_server(("127.0.0.1", PORT if port is None else port))
     except OSError as problem:
-        if wanted is not None or problem.errno != errno.EADDRINUSE:
+        if port is not None or problem.errno != errno.EADDRINUSE:
             raise
         return socket.create_server(("127.0.0.1", 0))
 
 
 def _has_browser() -> bool:
-    """Whether a browser would come up in a window of its own, not in this terminal."""
+    """Whether a browser would open in a window of its own, not in this terminal."""
     has_screen = sys.platform == "darwin" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
     return has_screen and sys.stdout.isatty()
 
 
 EXAMPLES = """\
-  workflowlookup console                        opens the browser
-  workflowlookup console --no-open --port 9000  prints the URL to open"""
+  workflowlookup console                        open the browser
+  workflowlookup console --no-open --port 9000  print the URL to open"""

@@ -1,4 +1,4 @@
-"""`workflowlookup convert PATH`: a document as YAML or as JSON, with the same meaning."""
+"""`workflowlookup convert PATH`: converts a document between YAML and JSON without changing its meaning."""
 
 import argparse
 import os
@@ -24,8 +24,8 @@ WRITERS: Final[Mapping[str, Callable[[Json], str]]] = {
 }
 
 
-def written(document: Json, form: str) -> str:
-    """A document as text in one of the forms, read back to be sure. Raises `CannotLayOut`."""
+def document_text(document: Json, form: str) -> str:
+    """The text of a document in JSON or YAML, parsed again to check it. Raises `CannotLayOut`."""
     return encoded(WRITERS[form](document), f".{form}", document).decode()
 
 
@@ -43,13 +43,13 @@ def run(options: argparse.Namespace, _: Settings) -> int:
     path: str = options.path
     stem, extension = os.path.splitext(path)
     if extension not in (".json", ".yaml", ".yml"):
-        message = f"{shown_path(path)} is no workflow document, by its name. It should end in .json, .yaml or .yml."
+        message = f"{shown_path(path)} is not a workflow document: its name must end in .json, .yaml or .yml."
         raise CommandError(message, 2)
     is_yaml = extension != ".json"
     form = options.to or ("json" if is_yaml else "yaml")
     output = options.output or f"{stem}.{form}"
     if options.replace and (output == STANDARD_OUTPUT or os.path.realpath(output) == os.path.realpath(path)):
-        raise CommandError("--replace needs another file to write to.", 2)
+        raise CommandError("--replace needs a target file other than the document.", 2)
     data, _signature = read_bytes(path, os.path.dirname(os.path.realpath(path)))
     document = parse_document(data, path)
     text = data.decode("utf-8-sig").replace("\r\n", "\n")
@@ -59,27 +59,29 @@ def run(options: argparse.Namespace, _: Settings) -> int:
         else:
             if not is_yaml:
                 refuse_repeats(text)
-            result = written(document, form)
+            result = document_text(document, form)
     except CannotLayOut as reason:
         raise CommandError(f"{shown_path(path)} cannot be converted, because {reason}.") from reason
     if is_yaml and form == "json" and (comments := comments_of(text)):
-        complain(f"{plural(len(comments), 'comment')} dropped: JSON has none.")
+        complain(f"{plural(len(comments), 'comment')} dropped, because JSON has no comments.")
     if output == STANDARD_OUTPUT:
         write_bytes(result.encode())
         return 0
     before = read_text(output)
     if before is not None and not options.force:
-        raise CommandError(f"{shown_path(output)} exists. Add --force to replace it, or --output to write elsewhere.")
+        raise CommandError(
+            f"{shown_path(output)} exists. Replace it with --force, or choose another file with --output."
+        )
     replace_text(output, before, result)
     write((f"Wrote {shown_path(output)}.", "green"))
     if options.replace:
-        _put_aside(path)
+        _rename_to_backup(path)
     elif os.path.realpath(output) != os.path.realpath(path):
-        write(f"Both files have the same id: remove {shown_path(path)} when you are content, or use --replace.")
+        write(f"Both files have the same id now: remove {shown_path(path)}, or use --replace next time.")
     return 0
 
 
-def _put_aside(path: str) -> None:
+def _rename_to_backup(path: str) -> None:
     copy = f"{path}.bak"
     try:
         os.replace(path, copy)

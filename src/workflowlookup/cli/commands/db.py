@@ -1,4 +1,4 @@
-"""`workflowlookup db check|upgrade|salvage`: checks, upgrades and repairs the tables that runs are kept in."""
+"""`workflowlookup db check|upgrade|salvage`: checks, upgrades and repairs the tables of the journal."""
 
 import argparse
 import contextlib
@@ -14,8 +14,8 @@ from workflowlookup.store.journal_url import JournalUrl
 from workflowlookup.store.migrations import SchemaVersion
 
 NEEDS_NO_TABLES: Final = "needs no tables"
-NO_TABLES_YET: Final = "no tables yet: a server makes them when it has calls to make"
-HOW: Final = "`workflowlookup db upgrade` does it now; a server does it when it starts."
+NO_TABLES_YET: Final = "no tables yet: a server creates them with its first call"
+UPGRADE_ADVICE: Final = "`workflowlookup db upgrade` does it now; a server does it when it starts."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, settings: Settings) -> int:
     if options.action == "salvage":
         return _salvage(options, settings)
-    about: dict[str, Any] = {"journal": JournalUrl(settings.journal).shown}
+    status: dict[str, Any] = {"journal": JournalUrl(settings.journal).shown}
     try:
         with contextlib.closing(make_journal(settings)) as journal:
             before = journal.schema_version()
@@ -38,9 +38,9 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
                 journal.upgrade()
             schema = journal.schema_version()
     except StorageError as problem:
-        return _tell(options, {**about, "reachable": False, "state": "unreachable", "problem": str(problem)})
+        return _report(options, {**status, "reachable": False, "state": "unreachable", "problem": str(problem)})
     engine = engine_of(settings.journal)
-    about |= {
+    status |= {
         "reachable": True,
         "state": _state(schema),
         "version": schema.version,
@@ -49,10 +49,10 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
         "engine": engine.version(settings.journal) if engine.version else None,
     }
     if schema.problem:
-        about["problem"] = schema.problem
+        status["problem"] = schema.problem
     if options.action == "upgrade":
-        about["from"] = before.version
-    return _tell(options, about, NO_TABLES_YET if engine.version else NEEDS_NO_TABLES)
+        status["from"] = before.version
+    return _report(options, status, NO_TABLES_YET if engine.version else NEEDS_NO_TABLES)
 
 
 def _salvage(options: argparse.Namespace, settings: Settings) -> int:
@@ -77,41 +77,41 @@ def _state(schema: SchemaVersion) -> str:
     return "behind" if schema.version else "empty"
 
 
-def _tell(options: argparse.Namespace, about: dict[str, Any], without_engine_tables: str = "") -> int:
-    is_well = about["state"] in ("up to date", "newer")
+def _report(options: argparse.Namespace, status: dict[str, Any], without_engine_tables: str = "") -> int:
+    is_up_to_date = status["state"] in ("up to date", "newer")
     if options.json:
-        write_json(about)
-        return 0 if is_well else 1
-    if not about["reachable"]:
-        complain(str(about["problem"]))
+        write_json(status)
+        return 0 if is_up_to_date else 1
+    if not status["reachable"]:
+        complain(str(status["problem"]))
         return 1
-    write(f"journal   {about['journal']}")
-    write(f"tables    {_tables(about)}")
-    engine = about["engine"]
+    write(f"journal   {status['journal']}")
+    write(f"tables    {_tables(status)}")
+    engine = status["engine"]
     write(f"engine    {f'version {engine}' if engine else without_engine_tables}")
-    write(_sentence(about))
-    return 0 if is_well else 1
+    write(_sentence(status))
+    return 0 if is_up_to_date else 1
 
 
-def _tables(about: dict[str, Any]) -> str:
-    if not about["version"]:
-        return f"none yet; this program makes version {about['known']}"
-    least = f", for programs that know version {about['least']} or later" if about["least"] else ""
-    return f"version {about['version']}{least}; this program makes version {about['known']}"
+def _tables(status: dict[str, Any]) -> str:
+    if not status["version"]:
+        return f"none yet; this program makes version {status['known']}"
+    least = f", for programs that know version {status['least']} or later" if status["least"] else ""
+    return f"version {status['version']}{least}; this program makes version {status['known']}"
 
 
-def _sentence(about: dict[str, Any]) -> str:
-    if about.get("from") is not None and about["from"] < about["version"] == about["known"]:
-        return f"Upgraded from version {about['from']} to {about['version']}."
-    steps = about["known"] - about["version"]
+def _sentence(status: dict[str, Any]) -> str:
+    if status.get("from") is not None and status["from"] < status["version"] == status["known"]:
+        return f"Upgraded from version {status['from']} to {status['version']}."
+    steps = status["known"] - status["version"]
     return {
-        "up to date": "Up to date: there is nothing to do.",
-        "newer": "Newer than this program, which can work with them: there is nothing to do.",
-        "foreign": f"{str(about.get('problem', '')).capitalize()}.",
-        "too new": "Too new for this program: update it.",
-        "behind": f"To be done: {plural(steps, 'step')}. {HOW}",
-        "empty": f"To be done: make the tables. {HOW}",
-    }[about["state"]]
+        "up to date": "Up to date: nothing to do.",
+        "newer": "The tables are newer than this program, but it can use them: nothing to do.",
+        "foreign": f"{str(status.get('problem', '')).capitalize()}.",
+        "too new": "The tables are too new for this program: update it.",
+        "behind": f"Upgrade needed: {plural(steps, 'step')}. {UPGRADE_ADVICE}",
+        "empty": f"The tables do not exist yet. {UPGRADE_ADVICE}",
+    }[status["state"]]
 
 
 EXAMPLES = """\

@@ -1,4 +1,4 @@
-"""`workflowlookup diff A B`: what changed between two versions of a workflow, in terms of its steps."""
+"""`workflowlookup diff A B`: shows what changed between two versions of a workflow, step by step."""
 
 import argparse
 import collections
@@ -22,16 +22,16 @@ _SIGNS: Final[Mapping[ChangeKind, tuple[str, str]]] = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    what = "an id, the path of a document, or either with @REV for a git revision"
-    parser.add_argument("before", metavar="A", help=f"the older version: {what}")
+    kinds = "an id, the path of a document, or either with @REV for a git revision"
+    parser.add_argument("before", metavar="A", help=f"the older version: {kinds}")
     parser.add_argument(
-        "after", metavar="B", nargs="?", help="the newer version, likewise; without it, A is compared with A@HEAD"
+        "after", metavar="B", nargs="?", help="the newer version; without it, A@HEAD is compared with A"
     )
     parser.add_argument("--json", action="store_true", help="print the changes as JSON")
 
 
 def run(options: argparse.Namespace, settings: Settings) -> int:
-    """0 when they are the same, 1 when they differ, 2 when one of them cannot be read: as `diff` has it."""
+    """Exit codes as of `diff`: 0 when they are equal, 1 when they differ, 2 when one cannot be read."""
     names = (options.before, options.after) if options.after else (f"{options.before}@HEAD", options.before)
     try:
         before, after = (open_workflow(name, settings) for name in names)
@@ -79,9 +79,9 @@ def _pieces(change: Change) -> Iterator[Piece]:
 
 def _summary(sections: Sequence[Section]) -> str:
     count = collections.Counter(section.kind for section in sections if section.step)
-    told = ", ".join(f"{count[kind]} {kind}" for kind in ChangeKind if count[kind])
-    if told:
-        return f"steps: {told}"
+    counts = ", ".join(f"{count[kind]} {kind}" for kind in ChangeKind if count[kind])
+    if counts:
+        return f"steps: {counts}"
     return "the steps are the same" if sections else "no difference"
 
 

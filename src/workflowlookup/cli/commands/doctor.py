@@ -1,4 +1,4 @@
-"""`workflowlookup doctor`: is everything in order here, and if not, what helps?"""
+"""`workflowlookup doctor`: checks the installation, and says how to fix each problem."""
 
 import argparse
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
 def _write(report: Report) -> None:
     write((f"workflowlookup {report.version}", "bold"), f" on Python {report.python}")
     write(f"installed in {report.installed_in}, with {_extras_words(report)}")
-    write_heading("Sources (the same id in a later one hides it in an earlier one)")
+    write_heading("Sources (an id in a later source hides the same id in an earlier one)")
     write_table(("source", "workflows", "problems", "directory"), [_source_row(source) for source in report.sources])
     if report.shadowed:
         write_heading("Hidden workflows")
@@ -49,7 +49,7 @@ def _write(report: Report) -> None:
     write((outcome, "red" if test.error else "green"), f" by {test.command}")
     _write_problems(report.problems)
     if not any(state.entries for state in report.clients):
-        write_hint(f"No client has the server yet: {command('install', 'claude-code')} adds it to one.")
+        write_hint(f"No client has the server yet: {command('install', 'claude-code')} adds it to Claude Code.")
 
 
 def _extras_words(report: Report) -> str:
@@ -58,7 +58,7 @@ def _extras_words(report: Report) -> str:
 
 def _write_tools(tools: ToolsReport) -> None:
     count = f"{plural(tools.tools, 'workflow tool')} beside the built-in ones"
-    folded = "; there are too many: workflow_search and workflow_start stand for them" if tools.is_folded else ""
+    folded = "; too many to list, so workflow_search and workflow_start replace them" if tools.is_folded else ""
     write_heading("Workflow tools")
     write(f"{count}{folded}" if tools.is_on else "switched off (workflow_tools)")
     if tools.patterns:
@@ -74,8 +74,8 @@ def _write_tools(tools: ToolsReport) -> None:
 
 
 def _source_row(source: SourceState) -> Sequence[str]:
-    found = str(source.workflows) if source.exists else "no directory"
-    return source.name, found, str(source.problems or "-"), source.directory
+    count = str(source.workflows) if source.exists else "no directory"
+    return source.name, count, str(source.problems or "-"), source.directory
 
 
 def _client_words(state: ClientState) -> str:
@@ -99,6 +99,6 @@ def _write_problems(problems: Sequence[Problem]) -> None:
 
 
 EXAMPLES = """\
-  workflowlookup doctor                                   is everything in order here?
-  workflowlookup doctor --directories ~/team/workflows    would it be, with these?
+  workflowlookup doctor                                   check everything
+  workflowlookup doctor --directories ~/team/workflows    check with these settings
   workflowlookup doctor --json | jq '.problems'           for a script"""

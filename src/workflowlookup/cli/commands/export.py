@@ -1,11 +1,11 @@
-"""`workflowlookup export RUN`: the journal of a run as JSON lines, or its report as Markdown."""
+"""`workflowlookup export RUN`: writes the events of a run as JSON lines, or its report as Markdown."""
 
 import argparse
 from collections.abc import Sequence
 
 from workflowlookup.atomic import replacing
 from workflowlookup.cli.output import shown_path, write, write_text
-from workflowlookup.cli.services import find_run, open_services, person
+from workflowlookup.cli.services import find_run, open_services, user_name
 from workflowlookup.errors import StorageError
 from workflowlookup.language.text import plural
 from workflowlookup.logs import audit
@@ -16,10 +16,12 @@ from workflowlookup.settings import Settings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("runs", metavar="RUN", nargs="+", help="ids of runs, or unique beginnings of ids")
+    parser.add_argument("runs", metavar="RUN", nargs="+", help="ids of runs, or unique prefixes of ids")
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--markdown", action="store_true", help="the report, for people (default: JSON lines)")
-    form.add_argument("--json", action="store_true", help="JSON lines, one event per line, for `import` (default)")
+    form.add_argument("--markdown", action="store_true", help="write the report, for people (default: JSON lines)")
+    form.add_argument(
+        "--json", action="store_true", help="write JSON lines, one event per line, for `import` (default)"
+    )
     parser.add_argument("-o", "--output", metavar="FILE", help="write to this file")
 
 
@@ -27,7 +29,7 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     runs = open_services(settings).runs
     ids = list(dict.fromkeys(find_run(runs, name) for name in options.runs))
     for run_id in ids:
-        audit("export", by=person(), run=run_id)
+        audit("export", by=user_name(), run=run_id)
     form = report if options.markdown else _lines
     parts = (form(run_id, runs.history(run_id)) for run_id in ids)
     if not options.output:

@@ -1,4 +1,4 @@
-"""`workflowlookup fmt PATH…`: documents in one form, whoever wrote them. What they mean never changes."""
+"""`workflowlookup fmt PATH…`: formats documents in one style, without changing their meaning."""
 
 import argparse
 import os
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from workflowlookup.authoring.layout import CannotLayOut, encoded, json_text, ordered, refuse_repeats
 from workflowlookup.authoring.yaml_layout import comments_of, follow, has_anchors, read_tree, yaml_text
 from workflowlookup.cli.configuration import replace_text
-from workflowlookup.cli.documents import PATHS_HELP, documents_in, hint_at, paths_or_project, places_in
+from workflowlookup.cli.documents import PATHS_HELP, document_directories, documents_in, path_hint, paths_or_project
 from workflowlookup.cli.output import complain, refuse, shown_path, write, write_diff
 from workflowlookup.errors import StorageError, WorkflowLookupError
 from workflowlookup.language.text import plural
@@ -30,46 +30,46 @@ def run(options: argparse.Namespace, _: Settings) -> int:
         total += 1
         try:
             data, _signature = read_bytes(path, root)
-            wanted = formatted(data, os.path.splitext(path)[1], parse_document(data, path))
-            if wanted == data:
+            result = formatted(data, os.path.splitext(path)[1], parse_document(data, path))
+            if result == data:
                 continue
             changed += 1
             if options.diff:
-                write_diff(path, data.decode(), wanted.decode())
+                write_diff(path, data.decode(), result.decode())
             else:
                 write("would change " if is_dry else "formatted ", (shown_path(path), "bold"))
             if not is_dry:
-                replace_text(path, data.decode(), wanted.decode(), keep_copy=False)
+                replace_text(path, data.decode(), result.decode(), keep_copy=False)
         except CannotLayOut as reason:
             failed += 1
-            complain(f"{shown_path(path)} was not touched, because {reason}.")
-        except WorkflowLookupError as refusal:  # the other documents do not suffer
+            complain(f"{shown_path(path)} was not changed, because {reason}.")
+        except WorkflowLookupError as refusal:  # go on with the other documents
             failed += 1
             refuse(refusal)
             if not os.path.lexists(path):
-                complain(hint_at(path))
+                complain(path_hint(path))
     verb = "would change" if is_dry else "formatted"
     write(f"{plural(total, 'document')}, ", (f"{changed} {verb}", "yellow" if changed else "green"))
     return int(failed > 0 or (options.check and changed > 0))
 
 
 def _documents(paths: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Each document with the directory that it must lie in. Raises our refusals."""
+    """Each document with the directory that must contain it. Raises `WorkflowLookupError`."""
     for path in paths:
         if os.path.isdir(path):
-            for place in places_in(path):
-                files, refusal = documents_in(place)
+            for directory in document_directories(path):
+                files, refusal = documents_in(directory)
                 if refusal:
                     raise refusal
-                yield from ((file, place) for file in files)
+                yield from ((file, directory) for file in files)
         elif os.path.exists(path) and not is_document_name(os.path.basename(path)):
-            raise StorageError(f"{path} is not a workflow document, by its name.", file=path)
+            raise StorageError(f"{path} does not have the name of a workflow document.", file=path)
         else:
             yield path, os.path.dirname(os.path.realpath(path))
 
 
 def formatted(data: bytes, extension: str, document: Json) -> bytes:
-    """The text of a document in its one form. Raises `CannotLayOut`."""
+    """The formatted text of a document. Raises `CannotLayOut`."""
     text = data.decode("utf-8-sig").replace("\r\n", "\n")
     if extension == ".json":
         refuse_repeats(text)
@@ -78,14 +78,14 @@ def formatted(data: bytes, extension: str, document: Json) -> bytes:
 
 
 def formatted_yaml(text: str, document: Json) -> str:
-    """YAML laid out anew, in the order of the document, with every comment. Raises `CannotLayOut`."""
+    """Formatted YAML, in the order of the document, with all comments. Raises `CannotLayOut`."""
     tree = read_tree(text)
-    if not has_anchors(text):  # what is used must stay below what it refers to
+    if not has_anchors(text):  # an alias must stay below its anchor
         follow(tree, document)
-    wanted = yaml_text(tree)
-    if Counter(" ".join(comments_of(text)).split()) != Counter(" ".join(comments_of(wanted)).split()):
+    result = yaml_text(tree)
+    if Counter(" ".join(comments_of(text)).split()) != Counter(" ".join(comments_of(result)).split()):
         raise CannotLayOut("a comment would be lost")
-    return wanted
+    return result
 
 
 EXAMPLES = """\

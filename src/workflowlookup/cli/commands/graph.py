@@ -1,4 +1,4 @@
-"""`workflowlookup graph ID`: the flow of a workflow as a tree, as Mermaid or as SVG; with a context, the path taken."""
+"""`workflowlookup graph ID`: draws a workflow as a tree, as Mermaid or as SVG; with a context, also the path taken."""
 
 import argparse
 import os
@@ -33,11 +33,11 @@ _BY_SUFFIX: Final = {".svg": "svg", ".mmd": "mermaid", ".mermaid": "mermaid"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("workflow", metavar="ID_OR_PATH", help="which workflow: an id, or the path of a document")
+    parser.add_argument("workflow", metavar="ID_OR_PATH", help="a workflow: an id, or the path of a document")
     parser.add_argument(
         "--format",
         choices=("tree", *RENDERERS),
-        help="how to draw it (default: tree, or what the name of the output file says)",
+        help="format (default: tree, or by the name of the output file)",
     )
     parser.add_argument("--output", metavar="FILE", help="write the picture to this file")
     add_context_argument(parser)
@@ -47,11 +47,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, settings: Settings) -> int:
     form = options.format or _BY_SUFFIX.get(os.path.splitext(options.output or "")[1], "tree")
     if options.output and options.json:
-        raise CommandError("--json goes to standard output: leave --output out", 2)
+        raise CommandError("--json is written to standard output and cannot be used with --output.", 2)
     if options.output and form == "tree":
         raise CommandError(
-            f"{shown_path(options.output)}: pictures are SVG (flow.svg) or Mermaid (flow.mmd). "
-            "Choose such a name, or add --format svg or --format mermaid; a browser turns SVG into other forms.",
+            f"{shown_path(options.output)}: the name must end in .svg or .mmd (Mermaid). "
+            "Choose such a name, or add --format svg or --format mermaid.",
             2,
         )
     graph = draw(open_workflow(options.workflow, settings), dict(options.context) if options.context else None)
@@ -60,9 +60,7 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     elif form == "tree":
         write_tree(as_tree(graph))
         if graph.path is not None:
-            write(
-                (f"{_SIGNS[NodeState.TAKEN][0]}taken, {_SIGNS[NodeState.SKIPPED][0]}passed over in this context", "dim")
-            )
+            write((f"{_SIGNS[NodeState.TAKEN][0]}taken, {_SIGNS[NodeState.SKIPPED][0]}skipped in this context", "dim"))
         write_list("Warnings", graph.warnings)
         write_hint(f"`workflowlookup graph {options.workflow} --output flow.svg` draws a picture of it.")
     elif options.output:
@@ -76,9 +74,9 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
 def as_json(graph: Graph) -> dict[str, Any]:
     """Nodes in one list, each with its parent, and the edges between them."""
     nodes = [msgspec.structs.replace(node, body=()) for node in graph.nodes()]
-    found: dict[str, Any] = {"id": graph.id, "name": graph.name, "version": graph.version}
-    found |= {"nodes": nodes, "edges": list(graph.edges())}
-    return found if graph.path is None else {**found, "path": graph.path, "warnings": graph.warnings}
+    content: dict[str, Any] = {"id": graph.id, "name": graph.name, "version": graph.version}
+    content |= {"nodes": nodes, "edges": list(graph.edges())}
+    return content if graph.path is None else {**content, "path": graph.path, "warnings": graph.warnings}
 
 
 # ── the tree ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -112,9 +110,9 @@ def _pieces(node: GraphNode) -> Iterator[Piece]:
     if facts := "; ".join(node.facts()):
         yield f"  ({facts})", "dim" if is_skipped else "blue"
     if is_skipped:
-        yield f"  passed over{node.because and ', '}{node.because}", "yellow" if node.because else "dim"
+        yield f"  skipped{node.because and ', '}{node.because}", "yellow" if node.because else "dim"
     elif node.because:
-        yield f"  passed over at times, {node.because}", "dim"
+        yield f"  skipped in some iterations, {node.because}", "dim"
 
 
 EXAMPLES = """\

@@ -1,4 +1,4 @@
-"""`workflowlookup import FILE`: takes in runs that were exported, here or on another machine."""
+"""`workflowlookup import FILE`: imports runs that were exported, here or on another machine."""
 
 import argparse
 
@@ -7,7 +7,7 @@ import msgspec
 from workflowlookup.app import make_services
 from workflowlookup.cli.input import STANDARD_INPUT, read_data
 from workflowlookup.cli.output import CommandError, refuse, write, write_json
-from workflowlookup.cli.services import person
+from workflowlookup.cli.services import user_name
 from workflowlookup.errors import InvalidParams, StorageError, WorkflowLookupError
 from workflowlookup.language.text import plural
 from workflowlookup.logs import audit
@@ -22,20 +22,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, settings: Settings) -> int:
-    found = _parse(read_data(options.file), options.file)
-    if not found:
-        raise CommandError(f"{options.file} holds no events; `workflowlookup export RUN -o FILE` writes them")
+    exported = _parse(read_data(options.file), options.file)
+    if not exported:
+        raise CommandError(f"{options.file} has no events. `workflowlookup export RUN -o FILE` writes such a file.")
     runs = make_services(settings).runs
     source = "standard input" if options.file == STANDARD_INPUT else options.file
     outcome: dict[str, list[str]] = {"imported": [], "unchanged": [], "refused": []}
-    for run_id, records in found.items():
+    for run_id, records in exported.items():
         try:
             is_new = runs.import_run(run_id, records, source)
             outcome["imported" if is_new else "unchanged"].append(run_id)
             if is_new:
-                audit("import", by=person(), run=run_id, source=source)
+                audit("import", by=user_name(), run=run_id, source=source)
         except StorageError:
-            raise  # the journal, not the run: no other will fare better
+            raise  # a fault of the journal, not of the run
         except WorkflowLookupError as refusal:
             refuse(refusal)
             outcome["refused"].append(run_id)
@@ -45,29 +45,29 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     if outcome["imported"]:
         write(f"Imported {plural(len(outcome['imported']), 'run')}: {', '.join(outcome['imported'])}")
     if outcome["unchanged"]:
-        write(f"Already there: {', '.join(outcome['unchanged'])}")
+        write(f"Imported before: {', '.join(outcome['unchanged'])}")
     return int(bool(outcome["refused"]))
 
 
 def _parse(data: bytes, path: str) -> dict[str, list[Record]]:
-    """By run, in the order of the file. Raises `InvalidParams` with the line that is wrong."""
+    """The records by run, in the order of the file. Raises `InvalidParams` with the number of a wrong line."""
     decoder = msgspec.json.Decoder(ExportedRecord)
-    found: dict[str, list[Record]] = {}
+    records: dict[str, list[Record]] = {}
     for number, text in enumerate(data.split(b"\n"), 1):
         if not text.strip():
             continue
         try:
             line = decoder.decode(text)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
-            told = f"{path}, line {number}: {str(problem).rstrip('.')}. Every line is an event that `export` wrote"
-            raise InvalidParams(told) from None
+            message = f"{path}, line {number}: {str(problem).rstrip('.')}. Each line must be an event from `export`"
+            raise InvalidParams(message) from None
         record = Record(sequence=line.sequence, time=line.time, by=line.by, event=_compact(line.event))
-        found.setdefault(line.run_id, []).append(record)
-    return found
+        records.setdefault(line.run_id, []).append(record)
+    return records
 
 
 def _compact(event: Event) -> Event:
-    """The document as a journal has it, also when another program has laid it out anew on the way."""
+    """The event with its document in compact JSON, even if another program has reformatted the file."""
     if not isinstance(event, Started):
         return event
     document = msgspec.json.encode(msgspec.json.decode(event.document))

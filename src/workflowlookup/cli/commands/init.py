@@ -1,6 +1,6 @@
-"""`workflowlookup init`: what a project needs to keep workflows: a directory, an example, help in the editor, CI.
+"""`workflowlookup init`: prepares a project for workflows: a directory, an example, editor support, a CI job.
 
-It can be run again at any time: what is there stays, unless `--force` says otherwise.
+It can be run again at any time. Existing files are kept, unless `--force` is given.
 """
 
 import argparse
@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator
 from typing import Final
 
-from workflowlookup.cli.commands.convert import written
+from workflowlookup.cli.commands.convert import document_text
 from workflowlookup.cli.commands.new import PROJECT_DIRECTORY, SCHEMA_NAME, branching, make_document
 from workflowlookup.cli.configuration import NotEditable, NotReadable, json_section, read_text, replace_text, with_added
 from workflowlookup.cli.output import complain, shown_path, write, write_hint
@@ -43,7 +43,7 @@ jobs:
       - uses: actions/setup-python@v5
         with:
           python-version: "3.13"
-      # If your package index does not have it, put a place that does: pip install git+https://HOST/OWNER/REPOSITORY,
+      # If your package index does not have it: pip install git+https://HOST/OWNER/REPOSITORY,
       # or, for a copy of its source in this repository, pip install ./path/to/the/copy
       - run: pip install workflowlookup
       - run: workflowlookup validate .workflowlookup/workflows
@@ -53,7 +53,7 @@ jobs:
 """
 
 FIXTURE: Final = """\
-# What `workflowlookup test` holds the example to: where each context leads, and which outputs are refused.
+# Tests for `workflowlookup test`: the steps for each context, and outputs that must be refused.
 workflow: example-workflow
 cases:
   - name: a small task needs no plan
@@ -74,16 +74,14 @@ cases:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--yaml", action="store_true", help="write the example as YAML")
-    parser.add_argument(
-        "--force", action="store_true", help="replace files that differ; the older ones are kept as .bak"
-    )
+    parser.add_argument("--force", action="store_true", help="replace files that differ; the old ones are kept as .bak")
 
 
 def run(options: argparse.Namespace, _: Settings) -> int:
     for path, text in _files(yaml=options.yaml):
         _put(path, text, force=options.force)
     is_mapped = _map_schema()
-    write_hint("Next: workflowlookup new my-workflow; your MCP client finds it in this directory by itself.")
+    write_hint("Next: workflowlookup new my-workflow. An MCP client that starts in this directory finds it.")
     return 0 if is_mapped else 1
 
 
@@ -92,9 +90,9 @@ def _files(*, yaml: bool) -> Iterator[tuple[str, str]]:
     yield os.path.join(".workflowlookup", "ci-example.yml"), CI_EXAMPLE
     form = "yaml" if yaml else "json"
     name = f"{EXAMPLE_ID}.{form}"
-    found = os.listdir(PROJECT_DIRECTORY) if os.path.isdir(PROJECT_DIRECTORY) else []
-    if name not in found and any(is_document_name(other) for other in found):
-        write("left out ", (os.path.join(PROJECT_DIRECTORY, name), "bold"), ": there are workflows already")
+    existing = os.listdir(PROJECT_DIRECTORY) if os.path.isdir(PROJECT_DIRECTORY) else []
+    if name not in existing and any(is_document_name(other) for other in existing):
+        write("skipped ", (os.path.join(PROJECT_DIRECTORY, name), "bold"), ": there are workflows already")
         return
     document = make_document(
         EXAMPLE_ID,
@@ -104,28 +102,28 @@ def _files(*, yaml: bool) -> Iterator[tuple[str, str]]:
         branching(["Understand the task", "Plan the work", "Do the work"]),
         has_schema=True,
     )
-    yield os.path.join(PROJECT_DIRECTORY, name), written(document, form)
+    yield os.path.join(PROJECT_DIRECTORY, name), document_text(document, form)
     yield os.path.join(PROJECT_DIRECTORY, f"{EXAMPLE_ID}.test.yaml"), FIXTURE
 
 
 def _put(path: str, text: str, *, force: bool) -> None:
-    """Write a file that is not there; leave one that is, unless it may be replaced."""
+    """Write a file. An existing file is replaced only with `force`."""
     try:
         before = read_text(path)
-    except NotReadable:  # a file that is not text differs from every text of ours
+    except NotReadable:  # a file that is not text counts as different
         before = ""
     if before not in (None, text) and not force:
-        write(("left alone ", "yellow"), (path, "bold"), ": it differs; --force replaces it")
+        write(("kept ", "yellow"), (path, "bold"), ": it differs; --force replaces it")
     else:
         _replace(path, before, text)
 
 
 def _replace(path: str, before: str | None, text: str) -> None:
     if text == before:
-        write("as it was ", (path, "bold"))
+        write("unchanged ", (path, "bold"))
         return
     copy = replace_text(path, before, text)
-    write(("wrote ", "green"), (path, "bold"), f" (the older one is {shown_path(copy)})" if copy else "")
+    write(("wrote ", "green"), (path, "bold"), f" (the old one is {shown_path(copy)})" if copy else "")
 
 
 def _map_schema() -> bool:
@@ -138,7 +136,7 @@ def _map_schema() -> bool:
         if json.dumps(SCHEMA_URL) not in json.dumps(json_section(text, "yaml.schemas")):
             text = with_added(text, "yaml.schemas", SCHEMA_URL, YAML_MAPPING)
     except (NotReadable, NotEditable) as reason:
-        complain(f"{VSCODE_SETTINGS} was not touched: {reason}. Put this in yourself:")
+        complain(f"{VSCODE_SETTINGS} was not changed: {reason}. Add this yourself:")
         print(json.dumps({"json.schemas": [JSON_MAPPING], "yaml.schemas": {SCHEMA_URL: YAML_MAPPING}}, indent=2))
         return False
     _replace(VSCODE_SETTINGS, before, text)
@@ -146,6 +144,6 @@ def _map_schema() -> bool:
 
 
 EXAMPLES = """\
-  workflowlookup init             .workflowlookup/ with an example, and the schema for VS Code
+  workflowlookup init             create .workflowlookup/ with an example, and set the schema in VS Code
   workflowlookup init --yaml      the example as YAML
   workflowlookup init --force     after an upgrade: write the schema and the example again"""

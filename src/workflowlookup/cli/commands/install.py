@@ -7,7 +7,7 @@ from typing import Final
 
 from workflowlookup.cli.clients import CLIENTS, SERVER_NAME, Client, server_command
 from workflowlookup.cli.configuration import NotEditable, NotReadable, format_of, read_text, replace_text, with_server
-from workflowlookup.cli.input import ask_yes_or_no, is_typed
+from workflowlookup.cli.input import ask_yes_or_no, is_interactive
 from workflowlookup.cli.output import CommandError, complain, is_terminal, shown_path, write, write_diff
 from workflowlookup.settings import Settings
 
@@ -20,12 +20,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_client_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which entry of which client, for `install` and `uninstall`."""
+    """Arguments of `install` and `uninstall`: which entry of which client."""
     parser.add_argument("client", metavar="CLIENT", choices=tuple(CLIENTS), help=f"one of {', '.join(CLIENTS)}")
     parser.add_argument("--scope", choices=SCOPES, help="for you everywhere (default), or for this directory")
     parser.add_argument("--yes", action="store_true", help="write without asking")
     parser.add_argument(
-        "--name", type=_server_name, default=SERVER_NAME, help=f"what the client calls it (default: {SERVER_NAME})"
+        "--name",
+        type=_server_name,
+        default=SERVER_NAME,
+        help=f"name of the server in the client (default: {SERVER_NAME})",
     )
 
 
@@ -36,7 +39,7 @@ def _server_name(text: str) -> str:
 
 
 def scope_of(options: argparse.Namespace, client: Client) -> str:
-    """The scope that was chosen, or the usual one. Raises `CommandError` when the client has no such scope."""
+    """The chosen scope, or the default. Raises `CommandError` when the client has no such scope."""
     scope: str = options.scope or next(iter(client.files))
     if scope not in client.files:
         raise CommandError(f"{client.title} has no scope '{scope}'. Use --scope {' or '.join(client.files)}.", 2)
@@ -44,11 +47,11 @@ def scope_of(options: argparse.Namespace, client: Client) -> str:
 
 
 def agree_or_raise(options: argparse.Namespace) -> None:
-    """Ask whether the change that was shown is to be written. Raises `CommandError` unless the answer is yes."""
+    """Ask whether to write the change that was shown. Raises `CommandError` unless the answer is yes."""
     if options.yes:
         return
-    if not (is_terminal() and is_typed()):
-        raise CommandError("nothing was written. Add --yes to write without being asked, or edit the file yourself.")
+    if not (is_terminal() and is_interactive()):
+        raise CommandError("nothing was written. Add --yes to write without asking, or edit the file yourself.")
     if not ask_yes_or_no("Write this?"):
         raise CommandError("nothing was written.")
 
@@ -67,22 +70,22 @@ def run(options: argparse.Namespace, _: Settings) -> int:
         before = read_text(file)
         after = with_server(before or "", file, client.section, name, entry)
     except (NotReadable, NotEditable) as reason:
-        complain(f"{shown_path(file)} was not touched: {reason}. Put this in yourself:")
+        complain(f"{shown_path(file)} was not changed: {reason}. Add this yourself:")
         print(snippet, end="")
         return 1
     if after == before:
-        write(f"{client.title} knows the server already: '{name}' in {shown_path(file)}.")
+        write(f"{client.title} has the server already: '{name}' in {shown_path(file)}.")
         return 0
     write_diff(file, before or "", after)
     if options.client == "claude-code":
         words = ["claude", "mcp", "add", "--scope", scope, name, "--", command, *arguments]
         write(("The same with Claude Code's own command: ", "dim"), shlex.join(words), wrap=False)
     if scope == "project":
-        write(("The path is one of this machine: others who share the file run this command too.", "dim"))
+        write(("The path is for this machine: others who share the file run this command too.", "dim"))
     agree_or_raise(options)
-    # Clients keep tokens in the file of a user; the one of a project is shared.
+    # The file of a user may have tokens of other servers; that of a project is shared.
     copy = replace_text(file, before, after, new_mode=0o600 if scope == "user" else None)
-    write((f"Wrote {shown_path(file)}.", "green"), f" The older one is {shown_path(copy)}." if copy else "")
+    write((f"Wrote {shown_path(file)}.", "green"), f" The old one is {shown_path(copy)}." if copy else "")
     write(client.afterwards)
     return 0
 
@@ -90,5 +93,5 @@ def run(options: argparse.Namespace, _: Settings) -> int:
 EXAMPLES = """\
   workflowlookup install claude-code                             for you, in every project
   workflowlookup install vscode --scope project --yes            for this directory, without asking
-  workflowlookup install codex --print                           only the entry, to paste
+  workflowlookup install codex --print                           print the entry to paste
   workflowlookup install cursor --directories ~/team/workflows   settings are passed on to the server"""

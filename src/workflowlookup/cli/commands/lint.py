@@ -1,7 +1,7 @@
-"""`workflowlookup lint PATH…`: what is sound and still not what its author can have meant.
+"""`workflowlookup lint PATH…`: finds mistakes in valid documents.
 
-Documents are found and reported as by `validate`; those that do not load are errors here too. Warnings are problems,
-notes never are. SARIF is for code scanning: GitHub, GitLab and editors read it.
+Documents are found and reported as by `validate`; a document that does not load is an error here as well. Warnings
+count as problems, notes do not. SARIF is for code scanning in GitHub, GitLab and editors.
 """
 
 import argparse
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--all",
         action="store_true",
-        help=f"also report findings that documents switch off with '{SWITCH}'; for documents of strangers",
+        help=f"also report findings that documents switch off with '{SWITCH}'; for untrusted documents",
     )
 
 
@@ -87,10 +87,10 @@ def _rule(code: str, name: str, description: str, severity: Severity) -> Json:
 
 
 def _result(file: str, remark: Remark) -> Json:
-    place: dict[str, Json] = {"artifactLocation": {"uri": _uri(file)}}
+    physical: dict[str, Json] = {"artifactLocation": {"uri": _uri(file)}}
     if remark.line:
-        place["region"] = {"startLine": remark.line, "startColumn": remark.column}
-    location: dict[str, Json] = {"physicalLocation": place}
+        physical["region"] = {"startLine": remark.line, "startColumn": remark.column}
+    location: dict[str, Json] = {"physicalLocation": physical}
     if remark.path:
         location["logicalLocations"] = [{"fullyQualifiedName": remark.path}]
     return {
@@ -113,7 +113,7 @@ EXAMPLES = f"""\
   workflowlookup lint my-workflow.json                   one document
   workflowlookup lint                                    the workflows of the project
   workflowlookup lint --format sarif .workflowlookup     a directory, for code scanning
-  workflowlookup lint --all downloaded.yaml              a stranger's, including what it switches off
+  workflowlookup lint --all downloaded.yaml              an untrusted one, with what it switches off
 
 {_CODES}
 

@@ -1,30 +1,30 @@
-"""`workflowlookup list`: the workflows of the library, one a line."""
+"""`workflowlookup list`: lists the workflows of the library."""
 
 import argparse
 from typing import Final
 
 from workflowlookup.cli.output import complain, width, write, write_hint, write_json, write_records
-from workflowlookup.cli.services import ask
+from workflowlookup.cli.services import call_tool
 from workflowlookup.settings import Settings
 from workflowlookup.tools.builtin import workflow_list
 
 COLUMNS: Final = ("id", "name", "category", "version", "description")
 FEWER_COLUMNS: Final = ("id", "category", "description")
-"""For a terminal on which all would leave no room for the description."""
+"""For a narrow terminal."""
 
 NARROW: Final = 110
 NO_TABLE: Final = 70
-"""On a terminal with fewer columns a table would cut ids and descriptions: each workflow is a paragraph instead."""
+"""On a terminal with fewer columns than this, each workflow is a paragraph, because a table would cut it."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--category", metavar="NAME", help="only workflows of this category")
-    parser.add_argument("--query", metavar="WORDS", help="only workflows in which all these words occur")
+    parser.add_argument("--query", metavar="WORDS", help="only workflows that contain all these words")
     parser.add_argument("--json", action="store_true", help="print what the tool workflow_list answers")
 
 
 def run(options: argparse.Namespace, settings: Settings) -> int:
-    answer = ask(
+    answer = call_tool(
         workflow_list.handle, settings, workflow_list.ListArguments(category=options.category, query=options.query)
     )
     workflows = answer["workflows"]
@@ -36,12 +36,12 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
                 write((workflow["id"], "cyan"))
                 write("  ", workflow["description"], hang=2)
         else:
-            write_records(workflows, COLUMNS, fewer=FEWER_COLUMNS, below=NARROW, cut=True)
-        write_hint(f"`workflowlookup show {workflows[0]['id']}` tells more about one of them.")
+            write_records(workflows, COLUMNS, fewer=FEWER_COLUMNS, min_width=NARROW, cut=True)
+        write_hint(f"`workflowlookup show {workflows[0]['id']}` shows one of them.")
     elif options.category or options.query:
-        complain("no workflow fits. Without --category and --query you see them all.")
+        complain("no workflow matches. Without --category and --query all workflows are listed.")
     else:
-        complain("there is no workflow. `workflowlookup doctor` tells where they are looked for.")
+        complain("there are no workflows. `workflowlookup doctor` shows the directories that are searched.")
     return 0
 
 

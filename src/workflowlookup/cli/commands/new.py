@@ -1,6 +1,7 @@
-"""`workflowlookup new ID`: a workflow to start from, which is sound, runs, and shows what a good one has.
+"""`workflowlookup new ID`: writes a workflow to start from, which is valid and can be run.
 
-On a terminal it asks for what the flags leave open; elsewhere it takes the defaults. Who ends the input gets nothing.
+On a terminal it asks for what the flags do not set; elsewhere it uses the defaults. If the input ends before the last
+answer, nothing is written.
 """
 
 import argparse
@@ -12,9 +13,9 @@ from typing import Final
 
 from workflowlookup.authoring.layout import CannotLayOut
 from workflowlookup.cli.arguments import whole_number
-from workflowlookup.cli.commands.convert import written
+from workflowlookup.cli.commands.convert import document_text
 from workflowlookup.cli.configuration import read_text, replace_text
-from workflowlookup.cli.input import ask_line, is_typed
+from workflowlookup.cli.input import ask_line, is_interactive
 from workflowlookup.cli.output import CommandError, is_terminal, shown_path, write
 from workflowlookup.language.document import Severity, check
 from workflowlookup.language.schemas import workflow_schema
@@ -26,20 +27,20 @@ PROJECT_DIRECTORY: Final = os.path.join(".workflowlookup", "workflows")
 SCHEMA_NAME: Final = "workflow.schema.json"
 FORMS: Final = ("json", "yaml")
 _TITLES: Final = ("Understand the task", "Plan the work", "Do the work", "Check the result")
-_USUAL: Final = 3
-_MOST: Final = 50
+DEFAULT_STEPS: Final = 3
+MAX_STEPS: Final = 50
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", metavar="ID", nargs="?", type=_identifier, help="the id of the new workflow")
-    parser.add_argument("--name", help="the name that people see in lists")
+    parser.add_argument("id", metavar="ID", nargs="?", type=_identifier, help="id of the new workflow")
+    parser.add_argument("--name", help="name for people, shown in lists")
     parser.add_argument("--description", help="what it achieves and when to use it; agents choose by this text")
-    parser.add_argument("--category", help=f"a word to group by (default: {DEFAULT_CATEGORY})")
+    parser.add_argument("--category", help=f"category to group by (default: {DEFAULT_CATEGORY})")
     steps = parser.add_mutually_exclusive_group()
-    many = f"how many steps, at least 2 (default: {_USUAL})"
-    steps.add_argument("--steps", metavar="N", type=whole_number(2, _MOST), help=many)
+    number = f"number of steps, at least 2 (default: {DEFAULT_STEPS})"
+    steps.add_argument("--steps", metavar="N", type=whole_number(2, MAX_STEPS), help=number)
     steps.add_argument(
-        "--step", metavar="TITLE", action="append", help="the title of a step; give it for each, in order"
+        "--step", metavar="TITLE", action="append", help="title of a step; repeat it for each step, in order"
     )
     form = parser.add_mutually_exclusive_group()
     form.add_argument(
@@ -47,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="form",
         action="store_const",
         const="yaml",
-        help="write YAML, in which long prompts are easier to edit",
+        help="write YAML, which makes long prompts easier to edit",
     )
     form.add_argument("--json", dest="form", action="store_const", const="json", help="write JSON (default)")
     parser.add_argument(
@@ -66,46 +67,48 @@ def _identifier(text: str) -> str:
 
 
 def run(options: argparse.Namespace, _: Settings) -> int:
-    is_asking = is_terminal() and is_typed()
+    is_asking = is_terminal() and is_interactive()
     if options.id is None and not is_asking:
-        raise CommandError("an ID is needed, as in `workflowlookup new release-notes`", 2)
+        raise CommandError("an ID is required, as in `workflowlookup new release-notes`.", 2)
     identifier = options.id or _ask_id()
     form = options.form or (_ask_form() if is_asking else FORMS[0])
     stem = os.path.join(options.directory, identifier)
     path = f"{stem}.{form}"
-    taken = next((stem + suffix for suffix in DOCUMENT_SUFFIXES if os.path.lexists(stem + suffix)), None)
-    if taken is not None and not (options.force and taken == path):
-        remedy = "Add --force to replace it, or take another id." if taken == path else "Remove it, or take another id."
-        raise CommandError(f"{shown_path(taken)} exists. {remedy}")
-    document = _asked_for(identifier, options, is_asking=is_asking)
+    existing = next((stem + suffix for suffix in DOCUMENT_SUFFIXES if os.path.lexists(stem + suffix)), None)
+    if existing is not None and not (options.force and existing == path):
+        remedy = "Replace it with --force" if existing == path else "Remove it"
+        raise CommandError(f"{shown_path(existing)} exists. {remedy}, or choose another id.")
+    document = _make(identifier, options, is_asking=is_asking)
     errors = [finding.message for finding in check(document) if finding.severity is Severity.ERROR]
     try:
-        text = written(document, form)
-    except CannotLayOut:  # bytes from the command line or the terminal that are not text
-        errors.append("The words must be UTF-8 text")
+        text = document_text(document, form)
+    except CannotLayOut:  # the command line or the terminal had bytes that are not text
+        errors.append("Names and titles must be UTF-8 text")
     if errors:
         raise CommandError(f"nothing was written. {'; '.join(errors)}")
     replace_text(path, read_text(path), text)
-    where = [] if options.directory == PROJECT_DIRECTORY else ["--directories", options.directory]
+    directories = [] if options.directory == PROJECT_DIRECTORY else ["--directories", options.directory]
     write((f"Wrote {shown_path(path)}.", "green"))
-    write("Next: put your own words into the prompts and the messages of the criteria. Then:")
-    for words in (["watch", path], ["graph", identifier, *where], ["next", identifier, *where]):
+    write("Next: edit the prompts and the messages of the criteria. Then:")
+    for words in (["watch", path], ["graph", identifier, *directories], ["next", identifier, *directories]):
         write(("  workflowlookup " + shlex.join(words), "bold"), wrap=False)
-    write("And a fixture to test it with:")
-    fixture = f"{shlex.join(['test', '--example', identifier, *where])} > {shlex.quote(stem + FIXTURE_SUFFIXES[0])}"
+    write("And write a test fixture:")
+    fixture = (
+        f"{shlex.join(['test', '--example', identifier, *directories])} > {shlex.quote(stem + FIXTURE_SUFFIXES[0])}"
+    )
     write(("  workflowlookup " + fixture, "bold"), wrap=False)
     return 0
 
 
-# ── ask ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── questions ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _asked_for(identifier: str, options: argparse.Namespace, *, is_asking: bool) -> Json:
+def _make(identifier: str, options: argparse.Namespace, *, is_asking: bool) -> Json:
     schema = workflow_schema()
 
-    def answer(field: str, usual: str) -> str:
-        most = schema["properties"][field]["maxLength"]
-        return getattr(options, field) or (is_asking and _line(f"{field.capitalize()} [{usual}]:", most)) or usual
+    def answer(field: str, default: str) -> str:
+        limit = schema["properties"][field]["maxLength"]
+        return getattr(options, field) or (is_asking and _line(f"{field.capitalize()} [{default}]:", limit)) or default
 
     name = answer("name", identifier.strip("-._").replace("-", " ").replace("_", " ").capitalize() or identifier)
     description = answer("description", f"Leads an agent through '{name}' step by step.")
@@ -114,7 +117,7 @@ def _asked_for(identifier: str, options: argparse.Namespace, *, is_asking: bool)
     if not titles and is_asking and options.steps is None:
         titles = _ask_titles(schema["$defs"]["title"]["maxLength"])
     has_schema = os.path.exists(os.path.join(options.directory, "..", SCHEMA_NAME))
-    flow = straight(titles) if titles else branching(_usual_titles(options.steps or _USUAL))
+    flow = straight(titles) if titles else branching(_default_titles(options.steps or DEFAULT_STEPS))
     return make_document(identifier, name, description, category, flow, has_schema=has_schema)
 
 
@@ -132,25 +135,25 @@ def _ask_form() -> str:
     return form
 
 
-def _ask_titles(most: int) -> Sequence[str]:
-    """The titles of the steps, or none for the usual ones."""
-    write(f"Titles of the steps; an empty line ends the list. Without any: {', '.join(_usual_titles(_USUAL))}.")
+def _ask_titles(limit: int) -> Sequence[str]:
+    """The titles of the steps; empty for the default ones."""
+    write(f"Titles of the steps; an empty line ends the list. Default: {', '.join(_default_titles(DEFAULT_STEPS))}.")
     titles: list[str] = []
-    while len(titles) < _MOST and (title := _line(f"Step {len(titles) + 1}:", most)):
+    while len(titles) < MAX_STEPS and (title := _line(f"Step {len(titles) + 1}:", limit)):
         titles.append(title)
     return titles
 
 
-def _line(question: str, most: int) -> str:
-    """What a person types, asked for again when it is too long. Raises `CommandError` at the end of the input."""
+def _line(question: str, limit: int) -> str:
+    """Ask for a line, again if it is too long. Raises `CommandError` at the end of the input."""
     while (line := ask_line(question)) is not None:
-        if len(line := line.strip()) <= most:
+        if len(line := line.strip()) <= limit:
             return line
-        write(f"At most {most} characters; these are {len(line)}.")
-    raise CommandError("the input ended; nothing was written.")
+        write(f"At most {limit} characters; you typed {len(line)}.")
+    raise CommandError("the input ended. Nothing was written.")
 
 
-def _usual_titles(count: int) -> Sequence[str]:
+def _default_titles(count: int) -> Sequence[str]:
     return [*_TITLES, *(f"Step {number}" for number in range(len(_TITLES) + 1, count + 1))][:count]
 
 
@@ -160,7 +163,7 @@ def _usual_titles(count: int) -> Sequence[str]:
 def make_document(  # noqa: PLR0913 - the fields of a document
     identifier: str, name: str, description: str, category: str, flow: Mapping[str, Json], *, has_schema: bool
 ) -> Json:
-    """A workflow with the steps of `straight` or `branching`."""
+    """A workflow document with the steps of `straight` or `branching`."""
     return {
         **({"$schema": f"../{SCHEMA_NAME}"} if has_schema else {}),
         "id": identifier,
@@ -179,7 +182,7 @@ def straight(titles: Sequence[str]) -> Mapping[str, Json]:
 
 
 def branching(titles: Sequence[str]) -> Mapping[str, Json]:
-    """Two steps or more, the first of which decides whether the second is worth its time."""
+    """At least two steps. The first one decides whether the second one runs."""
     ids = list(_ids(titles))
     first = {
         "id": ids[0],
@@ -227,18 +230,18 @@ def _plain_step(identifier: str, title: str, *, is_last: bool) -> dict[str, Json
 
 
 def _ids(titles: Sequence[str]) -> Iterator[str]:
-    """An id for each step, made of its title."""
-    taken: set[str] = set()
+    """An id for each step, from its title."""
+    used: set[str] = set()
     for number, title in enumerate(titles, 1):
         words = re.sub("[^a-z0-9]+", "-", title.lower()).strip("-")[:50].strip("-")
         identifier = words if len(words) > 2 else f"step-{number}"
-        identifier = f"{identifier}-{number}" if identifier in taken else identifier
-        taken.add(identifier)
+        identifier = f"{identifier}-{number}" if identifier in used else identifier
+        used.add(identifier)
         yield identifier
 
 
 EXAMPLES = """\
-  workflowlookup new                                asks for everything
-  workflowlookup new release-notes                  asks for the rest
+  workflowlookup new                                ask for everything
+  workflowlookup new release-notes                  ask for the rest
   workflowlookup new release-notes --yaml --steps 4
   workflowlookup new release-notes --name "Release notes" --step "Collect the changes" --step "Write them up\""""

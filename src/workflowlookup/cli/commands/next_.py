@@ -1,4 +1,4 @@
-"""`workflowlookup next ID`: what an agent is told when these steps are done and this much is known."""
+"""`workflowlookup next ID`: shows the next step for these completed steps and this context, as agents see it."""
 
 import argparse
 import shlex
@@ -7,7 +7,7 @@ from typing import Any
 
 from workflowlookup.cli.arguments import add_context_argument
 from workflowlookup.cli.output import write_hint, write_json, write_list, write_markdown
-from workflowlookup.cli.services import ask
+from workflowlookup.cli.services import call_tool
 from workflowlookup.language.text import plural
 from workflowlookup.language.values import text_or_json
 from workflowlookup.settings import Settings
@@ -15,7 +15,7 @@ from workflowlookup.tools.builtin import workflow_next
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", metavar="ID", help="which workflow; `workflowlookup list` has the ids")
+    parser.add_argument("id", metavar="ID", help="id of the workflow; `workflowlookup list` shows the ids")
     parser.add_argument(
         "--done",
         metavar="STEP,…",
@@ -35,7 +35,7 @@ def _step_ids(text: str) -> list[str]:
 def run(options: argparse.Namespace, settings: Settings) -> int:
     done = list(dict.fromkeys(options.done))
     arguments = workflow_next.NextArguments(workflow_id=options.id, completed_steps=done, context=dict(options.context))
-    answer = ask(workflow_next.handle, settings, arguments)
+    answer = call_tool(workflow_next.handle, settings, arguments)
     if options.json:
         write_json(answer)
         return 0
@@ -47,7 +47,7 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
         write_hint("When it is done: ", _command(options.id, [*done, answer["step"]["id"]], dict(options.context)))
     elif not answer["isComplete"]:
         example = answer["missing"][0]["example"]["context"]
-        write_hint("With that: ", _command(options.id, done, {**dict(options.context), **example}))
+        write_hint("With this variable: ", _command(options.id, done, {**dict(options.context), **example}))
     return 0
 
 
@@ -59,15 +59,15 @@ def _command(workflow_id: str, done: Sequence[str], context: Mapping[str, Any]) 
 
 
 def as_markdown(answer: Mapping[str, Any]) -> Iterator[str]:
-    """What stands before the criteria in an answer of `workflow_next`."""
+    """The paragraphs before the criteria in an answer of `workflow_next`."""
     step, guidance, progress = answer["step"], answer["guidance"], answer["progress"]
-    count, total = progress["completed"], progress.get("total")  # no total: loops decide it on the way
+    count, total = progress["completed"], progress.get("total")  # no total if there are loops
     done = f"{plural(count, 'step')} done" if total is None else f"{count} of {total} steps are done"
     if step:
         yield f"# {step['title']}"
         yield f"`{step['id']}` · {done}"
         if guidance["requiresConfirmation"]:
-            yield "**The agent must ask for confirmation before it goes on.**"
+            yield "**The agent must ask for confirmation before it continues.**"
         yield guidance["prompt"]
     elif answer["isComplete"]:
         yield f"# {guidance['prompt']}"
@@ -77,7 +77,7 @@ def as_markdown(answer: Mapping[str, Any]) -> Iterator[str]:
         yield done
         yield guidance["prompt"]
     if "modelHint" in guidance:
-        yield f"Suits: {guidance['modelHint']}"
+        yield f"Suggested model: {guidance['modelHint']}"
 
 
 EXAMPLES = """\

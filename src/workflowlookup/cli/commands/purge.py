@@ -1,6 +1,6 @@
-"""`workflowlookup purge --older-than AGE`: forgets finished runs; those that wait are never touched.
+"""`workflowlookup purge --older-than AGE`: deletes finished runs, never runs that wait.
 
-`--damaged` forgets those that cannot be read instead, which nothing else can be done with.
+`--damaged` deletes the runs that cannot be read instead.
 """
 
 import argparse
@@ -9,10 +9,10 @@ from typing import Final
 
 from workflowlookup.app import make_services
 from workflowlookup.cli.arguments import age
-from workflowlookup.cli.drafts import forget_drafts
-from workflowlookup.cli.input import ask_yes_or_no, is_typed
+from workflowlookup.cli.drafts import delete_drafts
+from workflowlookup.cli.input import ask_yes_or_no, is_interactive
 from workflowlookup.cli.output import CommandError, write, write_json, write_table
-from workflowlookup.cli.services import ago, has_journal, person
+from workflowlookup.cli.services import ago, has_journal, user_name
 from workflowlookup.errors import RunNotFound
 from workflowlookup.language.text import plural
 from workflowlookup.logs import audit
@@ -25,9 +25,9 @@ MAX_SHOWN: Final = 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    old = "runs that ended longer ago than this: 12h, 30d, 4w"
+    older = "runs that ended longer ago than this: 12h, 30d, 4w"
     which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--older-than", metavar="AGE", type=age, help=old)
+    which.add_argument("--older-than", metavar="AGE", type=age, help=older)
     which.add_argument("--damaged", action="store_true", help="runs that cannot be read, whatever their state")
     parser.add_argument("--yes", action="store_true", help="do not ask")
     parser.add_argument("--dry-run", action="store_true", help="show what would be deleted, and delete nothing")
@@ -35,11 +35,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, settings: Settings) -> int:
-    is_asked = not (options.yes or options.dry_run)
-    if is_asked and (options.json or not is_typed()):
-        advice = "Add --yes to forget them, --dry-run to see them."
-        raise CommandError(f"nothing was forgotten: nobody can be asked here. {advice}", 2)
-    runs = make_services(settings).runs  # one connection: without room, purge needs the journal for itself
+    must_ask = not (options.yes or options.dry_run)
+    if must_ask and (options.json or not is_interactive()):
+        advice = "Add --yes to delete the runs, or --dry-run to see them."
+        raise CommandError(f"nothing was deleted, because this is not a terminal to ask on. {advice}", 2)
+    runs = make_services(settings).runs  # one connection: on a full disk, purge needs the journal for itself
     before = now() - (options.older_than or 0)
     if not has_journal(settings):
         chosen = []
@@ -50,25 +50,25 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     kind = "damaged run" if options.damaged else "finished run"
     if not options.json:
         _show(chosen, kind)
-    if chosen and is_asked and not ask_yes_or_no(f"Forget {'it' if len(chosen) == 1 else 'them'} for good?"):
-        write("Nothing was forgotten.")
+    if chosen and must_ask and not ask_yes_or_no(f"Delete {'it' if len(chosen) == 1 else 'them'} for good?"):
+        write("Nothing was deleted.")
         return 0
     purged = 0
     if chosen and not options.dry_run:
-        purged = _forget(runs, chosen) if options.damaged else runs.purge(before)
+        purged = _delete(runs, chosen) if options.damaged else runs.purge(before)
     if purged:
-        audit("purge", by=person(), runs=purged, **({"damaged": True} if options.damaged else {"before": before}))
-        forget_drafts(settings.journal, [one.id for one in chosen])
+        audit("purge", by=user_name(), runs=purged, **({"damaged": True} if options.damaged else {"before": before}))
+        delete_drafts(settings.journal, [summary.id for summary in chosen])
     if options.json:
-        write_json({"purged": purged, "runs": [one.id for one in chosen]})
+        write_json({"purged": purged, "runs": [summary.id for summary in chosen]})
     elif purged:
-        write(f"Forgot {plural(purged, 'run')}.")
+        write(f"Deleted {plural(purged, 'run')}.")
     return 0
 
 
-def _forget(runs: Runs, chosen: list[RunSummary]) -> int:
+def _delete(runs: Runs, chosen: list[RunSummary]) -> int:
     for summary in chosen:
-        with contextlib.suppress(RunNotFound):  # somebody else forgot it
+        with contextlib.suppress(RunNotFound):  # another process deleted it
             runs.delete(summary.id)
     return len(chosen)
 
@@ -77,7 +77,7 @@ def _show(chosen: list[RunSummary], kind: str) -> None:
     if not chosen:
         write("No finished run is that old." if kind == "finished run" else "No run is damaged.")
         return
-    rows = [(one.id, one.workflow_id, one.state, ago(one.updated)) for one in chosen[:MAX_SHOWN]]
+    rows = [(run.id, run.workflow_id, run.state, ago(run.updated)) for run in chosen[:MAX_SHOWN]]
     write_table(("run", "workflow", "state", "ended" if kind == "finished run" else "updated"), rows)
     if len(chosen) > MAX_SHOWN:
         write(f"… and {len(chosen) - MAX_SHOWN:,} more")

@@ -1,46 +1,50 @@
-"""`workflowlookup runs`: a line for each run, the last started first."""
+"""`workflowlookup runs`: a line for each run, newest first."""
 
 import argparse
 from collections.abc import Mapping
 from typing import Any, Final
 
 from workflowlookup.app import make_journal
-from workflowlookup.cli.arguments import moment, whole_number
+from workflowlookup.cli.arguments import time_or_age, whole_number
 from workflowlookup.cli.output import complain, write_hint, write_json, write_records
-from workflowlookup.cli.services import ago, ask, has_journal, milliseconds
+from workflowlookup.cli.services import ago, call_tool, has_journal, milliseconds
 from workflowlookup.settings import Settings, command_line
 from workflowlookup.tools.builtin import workflow_runs
 from workflowlookup.tools.result_schemas import STATES
 
 COLUMNS: Final = ("run", "workflow", "state", "done", "started", "changed", "step")
 FEWER_COLUMNS: Final = ("run", "state", "done", "workflow")
-"""For a terminal on which all would leave no room."""
+"""For a narrow terminal."""
 
 NARROW: Final = 90
-MOST: Final = 50
+DEFAULT_LIMIT: Final = 50
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--state", choices=STATES, help="only runs in this state")
     parser.add_argument("--workflow", metavar="ID", help="only runs of this workflow")
-    parser.add_argument("--since", metavar="TIME", type=moment, help="only runs started since: 2026-11-16, 12h, 30d")
+    parser.add_argument(
+        "--since", metavar="TIME", type=time_or_age, help="only runs started since: 2026-11-16, 12h, 30d"
+    )
     number = whole_number(1, 1_000_000)
-    parser.add_argument("--limit", metavar="N", type=number, default=MOST, help=f"at most this many (default: {MOST})")
+    parser.add_argument(
+        "--limit", metavar="N", type=number, default=DEFAULT_LIMIT, help=f"at most this many (default: {DEFAULT_LIMIT})"
+    )
     parser.add_argument("--json", action="store_true", help="print what the tool workflow_runs answers")
 
 
 def run(options: argparse.Namespace, settings: Settings) -> int:
-    answer = _asked(options, settings)
+    answer = _query(options, settings)
     lines = answer["runs"]
     if options.json:
         write_json(answer)
     elif lines:
-        write_records([_row(line) for line in lines], COLUMNS, fewer=FEWER_COLUMNS, below=NARROW)
+        write_records([_row(line) for line in lines], COLUMNS, fewer=FEWER_COLUMNS, min_width=NARROW)
         if "nextCursor" in answer:
             complain(f"there are more: --limit {options.limit * 10} shows more of them")
-        write_hint(f"`{command_line(settings, 'run', 'show', lines[0]['runId'])}` tells what became of one.")
+        write_hint(f"`{command_line(settings, 'run', 'show', lines[0]['runId'])}` shows one of them.")
     elif options.state or options.workflow or options.since:
-        complain("no run fits. Without --state, --workflow and --since you see them all.")
+        complain("no run matches. Without --state, --workflow and --since all runs are listed.")
     else:
         complain("there are no runs yet. `workflowlookup run ID` starts one.")
     for aside in [] if options.json else make_journal(settings).damaged_journals():
@@ -48,13 +52,13 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     return 0
 
 
-def _asked(options: argparse.Namespace, settings: Settings) -> dict[str, Any]:
+def _query(options: argparse.Namespace, settings: Settings) -> dict[str, Any]:
     if not has_journal(settings):
         return {"runs": [], "next": "There are no runs. Call workflow_start."}
     arguments = workflow_runs.RunsArguments(
         state=options.state, workflow_id=options.workflow, since=options.since, limit=options.limit
     )
-    return ask(workflow_runs.handle, settings, arguments)
+    return call_tool(workflow_runs.handle, settings, arguments)
 
 
 def _row(line: Mapping[str, Any]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""`workflowlookup schema`: the JSON Schema of workflow documents, as it is."""
+"""`workflowlookup schema`: prints the JSON Schema of workflow documents."""
 
 import argparse
 from pathlib import Path

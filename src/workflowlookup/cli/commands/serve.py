@@ -20,8 +20,8 @@ def run(_: argparse.Namespace, settings: Settings) -> int:
         if extra != extras.CALLS:
             extras.require(extra)
         elif extras.is_missing(extra):
-            about = f"{extras.explain_missing(extra)} {extras.how_to_install(extra)}"
-            log.warning("%s cannot be used; the rest works. %s", ", ".join(names), about)
+            remedy = f"{extras.explain_missing(extra)} {extras.how_to_install(extra)}"
+            log.warning("%s cannot be used; the rest works. %s", ", ".join(names), remedy)
     return serve_http(settings) if settings.http else serve_stdio(settings)
 
 

@@ -1,4 +1,4 @@
-"""`workflowlookup show ID`: what a workflow is about, as Markdown."""
+"""`workflowlookup show ID`: shows a workflow as Markdown."""
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from workflowlookup.cli.output import write_hint, write_json, write_markdown
-from workflowlookup.cli.services import ask
+from workflowlookup.cli.services import call_tool
 from workflowlookup.settings import Settings
 from workflowlookup.tools.builtin import workflow_get
 
@@ -21,7 +21,7 @@ _RENDERED: Final = {"id", "title", "prompt", "agentRole", "guidance", "body"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", metavar="ID", help="which workflow; `workflowlookup list` has the ids")
+    parser.add_argument("id", metavar="ID", help="id of the workflow; `workflowlookup list` shows the ids")
     parser.add_argument(
         "--mode", choices=MODES, default="preview", help="without steps, with the first one (default), or with all"
     )
@@ -29,20 +29,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, settings: Settings) -> int:
-    answer = ask(workflow_get.handle, settings, workflow_get.GetArguments(id=options.id, mode=options.mode))
+    answer = call_tool(workflow_get.handle, settings, workflow_get.GetArguments(id=options.id, mode=options.mode))
     if options.json:
         write_json(answer)
         return 0
     write_markdown("\n\n".join(as_markdown(answer)))
     write_hint(
         f"`workflowlookup graph {options.id}` outlines every step; "
-        f"`workflowlookup next {options.id}` shows what an agent is told first."
+        f"`workflowlookup next {options.id}` shows its first step as agents see it."
     )
     return 0
 
 
 def as_markdown(workflow: Mapping[str, Any]) -> Iterator[str]:
-    """The paragraphs of a workflow, in whichever mode it was asked for."""
+    """The paragraphs of a workflow, in any mode."""
     steps = workflow.get("steps", ())
     count = workflow["totalSteps"] if "totalSteps" in workflow else len(steps)
     yield f"# {workflow['name']}"
@@ -54,7 +54,7 @@ def as_markdown(workflow: Mapping[str, Any]) -> Iterator[str]:
             yield _bullets(workflow[field])
     if "firstStep" in workflow:
         yield "## First step"
-        yield from _step(workflow["firstStep"]) if workflow["firstStep"] else ["Every step waits for the context."]
+        yield from _step(workflow["firstStep"]) if workflow["firstStep"] else ["All steps depend on the context."]
     if steps:
         yield "## Steps"
         yield from _steps(steps, "")
@@ -77,9 +77,9 @@ def _step(step: Mapping[str, Any], number: str = "") -> Iterator[str]:
         yield step["prompt"]
     if "guidance" in step:
         yield _bullets(step["guidance"])
-    rest = {field: value for field, value in step.items() if field not in _RENDERED}
-    if rest:  # conditions, criteria and the like: as the author wrote them, so that nothing is hidden
-        yield f"```json\n{msgspec.json.format(msgspec.json.encode(rest), indent=2).decode()}\n```"
+    others = {field: value for field, value in step.items() if field not in _RENDERED}
+    if others:  # conditions, criteria and the like as JSON, so that nothing is hidden
+        yield f"```json\n{msgspec.json.format(msgspec.json.encode(others), indent=2).decode()}\n```"
 
 
 def _bullets(lines: Sequence[str]) -> str:

@@ -1,10 +1,10 @@
-"""`workflowlookup stats [ID]`: how runs of each version of a workflow went, by step. Nothing leaves the machine."""
+"""`workflowlookup stats [ID]`: statistics of the runs of each version of a workflow, by step. Nothing is sent."""
 
 import argparse
 from typing import Final
 
 from workflowlookup.app import make_services
-from workflowlookup.cli.arguments import moment
+from workflowlookup.cli.arguments import time_or_age
 from workflowlookup.cli.output import complain, progress, write, write_json, write_records
 from workflowlookup.cli.services import has_journal, milliseconds
 from workflowlookup.errors import RunStateError, StorageError
@@ -22,25 +22,27 @@ NARROW: Final = 90
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("id", metavar="ID", nargs="?", help="only runs of this workflow")
-    parser.add_argument("--since", metavar="TIME", type=moment, help="only runs started since: 2026-11-16, 12h, 30d")
+    parser.add_argument(
+        "--since", metavar="TIME", type=time_or_age, help="only runs started since: 2026-11-16, 12h, 30d"
+    )
     parser.add_argument("--json", action="store_true", help="print the statistics as JSON; times are in milliseconds")
 
 
 def run(options: argparse.Namespace, settings: Settings) -> int:
-    found = _figures(options, settings) if has_journal(settings) else []
+    workflows = _count(options, settings) if has_journal(settings) else []
     if options.json:
-        write_json({"workflows": found})
-    elif found:
-        for figures in found:
-            _write(figures)
+        write_json({"workflows": workflows})
+    elif workflows:
+        for statistics in workflows:
+            _write(statistics)
     else:
-        complain(_nothing(options, settings))
+        complain(_no_runs(options, settings))
         return int(bool(options.id))
     return 0
 
 
-def _figures(options: argparse.Namespace, settings: Settings) -> list[WorkflowStatistics]:
-    """By workflow and version, those with the latest run first."""
+def _count(options: argparse.Namespace, settings: Settings) -> list[WorkflowStatistics]:
+    """The statistics by workflow and version, those with the latest run first."""
     runs = make_services(settings).runs
     tallies: dict[tuple[str, str], Tally] = {}
     summaries = list(
@@ -52,33 +54,30 @@ def _figures(options: argparse.Namespace, settings: Settings) -> list[WorkflowSt
             try:
                 tally.add(summary.id, runs.journal.read(summary.id))
             except (RunStateError, StorageError) as refusal:
-                complain(f"run {summary.id} is left out: {refusal.remedy}")
+                complain(f"run {summary.id} is not counted: {refusal.remedy}")
             tick()
-    return [figures for tally in tallies.values() if (figures := tally.statistics()) is not None]
+    return [statistics for tally in tallies.values() if (statistics := tally.statistics()) is not None]
 
 
-def _nothing(options: argparse.Namespace, settings: Settings) -> str:
+def _no_runs(options: argparse.Namespace, settings: Settings) -> str:
     if not options.id:
-        return "there are no runs to tell of. `workflowlookup run ID` starts one."
-    known = (
-        {one.workflow_id for one in make_services(settings).runs.all_summaries()} if has_journal(settings) else set()
-    )
-    return (
-        f"there is no run of workflow {suggest(options.id, sorted(known))} to tell of; `workflowlookup runs` lists all"
-    )
+        return "there are no runs to count. `workflowlookup run ID` starts one."
+    summaries = make_services(settings).runs.all_summaries() if has_journal(settings) else ()
+    ids = sorted({summary.workflow_id for summary in summaries})
+    return f"there are no runs of workflow {suggest(options.id, ids)}; `workflowlookup runs` lists all runs"
 
 
-def _write(figures: WorkflowStatistics) -> None:
-    states = ", ".join(f"{count} {state}" for state, count in sorted(figures.states.items()))
-    usual = "" if figures.median_time is None else f"; usually {duration(figures.median_time)}"
+def _write(statistics: WorkflowStatistics) -> None:
+    states = ", ".join(f"{count} {state}" for state, count in sorted(statistics.states.items()))
+    median = "" if statistics.median_time is None else f"; median {duration(statistics.median_time)}"
     write()
     write(
-        (figures.workflow_id, "bold"),
-        (f" {figures.version}", "dim"),
-        f": {plural(figures.runs, 'run')} ({states}{usual})",
+        (statistics.workflow_id, "bold"),
+        (f" {statistics.version}", "dim"),
+        f": {plural(statistics.runs, 'run')} ({states}{median})",
     )
     write()
-    write_records([_row(step) for step in figures.steps], COLUMNS, fewer=FEWER_COLUMNS, below=NARROW)
+    write_records([_row(step) for step in statistics.steps], COLUMNS, fewer=FEWER_COLUMNS, min_width=NARROW)
 
 
 def _row(step: StepStatistics) -> dict[str, str]:

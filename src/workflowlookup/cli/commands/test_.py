@@ -1,6 +1,6 @@
-"""`workflowlookup test PATH…`: runs the fixtures of workflows, and tells what they leave untried.
+"""`workflowlookup test PATH…`: runs the test fixtures of workflows, and reports the coverage.
 
-`core.fixtures` describes the format of a fixture, `core.rehearsal` how a case is run.
+`authoring.fixtures` describes the format of a fixture, `authoring.rehearsal` how a case is run.
 """
 
 import argparse
@@ -36,7 +36,7 @@ from workflowlookup.cli.output import (
     write_json,
     write_table,
 )
-from workflowlookup.cli.suites import NO_FIXTURE, Subject, Suite, Workbench
+from workflowlookup.cli.suites import NO_FIXTURE, Suite, SuiteLoader, TestedWorkflow
 from workflowlookup.errors import StorageError
 from workflowlookup.language.conditions import walk
 from workflowlookup.language.contract import example_context
@@ -48,8 +48,8 @@ from workflowlookup.settings import Settings
 if TYPE_CHECKING:
     from workflowlookup.language.values import Json
 
-MOST_LISTED: Final = 10
-"""How many untried branches or rules of one workflow are listed; JSON has them all."""
+MAX_LISTED: Final = 10
+"""How many uncovered branches or rules of one workflow are listed; JSON has them all."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,20 +57,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "paths",
         metavar="PATH",
         nargs="*",
-        help=f"a fixture (*{FIXTURE_SUFFIXES[0]}), a document that has one, or a directory {PATHS_HELP}",
+        help=f"a fixture (*{FIXTURE_SUFFIXES[0]}), a document with a fixture, or a directory {PATHS_HELP}",
     )
     parser.add_argument(
-        "--update", action="store_true", help="write the actual results into the fixtures, and show the difference"
+        "--update", action="store_true", help="write the actual results into the fixtures, and show the changes"
     )
-    for flag, kind, what in (
+    for flag, kind, condition in (
         ("--min-coverage", "steps", "steps were offered"),
         ("--min-branches", "branches", "conditions were both true and false"),
         ("--min-rules", "rules", "rules both passed and failed"),
     ):
         parser.add_argument(
-            flag, dest=f"min_{kind}", metavar="PERCENT", type=_percent, default=0.0, help=f"fail if fewer {what}"
+            flag, dest=f"min_{kind}", metavar="PERCENT", type=_percent, default=0.0, help=f"fail if fewer {condition}"
         )
-    parser.add_argument("--junit", metavar="FILE", help="write the results as JUnit XML too")
+    parser.add_argument("--junit", metavar="FILE", help="also write the results as JUnit XML")
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
     parser.add_argument("--example", metavar="ID", help="print a fixture to start from for this workflow, and run none")
 
@@ -92,16 +92,16 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
         return 0
     paths = paths_or_project(options.paths)
     if options.update:
-        _update(Workbench(settings).load(paths), is_quiet=options.json)
-    bench = Workbench(settings)
-    suites = bench.load(paths)
+        _update(SuiteLoader(settings).load(paths), is_quiet=options.json)
+    loader = SuiteLoader(settings)
+    suites = loader.load(paths)
     with progress("Testing", sum(len(suite.cases) for suite in suites)) as tick:
         suites = [suite.run(tick) for suite in suites]
-    wanted = {kind: getattr(options, f"min_{kind}") for kind in _COVERED}
-    shortfalls = dict(_shortfalls(bench.subjects, wanted))
+    minimum = {kind: getattr(options, f"min_{kind}") for kind in _COVERED}
+    shortfalls = dict(_shortfalls(loader.subjects, minimum))
     if options.junit:
         write_file(options.junit, _junit(suites, shortfalls))
-    (_report_json if options.json else _report_text)(suites, bench.subjects, shortfalls)
+    (_report_json if options.json else _report_text)(suites, loader.subjects, shortfalls)
     if not suites:
         raise CommandError(
             f"no fixture found in {', '.join(map(shown_path, paths))}. A fixture is a *{FIXTURE_SUFFIXES[0]} beside "
@@ -111,18 +111,18 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
 
 
 _COVERED: Final = {
-    "steps": "of the steps were handed out",
+    "steps": "of the steps were offered",
     "branches": "of the branches were taken",
-    "rules": "of the verdicts of rules were seen",
+    "rules": "of the verdicts of rules occurred",
 }
 
 
-def _shortfalls(subjects: Sequence[Subject], wanted: Mapping[str, float]) -> Iterator[tuple[str, str]]:
+def _shortfalls(subjects: Sequence[TestedWorkflow], minimum: Mapping[str, float]) -> Iterator[tuple[str, str]]:
     for subject in subjects:
         texts = [
-            f"{100 * seen / total:.0f}% {_COVERED[kind]} ({seen} of {total}); {wanted[kind]:g}% are wanted"
+            f"{100 * seen / total:.0f}% {_COVERED[kind]} ({seen} of {total}); the minimum is {minimum[kind]:g}%"
             for kind, (seen, total) in _counts_of(subject.coverage).items()
-            if 100 * seen < wanted[kind] * total
+            if 100 * seen < minimum[kind] * total
         ]
         if texts:
             yield subject.workflow.id, ". ".join(texts)
@@ -132,12 +132,12 @@ def _shortfalls(subjects: Sequence[Subject], wanted: Mapping[str, float]) -> Ite
 
 
 def _update(suites: Sequence[Suite], *, is_quiet: bool) -> None:
-    """Write what comes out into the fixtures that expect something else."""
+    """Write the actual results into fixtures that expect other results."""
     for suite in suites:
         edits = {
             ("cases", index, *path): value
-            for index, ran in enumerate(suite.run(lambda: None).ran)
-            for path, value in corrections(ran.case, ran.outcome).items()
+            for index, result in enumerate(suite.run(lambda: None).results)
+            for path, value in corrections(result.case, result.outcome).items()
         }
         if not edits:
             continue
@@ -159,7 +159,7 @@ def _read_text(path: str) -> str:
 
 
 def _count_sides(sides: Mapping[tuple[str, str], BranchCoverage]) -> tuple[int, int]:
-    return sum(len(one.outcomes) for one in sides.values()), 2 * len(sides)
+    return sum(len(side.outcomes) for side in sides.values()), 2 * len(sides)
 
 
 _BRANCH_WORDS: Final = {True: "was never true", False: "was never false"}
@@ -169,17 +169,17 @@ _RULE_WORDS: Final = {True: "never passed", False: "never failed"}
 def _missing(sides: Mapping[tuple[str, str], BranchCoverage], words: Mapping[bool, str], unseen: str) -> list[str]:
     """`fix: runCondition (goal equals "fix") was never false`."""
     return [
-        f"{one.step}: {one.name} ({one.words}) "
-        + (words[next(iter({True, False} - one.outcomes))] if one.outcomes else unseen)
-        for one in sides.values()
-        if len(one.outcomes) < 2
+        f"{side.step}: {side.name} ({side.words}) "
+        + (words[next(iter({True, False} - side.outcomes))] if side.outcomes else unseen)
+        for side in sides.values()
+        if len(side.outcomes) < 2
     ]
 
 
 def _missing_of(coverage: Coverage) -> dict[str, list[str]]:
     return {
         "steps": [step_id for step_id, was_seen in coverage.steps.items() if not was_seen],
-        "branches": _missing(coverage.branches, _BRANCH_WORDS, "was never asked"),
+        "branches": _missing(coverage.branches, _BRANCH_WORDS, "was never evaluated"),
         "rules": _missing(coverage.rules, _RULE_WORDS, "was never tried"),
     }
 
@@ -195,15 +195,19 @@ def _counts_of(coverage: Coverage) -> dict[str, tuple[int, int]]:
 # ── report ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _report_text(suites: Sequence[Suite], subjects: Sequence[Subject], shortfalls: Mapping[str, str]) -> None:
+def _report_text(suites: Sequence[Suite], subjects: Sequence[TestedWorkflow], shortfalls: Mapping[str, str]) -> None:
     for suite in suites:
         write_remarks(shown_path(suite.file), suite.problems)
-        for ran in suite.ran:
-            if not ran.has_passed:
+        for result in suite.results:
+            if not result.has_passed:
                 write(
-                    (f"{shown_path(suite.file)}:{ran.line}", "bold"), ": ", ("failed", "bold red"), ": ", ran.case.name
+                    (f"{shown_path(suite.file)}:{result.line}", "bold"),
+                    ": ",
+                    ("failed", "bold red"),
+                    ": ",
+                    result.case.name,
                 )
-                for difference in ran.outcome.differences:
+                for difference in result.outcome.differences:
                     _write_difference(difference)
     if subjects:
         if not all(suite.has_passed for suite in suites):
@@ -216,8 +220,8 @@ def _report_text(suites: Sequence[Suite], subjects: Sequence[Subject], shortfall
     write()
     for workflow_id, text in shortfalls.items():
         write((workflow_id, "bold"), ": ", ("too little coverage", "bold red"), ": ", text)
-    every = [ran for suite in suites for ran in suite.ran]
-    failed = sum(not ran.has_passed for ran in every)
+    every = [result for suite in suites for result in suite.results]
+    failed = sum(not result.has_passed for result in every)
     wrong = sum(bool(suite.problems) for suite in suites)
     state: Piece = (f"{failed} failed", "red") if failed else ("all passed", "green") if every else "nothing to run"
     broken: Piece = (f"; {plural(wrong, 'fixture')} could not be run", "red") if wrong else ""
@@ -231,31 +235,31 @@ def _write_difference(difference: Difference) -> None:
         write(f"        {line}", hang=8)
 
 
-def _row(subject: Subject, suites: Sequence[Suite]) -> Sequence[Piece]:
+def _row(subject: TestedWorkflow, suites: Sequence[Suite]) -> Sequence[Piece]:
     own = [suite for suite in suites if suite.subject is subject]
-    ran = [ran for suite in own for ran in suite.ran]
-    failed = sum(not one.has_passed for one in ran)
+    results = [result for suite in own for result in suite.results]
+    failed = sum(not result.has_passed for result in results)
     counts = _counts_of(subject.coverage).values()
     result = (f"{failed} failed", "red") if failed else ("passed", "green") if own else (NO_FIXTURE, "yellow")
     return [
         subject.workflow.id,
-        str(len(ran)),
+        str(len(results)),
         *((f"{seen}/{total}", "green" if seen == total else "yellow") for seen, total in counts),
         result,
     ]
 
 
-def _write_missing(subject: Subject) -> None:
+def _write_missing(subject: TestedWorkflow) -> None:
     for kind, names in _missing_of(subject.coverage).items():
         if names:
             write_heading(f"{subject.workflow.id}: {kind} without a test")
-            for name in names[:MOST_LISTED]:
+            for name in names[:MAX_LISTED]:
                 write(("  - ", "yellow"), name, hang=4)
-            if len(names) > MOST_LISTED:
-                write((f"    and {len(names) - MOST_LISTED} more; --json has them all", "dim"))
+            if len(names) > MAX_LISTED:
+                write((f"    and {len(names) - MAX_LISTED} more; --json has them all", "dim"))
 
 
-def _report_json(suites: Sequence[Suite], subjects: Sequence[Subject], shortfalls: Mapping[str, str]) -> None:
+def _report_json(suites: Sequence[Suite], subjects: Sequence[TestedWorkflow], shortfalls: Mapping[str, str]) -> None:
     fixtures = [
         {
             "file": shown_path(suite.file),
@@ -264,17 +268,17 @@ def _report_json(suites: Sequence[Suite], subjects: Sequence[Subject], shortfall
             "problems": suite.problems,
             "cases": [
                 {
-                    "name": ran.case.name,
-                    "line": ran.line,
-                    "passed": ran.has_passed,
-                    "differences": ran.outcome.differences,
-                    "steps": ran.outcome.path,
-                    "complete": ran.outcome.is_complete,
-                    "iterations": ran.outcome.iterations,
-                    "warnings": ran.outcome.warnings,
-                    "seconds": round(ran.seconds, 6),
+                    "name": result.case.name,
+                    "line": result.line,
+                    "passed": result.has_passed,
+                    "differences": result.outcome.differences,
+                    "steps": result.outcome.path,
+                    "complete": result.outcome.is_complete,
+                    "iterations": result.outcome.iterations,
+                    "warnings": result.outcome.warnings,
+                    "seconds": round(result.seconds, 6),
                 }
-                for ran in suite.ran
+                for result in suite.results
             ],
         }
         for suite in suites
@@ -299,7 +303,7 @@ def _report_json(suites: Sequence[Suite], subjects: Sequence[Subject], shortfall
 
 
 def _example(workflow: Workflow) -> str:
-    """A fixture that passes: the way of an agent who says little and sets nothing but what must be there."""
+    """A fixture that passes: the path with minimal outputs and only the required variables."""
     text = "Done."
     judged = [step.id for step in workflow.steps.values() if isinstance(step, PromptStep) and step.criteria is not None]
     start = Case(
@@ -318,9 +322,9 @@ def _example(workflow: Workflow) -> str:
         for part in walk(condition)
         if "var" in part
     }
-    hint = f"# Conditions look at: {', '.join(sorted(variables))}. Add a case for each way.\n" if variables else ""
+    hint = f"# Conditions use: {', '.join(sorted(variables))}. Add a case for each path.\n" if variables else ""
     return (
-        f"# Put this beside the workflow as {workflow.id}{FIXTURE_SUFFIXES[0]}, and run `workflowlookup test` on it.\n"
+        f"# Save this beside the workflow as {workflow.id}{FIXTURE_SUFFIXES[0]}, and run `workflowlookup test` on it.\n"
         f"{hint}{text_of({'workflow': workflow.id, 'cases': [case]})}"
     )
 
@@ -331,20 +335,22 @@ _NOT_XML: Final = re.compile("[\ufffe\uffff]")
 
 
 def _junit(suites: Sequence[Suite], shortfalls: Mapping[str, str]) -> bytes:
-    """The file: a suite for each fixture, and one for workflows whose coverage falls short (by id, a sentence)."""
+    """JUnit XML: a suite for each fixture, and one for workflows with too little coverage (by id, a sentence)."""
     root = ET.Element("testsuites", name="workflowlookup")
     for suite in suites:
         cases = [
             _test_case(
                 suite.subject.workflow.id if suite.subject else shown_path(suite.file),
-                ran.case.name,
-                ran.seconds,
-                failure="\n".join(f"{one.field}: {one.message}" for one in ran.outcome.differences),
+                result.case.name,
+                result.seconds,
+                failure="\n".join(f"{diff.field}: {diff.message}" for diff in result.outcome.differences),
             )
-            for ran in suite.ran
+            for result in suite.results
         ]
         if suite.problems:
-            error = "\n".join(f"{shown_path(suite.file)}{one.place}: {one.message}" for one in suite.problems)
+            error = "\n".join(
+                f"{shown_path(suite.file)}{remark.position}: {remark.message}" for remark in suite.problems
+            )
             cases.append(_test_case(shown_path(suite.file), "the fixture can be run", 0, error=error))
         _add_suite(root, shown_path(suite.file), cases)
     if shortfalls:
@@ -379,7 +385,7 @@ def _test_case(classname: str, name: str, seconds: float, **wrong: str) -> ET.El
 
 
 def _xml_text(text: str) -> str:
-    """Text that XML can hold."""
+    """Text without characters that XML does not allow."""
     return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", printable(text))
 
 

@@ -1,4 +1,4 @@
-"""`workflowlookup token create|list|revoke`: who may use a server over HTTP, and for what."""
+"""`workflowlookup token create|list|revoke`: manages access tokens for a server over HTTP."""
 
 import argparse
 import re
@@ -10,7 +10,7 @@ from workflowlookup.app import make_tokens
 from workflowlookup.cli.arguments import age
 from workflowlookup.cli.input import refuse_agents
 from workflowlookup.cli.output import CommandError, complain, write, write_json, write_table
-from workflowlookup.cli.services import ago, has_journal, person
+from workflowlookup.cli.services import ago, has_journal, user_name
 from workflowlookup.language.text import plural
 from workflowlookup.logs import audit
 from workflowlookup.settings import Settings
@@ -23,8 +23,8 @@ NEVER: Final = "never"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=["create", "list", "revoke"], help="what to do")
-    parser.add_argument("which", metavar="NAME", nargs="?", help="which token, for create and revoke")
-    parser.add_argument("--name", metavar="NAME", help="the same as NAME without the flag")
+    parser.add_argument("which", metavar="NAME", nargs="?", help="name of the token, for create and revoke")
+    parser.add_argument("--name", metavar="NAME", help="the same as NAME")
     parser.add_argument(
         "--scope",
         metavar="SCOPE",
@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _life(text: str) -> float | None:
-    """In seconds."""
+    """A lifetime in seconds; None for no end."""
     return None if text.strip().lower() == NEVER else age(text) / 1000
 
 
@@ -58,10 +58,10 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     if options.action == "list":
         return _list(options, settings)
     if options.which and options.name and options.which != options.name:
-        raise CommandError(f"two names are one too many: say either {options.which} or --name {options.name}", 2)
+        raise CommandError(f"give only one name: either {options.which} or --name {options.name}", 2)
     name = options.name or options.which
     if not name:
-        raise CommandError(f"say which: workflowlookup token {options.action} --name NAME", 2)
+        raise CommandError(f"a name is required: workflowlookup token {options.action} --name NAME", 2)
     try:
         return _create(name, options, settings) if options.action == "create" else _revoke(name, options, settings)
     except TokenProblem as problem:
@@ -70,27 +70,27 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
 
 def _create(name: str, options: argparse.Namespace, settings: Settings) -> int:
     if options.person:
-        refuse_agents("make a token whose word counts as a person's")
+        refuse_agents("create a token for a person")
     secret, token = make_tokens(settings).create(
         name,
         _words(options.scope or ["read"]),
-        _words(options.workflows or EVERYTHING),  # given and empty, as by a variable that is not set, is not all
+        _words(options.workflows or EVERYTHING),  # an empty value, as of an unset variable, does not mean all
         seconds=options.expires,
         is_person=options.person,
-        by=person(),
+        by=user_name(),
     )
-    audit("token create", by=person(), token=name, kind=token.kind, scopes=token.scopes, workflows=token.workflows)
+    audit("token create", by=user_name(), token=name, kind=token.kind, scopes=token.scopes, workflows=token.workflows)
     if options.json:
         write_json({"token": secret, **_view(token)})
         return 0
     write(secret)
-    complain("this is the only time that the token is shown. Send it as `Authorization: Bearer TOKEN`.")
+    complain("the token is shown only this once. Send it as `Authorization: Bearer TOKEN`.")
     return 0
 
 
 def _revoke(name: str, options: argparse.Namespace, settings: Settings) -> int:
     make_tokens(settings).revoke(name)
-    audit("token revoke", by=person(), token=name)
+    audit("token revoke", by=user_name(), token=name)
     if options.json:
         write_json({"revoked": name})
     else:
@@ -104,17 +104,17 @@ def _list(options: argparse.Namespace, settings: Settings) -> int:
         write_json({"tokens": [_view(token) for token in tokens]})
     elif tokens:
         rows = [_row(token) for token in tokens]
-        write_table(("name", "token", "for", "scopes", "workflows", "made", "state"), rows)
+        write_table(("name", "token", "for", "scopes", "workflows", "created", "state"), rows)
     else:
-        complain("there are no tokens. `workflowlookup token create --name NAME --scope run` makes one.")
+        complain("there are no tokens. `workflowlookup token create --name NAME --scope run` creates one.")
     return 0
 
 
 def _row(token: Token) -> tuple[str, ...]:
-    made = f"{ago(token.created)}{f' by {token.maker}' if token.maker else ''}"
+    created = f"{ago(token.created)}{f' by {token.maker}' if token.maker else ''}"
     scopes, workflows = ", ".join(token.scopes), ", ".join(token.workflows)
     holder = "a person" if token.kind == "person" else "an agent"
-    return token.name, f"{PREFIX}{token.id}…", holder, scopes, workflows, made, _state(token)
+    return token.name, f"{PREFIX}{token.id}…", holder, scopes, workflows, created, _state(token)
 
 
 def _state(token: Token) -> str:

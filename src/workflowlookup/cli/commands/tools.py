@@ -1,4 +1,4 @@
-"""`workflowlookup tools`: the workflows that are tools, what each is called, and whose it is."""
+"""`workflowlookup tools`: lists the workflows that are tools, with their names and providers."""
 
 import argparse
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from typing import Any
 
 from workflowlookup.app import make_services
 from workflowlookup.cli.output import CommandError, complain, write_hint, write_json, write_records
-from workflowlookup.cli.provider_queries import ask_systems, reconnect_advice, unreachable, workflow_tools
+from workflowlookup.cli.provider_queries import query_systems, reconnect_advice, unreachable, workflow_tools
 from workflowlookup.language.text import plural
 from workflowlookup.providers.config import LIBRARY
 from workflowlookup.providers.discovery import ProviderListing
@@ -22,49 +22,49 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     plan = plan_of(settings)
     if not plan.is_on:
         origin = settings.origins["workflow_tools"]
-        raise CommandError(f"workflows are no tools here: workflow_tools is false ({origin}).")
-    asked = ask_systems(plan)
+        raise CommandError(f"workflows are not offered as tools, because workflow_tools is false ({origin}).")
+    answers = query_systems(plan)
     services = make_services(settings)
-    tools = workflow_tools(settings, plan, asked, services)
-    rows = [_row(name, offer, asked.providers) for name, offer in tools.offers.items()]
+    tools = workflow_tools(settings, plan, answers, services)
+    rows = [_row(name, offer, answers.providers) for name, offer in tools.offers.items()]
     services.close()
     left_out = settings.left_out
-    away = {name: found.cause for name, found in asked.providers.items() if found.is_away}
+    away = {name: listing.cause for name, listing in answers.providers.items() if listing.is_away}
     if options.json:
-        remarks = list(asked.remarks)
+        remarks = list(answers.remarks)
         answer = {"tools": rows, "folded": tools.is_over_budget, "away": away, "leftOut": left_out, "remarks": remarks}
         write_json(answer)
         return int(bool(away or left_out))
     if rows:
         write_records(rows, ("name", "workflow", "provider", "state"), cut=True)
     else:
-        complain("no workflow is a tool. `workflowlookup doctor` tells what the filters admit.")
+        complain("no workflow is a tool. `workflowlookup doctor` shows what the filters match.")
     if tools.is_over_budget:
         write_hint(
             f"{plural(len(rows), 'tool')} would take more than tools_budget_bytes ({plan.budget_bytes:,}): clients see "
             "workflow_search and workflow_start in their place."
         )
-    for remark in asked.remarks:
+    for remark in answers.remarks:
         complain(remark)
     for name, cause in away.items():
         complain(f"{unreachable('provider', name, cause)}. {reconnect_advice(f'providers.{name}', cause)}")
-    for entry, problem in left_out.items():
-        complain(f"[{entry}] is ignored; the rest works: {problem}. Fix the entry.")
+    for table, problem in left_out.items():
+        complain(f"[{table}] is ignored; the rest works: {problem}. Fix the entry.")
     return int(bool(away or left_out))
 
 
 def _row(name: str, offer: Offer, providers: Mapping[str, ProviderListing]) -> dict[str, Any]:
-    about = offer.definition
-    found = providers.get(about.provider)
-    state = "ready" if about.provider == LIBRARY or (found and not found.is_away) else "away"
+    definition = offer.definition
+    listing = providers.get(definition.provider)
+    state = "ready" if definition.provider == LIBRARY or (listing and not listing.is_away) else "away"
     return {
         "name": name,
-        "workflow": about.id,
-        "provider": about.provider,
+        "workflow": definition.id,
+        "provider": definition.provider,
         "state": state,
-        "title": about.name,
-        "category": about.category,
-        "version": about.version,
+        "title": definition.name,
+        "category": definition.category,
+        "version": definition.version,
     }
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from workflowlookup.app import make_catalog
 from workflowlookup.cli.input import Terminal, person_terminal
 from workflowlookup.cli.output import CommandError, complain, shown_path, write, write_json, write_table
-from workflowlookup.cli.services import person
+from workflowlookup.cli.services import user_name
 from workflowlookup.errors import StorageError
 from workflowlookup.library.files import DOCUMENT_SUFFIXES
 from workflowlookup.logs import audit
@@ -18,15 +18,15 @@ from workflowlookup.settings import FILE_NAME, Settings, SettingsError, read_set
 from workflowlookup.trust import KINDS, TrustEntry, TrustRecord, TrustStore, redacted, redacted_json, step_entries
 
 TERMINAL: Final = "terminal"
-"""How a person was asked here, as the store has it."""
+"""How the person answered, as recorded in the store."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    where = "a project, a settings file or a workflow (default: this project)"
-    parser.add_argument("path", nargs="?", metavar="PATH", help=where)
-    what = parser.add_mutually_exclusive_group()
-    what.add_argument("--list", action="store_true", help="show what is trusted and what is not, and ask nothing")
-    what.add_argument("--revoke", action="store_true", help="revoke the trust in PATH and everything below it")
+    path = "a project, a settings file or a workflow (default: this project)"
+    parser.add_argument("path", nargs="?", metavar="PATH", help=path)
+    action = parser.add_mutually_exclusive_group()
+    action.add_argument("--list", action="store_true", help="show what is trusted and what is not, and ask nothing")
+    action.add_argument("--revoke", action="store_true", help="revoke the trust in PATH and everything below it")
     parser.add_argument("--json", action="store_true", help="print the outcome as JSON")
 
 
@@ -36,8 +36,8 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     real = os.path.realpath(options.path or ".")
     store = settings.trust.store()
     if options.revoke:
-        meant = real if options.path else settings.enclosing_project.root
-        return _revoke(store, meant, is_json=options.json)
+        root = real if options.path else settings.enclosing_project.root
+        return _revoke(store, root, is_json=options.json)
     try:
         entries = list(_entries(real, settings)) if options.path else list(_all_entries(settings))
     except SettingsError as problem:
@@ -47,23 +47,23 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     return _ask(store, [entry for entry in entries if store.pins(entry) is None], is_json=options.json)
 
 
-# ── what there is ───────────────────────────────────────────────────────────────────────────────────────────────
+# ── entries ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _entries(real: str, settings: Settings) -> Iterator[TrustEntry]:
-    """What a project, a settings file or a workflow brings, as a server that is started there would find it."""
+    """The entries of a project, a settings file or a workflow, as a server that is started there would read them."""
     if os.path.isdir(real):
         os.chdir(real)  # the workflows of a project are found from the working directory
         yield from _all_entries(read_settings({}, os.environ, directory=real))
         return
     config = None if real.endswith(DOCUMENT_SUFFIXES) else real
     is_named_here = config and os.path.basename(real) != FILE_NAME and settings.enclosing_project.brings(real)
-    if not is_named_here:  # a file for `--config` counts from the working directory, the others from where they are
+    if not is_named_here:  # a file for `--config` is read from the working directory, other files from their own
         os.chdir(os.path.dirname(real))
-    found = read_settings({}, os.environ, directory=os.getcwd(), config=config)
+    there = read_settings({}, os.environ, directory=os.getcwd(), config=config)
     if config is None:
-        yield from _document_entries(real, found)
-    yield from (entry for entry in found.from_repository if entry.file == real)
+        yield from _document_entries(real, there)
+    yield from (entry for entry in there.from_repository if entry.file == real)
 
 
 def _all_entries(settings: Settings) -> Iterator[TrustEntry]:
@@ -84,11 +84,11 @@ def _document_entries(real: str, settings: Settings) -> Iterator[TrustEntry]:
 # ── --list and --revoke ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _list(store: TrustStore, entries: Sequence[TrustEntry], below: str, *, is_json: bool) -> int:
+def _list(store: TrustStore, entries: Sequence[TrustEntry], root: str, *, is_json: bool) -> int:
     here = {(entry.file, entry.kind, entry.name): entry for entry in entries}
-    others = [one for key, one in store.records().items() if key not in here and _is_meant(one, below)]
+    others = [record for key, record in store.records().items() if key not in here and _is_below(record, root)]
     rows: list[dict[str, Any]] = [{**_described(entry), "state": _state(store, entry)} for entry in entries]
-    rows += [{"file": one.file, "kind": one.kind, "name": one.name, "state": "elsewhere"} for one in others]
+    rows += [{"file": record.file, "kind": record.kind, "name": record.name, "state": "elsewhere"} for record in others]
     if is_json:
         write_json({"file": store.path, "problem": store.fault(), "entries": rows})
     elif rows:
@@ -108,27 +108,29 @@ def _state(store: TrustStore, entry: TrustEntry) -> str:
 
 
 def _described(entry: TrustEntry) -> dict[str, Any]:
-    about = {"file": entry.file, "kind": entry.kind, "name": entry.name, "value": redacted(entry)}
-    return {**about, "programs": list(entry.programs)} if entry.programs else about
+    fields = {"file": entry.file, "kind": entry.kind, "name": entry.name, "value": redacted(entry)}
+    return {**fields, "programs": list(entry.programs)} if entry.programs else fields
 
 
-def _is_meant(record: TrustRecord, below: str) -> bool:
-    return not below or is_inside(record.file, below)
+def _is_below(record: TrustRecord, root: str) -> bool:
+    return not root or is_inside(record.file, root)
 
 
-def _revoke(store: TrustStore, below: str, *, is_json: bool) -> int:
-    gone = store.revoke(lambda record: _is_meant(record, below))
+def _revoke(store: TrustStore, root: str, *, is_json: bool) -> int:
+    revoked = store.revoke(lambda record: _is_below(record, root))
     if is_json:
-        write_json({"revoked": [{"file": one.file, "kind": one.kind, "name": one.name} for one in gone]})
+        records = [{"file": record.file, "kind": record.kind, "name": record.name} for record in revoked]
+        write_json({"revoked": records})
         return 0
-    for one in gone:
-        write("No longer trusted: ", f"{KINDS.get(one.kind, one.kind)} '{one.name}' in {shown_path(one.file)}")
-    if not gone:
-        write(f"Nothing of {shown_path(below)} was trusted.")
+    for record in revoked:
+        kind = KINDS.get(record.kind, record.kind)
+        write("No longer trusted: ", f"{kind} '{record.name}' in {shown_path(record.file)}")
+    if not revoked:
+        write(f"Nothing in {shown_path(root)} was trusted.")
     return 0
 
 
-# ── asking ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── questions ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _ask(store: TrustStore, entries: Sequence[TrustEntry], *, is_json: bool) -> int:
@@ -139,36 +141,36 @@ def _ask(store: TrustStore, entries: Sequence[TrustEntry], *, is_json: bool) -> 
             for file in dict.fromkeys(entry.file for entry in entries):
                 trusted += _ask_about(terminal, store, [entry for entry in entries if entry.file == file])
     if is_json:
-        rest = [entry for entry in entries if entry not in trusted]
-        write_json({"trusted": [*map(_described, trusted)], "notTrusted": [*map(_described, rest)]})
+        untrusted = [entry for entry in entries if entry not in trusted]
+        write_json({"trusted": [*map(_described, trusted)], "notTrusted": [*map(_described, untrusted)]})
     elif not entries:
-        write("Nothing here waits for trust.")
+        write("Nothing here needs your trust.")
     else:
-        again = "" if len(trusted) == len(entries) else " They stay ignored; `workflowlookup trust` asks again."
+        again = "" if len(trusted) == len(entries) else " The rest stays ignored; `workflowlookup trust` asks again."
         write(f"Trusted: {len(trusted)}. Not trusted: {len(entries) - len(trusted)}.{again}")
     return int(len(trusted) < len(entries))
 
 
 def _ask_about(terminal: Terminal, store: TrustStore, entries: Sequence[TrustEntry]) -> list[TrustEntry]:
-    """Those of a file that are trusted now, exactly as they were shown."""
+    """Ask about the entries of one file. Returns those that the person trusted, exactly as shown."""
     lines = [f"\n{shown_path(entries[0].file)}"]
     digests: list[tuple[TrustEntry, str]] = []
     for entry in entries:
         files = entry.file_digests()
         lines.append(f"\n{entry}:\n{redacted_json(entry)}")
         if files is None:
-            lines.append("It names too many files, or files that cannot be read, so it cannot be trusted.")
+            lines.append("It uses too many files, or files that cannot be read, so it cannot be trusted.")
             continue
         if files:
-            lines.append("It names these files of the repository. Their content is trusted with it, nothing else is:")
+            lines.append("It uses these files of the repository. Their current content is trusted with it:")
             lines += [f"  {path!a}  SHA-256 {digest}" for path, digest in files.items()]
         digests.append((entry, entry.digest(files)))
-    what = "this" if len(digests) == 1 else f"these {len(digests)}"
-    question = f"\nMay {what} run whenever a server is started in this project?"
-    if not terminal.show_all("\n".join(lines)) or not digests or not terminal.agrees(question):
+    subject = "this" if len(digests) == 1 else f"these {len(digests)}"
+    question = f"\nMay {subject} run whenever a server is started in this project?"
+    if not terminal.show_pages("\n".join(lines)) or not digests or not terminal.ask_yes_or_no(question):
         return []
     store.trust(digests, by=TERMINAL, time=int(time.time() * 1000))
-    audit("trust", by=person(), what=", ".join(str(entry) for entry, _ in digests))
+    audit("trust", by=user_name(), what=", ".join(str(entry) for entry, _ in digests))
     return [entry for entry, _ in digests]
 
 
@@ -176,4 +178,4 @@ EXAMPLES = """\
   workflowlookup trust                                show what this project would run, and allow it
   workflowlookup trust ~/clone/workflowlookup.toml    the same for one file
   workflowlookup trust --list                         what is trusted, and what is not
-  workflowlookup trust --revoke                       from now on nothing of this project may run"""
+  workflowlookup trust --revoke                       nothing of this project may run any more"""

@@ -20,14 +20,14 @@ def run(options: argparse.Namespace, _: Settings) -> int:
         before = read_text(file) or ""
         after = without_server(before, file, client.section, name)
     except (NotReadable, NotEditable) as reason:
-        raise CommandError(f"{shown_path(file)} was not touched: {reason}. Remove '{name}' yourself.") from reason
+        raise CommandError(f"{shown_path(file)} was not changed: {reason}. Remove '{name}' yourself.") from reason
     if after == before:
         write(f"{client.title} has no server '{name}' in {shown_path(file)}.")
         return 0
     write_diff(file, before, after)
     agree_or_raise(options)
     copy = replace_text(file, before, after)
-    write((f"Wrote {shown_path(file)}.", "green"), f" The older one is {shown_path(copy)}." if copy else "")
+    write((f"Wrote {shown_path(file)}.", "green"), f" The old one is {shown_path(copy)}." if copy else "")
     return 0
 
 

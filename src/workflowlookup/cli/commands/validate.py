@@ -1,8 +1,8 @@
-"""`workflowlookup validate PATH…`: what is wrong with documents, where it stands, and how to mend it.
+"""`workflowlookup validate PATH…`: reports what is wrong with documents, where, and how to fix it.
 
-Errors and warnings are problems, as for the tool `workflow_validate_json`; notes are not. A document counts as the
-library would read it, so a link out of its directory, a pipe or a file over the limit is an error with a reason and
-never a traceback. `lint` finds and reports documents in the same way, and examines them by its own rules.
+Errors and warnings count as problems, as for the tool `workflow_validate_json`; notes do not. A document is read as the
+library would read it, so a link out of its directory, a pipe or a file over the limit is an error. `lint` finds and
+reports documents in the same way, with its own checks.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from workflowlookup.authoring.positions import FINDERS, Position
-from workflowlookup.cli.documents import PATHS_HELP, documents_in, hint_at, paths_or_project, places_in
+from workflowlookup.cli.documents import PATHS_HELP, document_directories, documents_in, path_hint, paths_or_project
 from workflowlookup.cli.output import shown_path, write, write_json
 from workflowlookup.errors import SecurityError, StorageError, WorkflowLookupError
 from workflowlookup.language.document import Finding, Severity, check
@@ -30,11 +30,11 @@ STANDARD_INPUT: Final = "-"
 _LEADING: Final = codecs.BOM_UTF8 + b" \t\r\n"
 
 Examine = Callable[[Json], Iterable[Finding]]
-"""What there is to say about a document."""
+"""Returns the findings about a document."""
 
 
 class Remark(msgspec.Struct, frozen=True, kw_only=True):
-    """A finding with its place in the text; without one when it is about the file as a whole."""
+    """A finding with its position in the text; without a position if it is about the whole file."""
 
     severity: Severity = Severity.ERROR
     message: str
@@ -43,11 +43,11 @@ class Remark(msgspec.Struct, frozen=True, kw_only=True):
     line: int | None = None
     column: int | None = None
     code: str | msgspec.UnsetType = msgspec.UNSET
-    """What a check of `lint` is known by; `validate` has none."""
+    """The code of a check of `lint`; `validate` has none."""
 
     @property
-    def place(self) -> str:
-        """What follows the name of the file: `:3:5`."""
+    def position(self) -> str:
+        """The suffix of the file name, such as `:3:5`."""
         return f":{self.line}:{self.column}" if self.line else ""
 
     @property
@@ -56,12 +56,12 @@ class Remark(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Checked(msgspec.Struct, frozen=True, kw_only=True):
-    """A document that has been looked at, or a place where there was none."""
+    """A document that was checked, or a path without documents."""
 
     file: str
     remarks: tuple[Remark, ...]
     id: str = ""
-    id_place: Position = (1, 1)
+    id_position: Position = (1, 1)
     is_document: bool = True
 
     @property
@@ -70,7 +70,7 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Reporters = Mapping[str, Callable[[Sequence[Checked]], None]]
-"""By format: what prints the documents that were checked."""
+"""By format: a function that prints the results."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -82,7 +82,7 @@ def run(options: argparse.Namespace, _: Settings) -> int:
 
 
 def add_check_arguments(parser: argparse.ArgumentParser, reporters: Reporters) -> None:
-    """Which documents to check, and how to report what was found."""
+    """Arguments of `validate` and `lint`: the documents, and the format of the report."""
     parser.add_argument(
         "paths", metavar="PATH", nargs="*", help=f"a document, a directory of them, or - (stdin) {PATHS_HELP}"
     )
@@ -96,19 +96,19 @@ def add_check_arguments(parser: argparse.ArgumentParser, reporters: Reporters) -
 
 
 def report(checked: Sequence[Checked], options: argparse.Namespace, reporters: Reporters) -> int:
-    """Print what was found in the form that the options ask for; the exit code."""
+    """Print the findings in the chosen format. Returns the exit code."""
     form = options.format or ("github" if os.environ.get("GITHUB_ACTIONS") == "true" else "text")
     reporters[form](checked)
     return int(any(item.has_problems for item in checked))
 
 
-# ── look ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── check ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def check_all(paths: Iterable[str], examine: Examine) -> list[Checked]:
-    """Every document at these paths, each once, also when it was named twice."""
-    found = (item for path in paths for item in _check_path(path, examine))
-    return list(_with_duplicates({os.path.abspath(item.file): item for item in found}.values()))
+    """Check the documents at these paths, each once."""
+    checked = (item for path in paths for item in _check_path(path, examine))
+    return list(_with_duplicates({os.path.abspath(item.file): item for item in checked}.values()))
 
 
 def _check_path(path: str, examine: Examine) -> Iterator[Checked]:
@@ -121,25 +121,25 @@ def _check_path(path: str, examine: Examine) -> Iterator[Checked]:
 
 
 def _check_directory(directory: str, examine: Examine) -> Iterator[Checked]:
-    """The documents that the library would find there."""
+    """Check the documents that the library would find in a directory."""
     is_empty = True
-    for place in places_in(directory):
-        files, refusal = documents_in(place)
-        yield from (check_file(file, place, examine) for file in files)
+    for root in document_directories(directory):
+        files, refusal = documents_in(root)
+        yield from (check_file(file, root, examine) for file in files)
         if refusal:
-            remark = _refused(refusal, os.path.abspath(place))
-            yield Checked(file=shown_path(place), remarks=(remark,), is_document=False)
+            remark = _refused(refusal, os.path.abspath(root))
+            yield Checked(file=shown_path(root), remarks=(remark,), is_document=False)
         is_empty = is_empty and not files and not refusal
     if is_empty:
         remark = Remark(
             message="No workflow document found",
-            suggestion=f"Documents end in {', '.join(PARSERS)}; hidden files and test fixtures are left out",
+            suggestion=f"Documents end in {', '.join(PARSERS)}; hidden files and test fixtures are not documents",
         )
         yield Checked(file=shown_path(directory), remarks=(remark,), is_document=False)
 
 
 def check_file(path: str, root: str, examine: Examine) -> Checked:
-    """One file, which must lie in `root`."""
+    """Check one file, which must be inside `root`."""
     try:
         data, _ = read_bytes(path, root)
     except WorkflowLookupError as refusal:
@@ -147,7 +147,7 @@ def check_file(path: str, root: str, examine: Examine) -> Checked:
     extension = os.path.splitext(path)[1]
     if extension not in PARSERS:
         remark = Remark(
-            message="The library would not read this file, because of its name",
+            message="The library would not read a file with this name",
             suggestion=f"Give it a name that ends in {', '.join(PARSERS)}",
         )
         return Checked(file=shown_path(path), remarks=(remark,))
@@ -183,13 +183,13 @@ def _check_text(data: bytes, file: str, extension: str, examine: Examine) -> Che
         return Checked(file=file, remarks=(remark,))
     find = FINDERS[extension](data)
     remarks = [_located(finding, *find(finding.path)) for finding in examine(document)]
-    remarks.sort(key=lambda remark: (remark.line, remark.column))  # as one reads
+    remarks.sort(key=lambda remark: (remark.line, remark.column))  # in reading order
     identifier = document.get("id") if isinstance(document, dict) else None
     return Checked(
         file=file,
         remarks=tuple(remarks),
         id=identifier if isinstance(identifier, str) else "",
-        id_place=find(("id",)),
+        id_position=find(("id",)),
     )
 
 
@@ -206,13 +206,13 @@ def _located(finding: Finding, line: int, column: int) -> Remark:
 
 
 def _refused(refusal: WorkflowLookupError, path: str) -> Remark:
-    """Why a file could not be read; its refusal starts with the path, which is told already."""
+    """Why a file could not be read, without the path, which is printed already."""
     reason, _, remedy = refusal.remedy.removeprefix(path).strip(" .").partition(". ")
-    return Remark(message=f"The file {reason}", suggestion=remedy or hint_at(path))
+    return Remark(message=f"The file {reason}", suggestion=remedy or path_hint(path))
 
 
 def _with_duplicates(checked: Collection[Checked]) -> Iterator[Checked]:
-    """A copy is to blame for an id that is taken: the file that is not named after its id, else the later one."""
+    """Report ids that several files have, at all files but one: the first named after the id, else the first."""
     owners: dict[str, str] = {}
     for item in sorted(checked, key=_is_named_otherwise):
         owners.setdefault(item.id, item.file)
@@ -222,11 +222,11 @@ def _with_duplicates(checked: Collection[Checked]) -> Iterator[Checked]:
             yield item
             continue
         remark = Remark(
-            message=f"The id '{item.id}' is that of {owner} too, and only one of them would be found",
-            suggestion="Give every workflow an id of its own",
+            message=f"{owner} has the id '{item.id}' as well, and only one of them would be used",
+            suggestion="Give each workflow its own id",
             path="id",
-            line=item.id_place[0],
-            column=item.id_place[1],
+            line=item.id_position[0],
+            column=item.id_position[1],
         )
         yield msgspec.structs.replace(item, remarks=(remark, *item.remarks))
 
@@ -249,7 +249,7 @@ def _as_text(checked: Sequence[Checked]) -> None:
 def write_remarks(file: str, remarks: Iterable[Remark]) -> None:
     for remark in remarks:
         severity = (remark.severity.value, _STYLES[remark.severity])
-        write((f"{file}{remark.place}", "bold"), ": ", severity, ": ", joined(remark.sentence))
+        write((f"{file}{remark.position}", "bold"), ": ", severity, ": ", joined(remark.sentence))
         write((f"    {joined(remark.suggestion)}", "dim"), hang=4)
 
 
@@ -262,13 +262,13 @@ _COMMANDS: Final = {Severity.ERROR: "error", Severity.WARNING: "warning", Severi
 
 
 def _as_annotations(checked: Sequence[Checked]) -> None:
-    """Workflow commands of GitHub Actions, which puts them beside the lines of a pull request."""
+    """Workflow commands of GitHub Actions, which shows them beside the lines of a pull request."""
     for item in checked:
         for remark in item.remarks:
-            place = {"file": item.file, "line": remark.line, "col": remark.column}
-            shown = ",".join(f"{name}={_escaped(str(value), ':,')}" for name, value in place.items() if value)
+            location = {"file": item.file, "line": remark.line, "col": remark.column}
+            fields = ",".join(f"{name}={_escaped(str(value), ':,')}" for name, value in location.items() if value)
             message = _escaped(f"{remark.sentence}\n{remark.suggestion}")
-            write(f"::{_COMMANDS[remark.severity]} {shown}::{message}")
+            write(f"::{_COMMANDS[remark.severity]} {fields}::{message}")
     _write_summary(checked)
 
 

@@ -1,7 +1,7 @@
-"""`workflowlookup watch PATH…`: checks documents whenever they are saved, for a window beside the editor.
+"""`workflowlookup watch PATH…`: checks documents and runs fixtures whenever they are saved.
 
-Fixtures are run as well. A terminal shows the state of all documents, drawn anew; a pipe gets each finding in what was
-saved, with what to do about it on a line below.
+A terminal shows the state of all documents and is redrawn after each change. A pipe gets the findings in the files that
+were saved, each with a suggestion on the next line.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from typing import Final
 from workflowlookup.cli.commands.new import PROJECT_DIRECTORY
 from workflowlookup.cli.commands.validate import REPORTERS, Checked, Remark, check_all
 from workflowlookup.cli.output import CommandError, is_terminal, shown_path, write
-from workflowlookup.cli.suites import Suite, Workbench
+from workflowlookup.cli.suites import Suite, SuiteLoader
 from workflowlookup.language.document import Finding, Severity, check
 from workflowlookup.language.text import plural
 from workflowlookup.language.values import Json
@@ -23,7 +23,7 @@ from workflowlookup.library.files import FIXTURE_SUFFIXES, Signature, is_documen
 from workflowlookup.settings import Settings
 
 _CLEAR: Final = "\x1b[H\x1b[2J"
-"""The screen only: what stands above it is the user's own."""
+"""Clears the screen, but not the scrollback."""
 _TIME: Final = "%H:%M:%S"
 _POLL_SECONDS: Final = 0.1
 _QUIET_SECONDS: Final = 0.05
@@ -57,13 +57,13 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
             before = {item.file: item for item in checked}
             _redraw(checked) if is_terminal() else _write_lines(fresh)
     except KeyboardInterrupt:
-        pass  # how one leaves
+        pass
     return 0
 
 
 def _check(paths: Sequence[str], settings: Settings) -> list[Checked]:
-    """The documents, examined, and their fixtures, run."""
-    suites = Workbench(settings).load(paths)
+    """Check the documents, and run their fixtures."""
+    suites = SuiteLoader(settings).load(paths)
     return [
         *check_all([path for path in paths if not path.endswith(FIXTURE_SUFFIXES)], examine),
         *(_rehearsed(suite) for suite in suites if suite.file.endswith(FIXTURE_SUFFIXES)),
@@ -73,19 +73,19 @@ def _check(paths: Sequence[str], settings: Settings) -> list[Checked]:
 def _rehearsed(suite: Suite) -> Checked:
     failures = [
         Remark(
-            message=f"Case '{ran.case.name}' failed: {difference.field}: {difference.message}",
+            message=f"Case '{result.case.name}' failed: {difference.field}: {difference.message}",
             suggestion="Fix the workflow, or the case if it expects too much",
-            line=ran.line,
+            line=result.line,
             column=1,
         )
-        for ran in suite.run(lambda: None).ran
-        for difference in ran.outcome.differences
+        for result in suite.run(lambda: None).results
+        for difference in result.outcome.differences
     ]
     return Checked(file=shown_path(suite.file), remarks=(*suite.problems, *failures))
 
 
 def examine(document: Json) -> Iterable[Finding]:
-    """All that `validate` and `lint` have to say."""
+    """The findings of `validate` and `lint`."""
     from workflowlookup.authoring.lint import lint  # noqa: PLC0415 - a document that does not load needs none
 
     findings = check(document)
@@ -95,16 +95,16 @@ def examine(document: Json) -> Iterable[Finding]:
 
 
 def _saves(paths: Sequence[str]) -> Iterator[Collection[str]]:
-    """The files that were saved, again and again; none at first, when they are watched.
+    """Yield the files that were saved, after each change. The first item is empty: the files are watched from then on.
 
-    The kernel notifies of changes, where it can. What it does not report, such as another directory in the place of one
-    that is watched, is found by polling now and then.
+    The kernel reports changes if it can. Polling finds what it does not report, such as a watched directory that was
+    replaced by another.
     """
     directories = {os.path.realpath(path) for path in paths if os.path.isdir(path)}
     files = {os.path.realpath(path) for path in paths} - directories
     files |= {os.path.splitext(file)[0] + suffix for file in files for suffix in FIXTURE_SUFFIXES}
     changes, polling = make_change_watcher(), PollingWatcher(share=_SHARE)
-    seen = _signatures(directories, files, changes)
+    signatures = _signatures(directories, files, changes)
     yield ()
     while True:
         time.sleep(_POLL_SECONDS)
@@ -114,12 +114,13 @@ def _saves(paths: Sequence[str]) -> Iterator[Collection[str]]:
         saved: set[str] = set()
         for _ in range(_MAX_ROUNDS):  # until it is quiet: many editors save in several steps
             touched = changes.take()
-            before, seen = seen, _signatures(directories, files, changes)
+            before, signatures = signatures, _signatures(directories, files, changes)
             changes.scanned()
-            fresh = {path for path in {*seen, *before} if seen.get(path) != before.get(path)} | (touched & seen.keys())
-            if not fresh:
+            changed = {path for path in {*signatures, *before} if signatures.get(path) != before.get(path)}
+            changed |= touched & signatures.keys()
+            if not changed:
                 break
-            saved |= fresh
+            saved |= changed
             time.sleep(_QUIET_SECONDS)
         polling.scanned()
         if saved:
@@ -127,8 +128,8 @@ def _saves(paths: Sequence[str]) -> Iterator[Collection[str]]:
 
 
 def _signatures(directories: Collection[str], files: Collection[str], changes: ChangeWatcher) -> dict[str, Signature]:
-    """The signature of each file, by which a change is noticed. A file is watched through its directory, because many
-    editors save by putting another file in its place.
+    """The signature of each file, to notice changes. A file is watched through its directory, because many editors
+    save by replacing the file.
     """
     for directory in {os.path.dirname(file) for file in files}:
         changes.watch(directory)
@@ -146,14 +147,14 @@ def _signatures(directories: Collection[str], files: Collection[str], changes: C
 
 
 def _is_fresh(item: Checked, before: dict[str, Checked], saved: Collection[str]) -> bool:
-    """Whether there is news of a document: it was saved, or another one changed what is to say about it."""
+    """Whether a document was saved, or its findings changed because another one was saved."""
     return before.get(item.file) != item or os.path.realpath(item.file) in saved
 
 
 def _redraw(checked: Sequence[Checked]) -> None:
     print(_CLEAR, end="")
     count = sum(item.is_document for item in checked)
-    write((f"{time.strftime(_TIME)}  watching {plural(count, 'document')}; Ctrl-C leaves", "dim"))
+    write((f"{time.strftime(_TIME)}  watching {plural(count, 'document')}; Ctrl-C stops", "dim"))
     REPORTERS["text"](checked)
 
 
@@ -161,8 +162,7 @@ def _write_lines(checked: Sequence[Checked]) -> None:
     now = time.strftime(_TIME)
     for item in checked:
         for remark in item.remarks:
-            place = f":{remark.line}:{remark.column}" if remark.line else ""
-            write(f"{now} {item.file}{place}: {remark.severity.value}: {' '.join(remark.sentence.split())}")
+            write(f"{now} {item.file}{remark.position}: {remark.severity.value}: {' '.join(remark.sentence.split())}")
             write(f"    {remark.suggestion}")
         if not item.remarks:
             write(f"{now} {item.file}: no problems")

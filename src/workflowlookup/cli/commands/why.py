@@ -1,4 +1,4 @@
-"""`workflowlookup why RUN`: why each step ran, was skipped or waits; `why ID --context …` without a run."""
+"""`workflowlookup why RUN`: explains why each step ran, was skipped or waits; `why ID --context …` needs no run."""
 
 import argparse
 from collections.abc import Iterator, Mapping
@@ -22,8 +22,8 @@ from workflowlookup.runs.run import Run, Waiting
 from workflowlookup.runs.why import NO_CONDITION, Explanation, Fate, Reason, explain_context, explain_run
 from workflowlookup.settings import Settings
 
-MAX_SAID: Final = 500
-"""How many characters of what another system said about a failure are shown, of each part."""
+MAX_ERROR_CHARS: Final = 500
+"""How many characters of each part of another system's error are shown."""
 _SIGNS: Final[Mapping[Fate, tuple[str, str]]] = {
     Fate.RAN: ("✓", "green"),
     Fate.WAITS: ("→", "bold yellow"),
@@ -36,9 +36,9 @@ _SIGNS: Final[Mapping[Fate, tuple[str, str]]] = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "subject", metavar="RUN_OR_ID", help="a run, by the beginning of its id; or a workflow, by its id or path"
+        "subject", metavar="RUN_OR_ID", help="a run, by a prefix of its id; or a workflow, by its id or path"
     )
-    add_context_argument(parser, what="a context variable: show what would happen in a new run")
+    add_context_argument(parser, meaning="a context variable: show what would happen in a new run")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print the steps and the conditions that decided")
     form.add_argument("--mermaid", action="store_true", help="print a Mermaid flowchart with the path marked")
@@ -62,15 +62,15 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     if options.mermaid:
         write_text(as_mermaid(graph))
     elif options.json:
-        about = {"workflowId": workflow.id, "version": workflow.version}
-        write_json({**about, **facts, "steps": explanation.steps, "warnings": explanation.warnings})
+        identity = {"workflowId": workflow.id, "version": workflow.version}
+        write_json({**identity, **facts, "steps": explanation.steps, "warnings": explanation.warnings})
     else:
         _write(workflow, head, explanation)
     return 0
 
 
 def _find(name: str, settings: Settings, *, is_workflow: bool) -> Run | Workflow:
-    """The run of this very id, else the workflow, else the run whose id begins so."""
+    """The run with exactly this id, else the workflow, else the run with this prefix."""
     runs = make_services(settings).runs if has_journal(settings) and not is_workflow else None
     if runs is not None and runs.journal.head(name) is not None:
         return runs.get(name)
@@ -82,7 +82,7 @@ def _find(name: str, settings: Settings, *, is_workflow: bool) -> Run | Workflow
         try:
             return runs.get(find_run(runs, name))
         except RunNotFound as problem:
-            message = f"{problem.remedy} Nor is there a workflow of this id: `workflowlookup list` has them."
+            message = f"{problem.remedy} There is no workflow with this id either: `workflowlookup list` shows them."
             raise RunNotFound(message, runId=name) from refusal
 
 
@@ -109,9 +109,9 @@ def _lines(workflow: Workflow, reason: Reason) -> Iterator[str]:
         yield f"the same in {reason.times:,} iterations: {reason.iterations}"
     if reason.because and (reason.because != NO_CONDITION or reason.fate is not Fate.NOT_REACHED):
         yield joined(reason.because)
-    seen = dict.fromkeys(check.sentence() for check in reason.checks)
-    if seen:
-        yield f"here {', '.join(seen)}"
+    values = dict.fromkeys(check.sentence() for check in reason.checks)
+    if values:
+        yield f"here {', '.join(values)}"
     if reason.refused:
         step = find_step(workflow, reason.id)
         issues = without_patterns(step, reason.issues) if isinstance(step, PromptStep) else reason.issues
@@ -119,8 +119,10 @@ def _lines(workflow: Workflow, reason: Reason) -> Iterator[str]:
     if reason.failed:
         yield f"its call failed {how_often(reason.failed)}: {' '.join(reason.failure.split())}"
     if reason.error is not None:
-        said = {"detail": reason.error.detail, "output": reason.error.output}
-        yield from (f"{name} there: {brief(value, MAX_SAID)}" for name, value in said.items() if value is not None)
+        parts = {"detail": reason.error.detail, "output": reason.error.output}
+        yield from (
+            f"{name} there: {brief(value, MAX_ERROR_CHARS)}" for name, value in parts.items() if value is not None
+        )
     if reason.confirmation:
         yield joined(reason.confirmation)
 
