@@ -165,7 +165,7 @@ def test_a_configuration_directory_inside_the_project_trusts_nothing(read: Read,
     settings = read("", XDG_CONFIG_HOME="x")
 
     assert (dict(settings.servers), names(settings), settings.trust.path) == ({}, ["x"], "")
-    assert "lies in the project" in settings.trust.problem
+    assert "is in the project" in settings.trust.problem
 
 
 @pytest.mark.parametrize("content", ["a = " + "[" * 20_000, "mcpServers = 5", "[mcpServers]\nx = 5"])

@@ -169,13 +169,11 @@ def test_serve_imports_nothing_of_the_other_commands_for_a_handshake(cli: Cli, t
     )
 
     imported = set(re.findall(r"\| +([\w.]+)\n", done.stderr.decode()))
-    commands = {f"workflowlookup.cli.{module}" for module, _, _ in COMMANDS.values()} - {
-        "workflowlookup.cli.commands.serve"
-    }
-    helpers = {f"workflowlookup.cli.{name}" for name in ("output", "answers", "positions", "configuration", "checkup")}
+    ours = {name for name in imported if name.startswith("workflowlookup.cli.")}
     assert json.loads(done.stdout)["result"]["serverInfo"]["name"] == "workflowlookup"
     assert "workflowlookup.transport.stdio" in imported
-    assert imported & {*UNNEEDED, *commands, *helpers} == set()
+    assert ours == {"workflowlookup.cli.main"}  # the command itself is loaded by importlib, which is not timed
+    assert imported & {*UNNEEDED} == set()
 
 
 @pytest.mark.parametrize("words", [["install", "claude-code", "--print"], ["serve"], ["list"]], ids=" ".join)
