@@ -67,7 +67,7 @@ def test_short_requests_share_one_recheck_task_that_ends_after_the_last(monkeypa
     watches: set[asyncio.Task[None] | None] = set()
 
     async def app(_scope: object, _receive: object, _send: object) -> None:
-        watches.add(guarded._watch)
+        watches.add(guarded._recheck_task)
 
     async def nothing(*_: object) -> NoReturn:
         raise AssertionError("nothing is read or sent")

@@ -104,7 +104,7 @@ def test_a_bad_leaf_of_records_takes_only_the_runs_that_have_records_there(store
     events = pages_of(stored, "events")
     assert len(events) > 4, "SQLite can say which pages these are"
     with Pages(str(stored)) as pages:
-        hit = {row.values[0] for row in pages._rows_on(events[2]) if SHAPES["events"].fits(row)}
+        hit = {row.values[0] for row in pages._rows_on(events[2]) if SHAPES["events"].matches(row)}
     spoil_page(stored, events[2])
 
     whole, damaged = after_damage(stored)
