@@ -175,7 +175,7 @@ def test_of_many_concurrent_creations_of_one_name_one_succeeds(make: Callable[..
         ({"scopes": ("all",)}, "one or more of read, run, confirm, admin"),
         ({"workflows": ()}, "patterns of workflow ids"),
         ({"workflows": ("a b",)}, "patterns of workflow ids"),
-        ({"seconds": 0.0}, "some time to be good for"),
+        ({"seconds": 0.0}, "must be valid for some time"),
     ],
 )
 def test_invalid_arguments_are_refused(tokens: Tokens, wrong: JsonObject, told: str) -> None:

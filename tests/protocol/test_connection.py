@@ -338,7 +338,7 @@ def test_an_answer_that_cannot_be_encoded_ends_the_request_and_not_the_server(
     connection: connections.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     initialize(connection, "2025-11-25")
-    monkeypatch.setattr("workflowlookup.tools.builtin.workflow_next.tell", lambda *_: {"step": object()})
+    monkeypatch.setattr("workflowlookup.tools.builtin.workflow_next.answer", lambda *_: {"step": object()})
 
     reply = ask(connection, "workflow_next", {"workflowId": "sample-workflow", "completedSteps": []})
 

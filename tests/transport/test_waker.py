@@ -109,7 +109,7 @@ def test_a_lone_request_costs_one_read_and_one_write(
 
     monkeypatch.setattr(Stdio, "_read", read_and_count)
     monkeypatch.setattr(Stdio, "_write", counted("write", Stdio._write))
-    monkeypatch.setattr(Stdio, "_look_until_ready", counted("poll", lambda _: True))
+    monkeypatch.setattr(Stdio, "_poll_until_input", counted("poll", lambda _: True))
     monkeypatch.setattr(stdio, "_is_ready", counted("poll", lambda *_: True))
     ask("ping", {})  # the read that waited for this one may have been an uncounted one
     for key in counts:
