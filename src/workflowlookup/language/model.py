@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from workflowlookup.language.conditions import CompiledCondition
+from workflowlookup.language.proof import AnyProof, WhenUnproved
 from workflowlookup.language.rules import CriteriaCheck, Criterion, Issue
 from workflowlookup.language.schemas import ValueSchema
 from workflowlookup.language.values import Json
@@ -158,6 +159,8 @@ class PromptStep(msgspec.Struct, frozen=True, kw_only=True):
     when_exhausted: Literal["fail", "ask"] = "fail"
     call: Call | None = None
     """In a run, the server carries out this step itself."""
+    proofs: tuple[AnyProof, ...] = ()
+    """In a run, what the server checks after the criteria are met."""
 
     @property
     def may_ask_person(self) -> bool:
@@ -244,6 +247,7 @@ class Workflow(msgspec.Struct, frozen=True, kw_only=True):
     input_schema: ValueSchema | None = None
     deadline_seconds: float | None = None
     execution_type: str = "async"
+    when_unproved: WhenUnproved = "refuse"
     producers: Mapping[str, str] = msgspec.field(default_factory=dict)
     """By variable: the first step that produces it."""
     contract: Contract | None = None

@@ -51,6 +51,12 @@ class Started(_Event, frozen=True, kw_only=True):
     documents and in older journals."""
     imported_from: str = ""
     """Where the run was imported from; empty for runs started in this journal."""
+    root: str = ""
+    """The real path of the project directory, in which proofs are taken; empty if the server cannot see it."""
+    root_source: str = ""
+    """How the root was determined: `flag`, `CLAUDE_PROJECT_DIR`, `roots`, `git`, `directory`."""
+    client_session: str = ""
+    """The session id of the client that started it, if the client says it."""
 
 
 class StepOffered(_Event, frozen=True, kw_only=True):
@@ -172,6 +178,78 @@ class ConfirmationGiven(_Answered, frozen=True, kw_only=True):
 
 class ConfirmationDenied(_Answered, frozen=True, kw_only=True):
     """A person did not agree."""
+
+
+class Judgement(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What was seen when a proof was taken. Only `passed` counts as proven."""
+
+    name: str
+    kind: str
+    verdict: Literal["passed", "failed", "unproved"]
+    summary: str = ""
+    """What was checked, on one line: `make test`."""
+    reason: str = ""
+    """Why it failed or could not be judged; a sentence."""
+    remedy: str = ""
+    """What to do about it; a sentence."""
+    exit_code: int | None = None
+    """Negative for a signal."""
+    seconds: float = 0.0
+    measures: Mapping[str, Json] = {}
+    tail: str = ""
+    """The part of the output that matters most, at most 2 KiB."""
+    commit: str = ""
+    """`HEAD` when the proof was taken; empty outside a repository."""
+    is_clean: bool | None = None
+    """Whether the working tree had no changes; None outside a repository."""
+    digests: Mapping[str, str] = {}
+    """SHA-256 of the files that were looked at, by path within the root."""
+    at_start: bool = False
+    witness: str = ""
+    """Who took it, if not this server."""
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The state of the root at one time, so that later changes can be recognized."""
+
+    commit: str = ""
+    """`HEAD`; empty outside a repository and in one without commits."""
+    files: Mapping[str, str] = {}
+    """SHA-256 by path: in a repository, the files that differ from the commit (empty for a deleted one); elsewhere,
+    the files that proofs look at."""
+    problem: str = ""
+    """Why no snapshot could be taken; then nothing that needs it can be judged."""
+
+
+class ProofsDue(_Event, frozen=True, kw_only=True):
+    """The server has to look at the world: before a step is handed out (`start`: snapshots and measures), or after its
+    output met the criteria (`output`)."""
+
+    step_id: str
+    reason: Literal["start", "output"]
+    loop: LoopPosition | None = None
+    warnings: tuple[str, ...] = ()
+    """As in the `StepOffered` that follows, if the reason is `start`."""
+    output: str = ""
+    key: str = ""
+    captured: Mapping[str, Json] = {}
+    context: Mapping[str, Json] = {}
+    """The changes of the context that came with the output."""
+
+
+class SnapshotTaken(_Event, frozen=True, kw_only=True):
+    """The state of the root when the run began (`run`) or the step is handed out (`step`)."""
+
+    step_id: str
+    since: Literal["run", "step"]
+    snapshot: Snapshot
+
+
+class ProofTaken(_Event, frozen=True, kw_only=True):
+    """A proof was taken. No output and no caller can change this."""
+
+    step_id: str
+    judgement: Judgement
 
 
 class CallDue(_Event, frozen=True, kw_only=True):
