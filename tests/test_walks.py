@@ -19,11 +19,12 @@ from support.make import document, loop, step
 from workflowlookup.language.building import build
 from workflowlookup.language.conditions import evaluate
 from workflowlookup.language.document import is_valid_document
-from workflowlookup.language.guidance import filler, guide
+from workflowlookup.language.guidance import guide
 from workflowlookup.language.model import LoopStep, Step, Workflow
 from workflowlookup.language.navigation import NextStep, join_instance, next_step, scope_of, split_instance, walk_ahead
 from workflowlookup.language.patterns import Budget
 from workflowlookup.language.syntax import parse_json, parse_yaml
+from workflowlookup.language.templates import filler
 from workflowlookup.runs import advance
 from workflowlookup.runs.draft import Moment
 from workflowlookup.runs.run import Run, State, Waiting, fold

@@ -18,10 +18,11 @@ from workflowlookup.errors import WorkflowLookupError
 from workflowlookup.language.building import build
 from workflowlookup.language.conditions import OPERATORS, evaluate
 from workflowlookup.language.document import Severity, check, is_valid_document
-from workflowlookup.language.guidance import filler, guide
+from workflowlookup.language.guidance import guide
 from workflowlookup.language.navigation import explain_skip, find_step, next_step, scope_of
 from workflowlookup.language.patterns import Budget
 from workflowlookup.language.syntax import parse_json, parse_yaml
+from workflowlookup.language.templates import filler
 from workflowlookup.language.validation import judge
 from workflowlookup.tools.builtin.workflow_next import step_answer
 

@@ -29,12 +29,13 @@ from workflowlookup.authoring.lint_subject import (
 )
 from workflowlookup.language.conditions import Compares, Condition, describe, walk
 from workflowlookup.language.document import Finding, Severity, answer_schemas, conditions_in, variables_set_by
-from workflowlookup.language.guidance import compose, filler, view_step
+from workflowlookup.language.guidance import compose, view_step
 from workflowlookup.language.model import PromptStep
 from workflowlookup.language.navigation import NextStep
 from workflowlookup.language.patterns import Budget, TooSlow
 from workflowlookup.language.rules import RULES, flaws_in, misfits_in, rules_in
 from workflowlookup.language.schemas import PathTo, nearest, show, suggest
+from workflowlookup.language.templates import filler
 from workflowlookup.language.values import Json, is_number
 from workflowlookup.language.verdicts import Scope, constants_of, declaration, possible_values, verdict
 from workflowlookup.runs.questions import fields_in

@@ -17,6 +17,7 @@ from workflowlookup.errors import InvalidCriteria, InvalidParams, InvalidWorkflo
 from workflowlookup.language.captures import capture_values
 from workflowlookup.language.conditions import CompiledCondition, describe
 from workflowlookup.language.contract import declared_variables, how_to_send, misfitting, need_of_loop
+from workflowlookup.language.criteria import compile_criteria
 from workflowlookup.language.guidance import guide, requires_confirmation
 from workflowlookup.language.model import LoopStep, PromptStep, Step, Workflow
 from workflowlookup.language.navigation import (
@@ -33,7 +34,7 @@ from workflowlookup.language.patterns import Budget, TooSlow
 from workflowlookup.language.rules import Rule, each_rule
 from workflowlookup.language.schemas import PathTo, suggest
 from workflowlookup.language.text import joined, shorten
-from workflowlookup.language.validation import compile_criteria, judge_step
+from workflowlookup.language.validation import judge_step
 from workflowlookup.language.values import Context, Json
 from workflowlookup.runs.questions import refuse_misfitting_answers
 

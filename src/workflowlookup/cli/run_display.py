@@ -22,8 +22,9 @@ from workflowlookup.cli.output import (
 )
 from workflowlookup.cli.refused_outputs import refusal_lines
 from workflowlookup.language.contract import how_to_send, unmet
-from workflowlookup.language.guidance import Guidance, filler, guide
+from workflowlookup.language.guidance import Guidance, guide
 from workflowlookup.language.patterns import Budget
+from workflowlookup.language.templates import filler
 from workflowlookup.language.text import how_often
 from workflowlookup.runs.draft import loops_to_end, remedy_of
 from workflowlookup.runs.events import ConfirmationDenied, EndUnknown, Failed, OutputAccepted, OutputRefused

@@ -8,6 +8,7 @@ import msgspec
 from workflowlookup.language.captures import describe_capture
 from workflowlookup.language.conditions import CompiledCondition, compile_condition, construct_from_json
 from workflowlookup.language.contract import contract_of
+from workflowlookup.language.criteria import compile_criteria
 from workflowlookup.language.document import (
     capture_schema,
     is_confirmation_object,
@@ -35,7 +36,6 @@ from workflowlookup.language.model import (
 )
 from workflowlookup.language.rules import parse_criteria
 from workflowlookup.language.schemas import ValueSchema
-from workflowlookup.language.validation import compile_criteria
 from workflowlookup.language.values import DEFAULT_CATEGORY, DEFAULT_VERSION, Json, json_bytes
 
 

@@ -19,6 +19,7 @@ Truth = bool | None
 Comparison = Callable[[Mapping[str, Any], Budget], Truth]
 """Whether a comparison holds for the context, or for the values that an analysis uses instead; None if unknown."""
 
+MAX_CONDITION_TEXT: Final = 500
 COMPARE_REMEDY: Final = "Compare with a value of the type that the variable has"
 
 

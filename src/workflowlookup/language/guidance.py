@@ -1,36 +1,30 @@
-"""What the agent reads about a step: the composed prompt, the role, the criteria as sentences; and templates.
+"""What the agent reads about a step: the composed prompt, the role, the criteria as sentences.
 
-`{{name}}` and `{{a.b}}` are replaced from the context, and `{{{{` is a literal `{{`. The template of a variable that is
-not set stays as it is, and a warning names the variable.
+`templates` fills in the variables; a warning names those that are not set.
 """
 
-import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
-from workflowlookup.language.conditions import CompiledCondition, describe
+from workflowlookup.language.conditions import MAX_CONDITION_TEXT, CompiledCondition, describe
+from workflowlookup.language.criteria import describe_criterion
 from workflowlookup.language.model import Call, Confirmation, Function, PromptStep, Requirement, Workflow, WorkflowCall
-from workflowlookup.language.navigation import MAX_CONDITION_TEXT, LoopPosition, NextStep
+from workflowlookup.language.navigation import LoopPosition, NextStep
 from workflowlookup.language.patterns import Budget, TooSlow
-from workflowlookup.language.rules import AllOf, AnyOf, Criterion, Malformed, Not, Rule
+from workflowlookup.language.rules import AllOf, Criterion, Rule
+from workflowlookup.language.templates import Fill, as_words, fill_values, filler
 from workflowlookup.language.text import shorten
-from workflowlookup.language.values import Context, Json, as_text, is_set, lookup
+from workflowlookup.language.values import Context, Json
 
 COMPLETE: Final = "Workflow complete."
 
-MAX_TEMPLATE_TEXT: Final = 1 << 20
-_TEMPLATE: Final = re.compile(r"\{\{\{\{|\{\{\s*(?P<name>(?:[^\W\d]|\$)[\w$.-]*)\s*\}\}")
 _MODEL_HINTS: Final[Mapping[str, str]] = {
     "lightweight": "fast-lightweight-model",
     "mid": "general-purpose-model",
     "heavy": "model-with-strong-reasoning",
 }
-
-Fill = Callable[[str], str]
-ValueOf = Callable[[Context, str], Json]
-"""The value that replaces a variable in a template; None if it is not set."""
 
 
 class Guidance(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,75 +76,6 @@ def guide(workflow: Workflow, upcoming: NextStep, budget: Budget) -> Guidance:
 
 def warn_of_unset(names: Collection[str]) -> tuple[str, ...]:
     return (f"These variables are not set in the context: {', '.join(names)}",) if names else ()
-
-
-# ── templates ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def filler(context: Context, unset: dict[str, None], value_of: ValueOf = lookup) -> Fill:
-    """A function that fills templates from the context and adds the variables that are not set to `unset`.
-
-    It inserts at most `MAX_TEMPLATE_TEXT` characters in all; further templates stay as they are.
-    """
-    room = MAX_TEMPLATE_TEXT
-
-    def replace(template: re.Match[str]) -> str:
-        nonlocal room
-        name = template["name"]
-        if name is None:
-            return "{{"
-        value = value_of(context, name)
-        if value is None:
-            unset[name] = None
-            return template[0]
-        words = as_words(value)
-        room -= len(words)
-        return words if room >= 0 else template[0]
-
-    def fill(text: str) -> str:
-        return _TEMPLATE.sub(replace, text) if "{{" in text else text
-
-    return fill
-
-
-def has_template(text: str) -> bool:
-    """Whether the text contains a template."""
-    return "{{" in text and _TEMPLATE.search(text) is not None
-
-
-_SYNTAX: Final = re.compile(r"[\\^$.*+?()\[\]{}|/-]")
-
-
-def escape_pattern(value: Json) -> str | None:
-    """The value as text for a pattern, with all regex syntax escaped."""
-    return None if value is None else _SYNTAX.sub(r"\\\g<0>", as_words(value))
-
-
-def fill_values(value: Json, context: Context, fill: Fill) -> Json:
-    """A JSON value with its texts filled. A text that is only one template becomes the value of its variable."""
-    if isinstance(value, str):
-        template = _TEMPLATE.fullmatch(value.strip()) if "{{" in value else None
-        if template is None or template["name"] is None:
-            return fill(value)
-        variable = lookup(context, template["name"])
-        if variable is None and is_set(context, template["name"]):
-            return None
-        return value if fill(value) == value else variable  # unchanged: the variable is not set, or too long
-    if isinstance(value, Mapping):
-        return {name: fill_values(part, context, fill) for name, part in value.items()}
-    if isinstance(value, list):
-        return [fill_values(part, context, fill) for part in value]
-    return value
-
-
-def as_words(value: Json) -> str:
-    text = as_text(value)
-    if text is not None:
-        return text
-    try:
-        return msgspec.json.encode(value).decode()
-    except (msgspec.MsgspecError, OverflowError, ValueError):
-        return "…"
 
 
 # ── the step and its prompt ─────────────────────────────────────────────────────────────────────────────────────
@@ -358,28 +283,3 @@ def requirements_of(criteria: Criterion | None) -> Iterator[Requirement]:
             yield Requirement(sentence=criteria.describe(), condition=criteria.condition)
         case _:
             yield Requirement(sentence=describe_criterion(criteria))
-
-
-def describe_criterion(criterion: Criterion) -> str:
-    """A criterion as one sentence for a model."""
-    match criterion:
-        case AllOf(parts=parts):
-            return "All of these hold: " + _listed(parts)
-        case AnyOf(parts=parts):
-            return "At least one of these holds: " + _listed(parts)
-        case Not(part=part):
-            return "This must not hold: " + _nested(part)
-        case Malformed(reason=reason):
-            return f"The author's criteria are malformed ({reason}); the output of this step cannot be judged"
-        case rule:
-            return rule.describe()
-
-
-def _listed(parts: Sequence[Criterion]) -> str:
-    return "; ".join(f"({number}) {_nested(part)}" for number, part in enumerate(parts, 1))
-
-
-def _nested(part: Criterion) -> str:
-    """A part of a group; a rule with a condition says when it applies."""
-    condition = part.condition if isinstance(part, Rule) else None
-    return describe_criterion(part) + (f" (only when {describe(condition)})" if condition else "")

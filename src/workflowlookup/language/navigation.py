@@ -20,7 +20,7 @@ from typing import Any, Final
 import msgspec
 
 from workflowlookup.errors import InvalidWorkflow
-from workflowlookup.language.conditions import CompiledCondition, Condition, describe, walk
+from workflowlookup.language.conditions import MAX_CONDITION_TEXT, CompiledCondition, Condition, describe, walk
 from workflowlookup.language.model import Loop, LoopStep, PromptStep, Step, Workflow
 from workflowlookup.language.patterns import Budget, TooSlow
 from workflowlookup.language.values import Context, Json, assign, lookup
@@ -33,7 +33,6 @@ MAX_VISITS: Final = 100_000
 MAX_SKIPPED: Final = 100
 """Limit on the skipped instances in an answer: enough to explain a path, few enough to send."""
 
-MAX_CONDITION_TEXT: Final = 500
 MAX_UNKNOWN_IDS: Final = 20
 
 _MAX_DIGITS: Final = 9

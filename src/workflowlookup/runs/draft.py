@@ -12,7 +12,7 @@ import msgspec
 from workflowlookup.errors import InvalidCriteria, InvalidWorkflow
 from workflowlookup.language.conditions import describe
 from workflowlookup.language.contract import Need, input_misfits, need_of_loop, unmet
-from workflowlookup.language.guidance import fill_values, filler, requires_confirmation
+from workflowlookup.language.guidance import requires_confirmation
 from workflowlookup.language.model import Loop, PromptStep, Workflow
 from workflowlookup.language.navigation import (
     EXTENT_SCHEMAS,
@@ -26,6 +26,7 @@ from workflowlookup.language.navigation import (
 )
 from workflowlookup.language.patterns import Budget, TooSlow
 from workflowlookup.language.rules import Issue
+from workflowlookup.language.templates import fill_values, filler
 from workflowlookup.language.text import how_often
 from workflowlookup.language.validation import judge_step
 from workflowlookup.language.values import Context, Json, lookup

@@ -14,9 +14,9 @@ from typing import Any, Final
 import msgspec
 
 from workflowlookup.language.conditions import Condition, describe, walk
-from workflowlookup.language.guidance import filler, has_template
 from workflowlookup.language.model import PromptStep, Workflow
 from workflowlookup.language.navigation import find_step, scope_of
+from workflowlookup.language.templates import filler, has_template
 from workflowlookup.language.text import joined, length_of, plural, printable, shorten
 from workflowlookup.language.values import Context, brief, lookup
 from workflowlookup.runs import events

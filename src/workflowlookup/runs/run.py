@@ -20,9 +20,9 @@ from workflowlookup.errors import RunStateError
 from workflowlookup.language.building import build
 from workflowlookup.language.conditions import Condition
 from workflowlookup.language.contract import Need
-from workflowlookup.language.guidance import fill_values, filler
 from workflowlookup.language.model import PromptStep, Workflow
 from workflowlookup.language.navigation import Iterating, LoopPosition, NextStep, find_step, is_inside, scope_of
+from workflowlookup.language.templates import fill_values, filler
 from workflowlookup.language.values import Context, Json, json_bytes
 from workflowlookup.runs import events
 from workflowlookup.runs.events import Event, Record, RemoteError, kind_of

@@ -7,10 +7,11 @@ import msgspec
 from msgspec import Meta
 
 from workflowlookup.errors import InvalidWorkflow
-from workflowlookup.language.guidance import filler, view_step
+from workflowlookup.language.guidance import view_step
 from workflowlookup.language.model import Workflow
 from workflowlookup.language.navigation import next_step
 from workflowlookup.language.patterns import Budget
+from workflowlookup.language.templates import filler
 from workflowlookup.language.values import Json
 from workflowlookup.tools.arguments import StructArguments, WorkflowId
 from workflowlookup.tools.contract import Caller, Services, Tool
