@@ -23,6 +23,7 @@ CALLS: Final = "calls"
 HTTP: Final = "http"
 POSTGRES: Final = "postgres"
 OTEL: Final = "otel"
+SIGN: Final = "sign"
 _UV_CACHE: Final = re.compile(r"[/\\](?:archive|builds|environments)-v\d+[/\\]")
 """Matches the path of an environment that `uvx` made for one run."""
 
@@ -42,6 +43,7 @@ EXTRAS: Final[Mapping[str, Extra]] = {
     ),
     POSTGRES: Extra("Journals in PostgreSQL", ("psycopg", "dbos")),
     OTEL: Extra("Traces", ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")),
+    SIGN: Extra("Signatures, of people and of receipts,", ("cryptography", "webauthn")),
 }
 """By name, as in `workflowlookup[http]`."""
 
