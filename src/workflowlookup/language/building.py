@@ -34,6 +34,7 @@ from workflowlookup.language.model import (
     Workflow,
     WorkflowCall,
 )
+from workflowlookup.language.proof import proofs_of
 from workflowlookup.language.rules import parse_criteria
 from workflowlookup.language.schemas import ValueSchema
 from workflowlookup.language.values import DEFAULT_CATEGORY, DEFAULT_VERSION, Json, json_bytes
@@ -70,6 +71,7 @@ def build(document: Mapping[str, Json], origin: str = "") -> Workflow:
         input_schema=_value_schema(document, "inputSchema"),
         deadline_seconds=document.get("deadlineSeconds"),
         execution_type=document.get("executionType", "async"),
+        when_unproved=document.get("whenUnproved", "refuse"),
         producers=_producers(document),
         weight=json_bytes(document),
     )
@@ -155,6 +157,7 @@ def _prompt_step(data: Mapping[str, Any]) -> PromptStep:
         max_attempts=data.get("maxAttempts"),
         when_exhausted=data.get("whenExhausted", "fail"),
         call=call_of(data["call"]) if "call" in data else None,
+        proofs=proofs_of(data),
     )
 
 

@@ -23,10 +23,26 @@ from workflowlookup.language.rules import (
     Not,
     Rule,
     each_rule,
+    parse_criteria,
 )
 from workflowlookup.language.templates import as_words, escape_pattern, filler, has_template
 from workflowlookup.language.text import is_blank, shorten
 from workflowlookup.language.values import Json, lookup
+
+
+class CompiledCriteria:
+    """Criteria of something other than an output, such as a file: a `CriteriaCheck`, compiled from JSON."""
+
+    __slots__ = ("_check", "criterion")
+
+    def __init__(self, source: Json) -> None:
+        self.criterion = parse_criteria(source)
+        """None for an empty list, which everything meets."""
+        self._check = compile_criteria(self.criterion) if self.criterion is not None else None
+
+    def __call__(self, output: str, contexts: Contexts, budget: Budget) -> Sequence[Issue] | None:
+        """As `CriteriaCheck`. Raises `InvalidCriteria`, `BadPattern` and `BadSchema` for criteria with a flaw."""
+        return None if self._check is None else self._check(output, contexts, budget)
 
 
 def compile_criteria(criterion: Criterion) -> CriteriaCheck:

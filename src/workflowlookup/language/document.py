@@ -15,6 +15,14 @@ import msgspec
 
 from workflowlookup.language.conditions import COMPARE_REMEDY, Condition, operators_in, walk
 from workflowlookup.language.patterns import BadPattern, Budget, TooSlow, compile_pattern
+from workflowlookup.language.proof import Flaw
+from workflowlookup.language.proof_checks import (
+    all_criteria,
+    explain_misfit,
+    flaws_of_proofs,
+    is_criteria_path,
+    without_criteria,
+)
 from workflowlookup.language.rules import flaws_in, rules_in
 from workflowlookup.language.schemas import (
     BadSchema,
@@ -119,6 +127,8 @@ def _without_criteria(part: Json) -> Json:
     if not isinstance(part, Mapping):
         return part
     rest = {name: value for name, value in part.items() if name != "validationCriteria"}
+    if "proof" in rest:
+        rest["proof"] = without_criteria(rest["proof"])
     return rest | {name: _without_criteria(part[name]) for name in ("steps", "body") if name in part}
 
 
@@ -128,6 +138,9 @@ def _from_misfit(misfit: Misfit, document: Json) -> Finding:
     about_field = not misfit.missing and not misfit.unknown
     where = _where(document, misfit.path[:depth] if about_field else misfit.path)
     at = f" {where}" if where else ""
+    flaw = explain_misfit(misfit, document)
+    if flaw is not None:
+        return _proof_error(flaw.path, flaw, document)
     if misfit.missing:
         message = f"Missing required property '{misfit.missing}'{at}"
         suggestion = _HOW_TO_ADD.get(misfit.missing, f"Add required '{misfit.missing}' field{at}")
@@ -144,7 +157,7 @@ def _from_misfit(misfit: Misfit, document: Json) -> Finding:
         subject = f"Field '{field}'" if field else "The step"
         message = f"{subject} must be {misfit.expected}; found {misfit.actual}{at}"
         suggestion = _HOW_TO_FIX.get(str(misfit.path[-1]), _make(misfit))
-    lenient = "validationCriteria" in misfit.path
+    lenient = "validationCriteria" in misfit.path or is_criteria_path(misfit.path)
     return Finding(
         severity=Severity.WARNING if lenient else Severity.ERROR,
         path=(*misfit.path, misfit.unknown[0]) if misfit.unknown else misfit.path,
@@ -246,12 +259,20 @@ def _structure(document: Mapping[str, Json], budget: Budget) -> Iterator[Finding
             captures.append((path, step))
         if isinstance(step.get("requireConfirmation"), dict):
             yield from _answers(document, path, step["requireConfirmation"])
+        if "proof" in step:
+            for flaw in flaws_of_proofs(step, budget):
+                yield _proof_error((*path, *flaw.path), flaw, document)
     if loops:
         yield from _bodies(document, loops)
     if calls:
         yield from _calls(document, calls)
     for path, step in captures:
         yield from _captures(document, (*path, "produces"), step, budget)
+    yield from _schemas(document, budget)
+
+
+def _schemas(document: Mapping[str, Json], budget: Budget) -> Iterator[Finding]:
+    """Errors in the JSON Schemas of variables."""
     for field in [field for field in ("contextSchema", "inputSchema") if field in document]:
         try:
             budget.spend(lambda _, field=field: compile_schema_text(bytes(schema_text(document, field))))  # type: ignore[misc]
@@ -437,6 +458,11 @@ def _error(path: PathTo, message: str, suggestion: str, document: Json) -> Findi
     return Finding(severity=Severity.ERROR, path=path, message=f"{message} {where}".rstrip(), suggestion=suggestion)
 
 
+def _proof_error(path: PathTo, flaw: Flaw, document: Json) -> Finding:
+    message = f"{flaw.message} {_where(document, path)}"
+    return Finding(severity=Severity.ERROR, path=path, message=message, suggestion=flaw.remedy)
+
+
 # ── warnings and notes ──────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -539,13 +565,15 @@ def _all_conditions(document: Mapping[str, Json]) -> Iterator[tuple[PathTo, Cond
 def _criteria(document: Mapping[str, Json], budget: Budget) -> Iterator[Finding]:
     """Rules that fit the schema but cannot be applied."""
     for path, step in walk_steps(document["steps"]):
-        for at, flaw in flaws_in(step.get("validationCriteria"), (*path, "validationCriteria"), budget):
-            yield Finding(
-                severity=Severity.WARNING,
-                path=at,
-                message=f"{flaw} {_where(document, at)}",
-                suggestion="Fix the rule: until then the output of this step cannot be judged",
-            )
+        for within, criteria in all_criteria(step):
+            for at, flaw in flaws_in(criteria, (*path, *within), budget):
+                judged = "output of this step" if within == ("validationCriteria",) else "proof"
+                yield Finding(
+                    severity=Severity.WARNING,
+                    path=at,
+                    message=f"{flaw} {_where(document, at)}",
+                    suggestion=f"Fix the rule: until then the {judged} cannot be judged",
+                )
 
 
 _UNUSED_FIELDS: Final = (
@@ -625,9 +653,13 @@ def conditions_in(step: Mapping[str, Any], path: PathTo) -> Iterator[tuple[PathT
         for index, part in enumerate(step.get(field, ())):
             if key in part:
                 yield (*path, field, index, key), part[key]
-    for at, rule in rules_in(step.get("validationCriteria"), (*path, "validationCriteria")):
-        if isinstance(rule, Mapping) and "condition" in rule:
-            yield (*at, "condition"), rule["condition"]
+    for index, entry in enumerate(step.get("proof", ())):
+        if "condition" in entry:
+            yield (*path, "proof", index, "condition"), entry["condition"]
+    for within, criteria in all_criteria(step):
+        for at, rule in rules_in(criteria, (*path, *within)):
+            if isinstance(rule, Mapping) and "condition" in rule:
+                yield (*at, "condition"), rule["condition"]
 
 
 _CAPTURE_FIELDS: Final = frozenset({"pattern", "flags", "pointer", "optional", "schema"})
