@@ -217,6 +217,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
     files: Mapping[str, str] = {}
     """SHA-256 by path: in a repository, the files that differ from the commit (empty for a deleted one); elsewhere,
     the files that proofs look at."""
+    is_repository: bool = False
+    """Whether the root was in a git repository."""
     problem: str = ""
     """Why no snapshot could be taken; then nothing that needs it can be judged."""
 
