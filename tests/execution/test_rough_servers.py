@@ -188,11 +188,12 @@ def test_a_terminated_server_takes_its_processes_with_it_and_leaves_the_run(tmp_
 
 LATE = """
 import asyncio, os, signal, sys, threading
+from workflowlookup.processes import children
 from workflowlookup.providers import child
 from workflowlookup.providers.config import ServerConfig
 from workflowlookup.transport import signals
 
-start, end, starting, ending = asyncio.create_subprocess_exec, child.end_all, threading.Event(), threading.Event()
+start, end, starting, ending = asyncio.create_subprocess_exec, children.end_all, threading.Event(), threading.Event()
 
 async def start_late(*words, **options):
     starting.set()
@@ -206,7 +207,7 @@ async def speak():
     async with child.Child(deaf).streams():
         await asyncio.sleep(60)
 
-asyncio.create_subprocess_exec, child.end_all = start_late, lambda: (ending.set(), end())
+asyncio.create_subprocess_exec, children.end_all = start_late, lambda: (ending.set(), end())
 signals.end_when_signalled()
 signals.raise_when_signalled()
 threading.Thread(target=asyncio.run, args=(speak(),), daemon=True).start()
@@ -228,6 +229,7 @@ def test_what_is_started_while_a_termination_is_heard_ends_too() -> None:
 def test_nothing_is_started_once_all_were_asked_to_end() -> None:
     program = """
 import asyncio, sys
+from workflowlookup.processes import children
 from workflowlookup.providers import child
 from workflowlookup.providers.config import ServerConfig
 
@@ -235,7 +237,7 @@ async def speak():
     async with child.Child(ServerConfig(name="late", command=sys.executable)).streams():
         print("started")
 
-child.end_all()
+children.end_all()
 try:
     asyncio.run(asyncio.wait_for(speak(), 0.5))
 except TimeoutError:

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from workflowlookup.providers import child as children
-from workflowlookup.providers.child import Child, end_all
+from workflowlookup.processes import children
+from workflowlookup.processes.children import end_all
+from workflowlookup.providers.child import Child
 from workflowlookup.providers.config import ServerConfig
 
 
@@ -42,7 +43,7 @@ def test_a_process_that_is_just_being_started_is_asked_to_end_as_well(monkeypatc
         using = asyncio.create_task(use())
         await runs.wait()
         monkeypatch.setattr(time, "sleep", wait)
-        monkeypatch.setattr(children, "_is_ending", threading.Event())  # our own goes on
+        monkeypatch.setattr(children, "is_ending", threading.Event())  # our own goes on
         await asyncio.to_thread(end_all)
         has_ended.set()
         return await using

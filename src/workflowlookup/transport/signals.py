@@ -76,8 +76,8 @@ def end_by(number: int) -> NoReturn:
 
 
 def _end_children() -> None:
-    if child := sys.modules.get("workflowlookup.providers.child"):  # else none was started
-        child.end_all()
+    if children := sys.modules.get("workflowlookup.processes.children"):  # else none was started
+        children.end_all()
 
 
 def _ignore(_: int, __: FrameType | None) -> None:
