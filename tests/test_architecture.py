@@ -15,9 +15,9 @@ from support.json_values import Json, JsonObject
 SOURCE = Path(workflowlookup.__file__).parent
 LAYERS = (
     ("errors", "cache", "greenlets"),
-    ("extras", "language", "access", "expiring_cache", "web", "atomic", "repository"),
+    ("extras", "language", "access", "expiring_cache", "web", "atomic", "repository", "processes"),
     ("runs", "shares", "trust", "logs"),
-    ("library", "store"),
+    ("library", "store", "proving"),
     ("authoring", "providers"),
     ("execution",),
     ("tools",),

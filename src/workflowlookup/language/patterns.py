@@ -191,6 +191,27 @@ def extract(pattern: str, flags: str, text: str, budget: Budget) -> str | None:
     return text_of_group
 
 
+def extract_last(pattern: str, flags: str, text: str, budget: Budget) -> str | None:
+    """As `extract`, but of the last match."""
+    compile_pattern(pattern, flags, budget)
+    find = _backtracking(pattern, flags)
+    last, start = None, 0
+    while start <= len(text):
+        position = start
+
+        def search(seconds: float, position: int = position) -> Any:
+            return find(text, position, timeout=seconds)
+
+        match = budget.spend(search)
+        if match is None:
+            break
+        last, start = match, max(match.end(), start + 1)
+    if last is None:
+        return None
+    text_of_group: str | None = last[1] if last.re.groups else last[0]
+    return text_of_group
+
+
 # ── in linear time ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 _ESCAPED: Final = r"\\[dwsnrt!-/:;=?@\[-`{-~]"

@@ -1,0 +1,1 @@
+"""Takes proofs: runs commands, and looks at files, git and services, without trusting any of them."""

@@ -1,0 +1,84 @@
+"""What every kind of proof shares: the task, and how to say that it cannot be judged."""
+
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from workflowlookup.language.proof import AnyProof, Since
+from workflowlookup.language.templates import as_words, filler
+from workflowlookup.language.values import Context, Json, lookup
+from workflowlookup.runs.events import Judgement, Snapshot
+
+if TYPE_CHECKING:
+    from workflowlookup.proving.git import Repositories
+    from workflowlookup.proving.running import Stop, Supervisors
+    from workflowlookup.proving.scratch import Scratch
+
+
+class ProofTask(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that one proof needs."""
+
+    run_id: str
+    proof: AnyProof
+    context: Context
+    """Templates and conditions are filled from here."""
+    root: str
+    run_snapshot: Snapshot | None = None
+    step_snapshot: Snapshot | None = None
+
+    def snapshot(self, since: Since) -> Snapshot:
+        """The snapshot of that time. Raises `CannotJudge` if there is none."""
+        snapshot = self.run_snapshot if since == "run" else self.step_snapshot
+        if snapshot is None:
+            raise CannotJudge(
+                f"The state of the files when the {since} began was not recorded.", "Start a new run of the workflow."
+            )
+        if snapshot.problem:
+            raise CannotJudge(
+                f"The state of the files when the {since} began could not be recorded: {snapshot.problem}",
+                "Remove the cause, and start a new run of the workflow.",
+            )
+        return snapshot
+
+    def fill(self, text: str, escape: Callable[[str], str] = str) -> str:
+        """A text with its templates filled. Raises `CannotJudge` for a variable that is not set."""
+        unset: dict[str, None] = {}
+
+        def value_of(context: Context, name: str) -> Json:
+            value = lookup(context, name)
+            return None if value is None else escape(as_words(value))
+
+        filled = filler(self.context, unset, value_of)(text)
+        if unset:
+            raise CannotJudge(
+                f"{', '.join(unset)} is not set in the context, so '{text}' cannot be filled in.",
+                "Set it in the context, and submit again.",
+            )
+        return filled
+
+
+class CannotJudge(Exception):
+    """A proof cannot be judged; the message is a sentence that says why, `remedy` one that says what to do."""
+
+    def __init__(self, message: str, remedy: str) -> None:
+        super().__init__(message)
+        self.remedy = remedy
+
+
+class World(msgspec.Struct, frozen=True, kw_only=True):
+    """What the kinds of proofs use."""
+
+    commands: Callable[[], Mapping[str, Sequence[str]]]
+    allowed_hosts: Callable[[], Collection[str]]
+    supervisors: "Supervisors"
+    repositories: "Repositories"
+    scratch: "Scratch"
+    stop: "Stop"
+    on_progress: Callable[[str], None]
+    environment: Mapping[str, str] = os.environ
+
+
+Take = Callable[[ProofTask, World], Judgement]
+"""Takes a proof of one kind. Raises `CannotJudge`, and `ServerEnds`."""

@@ -1,0 +1,101 @@
+"""Proofs of kind `git`: what has changed, what has not, commits, and the branch."""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from workflowlookup.language.patterns import BadPattern, Budget, TooSlow, compile_pattern
+from workflowlookup.language.proof import GitProof
+from workflowlookup.language.text import plural, shorten
+from workflowlookup.proving.checks import Fault
+from workflowlookup.proving.contract import CannotJudge, ProofTask, World
+from workflowlookup.proving.files import Glob, escape, shown
+from workflowlookup.proving.git import Repository
+from workflowlookup.runs.events import Judgement
+
+MAX_DIGESTS: Final = 100
+
+
+def take_git(task: ProofTask, world: World) -> Judgement:
+    """Take the proof. Raises `CannotJudge`."""
+    proof = task.proof
+    assert isinstance(proof, GitProof)
+    repository = world.repositories.find(task.root, world.stop)
+    if repository is None:
+        raise CannotJudge("The project directory is not in a git repository.", "Use one that is: `git init`.")
+    if doing := repository.in_progress():
+        raise CannotJudge(f"A {doing} is in progress.", f"Finish it or give it up: `git {doing} --abort`.")
+    digests: dict[str, str] = {}
+    reason, remedy = next(_faults(task, repository, digests), ("", ""))
+    return Judgement(
+        name=proof.name,
+        kind="git",
+        verdict="failed" if reason else "passed",
+        summary=shorten(proof.words(), 300),
+        reason=reason,
+        remedy=remedy,
+        digests={shown(name): value for name, value in sorted(digests.items())[:MAX_DIGESTS]},
+    )
+
+
+def _faults(task: ProofTask, repository: Repository, digests: dict[str, str]) -> Iterator[Fault]:
+    proof = task.proof
+    assert isinstance(proof, GitProof)
+    if proof.changed or proof.unchanged:
+        changed = repository.changed(task.snapshot(proof.since))
+        yield from _faults_of_changes(task, repository, changed, digests)
+    if proof.clean is not None and proof.clean is not repository.is_clean():
+        names = sorted(map(shown, repository.state().changes))[:3]
+        if proof.clean:
+            listed = f": {', '.join(names)}" if names else " (in the index or in a submodule)"
+            yield f"There are uncommitted changes{listed}.", "Commit them, or undo them."
+        else:
+            yield "There are no uncommitted changes.", "Do what the step asks for before you commit."
+    if proof.commits:
+        number = repository.commits_since(task.snapshot(proof.since).commit)
+        if number < proof.commits:
+            made = f"{plural(number, 'commit')} {'was' if number == 1 else 'were'} made since the {proof.since} began"
+            yield f"{made}; at least {proof.commits} are needed.", "Commit the work."
+    if proof.branch:
+        yield from _faults_of_branch(proof, repository.state().branch)
+
+
+def _faults_of_changes(
+    task: ProofTask, repository: Repository, changed: Mapping[str, str], digests: dict[str, str]
+) -> Iterator[Fault]:
+    proof = task.proof
+    assert isinstance(proof, GitProof)
+    wanted, unwanted = ([task.fill(glob, escape) for glob in globs] for globs in (proof.changed, proof.unchanged))
+    if (globs := [*wanted, *unwanted]) and (inside := repository.submodules_matching(globs)):
+        raise CannotJudge(
+            f"{shown(inside)} is in a submodule, whose changes are not looked at.", "Use globs outside of submodules."
+        )
+    for glob in wanted:
+        names = [name for name in changed if Glob(glob).matches(name)]
+        digests |= {name: changed[name] for name in names}
+        if not names:
+            yield (
+                f"No file that matches '{shown(glob)}' has changed since the {proof.since} began.",
+                "Change what the step asks for.",
+            )
+    for glob in unwanted:
+        names = [name for name in changed if Glob(glob).matches(name)]
+        digests |= {name: changed[name] for name in names}
+        if names:
+            listed = ", ".join(map(shown, names[:3])) + (", …" if len(names) > 3 else "")
+            yield (
+                f"{listed} changed since the {proof.since} began, and nothing that matches '{shown(glob)}' may.",
+                f"Undo the change: `git diff {shown(names[0])}`.",
+            )
+
+
+def _faults_of_branch(proof: GitProof, branch: str) -> Iterator[Fault]:
+    if not branch:
+        yield "No branch is checked out (HEAD is detached).", "Switch to a branch: `git switch`."
+        return
+    budget = Budget()
+    try:
+        matches = compile_pattern(proof.branch, "m", budget)(branch, budget)
+    except (BadPattern, TooSlow) as problem:
+        raise CannotJudge(f"The pattern for the branch cannot be applied: {problem}.", "Ask the author.") from problem
+    if not matches:
+        yield f"The branch '{shown(branch)}' does not match /{proof.branch}/.", "Switch to a branch that does."

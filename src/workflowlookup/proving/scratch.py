@@ -1,0 +1,105 @@
+"""The private directory of this process for temporary worktrees and git directories: outside every root, mode 700.
+
+It is removed when the process exits. What a killed process left is removed by the next one: a directory belongs to a
+living process as long as its lock is held.
+"""
+
+import atexit
+import contextlib
+import fcntl
+import os
+import shutil
+import stat
+import tempfile
+import threading
+import time
+from typing import Final
+
+PREFIX: Final = "workflowlookup-proof-"
+_LOCK: Final = "lock"
+_MIN_AGE_SECONDS: Final = 60.0
+"""A directory without a lock that is younger may be one that is just being made."""
+
+
+class Scratch:
+    """A directory that is made when it is first needed."""
+
+    def __init__(self) -> None:
+        self._path = ""
+        self._file: int | None = None
+        self._guard = threading.Lock()
+
+    def make(self, prefix: str, root: str) -> str:
+        """A new empty directory. Raises `OSError`, also if there is no temporary directory outside the root."""
+        with self._guard:
+            if not self._path or not os.path.isdir(self._path):
+                self._path, self._file = _make()
+                atexit.register(self.close)
+            path = self._path
+        if os.path.realpath(path).startswith(root.rstrip("/") + "/"):
+            raise OSError(f"the temporary directory {os.path.dirname(path)} is inside the root")
+        return tempfile.mkdtemp(prefix=f"{prefix}-", dir=path)
+
+    def close(self) -> None:
+        """Remove it with everything in it."""
+        with self._guard:
+            path, self._path = self._path, ""
+            file, self._file = self._file, None
+        if path:
+            remove(path)
+        if file is not None:
+            os.close(file)
+        atexit.unregister(self.close)
+
+
+def _make() -> tuple[str, int]:
+    parent = tempfile.gettempdir()
+    _remove_leftovers(parent)
+    path = tempfile.mkdtemp(prefix=PREFIX, dir=parent)
+    file = os.open(os.path.join(path, _LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fcntl.flock(file, fcntl.LOCK_EX)
+    return path, file
+
+
+def _remove_leftovers(parent: str) -> None:
+    with contextlib.suppress(OSError), os.scandir(parent) as entries:
+        for entry in entries:
+            with contextlib.suppress(OSError):
+                if entry.name.startswith(PREFIX) and _is_left(entry):
+                    remove(entry.path)
+
+
+def _is_left(entry: "os.DirEntry[str]") -> bool:
+    status = entry.stat(follow_symlinks=False)
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+        return False
+    try:
+        file = os.open(os.path.join(entry.path, _LOCK), os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return time.time() - status.st_mtime > _MIN_AGE_SECONDS
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        os.close(file)
+    return True
+
+
+def remove(path: str) -> None:
+    """Remove a directory with everything in it, also what was made read-only. Links are not followed."""
+
+    def retry(_: object, name: str, __: object) -> None:
+        with contextlib.suppress(OSError):
+            parent = os.path.dirname(name)
+            for directory in (parent, name):
+                if not os.path.islink(directory) and os.path.isdir(directory):
+                    os.chmod(directory, 0o700)
+            if os.path.isdir(name) and not os.path.islink(name):
+                shutil.rmtree(name, ignore_errors=True)
+            else:
+                os.unlink(name)
+
+    shutil.rmtree(path, onerror=retry)
+    if os.path.lexists(path):
+        shutil.rmtree(path, ignore_errors=True)
