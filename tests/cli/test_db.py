@@ -1,14 +1,11 @@
 """`workflowlookup db`: what it finds and does in tables of every age, in both kinds of store."""
 
-import contextlib
 import json
-import os
-import sqlite3
 
-import psycopg
 import pytest
 
 from cli.commands import Cli
+from contract.journaling import execute, make_old_tables
 from support.json_values import Json
 from workflowlookup.store.migrations import MIGRATIONS
 
@@ -22,29 +19,10 @@ def place(request: pytest.FixtureRequest, cli: Cli) -> str:
     return request.getfixturevalue("database")
 
 
-def execute(place: str, *statements: str) -> None:
-    if "://" in place:
-        with psycopg.connect(place, autocommit=True) as connection:
-            connection.execute("SET search_path TO workflowlookup")
-            for statement in statements:
-                connection.execute(statement)
-        return
-    os.makedirs(os.path.dirname(place), exist_ok=True)
-    with contextlib.closing(sqlite3.connect(place)) as connection:
-        for statement in statements:
-            connection.executescript(statement)
-
-
-def make_old(place: str, version: str) -> None:
+def make_old(place: str, version: int) -> None:
     """Tables as an earlier program made them, with a run."""
-    scripts = MIGRATIONS[:version]
-    run = "INSERT INTO runs VALUES ('old', 'w', '1', 'h', 1, 1, 'waiting', 'output', 'one', 0, 1, NULL, 1)"
-    if "://" in place:
-        scripts = [script.replace("WITHOUT ROWID", "") for script in scripts]
-        meta = ["CREATE SCHEMA workflowlookup", "CREATE TABLE meta (version BIGINT NOT NULL)"]
-        execute(place, *meta, f"INSERT INTO meta VALUES ({version})", *scripts, run)
-    else:
-        execute(place, *scripts, f"PRAGMA user_version = {version}", run)
+    make_old_tables(place, version)
+    execute(place, "INSERT INTO runs VALUES ('old', 'w', '1', 'h', 1, 1, 'waiting', 'output', 'one', 0, 1, NULL, 1)")
 
 
 def set_version(place: str, version: str, least: int) -> None:

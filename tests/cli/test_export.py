@@ -58,7 +58,8 @@ def test_what_was_exported_is_imported_elsewhere_and_goes_on_there(cli: Cli, hel
     assert (done.returncode, done.stdout) == (0, f"Imported 1 run: {held}\n")
     assert json.loads(again.stdout) == {"imported": [], "unchanged": [held], "refused": []}
     here, there = lines(cli("export", held).stdout), lines(cli("export", held, "--journal", "other.sqlite").stdout)
-    here[0]["event"] |= {"origin": "imported", "importedFrom": "run.jsonl"}
+    here[0]["event"] |= {"origin": "imported", "importedFrom": "run.jsonl", "importedHead": here[-1]["hash"]}
+    assert [line.pop("hash") for line in there] != [line.pop("hash") for line in here], "a chain of its own"
     assert there == here
     assert "The run is completed" in cli.confirm(held, "--journal", "other.sqlite")[1]
 
@@ -100,9 +101,15 @@ def test_control_characters_do_not_reach_the_terminal(cli: Cli, held: str) -> No
         assert (code, "\x9b" in seen) == (0, False)
 
 
+def without_hash(line: JsonObject) -> JsonObject:
+    """A line as a version without hashes wrote it."""
+    del line["hash"], line["length"]
+    return line
+
+
 def altered(text: str, **changes: Json) -> bytes:
-    """The journal with the last event changed."""
-    *kept, last = lines(text)
+    """The journal with the last event changed, by somebody who knows that hashes are optional."""
+    *kept, last = map(without_hash, lines(text))
     return "".join(json.dumps(line) + "\n" for line in (*kept, {**last, **changes})).encode()
 
 
@@ -137,6 +144,47 @@ def test_a_journal_that_no_server_wrote_is_refused(cli: Cli, held: str, changes:
     assert done.returncode == 1
     assert said in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def edited(events: list[JsonObject]) -> None:
+    events[2]["event"]["output"] = "yes"
+
+
+def hash_removed(events: list[JsonObject]) -> None:
+    edited(events)
+    del events[2]["hash"]
+
+
+def moved_to_another_run(events: list[JsonObject]) -> None:
+    for line in events:
+        line["runId"] = "another"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (edited, "event 3 of run 'RUN' was changed after it was written"),
+        (hash_removed, "event 3 of run 'RUN' was changed after it was written"),
+        (lambda events: events.pop(3), "event 5 of run 'RUN' was changed after it was written"),
+        (lambda events: events.insert(3, events[2]), "event 3 of run 'RUN' was changed after it was written"),
+        (lambda events: events.insert(3, events.pop(2)), "event 4 of run 'RUN' was changed after it was written"),
+        (lambda events: events[5].update(by="judge"), "event 6 of run 'RUN' was changed after it was written"),
+        (moved_to_another_run, "event 1 of run 'another' was changed after it was written"),
+        (lambda events: events.pop(), "of the NUMBER events of run 'RUN' only"),
+    ],
+)
+def test_a_change_of_an_exported_file_is_named(
+    cli: Cli, held: str, change: Callable[[list[JsonObject]], object], said: str
+) -> None:
+    events = lines(cli("export", held).stdout)
+    number = str(len(events))
+    change(events)
+    text = "".join(json.dumps(line) + "\n" for line in events)
+
+    done = cli("import", "-", "--journal", "other.sqlite", stdin=text.encode())
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert said.replace("RUN", held).replace("NUMBER", number) in done.stderr
 
 
 def test_a_document_that_was_changed_is_refused(cli: Cli, held: str) -> None:
@@ -177,7 +225,7 @@ def forged(cli: Cli, run_id: str, change: Callable[[list[JsonObject]], object]) 
     """What becomes of a journal that somebody has changed: the exit code, and what is said."""
     events = lines(cli("export", run_id).stdout)
     change(events)
-    for sequence, line in enumerate(events, 1):
+    for sequence, line in enumerate(map(without_hash, events), 1):
         line["sequence"] = sequence
     text = "".join(json.dumps(line) + "\n" for line in events)
     done = cli("import", "-", "--journal", "other.sqlite", stdin=text.encode())

@@ -9,14 +9,14 @@ from typing import NoReturn
 import msgspec
 import pytest
 
-from contract.journaling import URLS, WORKFLOW, Store, at_once, begin, call, submit
+from contract.journaling import URLS, WORKFLOW, Store, append, at_once, begin, call, submit
 from support.json_values import JsonObject
 from support.make import document, step
 from workflowlookup.errors import RunStateError, StorageError
 from workflowlookup.language.building import build
 from workflowlookup.runs import advance, server_calls
-from workflowlookup.runs.draft import Draft, Moment
-from workflowlookup.runs.run import Run, State
+from workflowlookup.runs.draft import Moment
+from workflowlookup.runs.run import State
 from workflowlookup.runs.server_calls import CallFailure
 from workflowlookup.store.journal import (
     READ_BYTES,
@@ -131,11 +131,11 @@ def test_an_append_is_stored_whole_or_not_at_all(journal: Journal) -> None:
     twice = [*draft.records, draft.records[-1]]
 
     with pytest.raises(StorageError):
-        journal.append("r1", run.sequence, twice, summarise(draft.run))
+        journal.append("r1", run.sequence, twice, summarise(draft.run), run.head)
 
     assert (journal.head("r1"), len(journal.read("r1"))) == (run.sequence, run.sequence)
     assert journal.summaries(RunQuery())[0] == summarise(run)
-    journal.append("r1", run.sequence, draft.records, summarise(draft.run))
+    journal.append("r1", run.sequence, draft.records, summarise(draft.run), run.head)
     assert journal.head("r1") == draft.run.sequence
 
 
@@ -248,20 +248,15 @@ def test_runs_are_overdue_after_their_deadline_and_not_when_they_are_over(journa
     assert journal.overdue(61_000) == []
     assert journal.overdue(61_001) == ["r1"]
     draft = advance.cancel(run, Moment(time=61_002))
-    journal.append("r1", run.sequence, draft.records, summarise(draft.run))
+    journal.append("r1", run.sequence, draft.records, summarise(draft.run), run.head)
     assert journal.overdue(99_999) == []
-
-
-def store_draft(journal: Journal, run: Run, draft: Draft) -> Run:
-    journal.append(run.id, run.sequence, draft.records, summarise(draft.run))
-    return draft.run
 
 
 def test_runs_at_work_are_known_the_one_that_waits_longest_first(journal: Journal) -> None:
     begin(journal, "prompt")
     second, first = call(journal, "b", time=2_000), call(journal, "c", time=1_000)
     call(journal, "a", time=2_000)
-    store_draft(journal, first, server_calls.begin_call(first, Moment(time=3_000)))
+    append(journal, first.sequence, server_calls.begin_call(first, Moment(time=3_000)))
 
     assert [(one.id, one.state, one.waiting_for) for one in journal.at_work(10)] == [
         ("a", "queued", "call"),
@@ -272,7 +267,7 @@ def test_runs_at_work_are_known_the_one_that_waits_longest_first(journal: Journa
     assert [journal.queue_position(run_id) for run_id in ("a", "b", "c", "prompt", "none")] == [
         *((1, 2), (2, 2), (0, 2), (0, 2), (0, 2)),
     ]
-    store_draft(journal, second, advance.cancel(second, Moment(time=3_000)))
+    append(journal, second.sequence, advance.cancel(second, Moment(time=3_000)))
     assert journal.queue_position("a") == (1, 1)
 
 
@@ -280,11 +275,11 @@ def test_a_call_that_was_left_running_is_known_until_it_is_said_what_became_of_i
     store: Store, journal: Journal
 ) -> None:
     run = call(journal, "a")
-    run = store_draft(journal, run, server_calls.begin_call(run, Moment(time=2_000)))
+    run = append(journal, run.sequence, server_calls.begin_call(run, Moment(time=2_000))).run
     assert journal.runs_to_stop() == []
-    run = store_draft(journal, run, advance.cancel(run, Moment(time=3_000)))
+    run = append(journal, run.sequence, advance.cancel(run, Moment(time=3_000))).run
     assert store.open().runs_to_stop() == ["a"]
-    store_draft(journal, run, server_calls.stop_call(run, False, "It may still be running.", Moment(time=4_000)))
+    append(journal, run.sequence, server_calls.stop_call(run, False, "It may still be running.", Moment(time=4_000)))
     assert journal.runs_to_stop() == []
 
 
@@ -299,9 +294,9 @@ def test_events_of_calls_are_read_as_they_were_stored(journal: Journal) -> None:
         lambda run: server_calls.begin_call(run, at),
         lambda run: server_calls.finish_call(run, "ok", {"a": [1, None]}, at),
     ):
-        draft = move(run)
+        draft = append(journal, run.sequence, move(run))
         records += draft.records
-        run = store_draft(journal, run, draft)
+        run = draft.run
 
     assert journal.read("a") == records
     assert run.context["made"] == {"a": [1, None]}
@@ -339,7 +334,7 @@ def test_nothing_is_appended_to_another_run_of_the_same_id(journal: Journal) -> 
         submit(journal, old)
 
     assert journal.read("r1") == new.records
-    assert journal.revision("r1") == Revision(new.run.sequence, 1_001, new.run.hash)
+    assert journal.revision("r1") == Revision(new.run.sequence, 1_001, new.run.hash, new.run.sequence, new.run.head)
 
 
 def test_purging_takes_what_is_over_and_old(many: Journal) -> None:
@@ -421,7 +416,7 @@ def test_runs_of_a_state_are_found_by_an_index_and_counted_by_it(journal: Journa
         begin(journal, f"other-{number}", time=2_000 + number)
     submit(journal, run, output="one")
     cancelled = advance.cancel(begin(journal, "r2").run, Moment(time=3_000), "enough")
-    journal.append("r2", 2, cancelled.records, summarise(cancelled.run))
+    journal.append("r2", 2, cancelled.records, summarise(cancelled.run), cancelled.run.head)
 
     assert [line.id for line in journal.summaries(RunQuery(state="cancelled"))] == ["r2"]
     assert journal.counts() == {"waiting": 41, "cancelled": 1}

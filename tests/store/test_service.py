@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from support.clocks import TickingClock
@@ -332,7 +333,7 @@ def test_runs_are_forgotten_one_by_one_or_all_that_are_over_and_old(runs: Runs, 
 
 def test_a_long_run_is_folded_in_slices_and_comes_to_the_same(runs: Runs, open_runs: Callable[..., Runs]) -> None:
     records, run = long_run(3 * SLICE + 10)
-    runs.journal.append(run.id, 0, records, summarise(run))
+    run = msgspec.structs.replace(run, head=runs.journal.append(run.id, 0, records, summarise(run)))
     other = open_runs()
 
     assert [other.load_slice(run.id) for _ in range(5)] == [False, False, False, True, True]

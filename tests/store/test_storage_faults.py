@@ -373,7 +373,8 @@ def test_a_run_whose_records_end_in_the_middle_of_a_call_is_refused(tmp_path: Pa
     cut = next(count for count in range(1, len(records)) if not fold(RUN, records[:count]).rests)
     with journal.writing() as transaction:
         transaction.execute("DELETE FROM events WHERE run = ? AND sequence > ?", (RUN, cut))
-        transaction.execute("UPDATE runs SET sequence = ? WHERE id = ?", (cut, RUN))
+        head = records[cut - 1].hash
+        transaction.execute("UPDATE runs SET sequence = ?, hashed = ?, head = ? WHERE id = ?", (cut, cut, head, RUN))
     runs = Runs(journal)
 
     with pytest.raises(RunDamaged, match=f"The records of run '{RUN}' end in the middle of a call"):

@@ -105,7 +105,7 @@ def folded(run_id: str, records: list[Record]) -> Run:
 
 
 def without_times(records: list[Record]) -> list[Record]:
-    return [msgspec.structs.replace(record, time=0, event=_without_nonce(record.event)) for record in records]
+    return [msgspec.structs.replace(record, time=0, event=_without_nonce(record.event), hash="") for record in records]
 
 
 def _without_nonce(event: Event) -> Event:

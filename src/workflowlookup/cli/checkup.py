@@ -24,16 +24,20 @@ from workflowlookup.cli.checkup_tools import MAX_SHOWN, Problem, ReportPart, Too
 from workflowlookup.cli.clients import CLIENTS, SERVER_NAME, Client, server_command, typed_program, words_of
 from workflowlookup.cli.configuration import NotReadable, read_text, servers
 from workflowlookup.cli.output import shown_path
+from workflowlookup.cli.services import has_journal
 from workflowlookup.errors import MissingExtra, StorageError
 from workflowlookup.language.text import first_few, joined
 from workflowlookup.library.catalog import Catalog
 from workflowlookup.settings import SETTINGS, Settings, needed_extras
 from workflowlookup.store.journal import DamagedJournal, Journal
 from workflowlookup.store.journal_url import without_password
+from workflowlookup.store.service import Runs
 from workflowlookup.trust import how_to_trust
 
 TIMEOUT_SECONDS: Final = 30.0
 """Time limit of the self-test."""
+READ_SECONDS: Final = 10.0
+"""How long runs are read, the last started first, to find damaged ones."""
 
 
 class SourceState(ReportPart, frozen=True, kw_only=True):
@@ -154,7 +158,9 @@ def _try_journal_and_server(options: argparse.Namespace, settings: Settings) -> 
         problems = tuple(_journal_problems(journal, settings, known))
         checked = journal.damaged_journals()
         self_test = _self_test(server_command(options))
-        if journal.damaged_journals() != checked:
+        if journal.damaged_journals() == checked:
+            problems = (*problems, *(() if problems else _damaged_runs(journal, settings)))
+        else:
             *others, newest = _journal_problems(journal, settings, known)
             damage = [one.problem for one in problems if one not in others]
             problems = (*others, msgspec.structs.replace(newest, problem=" ".join((*damage, newest.problem))))
@@ -203,6 +209,19 @@ def _journal_problems(journal: Journal, settings: Settings, known: Sequence[Dama
     origin = shown_path(settings.origins["journal"])
     for problem, remedy in journal.faults(known):
         yield Problem(problem=problem, remedy=f"{remedy} The setting journal is from {origin}.")
+
+
+def _damaged_runs(journal: Journal, settings: Settings) -> Iterator[Problem]:
+    """Runs that cannot be read, or were changed after they were written; as many as are found in `READ_SECONDS`."""
+    if not has_journal(settings):
+        return
+    damaged = Runs(journal).damaged_runs(time.monotonic() + READ_SECONDS)
+    with contextlib.suppress(StorageError):  # the journal worked a moment ago; `faults` reports it the next time
+        for summary, problem in itertools.islice(damaged, MAX_SHOWN):
+            advice = "Compare it with an export or a backup; `workflowlookup purge --damaged` deletes it."
+            yield Problem(
+                problem=f"{problem} Its workflow is '{summary.workflow_id}', and it cannot go on.", remedy=advice
+            )
 
 
 # ── the library and its settings ────────────────────────────────────────────────────────────────────────────────

@@ -34,7 +34,7 @@ from workflowlookup.runs.events import (
     Started,
     StepOffered,
 )
-from workflowlookup.runs.exchange import json_line
+from workflowlookup.runs.exchange import Exporter
 from workflowlookup.runs.questions import fields_of, question_of
 from workflowlookup.runs.run import Run, Waiting
 from workflowlookup.runs.why import Explanation, Fate, Reason, explain_run
@@ -293,6 +293,7 @@ class _Journal(Response):
         del self.headers["Content-Length"]
         self._visit = visit
         self._run = run
+        self._exporter = Exporter(run)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - the signature of ASGI
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
@@ -303,7 +304,7 @@ class _Journal(Response):
         await send({"type": "http.response.body"})
 
     def _lines(self, records: Sequence[Record]) -> bytes:
-        return "".join(json_line(self._run.id, record) for record in records).encode()
+        return self._exporter.lines(records).encode()
 
 
 async def report(visit: Visit) -> Response:

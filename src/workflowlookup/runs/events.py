@@ -51,6 +51,8 @@ class Started(_Event, frozen=True, kw_only=True):
     documents and in older journals."""
     imported_from: str = ""
     """Where the run was imported from; empty for runs started in this journal."""
+    imported_head: str = ""
+    """The hash of the last event of the imported run where it came from; empty if the file had no hashes."""
     root: str = ""
     """The real path of the project directory, in which proofs are taken; empty if the server cannot see it."""
     root_source: str = ""
@@ -403,6 +405,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     time: int
     by: str = ""
     event: Event
+    hash: str = ""
+    """The hash of this event and all before it (see `chain`); empty until it is stored."""
 
 
 def kind_of(event: Event) -> str:

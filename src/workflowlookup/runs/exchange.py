@@ -8,7 +8,7 @@ since an older version may have written them; whatever affects the run must be e
 long to be stored whole, its verdict is trusted.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import zip_longest
 from types import MappingProxyType
 from typing import Any, Final
@@ -18,6 +18,7 @@ import msgspec
 from workflowlookup.errors import InvalidParams, WorkflowLookupError
 from workflowlookup.language.values import Json, json_equal
 from workflowlookup.runs import advance, events, server_calls
+from workflowlookup.runs.chain import with_hashes
 from workflowlookup.runs.draft import Draft, Moment
 from workflowlookup.runs.events import Event, Record, kind_of
 from workflowlookup.runs.run import Run, Waiting, apply, fold, workflow_of
@@ -32,11 +33,44 @@ class ExportedRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     time: int
     by: str = ""
     event: Event
+    hash: str = ""
+    """As in `Record`; empty in files of older versions."""
+    length: int = 0
+    """How many events were exported; 0 in files of older versions."""
 
 
-def json_line(run_id: str, record: Record) -> str:
-    line = ExportedRecord(run_id=run_id, sequence=record.sequence, time=record.time, by=record.by, event=record.event)
-    return msgspec.json.encode(line).decode() + "\n"
+class Exporter:
+    """Writes the records of a run as JSON lines, with hashes by which changes of the file show.
+
+    The hashes are those of the journal, unless it has events that an older version wrote in another form.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._head = ""
+
+    def lines(self, records: Iterable[Record]) -> str:
+        """The lines for the next records, without gaps from the first one on."""
+        lines = []
+        for record in with_hashes(self._run.id, records, self._head):
+            fields = {name: getattr(record, name) for name in record.__struct_fields__}
+            line = ExportedRecord(run_id=self._run.id, length=self._run.sequence, **fields)
+            lines.append(msgspec.json.encode(line).decode() + "\n")
+            self._head = record.hash
+        return "".join(lines)
+
+
+def refuse_changed(run_id: str, records: Sequence[Record], length: int) -> None:
+    """Raises `InvalidParams` for the first record of an exported run whose hash is not right, or that is missing.
+
+    `length`: the number of records that were exported; 0 in a file of an older version, whose records have no hashes.
+    """
+    hashes = with_hashes(run_id, records)
+    changed = next((ours.sequence for ours, theirs in zip(hashes, records, strict=True) if theirs.hash != ours.hash), 0)
+    if changed and (length or any(record.hash for record in records)):
+        raise InvalidParams(f"event {changed} of run '{run_id}' was changed after it was written")
+    if len(records) < length:
+        raise InvalidParams(f"of the {length} events of run '{run_id}' only {len(records)} are in the file")
 
 
 # ── checking an imported run ────────────────────────────────────────────────────────────────────────────────────
@@ -44,7 +78,7 @@ def json_line(run_id: str, record: Record) -> str:
 _MAY_DIFFER: Final = frozenset(
     {
         *("reason", "remedy", "why", "issues", "suggestions", "missing", "warnings", "message", "told", "error"),
-        *("hash", "document", "origin", "imported_from", "key", "nonce", "question", "how", "relayed"),
+        *("hash", "document", "origin", "imported_from", "imported_head", "key", "nonce", "question", "how", "relayed"),
         *("characters", "is_reference", "value", "is_json", "done", "may_run", "is_pending"),
     }
 )

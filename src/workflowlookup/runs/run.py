@@ -163,6 +163,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """Who started it."""
     updated: int
     sequence: int
+    head: str = ""
+    """The hash of the last stored event (see `chain`); empty if unknown."""
     state: State
     waiting_for: Waiting | None = None
     current: str = ""
@@ -346,6 +348,7 @@ def apply(run: Run, record: Record) -> Run:
     return msgspec.structs.replace(
         run,
         sequence=record.sequence,
+        head=record.hash or run.head,
         updated=record.time,
         state=status[0],
         waiting_for=status[1],
@@ -369,6 +372,7 @@ def _begin(run_id: str, record: Record | None) -> Run:
         by=record.by,
         updated=record.time,
         sequence=1,
+        head=record.hash,
         state=TRANSITIONS[_QUEUED][events.Started][0],
         timeout=event.timeout,
         origin=event.origin,

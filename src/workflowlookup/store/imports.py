@@ -54,9 +54,20 @@ def refuse_future(run_id: str, records: Sequence[Record], now: int) -> None:
 
 def as_imported(records: Sequence[Record], source: str) -> list[Record]:
     """The records, marked as imported. What they say about the origin of their document cannot be verified here, so no
-    trust that was given on this machine applies to them.
+    trust that was given on this machine applies to them. They start a chain of their own, which includes the last hash
+    of the original.
     """
-    if not records or not isinstance(started := records[0].event, Started):
-        return list(records)
-    event = msgspec.structs.replace(started, origin=IMPORTED, imported_from=source)
-    return [msgspec.structs.replace(records[0], event=event), *records[1:]]
+    head = records[-1].hash if records else ""
+    return _with_source(records, origin=IMPORTED, imported_from=source, imported_head=head)
+
+
+def without_source(records: Sequence[Record]) -> list[Record]:
+    """The records without what differs between a run and its import."""
+    return _with_source(records, origin=IMPORTED, imported_from="", imported_head="")
+
+
+def _with_source(records: Sequence[Record], **changes: str) -> list[Record]:
+    plain = [msgspec.structs.replace(record, hash="") for record in records]
+    if plain and isinstance(started := plain[0].event, Started):
+        plain[0] = msgspec.structs.replace(plain[0], event=msgspec.structs.replace(started, **changes))
+    return plain

@@ -87,6 +87,16 @@ class Revision(msgspec.Struct, frozen=True):
     sequence: int
     started: int
     hash: str
+    hashed: int = 0
+    """The last event that was stored with a hash; 0 for none. An older version may have stored later ones."""
+    head: str = ""
+    """The hash of that event."""
+
+    def is_of(self, run: Run) -> bool:
+        """Whether a folded run is in this state."""
+        return (self.sequence, self.started, self.hash) == (run.sequence, run.started, run.hash) and (
+            self.hashed != self.sequence or self.head == run.head
+        )
 
 
 class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -166,8 +176,11 @@ class Announcement(msgspec.Struct, frozen=True, kw_only=True):
 class Journal(Protocol):
     """Stores runs, and the data that its servers share."""
 
-    def append(self, run_id: str, expected: int, records: Sequence[Record], summary: RunSummary) -> None:
-        """Store records after sequence `expected`; 0 begins a run. Raises `Conflict` if it is not the last one."""
+    def append(self, run_id: str, expected: int, records: Sequence[Record], summary: RunSummary, head: str = "") -> str:
+        """Store records after sequence `expected`; 0 begins a run. Raises `Conflict` if it is not the last one.
+
+        `head` is the hash of record `expected`, empty to begin a run. Returns the hash of the last record.
+        """
 
     def group(self) -> AbstractContextManager[None] | None:
         """A context in which all writes are one commit, stored at its end; an exception rolls all of them back.
@@ -191,10 +204,14 @@ class Journal(Protocol):
     def imported(self, run_ids: Sequence[str]) -> dict[str, str]:
         """Those of these runs that were imported, each with its source."""
 
-    def read(self, run_id: str, after: int = 0, limit: int | None = None) -> list[Record]:
+    def read(self, run_id: str, after: int = 0, limit: int | None = None, head: str = "") -> list[Record]:
         """The records after a sequence, in order; all of them, or the first `limit`.
 
         With a limit, reading also stops once it has `READ_BYTES`.
+
+        From the beginning of a run, or with `head`, the hash of record `after`, every record has its hash, computed
+        from what is stored, and `RunDamaged` is raised for the first one that was changed after it was written.
+        Otherwise a record has the hash that is stored with it, unchecked; after a missing record it has none.
         """
 
     def summaries(self, query: RunQuery) -> list[RunSummary]:

@@ -63,12 +63,20 @@ MIGRATIONS: Final[tuple[str, ...]] = (
     CREATE TABLE console_sessions (id TEXT PRIMARY KEY, body TEXT NOT NULL, expires BIGINT NOT NULL);
     CREATE TABLE secrets (name TEXT PRIMARY KEY, secret TEXT NOT NULL);
     """,
+    """
+    ALTER TABLE events ADD COLUMN hash TEXT;
+    ALTER TABLE runs ADD COLUMN hashed BIGINT;
+    ALTER TABLE runs ADD COLUMN head TEXT;
+    """,
 )
 """Each migration leads from one schema version to the next. Migrations are added, never changed.
 
 Servers of two versions may use the tables at the same time, so a migration only adds: tables, indexes, columns that may
 be null or have a default. One that removes something also raises `levels.least`, the oldest version whose programs can
 still use the tables (docs/operations.md has the rules).
+
+Events that an older version writes have no `hash`; `head` is the hash of event number `hashed` of a run, so it is that
+of the last event unless an older version wrote that one.
 
 A document is stored twice, because all runs of a workflow depend on it: if one copy is on a damaged page, the other is
 read.

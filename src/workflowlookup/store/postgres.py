@@ -15,11 +15,11 @@ import time
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Any, Final
 
-import msgspec
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from workflowlookup.errors import JOURNAL_SECONDS, JournalBusy, JournalUnavailable, StorageError
+from workflowlookup.runs.chain import with_hashes
 from workflowlookup.runs.events import Record
 from workflowlookup.store.journal import READ_BYTES, Announcement, Conflict, DamagedJournal, RunSummary
 from workflowlookup.store.migrations import MIGRATIONS, SchemaVersion
@@ -55,7 +55,7 @@ _SCHEMA_LOCK: Final = 7_365_982_104
 """The advisory lock for creating tables; any number that no other program uses."""
 
 _READ_LIMITED: Final = f"""
-    SELECT sequence, time, who, body
+    SELECT sequence, time, who, hash, body
     FROM (
         SELECT *, SUM(octet_length(body)) OVER (ORDER BY sequence) - octet_length(body) AS before
         FROM ({READ_EVENTS}) AS first
@@ -67,11 +67,11 @@ _ANNOUNCE_LOCK: Final = 7_365_982_105
 
 _APPEND: Final = f"""
     WITH moved AS (
-        UPDATE runs SET {", ".join(f"{name} = ?" for name in (*CHANGING_COLUMNS, "state"))}
+        UPDATE runs SET {", ".join(f"{name} = ?" for name in (*CHANGING_COLUMNS, "state", "hashed", "head"))}
         WHERE id = ? AND {THIS_RUN} RETURNING 1
     )
-    INSERT INTO events (run, sequence, time, who, kind, body)
-    SELECT * FROM unnest(?::text[], ?::bigint[], ?::bigint[], ?::text[], ?::text[], ?::text[])
+    INSERT INTO events (run, sequence, time, who, kind, body, hash)
+    SELECT * FROM unnest(?::text[], ?::bigint[], ?::bigint[], ?::text[], ?::text[], ?::text[], ?::text[])
     WHERE EXISTS (SELECT FROM moved)
 """  # noqa: S608 - our own names
 """The state is written with the rest: PostgreSQL does not update the index of an unchanged column."""
@@ -169,22 +169,25 @@ class PostgresJournal(SqlJournal):
             yield _Statements(connection)
             self._may_be_stored = True
 
-    def append(self, run_id: str, expected: int, records: Sequence[Record], summary: RunSummary) -> None:
+    def append(self, run_id: str, expected: int, records: Sequence[Record], summary: RunSummary, head: str = "") -> str:
         self._may_be_stored = False
         with self._within_deadline():
             try:
-                super().append(run_id, expected, records, summary)
+                return super().append(run_id, expected, records, summary, head)
             except _NoAnswer as problem:
                 raise JournalUnavailable(problem.reason, is_unknown=self._may_be_stored) from problem
             except _ConnectionLost:
-                self._append_again(run_id, expected, records, summary)
+                return self._append_again(run_id, expected, records, summary, head)
 
-    def _append_again(self, run_id: str, expected: int, records: Sequence[Record], summary: RunSummary) -> None:
+    def _append_again(
+        self, run_id: str, expected: int, records: Sequence[Record], summary: RunSummary, head: str
+    ) -> str:
         """Append records that may have been stored already."""
         try:
             stored = self.read(run_id, after=expected)[: len(records)]
-            if msgspec.json.encode(stored) != msgspec.json.encode(records):
-                super().append(run_id, expected, records, summary)
+            if [record.hash for record in stored] == [record.hash for record in with_hashes(run_id, records, head)]:
+                return stored[-1].hash
+            return super().append(run_id, expected, records, summary, head)
         except JournalUnavailable as problem:
             raise JournalUnavailable(problem.reason, is_unknown=True) from problem
 
@@ -195,11 +198,12 @@ class PostgresJournal(SqlJournal):
         finally:
             self._is_maintaining = False
 
-    def _append_to_run(self, expected: int, rows: Sequence[Sequence[Any]], summary: RunSummary) -> None:
+    def _append_to_run(self, expected: int, rows: Sequence[Sequence[Any]], summary: RunSummary, head: str) -> None:
         """In one statement: one round trip instead of five."""
-        values = [getattr(summary, name) for name in (*CHANGING_COLUMNS, "state")]
-        revision = (summary.id, expected, summary.started, summary.hash)
-        if self._execute_durably(_APPEND, (*values, *revision, *map(list, zip(*rows, strict=True)))) != len(rows):
+        values = [getattr(summary, name) for name in (*CHANGING_COLUMNS, "state", "sequence")]
+        revision = (summary.id, expected, summary.started, summary.hash, head)
+        columns = map(list, zip(*rows, strict=True))
+        if self._execute_durably(_APPEND, (*values, rows[-1][-1], *revision, *columns)) != len(rows):
             raise Conflict(summary.id)
 
     def _execute_durably(self, statement: str, values: Sequence[Any]) -> int:

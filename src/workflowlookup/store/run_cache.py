@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from workflowlookup.cache import BoundedCache
-from workflowlookup.errors import RunNotFound, RunStateError, WorkflowLookupError
+from workflowlookup.errors import RunDamaged, RunNotFound, RunStateError, WorkflowLookupError
 from workflowlookup.runs.events import Record
 from workflowlookup.runs.run import Run, apply, fold
 from workflowlookup.store.journal import DamagedJournal, Journal, Revision, run_damaged
@@ -42,7 +42,12 @@ class RunCache:
     def get(self, run_id: str) -> Run:
         """The run as the journal has it now."""
         cached = self._folded.get(run_id)
-        return cached if cached and self._journal.revision(run_id) == revision_of(cached) else self.read(run_id)
+        return cached if cached and self.is_current(cached) else self.read(run_id)
+
+    def is_current(self, run: Run) -> bool:
+        """Whether a folded run is in the state that the journal has now."""
+        revision = self._journal.revision(run.id)
+        return revision is not None and revision.is_of(run)
 
     def offer(self, run: Run) -> None:
         """Cache a folded run, unless a later state of it is cached already.
@@ -83,14 +88,22 @@ class RunCache:
         return False
 
     def read(self, run_id: str) -> Run:
-        """Read the run from the journal; only the part that is not cached is folded."""
+        """Read the run from the journal; only the part that is not cached is folded. Raises `RunDamaged`."""
         revision = self._journal.revision(run_id)
         beginning = self._loading.pop(run_id)
         folded = self._folded.get(run_id) or beginning
         if revision is None:
             self._folded.pop(run_id)
             raise self.not_found(run_id)
-        run = folded if folded is not None and _is_beginning_of(folded, revision) else None
+        if folded is not None and _is_beginning_of(folded, revision):
+            try:
+                return self._read_rest(run_id, folded, revision)
+            except RunDamaged:  # unless it is another run, such as one that was deleted and imported again
+                self._folded.pop(run_id)
+        return self._read_rest(run_id, None, revision)
+
+    def _read_rest(self, run_id: str, run: Run | None, revision: Revision) -> Run:
+        """Fold what follows a folded run; all of it for None."""
         try:
             while run is None or run.sequence < revision.sequence or not run.rests:
                 before, run = run, self._with_next_slice(run_id, run)
@@ -99,44 +112,53 @@ class RunCache:
         except RunStateError:
             self._refuse_gaps(run_id, revision)
             raise
-        if run is None or run.sequence < revision.sequence:
+        if run is None or run.sequence < max(revision.sequence, revision.hashed):
             self._refuse_gaps(run_id, revision)
         if run is None:
             raise self.not_found(run_id)  # it was deleted meanwhile
+        self._refuse_contradiction(run, revision)
         if not run.rests:  # the events of one call are stored together, so the rest is lost
-            message = f"The records of run '{run_id}' end in the middle of a call."
-            raise run_damaged(run_id, message, self._journal.damaged_journals())
+            raise self._damaged(run_id, f"The records of run '{run_id}' end in the middle of a call.")
         self.offer(run)
         return run
 
     def _refuse_gaps(self, run_id: str, revision: Revision) -> None:
         """Raises `RunDamaged` when records are missing, unless the run has changed meanwhile."""
-        count = sum(1 for _ in self.records(run_id))
-        if count < revision.sequence and self._journal.revision(run_id) == revision:
-            message = f"Of the {revision.sequence} events of run '{run_id}' only {count} are left."
-            raise run_damaged(run_id, message, self._journal.damaged_journals())
+        total, count, first = max(revision.sequence, revision.hashed), 0, 0
+        for record in self.records(run_id):
+            count += 1
+            first = first or (count if record.sequence != count else 0)
+        if count < total and self._journal.revision(run_id) == revision:
+            left = f"Of the {total} events of run '{run_id}' only {count} are left"
+            raise self._damaged(run_id, f"{left}: event {first or count + 1} was removed after it was written.")
 
-    def refuse_contradictions(self, run_id: str) -> None:
-        """Raises `RunDamaged` when the summary of a run contradicts its events."""
-        run, revision = self.read(run_id), self._journal.revision(run_id)
-        if revision is not None and (
-            (revision.started, revision.hash) != (run.started, run.hash) or revision.sequence < run.sequence
-        ):
-            message = f"The summary of run '{run_id}' in the journal does not match its events."
-            raise run_damaged(run_id, message, self._journal.damaged_journals())
+    def _refuse_contradiction(self, run: Run, revision: Revision) -> None:
+        """Raises `RunDamaged` when the summary of a run contradicts its events, unless it has changed meanwhile."""
+        if not revision.is_of(run) and self._journal.revision(run.id) == revision:
+            contradiction = (
+                f"it counts {revision.sequence} events, and there are {run.sequence}"
+                if revision.sequence != run.sequence
+                else "one of them was changed after it was written"
+            )
+            message = f"The summary of run '{run.id}' in the journal does not match its events: {contradiction}."
+            raise self._damaged(run.id, message)
+
+    def _damaged(self, run_id: str, problem: str) -> RunDamaged:
+        return run_damaged(run_id, problem, self._journal.damaged_journals())
 
     def _with_next_slice(self, run_id: str, run: Run | None) -> Run | None:
         """The run with the next slice of its records applied; the same object when there are none."""
-        records = self._journal.read(run_id, run.sequence if run else 0, SLICE)
+        sequence, head = (run.sequence, run.head) if run else (0, "")
+        records = self._journal.read(run_id, sequence, SLICE, head)
         if not records:
             return run
         return fold(run_id, records) if run is None else functools.reduce(apply, records, run)
 
-    def records(self, run_id: str, after: int = 0) -> Iterator[Record]:
-        """The records of a run, read in slices, so that they are never all in memory."""
-        while records := self._journal.read(run_id, after, SLICE):
+    def records(self, run_id: str, after: int = 0, head: str = "") -> Iterator[Record]:
+        """The records of a run, read in slices, so that they are never all in memory; `head` as for `Journal.read`."""
+        while records := self._journal.read(run_id, after, SLICE, head):
             yield from records
-            after = records[-1].sequence
+            after, head = records[-1].sequence, records[-1].hash
 
     def not_found(self, run_id: str) -> RunNotFound:
         """The error for an id that no run has."""
@@ -152,7 +174,3 @@ def run_not_found(run_id: str, damaged_journals: Sequence[DamagedJournal]) -> Ru
 def _is_beginning_of(run: Run, revision: Revision) -> bool:
     """Whether a folded run is an earlier state of the run in the journal, and not another run with its id."""
     return run.sequence <= revision.sequence and (run.started, run.hash) == (revision.started, revision.hash)
-
-
-def revision_of(run: Run) -> Revision:
-    return Revision(run.sequence, run.started, run.hash)

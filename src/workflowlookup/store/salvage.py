@@ -5,8 +5,9 @@ it is killed, the next process that opens the journal finds the note and finishe
 at all.
 
 Copied are runs, tokens and names of tools. Records and documents are enough to rebuild a run, and each run is folded
-before it counts as saved. A run with missing records is copied too: it is listed, but refused as damaged, because
-repeating its last steps could repeat what must happen only once.
+before it counts as saved; the hashes of its events are copied, and checked. A run with missing or changed records is
+copied too: it is listed, but refused as damaged, because repeating its last steps could repeat what must happen only
+once.
 """
 
 import contextlib
@@ -44,11 +45,18 @@ class TableShape(msgspec.Struct, frozen=True, kw_only=True):
 
     is_index: bool
     columns: Mapping[str, tuple[type, ...]]
+    added: int = 0
+    """How many of the columns, at the end, are missing in rows that an older version wrote."""
+
+    @property
+    def first_columns(self) -> Sequence[str]:
+        """The columns that rows of all versions have."""
+        return list(self.columns)[: len(self.columns) - self.added]
 
     def matches(self, row: Row) -> bool:
         return (
             row.is_index == self.is_index
-            and len(row.values) == len(self.columns)
+            and len(row.values) in (len(self.columns), len(self.first_columns))
             and all(map(isinstance, row.values, self.columns.values()))
         )
 
@@ -56,7 +64,13 @@ class TableShape(msgspec.Struct, frozen=True, kw_only=True):
 SHAPES: Final[Mapping[str, TableShape]] = {
     "events": TableShape(
         is_index=True,
-        columns={"run": _TEXT, "sequence": _NUMBER, "time": _NUMBER, "who": _TEXT, "kind": _TEXT, "body": _TEXT},
+        columns={
+            "run": _TEXT,
+            **dict.fromkeys(("sequence", "time"), _NUMBER),
+            **dict.fromkeys(("who", "kind", "body"), _TEXT),
+            "hash": _TEXT_OR_NULL,
+        },
+        added=1,
     ),
     "runs": TableShape(
         is_index=True,
@@ -69,7 +83,10 @@ SHAPES: Final[Mapping[str, TableShape]] = {
             "done": _NUMBER,
             **dict.fromkeys(("total", "deadline"), _NUMBER_OR_NULL),
             "sequence": _NUMBER,
+            "hashed": _NUMBER_OR_NULL,
+            "head": _TEXT_OR_NULL,
         },
+        added=2,
     ),
     "documents": TableShape(is_index=False, columns={"hash": _TEXT, "document": _TEXT}),
     "tokens": TableShape(
@@ -112,6 +129,8 @@ class SalvageResult(msgspec.Struct, frozen=True, kw_only=True):
     """Runs of which too little is left to list them."""
     revoked: int
     """Tokens that were revoked because their revocation may have been lost."""
+    rehashed: int
+    """Saved runs whose last hash was not recorded any more: removed events at their end would not show."""
     unreadable: int
     """Pages of the file that are missing or cannot be read."""
 
@@ -119,7 +138,12 @@ class SalvageResult(msgspec.Struct, frozen=True, kw_only=True):
     def report(self) -> str:
         """A first line without ids, which everybody may see, and a line for each run that is not complete."""
         total = self.saved + len(self.damaged) + len(self.lost)
-        counts = {"damaged in part": len(self.damaged), "lost": len(self.lost), "tokens revoked": self.revoked}
+        counts = {
+            "damaged in part": len(self.damaged),
+            "lost": len(self.lost),
+            "tokens revoked": self.revoked,
+            "last hashes computed again": self.rehashed,
+        }
         more = "".join(f", {words}: {count}" for words, count in counts.items() if count)
         is_guess = self.unreadable > 1
         if is_guess:  # a run is on at least two pages, one with its summary and one with its events
@@ -132,16 +156,20 @@ class SalvageResult(msgspec.Struct, frozen=True, kw_only=True):
 
 def copy_readable(path: str, target: SqlJournal) -> SalvageResult:
     """Copy what can be read of a damaged file, which is not changed, into a new, empty journal."""
-    saved, damaged, lost = 0, {}, []
+    saved, rehashed, damaged, lost = 0, 0, {}, []
     with Pages(path) as pages, target.writing() as transaction:
         revoked = _copy(pages, transaction)
         for (run_id,) in target.query("SELECT run FROM events UNION SELECT id FROM runs ORDER BY 1"):
             run, last, problem = _fold(target, run_id)
-            head = target.head(run_id)
+            revision = target.revision(run_id)
+            head = revision and revision.sequence
+            if run is not None and revision is not None and revision.hashed == run.sequence and not revision.is_of(run):
+                problem, run = problem or "its events are not those of its last hash", None
             # Without its summary the end of a run is unknown, unless nothing else is lost.
             is_end_known = head is not None or pages.unreadable <= 1
             if run is not None and run.rests and is_end_known and run.sequence == last >= (head or 0):
                 saved += 1
+                rehashed += revision is None or not revision.hashed
                 _replace_summary(transaction, run, run.sequence)
             elif run is None and head is None:
                 lost.append(run_id)
@@ -153,7 +181,9 @@ def copy_readable(path: str, target: SqlJournal) -> SalvageResult:
                 total = max(last, head or 0)
                 problem = problem or "its last events may be lost"
                 damaged[run_id] = problem if count == total else f"{count} of {total} events are left"
-    return SalvageResult(saved=saved, damaged=damaged, lost=lost, revoked=revoked, unreadable=pages.unreadable)
+    return SalvageResult(
+        saved=saved, damaged=damaged, lost=lost, revoked=revoked, rehashed=rehashed, unreadable=pages.unreadable
+    )
 
 
 def has_journal_rows(path: str) -> bool:
@@ -174,14 +204,15 @@ def _copy(pages: Pages, transaction: Transaction) -> int:
         table = _table_of(row)
         if table is None:
             continue
-        columns = dict(zip(SHAPES[table].columns, row.values, strict=True))
+        values = (*row.values, *[None] * (len(SHAPES[table].columns) - len(row.values)))
+        columns = dict(zip(SHAPES[table].columns, values, strict=True))
         if table == "tool_names":
             names.add(row.values)
         elif table == "tokens":
             if _HASH.fullmatch(columns["hash"]) and not tokens.get(columns["id"], {}).get("revoked"):
                 tokens[columns["id"]] = columns
         elif table != "documents" or hash_of(columns["document"].encode()) == columns["hash"]:
-            transaction.execute(_ADD[table], row.values)
+            transaction.execute(_ADD[table], values)
     transaction.execute("INSERT INTO document_copies SELECT hash, document FROM documents")
     transaction.executemany(_ADD["tool_names"], sorted(_tool_names(names)))
     transaction.executemany(_ADD["tokens"], [tuple(token.values()) for token in tokens.values()])
@@ -211,7 +242,7 @@ def _replace_summary(transaction: Transaction, run: Run, sequence: int) -> None:
     """Replace the summary of a run. If its records end before `sequence`, the run is refused as damaged."""
     summary = msgspec.structs.replace(summarise(run), sequence=sequence)
     transaction.execute("DELETE FROM runs WHERE id = ?", (run.id,))
-    transaction.execute(_ADD["runs"], msgspec.structs.astuple(summary))
+    transaction.execute(_ADD["runs"], (*msgspec.structs.astuple(summary), run.sequence, run.head))
 
 
 # ── the files ───────────────────────────────────────────────────────────────────────────────────────────────────

@@ -6,7 +6,9 @@ refuses the append, and the call is decided again. A method returns only after i
 
 import contextlib
 import logging
+import math
 import secrets
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, TypeVar
 
@@ -37,9 +39,10 @@ from workflowlookup.runs.events import (
     Record,
     Started,
 )
+from workflowlookup.runs.exchange import refuse_changed
 from workflowlookup.runs.run import Run, State, Waiting, apply, fold, submission_key
 from workflowlookup.runs.server_calls import CallFailure
-from workflowlookup.store.imports import as_imported, check_import, refuse_future
+from workflowlookup.store.imports import as_imported, check_import, refuse_future, without_source
 from workflowlookup.store.journal import (
     Conflict,
     DamagedJournal,
@@ -51,7 +54,7 @@ from workflowlookup.store.journal import (
     now,
     summarise,
 )
-from workflowlookup.store.run_cache import SLICE, RunCache, revision_of
+from workflowlookup.store.run_cache import SLICE, RunCache
 from workflowlookup.store.runs_view import JournalWatch
 from workflowlookup.trust import NO_CONSENT, Consent
 
@@ -414,7 +417,7 @@ class Runs:
 
     def after(self, run: Run) -> Run:
         """The run at its next resting point after this one; the same when there is none yet."""
-        for record in self._cache.records(run.id, after=run.sequence):
+        for record in self._cache.records(run.id, run.sequence, run.head):
             run = apply(run, record)
             if run.rests:
                 break
@@ -467,17 +470,19 @@ class Runs:
 
     # ── import and deletion ─────────────────────────────────────────────────────────────────────────────────────
 
-    def import_run(self, run_id: str, records: Sequence[Record], source: str) -> bool:
+    def import_run(self, run_id: str, records: Sequence[Record], source: str, length: int = 0) -> bool:
         """Import a run from another journal, and record its source. False when the same run is stored already.
+
+        `length`: how many records were exported; 0 if that is not known.
 
         Raises `InvalidParams` for records that are not a run, and `RunStateError` when another run has its id.
         """
+        refuse_changed(run_id, records, length)
         if self.journal.head(run_id) is None:
             refuse_future(run_id, records, self._clock())
             self.store_import(run_id, as_imported(records, source))
             return True
-        stored = self.journal.read(run_id)
-        if as_imported(records, "") == as_imported(stored, "") or list(records) == stored:
+        if without_source(records) == without_source(self.journal.read(run_id)):
             return False
         message = f"There is a run '{run_id}' already, with other events. Import this one into another journal."
         raise RunStateError(message, runId=run_id)
@@ -486,9 +491,10 @@ class Runs:
         """Store a run from another journal. Raises `InvalidParams` or `RunStateError`."""
         run = check_import(run_id, records)
         try:
-            self.journal.append(run_id, 0, records, summarise(run))
+            head = self.journal.append(run_id, 0, records, summarise(run))
         except Conflict:
             raise RunStateError(f"There is a run '{run_id}' already.", runId=run_id) from None
+        run = msgspec.structs.replace(run, head=head)
         self._notify(run_id, run)
         return run
 
@@ -504,18 +510,21 @@ class Runs:
         self._cache.clear()
         return self.journal.purge(before)
 
-    def damaged_runs(self) -> list[RunSummary]:
-        """The runs that cannot be read. Reads all of them."""
-        return [summary for summary in self.all_summaries() if not self._is_readable(summary.id)]
-
-    def _is_readable(self, run_id: str) -> bool:
-        try:
-            self._cache.read(run_id)
-        except (RunDamaged, RunStateError):
-            return False
-        except RunNotFound:
-            pass  # it was deleted meanwhile
-        return True
+    def damaged_runs(self, deadline: float = math.inf) -> Iterator[tuple[RunSummary, str]]:
+        """The runs that cannot be read, or were changed after they were written, each with a sentence that says what
+        is wrong. Reads all of them, the last started first, until the deadline, by `time.monotonic`.
+        """
+        for summary in self.all_summaries():
+            if time.monotonic() > deadline:
+                return
+            try:
+                self._cache.read(summary.id)
+            except RunDamaged as damage:
+                yield summary, damage.problem
+            except RunStateError as refusal:
+                yield summary, refusal.remedy
+            except RunNotFound:
+                pass  # it was deleted meanwhile
 
     def damaged_journals(self) -> Sequence[DamagedJournal]:
         """The damaged journals that were set aside and still exist: a run that is missing may be in one."""
@@ -580,25 +589,25 @@ class Runs:
             try:
                 decided = decide(run, at)
             except WorkflowLookupError:
-                if is_cached and self.journal.revision(run_id) != revision_of(run):
+                if is_cached and not self._cache.is_current(run):
                     continue
                 raise
             if isinstance(decided, Run):
-                if is_cached and self.journal.revision(run_id) != revision_of(run):
+                if is_cached and not self._cache.is_current(run):
                     continue
                 return decided
             if self._store(run.sequence, decided):
                 return decided.run
-        self._cache.refuse_contradictions(run_id)
         message = "Other processes kept changing the run. Check its state with workflow_status, and try again."
         raise RunStateError(message, runId=run_id)
 
     def _store(self, expected: int, draft: Draft) -> bool:
         """Append the records of a draft; False when another process has changed the run."""
         try:
-            self.journal.append(draft.run.id, expected, draft.records, summarise(draft.run))
+            head = self.journal.append(draft.run.id, expected, draft.records, summarise(draft.run), draft.run.head)
         except Conflict:
             return False
+        draft.run = msgspec.structs.replace(draft.run, head=head)
         self._cache.offer(draft.run)
         _audit_action(draft)
         self._notify(draft.run.id, draft.run)

@@ -13,7 +13,8 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from workflowlookup.errors import RunDamaged
-from workflowlookup.runs.events import NO_DOCUMENT, Event, Record, Started, kind_of
+from workflowlookup.runs.chain import body_of, event_hash
+from workflowlookup.runs.events import Event, Record, Started, kind_of
 from workflowlookup.runs.run import OVER, hash_of
 from workflowlookup.store.journal import (
     STOP,
@@ -33,18 +34,18 @@ _COLUMNS: Final = ", ".join(RunSummary.__struct_fields__)
 _VALUES: Final = ", ".join("?" for _ in RunSummary.__struct_fields__)
 CHANGING_COLUMNS: Final = ("updated", "waiting_for", "step", "done", "total", "deadline", "sequence")
 
-THIS_RUN: Final = "sequence = ? AND started = ? AND hash = ?"
+THIS_RUN: Final = "sequence = ? AND started = ? AND hash = ? AND (COALESCE(hashed, 0) <> sequence OR head = ?)"
+"""Another run with the same id, such as one that was deleted and imported again, may differ only in its head."""
 
-_BEGIN_RUN: Final = f"INSERT INTO runs ({_COLUMNS}) VALUES ({_VALUES}) ON CONFLICT DO NOTHING"  # noqa: S608 - our own names
-_MOVE_RUN: Final = (
-    f"UPDATE runs SET {', '.join(f'{name} = ?' for name in CHANGING_COLUMNS)} WHERE id = ? AND {THIS_RUN}"  # noqa: S608
-)
+_BEGIN_RUN: Final = f"INSERT INTO runs ({_COLUMNS}, hashed, head) VALUES ({_VALUES}, ?, ?) ON CONFLICT DO NOTHING"  # noqa: S608 - our own names
+_SET_COLUMNS: Final = ", ".join(f"{name} = ?" for name in CHANGING_COLUMNS)
+_MOVE_RUN: Final = f"UPDATE runs SET {_SET_COLUMNS}, hashed = ?, head = ? WHERE id = ? AND {THIS_RUN}"  # noqa: S608 - as above
 _CHANGE_STATE: Final = "UPDATE runs SET state = ? WHERE id = ? AND state <> ?"
 _ADD_DOCUMENT: Final = "INSERT INTO documents (hash, document) VALUES (?, ?) ON CONFLICT DO NOTHING"
 _COPY_DOCUMENT: Final = "INSERT INTO document_copies (hash, document) VALUES (?, ?) ON CONFLICT DO NOTHING"
-_ADD_EVENT: Final = "INSERT INTO events (run, sequence, time, who, kind, body) VALUES (?, ?, ?, ?, ?, ?)"
+_ADD_EVENT: Final = "INSERT INTO events (run, sequence, time, who, kind, body, hash) VALUES (?, ?, ?, ?, ?, ?, ?)"
 READ_EVENTS: Final = (
-    "SELECT sequence, time, who, body FROM events WHERE run = ? AND sequence > ? ORDER BY sequence LIMIT ?"
+    "SELECT sequence, time, who, hash, body FROM events WHERE run = ? AND sequence > ? ORDER BY sequence LIMIT ?"
 )
 _ADD_NAME: Final = "INSERT INTO tool_names (provider, workflow, name) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
 _IS_NAME: Final = "SELECT name FROM tool_names WHERE provider = ? AND workflow = ?"
@@ -78,7 +79,6 @@ _ANNOUNCE: Final = """
 POLL_SECONDS: Final = 0.1
 
 _decode: Final = msgspec.json.Decoder(Event).decode
-_encode: Final = msgspec.json.Encoder().encode
 
 
 Statement = tuple[str, Sequence[Any]]
@@ -134,25 +134,28 @@ class SqlJournal(Journal):
     def group(self) -> AbstractContextManager[None] | None:
         return None  # a database server groups the commits of its connections by itself
 
-    def append(self, run_id: str, expected: int, records: Sequence[Record], summary: RunSummary) -> None:
-        rows = [(run_id, r.sequence, r.time, r.by, kind_of(r.event), _body(r.event)) for r in records]
+    def append(self, run_id: str, expected: int, records: Sequence[Record], summary: RunSummary, head: str = "") -> str:
+        rows = _event_rows(run_id, records, head)
+        last = str(rows[-1][-1])
         if expected:
-            self._append_to_run(expected, rows, summary)
-            return
+            self._append_to_run(expected, rows, summary, head)
+            return last
         started: Started = records[0].event  # type: ignore[assignment]
         document = (started.hash, bytes(started.document).decode())
         with self.writing() as transaction:
-            if transaction.execute(_BEGIN_RUN, msgspec.structs.astuple(summary)).rowcount != 1:
+            if transaction.execute(_BEGIN_RUN, (*msgspec.structs.astuple(summary), len(rows), last)).rowcount != 1:
                 raise Conflict(run_id)
             if transaction.execute(_ADD_DOCUMENT, document).rowcount:
                 transaction.execute(_COPY_DOCUMENT, document)
             transaction.executemany(_ADD_EVENT, rows)
+        return last
 
-    def _append_to_run(self, expected: int, rows: Sequence[Sequence[Any]], summary: RunSummary) -> None:
+    def _append_to_run(self, expected: int, rows: Sequence[Sequence[Any]], summary: RunSummary, head: str) -> None:
         """Append events to a run that exists."""
         values = [getattr(summary, name) for name in CHANGING_COLUMNS]
+        revision = (expected, summary.started, summary.hash, head)
         with self.writing() as transaction:
-            row = (*values, summary.id, expected, summary.started, summary.hash)
+            row = (*values, summary.sequence, rows[-1][-1], summary.id, *revision)
             if transaction.execute(_MOVE_RUN, row).rowcount != 1:
                 raise Conflict(summary.id)
             transaction.execute(_CHANGE_STATE, (summary.state, summary.id, summary.state))
@@ -163,13 +166,14 @@ class SqlJournal(Journal):
         return rows[0][0] if rows else None
 
     def revision(self, run_id: str) -> Revision | None:
-        rows = self.query("SELECT sequence, started, hash FROM runs WHERE id = ?", (run_id,))
+        rows = self.query("SELECT sequence, started, hash, hashed, head FROM runs WHERE id = ?", (run_id,))
         if not rows:
             return None
-        sequence, started, digest = rows[0]
-        if not (isinstance(sequence, int) and isinstance(started, int) and isinstance(digest, str)):
+        sequence, started, digest, hashed, head = rows[0]
+        numbers, texts = (sequence, started, hashed or 0), (digest, head or "")
+        if not all(isinstance(number, int) for number in numbers) or not all(isinstance(text, str) for text in texts):
             raise self._damaged(run_id, f"The summary of run '{run_id}' in the journal is damaged.")
-        return Revision(sequence, started, digest)
+        return Revision(sequence, started, digest, hashed or 0, head or "")
 
     def ping(self) -> None:
         self.workflow_of("")  # no run has this id
@@ -186,11 +190,29 @@ class SqlJournal(Journal):
         sources = {run_id: _source_of(body) for run_id, body in self.query(statement, tuple(run_ids))}
         return {run_id: source for run_id, source in sources.items() if source}
 
-    def read(self, run_id: str, after: int = 0, limit: int | None = None) -> list[Record]:
+    def read(self, run_id: str, after: int = 0, limit: int | None = None, head: str = "") -> list[Record]:
         rows = (
             self.query(READ_EVENTS, (run_id, after, sys.maxsize)) if limit is None else self.rows(run_id, after, limit)
         )
-        return [self._record(run_id, *row) for row in rows]
+        records = []
+        is_chained = bool(head) or not after
+        for sequence, at, by, stored, body in rows:
+            after += 1
+            is_chained = is_chained and sequence == after
+            record = self._record(run_id, sequence, at, by, body)
+            if is_chained:
+                head = event_hash(head, run_id, sequence, at, by, body)
+                if stored is not None and stored != head:
+                    raise self._damaged(run_id, self._changed_event(run_id, sequence))
+            records.append(msgspec.structs.replace(record, hash=head if is_chained else stored or ""))
+        return records
+
+    def _changed_event(self, run_id: str, sequence: int) -> str:
+        """The sentence for an event whose hash is not what it was. Events without a hash before it may be the cause."""
+        statement = "SELECT COALESCE(MAX(sequence), 0) FROM events WHERE run = ? AND sequence < ? AND hash IS NOT NULL"
+        ((last,),) = self.query(statement, (run_id, sequence))
+        which = f"Event {sequence}" if last == sequence - 1 else f"One of the events {last + 1} to {sequence}"
+        return f"{which} of run '{run_id}' was changed after it was written."
 
     @abstractmethod
     def rows(self, run_id: str, after: int, limit: int) -> list[Any]:
@@ -435,8 +457,11 @@ def _source_of(body: str) -> str:
     return event.imported_from if isinstance(event, Started) else ""
 
 
-def _body(event: Event) -> str:
-    """The event as it is stored; the document is stored separately."""
-    if isinstance(event, Started):
-        event = msgspec.structs.replace(event, document=NO_DOCUMENT)
-    return _encode(event).decode()
+def _event_rows(run_id: str, records: Sequence[Record], head: str) -> list[tuple[Any, ...]]:
+    """The rows of `events` for records that follow the event with the hash `head`."""
+    rows = []
+    for record in records:
+        body = body_of(record.event)
+        head = event_hash(head, run_id, record.sequence, record.time, record.by, body)
+        rows.append((run_id, record.sequence, record.time, record.by, kind_of(record.event), body, head))
+    return rows

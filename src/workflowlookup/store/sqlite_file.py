@@ -18,10 +18,11 @@ BUSY_SHARE: Final = 0.8
 """The share of the time for a use that it may wait for other processes."""
 _RESULT_CODES: Final = {errno.ENOSPC: sqlite3.SQLITE_FULL, errno.EROFS: sqlite3.SQLITE_READONLY}
 _OUR_TABLES: Final[Mapping[str, frozenset[str]]] = {
-    table: frozenset(SHAPES[table].columns) for table in ("documents", "runs", "events")
+    table: frozenset(SHAPES[table].first_columns) for table in ("documents", "runs", "events")
 }
 """Tables, with columns, that identify a file as ours when its application id is missing or wrong."""
 _CREATED: Final = re.compile(r"CREATE TABLE (\w+)")
+_ADDED: Final = re.compile(r"ALTER TABLE (\w+) ADD COLUMN (\w+)")
 _UNSUPPORTED: Final = "unsupported file format"
 """The message of SQLite for a header that no version of it writes; it has no result code."""
 
@@ -49,7 +50,7 @@ def schema_version_of(connection: sqlite3.Connection) -> SchemaVersion:
     is_ours = application == APPLICATION_ID or (application == 0 and not tables) or _has_our_tables(connection)
     if not is_ours:
         return SchemaVersion(version=0, supported=len(MIGRATIONS), is_foreign=True)
-    if version < 0 or not tables.isdisjoint(_tables_after(version)):
+    if version < 0 or not tables.isdisjoint(_tables_after(version)) or _has_columns_after(connection, version):
         raise Damage(f"its version {version} is not that of its tables")
     least = connection.execute("SELECT MAX(least) FROM levels").fetchone()[0] if "levels" in tables else None
     return SchemaVersion(version=version, supported=len(MIGRATIONS), required=least)
@@ -60,11 +61,19 @@ def _tables_after(version: int) -> set[str]:
     return set(_CREATED.findall(" ".join(MIGRATIONS[version:])))
 
 
+def _has_columns_after(connection: sqlite3.Connection, version: int) -> bool:
+    """Whether a table has a column that a journal with this version does not have yet."""
+    return any(
+        column in _columns(connection, table) for table, column in _ADDED.findall(" ".join(MIGRATIONS[version:]))
+    )
+
+
 def _has_our_tables(connection: sqlite3.Connection) -> bool:
-    for table, columns in _OUR_TABLES.items():
-        if not columns <= {name for (name,) in connection.execute("SELECT name FROM pragma_table_info(?)", (table,))}:
-            return False
-    return True
+    return all(columns <= _columns(connection, table) for table, columns in _OUR_TABLES.items())
+
+
+def _columns(connection: sqlite3.Connection, table: str) -> set[str]:
+    return {name for (name,) in connection.execute("SELECT name FROM pragma_table_info(?)", (table,))}
 
 
 def result_code(problem: Exception) -> int:

@@ -10,8 +10,9 @@ from workflowlookup.errors import StorageError
 from workflowlookup.language.text import plural
 from workflowlookup.logs import audit
 from workflowlookup.runs.events import Record
-from workflowlookup.runs.exchange import json_line
+from workflowlookup.runs.exchange import Exporter
 from workflowlookup.runs.report import report
+from workflowlookup.runs.run import Run
 from workflowlookup.settings import Settings
 
 
@@ -30,8 +31,8 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     ids = list(dict.fromkeys(find_run(runs, name) for name in options.runs))
     for run_id in ids:
         audit("export", by=user_name(), run=run_id)
-    form = report if options.markdown else _lines
-    parts = (form(run_id, runs.history(run_id)) for run_id in ids)
+    form = _report if options.markdown else _lines
+    parts = (form(runs.get(run_id), runs.history(run_id)) for run_id in ids)
     if not options.output:
         for part in parts:
             write_text(part)
@@ -46,8 +47,12 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     return 0
 
 
-def _lines(run_id: str, records: Sequence[Record]) -> str:
-    return "".join(json_line(run_id, record) for record in records)
+def _report(run: Run, records: Sequence[Record]) -> str:
+    return report(run.id, records)
+
+
+def _lines(run: Run, records: Sequence[Record]) -> str:
+    return Exporter(run).lines(records[: run.sequence])
 
 
 EXAMPLES = """\

@@ -28,9 +28,10 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     runs = make_services(settings).runs
     source = "standard input" if options.file == STANDARD_INPUT else options.file
     outcome: dict[str, list[str]] = {"imported": [], "unchanged": [], "refused": []}
-    for run_id, records in exported.items():
+    for run_id, lines in exported.items():
         try:
-            is_new = runs.import_run(run_id, records, source)
+            records = [_record(line) for line in lines]
+            is_new = runs.import_run(run_id, records, source, lines[0].length)
             outcome["imported" if is_new else "unchanged"].append(run_id)
             if is_new:
                 audit("import", by=user_name(), run=run_id, source=source)
@@ -49,10 +50,10 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     return int(bool(outcome["refused"]))
 
 
-def _parse(data: bytes, path: str) -> dict[str, list[Record]]:
-    """The records by run, in the order of the file. Raises `InvalidParams` with the number of a wrong line."""
+def _parse(data: bytes, path: str) -> dict[str, list[ExportedRecord]]:
+    """The lines by run, in the order of the file. Raises `InvalidParams` with the number of a wrong line."""
     decoder = msgspec.json.Decoder(ExportedRecord)
-    records: dict[str, list[Record]] = {}
+    lines: dict[str, list[ExportedRecord]] = {}
     for number, text in enumerate(data.split(b"\n"), 1):
         if not text.strip():
             continue
@@ -61,9 +62,12 @@ def _parse(data: bytes, path: str) -> dict[str, list[Record]]:
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
             message = f"{path}, line {number}: {str(problem).rstrip('.')}. Each line must be an event from `export`"
             raise InvalidParams(message) from None
-        record = Record(sequence=line.sequence, time=line.time, by=line.by, event=_compact(line.event))
-        records.setdefault(line.run_id, []).append(record)
-    return records
+        lines.setdefault(line.run_id, []).append(line)
+    return lines
+
+
+def _record(line: ExportedRecord) -> Record:
+    return Record(sequence=line.sequence, time=line.time, by=line.by, event=_compact(line.event), hash=line.hash)
 
 
 def _compact(event: Event) -> Event:

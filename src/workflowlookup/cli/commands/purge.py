@@ -44,7 +44,7 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     if not has_journal(settings):
         chosen = []
     elif options.damaged:
-        chosen = runs.damaged_runs()
+        chosen = [summary for summary, _ in runs.damaged_runs()]
     else:
         chosen = [summary for summary in runs.all_summaries() if summary.state in OVER and summary.updated < before]
     kind = "damaged run" if options.damaged else "finished run"
