@@ -84,3 +84,16 @@ def test_on_a_terminal_it_says_how_to_end(cli: Cli) -> None:
     assert code == 0
     assert "Ctrl-D" in seen
     assert "accepted" in seen
+
+
+def test_proofs_are_listed_and_not_taken(cli: Cli, project: Path) -> None:
+    proof = [{"kind": "file", "path": "{{report}}", "exists": False}]
+    content = document(step("plan", proof=proof, produces={"report": {}}), identifier="proved")
+    write(project, content)
+    (cli.directory / "REPORT.md").write_text("It would fail.")
+
+    done = cli("check", "proved", "plan", stdin=b"report: REPORT.md")
+    as_json = cli("check", "proved", "plan", "--json", stdin=b"report: REPORT.md")
+
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "- No file matches `REPORT.md`")
+    assert json.loads(as_json.stdout)["proofs"] == ["No file matches `REPORT.md`"]

@@ -106,3 +106,14 @@ def test_the_list_that_a_loop_lacks_is_asked_for_with_the_command_that_gives_it(
     assert code == 0
     assert "A loop needs files" in plain(seen)
     assert "workflowlookup next each-file --context 'files=[\"…\"]'" in plain(seen)
+
+
+def test_what_a_run_would_prove_follows_the_criteria(cli: Cli, project: Path) -> None:
+    write(project, document(step("plan", proof=[{"kind": "command", "use": "test"}]), identifier="proved"))
+
+    done = cli("next", "proved")
+    as_json = cli("next", "proved", "--json")
+
+    sentence = "The project's command `test` ends with exit code 0"
+    assert f"## In a run, the server would check\n\n- {sentence}\n" in done.stdout
+    assert json.loads(as_json.stdout)["guidance"]["proofs"] == [sentence]

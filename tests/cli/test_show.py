@@ -78,3 +78,11 @@ def test_a_terminal_lays_it_out_and_shows_what_looks_like_html(cli: Cli) -> None
     assert "Read <file>." in seen
     assert "`workflowlookup graph sample-workflow` outlines every step; " in seen
     assert "`workflowlookup next sample-workflow` shows its first step as agents see it." in seen
+
+
+def test_proofs_are_sentences_above_their_json(cli: Cli, project: Path) -> None:
+    write(project, document(step("plan", proof=[{"kind": "file", "path": "a.md"}]), identifier="proved"))
+
+    done = cli("show", "proved", "--mode", "full")
+
+    assert "In a run, the server checks:\n\n- The file `a.md` exists\n\n```json\n" in done.stdout

@@ -81,3 +81,29 @@ def test_a_fragment_whose_condition_takes_too_long_comes_with_its_condition() ->
         "Take care."
     )
     assert guidance.criteria == ('The output contains the text "x" (with this case): Name x.',)
+
+
+TESTS = {"kind": "command", "name": "tests", "use": "test", "args": ["{{file}}"]}
+
+
+def test_the_agent_reads_what_the_server_will_check() -> None:
+    large = {"var": "size", "equals": "large"}
+    first = step("one", proof=[TESTS, {"kind": "file", "path": "PLAN.md", "condition": large, "message": "Plan it."}])
+
+    assert guidance_for(first, {"file": "a.py"}).proofs == (
+        "The project's command `test` with `a.py` ends with exit code 0",
+    )
+    assert guidance_for(first, {"file": "a.py", "size": "large"}).proofs[1:] == ("The file `PLAN.md` exists: Plan it.",)
+
+
+def test_a_variable_that_a_proof_needs_is_warned_of_but_no_measure() -> None:
+    measured = {
+        "kind": "command",
+        "use": "test",
+        "measure": {"n": {"pattern": "(\\d+)"}},
+        "holds": {"var": "proof.command-2.n", "gte": "{{proof.base.n}}"},
+    }
+    warnings = ("These variables are not set in the context: file",)
+
+    assert guidance_for(step("one", proof=[TESTS, measured])).warnings == warnings
+    assert guidance_for(step("one", proof=[TESTS], produces={"file": {}})).warnings == ()

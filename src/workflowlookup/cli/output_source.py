@@ -261,3 +261,6 @@ def _reminder(run: Run) -> Iterator[str]:
     if guidance.criteria:
         yield "\nThe output must meet:"
         yield from (f"- {printable(sentence)}" for sentence in guidance.criteria)
+    if guidance.proofs:
+        yield "\nThe server will check:"
+        yield from (f"- {printable(sentence)}" for sentence in guidance.proofs)

@@ -75,6 +75,7 @@ def write_step(run: Run, *, with_progress: bool = True) -> None:
         write()
     write_markdown("\n\n".join(_markdown(run, guidance)))
     write_list("The output must meet", guidance.criteria)
+    write_list("The server will check", guidance.proofs)
     needs = unmet(run.workflow, run.step, run.scope, is_done=True)
     write_list("Variables to set with the output", [need.sentence() for need in needs])
     write_list("Warnings", guidance.warnings)

@@ -70,6 +70,7 @@ class ShownStep(msgspec.Struct, frozen=True, kw_only=True):
     prompt: str = ""
     role: str = ""
     criteria: tuple[str, ...] = ()
+    proofs: tuple[str, ...] = ()
     guidance: tuple[str, ...] = ()
 
 
@@ -107,6 +108,7 @@ def _shown_step(workflow: Workflow, node: GraphNode) -> ShownStep:
         prompt=step.prompt or (pretty(step.prompt_blocks) if step.prompt_blocks else ""),
         role=step.agent_role,
         criteria=tuple(one.sentence for one in step.requirements),
+        proofs=tuple(proof.describe() for proof in step.proofs),
         guidance=step.guidance,
     )
 

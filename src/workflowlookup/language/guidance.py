@@ -35,6 +35,8 @@ class Guidance(msgspec.Struct, frozen=True, kw_only=True):
     model_hint: str
     requires_confirmation: bool
     criteria: tuple[str, ...]
+    proofs: tuple[str, ...] = ()
+    """What the server checks itself in a run, once the output meets the criteria."""
     warnings: tuple[str, ...]
     unset: tuple[str, ...] = ()
     """The template variables that are not set; the warnings name them."""
@@ -61,6 +63,7 @@ def guide(workflow: Workflow, upcoming: NextStep, budget: Budget) -> Guidance:
         for requirement in step.requirements
         if requirement.condition is None or requirement.condition.may_hold(upcoming.context, budget)
     ]
+    proofs = describe_proofs(step, upcoming.context, budget, unset)
     for capture in step.captures:
         unset.pop(capture.name, None)  # rules may refer to variables that this output will set
     return Guidance(
@@ -69,6 +72,7 @@ def guide(workflow: Workflow, upcoming: NextStep, budget: Budget) -> Guidance:
         model_hint=_model_hint(step) or _model_hint(workflow),
         requires_confirmation=view.get("requireConfirmation", False) and not (step.asks_before and upcoming.in_run),
         criteria=tuple(criteria),
+        proofs=proofs,
         warnings=(*upcoming.warnings, *warn_of_unset(unset)),
         unset=tuple(unset),
     )
@@ -268,7 +272,23 @@ def _bullets(lines: Sequence[str] | Iterator[str]) -> str:
     return "\n".join(f"- {line}" for line in lines)
 
 
-# ── criteria as sentences ───────────────────────────────────────────────────────────────────────────────────────
+# ── criteria and proofs as sentences ────────────────────────────────────────────────────────────────────────────────
+
+
+def describe_proofs(
+    step: PromptStep, context: Context, budget: Budget, unset: dict[str, None] | None = None
+) -> tuple[str, ...]:
+    """The proofs that may be needed in a context, as sentences. Variables that are not set are added to `unset`."""
+    names: dict[str, None] = {}
+    fill = filler(context, names)
+    sentences = tuple(
+        fill(proof.describe())
+        for proof in step.proofs
+        if proof.condition is None or proof.condition.may_hold(context, budget)
+    )
+    if unset is not None:
+        unset |= {name: None for name in names if not name.startswith("proof.")}  # measures are taken later
+    return sentences
 
 
 def requirements_of(criteria: Criterion | None) -> Iterator[Requirement]:

@@ -64,6 +64,8 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
 
     criteria: ClassVar[Sequence[str]] = ()
     """Names of fields with criteria."""
+    demands: ClassVar[Sequence[str]] = ()
+    """Names of fields, beside criteria, that demand something only if they are there; a list demands each item."""
 
     name: str
     condition: CompiledCondition | None = None
@@ -91,6 +93,7 @@ class CommandProof(Proof, frozen=True, kw_only=True, tag="command"):
     """A command ends in time, with one of these exit codes, and its output meets criteria."""
 
     criteria = ("stdout", "stderr")
+    demands = ("holds",)
 
     use: str = ""
     """The name of a command in the settings; empty with `run`."""
@@ -162,6 +165,7 @@ class FileProof(Proof, frozen=True, kw_only=True, tag="file"):
     """Every file that matches the glob holds; there is at least one, unless `exists` is false: then there is none."""
 
     criteria = ("text",)
+    demands = ("changed", "json")
 
     path: str
     exists: bool = True
@@ -198,6 +202,8 @@ class FileProof(Proof, frozen=True, kw_only=True, tag="file"):
 
 class GitProof(Proof, frozen=True, kw_only=True, tag="git"):
     """The repository says so."""
+
+    demands = ("changed", "unchanged", "clean", "commits", "branch")
 
     changed: tuple[str, ...] = ()
     """Globs: each matches at least one file that changed."""

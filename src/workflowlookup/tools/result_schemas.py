@@ -25,6 +25,7 @@ GUIDANCE_SCHEMA: Final[Mapping[str, Json]] = {
         "modelHint": {"type": "string", "description": "The kind of model that suits the step."},
         "requiresConfirmation": {"type": "boolean", "description": "Ask the user before you continue."},
         "validationCriteria": {**TEXTS, "description": "What the output must meet."},
+        "proofs": {**TEXTS, "description": "What the server itself checks in a run before the output counts."},
     },
     "required": ["prompt", "requiresConfirmation", "validationCriteria"],
 }

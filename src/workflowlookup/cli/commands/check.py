@@ -41,6 +41,8 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
         write((options.step, "bold"), ": ", ("accepted", "green"))
     else:
         write((options.step, "bold"), ": ", ("accepted", "yellow"), "; the step has no criteria, so any output is")
+    if not options.json and verdict["valid"]:
+        write_list("In a run, the server would also check", verdict.get("proofs", ()))
     return int(not verdict["valid"])
 
 

@@ -41,6 +41,7 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
         return 0
     write_markdown("\n\n".join(as_markdown(answer)))
     write_list("The output must meet", answer["guidance"]["validationCriteria"])
+    write_list("In a run, the server would check", answer["guidance"].get("proofs", ()))
     write_list("Skipped", [f"{skip['stepId']}: {skip['because']}" for skip in answer.get("skipped", ())])
     write_list("Warnings", answer.get("warnings", ()))
     if answer["step"]:

@@ -8,6 +8,7 @@ import msgspec
 
 from workflowlookup.cli.output import write_hint, write_json, write_markdown
 from workflowlookup.cli.services import call_tool
+from workflowlookup.language.proof import proofs_of
 from workflowlookup.settings import Settings
 from workflowlookup.tools.builtin import workflow_get
 
@@ -77,6 +78,9 @@ def _step(step: Mapping[str, Any], number: str = "") -> Iterator[str]:
         yield step["prompt"]
     if "guidance" in step:
         yield _bullets(step["guidance"])
+    if "proof" in step:
+        yield "In a run, the server checks:"
+        yield _bullets([proof.describe() for proof in proofs_of(step)])
     others = {field: value for field, value in step.items() if field not in _RENDERED}
     if others:  # conditions, criteria and the like as JSON, so that nothing is hidden
         yield f"```json\n{msgspec.json.format(msgspec.json.encode(others), indent=2).decode()}\n```"

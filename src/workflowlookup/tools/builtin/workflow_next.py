@@ -110,6 +110,7 @@ def _guidance(guidance: Guidance) -> dict[str, Json]:
         **hint,
         "requiresConfirmation": guidance.requires_confirmation,
         "validationCriteria": guidance.criteria,
+        **({"proofs": guidance.proofs} if guidance.proofs else {}),
     }
 
 

@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Meta
 
 from workflowlookup.errors import InvalidCriteria, InvalidWorkflow
+from workflowlookup.language.guidance import describe_proofs
 from workflowlookup.language.model import PromptStep, Workflow
 from workflowlookup.language.navigation import find_step, scope_of
 from workflowlookup.language.patterns import Budget
@@ -17,7 +18,7 @@ from workflowlookup.tools.arguments import StepId, StructArguments, Variables, W
 from workflowlookup.tools.builtin.workflow_next import step_not_found
 from workflowlookup.tools.contract import Caller, Services, Tool
 from workflowlookup.tools.registry import find_workflow
-from workflowlookup.tools.result_schemas import VERDICT_SCHEMA
+from workflowlookup.tools.result_schemas import TEXTS, VERDICT_SCHEMA
 
 REVIEW: Final = "Review validation criteria and adjust output accordingly."
 _VALID: Final[Mapping[str, Json]] = {"valid": True, "issues": [], "suggestions": []}
@@ -43,12 +44,17 @@ def judge_output(workflow: Workflow, step_id: str, output: str, context: Context
     if step is None:
         raise step_not_found(workflow, step_id)
     scope = scope_of(workflow, step_id, context)
+    budget = Budget()
     try:
-        verdict = judge_step(step, output, scope, Budget())
+        verdict = judge_step(step, output, scope, budget)
     except (InvalidCriteria, InvalidWorkflow) as refusal:
         raise type(refusal)(refusal.remedy, workflowId=workflow.id, stepId=step_id, **refusal.data) from refusal
     reply = _verdict_json(verdict.issues)
-    return {**reply, "captured": verdict.captured} if isinstance(step, PromptStep) and step.captures else reply
+    if isinstance(step, PromptStep) and step.captures:
+        reply = {**reply, "captured": verdict.captured}
+    if isinstance(step, PromptStep) and step.proofs:
+        reply = {**reply, "proofs": describe_proofs(step, {**scope, **verdict.captured}, budget)}
+    return reply
 
 
 def _verdict_json(issues: Sequence[Issue]) -> Mapping[str, Json]:
@@ -78,6 +84,7 @@ TOOL = Tool(
                 "type": "object",
                 "description": "Variables read from the output, as produces of the step says.",
             },
+            "proofs": {**TEXTS, "description": "Not checked here: what the server would check in a run."},
         },
     },
     example=(
