@@ -14,8 +14,11 @@ import msgspec
 
 from workflowlookup.authoring.contradictions import contradictions
 from workflowlookup.authoring.injection import suspicions
+from workflowlookup.authoring.lint_proofs import PROOF_CHECKS
 from workflowlookup.authoring.lint_subject import (
+    Findings,
     JsonObject,
+    LintCheck,
     LintSubject,
     LocatedStep,
     Prose,
@@ -25,6 +28,7 @@ from workflowlookup.authoring.lint_subject import (
     numbered,
     texts_in,
     variables_in,
+    variables_in_templates,
     whole_number,
 )
 from workflowlookup.language.conditions import Compares, Condition, describe, walk
@@ -33,6 +37,8 @@ from workflowlookup.language.guidance import compose, view_step
 from workflowlookup.language.model import PromptStep
 from workflowlookup.language.navigation import NextStep
 from workflowlookup.language.patterns import Budget, TooSlow
+from workflowlookup.language.proof import PROOFS
+from workflowlookup.language.proof_checks import all_criteria
 from workflowlookup.language.rules import RULES, flaws_in, misfits_in, rules_in
 from workflowlookup.language.schemas import PathTo, nearest, show, suggest
 from workflowlookup.language.templates import filler
@@ -45,9 +51,6 @@ CHARACTERS_PER_TOKEN: Final = 4
 MAX_SECONDS: Final = 3.0
 """Processor time for the conditions, patterns and names of one document."""
 SWITCH: Final = "x-lint"
-
-Findings = Iterator[tuple[PathTo, str, str]]
-"""Each with a path, the problem there, and how to fix it."""
 
 
 class LintFinding(Finding, frozen=True, kw_only=True):
@@ -72,7 +75,7 @@ def lint(
     ]
 
 
-def _run_check(check: "LintCheck", subject: LintSubject) -> Findings:
+def _run_check(check: LintCheck, subject: LintSubject) -> Findings:
     """What a check finds until the time is over; `WL012` reports that the time was not enough."""
     try:
         yield from check.find(subject)
@@ -206,6 +209,8 @@ def _unproduced_variables(subject: LintSubject) -> Findings:
             )  # `items` and `count` are evaluated before the loop
             loops = (*located.loops, located.step) if is_repeated else located.loops
             scope = subject.scope(loops)
+            if name.startswith("proof."):  # WL021 knows what proofs measure
+                continue
             if head in reported or {name, head} & declared_heads or {name, head} & scope.keys():
                 continue
             if subject.prose.mentions(head, quoted=subject.has_contract):
@@ -239,21 +244,28 @@ def _uses(located: LocatedStep) -> Iterator[tuple[PathTo, str]]:
         yield (*located.path, "requires", index), name
     templates = {key: step[key] for key in _WITH_TEMPLATES if key in step}
     arguments = texts_in(step.get("call", {}).get("arguments", {}), (*located.path, "call", "arguments"))
-    for path, text in (*texts_in(templates, located.path), *arguments, *_texts_of_rules(located)):
-        unset: dict[str, None] = {}
-        filler({}, unset)(text)
-        for name in unset:
+    texts = (*texts_in(templates, located.path), *arguments, *_texts_of_rules(located), *_texts_of_proofs(located))
+    for path, text in texts:
+        for name in variables_in_templates(text):
             yield path, name
 
 
 def _texts_of_rules(located: LocatedStep) -> Iterator[tuple[PathTo, str]]:
     """The texts of criteria that may have templates."""
-    for at, rule in rules_in(located.step.get("validationCriteria"), (*located.path, "validationCriteria")):
-        if isinstance(rule, str):
-            yield at, rule
-        else:
-            kind = RULES[rule["type"]]
-            yield from (((*at, key), rule[key]) for key in (*kind.texts, *kind.patterns, "message") if key in rule)
+    for within, criteria in all_criteria(located.step):
+        for at, rule in rules_in(criteria, (*located.path, *within)):
+            if isinstance(rule, str):
+                yield at, rule
+            else:
+                kind = RULES[rule["type"]]
+                yield from (((*at, key), rule[key]) for key in (*kind.texts, *kind.patterns, "message") if key in rule)
+
+
+def _texts_of_proofs(located: LocatedStep) -> Iterator[tuple[PathTo, str]]:
+    """The texts of proofs, beside criteria and conditions, which may have templates."""
+    for index, entry in enumerate(located.step.get("proof", ())):
+        fields = {name for name in entry if name not in (*PROOFS[entry["kind"]].criteria, "condition")}
+        yield from texts_in({name: entry[name] for name in entry if name in fields}, (*located.path, "proof", index))
 
 
 _WITH_TEMPLATES: Final = (
@@ -346,12 +358,14 @@ def _body(steps: Sequence[LocatedStep], index: int) -> list[JsonObject]:
 
 def _unmeetable_criteria(subject: LintSubject) -> Findings:
     for located in subject.steps:
-        for path, reason in contradictions(located.step.get("validationCriteria"), subject.budget):
-            yield (
-                (*located.path, "validationCriteria", *path),
-                f"No output of step '{located.id}' can meet its criteria: {reason}",
-                "Change or remove one of the rules that exclude each other",
-            )
+        for within, criteria in all_criteria(located.step):
+            what = "output" if within[0] == "validationCriteria" else f"'{within[-1]}' of a proof"
+            for path, reason in contradictions(criteria, subject.budget):
+                yield (
+                    (*located.path, *within, *path),
+                    f"No {what} of step '{located.id}' can meet its criteria: {reason}",
+                    "Change or remove one of the rules that exclude each other",
+                )
 
 
 def _long_prompts(subject: LintSubject) -> Findings:
@@ -384,7 +398,8 @@ def _max_characters(subject: LintSubject, step: PromptStep) -> int:
 
 def _steps_without_criterion(subject: LintSubject) -> Findings:
     for located in subject.steps:
-        is_judged = located.step.get("validationCriteria") or _requires_a_variable(located.step)
+        step = located.step
+        is_judged = step.get("validationCriteria") or step.get("proof") or _requires_a_variable(step)
         if not located.step.keys() & {"loop", "call"} and not is_judged:
             yield (
                 located.path,
@@ -402,7 +417,7 @@ def _requires_a_variable(step: JsonObject) -> bool:
 def _injections(subject: LintSubject) -> Findings:
     searched = {field for kind in RULES.values() for field in (*kind.texts, *kind.patterns)}
     for path, text in texts_in(subject.document):
-        if path[-1] == "pattern" or ("validationCriteria" in path and path[-1] in searched):
+        if path[-1] == "pattern" or ({"validationCriteria", "proof"} & {*path} and path[-1] in searched):
             continue  # a pattern or text that outputs are searched for
         for excerpt, reason in suspicions(text, is_role=path[-1] == "agentRole"):
             yield (
@@ -417,14 +432,15 @@ def _visible(text: str) -> str:
 
 
 def _broken_rules(subject: LintSubject) -> Findings:
-    remedy = "Fix the rule: until then the output of this step cannot be judged"
+    remedy = "Fix the rule: until then this step cannot be judged"
     for located in subject.steps:
-        criteria, path = located.step.get("validationCriteria") or [], (*located.path, "validationCriteria")
-        for misfit in misfits_in(criteria):
-            why = f"The criteria of step '{located.id}' are not well-formed: {misfit.sentence()}"
-            yield (*path, *misfit.path, *misfit.unknown[:1]), why, remedy
-        for at, flaw in flaws_in(criteria, path, subject.budget):
-            yield at, f"{flaw} in step '{located.id}'", remedy
+        for within, criteria in all_criteria(located.step):
+            path = (*located.path, *within)
+            for misfit in misfits_in(criteria):
+                why = f"The criteria of step '{located.id}' are not well-formed: {misfit.sentence()}"
+                yield (*path, *misfit.path, *misfit.unknown[:1]), why, remedy
+            for at, flaw in flaws_in(criteria, path, subject.budget):
+                yield at, f"{flaw} in step '{located.id}'", remedy
 
 
 def _odd_questions(subject: LintSubject) -> Findings:
@@ -454,15 +470,6 @@ def _unchecked(subject: LintSubject) -> Findings:
             f"Not everything was checked: the conditions and patterns take longer than {MAX_SECONDS:g} s",
             "Simplify its conditions and patterns, or split the workflow",
         )
-
-
-class LintCheck(msgspec.Struct, frozen=True, kw_only=True):
-    """A check of lint."""
-
-    name: str
-    find: Callable[[LintSubject], Findings]
-    description: str
-    severity: Severity = Severity.WARNING
 
 
 CHECKS: Final[Mapping[str, LintCheck]] = {
@@ -514,4 +521,5 @@ CHECKS: Final[Mapping[str, LintCheck]] = {
     "WL012": LintCheck(
         name="slow-document", find=_unchecked, description="The document takes too long to be checked whole."
     ),
+    **PROOF_CHECKS,
 }

@@ -5,21 +5,24 @@ Nothing here judges: `lint` has the checks.
 
 import functools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from workflowlookup.language.building import build
 from workflowlookup.language.conditions import Condition, walk
-from workflowlookup.language.document import capture_schema, repeated_by_id, variables_set_by
+from workflowlookup.language.document import Severity, capture_schema, repeated_by_id, variables_set_by
 from workflowlookup.language.model import Workflow
 from workflowlookup.language.patterns import Budget
 from workflowlookup.language.schemas import PathTo
+from workflowlookup.language.templates import filler
 from workflowlookup.language.values import Json
 from workflowlookup.language.verdicts import Scope, VariableDeclaration, declaration, understood
 
 JsonObject = Mapping[str, Json]
+Findings = Iterator[tuple[PathTo, str, str]]
+"""Each with a path, the problem there, and how to fix it."""
 
 
 class LocatedStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,6 +116,15 @@ class LintSubject(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             yield node
 
 
+class LintCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """A check of lint."""
+
+    name: str
+    find: Callable[[LintSubject], Findings]
+    description: str
+    severity: Severity = Severity.WARNING
+
+
 def numbered(path: PathTo, items: Sequence[Json]) -> list[tuple[PathTo, Json]]:
     return [((*path, index), item) for index, item in enumerate(items)]
 
@@ -158,7 +170,7 @@ _FREE_NAMES: Final = frozenset({"outputRequired", "properties", "args", "variabl
 _NOT_PROSE: Final = frozenset(
     {
         *("id", "runCondition", "when", "condition", "requireConfirmation", "loop", "requires", "produces"),
-        *("contextSchema", "call"),
+        *("contextSchema", "call", "proof"),
     }
 )
 """Fields that use variables and do not ask the agent to set them."""
@@ -205,6 +217,12 @@ class Prose:
 
 def head_of(name: str) -> str:
     return name.partition(".")[0]
+
+
+def variables_in_templates(text: str) -> dict[str, None]:
+    unset: dict[str, None] = {}
+    filler({}, unset)(text)
+    return unset
 
 
 def variables_in(condition: Condition) -> dict[str, None]:
