@@ -14,6 +14,7 @@ from workflowlookup.language.document import check
 from workflowlookup.language.guidance import guide
 from workflowlookup.language.navigation import next_step
 from workflowlookup.language.patterns import Budget
+from workflowlookup.language.proof import PROOFS
 from workflowlookup.language.rules import RULES
 from workflowlookup.language.syntax import parse_yaml
 from workflowlookup.language.validation import judge
@@ -78,3 +79,10 @@ def test_the_criteria_of_the_guide_judge_as_it_says() -> None:
 
 def test_the_page_has_every_operator_and_every_rule() -> None:
     assert [name for name in (*OPERATORS, *RULES) if f"`{name}`" not in PAGE] == []
+
+
+def test_the_page_has_every_kind_of_proof_with_its_fields() -> None:
+    for kind, struct in PROOFS.items():
+        (row,) = re.findall(rf"^\| `{kind}` \| ([^|]*) \|", PAGE, re.MULTILINE)
+        fields = {*struct.__struct_encode_fields__} - {"name", "condition", "message"}
+        assert {*re.findall(r"`(\w+)`", row)} == fields

@@ -259,3 +259,86 @@ def test_a_step_with_other_words_is_another_step() -> None:
         ChangeKind.ADDED,
         ChangeKind.REMOVED,
     ]
+
+
+TESTS = {"kind": "command", "name": "tests", "use": "test"}
+TESTS_WORDS = "The project's command `test` ends with exit code 0"
+
+
+def test_proofs_are_added_and_removed() -> None:
+    file = {"kind": "file", "path": "a"}
+
+    assert changes({"proof": [TESTS]}, {"proof": [file]}) == [
+        Change(kind=ChangeKind.REMOVED, what="proof tests", before=TESTS_WORDS),
+        Change(kind=ChangeKind.ADDED, what="proof file-1", after="The file `a` exists"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"exitCode": [0, 5]}, {}),
+        ({"at": "start"}, {}),
+        ({"condition": LARGE}, {}),
+        ({}, {"stdout": ["passed"]}),
+        ({"stdout": ["passed"]}, {"stdout": ["passed", "0 failed"]}),
+        ({"measure": {"n": {"pattern": "x"}}}, {"measure": {"n": {"pattern": "x"}}, "holds": {"var": "proof.tests.n"}}),
+    ],
+)
+def test_a_proof_becomes_stronger_and_the_other_way_round_weaker(before: JsonObject, after: JsonObject) -> None:
+    (stronger,) = changes({"proof": [TESTS | before]}, {"proof": [TESTS | after]})
+    (weaker,) = changes({"proof": [TESTS | after]}, {"proof": [TESTS | before]})
+
+    assert (stronger.kind, stronger.what) == (ChangeKind.CHANGED, "proof tests (stronger)")
+    assert (weaker.what, weaker.before, weaker.after) == ("proof tests (weaker)", stronger.after, stronger.before)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"kind": "git", "commits": 1}, {"kind": "git", "commits": 2}),
+        ({"kind": "git", "unchanged": ["a"]}, {"kind": "git", "unchanged": ["a", "b"]}),
+        ({"kind": "git", "commits": 1}, {"kind": "git", "commits": 1, "clean": False}),
+        ({"kind": "file", "path": "a"}, {"kind": "file", "path": "a", "changed": "run"}),
+        ({"kind": "http", "url": "http://x/"}, {"kind": "http", "url": "http://x/", "body": ["ok"]}),
+    ],
+)
+def test_other_kinds_become_stronger_and_weaker(before: JsonObject, after: JsonObject) -> None:
+    assert [change.what for change in changes({"proof": [before]}, {"proof": [after]})] == [
+        f"proof {before['kind']}-1 (stronger)"
+    ]
+    assert [change.what for change in changes({"proof": [after]}, {"proof": [before]})] == [
+        f"proof {before['kind']}-1 (weaker)"
+    ]
+
+
+def test_another_proof_of_the_same_name_is_neither() -> None:
+    other = {"use": "lint", "stdout": ["ok"]}
+
+    assert [change.what for change in changes({"proof": [TESTS]}, {"proof": [TESTS | other]})] == ["proof tests"]
+    assert changes({"proof": [TESTS]}, {"proof": [TESTS | {"timeout": 5}]}) == [
+        Change(
+            kind=ChangeKind.CHANGED,
+            what="proof tests",
+            before='{"kind": "command", "name": "tests", "use": "test"}',
+            after='{"kind": "command", "name": "tests", "use": "test", "timeout": 5}',
+        )
+    ]
+
+
+def test_proofs_in_another_order_are_a_change() -> None:
+    file = {"kind": "file", "path": "a"}
+
+    assert [change.what for change in changes({"proof": [TESTS, file]}, {"proof": [file, TESTS]})] == ["proof"]
+
+
+def test_what_follows_from_an_unproved_output_becomes_weaker_or_stronger() -> None:
+    (section,) = compared(document(), document(whenUnproved="note"))
+
+    assert section.changes == (
+        Change(kind=ChangeKind.CHANGED, what="whenUnproved (weaker)", before="refuse", after="note"),
+    )
+    assert compared(document(whenUnproved="note"), document(whenUnproved="ask"))[0].changes[0].what == (
+        "whenUnproved (stronger)"
+    )
+    assert compared(document(), document(whenUnproved="refuse")) == ()

@@ -164,3 +164,9 @@ def test_a_long_walk_is_cut_and_what_lies_beyond_is_not_marked(monkeypatch: pyte
 
     assert states(found) == {"many": (NodeState.TAKEN, 4), "work": (NodeState.TAKEN, 4), "last": (None, 0)}
     assert found.warnings == ("The path was cut after 4 steps; the rest is not marked",)
+
+
+def test_a_step_says_how_many_proofs_it_has() -> None:
+    (node,) = drawn(step("one", proof=[{"kind": "file", "path": "a"}, {"kind": "git", "clean": True}])).nodes()
+
+    assert list(node.facts()) == ["2 proofs"]

@@ -101,3 +101,10 @@ def test_every_name_that_an_edge_uses_is_declared_once() -> None:
     assert len(declared) == len(set(declared))
     assert used <= set(declared)
     assert source.count("subgraph") == len(re.findall(r"^ *end$", source, re.MULTILINE)) == 2
+
+
+def test_steps_with_proofs_are_marked() -> None:
+    lines = mermaid(step("one"), step("two", proof=[{"kind": "file", "path": "a"}])).splitlines()
+
+    assert '  s2["2 Title two<br/>1 proof"]' in lines
+    assert lines[-2:] == ["  classDef proved stroke-width:3px", "  class s2 proved"]

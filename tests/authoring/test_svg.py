@@ -214,3 +214,11 @@ def test_text_that_reads_from_right_to_left_starts_at_the_right() -> None:
 
     titles = [text for text in root.iter(f"{NS}text") if text.get("class") == "title"]
     assert [(text.get("direction"), float(text.get("x")) > 0) for text in titles] == [("rtl", True), (None, False)]
+
+
+def test_a_step_with_proofs_has_a_tick() -> None:
+    root = picture(step("one"), step("two", proof=[{"kind": "file", "path": "a"}]))
+
+    nodes = [element for element in root.iter(f"{NS}g") if element.get("class") == "node"]
+    ticks = [[path for path in node.iter(f"{NS}path") if path.get("class") == "proved"] for node in nodes]
+    assert [len(found) for found in ticks] == [0, 1]

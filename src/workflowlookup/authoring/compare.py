@@ -18,8 +18,9 @@ from workflowlookup.authoring.graph import describe_confirmation, describe_loop
 from workflowlookup.language.building import call_of, confirmation_of, loop_of
 from workflowlookup.language.conditions import in_words
 from workflowlookup.language.document import walk_steps
-from workflowlookup.language.model import LoopStep, Requirement, Workflow
-from workflowlookup.language.values import Json, json_equal
+from workflowlookup.language.model import LoopStep, PromptStep, Requirement, Workflow
+from workflowlookup.language.proof import PROOFS
+from workflowlookup.language.values import Json, is_number, json_equal
 
 MAX_LINE: Final = 120
 """Longer JSON is shown as a diff."""
@@ -196,6 +197,76 @@ def _step_changes(
     if not json_equal(old.get("validationCriteria"), new.get("validationCriteria")):
         changes = list(_sentences("criterion", _criteria(old_step.requirements), _criteria(new_step.requirements)))
         yield from changes or _as_value("criteria", old.get("validationCriteria"), new.get("validationCriteria"))
+    if not json_equal(old.get("proof"), new.get("proof")):
+        changes = list(_proofs(_Proofs(old_step, old), _Proofs(new_step, new)))
+        yield from changes or _as_value("proof", old.get("proof"), new.get("proof"))
+
+
+class _Proofs:
+    """The proofs of a step by name: what the author wrote, and the sentence for it."""
+
+    def __init__(self, step: PromptStep, data: Mapping[str, Json]) -> None:
+        pairs = list(zip(step.proofs, data.get("proof", ()), strict=True))
+        self.entries: Mapping[str, Mapping[str, Json]] = {proof.name: entry for proof, entry in pairs}
+        requirements = [Requirement(sentence=proof.describe(), condition=proof.condition) for proof, _ in pairs]
+        self.sentences = dict(zip(self.entries, _criteria(requirements), strict=True))
+
+
+def _proofs(before: _Proofs, after: _Proofs) -> Iterator[Change]:
+    for name in (*before.entries, *(name for name in after.entries if name not in before.entries)):
+        old, new = before.entries.get(name), after.entries.get(name)
+        if old is None or new is None:
+            yield _replaced(f"proof {name}", before.sentences.get(name, ""), after.sentences.get(name, ""))
+        elif not json_equal(old, new):
+            tendency = _tendency(old, new)
+            what = f"proof {name}" + (f" ({tendency})" if tendency else "")
+            if before.sentences[name] == after.sentences[name]:
+                yield from _as_value(what, old, new)
+            else:
+                yield _replaced(what, before.sentences[name], after.sentences[name])
+
+
+def _tendency(old: Mapping[str, Json], new: Mapping[str, Json]) -> str:
+    """Whether every change of a proof makes it `weaker` or `stronger`; empty if it is neither or unknown."""
+    if old["kind"] != new["kind"]:
+        return ""
+    kind = PROOFS[old["kind"]]
+    tendencies = set()
+    for field, before, after in _both(old, new):
+        if json_equal(before, after) or field in ("name", "message", "measure"):
+            continue
+        if field in (*kind.criteria, *kind.demands):
+            tendencies.add(_more_demanded(before, after))
+        elif field in ("condition", "at"):  # with either of them, the proof refuses less
+            tendencies.add(_more_demanded(after, before))
+        elif field == "exitCode":
+            tendencies.add(_more_demanded(_codes(after), _codes(before)))
+        else:
+            tendencies.add("")
+    return tendencies.pop() if len(tendencies) == 1 else ""
+
+
+def _codes(value: Json) -> Json:
+    return value if isinstance(value, list) else [0 if value is None else value]
+
+
+def _more_demanded(before: Json, after: Json) -> str:
+    if before in (None, []) or after in (None, []):
+        return "stronger" if before in (None, []) else "weaker"
+    if isinstance(before, list) and isinstance(after, list):
+        lost = [item for item in before if item not in after]
+        added = [item for item in after if item not in before]
+        return "" if bool(lost) is bool(added) else "weaker" if lost else "stronger"
+    if is_number(before) and is_number(after):
+        return "weaker" if after < before else "stronger"
+    return ""
+
+
+def _as_when_unproved(field: str, before: Json, after: Json) -> Iterator[Change]:
+    order = ("note", "ask", "refuse")
+    old, new = before or "refuse", after or "refuse"
+    if old != new:
+        yield _replaced(f"{field} ({'weaker' if order.index(new) < order.index(old) else 'stronger'})", old, new)
 
 
 def _criteria(requirements: Sequence[Requirement]) -> list[str]:
@@ -304,6 +375,7 @@ def _confirmation_words(value: Json) -> str:
 
 _WORKFLOW_FIELDS: Final[Mapping[str, Describe | None]] = {
     "steps": None,
+    "whenUnproved": _as_when_unproved,
     "description": _as_text,
     "about": _as_text,
     "preconditions": _as_list,
@@ -313,6 +385,7 @@ _WORKFLOW_FIELDS: Final[Mapping[str, Describe | None]] = {
 _STEP_FIELDS: Final[Mapping[str, Describe | None]] = {
     "body": None,
     "validationCriteria": None,
+    "proof": None,
     "prompt": _as_text,
     "agentRole": _as_text,
     "guidance": _as_list,

@@ -65,6 +65,7 @@ class GraphNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
     repeats: str = ""
     confirmation: str = ""
     criteria: int = 0
+    proofs: int = 0
     delegations: tuple[str, ...] = ()
     calls: str = ""
     """What the server calls in this step."""
@@ -83,6 +84,8 @@ class GraphNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
             yield f"the server calls {self.calls}"
         if self.criteria:
             yield plural(self.criteria, "criterion", "criteria")
+        if self.proofs:
+            yield plural(self.proofs, "proof")
         if self.delegations:
             yield f"in parallel: {', '.join(self.delegations)}"
         if self.confirmation:
@@ -205,7 +208,14 @@ def _nodes(steps: Sequence[Step], route: "_Route", parent: str, prefix: str) -> 
             delegations = tuple(_delegate(item.content) for item in step.parallel_delegations)
             kind = NodeKind.PARALLEL if delegations else NodeKind.CALL if step.call else NodeKind.STEP
             calls = step.call.described if step.call else ""
-            yield replace(node, kind=kind, criteria=len(step.requirements), delegations=delegations, calls=calls)
+            yield replace(
+                node,
+                kind=kind,
+                criteria=len(step.requirements),
+                proofs=len(step.proofs),
+                delegations=delegations,
+                calls=calls,
+            )
 
 
 def _delegate(item: Context) -> str:

@@ -16,7 +16,7 @@ WIDTH: Final = 100
 """The maximum length of a line; only text that cannot be broken is longer."""
 
 _FIRST: Final = (
-    *("$schema", "id", "name", "type", "title"),
+    *("$schema", "id", "kind", "name", "type", "title"),
     *("agentRole", "runCondition", "requires", "guidance", "prompt", "call"),
     *("server", "tool", "provider", "workflow"),
 )

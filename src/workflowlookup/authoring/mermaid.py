@@ -24,6 +24,8 @@ _STYLES: Final = (
 )
 _WAITING: Final = "classDef waiting fill:#fff4d6,stroke:#b07a00,stroke-width:2px,color:#4d3600"
 """Only for runs: a workflow without a run has no waiting step."""
+_PROVED: Final = "classDef proved stroke-width:3px"
+"""For steps with proofs. Before the states, whose own stroke counts if a step has both."""
 
 _SHAPES: Final = {NodeKind.STEP: ("[", "]"), NodeKind.PARALLEL: ("[[", "]]"), NodeKind.CALL: ("[/", "/]")}
 
@@ -58,6 +60,9 @@ def _lines(graph: Graph) -> Iterator[str]:
     nodes = list(graph.nodes())
     if any(node.state is NodeState.WAITING for node in nodes):
         yield f"  {_WAITING}"
+    if proved := [names[node.id] for node in nodes if node.proofs]:
+        yield f"  {_PROVED}"
+        yield from _mark("proved", proved)
     yield from _mark("question", [names[f"{node.id}?"] for node in nodes if node.condition])
     for state in NodeState:
         yield from _mark(state, [names[node.id] for node in nodes if node.state is state])

@@ -38,7 +38,7 @@ fill:#6c7684;text-anchor:middle}
 .asks{font-size:12px;fill:#6b5312;text-anchor:middle}.aside{font-size:11px;fill:#8b7430}
 .frame{fill:#4d6bfe;fill-opacity:.045;stroke:#b9c4ee}.loop{font-size:12px;fill:#3c50b5}.icon{fill:none;\
 stroke:#3c50b5;stroke-width:1.6;stroke-linecap:round;stroke-linejoin:round}
-.own{fill:#4d6bfe}.line{fill:none;stroke:#9aa3af;stroke-width:1.5;stroke-linejoin:round}.head{fill:#9aa3af}.end{fill:none;\
+.own{fill:#4d6bfe}.proved{fill:none;stroke:#1f8a55;stroke-width:2.2;stroke-linecap:round;stroke-linejoin:round}.line{fill:none;stroke:#9aa3af;stroke-width:1.5;stroke-linejoin:round}.head{fill:#9aa3af}.end{fill:none;\
 stroke:#9aa3af;stroke-width:1.5}
 .taken.card,.taken.frame{stroke:#1f8a55;stroke-width:1.5}.taken .disc{fill:#1f8a55}.taken .number{fill:#fff}
 .line.taken{stroke:#1f8a55;stroke-width:2}.head.taken{fill:#1f8a55}.end.taken{stroke:#1f8a55}
@@ -184,7 +184,7 @@ class _Picture:
         style = f"card{_mark(node.state)}"
         disc = round(max(24.0, measure(node.number, 12) + 12))
         left, text = -CARD // 2, -CARD // 2 + disc + 20
-        room = CARD // 2 - PAD - text
+        room = CARD // 2 - PAD - text - (PAD if node.proofs else 0)
         title = wrap(node.title, 14, room, bold=True)
         notes = wrap(" · ".join((node.id, *node.facts())), 12, room, MAX_LINES)
         more = self._more(node, room)
@@ -195,6 +195,8 @@ class _Picture:
         self._cards.append(_rect(style, left, y, CARD, height, 10))
         if node.kind is NodeKind.CALL:  # a call that the server makes
             self._cards.append(_rect("own", left, y + 10, 4, height - 20, 2))
+        if node.proofs:  # a tick in the corner: the server checks the step itself
+            self._cards.append(f'<path class="proved" d="M{left + CARD - 24} {y + 18}l4 4 8 -9"/>')
         self._cards.append(_rect("disc", left + 12, y + 10, disc, 24, 12))
         self._text("number", left + 12 + disc / 2, y + 15, [node.number])
         below = self._text("title", text, y + 12, title, room)
