@@ -6,12 +6,13 @@ import logging
 import math
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from workflowlookup.logs import announce
+from workflowlookup.repository import find_root_of_run
 from workflowlookup.settings import Live, Settings, command_line, issuer_of, plan_of
 from workflowlookup.store.journal_url import JournalUrl
 
@@ -26,10 +27,12 @@ if TYPE_CHECKING:
     from workflowlookup.auth.callers import Proxies
     from workflowlookup.console.local import LocalConsole
     from workflowlookup.console.streams import Streams
+    from workflowlookup.execution.proof_runner import ProofRunner
     from workflowlookup.execution.service import Execution
     from workflowlookup.library.catalog import Catalog, Source
     from workflowlookup.protocol.backend import Backend
     from workflowlookup.protocol.connection import Connection
+    from workflowlookup.runs.draft import Location
     from workflowlookup.runs.run import Run
     from workflowlookup.store.journal import Journal
     from workflowlookup.store.pool import JournalPool
@@ -126,7 +129,33 @@ def make_runs(settings: Settings, consent: "Consent | None" = None, journal: "Jo
     """The runs in the journal of the settings, or in this journal if it is open already."""
     from workflowlookup.store.service import Runs  # noqa: PLC0415
 
-    return Runs(journal or make_journal(settings), consent=consent or make_consent(lambda: settings))
+    consent = consent or make_consent(lambda: settings)
+    return Runs(journal or make_journal(settings), consent=consent, locate=lambda: locate_run(settings))
+
+
+def locate_run(settings: Settings) -> "Location":
+    """Where a run of this process starts. A server over HTTP cannot see the files of its clients."""
+    from workflowlookup.execution.proof_runner import machine_id  # noqa: PLC0415 - with the first run
+    from workflowlookup.runs.draft import NOWHERE, Location  # noqa: PLC0415
+
+    if settings.http:
+        return NOWHERE
+    root, source = find_root_of_run(settings.root, os.environ, settings.directory)
+    session = os.environ.get("CLAUDE_CODE_SESSION_ID", "")
+    return Location(root=root, root_source=source, machine=machine_id(), client_session=session)
+
+
+def commands_of(settings: Settings, root: str) -> "Mapping[str, Sequence[str]]":
+    """The commands of the project at this root, as its settings and the user's trust are now."""
+    from workflowlookup.settings import SettingsError, read_settings  # noqa: PLC0415 - with the first proof
+
+    try:
+        if find_root_of_run(settings.root, os.environ, settings.directory)[0] == root and settings.reload is not None:
+            return settings.reload().commands
+        return read_settings({}, os.environ, directory=root).commands
+    except SettingsError as problem:
+        logging.getLogger(__name__).warning("the commands of %s cannot be used: %s", root, problem)
+        return {}
 
 
 def make_consent(current: Callable[[], Settings]) -> "Consent":
@@ -190,8 +219,22 @@ def make_execution(
     from workflowlookup.execution.service import Execution  # noqa: PLC0415
 
     runs = functools.partial(make_runs, settings)
-    consent = functools.partial(make_consent, current or (lambda: settings))
-    return Execution(plan_of(settings), runs, settings.journal, wake, consent, is_guest=is_guest)
+    get_settings = current or (lambda: settings)
+
+    def make_proofs(consent: "Consent") -> "ProofRunner":
+        from workflowlookup.execution.proof_runner import ProofRunner, machine_id  # noqa: PLC0415 - on its thread
+
+        return ProofRunner(
+            lambda root: commands_of(get_settings(), root),
+            lambda: get_settings().proof_hosts,
+            consent,
+            machine_id(),
+        )
+
+    consent = functools.partial(make_consent, get_settings)
+    return Execution(
+        plan_of(settings), runs, settings.journal, wake, consent, make_proofs=make_proofs, is_guest=is_guest
+    )
 
 
 def make_services(
@@ -337,7 +380,7 @@ class _Parts:
         self.workflows.apply(plan)
 
     def _follow(self, _: str, run: "Run | None") -> None:
-        if run is not None and run.needs_server:
+        if run is not None and (run.needs_server or run.ended_at_proofs):
             self.execution.follow(run)
 
     def start_background(self) -> None:

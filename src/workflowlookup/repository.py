@@ -11,6 +11,8 @@ from typing import Final
 import msgspec
 
 APPLICATION: Final = "workflowlookup"
+CLIENT_VARIABLE: Final = "CLAUDE_PROJECT_DIR"
+"""The variable in which Claude Code passes the project directory to the servers that it starts."""
 MAX_LINKS: Final = 40
 """How many symbolic links are followed; Linux has the same limit."""
 
@@ -84,6 +86,20 @@ def find_root(directory: str, home: str) -> str:
         if os.path.exists(git) or os.path.isdir(os.path.join(parent, f".{APPLICATION}")):
             root = parent
     return root
+
+
+def find_root_of_run(flag: str, environment: Mapping[str, str], directory: str) -> tuple[str, str]:
+    """The real path of the project directory of a run, and how it was determined: by the setting `root`, by a variable
+    of the client, by the repository around the working directory, or by that directory. Empty if none exists.
+    """
+    named = {"flag": flag, CLIENT_VARIABLE: environment.get(CLIENT_VARIABLE, "")}
+    for source, path in named.items():
+        if path and (source == "flag" or os.path.isabs(path)) and os.path.isdir(path):
+            return os.path.realpath(path), source
+    root = find_root(directory, _account_home())
+    if not os.path.isdir(root):
+        return "", ""
+    return root, "git" if os.path.exists(os.path.join(root, ".git")) else "directory"
 
 
 def _is_in_repository(path: str, home: str) -> bool:

@@ -1,8 +1,9 @@
 """Trust: what a repository brings is read, but runs nothing until the user has trusted exactly that content.
 
-A `TrustEntry` is one thing that would run: a setting, a server, a provider, a call of a step. The `TrustStore` is a
-file in the user's configuration directory with the SHA-256 of each entry that a person trusted. `settings.SETTINGS`
-says which settings need trust, `STEP_KINDS` which parts of a step do, and `repository` which files are a repository's.
+A `TrustEntry` is one thing that would run: a setting, a server, a provider, a command, a call or proof of a step. The
+`TrustStore` is a file in the user's configuration directory with the SHA-256 of each entry that a person trusted.
+`settings.SETTINGS` says which settings need trust, `STEP_KINDS` which parts of a step do, and `repository` which files
+are a repository's.
 """
 
 import hashlib
@@ -19,6 +20,7 @@ import msgspec
 
 from workflowlookup.atomic import locked, replace_file
 from workflowlookup.errors import SecurityError, StorageError, Untrusted
+from workflowlookup.web import is_loopback_name
 
 if TYPE_CHECKING:
     from workflowlookup.language.model import Workflow
@@ -35,6 +37,9 @@ IMPORTED: Final = "imported"
 SETTING: Final = "setting"
 SERVER: Final = "mcpServers"
 PROVIDER: Final = "providers"
+COMMAND: Final = "commands"
+PROOF_COMMAND: Final = "run"
+PROOF_REQUEST: Final = "http"
 
 
 def _call(step: Mapping[str, Any]) -> Any:
@@ -42,14 +47,45 @@ def _call(step: Mapping[str, Any]) -> Any:
     return {name: step[name] for name in ("call", "requireConfirmation") if name in step} if "call" in step else None
 
 
-STEP_KINDS: Final[Mapping[str, Callable[[Mapping[str, Any]], Any]]] = {"call": _call}
+def _commands(step: Mapping[str, Any]) -> Any:
+    """The proofs that run a command of their own."""
+    return [proof for proof in _proofs(step) if "run" in proof] or None
+
+
+def _requests(step: Mapping[str, Any]) -> Any:
+    """The proofs that ask another machine."""
+    return [proof for proof in _proofs(step) if not is_loopback_name(host_of(str(proof.get("url", ""))))] or None
+
+
+def _proofs(step: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [proof for proof in step.get("proof", ()) if "run" in proof or "url" in proof]
+
+
+def host_of(url: str) -> str:
+    """The host of a URL, without port; empty if it has none."""
+    from urllib.parse import urlsplit  # noqa: PLC0415 - only where a proof names a URL
+
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
+
+
+STEP_KINDS: Final[Mapping[str, Callable[[Mapping[str, Any]], Any]]] = {
+    "call": _call,
+    PROOF_COMMAND: _commands,
+    PROOF_REQUEST: _requests,
+}
 """By kind: a function that gives the part of a step that needs trust, or None if the step has none."""
 
 KINDS: Final[Mapping[str, str]] = {
     SETTING: "setting",
     SERVER: "MCP server",
     PROVIDER: "provider",
+    COMMAND: "command",
     "call": "call of step",
+    PROOF_COMMAND: "commands that prove step",
+    PROOF_REQUEST: "requests that prove step",
 }
 """The kinds of entries, and their names for people."""
 
@@ -141,7 +177,8 @@ def redacted(entry: TrustEntry) -> Any:
 
     Everything else is shown, even if its name says that it is a secret: it may be what runs.
     """
-    return _redacted(entry.value, entry.name if entry.kind == SETTING else "", is_system=entry.kind != "call")
+    is_system = entry.kind not in STEP_KINDS
+    return _redacted(entry.value, entry.name if entry.kind == SETTING else "", is_system=is_system)
 
 
 def _redacted(value: Any, name: str, *, is_system: bool) -> Any:
@@ -301,7 +338,9 @@ def _read(data: bytes, status: os.stat_result) -> dict[Key, TrustRecord]:
 
 
 class Consent:
-    """Decides which calls the steps of workflows may make. The user's own workflows have no origin and may make all."""
+    """Decides which calls the steps of workflows may make, and which of their proofs may run something. The user's own
+    workflows have no origin and may do all of it.
+    """
 
     def __init__(
         self,
@@ -317,15 +356,27 @@ class Consent:
         self._answered: set[str] = set()
 
     def untrusted(self, origin: str, document: Mapping[str, Any], step_id: str | None = None) -> list[TrustEntry]:
-        """The untrusted entries of a workflow or of one of its steps, and the untrusted systems that they call."""
+        """The untrusted entries of a workflow or of one of its steps, and what they use that is not trusted: systems
+        that they call, and commands of the project.
+        """
         ignored = [entry for entry in self.ignored() if entry.kind != SETTING]
         if not origin and not ignored:
-            return []  # the user's own workflows need trust only to call a system that is ignored
+            return []  # the user's own workflows need trust only to use what is ignored
         name = f"{document['id']}/{step_id}"
         entries = [entry for entry in step_entries(origin, document) if step_id is None or entry.name == name]
-        calls = [entry for entry in entries if origin and self.store.pins(entry) is None]
+        own = [entry for entry in entries if origin and self.store.pins(entry) is None]
         called = {str(_system_of(entry)) for entry in entries} - set(self._systems())
-        return [*calls, *(entry for entry in ignored if entry.name in called)]
+        used = _used_commands(document, step_id)
+        names = {SERVER: called, PROVIDER: called, COMMAND: used}
+        return [*own, *(entry for entry in ignored if entry.name in names.get(entry.kind, ()))]
+
+    def untrusted_proof(self, origin: str, document: Mapping[str, Any], step_id: str, kind: str) -> TrustEntry | None:
+        """The proofs of a step of one kind, `PROOF_COMMAND` or `PROOF_REQUEST`, if they are not trusted."""
+        if not origin:
+            return None
+        name = f"{document['id']}/{step_id}"
+        entries = [entry for entry in step_entries(origin, document) if (entry.name, entry.kind) == (name, kind)]
+        return next((entry for entry in entries if self.store.pins(entry) is None), None)
 
     def untrusted_in(self, workflows: "Iterable[Workflow]") -> list[TrustEntry]:
         """The untrusted entries of the settings and of these workflows, without duplicates."""
@@ -336,8 +387,11 @@ class Consent:
         return entries
 
     def refuse_untrusted(self, origin: str, document: Mapping[str, Any], step_id: str | None = None) -> None:
-        """Raises `Untrusted` if a workflow or one of its steps has untrusted entries."""
-        if entries := self.untrusted(origin, document, step_id):
+        """Raises `Untrusted` if a workflow or one of its steps has untrusted calls. A proof that is not trusted is not
+        taken, and that is decided later.
+        """
+        untrusted = self.untrusted(origin, document, step_id)
+        if entries := [entry for entry in untrusted if entry.kind not in _PROOF_KINDS]:
             raise _refusal(entries)
 
     def trust(self, digests: Sequence[tuple[TrustEntry, str]], *, by: str) -> None:
@@ -370,6 +424,17 @@ def digest_of_all(digests: Iterable[tuple[TrustEntry, str]]) -> str:
     """One digest for all entries that are shown together."""
     text = "\n".join(f"{entry.file}\0{digest}" for entry, digest in digests)
     return hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()
+
+
+_PROOF_KINDS: Final = frozenset({COMMAND, PROOF_COMMAND, PROOF_REQUEST})
+
+
+def _used_commands(document: Mapping[str, Any], step_id: str | None) -> set[str]:
+    """The names of the project's commands that the proofs of a workflow, or of one of its steps, use."""
+    from workflowlookup.language.document import walk_steps  # noqa: PLC0415 - as above
+
+    steps = [step for _, step in walk_steps(document["steps"]) if step_id is None or step["id"] == step_id]
+    return {str(proof["use"]) for step in steps for proof in step.get("proof", ()) if "use" in proof}
 
 
 def _system_of(entry: TrustEntry) -> object:

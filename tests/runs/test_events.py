@@ -4,6 +4,7 @@ A new event fails here at every reader that does not know it yet, and the messag
 """
 
 import ast
+import typing
 from pathlib import Path
 from typing import Any
 
@@ -45,12 +46,12 @@ FOLLOWING = {
 }
 """What no call begins with: it follows from another event."""
 NOT_DECISIVE = {
-    *("CallBegun", "CallAcknowledged", "CallProgressed", "CallStopped", "ConfirmationDismissed"),
+    *("CallBegun", "CallAcknowledged", "CallProgressed", "CallStopped", "ConfirmationDismissed", "SnapshotTaken"),
     *("Completed", "Failed", "EndUnknown", "Cancelled"),
 }
 """What decides nothing about a step: `why`, the statistics and the durations leave it out."""
 BY_THE_SERVER = {
-    *("CallBegun", "CallAcknowledged", "CallProgressed", "CallFailed", "CallStopped"),
+    *("CallBegun", "CallAcknowledged", "CallProgressed", "CallFailed", "CallStopped", "SnapshotTaken", "ProofTaken"),
     *("Failed", "EndUnknown"),
 }
 """What no caller does, so that the audit log leaves it out."""
@@ -64,12 +65,16 @@ CONSUMERS: dict[str, set[str]] = {
     "_DECISIONS in runs/exchange.py (or FOLLOWING here)": names(*exchange._DECISIONS) | FIRST | FOLLOWING,
     "_WORDS in runs/report.py": names(*report._EventWriter._WORDS),
     "_WORDS in console/timeline.py": names(*timeline._WORDS, StepSkipped),
-    "runs/advance.py, runs/draft.py or runs/server_calls.py, which bring it about": mentioned("runs/advance.py")
+    "runs/advance.py, runs/draft.py, runs/proofs.py or runs/server_calls.py, which bring it about": mentioned(
+        "runs/advance.py"
+    )
     | mentioned("runs/draft.py")
+    | mentioned("runs/proofs.py")
     | mentioned("runs/server_calls.py"),
     # These take an interest in some events; the others are named here, so that nobody forgets to think of them.
     "_from_journal in runs/why.py (or NOT_DECISIVE here)": mentioned("runs/why.py") | NOT_DECISIVE | {"LoopIterated"},
     "_count_events in runs/statistics.py (or NOT_DECISIVE here)": mentioned("runs/statistics.py")
+    | {"ProofsDue"}
     | NOT_DECISIVE
     | FIRST
     | CONTEXT
@@ -78,7 +83,7 @@ CONSUMERS: dict[str, set[str]] = {
     | FOLLOWING
     | BY_THE_SERVER,
     "durations in console/run_pages.py (or NOT_DECISIVE here)": mentioned("console/run_pages.py")
-    | {"StepSkipped", "CallFailed"}
+    | {"StepSkipped", "CallFailed", "ProofsDue", "ProofTaken"}
     | NOT_DECISIVE
     | FIRST
     | CONTEXT
@@ -108,10 +113,17 @@ def test_every_event_can_be_stored_in_a_journal() -> None:
 def sample(kind: type[Any]) -> JsonObject:
     fields = msgspec.structs.fields(kind)
     needed = {field.encode_name: field.type for field in fields if field.required}
+    tag = {"event": kind.__struct_config__.tag} if kind.__struct_config__.tag else {}
+    return tag | {name: sample_value(type_) for name, type_ in needed.items()}
+
+
+def sample_value(type_: Any) -> Json:
     plain: dict[Any, Json] = {str: "", int: 1, float: 1.0, bool: True}
-    return {"event": kind.__struct_config__.tag} | {
-        name: plain.get(type_, [] if "tuple" in str(type_) else {}) for name, type_ in needed.items()
-    }
+    if typing.get_origin(type_) is typing.Literal:
+        return str(typing.get_args(type_)[0])
+    if isinstance(type_, type) and issubclass(type_, msgspec.Struct):
+        return sample(type_)
+    return plain.get(type_, [] if "tuple" in str(type_) else {})
 
 
 def test_every_module_that_reads_journals_is_listed_here() -> None:

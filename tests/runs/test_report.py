@@ -14,10 +14,11 @@ from support.json_values import Json, JsonObject
 from support.make import document, loop, step
 from workflowlookup.errors import RunStateError
 from workflowlookup.language.building import build
+from workflowlookup.language.text import duration
 from workflowlookup.runs import advance
 from workflowlookup.runs import report as reporting
 from workflowlookup.runs.draft import Draft, Moment
-from workflowlookup.runs.report import clock, code, duration, fenced, inline, item, report
+from workflowlookup.runs.report import clock, code, fenced, inline, item, report
 
 MARKDOWN = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 START = 1_700_000_000_000

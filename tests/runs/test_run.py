@@ -1,5 +1,7 @@
 """The fold: what events come to, which of them are allowed where, and that a half-told run is never read."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -9,7 +11,7 @@ from workflowlookup.errors import RunStateError
 from workflowlookup.language.building import build
 from workflowlookup.runs import advance
 from workflowlookup.runs.draft import Draft, Moment
-from workflowlookup.runs.events import Completed, Event, Record, StepOffered
+from workflowlookup.runs.events import Completed, Event, Judgement, Record, StepOffered
 from workflowlookup.runs.run import (
     OVER,
     TRANSITIONS,
@@ -38,7 +40,7 @@ def test_the_table_has_every_status_and_every_event() -> None:
         (State.WAITING, Waiting.CONTEXT),
         (State.WAITING, Waiting.CONFIRMATION),
     }
-    statuses |= {(State.QUEUED, Waiting.CALL), (State.RUNNING, Waiting.CALL)}
+    statuses |= {(State.QUEUED, Waiting.CALL), (State.RUNNING, Waiting.CALL), (State.RUNNING, Waiting.PROOF)}
 
     assert set(TRANSITIONS) == statuses
     assert {event for allowed in TRANSITIONS.values() for event in allowed} == set(EVENTS)
@@ -68,7 +70,8 @@ def test_an_event_is_allowed_exactly_where_the_table_has_it(
 
 
 def sample(kind: type[Event]) -> Event:
-    values = {"step_id": "one", "loop_id": "a-loop", "key": "k", "condition": {}, "changes": {}, "iteration": 1}
+    values: dict[str, Any] = {"step_id": "one", "loop_id": "a-loop", "key": "k", "condition": {}, "changes": {}}
+    values |= {"iteration": 1, "judgement": Judgement(name="tests", kind="command", verdict="passed")}
     return kind(**{name: values.get(name, "text") for name in required(kind)})
 
 

@@ -230,6 +230,10 @@ class ScopedRuns:
         self._require("read", run.id)
         return self._runs.earlier_verdict(run, step_id, output, changes)
 
+    def note_answered(self, run: Run) -> None:
+        self._require("read", run.id)
+        self._runs.note_answered(run)
+
     def _require(self, scope: str, run_id: str) -> None:
         """Raises `RunNotFound` for a run that the caller does not see, `Forbidden` for what they may not do to it."""
         workflow_id = self.workflow_of(run_id)

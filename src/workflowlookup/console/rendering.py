@@ -15,9 +15,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from workflowlookup import __version__
-from workflowlookup.language.text import HIDDEN, joined, length_of, plural, shorten
+from workflowlookup.language.text import HIDDEN, duration, joined, length_of, plural, shorten
 from workflowlookup.language.text import ago as time_ago
-from workflowlookup.runs.report import clock, duration
+from workflowlookup.runs.report import clock
 from workflowlookup.store.journal import now
 
 FILES: Final = {

@@ -20,7 +20,7 @@ from workflowlookup.console.request import PageNotFound, RequestRefused, Visit
 from workflowlookup.errors import RunStateError
 from workflowlookup.language.navigation import split_instance
 from workflowlookup.language.patterns import Budget
-from workflowlookup.language.text import how_often
+from workflowlookup.language.text import duration, how_often
 from workflowlookup.language.values import Json
 from workflowlookup.logs import audit
 from workflowlookup.runs import report as reports
@@ -243,7 +243,7 @@ def _flow(shown: Run, explanation: Explanation, took: Mapping[str, int]) -> str:
 
 def _notes(reasons: Sequence[Reason], times: Sequence[int]) -> list[str]:
     last = next((one for one in reversed(reasons) if one.fate is Fate.WAITS), reasons[-1])
-    notes = [f"took {reports.duration(sum(times))}{' in all' if len(times) > 1 else ''}"] if times else []
+    notes = [f"took {duration(sum(times))}{' in all' if len(times) > 1 else ''}"] if times else []
     refused = sum(one.refused * one.times for one in reasons)
     if refused:
         notes.append(f"refused {how_often(refused)}: {' '.join(last.issues)}")

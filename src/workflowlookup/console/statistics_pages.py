@@ -16,8 +16,7 @@ from workflowlookup.console.queries import DAY, TIMES, current, scan, since_filt
 from workflowlookup.console.request import PageNotFound, Visit
 from workflowlookup.errors import WorkflowLookupError
 from workflowlookup.expiring_cache import ExpiringCache
-from workflowlookup.language.text import plural
-from workflowlookup.runs.report import duration
+from workflowlookup.language.text import duration, plural
 from workflowlookup.runs.statistics import StepStatistics, Tally, WorkflowStatistics
 from workflowlookup.store.journal import RunQuery, now
 from workflowlookup.store.loading import read_excerpts

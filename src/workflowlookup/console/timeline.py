@@ -13,6 +13,7 @@ from workflowlookup.language.text import plural
 from workflowlookup.language.values import Context, Json
 from workflowlookup.runs import events
 from workflowlookup.runs.events import Event, Record, describe_how
+from workflowlookup.runs.proof_words import describe, verdict_of
 from workflowlookup.runs.run import Run
 from workflowlookup.runs.why import decisive_checks, describe_restored, records_with_context, why_asked
 
@@ -31,6 +32,8 @@ class EventText(msgspec.Struct, frozen=True, kw_only=True):
     """Reasons, each on its own line."""
     hints: tuple[str, ...] = ()
     output: str | None = None
+    tail: str = ""
+    """The end of what a proof wrote."""
     values: Mapping[str, Any] = {}
 
 
@@ -104,7 +107,8 @@ def _offered(event: events.StepOffered) -> EventText:
 
 def _accepted(event: events.OutputAccepted) -> EventText:
     title = "Output accepted" if event.key else "Output accepted as it is"
-    return EventText(title=title, tone="done", step=event.step_id, output=event.output)
+    hints = (f"without proof of {', '.join(event.waived)}",) if event.waived else ()
+    return EventText(title=title, tone="done", step=event.step_id, output=event.output, hints=hints)
 
 
 def _refused(event: events.OutputRefused) -> EventText:
@@ -125,6 +129,7 @@ def _asked(event: events.ConfirmationAsked) -> EventText:
         "attempts": ("its output was refused as often as allowed",),
         "call": ("before the server makes the call",),
         "before": ("before the step is handed out",),
+        "unproved": ("whether the output counts without proof",),
     }
     return EventText(title="A person is asked", tone="asked", step=event.step_id, hints=why.get(event.reason, ()))
 
@@ -150,6 +155,38 @@ def _entered(event: events.LoopEntered) -> EventText:
 def _due(event: events.CallDue) -> EventText:
     title = f"Call due, iteration {event.loop.iteration}" if event.loop else "Call due"
     return EventText(title=title, tone="offered", step=event.step_id, lines=event.warnings)
+
+
+def _proofs_due(event: events.ProofsDue) -> EventText:
+    title = "The server looks at the project" if event.reason == "start" else "Output met the criteria; proofs are due"
+    return EventText(title=title, step=event.step_id)
+
+
+def _snapshot_taken(event: events.SnapshotTaken) -> EventText:
+    values: dict[str, Json] = {"commit": event.snapshot.commit} if event.snapshot.commit else {}
+    lines = (event.snapshot.problem,) if event.snapshot.problem else ()
+    title = f"Snapshot at the start of the {event.since}"
+    return EventText(
+        title=title, step=event.step_id, lines=lines, values={**values, "files": len(event.snapshot.files)}
+    )
+
+
+_TONES: Final = {"proved": "done", "failed": "refused", "not proved": "asked"}
+
+
+def _proof_taken(event: events.ProofTaken) -> EventText:
+    judgement = event.judgement
+    verdict = verdict_of(judgement)
+    has_reason = judgement.verdict != "passed" and judgement.reason
+    return EventText(
+        title=f"{verdict.capitalize()}: {describe(judgement)}",
+        tone=_TONES.get(verdict, "minor"),
+        step=event.step_id,
+        lines=(judgement.reason,) if has_reason else (),
+        hints=(judgement.remedy,) if judgement.remedy and has_reason else (),
+        values=judgement.measures,
+        tail=judgement.tail,
+    )
 
 
 def _begun(event: events.CallBegun) -> EventText:
@@ -196,6 +233,9 @@ _WORDS: Final[Mapping[type[Event], Callable[[Any], EventText]]] = {
     events.ConfirmationDismissed: lambda event: EventText(title="Closed without an answer", step=event.step_id),
     events.ConfirmationGiven: _given,
     events.ConfirmationDenied: _denied,
+    events.ProofsDue: _proofs_due,
+    events.SnapshotTaken: _snapshot_taken,
+    events.ProofTaken: _proof_taken,
     events.CallDue: _due,
     events.CallBegun: _begun,
     events.CallAcknowledged: _acknowledged,

@@ -168,7 +168,7 @@ class DbosEngine:
 
     # ── driving ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def start(self, run_id: str, sequence: int, *, again: bool = False) -> None:
+    async def start(self, run_id: str, sequence: int, *, again: bool = False, is_here: bool = False) -> None:
         from dbos import DBOS, SetWorkflowID  # noqa: PLC0415 - as above
 
         driver = f"{run_id}:{sequence}"
@@ -179,7 +179,7 @@ class DbosEngine:
                 return
             driver = f"{driver}:{len(earlier)}" if earlier else driver  # the same id in all processes
         with SetWorkflowID(driver):
-            if self._is_guest:
+            if self._is_guest or is_here:
                 await DBOS.start_workflow_async(_workflows[0], run_id)
             else:
                 await DBOS.enqueue_workflow_async(QUEUE, _workflows[0], run_id)

@@ -1,4 +1,4 @@
-"""Drives runs: makes the calls that are due according to the journal, until a run waits or is over.
+"""Drives runs: makes the calls and takes the proofs that are due by the journal, until a run waits or is over.
 
 Each event is stored before its consequences. When a run is cancelled, exceeds its deadline or is moved by another
 process, the driver notices within `POLL_SECONDS`; at once when this process did it.
@@ -18,10 +18,13 @@ from workflowlookup.errors import RunDamaged, RunNotFound, RunStateError, Workfl
 from workflowlookup.execution.async_runs import AsyncRuns
 from workflowlookup.execution.call_runner import CallFailed, CallRunner, Outcome, OutcomeUnknown
 from workflowlookup.execution.engine import Slot, Slots, Superseded
+from workflowlookup.execution.proof_runner import ProofRunner
 from workflowlookup.language.model import ToolCall
+from workflowlookup.language.patterns import Budget
 from workflowlookup.language.values import Progress
 from workflowlookup.providers.upstream import StopResult
 from workflowlookup.runs.draft import MAX_REMOTE_TEXT
+from workflowlookup.runs.due_proofs import Due, SnapshotDue, all_due, is_left
 from workflowlookup.runs.events import Failed
 from workflowlookup.runs.run import Run, Waiting
 from workflowlookup.runs.server_calls import CallFailure
@@ -35,6 +38,10 @@ FIRST_RETRY: Final = 0.5
 MAX_RETRY: Final = 30.0
 CANCEL_SECONDS: Final = 5.0
 """How long a cancelled call may take to end here."""
+PROOF_TICK_SECONDS: Final = 1.0
+"""Between two progress reports of a proof."""
+HALF_SECONDS: Final = 30.0
+"""After so many seconds the progress of a proof counts as one half."""
 STORE_SECONDS: Final = 1.0
 """Between two stored progress reports of one call."""
 _FEW: Final = 16
@@ -49,19 +56,19 @@ class _DrivenRun:
     def __init__(self, run_id: str) -> None:
         self.run_id = run_id
         self.at: tuple[str, int] | None = None
-        """The step whose call is being made, and the sequence at which it became due."""
+        """The step whose call is being made or proofs are taken, and the sequence at which that became due."""
         self.has_begun = False
         """Whether the due call was begun when the previous one was finished."""
         self.moved = asyncio.Event()
-        """Set when the run is no longer at this call."""
+        """Set when the run is no longer at this call or these proofs."""
         self.deadline: int | None = None
         self.progress_stored_at = 0.0
         """When progress was last stored."""
         self.remote_id = ""
 
-    def set_call(self, run: Run) -> None:
-        """Watch the current call of the run: `moved` is set when the run leaves it."""
-        self.at = (run.current, run.calling.due if run.calling else 0)
+    def set_work(self, run: Run) -> None:
+        """Watch the current call or proofs of the run: `moved` is set when the run leaves them."""
+        self.at = (run.current, run.due or 0)
         self.deadline = run.deadline
         self.moved.clear()
 
@@ -69,9 +76,10 @@ class _DrivenRun:
 class Driver:
     """Drives the runs of this process. For the worker's loop."""
 
-    def __init__(self, runs: AsyncRuns, calls: CallRunner, wake: Callable[[], None]) -> None:
+    def __init__(self, runs: AsyncRuns, calls: CallRunner, proofs: ProofRunner, wake: Callable[[], None]) -> None:
         self._runs = runs
         self._calls = calls
+        self._proofs = proofs
         self._wake = wake
         self._driven: dict[str, _DrivenRun] = {}
         self._poll_task: asyncio.Task[None] | None = None
@@ -84,13 +92,16 @@ class Driver:
         return any(driven.at is not None for driven in self._driven.values())
 
     async def drive(self, run_id: str, slot: Slot) -> None:
-        """Make the calls of a run until it waits or is over; called by the engine. Raises `Superseded`."""
+        """Do what a run needs until it waits or is over; called by the engine. Raises `Superseded`."""
         driven = self._driven[run_id] = _DrivenRun(run_id)
         if self._poll_task is None or self._poll_task.done():
             self._poll_task = asyncio.create_task(self._poll())
         try:
             run, driven.has_begun = await self._runs.retry(lambda runs: _begin_first(runs, run_id))
-            while run.waiting_for is Waiting.CALL:
+            while run.due is not None:
+                if run.waiting_for is Waiting.PROOF:
+                    run = await self._prove(driven, run)
+                    continue
                 async with self._at_provider(driven, slot, run) as may_call:
                     run = await self._attempt(driven, run) if may_call else await self._moved_run(run.id)
         except (RunNotFound, RunDamaged) as problem:
@@ -124,7 +135,7 @@ class Driver:
 
     async def _wait_for_slot(self, driven: _DrivenRun, limit: Slots, run: Run) -> bool:
         """Wait for a slot; False when the run was moved first."""
-        driven.set_call(run)
+        driven.set_work(run)
         acquired = asyncio.create_task(limit.acquire())
         moved = asyncio.create_task(driven.moved.wait())
         try:
@@ -140,9 +151,9 @@ class Driver:
         return acquired.done() and not acquired.cancelled()
 
     async def _moved_run(self, run_id: str) -> Run:
-        """The run after it was moved. Raises `Superseded` when it waits for a call: another process makes it."""
+        """The run after it was moved. Raises `Superseded` when it needs the server: another process drives it."""
         run = await self._runs.get(run_id)
-        if run.waiting_for is Waiting.CALL:
+        if run.due is not None:
             raise Superseded(f"run {run_id} was moved to step '{run.current}' by another process, which drives it now")
         return run
 
@@ -178,7 +189,7 @@ class Driver:
             except RunStateError:
                 return await self._moved_run(run.id)
         driven.has_begun = False
-        driven.set_call(run)
+        driven.set_work(run)
         driven.remote_id = run.calling.remote_id if run.calling else ""
         try:
             run = await self._make_call(driven, run, is_repeated=is_repeated)
@@ -302,6 +313,54 @@ class Driver:
         except RunStateError:
             return await self._runs.get(run.id)
 
+    # ── proofs ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _prove(self, driven: _DrivenRun, run: Run) -> Run:
+        """Take the snapshot or proof that is due next, unless the run is moved meanwhile, and store it."""
+        due = all_due(run, Budget())
+        taken = run.proving.judgements if run.proving is not None else {}
+        position = next((index for index, one in enumerate(due) if is_left(one, taken)), None)
+        if position is None:
+            return await self._store(run, lambda runs: runs.conclude_proofs(run.id, run.current, by=_BY))
+        driven.set_work(run)
+        work = asyncio.create_task(self._look(run, due[position]))
+        ticking = asyncio.create_task(self._report_proof(run, due[position], position, len(due)))
+        moved = asyncio.create_task(driven.moved.wait())
+        try:
+            await asyncio.wait({work, moved}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            driven.at = None
+            ticking.cancel()
+            moved.cancel()
+            self.progress.pop(run.id, None)
+            if not work.done():  # the run was moved, or the server is stopping, and the proof is taken again
+                work.cancel()
+                await asyncio.wait({work}, timeout=CANCEL_SECONDS)
+        if work.cancelled() or not work.done():
+            return await self._moved_run(run.id)
+        return await self._store(run, work.result())
+
+    async def _look(self, run: Run, due: Due) -> Callable[[Runs], Run]:
+        """Take a snapshot or a proof; returns the change to store."""
+        step_id = run.current
+        if isinstance(due, SnapshotDue):
+            since, snapshot = due.since, await self._proofs.snapshot(run, due)
+            return lambda runs: runs.take_snapshot(run.id, step_id, since, snapshot, by=_BY)
+        judgement = await self._proofs.take(run, due)
+        log.info("run %s: proof '%s' of step '%s': %s", run.id, due.name, step_id, judgement.verdict)
+        return lambda runs: runs.take_proof(run.id, step_id, judgement, by=_BY)
+
+    async def _report_proof(self, run: Run, due: Due, position: int, total: int) -> None:
+        """Publish every second how long a proof takes."""
+        began = time.monotonic()
+        while True:
+            await asyncio.sleep(PROOF_TICK_SECONDS)
+            seconds = time.monotonic() - began
+            message = f"proving {position + 1} of {total}: {self._proofs.words(run, due)}, {seconds:.0f} s"
+            done = position + seconds / (seconds + HALF_SECONDS)  # its end is not known, so it only comes closer
+            self.progress[run.id] = Progress(done, float(total), message)
+            self._wake()
+
     # ── progress ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _publish_progress(self, driven: _DrivenRun, run: Run, reported: Progress) -> None:
@@ -346,7 +405,7 @@ class Driver:
             await asyncio.sleep(min([POLL_SECONDS, *(max(delay / 1000, 0.02) for delay in remaining)]))
 
     async def _check(self, driven: _DrivenRun) -> None:
-        """Read a run, which ends it after its deadline; set `moved` if it is not at the call that is made here."""
+        """Read a run, which ends it after its deadline; set `moved` if it is not at the work that is done here."""
         at = driven.at
         try:
             run = await self._runs.do(lambda runs: runs.get(driven.run_id))
@@ -354,8 +413,7 @@ class Driver:
             driven.moved.set()
             return
         driven.deadline = run.deadline
-        call = run.calling if run.waiting_for is Waiting.CALL else None
-        now = (run.current, call.due) if call is not None else None
+        now = (run.current, run.due) if run.due is not None else None
         if at is not None and at == driven.at and at != now:
             driven.moved.set()
 

@@ -1,4 +1,4 @@
-"""The contract of engines: each run whose call is due is driven by exactly one living process.
+"""The contract of engines: each run whose call or proofs are due is driven by exactly one living process.
 
 An engine knows only which process drives which run. The state of a run is in the journal alone, so a driver can be
 started again anywhere; if a run has two drivers, the journal refuses the appends of the slower one. `ENGINES` has the
@@ -41,8 +41,8 @@ class Superseded(Exception):
 
 
 Drive = Callable[[str, Slot], Coroutine[Any, Any, None]]
-"""Makes the calls of a run until it waits for an agent or a person, or is over. Cancelled when the engine is closed or
-no longer drives the run. Raises `Superseded`."""
+"""Makes the calls and takes the proofs of a run until it waits for an agent or a person, or is over. Cancelled when the
+engine is closed or no longer drives the run. Raises `Superseded`."""
 
 
 class Engine(Protocol):
@@ -55,11 +55,12 @@ class Engine(Protocol):
     async def open(self) -> None:
         """Raises `StorageError` when the engine cannot be used; opening it can be retried."""
 
-    async def start(self, run_id: str, sequence: int, *, again: bool = False) -> None:
-        """Start driving a run whose call came due at this sequence, in this process or another.
+    async def start(self, run_id: str, sequence: int, *, again: bool = False, is_here: bool = False) -> None:
+        """Start driving a run whose call or proofs came due at this sequence, in this process or another.
 
         Starting the same run and sequence twice, in any process, has the effect of one start. `again`: an earlier
-        driver of the run may have ended (the run is not among the `driven`), so start another one.
+        driver of the run may have ended (the run is not among the `driven`), so start another one. `is_here`: drive it
+        in this process, because the others may not see the files that it is about.
         """
 
     async def driven(self, run_ids: Collection[str]) -> set[str]:

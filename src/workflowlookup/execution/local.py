@@ -1,6 +1,6 @@
 """The engine for a journal in a file: drivers are tasks of this process, and the process that drives a run locks it.
 
-Nothing is stored: the journal has the due calls, and the kernel releases the locks of a process however it ends. So no
+Nothing is stored: the journal has what is due, and the kernel releases the locks of a process however it ends. So no
 heartbeat is needed: the process that gets the lock of a due run drives it.
 """
 
@@ -93,7 +93,7 @@ class LocalEngine:
             message = f"The engine that carries out calls, {self._path}{SUFFIX}, cannot be used: {problem.strerror}."
             raise StorageError(message, details=message) from problem
 
-    async def start(self, run_id: str, sequence: int, *, again: bool = False) -> None:  # noqa: ARG002 - an ended driver leaves nothing behind
+    async def start(self, run_id: str, sequence: int, *, again: bool = False, is_here: bool = False) -> None:  # noqa: ARG002 - an ended driver leaves nothing behind, and all are here
         if run_id in self._drivers:
             self._started[run_id] = max(sequence, self._started[run_id])
         elif self._locks.acquire(run_id):

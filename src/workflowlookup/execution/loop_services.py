@@ -12,12 +12,14 @@ from workflowlookup.execution.async_runs import AsyncRuns
 from workflowlookup.execution.call_runner import STOP_SECONDS, CallRunner
 from workflowlookup.execution.driver import Driver
 from workflowlookup.execution.engine import TAKE_OVER_SECONDS, Drive, Engine, Limits
+from workflowlookup.execution.proof_runner import ProofRunner
 from workflowlookup.language.values import Progress
 from workflowlookup.providers.config import Plan
 from workflowlookup.providers.discovery import Discovery, ProviderListing
 from workflowlookup.providers.provider import Provider, make_provider
 from workflowlookup.providers.upstream import Upstreams
 from workflowlookup.runs.run import Run, Waiting
+from workflowlookup.store.journal import RunSummary
 from workflowlookup.store.service import PAGE, Runs
 from workflowlookup.trust import Consent
 
@@ -48,15 +50,20 @@ class LoopServices:
         wake: Callable[[], None],
         on_change: Callable[[str, Run | None], None],
         consent: Consent,
+        proofs: ProofRunner,
         is_guest: bool = False,
+        can_call: bool = True,
     ) -> None:
+        """`can_call`: whether this installation can make calls; proofs it can always take."""
         self.plan = plan
+        self._can_call = can_call
+        self._proofs = proofs
         self._is_guest = is_guest
         self._make_engine = make_engine
         self._runs = AsyncRuns(make_runs, on_change)
         self.upstreams = Upstreams(plan.servers)
         self._providers: dict[str, Provider] = {}
-        self._driver = Driver(self._runs, CallRunner(self.upstreams, self.provider, consent), wake)
+        self._driver = Driver(self._runs, CallRunner(self.upstreams, self.provider, consent), proofs, wake)
         self._discovery = Discovery(wake)
         self._engine: Engine | None = None
         self._opening = asyncio.Lock()
@@ -94,18 +101,18 @@ class LoopServices:
     # ── runs ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def drive(self, run: Run, *, again: bool = False) -> None:
-        """Start driving a run whose call is due, in this process or another."""
-        if run.waiting_for is Waiting.CALL and run.calling is not None:
+        """Start driving a run whose call or proofs are due, in this process or another."""
+        if run.due is not None:
             self._runs.offer(run)
             engine = self._engine or await self._open_engine()
-            await engine.start(run.id, run.calling.due, again=again)
+            await engine.start(run.id, run.due, again=again, is_here=run.waiting_for is Waiting.PROOF)
 
     async def stop(self, run_id: str) -> None:
-        """Stop the call of a run that is over, if it is made here."""
+        """Stop the call or the proofs of a run that is over, if they are made here."""
         self._driver.nudge(run_id)
 
     async def at_work(self) -> frozenset[str] | None:
-        """The runs that wait for a call by any server; None when they cannot be read."""
+        """The runs that wait for a call or proofs by any server; None when they cannot be read."""
         try:
             work = await self._runs.do(lambda runs: runs.at_work())
         except StorageError:
@@ -158,14 +165,14 @@ class LoopServices:
         """Drive the due calls that no process drives, and stop the calls of runs that are over."""
         engine = self._engine
         at_work = await self._runs.do(lambda runs: [*runs.at_work()])
-        to_stop = await self._runs.do(lambda runs: runs.runs_to_stop())
+        to_stop = await self._runs.do(lambda runs: runs.runs_to_stop() if self._can_call else [])
         if engine is None or not (at_work or to_stop):
             return
         now = time.time() * 1000
         for summary in at_work:
             if summary.deadline is not None and summary.deadline < now:
                 await self._try_with(summary.id, self._runs.get)  # reading ends a run whose deadline has passed
-        old = [summary.id for summary in at_work if summary.updated < now - ORPHAN_MS]
+        old = [one.id for one in at_work if one.updated < now - ORPHAN_MS and self._can_drive(one)]
         driven = await engine.driven([*old, *to_stop])
         for run_id in old:
             if run_id not in driven:
@@ -174,6 +181,9 @@ class LoopServices:
         for run_id in to_stop:
             if run_id not in driven and run_id not in self._stopping:
                 self._stop_in_background(run_id)
+
+    def _can_drive(self, summary: RunSummary) -> bool:
+        return self._can_call or summary.waiting_for == Waiting.PROOF
 
     async def _drive_again(self, run_id: str) -> None:
         await self.drive(await self._runs.get(run_id), again=True)
@@ -245,6 +255,7 @@ class LoopServices:
         for provider in self._providers.values():
             await provider.aclose()
         await self.upstreams.aclose()
+        self._proofs.close()
         await self._runs.aclose()
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from workflowlookup.execution.engine import Drive, Engine, Limits
     from workflowlookup.execution.loop_services import LoopServices
+    from workflowlookup.execution.proof_runner import ProofRunner
     from workflowlookup.language.values import Progress
     from workflowlookup.providers.discovery import ProviderListing
     from workflowlookup.runs.run import Run
@@ -53,7 +54,9 @@ def no_consent() -> "Consent":
 
 
 class Execution:
-    """Carries out the calls of runs, and discovers workflows of providers. For one thread, not the worker's."""
+    """Carries out the calls of runs, takes their proofs, and discovers workflows of providers. For one thread, not the
+    worker's.
+    """
 
     def __init__(  # noqa: PLR0913 - everything that its work needs
         self,
@@ -63,6 +66,7 @@ class Execution:
         wake: Callable[[], None],
         make_consent: "Callable[[], Consent]" = no_consent,
         *,
+        make_proofs: "Callable[[Consent], ProofRunner] | None" = None,
         is_guest: bool = False,
     ) -> None:
         """`wake` is called, from the worker's thread, whenever something may have changed. A guest takes nothing over.
@@ -75,6 +79,7 @@ class Execution:
         self._journal = journal
         self._wake = wake
         self._make_consent = make_consent
+        self._make_proofs = make_proofs
         self._progress: dict[str, Progress] = {}
         self._services: LoopServices | None = None
         """Set once the worker has started. Only members that are documented for any thread may be used here."""
@@ -89,15 +94,19 @@ class Execution:
 
     def _make_services(self) -> "LoopServices":
         from workflowlookup.execution.loop_services import LoopServices  # noqa: PLC0415 - on the worker's thread
+        from workflowlookup.execution.proof_runner import ProofRunner  # noqa: PLC0415
 
+        consent = self._make_consent()
         services = LoopServices(
             self._plan,
             self._make_runs,
             self._make_engine,
             wake=self._wake,
             on_change=self._note_change,
-            consent=self._make_consent(),
-            is_guest=self._is_guest or extras.is_missing(extras.CALLS),
+            consent=consent,
+            proofs=self._make_proofs(consent) if self._make_proofs is not None else ProofRunner(),
+            is_guest=self._is_guest,
+            can_call=not extras.is_missing(extras.CALLS),
         )
         self._progress = services.progress
         self._services = services
@@ -166,15 +175,15 @@ class Execution:
             time.sleep(_PAUSE)
 
     def follow(self, run: "Run") -> None:
-        """Do what a changed run needs from the server: make its call, or stop it."""
-        if run.needs_stop:
+        """Do what a changed run needs from the server: make its call, take its proofs, or stop either."""
+        if run.needs_stop or run.ended_at_proofs:
             self.stop(run.id)
         elif run.needs_server:
             self.worker.post(lambda services: services.drive(run))
 
     def stop(self, run_id: str) -> None:
-        """Stop the call of a run that is over, and store the result."""
-        if self.worker.is_started:  # else no call is made here
+        """Stop the call or the proofs of a run that is over, and store the result."""
+        if self.worker.is_started:  # else nothing is done here
             self.worker.post(lambda services: services.stop(run_id))
 
     def progress(self, run_id: str) -> "Progress | None":
@@ -182,10 +191,10 @@ class Execution:
         return self._progress.get(run_id)
 
     def recover(self) -> None:
-        """Drive due calls that have no driver, and stop calls whose run is over.
+        """Drive due calls and proofs that have no driver, and stop calls whose run is over.
 
-        Without configured systems to call, nothing is taken over from other processes, and nothing is imported. Calls
-        that this installation cannot make are left to other servers.
+        Without configured systems to call, other processes' work is taken over only if there is some now, and nothing
+        is imported before. Calls that this installation cannot make are left to other servers.
         """
         if self._is_recovering:
             return
@@ -193,6 +202,8 @@ class Execution:
             self._is_recovering = True
             if self._plan.providers:
                 self.worker.post(lambda services: services.discover())
+            if self._has_work():
+                self.worker.post(lambda services: services.recover())
             return
         if self._plan.servers or self._plan.providers or JournalUrl(self._journal).kind.has_replicas:
             self._is_recovering = True

@@ -268,6 +268,11 @@ class Workflow(msgspec.Struct, frozen=True, kw_only=True):
         return any(isinstance(step, PromptStep) and step.call is not None for step in self.every_step)
 
     @property
+    def has_proofs(self) -> bool:
+        """Whether the server proves something about one of the steps."""
+        return any(isinstance(step, PromptStep) and step.proofs for step in self.steps.values())
+
+    @property
     def goes_by_itself(self) -> bool:
         """Whether the server or another system carries out every step, and no agent or person is needed."""
         steps = [step for step in self.every_step if isinstance(step, PromptStep)]

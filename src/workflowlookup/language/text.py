@@ -83,6 +83,18 @@ def ago(seconds: int) -> str:
     return "just now"
 
 
+def duration(milliseconds: int) -> str:
+    """`1 min 3 s`: the two largest units."""
+    seconds, rest = divmod(max(0, milliseconds), 1000)
+    if seconds < 10:
+        return f"{seconds + rest / 1000:.1f} s" if milliseconds > 0 else "0 s"
+    days, hours, minutes = seconds // 86400, seconds // 3600 % 24, seconds // 60 % 60
+    units = [(days, "d"), (hours, "h"), (minutes, "min"), (seconds % 60, "s")]
+    while not units[0][0]:
+        del units[0]
+    return " ".join([f"{number} {unit}" for number, unit in units[:2] if number])
+
+
 def first_few(words: Sequence[str], limit: int) -> str:
     """The first words, joined by commas, with `…` for the others."""
     return ", ".join([*words[:limit], *(["…"] if len(words) > limit else [])])

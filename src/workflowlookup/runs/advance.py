@@ -6,7 +6,7 @@ the criteria does not raise: it is an event. Every draft ends where the run rest
 
 from collections.abc import Iterator
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -29,9 +29,12 @@ from workflowlookup.runs.checks import (
     refuse_unless_waiting_for,
 )
 from workflowlookup.runs.draft import (
+    NOWHERE,
     START_NEW_RUN,
     Draft,
+    Location,
     Moment,
+    accept_and_go_on,
     accept_output,
     describe_call,
     go_on,
@@ -41,15 +44,24 @@ from workflowlookup.runs.draft import (
     refuse_output,
     retry_or_end,
 )
+from workflowlookup.runs.due_proofs import due_for_output
 from workflowlookup.runs.events import How, Record
-from workflowlookup.runs.questions import asks_after, captures_of_refused, refuse_answers
+from workflowlookup.runs.proofs import accept_unproved, refuse_unproved, waived_by_acceptance
+from workflowlookup.runs.questions import captures_of_refused, refuse_answers
 from workflowlookup.runs.run import Run, State, Waiting, encode_document, fold, submission_key
 
 NO_ANSWERS: Final[Context] = MappingProxyType({})
 
 
 def begin(  # noqa: PLR0913 - all that a run begins with
-    run_id: str, workflow: Workflow, run_input: Context, context: Context, at: Moment, *, timeout: float | None = None
+    run_id: str,
+    workflow: Workflow,
+    run_input: Context,
+    context: Context,
+    at: Moment,
+    *,
+    timeout: float | None = None,
+    location: Location = NOWHERE,
 ) -> Draft:
     """A new run of the workflow. Raises `InvalidParams` if the input or the context does not fit its schemas."""
     refuse_input(workflow, run_input)
@@ -58,7 +70,16 @@ def begin(  # noqa: PLR0913 - all that a run begins with
     refuse_context(workflow, {}, variables)
     document, digest = encode_document(workflow)
     started = events.Started(
-        hash=digest, document=document, input=run_input, context=variables, timeout=timeout, origin=workflow.origin
+        hash=digest,
+        document=document,
+        input=run_input,
+        context=variables,
+        timeout=timeout,
+        origin=workflow.origin,
+        root=location.root,
+        root_source=location.root_source,
+        machine=location.machine,
+        client_session=location.client_session,
     )
     record = Record(sequence=1, time=at.time, by=at.by, event=started)
     draft = Draft(fold(run_id, [record]), at)
@@ -89,12 +110,11 @@ def submit(run: Run, step_id: str, output: str, changes: Context, at: Moment) ->
     if issues or needs:
         hints = [f"Send {msgspec.json.encode(need.example).decode()} with the output." for need in needs]
         return retry_or_end(draft, refuse_output(draft, output, changes, issues, needs, hints=hints))
+    submission: dict[str, Any] = {"step_id": step_id, "output": output, "key": key, "captured": captured}
     warnings = tuple(_overridden(changes, captured))
-    accepted = events.OutputAccepted(step_id=step_id, output=output, key=key, captured=captured, warnings=warnings)
-    accept_output(draft, accepted, changes)
-    if asks_after(run, scope, at.budget):
-        return draft.add(events.ConfirmationAsked(step_id=step_id, nonce=at.nonce))
-    return go_on(draft)
+    if any(due_for_output(run, run.step, scope, at.budget)):
+        return draft.add(events.ProofsDue(reason="output", context=changes, warnings=warnings, **submission))
+    return accept_and_go_on(draft, events.OutputAccepted(warnings=warnings, **submission), changes, scope, go_on=go_on)
 
 
 def _overridden(changes: Context, captured: Context) -> Iterator[str]:
@@ -146,14 +166,18 @@ def confirm(  # noqa: PLR0913 - all that an answer is
             step_id=run.current, how=how, question=run.question_id, note=note, answers=dict(answers)
         )
     )
-    if (
-        run.open_question is not None
-        and run.open_question.reason == "attempts"
-        and isinstance(run.last_submission, events.OutputRefused)
-    ):
+    reason = run.open_question.reason if run.open_question is not None else ""
+    if reason == "attempts" and isinstance(run.last_submission, events.OutputRefused):
         captured = captures_of_refused(run, at.budget)
-        accepted = events.OutputAccepted(step_id=run.current, output=run.last_submission.output, captured=captured)
+        accepted = events.OutputAccepted(
+            step_id=run.current,
+            output=run.last_submission.output,
+            captured=captured,
+            waived=waived_by_acceptance(run, {**run.last_submission.context, **captured}, at.budget),
+        )
         accept_output(draft, accepted, run.last_submission.context)
+    elif reason == "unproved":
+        accept_unproved(draft)
     if answers:
         draft.add(events.ContextChanged(changes=answers))
     return go_on(draft)
@@ -179,6 +203,8 @@ def deny(  # noqa: PLR0913 - all that an answer is
             reason = (
                 f"Step '{run.current}' was refused {how_often(run.attempts)}, and a person did not accept it{note_text}"
             )
+        case "unproved":
+            return refuse_unproved(draft, note)
         case _:
             if restores:
                 _restore_context(draft)
@@ -219,5 +245,7 @@ def expire(run: Run, at: Moment) -> Draft | None:
     if run.waiting_for is Waiting.CALL:
         doing = "was still running" if run.state is State.RUNNING else "had not started"
         status = f"step '{run.current}', the call of {describe_call(run)}, {doing}"
+    if run.waiting_for is Waiting.PROOF:
+        status = f"the server was still taking the proofs of step '{run.current}'"
     reason = f"The run was not done within {run.seconds:,g} seconds; {status}."
     return Draft(run, at).add(events.Failed(reason=reason, remedy=START_NEW_RUN, timed_out=True))

@@ -13,6 +13,7 @@ from workflowlookup.language.schemas import suggest
 from workflowlookup.language.values import MAX_CONTEXT_BYTES, Context, Json, brief, dotted_prefixes, json_equal, lookup
 from workflowlookup.runs.draft import remedy_of
 from workflowlookup.runs.events import How
+from workflowlookup.runs.proof_state import PROOF_VARIABLE
 from workflowlookup.runs.run import CallState, Run, Waiting
 
 ANOTHER_QUESTION: Final = "The run has moved on since you read the question. Read it again before you decide."
@@ -37,6 +38,7 @@ _WAITS: Final[Mapping[str, str]] = {
     Waiting.OUTPUT: "It waits for the output of step '{}', not for a confirmation.",
     Waiting.CONTEXT: "It waits for a variable of loop '{}': call workflow_status, then send what missing lists.",
     Waiting.CALL: "The server carries out step '{}' itself, and the run then goes on: see workflow_status.",
+    Waiting.PROOF: "The server takes the proofs of step '{}', and the run then goes on: see workflow_status.",
 }
 
 
@@ -96,9 +98,20 @@ def refuse_input(workflow: Workflow, run_input: Context) -> None:
 
 
 def refuse_context(workflow: Workflow, context: Context, changes: Context) -> None:
+    refuse_proof_variable(workflow, changes)
     refuse_misfits(workflow, context, changes)
     if changes:
         refuse_size({**context, **changes})
+
+
+def refuse_proof_variable(workflow: Workflow, changes: Context) -> None:
+    """Raises `InvalidParams` if a caller sets a measure of proofs."""
+    name = next((name for name in changes if PROOF_VARIABLE in dotted_prefixes(name)), None)
+    if name is not None and workflow.has_proofs:
+        raise InvalidParams(
+            f"context.{name} cannot be set: '{PROOF_VARIABLE}' has what the server measures when it takes proofs. "
+            "Leave it out"
+        )
 
 
 def refuse_size(context: Context) -> None:

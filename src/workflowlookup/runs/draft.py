@@ -4,7 +4,7 @@
 refused, the next step is offered, a question is asked, or the run ends. Nothing here is stored.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Literal
 
 import msgspec
@@ -31,7 +31,9 @@ from workflowlookup.language.text import how_often
 from workflowlookup.language.validation import judge_step
 from workflowlookup.language.values import Context, Json, lookup
 from workflowlookup.runs import events
+from workflowlookup.runs.due_proofs import due_at_start
 from workflowlookup.runs.events import Event, Record
+from workflowlookup.runs.questions import asks_after
 from workflowlookup.runs.run import Run, apply, submission_key
 
 MAX_REMOTE_TEXT: Final = 2_000
@@ -59,6 +61,19 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
     budget: Budget = msgspec.field(default_factory=Budget)
 
 
+class Location(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a run was started; the fields are those of `Started`."""
+
+    root: str = ""
+    root_source: str = ""
+    machine: str = ""
+    client_session: str = ""
+
+
+NOWHERE: Final = Location()
+"""For a server that cannot see the files of the project."""
+
+
 class Draft:
     """A run, and the records that one call adds to it."""
 
@@ -72,6 +87,11 @@ class Draft:
         self.run = apply(self.run, record)
         self.records.append(record)
         return self
+
+
+def storable(text: str) -> str:
+    """The text without lone surrogates, which UTF-8 cannot encode and careless systems send."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def judge_output(
@@ -99,6 +119,21 @@ def accept_output(draft: Draft, accepted: events.OutputAccepted, changes: Contex
     draft.add(accepted)
     if changes:
         draft.add(events.ContextChanged(changes=changes))
+
+
+def accept_and_go_on(
+    draft: Draft,
+    accepted: events.OutputAccepted,
+    changes: Context,
+    scope: Context,
+    go_on: Callable[[Draft], Draft],
+) -> Draft:
+    """Accept the output; then a person is asked, or the run goes on. `scope`: the variables with the output's."""
+    run = draft.run
+    accept_output(draft, accepted, changes)
+    if asks_after(run, scope, draft.at.budget):
+        return draft.add(events.ConfirmationAsked(step_id=run.current, nonce=draft.at.nonce))
+    return go_on(draft)
 
 
 def refuse_output(  # noqa: PLR0913 - all that there is to say of it
@@ -173,6 +208,8 @@ def _final_event(draft: Draft, upcoming: NextStep) -> Event:
     if asks:
         when: Literal["call", "before"] = "call" if is_call else "before"
         return events.ConfirmationAsked(step_id=upcoming.instance_id, reason=when, nonce=draft.at.nonce, **details)
+    if not is_call and any(due_at_start(run, step, upcoming.instance_id, upcoming.context, draft.at.budget)):
+        return events.ProofsDue(step_id=upcoming.instance_id, reason="start", **details)
     return _offer(step)(step_id=upcoming.instance_id, **details)
 
 

@@ -1,4 +1,4 @@
-"""The events of a run. `run` folds them; `advance` and `server_calls` decide which ones happen."""
+"""The events of a run. `run` folds them; `advance`, `server_calls` and `proofs` decide which ones happen."""
 
 from collections.abc import Mapping
 from typing import Final, Literal, TypeAlias
@@ -57,6 +57,8 @@ class Started(_Event, frozen=True, kw_only=True):
     """The real path of the project directory, in which proofs are taken; empty if the server cannot see it."""
     root_source: str = ""
     """How the root was determined: `flag`, `CLAUDE_PROJECT_DIR`, `roots`, `git`, `directory`."""
+    machine: str = ""
+    """Identifies the machine of the root."""
     client_session: str = ""
     """The session id of the client that started it, if the client says it."""
 
@@ -86,6 +88,8 @@ class OutputAccepted(_Event, frozen=True, kw_only=True):
     """That value as JSON, if it is not the output."""
     is_json: bool = False
     """Whether the value behind the reference is JSON."""
+    waived: tuple[str, ...] = ()
+    """The proofs that did not pass, and without which a person accepted the output."""
 
 
 class OutputRefused(_Event, frozen=True, kw_only=True):
@@ -135,11 +139,12 @@ How: TypeAlias = Literal["terminal", "form", "console", "relayed"]
 
 class ConfirmationAsked(_Event, frozen=True, kw_only=True):
     """A person must agree: to the output of the step (`step`), to its last output when no attempts are left
-    (`attempts`), to a call before it is made (`call`), or to the step before it is handed out (`before`).
+    (`attempts`), to an output that could not be proven (`unproved`), to a call before it is made (`call`), or to the
+    step before it is handed out (`before`).
     """
 
     step_id: str
-    reason: Literal["step", "attempts", "call", "before"] = "step"
+    reason: Literal["step", "attempts", "unproved", "call", "before"] = "step"
     nonce: str = ""
     """The id of the question, so that an answer to another question is refused. Empty in older journals."""
     loop: LoopPosition | None = None
@@ -233,7 +238,7 @@ class ProofsDue(_Event, frozen=True, kw_only=True):
     reason: Literal["start", "output"]
     loop: LoopPosition | None = None
     warnings: tuple[str, ...] = ()
-    """As in the `StepOffered` that follows, if the reason is `start`."""
+    """As in the `StepOffered` or `OutputAccepted` that follows."""
     output: str = ""
     key: str = ""
     captured: Mapping[str, Json] = {}
@@ -381,6 +386,9 @@ Event: TypeAlias = (
     | ConfirmationDismissed
     | ConfirmationGiven
     | ConfirmationDenied
+    | ProofsDue
+    | SnapshotTaken
+    | ProofTaken
     | CallDue
     | CallBegun
     | CallAcknowledged

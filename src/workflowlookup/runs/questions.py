@@ -22,6 +22,7 @@ from workflowlookup.language.templates import as_words, filler
 from workflowlookup.language.text import INVISIBLE, joined, visible
 from workflowlookup.language.values import Context, Json, as_boolean, assign, brief, json_equal, json_or_text, lookup
 from workflowlookup.runs.events import OutputRefused
+from workflowlookup.runs.proof_words import sentence_of
 from workflowlookup.runs.run import Run
 
 MAX_QUOTED: Final = 1_000
@@ -84,7 +85,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     subject: str
     """The output, the arguments of the call, or the prompt; not quoted yet."""
     issues: tuple[str, ...] = ()
-    """Why the output was refused, if the question is whether to accept it anyway."""
+    """Why the output was refused or could not be proven, if the question is whether to accept it anyway."""
+    issues_title: str = "Why it was refused"
     sets: Context = {}
     """The variables that a yes sets, because they came with the output."""
     fields: tuple[Field, ...] = ()
@@ -111,7 +113,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         """
         yield self.about, visible(self.subject)
         if self.issues:
-            yield "Why it was refused", visible("\n".join(self.issues))
+            yield self.issues_title, visible("\n".join(self.issues))
         if self.sets:
             lines = (f"{clip_line(name)} = {brief(value, MAX_VALUE)}" for name, value in self.sets.items())
             yield "It sets", visible("\n".join(lines))
@@ -136,9 +138,20 @@ def question_of(run: Run, budget: Budget) -> Question:
         return Question(text=text, if_not=fails, about="Its arguments", subject=arguments, fields=fields)
     if reason == "attempts" and isinstance(run.last_submission, OutputRefused):
         text = f"{name} was refused, and no attempts are left. Accept it as it is?"
-        issues, sets = run.last_submission.issues, _changed(run.context, _context_with_refused(run, budget))
+        issues, sets = run.last_submission.issues, _changed(run.context, _context_with_pending(run, budget))
         return Question(
             text=text, if_not=fails, about="The output", subject=output, issues=issues, sets=sets, fields=fields
+        )
+    if reason == "unproved" and run.proving is not None:
+        return Question(
+            text=f"{name} is done, but something that should be true about it could not be proven. Accept it anyway?",
+            if_not="the output is refused",
+            about="The output",
+            subject=run.proving.request.output,
+            issues=unproved_lines(run),
+            issues_title="What could not be proven",
+            sets=_changed(run.context, _context_with_pending(run, budget)),
+            fields=fields,
         )
     if (
         run.step.asks_before
@@ -193,8 +206,8 @@ def fields_of(run: Run, budget: Budget) -> Iterator[Field]:
     step = run.step
     if step.confirmation is None or not step.confirmation.answers or run.open_question is None:
         return
-    if run.open_question.reason == "attempts":
-        context = _context_with_refused(run, budget)
+    if run.open_question.reason in ("attempts", "unproved"):
+        context = _context_with_pending(run, budget)
         if not asks_after(run, scope_of(run.workflow, run.current, context, run.extents), budget):
             return
     yield from fields_in(step.confirmation.answers)
@@ -213,8 +226,16 @@ def asks_after(run: Run, scope: Context, budget: Budget) -> bool:
     return was_refused or any(requires_confirmation(step, context, budget) for context in (run.scope, scope))
 
 
-def _context_with_refused(run: Run, budget: Budget) -> Context:
-    """The context if a person accepts the refused output."""
+def unproved_lines(run: Run) -> tuple[str, ...]:
+    """What could not be proven about the output that a person is asked about, and why."""
+    judgements = run.proving.judgements.values() if run.proving is not None else ()
+    return tuple(clip_line(sentence_of(one), MAX_QUOTED) for one in judgements if one.verdict != "passed")
+
+
+def _context_with_pending(run: Run, budget: Budget) -> Context:
+    """The context if a person accepts the output that was refused, or could not be proven."""
+    if run.proving is not None:
+        return assign({**run.context, **run.proving.request.context}, run.proving.request.captured)
     sent_changes = run.last_submission.context if isinstance(run.last_submission, OutputRefused) else {}
     return assign({**run.context, **sent_changes}, captures_of_refused(run, budget))
 

@@ -17,11 +17,12 @@ from workflowlookup.language.conditions import Condition, describe, walk
 from workflowlookup.language.model import PromptStep, Workflow
 from workflowlookup.language.navigation import find_step, scope_of
 from workflowlookup.language.templates import filler, has_template
-from workflowlookup.language.text import joined, length_of, plural, printable, shorten
+from workflowlookup.language.text import duration, joined, length_of, plural, printable, shorten
 from workflowlookup.language.values import Context, brief, lookup
 from workflowlookup.runs import events
 from workflowlookup.runs.draft import remedy_of
 from workflowlookup.runs.events import Event, Record, describe_how
+from workflowlookup.runs.proof_words import proved, sentence_of
 from workflowlookup.runs.run import Run, Waiting, fold
 from workflowlookup.runs.why import describe_restored, records_with_context, why_asked
 
@@ -108,18 +109,6 @@ def clock(milliseconds: int) -> str:
         return f"{milliseconds} ms"
 
 
-def duration(milliseconds: int) -> str:
-    """`1 min 3 s`: the two largest units."""
-    seconds, rest = divmod(max(0, milliseconds), 1000)
-    if seconds < 10:
-        return f"{seconds + rest / 1000:.1f} s" if milliseconds > 0 else "0 s"
-    days, hours, minutes = seconds // 86400, seconds // 3600 % 24, seconds // 60 % 60
-    units = [(days, "d"), (hours, "h"), (minutes, "min"), (seconds % 60, "s")]
-    while not units[0][0]:
-        del units[0]
-    return " ".join([f"{number} {unit}" for number, unit in units[:2] if number])
-
-
 # ── the head ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -136,6 +125,7 @@ def _head(run: Run) -> Iterator[str]:
         *imported,
         f"Last change {clock(run.updated)}, after {duration(run.updated - run.started)}{waited}",
         f"Steps done: {len(run.results)}{total}",
+        *_proof_facts(run),
     ]
     if isinstance(run.end, events.Failed):
         facts.append(f"Failed: {inline(run.end.reason)} {inline(remedy_of(run))}")
@@ -146,11 +136,21 @@ def _head(run: Run) -> Iterator[str]:
     yield "\n".join(f"- {fact}" for fact in facts)
 
 
+def _proof_facts(run: Run) -> Iterator[str]:
+    counts = run.proof_counts
+    if run.root:
+        yield f"Project: {code(run.root)}"
+    if counts.taken:
+        others = {"failed": counts.failed, "waived by a person": counts.waived, "not proved": counts.unproved}
+        yield ", ".join([f"P{proved(counts)[1:]}", *(f"{count} {words}" for words, count in others.items() if count)])
+
+
 _WAITING_FOR: Final[Mapping[Waiting | None, str]] = {
     None: "",
     Waiting.OUTPUT: " for the output of step {}",
     Waiting.CONFIRMATION: " for a person to confirm step {}",
     Waiting.CALL: ", at the call of step {}",
+    Waiting.PROOF: ", at the proofs of step {}",
     Waiting.CONTEXT: " for variables that loop {} needs",
 }
 
@@ -272,7 +272,9 @@ class _EventWriter:
         yield from self._with_heading(event, f"Offered {when}")
 
     def _with_heading(
-        self, event: events.StepOffered | events.CallDue | events.ConfirmationAsked, heading: str
+        self,
+        event: events.StepOffered | events.CallDue | events.ProofsDue | events.ConfirmationAsked,
+        heading: str,
     ) -> Iterator[str]:
         if event.step_id == self._step:
             return  # offered again after a refusal, which is in the report already
@@ -301,8 +303,31 @@ class _EventWriter:
             yield "What the other system said:"
             yield self._excerpt(msgspec.json.format(msgspec.json.encode(event.error)).decode(), MAX_REFUSED, "json")
 
+    def _proofs_due(self, event: events.ProofsDue, when: str) -> Iterator[str]:
+        if event.reason == "start":
+            yield from self._with_heading(event, f"The server looked at the project {when}, before the step began")
+        else:
+            yield f"An output met the criteria {when}, and the server took the proofs."
+
+    def _snapshot_taken(self, event: events.SnapshotTaken, when: str) -> Iterator[str]:
+        snapshot = event.snapshot
+        subject = f"Snapshot of the project at the start of the {event.since}, {when}"
+        if snapshot.problem:
+            yield f"{subject}: {inline(snapshot.problem)}"
+        else:
+            commit = f"commit {code(snapshot.commit)}, " if snapshot.commit else ""
+            yield f"{subject}: {commit}{plural(len(snapshot.files), 'file')} recorded."
+
+    def _proof_taken(self, event: events.ProofTaken, when: str) -> Iterator[str]:
+        judgement = event.judgement
+        yield f"Proof {when}: {inline(sentence_of(judgement))}"
+        if judgement.tail:
+            yield self._excerpt(judgement.tail, MAX_OUTPUT)
+
     def _output_accepted(self, event: events.OutputAccepted, when: str) -> Iterator[str]:
-        yield f"Output {'accepted' if event.key else 'accepted by a person'} {when}:"
+        waived = f", without {', '.join(map(code, event.waived))}" if event.waived else ""
+        by_person = not event.key or event.waived
+        yield f"Output {'accepted by a person' if by_person else 'accepted'}{waived} {when}:"
         yield self._excerpt(event.output, MAX_OUTPUT)
 
     def _output_refused(self, event: events.OutputRefused, when: str) -> Iterator[str]:
@@ -369,6 +394,9 @@ class _EventWriter:
         events.ConfirmationDenied: lambda _, event, when: [
             f"Not confirmed {when}{describe_how(event)}{_note(event.note)}"
         ],
+        events.ProofsDue: _proofs_due,
+        events.SnapshotTaken: _snapshot_taken,
+        events.ProofTaken: _proof_taken,
         events.CallDue: _call_due,
         events.CallBegun: _call_begun,
         events.CallAcknowledged: lambda _, event, when: [

@@ -1,10 +1,11 @@
 """A run, its states, and `fold`, which computes it from its events.
 
 A run is its journal: an event says what happened and never changes. A run rests when it waits (for an agent, a person,
-or a call that the server makes) or is over. The events of one call are a batch, which ends where the run rests and is
-stored whole. So every stored run rests, and what one call did ends at the first rest after its first event.
+a call that the server makes, or proofs that it takes) or is over. The events of one call are a batch, which ends where
+the run rests and is stored whole. So every stored run rests, and what one call did ends at the first rest after its
+first event; only a batch that begins with a snapshot or a proof may go on after that.
 
-`advance` and `server_calls` decide what happens next; this module only knows what has happened.
+`advance`, `server_calls` and `proofs` decide what happens next; this module only knows what has happened.
 """
 
 import hashlib
@@ -25,8 +26,9 @@ from workflowlookup.language.navigation import Iterating, LoopPosition, NextStep
 from workflowlookup.language.templates import fill_values, filler
 from workflowlookup.language.values import Context, Json, json_bytes
 from workflowlookup.runs import events
-from workflowlookup.runs.events import Event, Record, RemoteError, kind_of
+from workflowlookup.runs.events import Event, Record, RemoteError, Snapshot, kind_of
 from workflowlookup.runs.persistent_map import PersistentMap
+from workflowlookup.runs.proof_state import NO_PROOFS, PROOF_VARIABLE, ProofCounts, Proving, StepProofs
 
 
 class State(StrEnum):
@@ -44,13 +46,14 @@ class State(StrEnum):
 
 class Waiting(StrEnum):
     """What a run waits for: the agent's output, variables without which the next step cannot be chosen, a person's
-    answer, or a call that the server makes.
+    answer, a call that the server makes, or proofs that it takes.
     """
 
     OUTPUT = "output"
     CONTEXT = "context"
     CONFIRMATION = "confirmation"
     CALL = "call"
+    PROOF = "proof"
 
 
 # ── states ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -64,6 +67,7 @@ _WAITING_FOR_CONTEXT: Final[Status] = (State.WAITING, Waiting.CONTEXT)
 _WAITING_FOR_CONFIRMATION: Final[Status] = (State.WAITING, Waiting.CONFIRMATION)
 _DUE: Final[Status] = (State.QUEUED, Waiting.CALL)
 _CALLING: Final[Status] = (State.RUNNING, Waiting.CALL)
+_PROVING: Final[Status] = (State.RUNNING, Waiting.PROOF)
 _COMPLETED: Final[Status] = (State.COMPLETED, None)
 _FAILED: Final[Status] = (State.FAILED, None)
 _CANCELLED: Final[Status] = (State.CANCELLED, None)
@@ -74,6 +78,7 @@ TRANSITIONS: Final[Mapping[Status, Mapping[type[Event], Status]]] = MappingProxy
         _QUEUED: {events.Started: _RUNNING},
         _RUNNING: {
             events.OutputAccepted: _RUNNING,
+            events.OutputRefused: _RUNNING,
             events.ContextChanged: _RUNNING,
             events.ContextRestored: _RUNNING,
             events.StepSkipped: _RUNNING,
@@ -84,12 +89,14 @@ TRANSITIONS: Final[Mapping[Status, Mapping[type[Event], Status]]] = MappingProxy
             events.ContextAsked: _WAITING_FOR_CONTEXT,
             events.ConfirmationAsked: _WAITING_FOR_CONFIRMATION,
             events.CallDue: _DUE,
+            events.ProofsDue: _PROVING,
             events.Completed: _COMPLETED,
             events.Failed: _FAILED,
         },
         _WAITING_FOR_OUTPUT: {
             events.OutputAccepted: _RUNNING,
             events.OutputRefused: _RUNNING,
+            events.ProofsDue: _PROVING,
             events.Failed: _FAILED,
             events.Cancelled: _CANCELLED,
         },
@@ -109,6 +116,16 @@ TRANSITIONS: Final[Mapping[Status, Mapping[type[Event], Status]]] = MappingProxy
             events.OutputRefused: _RUNNING,
             events.Failed: _FAILED,
             events.EndUnknown: _UNKNOWN,
+            events.Cancelled: _CANCELLED,
+        },
+        _PROVING: {
+            events.SnapshotTaken: _PROVING,
+            events.ProofTaken: _PROVING,
+            events.StepOffered: _WAITING_FOR_OUTPUT,
+            events.OutputAccepted: _RUNNING,
+            events.OutputRefused: _RUNNING,
+            events.ConfirmationAsked: _WAITING_FOR_CONFIRMATION,
+            events.Failed: _FAILED,
             events.Cancelled: _CANCELLED,
         },
         _COMPLETED: {},
@@ -215,6 +232,21 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """The call that is due or being made; once the run is over, the call during which it ended."""
     remote_ids: PersistentMap[str, str] = PersistentMap()
     """By step: the id of the last run that another system started for it."""
+    proving: Proving | None = None
+    """The proofs that are due; once the run is over, those during which it ended."""
+    proofs: PersistentMap[str, StepProofs] = PersistentMap()
+    """By step: its proofs."""
+    proof_counts: ProofCounts = ProofCounts()
+    """Of all steps together."""
+    run_snapshot: Snapshot | None = None
+    """The root when the first step was handed out; None if no proof needs that."""
+    step_snapshot: tuple[str, Snapshot] | None = None
+    """The last step for which a snapshot was taken, and the root when that step was first handed out."""
+    root: str = ""
+    root_source: str = ""
+    machine: str = ""
+    client_session: str = ""
+    """As in `Started`."""
     timeout: float | None = None
     imported_from: str = ""
     """Where the run was imported from."""
@@ -249,8 +281,22 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def needs_server(self) -> bool:
-        """Whether the server has work to do: a call to make, or one to stop."""
-        return self.waiting_for is Waiting.CALL or self.needs_stop
+        """Whether the server has work to do: a call to make or to stop, or proofs to take."""
+        return self.due is not None or self.needs_stop
+
+    @property
+    def ended_at_proofs(self) -> bool:
+        """Whether the run is over, and ended while proofs were taken, which have to stop."""
+        return self.is_over and self.proving is not None
+
+    @property
+    def due(self) -> int | None:
+        """The sequence at which the current call or proofs came due; None if the server has nothing to do."""
+        if self.waiting_for is Waiting.CALL and self.calling is not None:
+            return self.calling.due
+        if self.waiting_for is Waiting.PROOF and self.proving is not None:
+            return self.proving.due
+        return None
 
     @property
     def step(self) -> PromptStep:
@@ -301,9 +347,11 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         return isinstance(self.answers.get(step_id, (0, None))[1], events.ConfirmationDenied)
 
     def required_confirmer(self, setting: str) -> str:
-        """Who may confirm the current step: `person` if the step says so, else the value of the setting
-        `confirmation`.
+        """Who may confirm the current step: `person` if the step says so or something could not be proven, else the
+        value of the setting `confirmation`.
         """
+        if self.open_question is not None and self.open_question.reason == "unproved":
+            return "person"
         step = find_step(self.workflow, self.current) if self.current else None
         confirmation = step.confirmation if isinstance(step, PromptStep) else None
         return "person" if confirmation is not None and confirmation.by == "person" else setting
@@ -377,6 +425,10 @@ def _begin(run_id: str, record: Record | None) -> Run:
         timeout=event.timeout,
         origin=event.origin,
         imported_from=event.imported_from,
+        root=event.root,
+        root_source=event.root_source,
+        machine=event.machine,
+        client_session=event.client_session,
         weight=workflow.weight + json_bytes(event.context),
     )
 
@@ -390,6 +442,10 @@ def _weight(event: Event) -> int:
         return _BYTES_OF_EVENT + len(event.output) + len(event.value)
     if isinstance(event, events.ContextChanged):
         return _BYTES_OF_EVENT + json_bytes(event.changes)
+    if isinstance(event, events.ProofsDue):
+        return _BYTES_OF_EVENT + len(event.output)
+    if isinstance(event, events.ProofTaken | events.SnapshotTaken):
+        return _BYTES_OF_EVENT + len(msgspec.json.encode(event))
     return _BYTES_OF_EVENT
 
 
@@ -421,8 +477,17 @@ def _output_accepted(run: Run, record: Record, event: events.OutputAccepted) -> 
         "value_sources": _with_sources(run, _variables_of(run, event), event.step_id),
         "context_before": run.context,
         "value_sources_before": run.value_sources,
+        "proving": None,
+        **_waived(run, event),
         **key,
     }
+
+
+def _waived(run: Run, event: events.OutputAccepted) -> dict[str, Any]:
+    if not event.waived:
+        return {}
+    before = run.proofs.get(event.step_id, NO_PROOFS)
+    return _with_proofs(run, event.step_id, msgspec.structs.replace(before, waived=event.waived))
 
 
 def _variables_of(run: Run, event: events.OutputAccepted) -> Iterable[str]:
@@ -438,6 +503,8 @@ def _output_refused(run: Run, record: Record, event: events.OutputRefused) -> di
         "last_submission": event,
         "attempts": run.attempts + 1,
         "submissions": submissions,
+        "proving": None,
+        **({} if run.proving is not None else _without_output_proofs(run, event.step_id)),
         **_with_call(run, begun=False),
     }
 
@@ -451,18 +518,25 @@ def _context_restored(run: Run, _: Record, event: events.ContextRestored) -> dic
     return {"context": context_after(run.context, event), "value_sources": run.value_sources_before}
 
 
-def context_after(context: Context, event: events.ContextChanged | events.ContextRestored) -> Context:
-    """The variables after an event that sets or restores some of them."""
+def context_after(
+    context: Context, event: events.ContextChanged | events.ContextRestored | events.ProofTaken
+) -> Context:
+    """The variables after an event that sets or restores some of them. The measures of proofs are in `proof`."""
+    if isinstance(event, events.ProofTaken):
+        name, measures, before = event.judgement.name, event.judgement.measures, context.get(PROOF_VARIABLE)
+        measured = before if isinstance(before, Mapping) else {}
+        return {**context, PROOF_VARIABLE: {**measured, name: dict(measures)}} if measures else context
     removed = event.removed if isinstance(event, events.ContextRestored) else ()
     rest = {name: value for name, value in context.items() if name not in removed} if removed else context
     return {**rest, **event.changes}
 
 
 def _step_offered(
-    run: Run, _: Record, event: events.StepOffered | events.CallDue | events.ConfirmationAsked
+    run: Run, _: Record, event: events.StepOffered | events.CallDue | events.ProofsDue | events.ConfirmationAsked
 ) -> dict[str, Any]:
     return {
         "current": event.step_id,
+        "proving": None,
         "loop": event.loop,
         "warnings": event.warnings,
         "skipped": run.skipped.without(event.step_id),
@@ -473,6 +547,45 @@ def _confirmation_asked(run: Run, record: Record, event: events.ConfirmationAske
     offer = _step_offered(run, record, event) if event.reason in ("call", "before") else {}
     question_id = event.nonce or str(record.sequence)
     return {"open_question": event, "question_time": record.time, "question_id": question_id, "dismissals": 0, **offer}
+
+
+def _proofs_due(run: Run, record: Record, event: events.ProofsDue) -> dict[str, Any]:
+    is_start = event.reason == "start"
+    offer = _step_offered(run, record, event) if is_start else _without_output_proofs(run, event.step_id)
+    last = {} if is_start else {"last_submission": None}
+    return {**offer, **last, "proving": Proving(due=record.sequence, request=event)}
+
+
+def _without_output_proofs(run: Run, step_id: str) -> dict[str, Any]:
+    """Proofs of an earlier output do not count for the next one."""
+    before = run.proofs.get(step_id)
+    return {} if before is None else _with_proofs(run, step_id, before.measures)
+
+
+def _snapshot_taken(_: Run, __: Record, event: events.SnapshotTaken) -> dict[str, Any]:
+    if event.since == "run":
+        return {"run_snapshot": event.snapshot}
+    return {"step_snapshot": (event.step_id, event.snapshot)}
+
+
+def _proof_taken(run: Run, _: Record, event: events.ProofTaken) -> dict[str, Any]:
+    judgement, before = event.judgement, run.proofs.get(event.step_id, NO_PROOFS)
+    judgements = {**before.judgements, judgement.name: judgement}
+    proving = run.proving
+    if proving is not None:
+        taken = {**proving.judgements, judgement.name: judgement}
+        proving = msgspec.structs.replace(proving, judgements=taken)
+    return {
+        "context": context_after(run.context, event),
+        "proving": proving,
+        **_with_proofs(run, event.step_id, msgspec.structs.replace(before, judgements=judgements)),
+    }
+
+
+def _with_proofs(run: Run, step_id: str, proofs: StepProofs) -> dict[str, Any]:
+    before = run.proofs.get(step_id, NO_PROOFS)
+    counts = run.proof_counts.plus(before.counts, -1).plus(proofs.counts)
+    return {"proofs": run.proofs.set(step_id, proofs), "proof_counts": counts}
 
 
 def _call_due(run: Run, record: Record, event: events.CallDue) -> dict[str, Any]:
@@ -574,6 +687,9 @@ _EFFECTS: Final[Mapping[type[Event], Callable[[Run, Record, Any], dict[str, Any]
     events.ConfirmationDismissed: lambda run, _, __: {"dismissals": run.dismissals + 1},
     events.ConfirmationGiven: _confirmation_given,
     events.ConfirmationDenied: _confirmation_denied,
+    events.ProofsDue: _proofs_due,
+    events.SnapshotTaken: _snapshot_taken,
+    events.ProofTaken: _proof_taken,
     events.CallDue: _call_due,
     events.CallBegun: _call_begun,
     events.CallAcknowledged: _call_acknowledged,

@@ -30,6 +30,7 @@ from workflowlookup.runs.draft import (
     refuse_output,
     retries,
     retry_or_end,
+    storable,
 )
 from workflowlookup.runs.events import RemoteError
 from workflowlookup.runs.results import MAX_STORED_RESULT, reference_to
@@ -59,7 +60,7 @@ def acknowledge_call(run: Run, remote_id: str, at: Moment) -> Draft:
     """
     if not (run.needs_stop and run.calling is not None and not run.calling.remote_id):
         refuse_unless_calling(run)
-    return Draft(run, at).add(events.CallAcknowledged(step_id=run.current, remote_id=_storable(remote_id)))
+    return Draft(run, at).add(events.CallAcknowledged(step_id=run.current, remote_id=storable(remote_id)))
 
 
 def report_call(run: Run, done: float, total: float | None, message: str, at: Moment) -> Draft:
@@ -69,7 +70,7 @@ def report_call(run: Run, done: float, total: float | None, message: str, at: Mo
         done = 0.0
     if total is not None and not math.isfinite(total):
         total = None
-    message = _storable(message)[:MAX_REMOTE_TEXT]
+    message = storable(message)[:MAX_REMOTE_TEXT]
     return Draft(run, at).add(
         events.CallProgressed(step_id=run.current, done=float(done), total=total and float(total), message=message)
     )
@@ -81,7 +82,7 @@ def finish_call(run: Run, output: str, value: Json, at: Moment) -> Draft:
     A result that is refused counts as a failed attempt.
     """
     refuse_unless_calling(run)
-    output, step = _storable(output), run.step
+    output, step = storable(output), run.step
     save_as = step.call.save_as if step.call else ""
     value = _storable_json(value, output)
     changes: Context = {save_as: value} if save_as else {}
@@ -178,7 +179,7 @@ def fail_call(run: Run, failure: CallFailure, at: Moment) -> Draft:
     The run fails at once if the call was not begun, or is still running.
     """
     call = refuse_unless_calling(run, begun=None)
-    reason = _storable(failure.reason)[:MAX_REMOTE_TEXT]
+    reason = storable(failure.reason)[:MAX_REMOTE_TEXT]
     draft = Draft(run, at)
     if call.begun and not failure.is_running:
         error = _stored_error(failure.error)
@@ -196,7 +197,7 @@ def lose_call(run: Run, reason: str, at: Moment) -> Draft:
     call = refuse_unless_calling(run)
     there = f" there as run {call.remote_id}" if call.remote_id else ""
     message = f"Step '{run.current}', the call of {describe_call(run)}, was started{there}, and how it ended is unknown"
-    why = _storable(reason)[:MAX_REMOTE_TEXT].rstrip(".")
+    why = storable(reason)[:MAX_REMOTE_TEXT].rstrip(".")
     return Draft(run, at).add(
         events.EndUnknown(step_id=run.current, reason=f"{message}: {why}.", remedy=CHECK_REMOTE_SYSTEM)
     )
@@ -206,7 +207,7 @@ def stop_call(run: Run, stopped: bool, message: str, at: Moment, *, is_pending: 
     """The call of a run that is over was stopped, or not. Raises `RunStateError` if none was running."""
     if not run.needs_stop:
         raise RunStateError("No call of this run is running.", **position_data(run, ""))
-    text = _storable(message)[:MAX_REMOTE_TEXT]
+    text = storable(message)[:MAX_REMOTE_TEXT]
     return Draft(run, at).add(
         events.CallStopped(step_id=run.current, stopped=stopped, told=text, is_pending=is_pending)
     )
@@ -217,8 +218,8 @@ def _stored_error(error: RemoteError | None) -> RemoteError | None:
     if error is None:
         return None
     return RemoteError(
-        code=_storable(error.code)[:MAX_REMOTE_TEXT],
-        message=_storable(error.message)[:MAX_REMOTE_TEXT],
+        code=storable(error.code)[:MAX_REMOTE_TEXT],
+        message=storable(error.message)[:MAX_REMOTE_TEXT],
         detail=_stored_json(error.detail),
         output=_stored_json(error.output),
     )
@@ -230,9 +231,4 @@ def _stored_json(value: Json) -> Json:
         text = msgspec.json.encode(value).decode()
         return value if len(text) <= MAX_REMOTE_JSON else shorten(text, MAX_REMOTE_JSON)
     except (UnicodeEncodeError, msgspec.MsgspecError, TypeError, ValueError, RecursionError):
-        return _storable(str(value))[:MAX_REMOTE_JSON]
-
-
-def _storable(text: str) -> str:
-    """The text without lone surrogates, which UTF-8 cannot encode and careless systems send."""
-    return text.encode("utf-8", "replace").decode()
+        return storable(str(value))[:MAX_REMOTE_JSON]

@@ -45,6 +45,11 @@ class StepStatistics(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
     """Runs that wait here now."""
     stopped: int = 0
     """Runs that failed or were cancelled here."""
+    proved: int = 0
+    """Proofs that passed; a proof that was taken again counts again."""
+    disproved: int = 0
+    unproved: int = 0
+    """Proofs that failed, and those that could not be judged."""
     issues: dict[str, int] = {}
     """The issues of refused outputs, and how often each occurred."""
 
@@ -109,6 +114,8 @@ class Tally:
                 case events.OutputAccepted(step_id=step_id, key=key) if step_id in offered:
                     took[step_id] = record.time - offered[step_id]
                     self._outputs[_plain(step_id)] += bool(key)  # without a key, it was counted as refused before
+                case events.ProofTaken(step_id=step_id, judgement=judgement) if not judgement.at_start:
+                    self._count(step_id)[_VERDICTS[judgement.verdict]] += 1
                 case events.ConfirmationAsked():
                     question_time = record.time
                 case events.ConfirmationGiven(step_id=step_id) | events.ConfirmationDenied(step_id=step_id):
@@ -153,6 +160,9 @@ class Tally:
                 issues=dict(self._issues.get(step.id, Counter[str]()).most_common(MAX_ISSUES)),
                 **count,
             )
+
+
+_VERDICTS: Final = {"passed": "proved", "failed": "disproved", "unproved": "unproved"}
 
 
 def _plain(step_id: str) -> str:

@@ -33,6 +33,7 @@ from workflowlookup.language.text import first_few
 from workflowlookup.language.values import Context, Json, brief, json_equal, lookup
 from workflowlookup.runs import events
 from workflowlookup.runs.events import Event, Record, RemoteError, describe_how
+from workflowlookup.runs.proof_words import sentences_of
 from workflowlookup.runs.run import Run, State, Waiting, context_after
 
 MAX_VARIABLES: Final = 8
@@ -89,6 +90,8 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
     """What the other system reported about that."""
     confirmation: str = ""
     """A person's answer, and whether the agent relayed it."""
+    proofs: tuple[str, ...] = ()
+    """What the server proved or measured, a sentence each."""
 
     times: int = 1
     """How many iterations this represents. Iterations with the same reason are shown once, as the first of them."""
@@ -120,7 +123,7 @@ def explain_run(run: Run, records: Sequence[Record], budget: Budget) -> Explanat
         warnings = tuple(dict.fromkeys([*warnings, *forecast.warnings]))
     rest = _why_not_reached(run) if run.is_over else ""
     path = [step for step in run.results if not isinstance(find_step(run.workflow, step), LoopStep)]
-    if run.waiting_for in (Waiting.OUTPUT, Waiting.CALL):
+    if run.waiting_for in (Waiting.OUTPUT, Waiting.CALL, Waiting.PROOF):
         path.append(run.current)
     return Explanation(
         steps=tuple(forecast.in_order(reasons, rest)),
@@ -189,6 +192,8 @@ def why_asked(run: Run, event: events.ConfirmationAsked, before: Context, after:
     """
     step = find_step(run.workflow, event.step_id)
     condition = step.confirmation.condition if isinstance(step, PromptStep) and step.confirmation else True
+    if event.reason == "unproved":
+        return "something could not be proven"
     if event.reason == "attempts" or isinstance(condition, bool) or not condition:
         return ""
     then, now = (scope_of(run.workflow, event.step_id, context, run.extents) for context in (before, after))
@@ -229,6 +234,9 @@ def _from_journal(run: Run, records: Sequence[Record], budget: Budget) -> dict[s
             reasons[step_id] = replace(_reason(run.workflow, step_id, scope, fate, budget), confirmation=question_note)
         elif step_id in reasons:
             reasons[step_id] = _changed(reasons[step_id], record, question_note)
+    for step_id in run.proofs:
+        if step_id in reasons:
+            reasons[step_id] = replace(reasons[step_id], proofs=tuple(sentences_of(run, step_id, measures=True)))
     if run.current in reasons:
         reasons[run.current] = _at_current_step(run, reasons[run.current])
     return reasons
@@ -243,7 +251,12 @@ def _fate_at_first(event: Event, before: Reason | None) -> Fate | None:
             return Fate.RAN
         case events.ContextAsked():
             return Fate.NOT_REACHED
-        case events.StepOffered() | events.CallDue() | events.ConfirmationAsked(reason="call" | "before"):
+        case (
+            events.StepOffered()
+            | events.CallDue()
+            | events.ProofsDue(reason="start")
+            | events.ConfirmationAsked(reason="call" | "before")
+        ):
             return Fate.NOT_REACHED if before is None or before.fate is Fate.SKIPPED else None
     return None
 
@@ -289,7 +302,7 @@ def records_with_context(records: Iterable[Record]) -> Iterator[tuple[Record, Co
         match record.event:
             case events.Started():
                 context = record.event.context
-            case events.ContextChanged() | events.ContextRestored():
+            case events.ContextChanged() | events.ContextRestored() | events.ProofTaken():
                 context = context_after(context, record.event)
             case events.StepOffered() | events.ConfirmationAsked(reason="call" | "before"):
                 handed_out = context
@@ -327,6 +340,7 @@ _WAITS_FOR: Final[Mapping[str, str]] = {
     Waiting.OUTPUT: "its output",
     Waiting.CONFIRMATION: "a person's answer",
     Waiting.CALL: "the call that the server makes",
+    Waiting.PROOF: "the proofs that the server takes",
     Waiting.CONTEXT: "variables that are not set",
 }
 
@@ -442,7 +456,7 @@ def _loop(
 def _merged(reasons: Iterable[Reason]) -> Iterator[Reason]:
     """The reasons of one step; iterations with the same reason become one, at the position of the first."""
     groups: dict[bytes, list[Reason]] = {}
-    keyed = [(msgspec.json.encode(replace(reason, id="", checks=())), reason) for reason in reasons]
+    keyed = [(msgspec.json.encode(replace(reason, id="", checks=(), proofs=())), reason) for reason in reasons]
     for key, reason in keyed:
         groups.setdefault(key, []).append(reason)
     for key, reason in keyed:

@@ -91,7 +91,7 @@ class Live:
         if (names := self.pending_restart()) != self._pending_restart:
             self._pending_restart = names
             log.warning("changed settings that take effect after a restart: %s", ", ".join(names) or "none")
-        live = (*sorted(LIVE), "servers", "providers")
+        live = (*sorted(LIVE), "servers", "providers", "commands")
         return new if any(getattr(new, name) != getattr(before, name) for name in live) else None
 
     def pending_restart(self) -> list[str]:

@@ -46,6 +46,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     user: bool
     project: bool
     directories: tuple[str, ...]
+    root: str
+    proof_hosts: tuple[str, ...]
     journal: str
     journal_timeout_seconds: float
     confirmation: str
@@ -81,6 +83,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     origins: Mapping[str, str]
     servers: Mapping[str, "ServerConfig"] = {}
     providers: Mapping[str, "ProviderConfig"] = {}
+    commands: Mapping[str, tuple[str, ...]] = {}
+    """The commands that proofs use, by name: the program and its arguments."""
     left_out: Mapping[str, str] = {}
     """Entries of servers and providers that cannot be used, such as "providers.shop", each with the reason."""
     faults: tuple[str, ...] = ()
@@ -93,6 +97,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The file with what the user has trusted."""
     config_directory: str = ""
     """The user's configuration directory; empty for an account without a home directory."""
+    directory: str = "."
+    """The working directory of the process."""
     enclosing_project: Project
     """The project around the working directory."""
     candidates: tuple[str, ...] = ()

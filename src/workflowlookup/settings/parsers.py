@@ -33,6 +33,24 @@ def paths(value: object) -> tuple[str, ...]:
     return tuple(os.path.expanduser(part) for part in _parts(value, "directories", os.pathsep))
 
 
+def path(value: object) -> str:
+    if not isinstance(value, str) or "\0" in value:
+        raise ValueError("a directory")
+    return os.path.expanduser(value)
+
+
+def commands(value: object) -> dict[str, tuple[str, ...]]:
+    """The commands of a project, by name."""
+    expected = 'a table of lists, such as test = ["make", "test"]'
+    if not isinstance(value, dict):
+        raise ValueError(expected)  # noqa: TRY004 - as every parser
+    for name, words in value.items():
+        is_list = isinstance(words, list) and all(isinstance(word, str) and "\0" not in word for word in words)
+        if not is_list or not words or not words[0].strip():
+            raise ValueError(f"{expected}: '{name}' must be a list of texts, the program first")
+    return {name: tuple(words) for name, words in value.items()}
+
+
 def journal_url(value: object) -> str:
     return JournalUrl(value if isinstance(value, str) else "").text
 

@@ -10,7 +10,8 @@ import msgspec
 from workflowlookup.language.text import shorten
 from workflowlookup.repository import configuration_directory, find_project
 from workflowlookup.settings.model import Settings, SettingsError, TrustFile
-from workflowlookup.settings.parsers import journal_url, paths
+from workflowlookup.settings.parsers import commands as parse_commands
+from workflowlookup.settings.parsers import journal_url, path, paths
 from workflowlookup.settings.table import SETTINGS, Setting
 from workflowlookup.store.journal_url import JournalUrl, without_password
 
@@ -22,6 +23,8 @@ FILE_NAME: Final = "workflowlookup.toml"
 PREFIX: Final = "WORKFLOWLOOKUP_"
 TABLES: Final = {"mcpServers": "servers", "servers": "servers", "providers": "providers"}
 """Tables of a file, and the fields of `Settings` for them; `servers` is an alias of `mcpServers`."""
+COMMANDS: Final = "commands"
+"""The table of a file with the commands that proofs use."""
 MAX_FILE_BYTES: Final = 256 << 10
 MAX_NESTING: Final = 64
 _PART: Final = r"(?:(?<![\w-])[\w-]++|\"(?:[^\"\\\n]|\\.)*+\"|'[^'\n]*+')[ \t]*+\.[ \t]*+"
@@ -45,6 +48,7 @@ def read_settings(
     """The settings for a process in `directory`. Raises `SettingsError`."""
     files = _Files(environment, directory, config)
     values: dict[str, Any] = files.systems()
+    values["commands"] = files.commands()
     origins: dict[str, str] = {}
     for setting in SETTINGS:
         candidates = (
@@ -74,6 +78,7 @@ def read_settings(
         ignored=tuple(files.ignored),
         trust=files.trust,
         config_directory=files.config_directory,
+        directory=directory,
         enclosing_project=files.project,
         candidates=(*files.candidates, files.trust.path),
         reload=lambda: read_settings(flags, environment, directory=directory, config=config),
@@ -121,7 +126,7 @@ class _Files:
             self.faults.append(str(problem))
             return None
         layer = _Layer(file=file, table=table, is_from_repository=is_from_repository, ignores_faults=ignores_faults)
-        unknown = sorted(table.keys() - {setting.name for setting in SETTINGS} - TABLES.keys())
+        unknown = sorted(table.keys() - {setting.name for setting in SETTINGS} - TABLES.keys() - {COMMANDS})
         if unknown:
             names = ", ".join(setting.name for setting in SETTINGS)
             self._refuse(layer, f"unknown setting '{shorten(unknown[0], 60)}'. Known: {names}")
@@ -156,6 +161,8 @@ class _Files:
             directory = os.path.dirname(layer.file)  # relative paths in a file count from its directory
             if setting.parse is paths:
                 new = tuple(os.path.join(directory, path) for path in new)
+            elif setting.parse is path:
+                new = os.path.join(directory, new) if new else new
             elif setting.parse is journal_url:
                 new = JournalUrl(new).relative_to(directory)
             is_risky = layer.is_from_repository and new != value
@@ -183,6 +190,36 @@ class _Files:
         if pins is None:
             self.ignored.append(entry)
         return pins
+
+    def commands(self) -> dict[str, tuple[str, ...]]:
+        """The commands of the files. Those of a repository must be trusted, each by itself."""
+        commands: dict[str, tuple[str, ...]] = {}
+        for layer in self._layers:
+            if COMMANDS not in layer.table:
+                continue
+            try:
+                table = parse_commands(layer.table[COMMANDS])
+            except ValueError as problem:
+                self._refuse(layer, f"{COMMANDS} must be {problem}")
+                continue
+            commands |= {
+                name: words
+                for name, words in table.items()
+                if not layer.is_from_repository or self._command_pins(layer, name, words) is not None
+            }
+        return commands
+
+    def _command_pins(self, layer: _Layer, name: str, words: tuple[str, ...]) -> Mapping[str, str] | None:
+        """As `_pins`, for a command."""
+        from workflowlookup.providers.config import process_files  # noqa: PLC0415 - only where a repository brings one
+        from workflowlookup.trust import COMMAND, TrustEntry  # noqa: PLC0415
+
+        process = {"command": words[0], "args": words[1:]}
+        programs = process_files(process, self._directory, self.project.root, self._environment)
+        file = os.path.realpath(layer.file)
+        return self._pins(
+            TrustEntry(file=file, kind=COMMAND, name=name, value=list(words), programs=tuple(sorted(programs)))
+        )
 
     def systems(self) -> dict[str, Any]:
         """The servers and providers of the files. Those of a repository must be trusted."""

@@ -16,6 +16,7 @@ from workflowlookup.settings.parsers import (
     names,
     networks,
     one_of,
+    path,
     paths,
     patterns,
     seconds,
@@ -114,6 +115,22 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         parse=paths,
         needs_trust=TO_LEAVE_THE_PROJECT,
         help="More directories with workflows; WORKFLOW_STORAGE_PATH adds to them.",
+    ),
+    Setting(
+        name="root",
+        default="",
+        parse=path,
+        help="The project directory, in which the proofs of runs are taken. By default the one that the client names "
+        "(`CLAUDE_PROJECT_DIR`, or its roots), else the repository around the working directory, else the working "
+        "directory itself. A server over HTTP cannot see the files of its clients and ignores it.",
+    ),
+    Setting(
+        name="proof_hosts",
+        default=(),
+        parse=names,
+        is_live=True,
+        help="Hosts that proofs of kind `http` may ask, besides this machine: names without port, such as "
+        "staging.example.com.",
     ),
     Setting(
         name="journal",

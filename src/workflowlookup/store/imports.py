@@ -12,11 +12,13 @@ import msgspec
 
 from workflowlookup.errors import InvalidParams
 from workflowlookup.language.document import is_valid_document
-from workflowlookup.runs.events import Record, Started
+from workflowlookup.runs.events import ProofTaken, Record, Started
 from workflowlookup.runs.exchange import replay
 from workflowlookup.runs.run import Run, hash_of
 from workflowlookup.trust import IMPORTED
 
+FOREIGN: Final = "another journal"
+"""The witness of a proof of an imported run."""
 RUN_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 MAX_TIME: Final = 253_402_300_799_000
 """The last second of the year 9999, in milliseconds."""
@@ -54,8 +56,8 @@ def refuse_future(run_id: str, records: Sequence[Record], now: int) -> None:
 
 def as_imported(records: Sequence[Record], source: str) -> list[Record]:
     """The records, marked as imported. What they say about the origin of their document cannot be verified here, so no
-    trust that was given on this machine applies to them. They start a chain of their own, which includes the last hash
-    of the original.
+    trust that was given on this machine applies to them; neither can their proofs, or whether their root is here. They
+    start a chain of their own, which includes the last hash of the original.
     """
     head = records[-1].hash if records else ""
     return _with_source(records, origin=IMPORTED, imported_from=source, imported_head=head)
@@ -67,7 +69,18 @@ def without_source(records: Sequence[Record]) -> list[Record]:
 
 
 def _with_source(records: Sequence[Record], **changes: str) -> list[Record]:
-    plain = [msgspec.structs.replace(record, hash="") for record in records]
+    plain = [_with_foreign_proof(msgspec.structs.replace(record, hash="")) for record in records]
     if plain and isinstance(started := plain[0].event, Started):
-        plain[0] = msgspec.structs.replace(plain[0], event=msgspec.structs.replace(started, **changes))
+        event = msgspec.structs.replace(started, root="", machine="", **changes)
+        plain[0] = msgspec.structs.replace(plain[0], event=event)
     return plain
+
+
+def _with_foreign_proof(record: Record) -> Record:
+    """The record; a proof says that it was taken elsewhere."""
+    event = record.event
+    if not isinstance(event, ProofTaken) or event.judgement.witness.startswith(FOREIGN):
+        return record
+    witness = f"{FOREIGN}: {event.judgement.witness}" if event.judgement.witness else FOREIGN
+    judgement = msgspec.structs.replace(event.judgement, witness=witness)
+    return msgspec.structs.replace(record, event=msgspec.structs.replace(event, judgement=judgement))

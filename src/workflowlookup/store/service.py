@@ -10,7 +10,7 @@ import math
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final, TypeVar
+from typing import Final, Literal, TypeVar
 
 import msgspec
 
@@ -27,16 +27,18 @@ from workflowlookup.errors import (
 from workflowlookup.language.model import Workflow
 from workflowlookup.language.values import Context, Json
 from workflowlookup.logs import audit
-from workflowlookup.runs import advance, events, server_calls
-from workflowlookup.runs.draft import Draft, Moment
+from workflowlookup.runs import advance, events, proofs, server_calls
+from workflowlookup.runs.draft import NOWHERE, Draft, Location, Moment
 from workflowlookup.runs.events import (
     ConfirmationDenied,
     ConfirmationGiven,
     Failed,
     How,
+    Judgement,
     OutputAccepted,
     OutputRefused,
     Record,
+    Snapshot,
     Started,
 )
 from workflowlookup.runs.exchange import refuse_changed
@@ -101,9 +103,13 @@ class Runs:
         clock: Callable[[], int] = now,
         new_id: Callable[[], str] = _new_id,
         consent: Consent = NO_CONSENT,
+        locate: Callable[[], Location] = lambda: NOWHERE,
     ) -> None:
-        """`consent`: what workflows that came with a repository may do; by default nothing."""
+        """`consent`: what workflows that came with a repository may do; by default nothing. `locate` says where a run
+        starts.
+        """
         self.journal = journal
+        self._locate = locate
         self.consent = consent
         self._clock = clock
         self._new_id = new_id
@@ -141,7 +147,9 @@ class Runs:
                 extras.require(extras.CALLS)
             self.consent.refuse_untrusted(workflow.origin, workflow.document)
             at = _moment(self._clock(), by)
-            draft = advance.begin(run_id or self._new_id(), workflow, inputs, context, at, timeout=timeout)
+            draft = advance.begin(
+                run_id or self._new_id(), workflow, inputs, context, at, timeout=timeout, location=self._locate()
+            )
             with _repeatable() if run_id is not None else contextlib.nullcontext():
                 is_stored = self._store(0, draft)
             if is_stored:
@@ -171,6 +179,8 @@ class Runs:
         key = submission_key(step_id, output, changes)
 
         def decide(run: Run, at: Moment) -> Draft | Run:
+            if run.waiting_for is Waiting.PROOF and run.proving is not None and run.proving.request.key == key:
+                return run  # it is being proven
             if key in run.submissions and not self._is_new_attempt(run, step_id, key):
                 return run
             if run.characters + len(output) > MAX_CHARACTERS:
@@ -183,15 +193,22 @@ class Runs:
 
         with _repeatable():
             run = self._move(run_id, by, decide)
-        if isinstance(run.last_submission, OutputRefused) and run.last_submission.key == key:
-            self._refusals[run_id] = run.submissions[key]
+        if run.last_submission is not None and run.last_submission.key == key:
+            self.note_answered(run)
         return run
+
+    def note_answered(self, run: Run) -> None:
+        """Note that a client has got the refusal of the last output. If it sends that again, this is a new attempt."""
+        if isinstance(run.last_submission, OutputRefused):
+            self._refusals[run.id] = run.submissions.get(run.last_submission.key, 0)
 
     def earlier_verdict(
         self, run: Run, step_id: str, output: str, changes: Context
     ) -> OutputAccepted | OutputRefused | None:
         """The verdict on a submission that was sent before, if the run has moved on since."""
         key = submission_key(step_id, output, changes)
+        if run.proving is not None and run.proving.request.key == key:
+            return None
         is_last = run.last_submission is not None and run.last_submission.key == key
         sequence = 0 if is_last else run.submissions.get(key, 0)
         event = self.journal.read(run.id, sequence - 1, 1)[0].event if sequence else None
@@ -378,8 +395,24 @@ class Runs:
             where = f"is at step '{run.current}'" if run.current else f"is {run.state}"
             raise RunStateError(f"The run {where}, not at '{step_id}'.", runId=run.id, state=run.state, stepId=step_id)
 
+    # ── proofs by the server ────────────────────────────────────────────────────────────────────────────────────
+
+    def take_snapshot(
+        self, run_id: str, step_id: str, since: Literal["run", "step"], snapshot: Snapshot, *, by: str = ""
+    ) -> Run:
+        """Store a snapshot of the root. This and the following methods raise `RunStateError` when it is not due."""
+        return self._move_call(run_id, step_id, by, lambda run, at: proofs.take_snapshot(run, since, snapshot, at))
+
+    def take_proof(self, run_id: str, step_id: str, judgement: Judgement, *, by: str = "") -> Run:
+        """Store what was seen when a proof was taken, and what follows if it is the last."""
+        return self._move_call(run_id, step_id, by, lambda run, at: proofs.take_proof(run, judgement, at))
+
+    def conclude_proofs(self, run_id: str, step_id: str, *, by: str = "") -> Run:
+        """Store what follows when nothing is due any more."""
+        return self._move_call(run_id, step_id, by, proofs.conclude)
+
     def at_work(self, limit: int = PAGE) -> list[RunSummary]:
-        """The runs that wait for a call by the server, the longest waiting first."""
+        """The runs that wait for a call or proofs by the server, the longest waiting first."""
         return self.journal.at_work(limit)
 
     def runs_to_stop(self) -> list[str]:
@@ -625,6 +658,7 @@ ACTIONS: Final[Mapping[type, str]] = {
     events.Started: "start",
     events.OutputAccepted: "submit",
     events.OutputRefused: "submit, refused",
+    events.ProofsDue: "submit",
     events.ContextChanged: "supply",
     events.ConfirmationGiven: "confirm",
     events.ConfirmationDenied: "deny",

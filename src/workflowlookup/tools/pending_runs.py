@@ -8,8 +8,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from workflowlookup.errors import ExecutionFailed, StorageError, WorkflowLookupError
+from workflowlookup.language.patterns import Budget
 from workflowlookup.language.values import Progress, brief
 from workflowlookup.runs.draft import MAX_REMOTE_TEXT, remedy_of
+from workflowlookup.runs.due_proofs import all_due
 from workflowlookup.runs.events import Failed
 from workflowlookup.runs.questions import title_of
 from workflowlookup.runs.run import Run, State, Waiting
@@ -34,16 +36,19 @@ MakeAnswer = Callable[[Run], Result | Elicitation]
 
 
 def is_at_work(run: Run) -> bool:
-    """Whether the server works on the run by itself."""
-    return run.waiting_for is Waiting.CALL
+    """Whether the server works on the run by itself: makes a call, or takes proofs."""
+    return run.due is not None
 
 
 def await_run(services: Services, run: Run, caller: Caller, make_answer: MakeAnswer) -> Outcome:
     """The answer, as soon as the run is over or needs the agent or a person; until then a `Pending`.
 
-    Raises `ExecutionFailed`, now or later, if the run failed or was cancelled. To abandon the call cancels the run.
+    If it waits for a call: raises `ExecutionFailed`, now or later, if the run failed or was cancelled, and to abandon
+    the call cancels the run. While proofs are taken, abandoning leaves the run as it is: the verdict comes anyway, and
+    is there for the next call.
     """
-    waiter = _RunWaiter(services, run.id, make_answer, by=caller.name)
+    is_proof = run.waiting_for is Waiting.PROOF
+    waiter = _RunWaiter(services, run.id, make_answer, by=caller.name, raises_failure=not is_proof)
     return waiter.answer(run) or Pending(
         run_id=run.id, poll=waiter.poll, progress=waiter.progress, abandon=waiter.cancel
     )
@@ -120,7 +125,7 @@ class _RunWaiter:
 
     def cancel(self, reason: str) -> None:
         run = self._services.runs.get(self._run_id)
-        if not run.is_over:
+        if not run.is_over and run.waiting_for is not Waiting.PROOF:
             self._services.runs.cancel(self._run_id, reason, by=self._by)
 
 
@@ -132,7 +137,7 @@ def progress_of(services: Services, run: Run) -> Progress:
     steps, total = len(run.results), run.total
     if not is_at_work(run):
         return Progress(steps, total, "")
-    call = _call_progress(services, run)
+    call = _work_progress(services, run)
     title = title_of(run)
     if call is None:
         return Progress(steps, total, title)
@@ -143,12 +148,15 @@ def progress_of(services: Services, run: Run) -> Progress:
     return Progress(steps + min(max(fraction, 0), 0.999), total, message)
 
 
-def _call_progress(services: Services, run: Run) -> "Progress | CallProgressed | None":
-    """The latest progress of the call: from this process at once, from the journal about every second."""
+def _work_progress(services: Services, run: Run) -> "Progress | CallProgressed | None":
+    """The latest progress of the call or the proofs: from this process at once, from the journal about every second."""
     try:
         live = services.execution.progress(run.id)
     except WorkflowLookupError:  # this server makes no calls: another one does
         live = None
+    if live is None and run.proving is not None:
+        due, taken = all_due(run, Budget()), len(run.proving.judgements)
+        return Progress(taken, len(due), f"proving {min(taken + 1, len(due))} of {len(due)}")
     return live or (run.calling.progress if run.calling else None)
 
 

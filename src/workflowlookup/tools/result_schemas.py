@@ -14,6 +14,7 @@ VERDICT_SCHEMA: Final[Mapping[str, Json]] = {
         "issues": {**TEXTS, "description": "What is wrong; empty when valid."},
         "suggestions": {**TEXTS, "description": "How to fix it."},
         "warnings": {**TEXTS, "description": "Remarks that leave it valid."},
+        "proofs": {**TEXTS, "description": "What the server itself checked, a sentence each."},
     },
     "required": ["valid", "issues", "suggestions"],
 }
@@ -121,7 +122,28 @@ RUN_PROPERTIES: Final[Mapping[str, Json]] = {
     "waitingFor": {
         "type": "string",
         "description": "output: of the step; context: variables that a loop needs, see missing; confirmation: by a "
-        "person; call: the server calls a tool or another system.",
+        "person; call: the server calls a tool or another system; proof: the server checks the project.",
+    },
+    "proving": {
+        "type": "object",
+        "description": "What the server checks now.",
+        "properties": {
+            "stepId": {"type": "string"},
+            "title": {"type": "string"},
+            "due": {**TEXTS, "description": "Proofs that are not taken yet."},
+            "taken": {**TEXTS, "description": "Proofs that were taken."},
+        },
+        "required": ["stepId", "title"],
+    },
+    "proofs": {
+        "type": "object",
+        "description": "How much of the run is proven. waived: a person accepted an output without; unproved: could "
+        "not be judged.",
+        "properties": {
+            **{name: {"type": "integer"} for name in ("taken", "passed", "failed", "waived", "unproved")},
+            "summary": {"type": "string", "description": "proved 7 of 8"},
+        },
+        "required": ["taken", "passed", "failed", "waived", "unproved", "summary"],
     },
     "call": {
         "type": "object",

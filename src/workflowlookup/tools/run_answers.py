@@ -17,7 +17,9 @@ from workflowlookup.language.navigation import MAX_SKIPPED, Skipped, explain_ski
 from workflowlookup.language.patterns import Budget
 from workflowlookup.language.values import Json
 from workflowlookup.runs.draft import loops_to_end, remedy_of
+from workflowlookup.runs.due_proofs import SnapshotDue, all_due
 from workflowlookup.runs.events import EndUnknown, Failed, OutputAccepted, OutputRefused
+from workflowlookup.runs.proof_words import proved, sentence_of, sentences_of
 from workflowlookup.runs.questions import fields_of, title_of
 from workflowlookup.runs.results import part_of, result_of, result_uri
 from workflowlookup.runs.run import Run, State, Waiting
@@ -42,7 +44,7 @@ def answer(services: Services, run: Run, caller: Caller, earlier: Verdict | None
     if earlier is not None:
         now = answer(services, msgspec.structs.replace(run, last_submission=None), caller)
         guidance = f"This output was judged before, as verdict says, and the run has gone on. {now['next']}"
-        return {**now, "verdict": _verdict(earlier), "next": guidance}
+        return {**now, "verdict": _verdict(run, earlier), "next": guidance}
     budget = Budget()
     progress: dict[str, Json] = {"done": len(run.results)}
     if run.total is not None:
@@ -51,28 +53,34 @@ def answer(services: Services, run: Run, caller: Caller, earlier: Verdict | None
     if run.waiting_for is not None:
         reply["waitingFor"] = run.waiting_for
     if run.last_submission is not None:
-        reply["verdict"] = _verdict(run.last_submission)
+        reply["verdict"] = _verdict(run, run.last_submission)
     if isinstance(run.last_submission, OutputRefused):
+        services.runs.note_answered(run)
         reply["attempts"] = run.attempts
         if run.last_submission.missing:
             reply["missing"] = run.last_submission.missing
-    if run.waiting_for is Waiting.OUTPUT:
-        reply |= _step(run, budget)
-        reply["next"] = _next_for_output(run)
-    elif run.waiting_for is Waiting.CONTEXT:
-        reply |= need_answer(run.workflow, run.current, run.missing[0], run.warnings)
-        del reply["step"]
-        reply["next"] = _next_for_context(run)
-    elif run.waiting_for is Waiting.CONFIRMATION:
-        reply["confirmation"] = _confirmation(run, budget)
-        reply["next"] = _next_for_confirmation(services, run, caller, budget)
-    elif run.waiting_for is Waiting.CALL:
-        reply |= _at_work(services, run)
-    else:
-        reply |= _end(run)
+    reply |= _rest(services, run, caller, budget)
     if isinstance(run.last_submission, OutputAccepted) and run.last_submission.warnings:
         reply["warnings"] = [*run.last_submission.warnings, *reply.get("warnings", ())]
     return reply
+
+
+def _rest(services: Services, run: Run, caller: Caller, budget: Budget) -> dict[str, Json]:
+    """What the run waits for, or how it ended, and what to do."""
+    match run.waiting_for:
+        case Waiting.OUTPUT:
+            return {**_step(run, budget), "next": _next_for_output(run)}
+        case Waiting.CONTEXT:
+            reply = need_answer(run.workflow, run.current, run.missing[0], run.warnings)
+            return {**{name: value for name, value in reply.items() if name != "step"}, "next": _next_for_context(run)}
+        case Waiting.CONFIRMATION:
+            advice = _next_for_confirmation(services, run, caller, budget)
+            return {"confirmation": _confirmation(run, budget), "next": advice}
+        case Waiting.CALL:
+            return _at_work(services, run)
+        case Waiting.PROOF:
+            return _proving(run, budget)
+    return _end(run)
 
 
 def answer_with_result(services: Services, run: Run, caller: Caller) -> dict[str, Json]:
@@ -110,6 +118,31 @@ def _at_work(services: Services, run: Run) -> dict[str, Json]:
     return {**reply, "next": advice}
 
 
+def _proving(run: Run, budget: Budget) -> dict[str, Json]:
+    """What the server proves or measures now."""
+    due = [one for one in all_due(run, budget) if not isinstance(one, SnapshotDue)]
+    taken = run.proving.judgements if run.proving is not None else {}
+    details: dict[str, Json] = {"stepId": run.current, "title": title_of(run)}
+    details["due"] = [proof.name for proof in due if proof.name not in taken]
+    details["taken"] = [sentence_of(judgement) for judgement in taken.values()]
+    is_start = run.proving is not None and run.proving.request.reason == "start"
+    what = "looks at the project before it hands out the step" if is_start else "proves what the output says"
+    return {
+        "proving": details,
+        "next": f"The server {what}. Leave the files of the project as they are, and call workflow_status with runId "
+        f"'{run.id}' for the outcome. workflow_cancel stops it.",
+    }
+
+
+def proof_counts(run: Run) -> dict[str, Json]:
+    """How much of the run is proven; empty if nothing is to be."""
+    counts = run.proof_counts
+    if not counts.taken:
+        return {}
+    numbers = {name: getattr(counts, name) for name in ("taken", "passed", "failed", "waived", "unproved")}
+    return {"proofs": {**numbers, "summary": proved(counts)}}
+
+
 def result_in(run: Run) -> dict[str, Json]:
     """The result of a run; if it is too long for an answer, its first part and where the rest is."""
     result = result_of(run)
@@ -130,10 +163,12 @@ def _next_of_result(run: Run, reply: Mapping[str, Json]) -> str:
     )
 
 
-def _verdict(judged: Verdict) -> dict[str, Json]:
+def _verdict(run: Run, judged: Verdict) -> dict[str, Json]:
+    sentences = list(sentences_of(run, judged.step_id))
+    proofs = {"proofs": sentences} if sentences else {}
     if isinstance(judged, OutputAccepted):
-        return {"valid": True, "issues": [], "suggestions": []}
-    return {"valid": False, "issues": judged.issues, "suggestions": [REVIEW, *judged.suggestions]}
+        return {"valid": True, "issues": [], "suggestions": [], **proofs}
+    return {"valid": False, "issues": judged.issues, "suggestions": [REVIEW, *judged.suggestions], **proofs}
 
 
 def _step(run: Run, budget: Budget) -> dict[str, Json]:
@@ -222,7 +257,7 @@ def _end(run: Run) -> dict[str, Json]:
             reply["skipped"] = [explain_skip(Skipped(step_id=step, condition=why)) for step, why in skips]
         if any(isinstance(step, PromptStep) and step.call is not None for step in run.workflow.steps.values()):
             reply |= result_in(run)
-        return {**reply, "next": _next_of_result(run, reply)}
+        return {**reply, **proof_counts(run), "next": _next_of_result(run, reply)}
     stopped = stopped_in(run)
     calls = {"stopped": stopped} if stopped else {}
     remedy = remedy_of(run)

@@ -9,8 +9,7 @@ from workflowlookup.cli.output import complain, progress, write, write_json, wri
 from workflowlookup.cli.services import has_journal, milliseconds
 from workflowlookup.errors import RunStateError, StorageError
 from workflowlookup.language.schemas import suggest
-from workflowlookup.language.text import plural
-from workflowlookup.runs.report import duration
+from workflowlookup.language.text import duration, plural
 from workflowlookup.runs.statistics import StepStatistics, Tally, WorkflowStatistics
 from workflowlookup.settings import Settings
 from workflowlookup.store.journal import RunQuery

@@ -41,7 +41,7 @@ class StatusArguments(msgspec.Struct, rename="camel"):
 
 def handle(services: Services, arguments: StatusArguments, caller: Caller) -> Mapping[str, Json]:
     from workflowlookup.store.loading import read_excerpts  # noqa: PLC0415 - with the first run
-    from workflowlookup.tools.run_answers import answer, iso  # noqa: PLC0415
+    from workflowlookup.tools.run_answers import answer, iso, proof_counts  # noqa: PLC0415
 
     run = services.runs.get(arguments.run_id)
     history = read_excerpts(services.runs, run.id, after=run.sequence - MAX_EVENTS)
@@ -50,6 +50,7 @@ def handle(services: Services, arguments: StatusArguments, caller: Caller) -> Ma
         **answer(services, run, caller),
         **_part(run, arguments.result_from),
         **_progress(services, run),
+        **proof_counts(run),
         **_remote(services, run),
         "workflow": {"id": workflow.id, "name": workflow.name, "version": workflow.version},
         **_newer(services, run),

@@ -108,7 +108,8 @@ TOOL = Tool(
         "Submits the output of the current step of a run. If it meets the criteria, the answer has the next step; if "
         "not, verdict says what to fix, and the step stays. Send the variables that the prompt asked you to set as "
         "context. An accepted output counts once, however often it is sent; to send a refused one again is a new "
-        "attempt. If the server does the next steps itself, the answer comes when they are done."
+        "attempt. If the server proves the output or does the next steps itself, the answer comes when that is done; "
+        "after a lost answer, the same call or workflow_status has the verdict."
     ),
     arguments=StructArguments(SubmitArguments),
     output_schema=RUN_SCHEMA,

@@ -1,0 +1,154 @@
+"""Takes the snapshots and proofs of runs with `proving`, as far as this server can see their root.
+
+Nothing here is durable: the driver stores each judgement, and takes again what a process that died did not store.
+"""
+
+import contextlib
+import hashlib
+import logging
+import platform
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from workflowlookup.language.proof import AnyProof, CommandProof, HttpProof
+from workflowlookup.runs.due_proofs import Due, SnapshotDue, scope_with_output
+from workflowlookup.runs.events import Judgement, Snapshot
+from workflowlookup.runs.run import Run
+from workflowlookup.trust import (
+    IMPORTED,
+    NO_CONSENT,
+    PROOF_COMMAND,
+    PROOF_REQUEST,
+    Consent,
+    host_of,
+    how_to_trust,
+)
+from workflowlookup.web import is_loopback_name
+
+if TYPE_CHECKING:
+    from workflowlookup.proving.contract import ProofTask
+    from workflowlookup.proving.prover import Prover
+
+log = logging.getLogger(__name__)
+
+UNSEEN: Final = "this server cannot see the files of the project"
+USE_WITNESS: Final = "A witness on the user's machine can take the proof."
+FAULT: Final = "this is a fault of the server, whose log says more"
+
+Commands = Callable[[str], Mapping[str, Sequence[str]]]
+"""By root: the commands that the settings of that project define."""
+
+
+class ProofRunner:
+    """Takes snapshots and proofs. For the worker's loop."""
+
+    def __init__(
+        self,
+        commands: Commands = lambda _: {},
+        allowed_hosts: Callable[[], Collection[str]] = tuple,
+        consent: Consent = NO_CONSENT,
+        machine: str = "",
+    ) -> None:
+        """`machine` identifies this machine: the root of a run that was started on another one is not here."""
+        self._commands = commands
+        self._allowed_hosts = allowed_hosts
+        self._consent = consent
+        self._machine = machine
+        self._provers: dict[str, Prover] = {}
+        self._runs: dict[str, Run] = {}
+        """By id: the runs of which a proof is being taken."""
+        self._words: dict[str, str] = {}
+        """By run: what its prover reported last."""
+
+    async def snapshot(self, run: Run, due: SnapshotDue) -> Snapshot:
+        """A snapshot of the root of a run."""
+        if problem := self._why_unseen(run):
+            return Snapshot(problem=problem)
+        try:
+            return await self._prover(run.root).snapshot(run.root, due.globs)
+        except Exception:  # broad on purpose: a bug of ours leaves something unproved, not the run unattended
+            log.exception("the snapshot of %s for run %s failed", run.root, run.id)
+            return Snapshot(problem=FAULT)
+
+    async def take(self, run: Run, proof: AnyProof) -> Judgement:
+        """Take a proof of a run. What cannot be judged is `unproved`."""
+        if problem := self._why_unseen(run):
+            return unproved(proof, problem, USE_WITNESS)
+        from workflowlookup.proving.contract import ProofTask  # noqa: PLC0415 - with the first proof
+
+        step_snapshot = run.step_snapshot[1] if run.step_snapshot and run.step_snapshot[0] == run.current else None
+        task = ProofTask(
+            run_id=run.id,
+            proof=proof,
+            context=scope_with_output(run),
+            root=run.root,
+            run_snapshot=run.run_snapshot,
+            step_snapshot=step_snapshot,
+        )
+        self._runs[run.id] = run
+        try:
+            return await self._prover(run.root).take(task, lambda words: self._words.update({run.id: words}))
+        except Exception:  # broad on purpose: as above
+            log.exception("proof '%s' of run %s failed", proof.name, run.id)
+            return unproved(proof, FAULT, "Tell the user.")
+        finally:
+            self._runs.pop(run.id, None)
+            self._words.pop(run.id, None)
+
+    def words(self, run: Run, due: Due) -> str:
+        """What is being looked at: `make test`."""
+        return self._words.get(run.id) or ("the files of the project" if isinstance(due, SnapshotDue) else due.name)
+
+    def close(self) -> None:
+        """Remove what the provers hold for the next proofs."""
+        for prover in self._provers.values():
+            prover.close()
+
+    def _prover(self, root: str) -> "Prover":
+        """The prover for a root: each project has commands of its own."""
+        from workflowlookup.proving.prover import Prover  # noqa: PLC0415 - with the first proof
+
+        if root not in self._provers:
+            self._provers[root] = Prover(lambda: self._commands(root), self._why_not_allowed, self._allowed_hosts)
+        return self._provers[root]
+
+    def _why_unseen(self, run: Run) -> str:
+        if not run.root:
+            return UNSEEN
+        return "" if run.machine == self._machine else f"{UNSEEN}, because the run was started on another machine"
+
+    def _why_not_allowed(self, task: "ProofTask") -> str:
+        """Why an entry may not be taken, because it came with a repository; empty if it may."""
+        run, kind = self._runs[task.run_id], _kind_to_trust(task.proof)
+        entry = self._consent.untrusted_proof(run.origin, run.workflow.document, run.step.id, kind) if kind else None
+        if entry is None:
+            return ""
+        if entry.file == IMPORTED:
+            return f"not trusted, because the run was imported: {entry}. Start the workflow here with workflow_start."
+        return f"not trusted, because it came with a repository: {entry}. {how_to_trust([entry.file])}"
+
+
+def _kind_to_trust(proof: AnyProof) -> str:
+    """The kind of the entry that a proof belongs to; empty if it needs no trust."""
+    match proof:
+        case CommandProof() if proof.run:
+            return PROOF_COMMAND
+        case HttpProof() if not is_loopback_name(host_of(proof.url)):
+            return PROOF_REQUEST
+    return ""
+
+
+def unproved(proof: AnyProof, reason: str, remedy: str) -> Judgement:
+    """The judgement of a proof that cannot be taken here."""
+    kind = str(proof.__struct_config__.tag)
+    return Judgement(name=proof.name, kind=kind, verdict="unproved", reason=f"{reason}.", remedy=remedy)
+
+
+def machine_id() -> str:
+    """Identifies this machine among those that share a journal."""
+    name = platform.node()
+    with contextlib.suppress(OSError, ValueError), open("/etc/machine-id", encoding="ascii") as stream:
+        name = stream.read(64).strip() or name
+    return hashlib.sha256(f"workflowlookup {name}".encode()).hexdigest()[
+        :16
+    ]  # the id itself must not leave the machine
