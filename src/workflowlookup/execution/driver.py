@@ -356,7 +356,7 @@ class Driver:
         while True:
             await asyncio.sleep(PROOF_TICK_SECONDS)
             seconds = time.monotonic() - began
-            message = f"proving {position + 1} of {total}: {self._proofs.words(run, due)}, {seconds:.0f} s"
+            message = f"proving {position + 1} of {total}: {self._proofs.words(run, due, seconds)}"
             done = position + seconds / (seconds + HALF_SECONDS)  # its end is not known, so it only comes closer
             self.progress[run.id] = Progress(done, float(total), message)
             self._wake()

@@ -95,9 +95,10 @@ class ProofRunner:
             self._runs.pop(run.id, None)
             self._words.pop(run.id, None)
 
-    def words(self, run: Run, due: Due) -> str:
-        """What is being looked at: `make test`."""
-        return self._words.get(run.id) or ("the files of the project" if isinstance(due, SnapshotDue) else due.name)
+    def words(self, run: Run, due: Due, seconds: float) -> str:
+        """What is being looked at, and for how long: `make test, 41 s`."""
+        name = "the files of the project" if isinstance(due, SnapshotDue) else due.name
+        return self._words.get(run.id) or f"{name}, {seconds:.0f} s"
 
     def close(self) -> None:
         """Remove what the provers hold for the next proofs."""

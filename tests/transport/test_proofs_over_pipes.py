@@ -1,0 +1,257 @@
+"""Proofs over real pipes: a real server proves outputs in a real repository, whatever its client does meanwhile."""
+
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from support.client import Server, Start
+from support.json_values import Json, JsonObject
+from support.make import document, settings_file, step, write
+from support.proving import Project
+
+ROOM = 30.0
+"""Seconds that something may take which usually takes much less: the machine may be busy."""
+TESTS: JsonObject = {"kind": "command", "name": "tests", "use": "test", "message": "The tests must pass."}
+Serve = Callable[[], Server]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    """The project directory, in which the server is started."""
+    root = tmp_path / "project"
+    root.mkdir()
+    project = Project(root)
+    project.git("init", "-q")
+    project.write("check.sh", "echo checking; grep -q fixed app.txt || { echo 'E  app is broken'; exit 3; }\n")
+    project.write("app.txt", "broken\n")
+    project.commit("begin")
+    return project
+
+
+@pytest.fixture
+def serve(start: Start, library: Path, tmp_path: Path, project: Project) -> Serve:
+    assert project
+    settings_file(tmp_path).write_text('[commands]\ntest = ["sh", "check.sh"]\nslow = ["sh", "slow.sh"]\n')
+    write(library, document(step("fix", proof=[TESTS]), step("tell"), id="fix-it"))
+    changed = {"kind": "git", "name": "changed", "changed": ["app.txt"], "unchanged": ["check.sh"]}
+    write(library, document(step("fix", proof=[changed]), id="changes"))
+    write(library, document(step("wait", proof=[{"kind": "command", "name": "slow", "use": "slow"}]), id="slow-one"))
+    write(library, document(step("one", proof=[{**TESTS, "use": "nothing"}]), id="asks", whenUnproved="ask"))
+
+    def serve_project() -> Server:
+        return start(directory=library, WORKFLOWLOOKUP_JOURNAL=str(tmp_path / "runs.sqlite"))
+
+    return serve_project
+
+
+def content(result: JsonObject) -> JsonObject:
+    assert not result.get("isError"), result
+    return result["structuredContent"]
+
+
+def begin(server: Server, workflow: str, run: str = "r1") -> JsonObject:
+    return content(server.call("workflow_start", {"workflowId": workflow, "runId": run}))
+
+
+def submit(server: Server, step_id: str, output: str = "I fixed it.", **more: Json) -> JsonObject:
+    return content(server.call("workflow_submit", {"runId": "r1", "stepId": step_id, "output": output, **more}))
+
+
+def status(server: Server) -> JsonObject:
+    return content(server.call("workflow_status", {"runId": "r1"}))
+
+
+def send_submit(server: Server, identifier: str, step_id: str) -> None:
+    """Submit without waiting for the answer."""
+    arguments = {"runId": "r1", "stepId": step_id, "output": "done"}
+    params = {"name": "workflow_submit", "arguments": arguments, "_meta": {"progressToken": "p"}}
+    server.send({"jsonrpc": "2.0", "id": identifier, "method": "tools/call", "params": params})
+
+
+def wait_for(path: Path) -> str:
+    """The text of a file that another process writes whole."""
+    end = time.monotonic() + ROOM
+    while not path.exists() or not path.read_text().endswith("\n"):
+        assert time.monotonic() < end, path
+        time.sleep(0.02)
+    return path.read_text()
+
+
+def is_alive(pid: str) -> bool:
+    state = subprocess.run(["ps", "-o", "stat=", "-p", pid], capture_output=True, text=True, check=False).stdout
+    return bool(state.strip()) and not state.startswith("Z")
+
+
+def wait_until_dead(pid: str) -> None:
+    end = time.monotonic() + ROOM
+    while is_alive(pid):
+        assert time.monotonic() < end, pid
+        time.sleep(0.02)
+
+
+def test_a_claim_is_refused_until_it_is_true(serve: Serve, project: Project) -> None:
+    server = serve()
+    begin(server, "fix-it")
+
+    refused = submit(server, "fix")
+    project.write("app.txt", "fixed\n")
+    accepted = submit(server, "fix")
+
+    verdict = refused["verdict"]
+    assert (refused["state"], refused["waitingFor"], verdict["valid"], refused["attempts"]) == (
+        *("waiting", "output"),
+        False,
+        1,
+    )
+    assert verdict["issues"][0].startswith("The tests must pass. Proof 'tests' (sh check.sh) failed:")
+    assert "3" in verdict["issues"][0]
+    assert "E  app is broken" in verdict["suggestions"][-1]
+    assert verdict["proofs"][0].startswith("failed: tests (sh check.sh, exit code 3, ")
+    assert accepted["step"]["id"] == "tell"
+    assert accepted["verdict"]["proofs"][0].startswith("proved: tests (sh check.sh, exit code 0, ")
+    assert status(server)["proofs"] == {
+        "taken": 1,
+        "passed": 1,
+        "failed": 0,
+        "waived": 0,
+        "unproved": 0,
+        "summary": "proved 1 of 1",
+    }
+
+
+def test_the_project_is_looked_at_before_the_step_is_handed_out(serve: Serve, project: Project) -> None:
+    server = serve()
+    started = begin(server, "changes")
+    assert started["step"]["id"] == "fix"
+
+    assert submit(server, "fix")["verdict"]["valid"] is False
+    project.write("app.txt", "fixed\n")
+    project.commit("fix")
+    assert submit(server, "fix")["state"] == "completed"
+
+    kinds = [event["event"] for event in status(server)["history"]]
+    assert kinds[:2] == ["step-offered", "proofs-due"] or "snapshot-taken" in kinds
+
+
+def test_others_are_answered_and_progress_is_reported_while_a_proof_is_taken(serve: Serve, project: Project) -> None:
+    project.write("slow.sh", "echo $$ > pid; while [ ! -e go ]; do sleep 0.05; done\n")
+    server = serve()
+    begin(server, "slow-one")
+
+    send_submit(server, "long", "wait")
+    wait_for(project.root / "pid")
+    while True:
+        message = server.receive(ROOM)
+        assert message["method"] == "notifications/progress"
+        if re.fullmatch("Title wait: proving 1 of 1: sh slow.sh, [0-9]+ s", message["params"]["message"]):
+            break
+    server.send(
+        {
+            "jsonrpc": "2.0",
+            "id": "now",
+            "method": "tools/call",
+            "params": {"name": "workflow_status", "arguments": {"runId": "r1"}},
+        }
+    )
+    while (reply := server.receive(ROOM)).get("id") != "now":
+        pass
+    now = content(reply["result"])
+    assert (now["state"], now["waitingFor"], now["proving"]["due"]) == ("running", "proof", ["slow"])
+    project.write("go")
+    while (reply := server.receive(ROOM)).get("id") != "long":
+        pass
+    assert content(reply["result"])["state"] == "completed"
+
+
+def test_a_client_that_gives_up_loses_nothing(serve: Serve, project: Project) -> None:
+    project.write("slow.sh", "echo $$ > pid; while [ ! -e go ]; do sleep 0.05; done; echo once >> ran; exit 4\n")
+    server = serve()
+    begin(server, "slow-one")
+    send_submit(server, "long", "wait")
+    wait_for(project.root / "pid")
+
+    server.notify("notifications/cancelled", {"requestId": "long", "reason": "timeout"})
+    assert status_of(server)["waitingFor"] == "proof"
+    project.write("go")
+    wait_for(project.root / "ran")
+    verdict = submit(server, "wait", "done")
+
+    assert (verdict["verdict"]["valid"], verdict["attempts"]) == (False, 1)
+    assert (project.root / "ran").read_text() == "once\n", "the same call has the same verdict"
+
+
+def status_of(server: Server) -> JsonObject:
+    """The status, whatever notifications come before it."""
+    server.send(
+        {
+            "jsonrpc": "2.0",
+            "id": "st",
+            "method": "tools/call",
+            "params": {"name": "workflow_status", "arguments": {"runId": "r1"}},
+        }
+    )
+    while (reply := server.receive(ROOM)).get("id") != "st":
+        pass
+    return content(reply["result"])
+
+
+def test_cancelling_the_run_ends_the_command_and_all_that_it_started(serve: Serve, project: Project) -> None:
+    project.write("slow.sh", "sleep 300 & echo $! > child; echo $$ > pid; wait\n")
+    server = serve()
+    begin(server, "slow-one")
+    send_submit(server, "long", "wait")
+    pids = [wait_for(project.root / name).strip() for name in ("pid", "child")]
+
+    server.send(
+        {
+            "jsonrpc": "2.0",
+            "id": "end",
+            "method": "tools/call",
+            "params": {"name": "workflow_cancel", "arguments": {"runId": "r1"}},
+        }
+    )
+
+    for pid in pids:
+        wait_until_dead(pid)
+    assert status_of(server)["state"] == "cancelled"
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_a_proof_is_taken_again_after_the_server_ended_in_it(
+    serve: Serve, project: Project, how: signal.Signals
+) -> None:
+    project.write("slow.sh", "echo $$ > pid; while [ ! -e go ]; do sleep 0.05; done; echo done >> ran\n")
+    server = serve()
+    begin(server, "slow-one")
+    send_submit(server, "long", "wait")
+    pid = wait_for(project.root / "pid").strip()
+    (project.root / "pid").unlink()
+
+    os.kill(server.process.pid, how)
+    server.wait(ROOM)
+    wait_until_dead(pid)
+    other = serve()
+    wait_for(project.root / "pid")
+    project.write("go")
+
+    assert submit(other, "wait", "done")["state"] == "completed"
+    assert (project.root / "ran").read_text() == "done\n"
+
+
+def test_what_cannot_be_proven_is_asked_and_an_agent_cannot_answer(serve: Serve) -> None:
+    server = serve()
+    begin(server, "asks")
+
+    asked = submit(server, "one")
+    relayed = server.call("workflow_submit", {"runId": "r1", "stepId": "one", "confirmed": True})
+
+    assert (asked["waitingFor"], asked["state"]) == ("confirmation", "waiting")
+    assert "What could not be proven:" in asked["confirmation"]["question"]
+    assert relayed["isError"] is True
+    assert status(server)["waitingFor"] == "confirmation"
