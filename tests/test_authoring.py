@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from support.json_values import JsonObject
+from workflowlookup.authoring.coverage import Coverage
 from workflowlookup.authoring.fixtures import Fixture, parse_fixture
-from workflowlookup.authoring.rehearsal import Coverage, rehearse
+from workflowlookup.authoring.rehearsal import rehearse
 from workflowlookup.language.building import build
 from workflowlookup.language.conditions import OPERATORS
 from workflowlookup.language.document import check

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from support.json_values import JsonObject
+from workflowlookup.authoring.coverage import Coverage
 from workflowlookup.authoring.fixtures import Fixture, RefusedOutput, parse_fixture
-from workflowlookup.authoring.rehearsal import Coverage, rehearse
+from workflowlookup.authoring.rehearsal import rehearse
 from workflowlookup.language.building import build
 from workflowlookup.language.document import check
 from workflowlookup.language.model import PromptStep

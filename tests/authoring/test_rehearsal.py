@@ -7,8 +7,9 @@ import pytest
 from support.json_values import Json, JsonObject
 from support.make import document, loop, step
 from workflowlookup.authoring import rehearsal
+from workflowlookup.authoring.coverage import Coverage
 from workflowlookup.authoring.fixtures import BadFixture, Case, parse_fixture
-from workflowlookup.authoring.rehearsal import Coverage, Rehearsal, corrections, rehearse
+from workflowlookup.authoring.rehearsal import Rehearsal, corrections, rehearse
 from workflowlookup.language.building import build
 
 RULE = {"type": "contains", "value": "ok", "message": "Say ok"}

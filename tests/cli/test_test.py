@@ -173,6 +173,7 @@ def test_json_has_everything(cli: Cli, flow: Path) -> None:
         "complete": True,
         "iterations": {},
         "warnings": [],
+        "assumedProofs": [],
     }
     assert workflow["coverage"]["steps"] == {"seen": 2, "total": 3, "missing": ["repair"]}
     assert workflow["hasFixture"]
@@ -447,3 +448,15 @@ def test_update_keeps_the_mode_of_a_fixture_and_leaves_nothing_beside_it(cli: Cl
 
     assert flow.stat().st_mode & 0o777 == 0o640
     assert sorted(path.name for path in flow.parent.iterdir()) == ["sample-workflow.json", flow.name]
+
+
+def test_proofs_that_no_fixture_mentions_are_said_to_be_assumed(cli: Cli, tmp_path: Path) -> None:
+    proof = [{"kind": "command", "name": "tests", "use": "test"}, {"kind": "file", "path": "a"}]
+    write(tmp_path / "flows", document(step("fix", proof=proof)))
+    fixture = "cases: [{name: fixed, outputs: {fix: {accept: [done], proof: {file-1: pass}}}}]"
+    (tmp_path / "flows" / "sample-workflow.test.yaml").write_text(fixture)
+
+    done = cli("test", "flows")
+
+    assert done.returncode == 0
+    assert "sample-workflow: proofs assumed to pass\n  - fix: tests\n" in done.stdout

@@ -6,11 +6,12 @@ from runs.test_calls import Calling, call
 from support.json_values import Json, JsonObject
 from support.make import document, loop, step
 from workflowlookup.authoring.compare import compare
+from workflowlookup.authoring.coverage import Coverage
 from workflowlookup.authoring.fixtures import parse_fixture
 from workflowlookup.authoring.graph import NodeKind, draw
 from workflowlookup.authoring.lint import lint
 from workflowlookup.authoring.mermaid import as_mermaid
-from workflowlookup.authoring.rehearsal import Coverage, rehearse
+from workflowlookup.authoring.rehearsal import rehearse
 from workflowlookup.authoring.svg import as_svg
 from workflowlookup.language.building import build
 from workflowlookup.language.guidance import Guidance, guide

@@ -19,6 +19,10 @@ This is a complete one; only `cases` and `name` are required, and what is left o
               - It is flaky.                      # refused for any reason
               - output: It is flaky.
                 issues: [Say how often it fails.] # refused with exactly these messages
+              - output: "Fixed; bugKind: plain"
+                proof: {tests: fail}              # refused because of what this proof would give
+            proof:                                # what the proofs of the step give: pass, fail or unproved
+              tests: {verdict: pass, passed: 212} # with measures; the verdict may be left out
         steps: [reproduce, triage, review@1, review@2, report]    # the path, as ids that workflow_next gives
         iterations: {review-loop: 2}              # how many iterations of a loop were entered in total
         complete: true                            # false: the workflow is not complete after these steps
@@ -26,20 +30,22 @@ This is a complete one; only `cases` and `name` are required, and what is left o
 
 The first output under `accept` counts as submitted: the variables that `produces` captures from it are set, and
 override `after`. For a step with a call it is the result, which is stored in the variable `saveAs`, decoded if it is
-JSON. The id of a loop in `steps` means that the agent ends the loop there by completing its id. `--update` writes the
-outcome into `steps`, `iterations`, `complete`, `warnings` and `outputs`. A `*.test.json` has the same format in JSON.
+JSON. `test` takes no proof: one that is not mentioned is assumed to pass, and the report says so. Measures become
+`proof.NAME.MEASURE`. The id of a loop in `steps` means that the agent ends the loop there by completing its id.
+`--update` writes the outcome into `steps`, `iterations`, `complete`, `warnings` and `outputs`. A `*.test.json` has the
+same format in JSON.
 """
 
 import functools
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal, get_args
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from workflowlookup.language.document import Finding, Severity
-from workflowlookup.language.schemas import Misfit, PathTo, Validator, compile_schema
+from workflowlookup.language.schemas import Misfit, PathTo, Validator, compile_schema, dotted
 from workflowlookup.language.values import Json
 
 NOTHING: Final[Mapping[str, Json]] = MappingProxyType({})
@@ -61,11 +67,19 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """A part of a fixture. The types are the format; UNSET means that the author left the field out."""
 
 
+ProofVerdict = Literal["pass", "fail", "unproved"]
+DeclaredProof = ProofVerdict | Mapping[str, Json]
+"""What a proof would give: a verdict, or its measures and perhaps a `verdict` (else it passes)."""
+DeclaredProofs = Mapping[str, DeclaredProof]
+"""By the name of the proof."""
+
+
 class RefusedOutput(_Part, frozen=True, kw_only=True):
     """An output that must be refused, with exactly these messages."""
 
     output: str
     issues: tuple[str, ...] | UnsetType = UNSET
+    proof: DeclaredProofs = {}
 
 
 class Outputs(_Part, frozen=True, kw_only=True):
@@ -73,6 +87,8 @@ class Outputs(_Part, frozen=True, kw_only=True):
 
     accept: tuple[str, ...] = ()
     refuse: tuple[str | RefusedOutput, ...] = ()
+    proof: DeclaredProofs = {}
+    """For every output of the step; a refused one may say more."""
 
 
 class Case(_Part, frozen=True, kw_only=True):
@@ -118,9 +134,25 @@ def _semantic_findings(fixture: Fixture) -> Iterator[Finding]:
             message = f"{subject}: another case has this name already"
             yield mistake((*path, "name"), message, "Give every case a name of its own")
         names.add(case.name)
+        for at, declared in _declared_proofs(case):
+            verdict = declared.get("verdict", "pass") if isinstance(declared, Mapping) else declared
+            if verdict not in get_args(ProofVerdict):
+                message = f"{subject}: {dotted((*at, 'verdict'))} must be pass, fail or unproved"
+                yield mistake((*path, *at), message, "Write one of these, such as {verdict: pass, passed: 212}")
         if not case.complete and case.steps is UNSET:
             message = f"{subject}: 'complete: false' needs 'steps', which say where to stop"
             yield mistake((*path, "complete"), message, "List the steps up to there in 'steps'")
+
+
+def _declared_proofs(case: Case) -> Iterator[tuple[PathTo, DeclaredProof]]:
+    for key, outputs in case.outputs.items():
+        declared: list[tuple[PathTo, DeclaredProofs]] = [(("outputs", key, "proof"), outputs.proof)]
+        declared += [
+            (("outputs", key, "refuse", index, "proof"), refused.proof)
+            for index, refused in enumerate(outputs.refuse)
+            if isinstance(refused, RefusedOutput)
+        ]
+        yield from (((*at, name), result) for at, proofs in declared for name, result in proofs.items())
 
 
 def _from_misfit(misfit: Misfit, value: Json) -> Finding:

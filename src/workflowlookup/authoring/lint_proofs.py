@@ -284,10 +284,12 @@ def unmeasured_values(subject: LintSubject) -> Findings:
         step = subject.workflow.steps[located.id]
         proofs = step.proofs if isinstance(step, PromptStep) else ()
         own = {f"proof.{proof.name}.{name}" for proof in proofs for name in _measures(proof)}
+        first = [proof for proof in proofs if isinstance(proof, CommandProof) and proof.at_start]
+        at_start = {f"proof.{proof.name}.{name}" for proof in first for name in _measures(proof)}
         body = _measured_below(subject, located) if "loop" in located.step else set()
         for path, name in _measure_uses(located):
             is_proof = path[len(located.path) : len(located.path) + 1] == ("proof",)
-            known = measured | body | (own if is_proof else set())
+            known = measured | body | (own if is_proof else at_start)
             if not any(name == one or name.startswith(f"{one}.") for one in known):
                 yield (
                     path,

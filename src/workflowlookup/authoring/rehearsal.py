@@ -1,37 +1,30 @@
 """Rehearsals: walk one case of a fixture as an agent would, and compare the outcome with what the case expects.
 
-`rehearse` returns the outcome and every difference in words. `Coverage` collects over the cases of a workflow which
-steps were taken, which conditions were true and false, and which rules passed and failed. `corrections` is what the
+`rehearse` returns the outcome and every difference in words, and records it in a `Coverage`. `corrections` is what the
 fixture would have to expect. No files here: `fixtures` has the format, `cli.commands.test_` the command.
 """
 
-import contextlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
-from workflowlookup.authoring.fixtures import NOTHING, Case, Outputs, RefusedOutput
+from workflowlookup.authoring.coverage import Coverage
+from workflowlookup.authoring.fixtures import NOTHING, Case, DeclaredProofs, Outputs, RefusedOutput
+from workflowlookup.authoring.rehearsed_proofs import CaseProofs, TakeProof, unknown_proofs, with_measures
 from workflowlookup.errors import InvalidCriteria, InvalidParams, InvalidWorkflow
 from workflowlookup.language.captures import capture_values
-from workflowlookup.language.conditions import CompiledCondition, describe
 from workflowlookup.language.contract import declared_variables, how_to_send, misfitting, need_of_loop
-from workflowlookup.language.criteria import compile_criteria
 from workflowlookup.language.guidance import guide, requires_confirmation
-from workflowlookup.language.model import LoopStep, PromptStep, Step, Workflow
+from workflowlookup.language.model import LoopStep, PromptStep, Workflow
 from workflowlookup.language.navigation import (
-    Iterations,
     NextStep,
     find_step,
-    join_instance,
     loops_around,
     next_step,
-    scope_of,
-    split_instance,
 )
-from workflowlookup.language.patterns import Budget, TooSlow
-from workflowlookup.language.rules import Rule, each_rule
+from workflowlookup.language.patterns import Budget
 from workflowlookup.language.schemas import PathTo, suggest
 from workflowlookup.language.text import joined, shorten
 from workflowlookup.language.validation import judge_step
@@ -62,6 +55,8 @@ class JudgedOutput(msgspec.Struct, frozen=True, kw_only=True):
     """The issues that it should have; empty if it should be accepted; None for any issues."""
     issues: tuple[str, ...] = ()
     problem: str = ""
+    proof: DeclaredProofs = {}
+    """What the case declares for this output alone."""
 
     @property
     def is_as_expected(self) -> bool:
@@ -76,17 +71,23 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
     iterations: Mapping[str, int]
     warnings: tuple[str, ...]
     judged: tuple[JudgedOutput, ...]
+    assumed_proofs: tuple[str, ...] = ()
+    """The proofs that were assumed to pass, as `step: name`."""
     need: str = ""
     """The data that a loop lacks, if that ended the walk."""
     differences: tuple[Difference, ...] = ()
 
 
-def rehearse(workflow: Workflow, case: Case, coverage: "Coverage") -> Rehearsal:
-    """Walk the case to its end, record it in `coverage`, and compare."""
+def rehearse(workflow: Workflow, case: Case, coverage: Coverage, take: TakeProof | None = None) -> Rehearsal:
+    """Walk the case to its end, record it in `coverage`, and compare.
+
+    With `take`, the proofs of outputs that should be accepted are taken, except those that the case declares to fail.
+    """
     context: dict[str, Json] = dict(case.context)
     path: list[str] = []
     judged: list[JudgedOutput] = []
     confirmed: set[str] = set()
+    proofs = CaseProofs(workflow, case, take)
     differences: list[Difference] = []
     warnings: dict[str, None] = {}
     limit = MAX_PATH if case.complete else min(len(case.steps or ()), MAX_PATH)
@@ -105,6 +106,9 @@ def rehearse(workflow: Workflow, case: Case, coverage: "Coverage") -> Rehearsal:
             if answers := _answers(case, following, differences, budget):
                 context |= answers
                 continue  # the step may depend on the answers
+        if measures := proofs.start(following):
+            context = dict(with_measures(context, measures))
+            continue  # the prompt may show them
         warnings |= dict.fromkeys(guide(workflow, following, budget).warnings)
         coverage.note_move(last, following, context, budget)
         if following.need is not None:
@@ -113,11 +117,12 @@ def rehearse(workflow: Workflow, case: Case, coverage: "Coverage") -> Rehearsal:
         if step is None or len(path) >= limit:
             break
         coverage.note_step(following, budget)
-        judged += _judge_outputs(case, following, coverage)
+        judged += _judge_outputs(case, following, coverage, proofs)
         last = following.instance_id
         path.append(last)
         context |= {**case.after.get(step.id, NOTHING), **case.after.get(last, NOTHING)}
         context |= _captured(case, step, last, budget)
+        context = dict(with_measures(context, proofs.complete(following, {**following.context, **context})))
         if not step.asks_before:
             context |= _answers(case, following, differences, budget, {**following.context, **context})
     outcome = Rehearsal(
@@ -127,9 +132,10 @@ def rehearse(workflow: Workflow, case: Case, coverage: "Coverage") -> Rehearsal:
         iterations=_count_iterations(workflow, path),
         warnings=tuple(warnings),
         judged=tuple(judged),
+        assumed_proofs=proofs.assumed,
     )
     if outcome.is_complete:
-        coverage.note_end(outcome, following)
+        coverage.note_end(outcome.path, outcome.iterations, following)
     return msgspec.structs.replace(outcome, differences=(*_differences(workflow, case, outcome), *differences))
 
 
@@ -177,19 +183,24 @@ def _loop_ended_by_hand(workflow: Workflow, case: Case, path: Sequence[str]) -> 
     return expected[0] if expected and isinstance(find_step(workflow, expected[0]), LoopStep) else ""
 
 
-def _judge_outputs(case: Case, following: NextStep, coverage: "Coverage") -> Iterator[JudgedOutput]:
+def _judge_outputs(case: Case, following: NextStep, coverage: Coverage, proofs: CaseProofs) -> Iterator[JudgedOutput]:
     step, instance_id = following.step, following.instance_id
     if step is None:
         return
     key = instance_id if instance_id in case.outputs else step.id
-    for field, output, expected in _attempts(case.outputs.get(key, Outputs())):
+    for field, output, expected, own in _attempts(case.outputs.get(key, Outputs())):
         budget = Budget()
         issues: tuple[str, ...] = ()
         problem = ""
         try:
             verdict = judge_step(step, output, following.context, budget)
             issues = tuple(issue.message for issue in verdict.issues)
-            coverage.note_rules(step, output, {**following.context, **verdict.captured}, budget)
+            scope = {**following.context, **verdict.captured}
+            coverage.note_rules(step, output, scope, budget)
+            if verdict.valid:
+                proved = proofs.judge(following, scope, own, is_accepted=expected == ())
+                coverage.note_proofs(step, proved)
+                issues = proved.issues
         except (InvalidCriteria, InvalidWorkflow) as refusal:
             problem = refusal.remedy
         yield JudgedOutput(
@@ -200,15 +211,16 @@ def _judge_outputs(case: Case, following: NextStep, coverage: "Coverage") -> Ite
             expected=expected,
             issues=issues,
             problem=problem,
+            proof=own,
         )
 
 
-def _attempts(outputs: Outputs) -> Iterator[tuple[str, str, tuple[str, ...] | None]]:
+def _attempts(outputs: Outputs) -> Iterator[tuple[str, str, tuple[str, ...] | None, DeclaredProofs]]:
     for index, text in enumerate(outputs.accept):
-        yield f"accept[{index}]", text, ()
+        yield f"accept[{index}]", text, (), NOTHING
     for index, item in enumerate(outputs.refuse):
         refused = RefusedOutput(output=item) if isinstance(item, str) else item
-        yield f"refuse[{index}]", refused.output, refused.issues or None
+        yield f"refuse[{index}]", refused.output, refused.issues or None, refused.proof
 
 
 def _count_iterations(workflow: Workflow, path: Sequence[str]) -> dict[str, int]:
@@ -260,6 +272,11 @@ def _unknown_names(workflow: Workflow, case: Case) -> Iterator[Difference]:
             if not isinstance(find_step(workflow, name), PromptStep):
                 message = f"The workflow has no step {suggest(name, list(workflow.steps))} that is handed out"
                 yield Difference(field=f"{field}.{name}", message=message)
+    for key, outputs in case.outputs.items():
+        own = [refused.proof for refused in outputs.refuse if isinstance(refused, RefusedOutput)]
+        for declared in (outputs.proof, *own):
+            for name, message in unknown_proofs(find_step(workflow, key), declared):
+                yield Difference(field=f"outputs.{key}.proof.{name}", message=message)
     loops = [step.id for step in workflow.steps.values() if isinstance(step, LoopStep)]
     for name in case.iterations or ():
         if name not in loops:
@@ -313,121 +330,6 @@ def _quoted_list(texts: Sequence[str]) -> str:
     return "; ".join(f"'{text}'" for text in texts) or "(none)"
 
 
-# ── coverage ────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-class BranchCoverage(msgspec.Struct, kw_only=True):
-    """A condition or a rule, and the outcomes that it had so far."""
-
-    step: str
-    name: str
-    words: str
-    outcomes: set[bool]
-
-
-class Coverage:
-    """What the cases of one workflow have covered so far. Conditions and rules count twice, for true and for false."""
-
-    def __init__(self, workflow: Workflow) -> None:
-        self._workflow = workflow
-        steps = workflow.steps.values()
-        self.steps = {step.id: False for step in steps if isinstance(step, PromptStep)}
-        self.branches = {
-            (step.id, name): BranchCoverage(step=step.id, name=name, words=describe(condition), outcomes=set())
-            for step in steps
-            for name, condition in conditions_of(step)
-        }
-        self.rules = {
-            (step.id, name): BranchCoverage(
-                step=step.id, name=name, words=rule.message or rule.describe(), outcomes=set()
-            )
-            for step in steps
-            for name, rule in _rules_of(step)
-        }
-
-    def note_step(self, following: NextStep, budget: Budget) -> None:
-        """Record that a step was taken. Its conditions are evaluated as `guide` evaluates them."""
-        step = following.step
-        if step is None:
-            return
-        self.steps[step.id] = True
-        for name, condition in conditions_of(step):
-            self._evaluate(step.id, name, condition, following.context, budget)
-        for loop_id, _ in loops_around(self._workflow, following.instance_id):
-            self._record(loop_id, "runCondition", answer=True)
-
-    def note_move(self, last: str, following: NextStep, context: Context, budget: Budget) -> None:
-        """Record a move from one step to another: the skipped steps, and the conditions of loops on the way.
-
-        The condition of a loop is evaluated at the end of an iteration, and for `while` also before the first.
-        """
-        for skipped in following.skipped:
-            self._record(split_instance(skipped.step_id)[0], "runCondition", answer=False)
-        before = loops_around(self._workflow, last)
-        after = loops_around(self._workflow, following.instance_id)
-        for loop_id, iterations in before:
-            if (loop_id, iterations) not in after:
-                self._evaluate_loop(loop_id, (*iterations[:-1], iterations[-1] + 1), context, budget)
-        for loop_id, iterations in after:
-            if iterations[-1] == 1 and (loop_id, iterations) not in before:
-                self._evaluate_loop(loop_id, iterations, context, budget)
-
-    def _evaluate_loop(self, loop_id: str, iterations: Iterations, context: Context, budget: Budget) -> None:
-        """Evaluate the condition of a loop before an iteration, as navigation does."""
-        loop = self._workflow.steps[loop_id].loop  # type: ignore[union-attr]
-        *outer, iteration = iterations
-        is_until = loop.type == "until"
-        if loop.condition and not (is_until and iteration == 1):
-            scope = scope_of(self._workflow, join_instance(loop_id, outer), context)
-            scope = {**scope, loop.iteration_var: iteration - is_until}
-            self._evaluate(loop_id, "loop condition", loop.condition, scope, budget)
-
-    def note_end(self, outcome: "Rehearsal", last: NextStep) -> None:
-        """Record the end: the condition of a `while` loop that was reached and never entered was false."""
-        skipped_or_ended = {split_instance(skipped.step_id)[0] for skipped in last.skipped}
-        skipped_or_ended |= {split_instance(instance_id)[0] for instance_id in outcome.path}
-        for loop_id, count in outcome.iterations.items():
-            enclosing = self._workflow.enclosing[loop_id]
-            if count == 0 and loop_id not in skipped_or_ended and all(outcome.iterations[outer] for outer in enclosing):
-                self._record(loop_id, "runCondition", answer=True)
-                self._record(loop_id, "loop condition", answer=False)
-
-    def _evaluate(self, step_id: str, name: str, condition: CompiledCondition, scope: Context, budget: Budget) -> None:
-        """Record the outcome of a condition; one that takes too long has none."""
-        with contextlib.suppress(TooSlow):
-            self._record(step_id, name, answer=condition.holds(scope, budget))
-
-    def _record(self, step_id: str, name: str, *, answer: bool) -> None:
-        if (step_id, name) in self.branches:
-            self.branches[step_id, name].outcomes.add(answer)
-
-    def note_rules(self, step: PromptStep, output: str, context: Context, budget: Budget) -> None:
-        """Record which rules applied to an output, and whether they passed."""
-        for name, rule in _rules_of(step):
-            if (issues := compile_criteria(rule)(output, (context,), budget)) is not None:
-                self.rules[step.id, name].outcomes.add(not issues)
-
-
-def conditions_of(step: Step) -> Iterator[tuple[str, CompiledCondition]]:
-    """The conditions of a step by name, without empty ones, which are always true."""
-    named: list[tuple[str, CompiledCondition | bool | None]] = [("runCondition", step.run_condition)]
-    if isinstance(step, LoopStep):
-        named.append(("loop condition", step.loop.condition))
-    else:
-        named.append(("confirmation", step.confirmation.condition if step.confirmation else None))
-        named += [(f"fragment {number}", fragment.when) for number, fragment in enumerate(step.prompt_fragments, 1)]
-        named += [(f"condition of {name}", rule.condition) for name, rule in _rules_of(step)]
-    for name, condition in named:
-        if condition and not isinstance(condition, bool):
-            yield name, condition
-
-
-def _rules_of(step: Step) -> Iterator[tuple[str, Rule]]:
-    if isinstance(step, PromptStep):
-        for number, rule in enumerate(each_rule(step.criteria), 1):
-            yield f"rule {number}", rule
-
-
 # ── corrections ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -451,6 +353,8 @@ def corrections(case: Case, outcome: Rehearsal) -> dict[PathTo, Json]:
             edits["warnings",] = list(outcome.warnings)
     for key in dict.fromkeys(judged.key for judged in outcome.judged if not judged.is_as_expected):
         edits["outputs", key] = _corrected_outputs([judged for judged in outcome.judged if judged.key == key])
+        if case.outputs[key].proof:
+            edits["outputs", key]["proof"] = dict(case.outputs[key].proof)
     return edits
 
 
@@ -466,8 +370,10 @@ def _corrected_outputs(judged: Sequence[JudgedOutput]) -> dict[str, Json]:
         was_accepted = not one.issues if not one.problem else one.expected == ()
         if was_accepted:
             accept.append(one.output)
-        elif one.expected is None:
+        elif one.expected is None and not one.proof:
             refuse.append(one.output)
         else:
-            refuse.append({"output": one.output, "issues": list(one.issues or one.expected)})
+            issues = {} if one.expected is None else {"issues": list(one.issues or one.expected)}
+            own = {"proof": dict(one.proof)} if one.proof else {}
+            refuse.append({"output": one.output, **issues, **own})
     return {name: texts for name, texts in (("accept", accept), ("refuse", refuse)) if texts}

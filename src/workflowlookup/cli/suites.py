@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from workflowlookup.app import make_catalog
+from workflowlookup.authoring.coverage import Coverage
 from workflowlookup.authoring.fixtures import BadFixture, Case, Fixture, mistake, parse_fixture
 from workflowlookup.authoring.positions import FINDERS
-from workflowlookup.authoring.rehearsal import Coverage, Rehearsal, rehearse
+from workflowlookup.authoring.rehearsal import Rehearsal, rehearse
 from workflowlookup.cli.commands.validate import Remark, check_file
 from workflowlookup.cli.documents import document_directories
 from workflowlookup.cli.output import shown_path

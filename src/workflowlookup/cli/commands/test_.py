@@ -10,15 +10,9 @@ import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from workflowlookup.authoring.coverage import BranchCoverage, Coverage, conditions_of
 from workflowlookup.authoring.fixtures import Case, Outputs
-from workflowlookup.authoring.rehearsal import (
-    BranchCoverage,
-    Coverage,
-    Difference,
-    conditions_of,
-    corrections,
-    rehearse,
-)
+from workflowlookup.authoring.rehearsal import Difference, corrections, rehearse
 from workflowlookup.authoring.text_edits import with_edits
 from workflowlookup.authoring.yaml_layout import text_of
 from workflowlookup.cli.commands.validate import write_remarks
@@ -217,6 +211,7 @@ def _report_text(suites: Sequence[Suite], subjects: Sequence[TestedWorkflow], sh
     for subject in subjects:
         if any(suite.subject is subject for suite in suites):
             _write_missing(subject)
+    _write_assumed(suites)
     write()
     for workflow_id, text in shortfalls.items():
         write((workflow_id, "bold"), ": ", ("too little coverage", "bold red"), ": ", text)
@@ -259,6 +254,18 @@ def _write_missing(subject: TestedWorkflow) -> None:
                 write((f"    and {len(names) - MAX_LISTED} more; --json has them all", "dim"))
 
 
+def _write_assumed(suites: Sequence[Suite]) -> None:
+    """Say which proofs were assumed to pass, because no fixture says what they would give."""
+    for suite in suites:
+        assumed = list(dict.fromkeys(name for result in suite.results for name in result.outcome.assumed_proofs))
+        if assumed and suite.subject is not None:
+            write_heading(f"{suite.subject.workflow.id}: proofs assumed to pass")
+            for name in assumed[:MAX_LISTED]:
+                write(("  - ", "yellow"), name, hang=4)
+            if len(assumed) > MAX_LISTED:
+                write((f"    and {len(assumed) - MAX_LISTED} more; --json has them all", "dim"))
+
+
 def _report_json(suites: Sequence[Suite], subjects: Sequence[TestedWorkflow], shortfalls: Mapping[str, str]) -> None:
     fixtures = [
         {
@@ -276,6 +283,7 @@ def _report_json(suites: Sequence[Suite], subjects: Sequence[TestedWorkflow], sh
                     "complete": result.outcome.is_complete,
                     "iterations": result.outcome.iterations,
                     "warnings": result.outcome.warnings,
+                    "assumedProofs": result.outcome.assumed_proofs,
                     "seconds": round(result.seconds, 6),
                 }
                 for result in suite.results
