@@ -17,7 +17,7 @@ LAYERS = (
     ("errors", "cache", "greenlets"),
     ("extras", "language", "access", "expiring_cache", "web", "atomic", "repository", "processes"),
     ("runs", "shares", "trust", "logs"),
-    ("library", "store", "proving"),
+    ("library", "store", "proving", "people"),
     ("authoring", "providers"),
     ("execution",),
     ("tools",),

@@ -15,6 +15,9 @@ from workflowlookup.errors import Forbidden
 
 SCOPES: Final = ("read", "run", "confirm", "admin")
 EVERYTHING: Final = ("*",)
+SIGNED_KINDS: Final = ("passkey", "key")
+PERSON_KINDS: Final = (*SIGNED_KINDS, "form", "terminal", "console")
+"""The kinds of a person's answers that the setting `person_confirmation` can allow. What an agent relays is none."""
 MAX_PATTERN_CHARS: Final = 64
 MAX_PATTERNS: Final = 100
 

@@ -13,7 +13,7 @@ import msgspec
 
 from workflowlookup.logs import announce
 from workflowlookup.repository import find_root_of_run
-from workflowlookup.settings import Live, Settings, command_line, issuer_of, plan_of
+from workflowlookup.settings import Live, Settings, issuer_of, plan_of
 from workflowlookup.store.journal_url import JournalUrl
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from workflowlookup.execution.proof_runner import ProofRunner
     from workflowlookup.execution.service import Execution
     from workflowlookup.library.catalog import Catalog, Source
+    from workflowlookup.people.store import PeopleStore
     from workflowlookup.protocol.backend import Backend
     from workflowlookup.protocol.connection import Connection
     from workflowlookup.runs.draft import Location
@@ -125,12 +126,29 @@ def make_journal_pool(settings: Settings) -> "JournalPool":
     return JournalPool(functools.partial(make_journal, settings), settings.journal_timeout_seconds)
 
 
-def make_runs(settings: Settings, consent: "Consent | None" = None, journal: "Journal | None" = None) -> "Runs":
+def make_runs(
+    settings: Settings,
+    consent: "Consent | None" = None,
+    journal: "Journal | None" = None,
+    people: "PeopleStore | None" = None,
+) -> "Runs":
     """The runs in the journal of the settings, or in this journal if it is open already."""
     from workflowlookup.store.service import Runs  # noqa: PLC0415
 
-    consent = consent or make_consent(lambda: settings)
-    return Runs(journal or make_journal(settings), consent=consent, locate=lambda: locate_run(settings))
+    return Runs(
+        journal or make_journal(settings),
+        consent=consent or make_consent(lambda: settings),
+        locate=lambda: locate_run(settings),
+        people=people or make_people(settings),
+    )
+
+
+def make_people(settings: Settings) -> "PeopleStore":
+    """The people who can sign answers. Their file is beside the one with what the user has trusted."""
+    from workflowlookup.people.store import PeopleStore  # noqa: PLC0415 - with the first run
+
+    problem = settings.trust.problem.replace("nothing is trusted", "nobody is known")
+    return PeopleStore(os.path.dirname(settings.trust.path), settings.person_confirmation, problem)
 
 
 def locate_run(settings: Settings) -> "Location":
@@ -259,7 +277,8 @@ def make_services(
         open_workflows=lambda: parts.workflows,
         open_consent=lambda: parts.consent,
         confirmation=settings.confirmation,
-        command_line=functools.partial(command_line, settings),
+        person_confirmation=settings.person_confirmation,
+        open_people=lambda: parts.people,
         reload=parts.reload,
         question_secret=parts.question_secret,
         refresh=parts.refresh,
@@ -296,10 +315,14 @@ class _Parts:
 
     @functools.cached_property
     def runs(self) -> "Runs":
-        runs = make_runs(self._settings, self.consent, self._journal)
+        runs = make_runs(self._settings, self.consent, self._journal, self.people)
         if self._is_server:
             runs.listeners.append(self._follow)
         return runs
+
+    @functools.cached_property
+    def people(self) -> "PeopleStore":
+        return make_people(self._settings)
 
     @functools.cached_property
     def consent(self) -> "Consent":

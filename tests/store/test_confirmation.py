@@ -279,7 +279,8 @@ def test_a_step_that_wants_a_person_takes_no_word_of_an_agent(serve: Callable[..
 
     for confirmed in (True, False):
         assert "Only a person may answer this, not you." in refused(server, run, "deploy", confirmed=confirmed)
-    assert "Do not run that command yourself." in held["next"]
+    assert "do not try to answer in their place" in held["next"]
+    assert "workflowlookup" not in held["next"], "a command that an agent could run"
     assert server.result("workflow_status", {"runId": run["runId"]})["waitingFor"] == "confirmation"
 
 
@@ -288,12 +289,26 @@ def test_a_step_that_wants_a_person_asks_with_a_form_also_where_agents_relay(ser
         step("deploy", requireConfirmation={"by": "person"}),
         capabilities={"elicitation": {}},
         WORKFLOWLOOKUP_CONFIRMATION="agent",
+        WORKFLOWLOOKUP_PERSON_CONFIRMATION="passkey,form",
     )
     run = begin(server)
 
     question = ask(server, run, output="done")
 
     assert respond(server, question, action="accept")["state"] == "completed"
+
+
+def test_a_form_of_the_client_is_not_enough_for_a_person_unless_the_setting_says_so(
+    serve: Callable[..., Server],
+) -> None:
+    server = serve(step("deploy", requireConfirmation={"by": "person"}), capabilities={"elicitation": {}})
+    run = begin(server)
+
+    held = submit(server, run, "deploy")
+
+    assert held["waitingFor"] == "confirmation"
+    assert "in the console with their passkey or in their own terminal with their key" in held["next"]
+    assert "Only a person may answer this" in refused(server, run, "deploy", confirmed=True)
 
 
 # ── forms, up to 2025-11-25 ─────────────────────────────────────────────────────────────────────────────────────

@@ -406,7 +406,7 @@ def test_a_person_is_asked_through_a_client_that_can_show_a_form(start: Start, l
             f"The person has not answered. To show them the form again, call workflow_submit with runId "
             f"'{run['runId']}', stepId 'one' and confirmed true."
         )
-        assert "do not run that command yourself" in told["next"]
+        assert "They can also answer in the console or in their own terminal." in told["next"]
     assert answered(server, asked(server, run, confirmed=True), action="accept")["step"]["id"] == "two"
     params = {"runId": run["runId"], "stepId": "one", "output": "best"}
     assert server.result("workflow_submit", params)["step"]["id"] == "two", "the same call again, the same answer"

@@ -80,6 +80,8 @@ def scoped(
         reload=reload,
         question_secret=services.question_secret,
         confirmation=services.confirmation,
+        person_confirmation=services.person_confirmation,
+        open_people=services.open_people,
         access=access,
     )
 

@@ -374,7 +374,7 @@ def _answer(visit: Visit, kind: type[ConfirmationGiven | ConfirmationDenied], no
     runs = visit.services.runs
     run, step = runs.get(visit.path_param("run")), visit.form.get("step", "")
     question = visit.form.get("question") or "none"  # an answer without its question answers no other
-    answer = {"question": question, "note": _note(visit), "by": visit.client}
+    answer: dict[str, Any] = {"question": question, "note": _note(visit), "by": visit.client}
     if kind is ConfirmationDenied:
         runs.deny(run.id, step, how="console", **answer)
     else:

@@ -45,7 +45,7 @@ from workflowlookup.runs.draft import (
     retry_or_end,
 )
 from workflowlookup.runs.due_proofs import due_for_output
-from workflowlookup.runs.events import How, Record
+from workflowlookup.runs.events import How, Record, Signature
 from workflowlookup.runs.proofs import accept_unproved, refuse_unproved, waived_by_acceptance
 from workflowlookup.runs.questions import captures_of_refused, refuse_answers
 from workflowlookup.runs.run import Run, State, Waiting, encode_document, fold, submission_key
@@ -149,7 +149,15 @@ def supply(run: Run, loop_id: str, changes: Context, at: Moment) -> Draft:
 
 
 def confirm(  # noqa: PLR0913 - all that an answer is
-    run: Run, step_id: str, at: Moment, *, how: How, question: str = "", note: str = "", answers: Context = NO_ANSWERS
+    run: Run,
+    step_id: str,
+    at: Moment,
+    *,
+    how: How,
+    question: str = "",
+    note: str = "",
+    answers: Context = NO_ANSWERS,
+    signature: Signature | None = None,
 ) -> Draft:
     """A person agreed. `question` is the id of the question that they saw; by default the open one.
 
@@ -163,7 +171,12 @@ def confirm(  # noqa: PLR0913 - all that an answer is
     draft = Draft(run, at)
     draft.add(
         events.ConfirmationGiven(
-            step_id=run.current, how=how, question=run.question_id, note=note, answers=dict(answers)
+            step_id=run.current,
+            how=how,
+            question=run.question_id,
+            note=note,
+            answers=dict(answers),
+            signature=signature,
         )
     )
     reason = run.open_question.reason if run.open_question is not None else ""
@@ -184,7 +197,15 @@ def confirm(  # noqa: PLR0913 - all that an answer is
 
 
 def deny(  # noqa: PLR0913 - all that an answer is
-    run: Run, step_id: str, at: Moment, *, how: How, question: str = "", note: str = "", restores: bool = True
+    run: Run,
+    step_id: str,
+    at: Moment,
+    *,
+    how: How,
+    question: str = "",
+    note: str = "",
+    signature: Signature | None = None,
+    restores: bool = True,
 ) -> Draft:
     """A person did not agree. Raises `RunStateError` if the run does not wait for that.
 
@@ -192,7 +213,11 @@ def deny(  # noqa: PLR0913 - all that an answer is
     """
     refuse_confirmation(run, step_id, how, question)
     draft = Draft(run, at)
-    draft.add(events.ConfirmationDenied(step_id=run.current, how=how, question=run.question_id, note=note))
+    draft.add(
+        events.ConfirmationDenied(
+            step_id=run.current, how=how, question=run.question_id, note=note, signature=signature
+        )
+    )
     note_text = f": {note}" if note else "."
     match run.open_question.reason if run.open_question else "step":
         case "call":

@@ -133,8 +133,22 @@ class ContextAsked(_Event, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
 
 
-How: TypeAlias = Literal["terminal", "form", "console", "relayed"]
-"""How a person's answer arrived; `relayed` means through the agent."""
+How: TypeAlias = Literal["terminal", "form", "console", "relayed", "key", "passkey"]
+"""How a person's answer arrived: signed with a `key` or a `passkey`, or unsigned; `relayed` means through the agent."""
+
+
+class Signature(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A person's signature of a text. Bytes are base64url without padding."""
+
+    method: Literal["key", "passkey"]
+    person: str
+    key: str
+    """The id of the key."""
+    signature: str
+    authenticator_data: str = ""
+    """Of a passkey: what the authenticator signed together with the hash of the client data."""
+    client_data: str = ""
+    """Of a passkey: the client data JSON of the browser, with the challenge and the origin."""
 
 
 class ConfirmationAsked(_Event, frozen=True, kw_only=True):
@@ -167,6 +181,8 @@ class _Answered(_Event, frozen=True, kw_only=True):
     question: str = ""
     """The nonce of the question that the person saw."""
     note: str = ""
+    signature: Signature | None = None
+    """Covers `signing.text_to_sign`. Answers of the kinds `key` and `passkey` have one."""
     relayed: bool = False
     """Only in older journals; it is converted to `how`."""
 
@@ -427,10 +443,18 @@ _HOW_PHRASES: Final[Mapping[How | None, str]] = {
     "form": " in a form of the client",
     "console": " in the console",
     "relayed": ", relayed by the agent",
+    "key": " with a key",
+    "passkey": " with a passkey",
     None: "",
 }
 
 
 def describe_how(event: ConfirmationGiven | ConfirmationDenied) -> str:
-    """` in the terminal`: how a person's answer arrived, to follow "confirmed"."""
-    return _HOW_PHRASES[event.how]
+    """` in the terminal`, `, signed by ada with a key`: how a person's answer arrived, to follow "confirmed"."""
+    signer = f", signed by {event.signature.person}" if event.signature is not None else ""
+    return f"{signer}{describe_kind(event.how)}"
+
+
+def describe_kind(how: How | None) -> str:
+    """` in the terminal`."""
+    return _HOW_PHRASES[how]

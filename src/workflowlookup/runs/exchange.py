@@ -210,14 +210,30 @@ def _proofs_due(run: Run, event: events.ProofsDue, _: Event | None, at: Moment) 
 def _confirmation_given(run: Run, event: events.ConfirmationGiven, _: Event | None, at: Moment) -> Draft:
     how = event.how or "console"
     return advance.confirm(
-        run, event.step_id, at, how=how, question=event.question, note=event.note, answers=event.answers
+        run,
+        event.step_id,
+        at,
+        how=how,
+        question=event.question,
+        note=event.note,
+        answers=event.answers,
+        signature=event.signature,
     )
 
 
 def _confirmation_denied(run: Run, event: events.ConfirmationDenied, following: Event | None, at: Moment) -> Draft:
     how = event.how or "console"
     restores = isinstance(following, events.ContextRestored)  # older versions did not undo a denied output
-    return advance.deny(run, event.step_id, at, how=how, question=event.question, note=event.note, restores=restores)
+    return advance.deny(
+        run,
+        event.step_id,
+        at,
+        how=how,
+        question=event.question,
+        note=event.note,
+        signature=event.signature,
+        restores=restores,
+    )
 
 
 def _call_failed(run: Run, event: events.CallFailed, following: Event | None, at: Moment) -> Draft:

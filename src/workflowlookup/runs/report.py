@@ -59,6 +59,8 @@ def report_of(run: Run, records: Sequence[Record]) -> str:
 
 # ── text from strangers ──────────────────────────────────────────────────────────────────────────────────────────
 
+MAX_UNVERIFIED: Final = 20
+"""How many unproven answers of people the head lists."""
 _MARKDOWN: Final = re.compile(r"([\\`*_\[\]<>|~&#!$])")
 _LIST_MARKER: Final = re.compile(r"^([-+=]|\d{1,9}(?=[.)]))")
 _TICKS: Final = re.compile("`+")
@@ -126,6 +128,7 @@ def _head(run: Run) -> Iterator[str]:
         f"Last change {clock(run.updated)}, after {duration(run.updated - run.started)}{waited}",
         f"Steps done: {len(run.results)}{total}",
         *_proof_facts(run),
+        *(f"**Not proven:** {inline(doubt)}" for doubt in run.unverified[:MAX_UNVERIFIED]),
     ]
     if isinstance(run.end, events.Failed):
         facts.append(f"Failed: {inline(run.end.reason)} {inline(remedy_of(run))}")

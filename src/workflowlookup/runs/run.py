@@ -255,6 +255,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     weight: int = 0
     """Estimated bytes in memory, including the workflow, although runs may share it."""
     end: events.Failed | events.EndUnknown | events.Cancelled | None = None
+    unverified: tuple[str, ...] = ()
+    """Answers of people that are not proven here, each a sentence. `signing.verify` adds them; `fold` does not."""
 
     @property
     def is_over(self) -> bool:
@@ -352,9 +354,14 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         """
         if self.open_question is not None and self.open_question.reason == "unproved":
             return "person"
+        return "person" if self.needs_person else setting
+
+    @property
+    def needs_person(self) -> bool:
+        """Whether the current step says `by: person`, so that an answer counts only if a person proves to be one."""
         step = find_step(self.workflow, self.current) if self.current else None
         confirmation = step.confirmation if isinstance(step, PromptStep) else None
-        return "person" if confirmation is not None and confirmation.by == "person" else setting
+        return confirmation is not None and confirmation.by == "person"
 
     @property
     def deadline(self) -> int | None:

@@ -51,6 +51,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     journal: str
     journal_timeout_seconds: float
     confirmation: str
+    person_confirmation: tuple[str, ...]
     log_level: str
     log_format: str
     audit_log: str

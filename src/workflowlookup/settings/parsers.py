@@ -135,6 +135,16 @@ def audit_destination(value: object) -> str:
     raise ValueError("log, or an absolute path")
 
 
+def some_of(*options: str) -> Callable[[object], tuple[str, ...]]:
+    def parse(value: object) -> tuple[str, ...]:
+        words = tuple(dict.fromkeys(part.strip().lower() for part in _parts(value, "words", ",")))
+        if not words or not set(words) <= set(options):
+            raise ValueError(f"a list of one or more of {', '.join(options)}")
+        return words
+
+    return parse
+
+
 def one_of(*options: str) -> Callable[[object], str]:
     def parse(value: object) -> str:
         if isinstance(value, str) and value.lower() in options:

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
+from workflowlookup.access import PERSON_KINDS, SIGNED_KINDS
 from workflowlookup.errors import JOURNAL_SECONDS
 from workflowlookup.repository import Project
 from workflowlookup.settings.parsers import (
@@ -20,6 +21,7 @@ from workflowlookup.settings.parsers import (
     paths,
     patterns,
     seconds,
+    some_of,
     web_address,
     whole_number,
     word,
@@ -50,6 +52,7 @@ TO_INCLUDE_MORE: Final = TrustRule(
     lambda before, after, _: bool(before) and not (after and set(after) <= set(before)),
 )
 TO_EXCLUDE_LESS: Final = TrustRule("exclude more", lambda before, after, _: not set(before) <= set(after))
+TO_ALLOW_MORE: Final = TrustRule("allow fewer", lambda before, after, _: not set(after) <= set(before))
 TO_LEAVE_THE_PROJECT: Final = TrustRule(
     "name directories of the project",
     lambda _, after, project: not all(project.contains(path) for path in after),
@@ -153,6 +156,15 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         help="Whose answer counts where a step needs a person. auto: the client asks the person in a form if it can, "
         "otherwise the agent asks and relays the answer; person: only the person's own answer; agent: always the "
         "relayed answer.",
+    ),
+    Setting(
+        name="person_confirmation",
+        default=SIGNED_KINDS,
+        parse=some_of(*PERSON_KINDS),
+        needs_trust=TO_ALLOW_MORE,
+        help="Which kinds of answers are enough for a step with `by: person`: passkey (signed in the console), key "
+        "(signed in a terminal, with a passphrase), form (of the client), terminal, console. The last three are not "
+        "signed: see [security](security.md).",
     ),
     Setting(
         name="log_level",

@@ -4,14 +4,14 @@ A cached run is used only while its revision is that of the journal. Long runs a
 with many clients on one thread can serve the others in between.
 """
 
-import functools
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 from workflowlookup.cache import BoundedCache
-from workflowlookup.errors import RunDamaged, RunNotFound, RunStateError, WorkflowLookupError
+from workflowlookup.errors import RunDamaged, RunNotFound, RunStateError, SecurityError, WorkflowLookupError
 from workflowlookup.runs.events import Record
 from workflowlookup.runs.run import Run, apply, fold
+from workflowlookup.runs.signing import People, verify
 from workflowlookup.store.journal import DamagedJournal, Journal, Revision, run_damaged
 
 MAX_FOLDED: Final = 256
@@ -27,8 +27,10 @@ MAX_LOADING: Final = 16
 class RunCache:
     """The runs of one journal, folded."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Journal, people: People) -> None:
+        """`people` verify the signatures of stored answers."""
         self._journal = journal
+        self._people = people
         self._folded: BoundedCache[str, Run] = BoundedCache(
             MAX_FOLDED, max_weight=MAX_FOLDED_BYTES, weigh=lambda run: run.weight
         )
@@ -152,7 +154,19 @@ class RunCache:
         records = self._journal.read(run_id, sequence, SLICE, head)
         if not records:
             return run
-        return fold(run_id, records) if run is None else functools.reduce(apply, records, run)
+        return self.fold(run_id, records, run)
+
+    def fold(self, run_id: str, records: Sequence[Record], run: Run | None = None) -> Run:
+        """The run with these records applied. Raises `RunDamaged` for an answer whose signature is wrong."""
+        for record in records:
+            run = fold(run_id, [record]) if run is None else apply(self._verified(run, record), record)
+        return run  # type: ignore[return-value]
+
+    def _verified(self, run: Run, record: Record) -> Run:
+        try:
+            return verify(self._people, run, record)
+        except SecurityError as problem:
+            raise run_damaged(run.id, problem.remedy, self._journal.damaged_journals()) from problem
 
     def records(self, run_id: str, after: int = 0, head: str = "") -> Iterator[Record]:
         """The records of a run, read in slices, so that they are never all in memory; `head` as for `Journal.read`."""

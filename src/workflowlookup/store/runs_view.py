@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from workflowlookup.errors import RunNotFound
     from workflowlookup.language.model import Workflow
     from workflowlookup.language.values import Context
-    from workflowlookup.runs.events import How, OutputAccepted, OutputRefused, Record
+    from workflowlookup.runs.events import How, OutputAccepted, OutputRefused, Record, Signature
     from workflowlookup.runs.run import Run
     from workflowlookup.store.journal import DamagedJournal, RunQuery, RunSummary
     from workflowlookup.store.service import Runs
@@ -52,10 +52,20 @@ class RunsView(Protocol):
         question: str = "",
         note: str = "",
         answers: "Context" = ...,
+        signature: "Signature | None" = None,
         by: str = "",
     ) -> "Run": ...
     def deny(  # noqa: PLR0913 - as `Runs.deny`
-        self, run_id: str, /, step_id: str = "", *, how: "How", question: str = "", note: str = "", by: str = ""
+        self,
+        run_id: str,
+        /,
+        step_id: str = "",
+        *,
+        how: "How",
+        question: str = "",
+        note: str = "",
+        signature: "Signature | None" = None,
+        by: str = "",
     ) -> "Run": ...
     def dismiss(self, run_id: str, /, step_id: str, *, question: str, by: str = "") -> "Run": ...
     def cancel(self, run_id: str, /, reason: str = "", *, by: str = "") -> "Run": ...

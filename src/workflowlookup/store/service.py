@@ -17,6 +17,7 @@ import msgspec
 from workflowlookup import extras
 from workflowlookup.cache import BoundedCache
 from workflowlookup.errors import (
+    InvalidParams,
     JournalUnavailable,
     RunDamaged,
     RunNotFound,
@@ -38,12 +39,14 @@ from workflowlookup.runs.events import (
     OutputAccepted,
     OutputRefused,
     Record,
+    Signature,
     Snapshot,
     Started,
 )
 from workflowlookup.runs.exchange import refuse_changed
 from workflowlookup.runs.run import Run, State, Waiting, apply, fold, submission_key
 from workflowlookup.runs.server_calls import CallFailure
+from workflowlookup.runs.signing import NoPeople, People, refuse_unproven
 from workflowlookup.store.imports import as_imported, check_import, refuse_future, without_source
 from workflowlookup.store.journal import (
     Conflict,
@@ -104,16 +107,18 @@ class Runs:
         new_id: Callable[[], str] = _new_id,
         consent: Consent = NO_CONSENT,
         locate: Callable[[], Location] = lambda: NOWHERE,
+        people: People | None = None,
     ) -> None:
         """`consent`: what workflows that came with a repository may do; by default nothing. `locate` says where a run
-        starts.
+        starts. `people`: who can sign answers; by default nobody.
         """
         self.journal = journal
         self._locate = locate
+        self._people = people or NoPeople()
         self.consent = consent
         self._clock = clock
         self._new_id = new_id
-        self._cache = RunCache(journal)
+        self._cache = RunCache(journal, self._people)
         self._refusals: BoundedCache[str, int] = BoundedCache(MAX_REFUSALS)
         """By run: the sequence of the last refusal that this process has answered."""
         self.listeners: list[Callable[[str, Run | None], None]] = []
@@ -243,31 +248,55 @@ class Runs:
         question: str = "",
         note: str = "",
         answers: Context = advance.NO_ANSWERS,
+        signature: Signature | None = None,
         by: str = "",
     ) -> Run:
         """Store that a person agreed to a step, by default the current one. Safe to repeat.
 
         `question`: the id of the question that the person saw. The answer does not count for another one.
+        Raises the errors of `advance.confirm` and `signing.refuse_unproven`.
         """
 
         def decide(run: Run, at: Moment) -> Draft | Run:
             step = step_id or run.current
             answered = self._answered(run, step, ConfirmationGiven, question, note)
-            return answered or advance.confirm(run, step, at, how=how, question=question, note=note, answers=answers)
+            return answered or self._proven(
+                run,
+                advance.confirm(
+                    run, step, at, how=how, question=question, note=note, answers=answers, signature=signature
+                ),
+            )
 
         return self._move(run_id, by, decide)
 
     def deny(  # noqa: PLR0913 - everything an answer has
-        self, run_id: str, step_id: str = "", *, how: How, question: str = "", note: str = "", by: str = ""
+        self,
+        run_id: str,
+        step_id: str = "",
+        *,
+        how: How,
+        question: str = "",
+        note: str = "",
+        signature: Signature | None = None,
+        by: str = "",
     ) -> Run:
-        """Store that a person did not agree to a step. Safe to repeat."""
+        """Store that a person did not agree to a step. Safe to repeat. Raises as `confirm`."""
 
         def decide(run: Run, at: Moment) -> Draft | Run:
             step = step_id or run.current
             answered = self._answered(run, step, ConfirmationDenied, question, note)
-            return answered or advance.deny(run, step, at, how=how, question=question, note=note)
+            return answered or self._proven(
+                run, advance.deny(run, step, at, how=how, question=question, note=note, signature=signature)
+            )
 
         return self._move(run_id, by, decide)
+
+    def _proven(self, run: Run, draft: Draft) -> Draft:
+        """The draft of an answer, if the answer counts."""
+        record = draft.records[0]
+        if isinstance(record.event, ConfirmationGiven | ConfirmationDenied):
+            refuse_unproven(self._people, run, record.event, record.time)
+        return draft
 
     def dismiss(self, run_id: str, step_id: str, *, question: str, by: str = "") -> Run:
         """Store that a person closed the form of a question without an answer."""
@@ -523,6 +552,10 @@ class Runs:
     def store_import(self, run_id: str, records: Sequence[Record]) -> Run:
         """Store a run from another journal. Raises `InvalidParams` or `RunStateError`."""
         run = check_import(run_id, records)
+        try:
+            self._cache.fold(run_id, records)
+        except RunDamaged as damage:
+            raise InvalidParams(damage.problem.rstrip(".")) from damage
         try:
             head = self.journal.append(run_id, 0, records, summarise(run))
         except Conflict:

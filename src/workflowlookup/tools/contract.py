@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TypeAlias
 
 import msgspec
 
-from workflowlookup.access import LOCAL, Access
+from workflowlookup.access import LOCAL, SIGNED_KINDS, Access
 from workflowlookup.errors import Forbidden, StorageError
 from workflowlookup.language.values import Json, Progress
 from workflowlookup.logs import audit
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from workflowlookup.execution.service import Execution
     from workflowlookup.language.model import Workflow
     from workflowlookup.library.catalog import CatalogView
+    from workflowlookup.people.store import PeopleStore
     from workflowlookup.providers.config import Plan
     from workflowlookup.providers.discovery import ProviderListing
     from workflowlookup.runs.run import Run
@@ -54,8 +55,10 @@ def _nothing() -> None:
     """Nothing to do."""
 
 
-def _command_line(*words: str) -> str:
-    return " ".join(["workflowlookup", *words])
+def _without_people() -> "PeopleStore":
+    from workflowlookup.people.store import PeopleStore  # noqa: PLC0415 - with the first run
+
+    return PeopleStore("", problem="This server has no file of people.")
 
 
 class ExecutionView(Protocol):
@@ -116,8 +119,10 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     """Called for every use, so that the code of runs is not loaded before the first."""
     confirmation: str = "auto"
     """The setting of this name: who may confirm a step that needs a person."""
-    command_line: Callable[..., str] = _command_line
-    """Builds a command line, with this server's journal, for a person to paste into a terminal."""
+    person_confirmation: tuple[str, ...] = SIGNED_KINDS
+    """The setting of this name: the kinds of answers that are enough for a step with `by: person`."""
+    open_people: Callable[[], "PeopleStore"] = _without_people
+    """As `open_runs`: the people who can sign answers."""
     open_consent: Callable[[], "Consent"] = without_consent
     """As `open_runs`: which files of a repository the user trusts."""
     access: Access = LOCAL
@@ -146,6 +151,10 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def workflows(self) -> WorkflowTools | None:
         return self.open_workflows()
+
+    @property
+    def people(self) -> "PeopleStore":
+        return self.open_people()
 
     def trust(self, digests: "Sequence[tuple[TrustEntry, str]]", *, by: str) -> None:
         """Trust entries that a person has seen, and read the settings again. Raises `Forbidden`."""

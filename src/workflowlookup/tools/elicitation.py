@@ -105,7 +105,8 @@ def may_elicit(services: Services, run: Run, caller: Caller) -> bool:
     """Whether the open question of a run may be asked through the client."""
     role = run.required_confirmer(services.confirmation)
     can_show = caller.supports_elicitation and all(field.is_flat for field in fields_of(run, Budget()))
-    return role != "agent" and can_show and services.access.may_confirm(role)
+    counts = not run.needs_person or "form" in services.person_confirmation
+    return role != "agent" and can_show and counts and services.access.may_confirm(role)
 
 
 def has_answer(run: Run, caller: Caller) -> bool:

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from workflowlookup.access import PERSON_KINDS
 from workflowlookup.errors import JournalUnavailable
 from workflowlookup.language.model import PromptStep
 from workflowlookup.language.navigation import MAX_SKIPPED, Skipped, explain_skip
@@ -217,7 +218,8 @@ def _next_for_confirmation(services: Services, run: Run, caller: Caller, budget:
         purpose = "A person has to answer before the run goes on. To ask them with a form"
         if run.dismissals:
             purpose = "The person has not answered. To show them the form again"
-        return f"{purpose}, {again}. {_or_terminal(services, run)}"
+        elsewhere = "" if run.needs_person else f" They can also answer {_place(services, run)}."
+        return f"{purpose}, {again}.{elsewhere}"
     if run.required_confirmer(services.confirmation) == "person":
         return f"{only_a_person(services, run)} When they have, {status}."
     fields = ", ".join(field.name for field in fields_of(run, budget))
@@ -234,19 +236,20 @@ def only_a_person(services: Services, run: Run) -> str:
 
 
 def _tell_user(services: Services, run: Run) -> str:
-    """What the agent tells the user, who answers elsewhere."""
+    """What the agent tells the user, who answers elsewhere. No command is named: an agent could run it."""
     waits = f"Tell the user that run '{run.id}' waits for their answer about step '{run.current}'"
-    if not services.access.is_unrestricted:
-        return f"{waits}; they answer in the console of this server."
-    command = services.command_line("confirm", run.id)
-    return f"{waits}; they answer in their own terminal with `{command}`. Do not run that command yourself."
+    return f"{waits}; they answer {_place(services, run)}. Wait for that, and do not try to answer in their place."
 
 
-def _or_terminal(services: Services, run: Run) -> str:
-    if not services.access.is_unrestricted:
-        return "They can also answer in the console of this server."
-    command = services.command_line("confirm", run.id)
-    return f"They can also answer in a terminal with `{command}`; do not run that command yourself."
+def _place(services: Services, run: Run) -> str:
+    """Where and how a person answers: `in the console with their passkey`."""
+    kinds = services.person_confirmation if run.needs_person else PERSON_KINDS
+    passkey = " with their passkey" if run.needs_person and "console" not in kinds else ""
+    key = " with their key" if run.needs_person and "terminal" not in kinds else ""
+    places = [f"in the console{passkey}"] if {"passkey", "console"} & set(kinds) else []
+    if services.access.is_unrestricted and {"key", "terminal"} & set(kinds):
+        places.append(f"in their own terminal{key}")
+    return " or ".join(places) or "in a client that shows forms"
 
 
 def _end(run: Run) -> dict[str, Json]:
