@@ -266,11 +266,11 @@ def test_a_denied_output_is_imported_with_and_without_what_was_taken_back(
     assert ('"made": "it"' in cli("run", "show", run_id, "--journal", "other.sqlite").stdout) == is_older
 
 
-# ── the command that is told ────────────────────────────────────────────────────────────────────────────────────
+# ── the command for the person ────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("given", ["flag", "environment", "file"])
-def test_the_command_that_a_person_is_told_works_as_it_is_told(cli: Cli, given: str) -> None:
+def test_the_command_that_a_person_reads_works_as_it_is_and_no_agent_is_told_one(cli: Cli, given: str) -> None:
     journal = str(cli.directory / "my runs.sqlite")
     flags = ["--journal", journal] if given == "flag" else []
     environment = {"WORKFLOWLOOKUP_JOURNAL": journal} if given == "environment" else {}
@@ -279,12 +279,13 @@ def test_the_command_that_a_person_is_told_works_as_it_is_told(cli: Cli, given: 
         config.mkdir(parents=True)
         (config / "config.toml").write_text(f"journal = {json.dumps(journal)}\n")
     environment["WORKFLOWLOOKUP_CONFIRMATION"] = "person"
-    started = cli("run", "sample-workflow", "--json", *flags, stdin=b"Done.", **environment)
-    told = json.loads(started.stdout)["next"]
-    command = told[told.index("`") + 1 : told.rindex("`")]
+    answer = json.loads(cli("run", "sample-workflow", "--json", *flags, stdin=b"Done.", **environment).stdout)
+    shown = cli("run", "--resume", answer["runId"], *flags, **environment).stdout
 
-    assert "Do not run that command yourself." in told
-    words = shlex.split(command)
+    assert "they answer in the console or in their own terminal" in answer["next"]
+    assert "workflowlookup" not in answer["next"]
+    (line,) = [line for line in shown.splitlines() if line.startswith("Confirm it with: ")]
+    words = shlex.split(line.removeprefix("Confirm it with: ").removesuffix("(or with --deny)"))
     assert words[:1] == ["workflowlookup"]
     (cli.home / ".config" / "workflowlookup" / "config.toml").unlink(missing_ok=True)
     code, seen = cli.confirm(*words[2:])

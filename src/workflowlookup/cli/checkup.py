@@ -19,7 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from workflowlookup import __version__, extras
-from workflowlookup.app import make_catalog, make_consent, make_journal
+from workflowlookup.app import make_catalog, make_consent, make_journal, make_people
 from workflowlookup.cli.checkup_tools import MAX_SHOWN, Problem, ReportPart, ToolsReport, examine_tools, tools_problems
 from workflowlookup.cli.clients import CLIENTS, SERVER_NAME, Client, server_command, typed_program, words_of
 from workflowlookup.cli.configuration import NotReadable, read_text, servers
@@ -28,6 +28,7 @@ from workflowlookup.cli.services import has_journal
 from workflowlookup.errors import MissingExtra, StorageError
 from workflowlookup.language.text import first_few, joined
 from workflowlookup.library.catalog import Catalog
+from workflowlookup.people.store import PeopleStore
 from workflowlookup.settings import SETTINGS, Settings, needed_extras
 from workflowlookup.store.journal import DamagedJournal, Journal
 from workflowlookup.store.journal_url import without_password
@@ -98,6 +99,19 @@ class SelfTest(ReportPart, frozen=True, kw_only=True):
     error: str = ""
 
 
+class PersonState(ReportPart, frozen=True, kw_only=True):
+    """A key of a person who can sign answers."""
+
+    person: str
+    kind: str
+    key: str
+    added: int
+    """In milliseconds since 1970."""
+    signed_for_by: str = ""
+    """Empty for the first key."""
+    removed: int = 0
+
+
 class Report(ReportPart, frozen=True, kw_only=True):
     """The whole report."""
 
@@ -109,6 +123,7 @@ class Report(ReportPart, frozen=True, kw_only=True):
     shadowed: tuple[Shadow, ...]
     settings: tuple[SettingState, ...]
     tools: ToolsReport
+    people: tuple[PersonState, ...]
     clients: tuple[ClientState, ...]
     self_test: SelfTest
     problems: tuple[Problem, ...]
@@ -120,6 +135,7 @@ def examine(options: argparse.Namespace, settings: Settings) -> Report:
     catalog = make_catalog(settings)
     shadowed = tuple(_shadows(catalog))
     tools = examine_tools(settings, catalog)
+    people = make_people(settings)
     clients = tuple(_clients())
     journal_problems, self_test = _try_journal_and_server(options, settings)
     return Report(
@@ -131,12 +147,14 @@ def examine(options: argparse.Namespace, settings: Settings) -> Report:
         shadowed=shadowed,
         settings=tuple(_settings(settings)),
         tools=tools,
+        people=tuple(_people(people)),
         clients=clients,
         self_test=self_test,
         problems=(
             *_settings_problems(options),
             *_extras_problems(catalog, settings),
             *_trust_problems(catalog, settings),
+            *_people_problems(people),
             *journal_problems,
             *_library_problems(catalog, settings),
             *_shadow_problems(shadowed),
@@ -201,6 +219,22 @@ def _trust_problems(catalog: Catalog, settings: Settings) -> Iterator[Problem]:
         yield Problem(
             problem=f"{shown_path(entry.file)}: {entry} is ignored, because it is not trusted.",
             remedy=how_to_trust([shown_path(entry.file)]),
+        )
+
+
+def _people(people: PeopleStore) -> Iterator[PersonState]:
+    for key in people.all_keys().values():
+        signer = key.endorsement.person if key.endorsement else ""
+        yield PersonState(
+            person=key.person, kind=key.method, key=key.id, added=key.added, signed_for_by=signer, removed=key.removed
+        )
+
+
+def _people_problems(people: PeopleStore) -> Iterator[Problem]:
+    people.all_keys()  # reads the file
+    if people.path and people.problem:
+        yield Problem(
+            problem=f"{people.problem}.", remedy=f"Look at {shown_path(people.path)}; delete it to start over."
         )
 
 

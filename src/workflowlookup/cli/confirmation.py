@@ -5,15 +5,18 @@ waiting.
 """
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from workflowlookup.cli.input import Terminal, person_terminal
+from workflowlookup.cli.signing import refuse_without_key, sign_on_terminal
 from workflowlookup.language.patterns import Budget
 from workflowlookup.language.values import Json
+from workflowlookup.people.store import PeopleStore
 from workflowlookup.runs.questions import field_problem, fields_of, question_of
 from workflowlookup.runs.run import Run
+from workflowlookup.runs.signing import text_to_sign
 from workflowlookup.store.service import Runs
 
 MAX_SHOWN: Final = 20_000
@@ -30,19 +33,31 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     was_interrupted: bool = False
     """The person said no and pressed Ctrl-C when asked why. The no is stored."""
 
-    def store(self, runs: Runs, run: Run, *, by: str) -> Run:
-        """Store the decision. Returns the new run. Raises `RunStateError` when it has changed since it was shown."""
+    def store(self, runs: Runs, run: Run, people: PeopleStore, *, by: str) -> Run:
+        """Store the decision, signed if the step needs that. Returns the new run.
+
+        Raises `RunStateError` when it has changed since it was shown, and the errors of `sign_on_terminal`.
+        """
+        signature = None
+        if _needs_signature(run, people):
+            text = text_to_sign(run, agrees=self.agrees, note=self.note, answers=self.answers)
+            with person_terminal(PURPOSE) as terminal:
+                signature = sign_on_terminal(terminal, people, text, "sign your answer")
+        answer: dict[str, Any] = {"how": signature.method if signature else "terminal", "signature": signature}
+        answer |= {"question": run.question_id, "note": self.note, "by": by}
         if self.agrees:
-            return runs.confirm(
-                run.id,
-                run.current,
-                how="terminal",
-                question=run.question_id,
-                note=self.note,
-                answers=self.answers,
-                by=by,
-            )
-        return runs.deny(run.id, run.current, how="terminal", question=run.question_id, note=self.note, by=by)
+            return runs.confirm(run.id, run.current, answers=self.answers, **answer)
+        return runs.deny(run.id, run.current, **answer)
+
+
+def refuse_unless_signable(run: Run, people: PeopleStore) -> None:
+    """Raises as `refuse_without_key` if the answer must be signed, and cannot be; call it before the question."""
+    if _needs_signature(run, people):
+        refuse_without_key(people)
+
+
+def _needs_signature(run: Run, people: PeopleStore) -> bool:
+    return run.needs_person and "terminal" not in people.kinds
 
 
 def ask_for_decision(run: Run, *, command: str = "", denies: bool = False, note: str = "") -> Decision | None:

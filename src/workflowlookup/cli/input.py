@@ -202,6 +202,23 @@ class Terminal:
 
     def ask(self, question: str) -> str | None:
         """The stripped line that is typed after the question appeared; None at the end of input."""
+        line = self._ask(question)
+        return None if line is None else line.strip()
+
+    def ask_secret(self, question: str) -> str | None:
+        """The line that is typed after the question, as it is and without being shown; None at the end of input."""
+        import termios  # noqa: PLC0415 - with the first question
+
+        before = termios.tcgetattr(self._descriptor)
+        hidden = [*before[:3], before[3] & ~termios.ECHO, *before[4:]]
+        try:
+            termios.tcsetattr(self._descriptor, termios.TCSAFLUSH, hidden)
+            return self._ask(question)
+        finally:
+            termios.tcsetattr(self._descriptor, termios.TCSAFLUSH, before)
+            self._write("\n")
+
+    def _ask(self, question: str) -> str | None:
         import termios  # noqa: PLC0415 - with the first question
 
         termios.tcflush(self._descriptor, termios.TCIFLUSH)  # what was typed before the question is not an answer
@@ -213,7 +230,7 @@ class Terminal:
                 self._write("\n")
                 return None
             typed += part
-        return typed.decode(errors="replace").strip()
+        return typed.decode(errors="replace").rstrip("\r\n")
 
     def ask_yes_or_no(self, question: str) -> bool:
         """Whether the answer is y or yes; anything else means no."""

@@ -53,6 +53,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {
     "serve": ("serve", SET_UP, "serve MCP on standard input and output, or over HTTP"),
     "doctor": ("doctor", SET_UP, "check the installation, the library and the settings"),
     "trust": ("trust", SET_UP, "show what a repository would run, and allow it"),
+    "person": ("person", SET_UP, "create, list and remove the people who can sign answers"),
     "token": ("token", SET_UP, "create, list and revoke tokens for a server over HTTP"),
     "db": ("db", SET_UP, "check, upgrade or repair the journal"),
     "completion": ("completion", SET_UP, "print the completion script for bash, zsh or fish"),

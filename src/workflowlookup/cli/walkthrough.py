@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from workflowlookup.app import make_people
+from workflowlookup.cli.confirmation import refuse_unless_signable
 from workflowlookup.cli.drafts import Drafts, OutputDraft
 from workflowlookup.cli.output import complain, is_terminal, refuse, width, write
 from workflowlookup.cli.output_source import NoEditor, OutputSource, StepOutput
@@ -181,12 +183,15 @@ class Walkthrough:
         return now
 
     def _take_decision(self, run: Run) -> Run | None:
+        people = make_people(self._settings)
+        if self._source.can_retry:
+            refuse_unless_signable(run, people)
         decision = self._source.decide(run)
         if decision is None:
             return None
         self.was_refused = False
         try:
-            moved = decision.store(self._runs, run, by=user_name())
+            moved = decision.store(self._runs, run, people, by=user_name())
         except (InvalidParams, RunStateError) as refusal:
             refuse(refusal)  # another person answered first, or a value is invalid
             moved = self._runs.get(run.id)

@@ -3,7 +3,8 @@
 import argparse
 
 from workflowlookup.cli.arguments import add_run_argument
-from workflowlookup.cli.confirmation import ask_for_decision
+from workflowlookup.cli.confirmation import PURPOSE, ask_for_decision, refuse_unless_signable
+from workflowlookup.cli.input import refuse_agents
 from workflowlookup.cli.output import write, write_hint
 from workflowlookup.cli.run_display import status_sentence
 from workflowlookup.cli.services import find_run, open_services, user_name, write_run
@@ -24,9 +25,11 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     runs = services.runs
     before = runs.get(find_run(runs, options.run))
     refuse_unless_question_open(before)
+    refuse_agents(PURPOSE)
+    refuse_unless_signable(before, services.people)
     show = command_line(settings, "run", "show", before.id)
     decision = ask_for_decision(before, command=show, denies=options.deny, note=options.note)
-    after = before if decision is None else decision.store(runs, before, by=user_name())
+    after = before if decision is None else decision.store(runs, before, services.people, by=user_name())
     if options.json:
         write_run(services, after)
         return int(decision is None)

@@ -4,10 +4,11 @@ import argparse
 from collections.abc import Sequence
 from typing import Final
 
-from workflowlookup.cli.checkup import ClientState, Report, SourceState, command, examine
+from workflowlookup.cli.checkup import ClientState, PersonState, Report, SourceState, command, examine
 from workflowlookup.cli.checkup_tools import Problem, ToolsReport
 from workflowlookup.cli.output import write, write_heading, write_hint, write_json, write_table
 from workflowlookup.language.text import plural
+from workflowlookup.runs.report import clock
 from workflowlookup.settings import SETTINGS, Settings
 
 _SETTINGS: Final = {setting.name: setting for setting in SETTINGS}
@@ -38,6 +39,8 @@ def _write(report: Report) -> None:
     rows = [(item.name, item.origin, _SETTINGS[item.name].text_of(item.value)) for item in report.settings]
     write_table(("setting", "from", "value"), rows)
     _write_tools(report.tools)
+    write_heading("People who can sign answers")
+    write_table(("person", "kind", "key", "added", "signed for by"), [_person_row(state) for state in report.people])
     write_heading("Clients")
     write_table(
         ("client", "scope", "server", "file"),
@@ -76,6 +79,11 @@ def _write_tools(tools: ToolsReport) -> None:
 def _source_row(source: SourceState) -> Sequence[str]:
     count = str(source.workflows) if source.exists else "no directory"
     return source.name, count, str(source.problems or "-"), source.directory
+
+
+def _person_row(state: PersonState) -> Sequence[str]:
+    added = f"{clock(state.added)}{', removed ' + clock(state.removed) if state.removed else ''}"
+    return state.person, state.kind, state.key, added, state.signed_for_by or "nobody: the first key"
 
 
 def _client_words(state: ClientState) -> str:

@@ -11,7 +11,7 @@ from workflowlookup.language.text import plural
 from workflowlookup.logs import audit
 from workflowlookup.runs.events import Record
 from workflowlookup.runs.exchange import Exporter
-from workflowlookup.runs.report import report
+from workflowlookup.runs.report import report_of
 from workflowlookup.runs.run import Run
 from workflowlookup.settings import Settings
 
@@ -31,7 +31,7 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     ids = list(dict.fromkeys(find_run(runs, name) for name in options.runs))
     for run_id in ids:
         audit("export", by=user_name(), run=run_id)
-    form = _report if options.markdown else _lines
+    form = report_of if options.markdown else _lines
     parts = (form(runs.get(run_id), runs.history(run_id)) for run_id in ids)
     if not options.output:
         for part in parts:
@@ -45,10 +45,6 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
         raise StorageError(f"{shown_path(path)} cannot be written: {problem.strerror}.", file=path) from problem
     write(f"Wrote {plural(len(ids), 'run')} to {shown_path(path)}")
     return 0
-
-
-def _report(run: Run, records: Sequence[Record]) -> str:
-    return report(run.id, records)
 
 
 def _lines(run: Run, records: Sequence[Record]) -> str:

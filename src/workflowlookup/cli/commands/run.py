@@ -19,7 +19,7 @@ from workflowlookup.cli.run_display import write_start, write_state
 from workflowlookup.cli.services import find_run, open_services, to_json, user_name, write_run
 from workflowlookup.cli.walkthrough import CallFollower, Walkthrough, exit_code
 from workflowlookup.errors import InvalidParams, WorkflowNotFound
-from workflowlookup.runs.report import report
+from workflowlookup.runs.report import report_of
 from workflowlookup.runs.run import Run
 from workflowlookup.settings import Settings, command_line
 from workflowlookup.tools.builtin import workflow_status
@@ -124,8 +124,9 @@ def _show(options: argparse.Namespace, settings: Settings) -> int:
     if options.json:
         write_json(to_json(workflow_status.handle(services, workflow_status.StatusArguments(run_id), NO_CLIENT)))
         return 0
-    write_markdown(report(run_id, services.runs.history(run_id)).rstrip())
-    if not services.runs.get(run_id).is_over:
+    run = services.runs.get(run_id)
+    write_markdown(report_of(run, services.runs.history(run_id)).rstrip())
+    if not run.is_over:
         write_hint("Continue with: ", command_line(settings, "run", "--resume", run_id))
     return 0
 
