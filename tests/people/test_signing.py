@@ -17,8 +17,14 @@ from workflowlookup.language.building import build
 from workflowlookup.people import keys
 from workflowlookup.people.keys import SealedKey, WrongPassphrase, create_key, decode, encode, sign
 from workflowlookup.people.store import PeopleStore, PersonKey, new_key, text_to_add, text_to_remove
-from workflowlookup.runs.events import ConfirmationAsked, ConfirmationGiven, OutputAccepted, Record, Signature
-from workflowlookup.runs.exchange import ExportedRecord, json_line
+from workflowlookup.runs.events import (
+    ConfirmationAsked,
+    ConfirmationDenied,
+    ConfirmationGiven,
+    OutputAccepted,
+    Record,
+    Signature,
+)
 from workflowlookup.runs.run import Run
 from workflowlookup.runs.signing import DOMAIN, text_to_sign
 from workflowlookup.store.service import Runs
@@ -249,19 +255,22 @@ def test_an_answer_cannot_be_moved_to_another_run(world: World) -> None:
     records = signed_records(world)
 
     with pytest.raises(InvalidParams, match="does not match its signature"):
-        world.open("other.sqlite").import_run("r2", records, "a file")
+        world.open("other.sqlite").store_import("r2", records)
 
 
 def test_an_answer_made_into_its_opposite_is_noticed(world: World) -> None:
     run = world.held(content=document(step("deploy", requireConfirmation={"by": "person"}), step("last-step")))
     world.runs.deny("r1", how="key", signature=world.sign(run, agrees=False))
-    lines = "".join(json_line("r1", record) for record in world.runs.history("r1"))
     records = [
-        Record(sequence=line.sequence, time=line.time, by=line.by, event=line.event)
-        for line in map(
-            msgspec.json.Decoder(ExportedRecord).decode,
-            lines.replace("confirmation-denied", "confirmation-given").splitlines(),
+        msgspec.structs.replace(
+            record,
+            event=ConfirmationGiven(
+                step_id="deploy", how="key", question=record.event.question, signature=record.event.signature
+            ),
         )
+        if isinstance(record.event, ConfirmationDenied)
+        else record
+        for record in world.runs.history("r1")
     ]
 
     with pytest.raises(RunDamaged):
