@@ -350,10 +350,11 @@ def test_where_only_a_person_may_confirm_the_word_of_an_agent_does_not_count(ser
     run = started(server)
     held = submitted(server, run, "one")
 
-    assert f"workflowlookup confirm {run['runId']}" in held["next"]
+    assert f"run '{run['runId']}' waits for their answer about step 'one'" in held["next"]
+    assert "workflowlookup" not in held["next"]
     error = server.error("workflow_submit", {"runId": run["runId"], "stepId": "one", "confirmed": True})
     assert error["code"] == -32005
-    assert f"`workflowlookup confirm {run['runId']}`" in error["data"]["details"]
+    assert "do not try to answer in their place" in error["data"]["details"]
 
 
 def with_forms(start: Start, library: Path, **environment: str) -> Server:

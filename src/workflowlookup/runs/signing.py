@@ -63,14 +63,14 @@ def text_to_sign(run: Run, *, agrees: bool, note: str = "", answers: Context | N
     It depends on stored data alone, not on the wording of the question, so that every later version can verify it.
     """
     reason = run.open_question.reason if run.open_question is not None else ""
-    changes = run.last_submission.context if isinstance(run.last_submission, OutputRefused) else {}
+    output, changes = _submitted(run, reason)
     content: dict[str, Json] = {
         "run": run.id,
         "workflow": run.hash,
         "step": run.current,
         "question": run.question_id,
         "reason": reason,
-        "subject": hashlib.sha256(_subject(run, reason)).hexdigest(),
+        "subject": hashlib.sha256(_subject(run, reason, output)).hexdigest(),
         "context": hashlib.sha256(_canonical([run.context, changes])).hexdigest(),
         "agrees": agrees,
         "note": note,
@@ -79,13 +79,21 @@ def text_to_sign(run: Run, *, agrees: bool, note: str = "", answers: Context | N
     return DOMAIN.encode() + b"\n" + _canonical(content)
 
 
-def _subject(run: Run, reason: str) -> bytes:
+def _submitted(run: Run, reason: str) -> tuple[str, Context]:
+    """The output that the question is about, and the changes of the context that come with it if it is accepted."""
+    if reason == "unproved" and run.proving is not None:
+        return run.proving.request.output, run.proving.request.context
+    last = run.last_submission
+    return last.output if last is not None else "", last.context if isinstance(last, OutputRefused) else {}
+
+
+def _subject(run: Run, reason: str, output: str) -> bytes:
     """What the question is about: the arguments of the call, the prompt as its author wrote it, or the output."""
     if reason == "call":
         return _canonical(run.call_arguments)
     if reason == "before":
         return _canonical([run.step.title, run.step.prompt])
-    return run.last_submission.output.encode() if run.last_submission is not None else b""
+    return output.encode()
 
 
 def _canonical(value: Json) -> bytes:

@@ -99,7 +99,7 @@ def _repeatable() -> Iterator[None]:
 class Runs:
     """The runs of one journal."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all that the runs of a server need
         self,
         journal: Journal,
         *,
