@@ -6,6 +6,7 @@ import logging
 import math
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -131,8 +132,9 @@ def make_runs(
     consent: "Consent | None" = None,
     journal: "Journal | None" = None,
     people: "PeopleStore | None" = None,
+    began: int | None = None,
 ) -> "Runs":
-    """The runs in the journal of the settings, or in this journal if it is open already."""
+    """The runs in the journal of the settings, or in this journal if it is open already. `began`: see `Runs`."""
     from workflowlookup.store.service import Runs  # noqa: PLC0415
 
     return Runs(
@@ -140,6 +142,7 @@ def make_runs(
         consent=consent or make_consent(lambda: settings),
         locate=lambda: locate_run(settings),
         people=people or make_people(settings),
+        began=began,
     )
 
 
@@ -312,10 +315,11 @@ class _Parts:
         self._is_server = is_server
         self._live = live
         self._wake = wake
+        self._began = time.time_ns() // 1_000_000
 
     @functools.cached_property
     def runs(self) -> "Runs":
-        runs = make_runs(self._settings, self.consent, self._journal, self.people)
+        runs = make_runs(self._settings, self.consent, self._journal, self.people, self._began)
         if self._is_server:
             runs.listeners.append(self._follow)
         return runs

@@ -27,7 +27,10 @@ from workflowlookup.language.patterns import Budget
 from workflowlookup.language.templates import filler
 from workflowlookup.language.text import how_often
 from workflowlookup.runs.draft import loops_to_end, remedy_of
+from workflowlookup.runs.due_proofs import SnapshotDue, all_due
 from workflowlookup.runs.events import ConfirmationDenied, EndUnknown, Failed, OutputAccepted, OutputRefused
+from workflowlookup.runs.proof_state import NO_PROOFS
+from workflowlookup.runs.proof_words import proved, sentences_of
 from workflowlookup.runs.questions import question_of
 from workflowlookup.runs.run import Run, State, Waiting
 
@@ -104,6 +107,12 @@ def write_call(run: Run) -> None:
         write(("The last attempt failed: ", "yellow"), run.calling.failure)
 
 
+def write_proving(run: Run) -> None:
+    """Print what is being proven."""
+    names = [due.name for due in all_due(run, Budget()) if not isinstance(due, SnapshotDue)]
+    write(("Proving: ", "cyan"), ", ".join(names)) if names else write(("Looking at the project.", "cyan"))
+
+
 def _write_title(run: Run) -> None:
     """Print the progress of the run, and the current step in a line."""
     write()
@@ -129,14 +138,20 @@ def write_needs(run: Run) -> None:
 def write_verdict(run: Run) -> None:
     """Print the verdict on the last output."""
     match run.last_submission:
-        case OutputAccepted():
+        case OutputAccepted(step_id=step_id):
             write((f"{_sign('✓', '+')} accepted", "bold green"))
+            for sentence in sentences_of(run, step_id):
+                write(("  - ", "green"), sentence, hang=4)
         case OutputRefused():
             limit = run.step.max_attempts
             attempt = f"attempt {run.attempts}" + ("" if limit is None else f" of {limit}")
             write((f"{_sign('✗', '!')} refused", "bold red"), (f"  ({attempt})", "dim"))
             for problem in refusal_lines(run):
                 write(("  - ", "red"), problem, hang=4)
+            for judgement in run.proofs.get(run.current, NO_PROOFS).judgements.values():
+                if judgement.tail and judgement.verdict != "passed" and not judgement.at_start:
+                    write(f"The end of what {judgement.summary} wrote:")
+                    write_quoted(judgement.tail)
 
 
 def write_question(run: Run, command: str) -> None:
@@ -183,6 +198,8 @@ def status_sentence(run: Run) -> str:
         return f"The run waits for the variable '{run.missing[0].variable}', which loop '{run.current}' needs."
     if run.waiting_for is Waiting.CONFIRMATION:
         return f"The run waits for a person to confirm step '{run.current}'."
+    if run.waiting_for is Waiting.PROOF:
+        return f"The proofs of step '{run.current}' are being taken."
     if run.waiting_for is Waiting.CALL:
         state = "is being made" if run.state is State.RUNNING else "has not been made yet"
         return f"The call of step '{run.current}' {state}."
@@ -202,8 +219,9 @@ def progress(run: Run) -> Iterator[Piece]:
 
 
 def _count(run: Run) -> str:
-    """How many steps are done, and of how many if that is known."""
-    return f"{len(run.results)} done" if run.total is None else f"{len(run.results)} of {run.total} done"
+    """How many steps are done, and of how many if that is known; and how many proofs passed."""
+    proofs = f", {proved(run.proof_counts)}" if run.proof_counts.taken else ""
+    return f"{len(run.results)}{'' if run.total is None else f' of {run.total}'} done{proofs}"
 
 
 def _sign(sign: str, plain: str) -> str:

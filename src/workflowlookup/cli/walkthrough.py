@@ -21,6 +21,7 @@ from workflowlookup.cli.run_display import (
     write_end,
     write_needs,
     write_note,
+    write_proving,
     write_question,
     write_step,
     write_verdict,
@@ -114,13 +115,21 @@ class Walkthrough:
             case Waiting.CONFIRMATION:
                 return self._take_decision(run)
         self.was_refused = False
-        return self._make_calls(run) if self._make_calls else None
+        if self._make_calls is None:
+            return None
+        moved = self._make_calls(run)
+        if run.waiting_for is Waiting.PROOF:
+            self.was_refused = isinstance(moved.last_submission, OutputRefused) and not moved.is_over
+        return moved
 
     def _show(self, run: Run) -> None:
         if self._is_quiet:
             return
         if run.waiting_for is Waiting.CALL:
             write_call(run)
+            return
+        if run.waiting_for is Waiting.PROOF:
+            write_proving(run)
             return
         if run.waiting_for is Waiting.CONTEXT:
             write_needs(run)
@@ -247,7 +256,7 @@ STOP_SECONDS: Final = 6.0
 
 
 class CallFollower:
-    """Makes the calls of runs, and shows their progress."""
+    """Makes the calls of runs and takes their proofs, and shows the progress of both."""
 
     def __init__(self, services: ServerServices, *, is_quiet: bool) -> None:
         self._services = services
@@ -255,12 +264,17 @@ class CallFollower:
         self._is_drawn = False
 
     def follow(self, run: Run) -> Run:
-        """Make the calls of a run until it waits for a person or is over. Returns the run."""
+        """Make the calls and take the proofs of a run until it waits for a person or is over. Returns the run.
+
+        An interrupted call cancels the run; interrupted proofs are taken again when the run is resumed.
+        """
         try:
             return self._follow(run)
         except KeyboardInterrupt:
             self._erase_progress()
             now = self._services.runs.get(run.id)
+            if now.waiting_for is Waiting.PROOF:
+                raise
             if not now.is_over:
                 now = self._services.runs.cancel(run.id, "It was interrupted at the terminal.", by=user_name())
                 self._services.execution.stop(run.id)
@@ -280,9 +294,11 @@ class CallFollower:
                 time.sleep(POLL_SECONDS)
                 runs.get(run.id)  # ends a run that has timed out
                 continue
-            if run.waiting_for is not Waiting.CALL or run.calling is None:
+            if run.due is None:
                 break
             self._erase_progress()
+            if run.waiting_for is Waiting.PROOF or run.calling is None:
+                continue
             if run.current != before.current:
                 failed = 0
                 if not self._is_quiet:

@@ -61,6 +61,9 @@ class RunSummary(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     total: int | None
     deadline: int | None
     sequence: int
+    proved: int | None = None
+    proofs: int | None = None
+    """How many proofs passed, and of how many; None if none was taken."""
 
 
 def summarise(run: Run) -> RunSummary:
@@ -78,6 +81,8 @@ def summarise(run: Run) -> RunSummary:
         run.total,
         run.deadline,
         run.sequence,
+        run.proof_counts.passed if run.proof_counts.taken else None,
+        run.proof_counts.taken or None,
     )
 
 
@@ -221,7 +226,7 @@ class Journal(Protocol):
         """The runs whose deadline has passed, which is not stored in them yet."""
 
     def at_work(self, limit: int) -> list[RunSummary]:
-        """The runs that wait for a call by the server, the longest waiting first."""
+        """The runs that wait for a call or proofs by the server, the longest waiting first."""
 
     def runs_to_stop(self) -> list[str]:
         """The runs that are over and whose call may still be running."""

@@ -67,6 +67,8 @@ MIGRATIONS: Final[tuple[str, ...]] = (
     ALTER TABLE events ADD COLUMN hash TEXT;
     ALTER TABLE runs ADD COLUMN hashed BIGINT;
     ALTER TABLE runs ADD COLUMN head TEXT;
+    ALTER TABLE runs ADD COLUMN proved BIGINT;
+    ALTER TABLE runs ADD COLUMN proofs BIGINT;
     """,
 )
 """Each migration leads from one schema version to the next. Migrations are added, never changed.

@@ -85,8 +85,9 @@ SHAPES: Final[Mapping[str, TableShape]] = {
             "sequence": _NUMBER,
             "hashed": _NUMBER_OR_NULL,
             "head": _TEXT_OR_NULL,
+            **dict.fromkeys(("proved", "proofs"), _NUMBER_OR_NULL),
         },
-        added=2,
+        added=4,
     ),
     "documents": TableShape(is_index=False, columns={"hash": _TEXT, "document": _TEXT}),
     "tokens": TableShape(

@@ -108,11 +108,13 @@ class Runs:
         consent: Consent = NO_CONSENT,
         locate: Callable[[], Location] = lambda: NOWHERE,
         people: People | None = None,
+        began: int | None = None,
     ) -> None:
         """`consent`: what workflows that came with a repository may do; by default nothing. `locate` says where a run
-        starts. `people`: who can sign answers; by default nobody.
+        starts, `began` when this process did. `people`: who can sign answers; by default nobody.
         """
         self.journal = journal
+        self._began = clock() if began is None else began
         self._locate = locate
         self._people = people or NoPeople()
         self.consent = consent
@@ -177,7 +179,8 @@ class Runs:
         """Submit an output; returns the run after it. For an output that was submitted before, the current run.
 
         A refused output that is sent again counts as a new attempt, unless it may be a retry whose answer was lost:
-        its refusal is the last event of the run, and this process has not answered with it yet.
+        its refusal is the last event of the run, and this process has not answered with it yet. An output that a proof
+        refused before this process began is always a new attempt.
 
         Raises `RunNotFound` and the errors of `advance.submit`.
         """
@@ -224,7 +227,8 @@ class Runs:
         if run.waiting_for is not Waiting.OUTPUT or run.current != step_id:
             return False
         is_last = run.last_submission is not None and run.last_submission.key == key
-        return not is_last or self._refusals.get(run.id) == run.submissions[key]
+        is_of_earlier_process = run.updated < self._began and step_id in run.proofs  # what is proven may have changed
+        return not is_last or is_of_earlier_process or self._refusals.get(run.id) == run.submissions[key]
 
     def supply(self, run_id: str, loop_id: str, changes: Context, *, by: str = "") -> Run:
         """Supply the variables that a loop waits for. Safe to repeat.

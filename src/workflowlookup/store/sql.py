@@ -32,7 +32,17 @@ from workflowlookup.store.migrations import TABLES
 
 _COLUMNS: Final = ", ".join(RunSummary.__struct_fields__)
 _VALUES: Final = ", ".join("?" for _ in RunSummary.__struct_fields__)
-CHANGING_COLUMNS: Final = ("updated", "waiting_for", "step", "done", "total", "deadline", "sequence")
+CHANGING_COLUMNS: Final = (
+    "updated",
+    "waiting_for",
+    "step",
+    "done",
+    "total",
+    "deadline",
+    "sequence",
+    "proved",
+    "proofs",
+)
 
 THIS_RUN: Final = "sequence = ? AND started = ? AND hash = ? AND (COALESCE(hashed, 0) <> sequence OR head = ?)"
 """Another run with the same id, such as one that was deleted and imported again, may differ only in its head."""

@@ -48,7 +48,7 @@ def await_run(services: Services, run: Run, caller: Caller, make_answer: MakeAns
     is there for the next call.
     """
     is_proof = run.waiting_for is Waiting.PROOF
-    waiter = _RunWaiter(services, run.id, make_answer, by=caller.name, raises_failure=not is_proof)
+    waiter = _RunWaiter(services, run, make_answer, by=caller.name, raises_failure=not is_proof)
     return waiter.answer(run) or Pending(
         run_id=run.id, poll=waiter.poll, progress=waiter.progress, abandon=waiter.cancel
     )
@@ -56,7 +56,7 @@ def await_run(services: Services, run: Run, caller: Caller, make_answer: MakeAns
 
 def await_end(services: Services, run: Run, make_answer: MakeAnswer) -> Outcome:
     """As `await_run`, but a failure is an answer, too, and to abandon the call leaves the run as it is."""
-    waiter = _RunWaiter(services, run.id, make_answer, raises_failure=False)
+    waiter = _RunWaiter(services, run, make_answer, raises_failure=False)
     return waiter.answer(run) or Pending(run_id=run.id, poll=waiter.poll, progress=lambda: None, abandon=lambda _: None)
 
 
@@ -64,10 +64,11 @@ class _RunWaiter:
     """A call that waits for a run."""
 
     def __init__(
-        self, services: Services, run_id: str, make_answer: MakeAnswer, *, by: str = "", raises_failure: bool = True
+        self, services: Services, run: Run, make_answer: MakeAnswer, *, by: str = "", raises_failure: bool = True
     ) -> None:
         self._services = services
-        self._run_id = run_id
+        self._run_id = run.id
+        self._sequence = run.sequence
         self._make_answer = make_answer
         self._by = by
         self._raises_failure = raises_failure
@@ -89,9 +90,10 @@ class _RunWaiter:
     def _finished(self) -> Run | None:
         """The run, if the worker of this process has finished its part."""
         try:
-            return self._services.execution.cached_run(self._run_id)
+            run = self._services.execution.cached_run(self._run_id)
         except WorkflowLookupError:  # this server makes no calls: another one does
             return None
+        return run if run is not None and run.sequence >= self._sequence else None  # else it is of earlier work
 
     def _polled(self) -> Run | None:
         """The run from the journal, where another process may have advanced it; None if it was read a moment ago."""

@@ -12,7 +12,7 @@ from workflowlookup.settings import Settings, command_line
 from workflowlookup.tools.builtin import workflow_runs
 from workflowlookup.tools.result_schemas import STATES
 
-COLUMNS: Final = ("run", "workflow", "state", "done", "started", "changed", "step")
+COLUMNS: Final = ("run", "workflow", "state", "done", "proved", "started", "changed", "step")
 FEWER_COLUMNS: Final = ("run", "state", "done", "workflow")
 """For a narrow terminal."""
 
@@ -39,7 +39,8 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     if options.json:
         write_json(answer)
     elif lines:
-        write_records([_row(line) for line in lines], COLUMNS, fewer=FEWER_COLUMNS, min_width=NARROW)
+        columns = [column for column in COLUMNS if column != "proved" or any("proofs" in line for line in lines)]
+        write_records([_row(line) for line in lines], columns, fewer=FEWER_COLUMNS, min_width=NARROW)
         if "nextCursor" in answer:
             complain(f"there are more: --limit {options.limit * 10} shows more of them")
         write_hint(f"`{command_line(settings, 'run', 'show', lines[0]['runId'])}` shows one of them.")
@@ -71,6 +72,7 @@ def _row(line: Mapping[str, Any]) -> dict[str, str]:
         "workflow": line["workflowId"],
         "state": f"{line['state']}{person}{imported}",
         "done": done,
+        "proved": line.get("proofs", "").removeprefix("proved "),
         "started": ago(milliseconds(line["started"])),
         "changed": ago(milliseconds(line["updated"])),
         "step": line.get("step", ""),

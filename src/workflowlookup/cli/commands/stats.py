@@ -14,7 +14,7 @@ from workflowlookup.runs.statistics import StepStatistics, Tally, WorkflowStatis
 from workflowlookup.settings import Settings
 from workflowlookup.store.journal import RunQuery
 
-COLUMNS: Final = ("step", "reached", "skipped", "refused", "tries", "time", "slow", "waiting", "stopped")
+COLUMNS: Final = ("step", "reached", "skipped", "refused", "tries", "proved", "time", "slow", "waiting", "stopped")
 FEWER_COLUMNS: Final = ("step", "reached", "refused", "time", "stopped")
 NARROW: Final = 90
 
@@ -76,7 +76,9 @@ def _write(statistics: WorkflowStatistics) -> None:
         f": {plural(statistics.runs, 'run')} ({states}{median})",
     )
     write()
-    write_records([_row(step) for step in statistics.steps], COLUMNS, fewer=FEWER_COLUMNS, min_width=NARROW)
+    rows = [_row(step) for step in statistics.steps]
+    columns = [column for column in COLUMNS if column != "proved" or any(row["proved"] != "-" for row in rows)]
+    write_records(rows, columns, fewer=FEWER_COLUMNS, min_width=NARROW)
 
 
 def _row(step: StepStatistics) -> dict[str, str]:
@@ -86,11 +88,17 @@ def _row(step: StepStatistics) -> dict[str, str]:
         "skipped": str(step.skipped or "-"),
         "refused": str(step.refused or "-"),
         "tries": "-" if step.tries is None else f"{step.tries:g}",
+        "proved": _proved(step),
         "time": _time(step.median_time),
         "slow": _time(step.slow_time),
         "waiting": str(step.waiting or "-"),
         "stopped": str(step.stopped or "-"),
     }
+
+
+def _proved(step: StepStatistics) -> str:
+    taken = step.proved + step.disproved + step.unproved
+    return f"{step.proved} of {taken}" if taken else "-"
 
 
 def _time(span: int | None) -> str:

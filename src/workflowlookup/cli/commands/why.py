@@ -18,6 +18,7 @@ from workflowlookup.language.navigation import find_step
 from workflowlookup.language.patterns import Budget
 from workflowlookup.language.text import how_often, joined
 from workflowlookup.language.values import brief
+from workflowlookup.runs.proof_words import proved
 from workflowlookup.runs.run import Run, Waiting
 from workflowlookup.runs.why import NO_CONDITION, Explanation, Fate, Reason, explain_context, explain_run
 from workflowlookup.settings import Settings
@@ -54,7 +55,8 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     else:
         workflow, facts = subject.workflow, {"runId": subject.id, "state": subject.state}
         person = " for a person" if subject.waiting_for is Waiting.CONFIRMATION else ""
-        head = f" · run {subject.id} · {subject.state}{person}"
+        proofs = f" · {proved(subject.proof_counts)}" if subject.proof_counts.taken else ""
+        head = f" · run {subject.id} · {subject.state}{person}{proofs}"
         explanation = explain_run(subject, make_services(settings).runs.history(subject.id), Budget())
         waiting = "" if subject.is_over else subject.current
         is_whole = subject.is_over and subject.end is None
@@ -123,6 +125,7 @@ def _lines(workflow: Workflow, reason: Reason) -> Iterator[str]:
         yield from (
             f"{name} there: {brief(value, MAX_ERROR_CHARS)}" for name, value in parts.items() if value is not None
         )
+    yield from map(joined, reason.proofs)
     if reason.confirmation:
         yield joined(reason.confirmation)
 

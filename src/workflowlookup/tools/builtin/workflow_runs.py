@@ -88,6 +88,7 @@ def _row(summary: "RunSummary") -> dict[str, Json]:
         "state": summary.state,
         **waiting,
         "progress": {"done": summary.done, **total},
+        **({"proofs": f"proved {summary.proved} of {summary.proofs}"} if summary.proofs else {}),
         "started": iso(summary.started),
         "updated": iso(summary.updated),
     }
@@ -142,6 +143,7 @@ TOOL = Tool(
                         "waitingFor": {"type": "string"},
                         "step": {"type": "string"},
                         "progress": PROGRESS_SCHEMA,
+                        "proofs": {"type": "string", "description": "proved 7 of 8"},
                         "started": {"type": "string"},
                         "importedFrom": {"type": "string"},
                         "updated": {"type": "string"},
