@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 from console.sites import OpenConsole, Site, session_of, token
 from support.json_values import JsonObject
 from workflowlookup.app import make_services
-from workflowlookup.console.local import LocalConsole
+from workflowlookup.console.app import LocalConsole
 from workflowlookup.console.request import form_token
 from workflowlookup.web import MAX_FORM_BYTES
 

@@ -3,7 +3,7 @@
 import contextvars
 import threading
 
-from workflowlookup.execution.worker import Worker
+from workflowlookup.execution.service import Worker
 
 WHO = contextvars.ContextVar("who", default="nobody")
 

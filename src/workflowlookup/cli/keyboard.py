@@ -10,12 +10,13 @@ from typing import Final
 import msgspec
 
 from workflowlookup.cli.arguments import variable
-from workflowlookup.cli.drafts import Drafts, OutputDraft
 from workflowlookup.cli.input import END, TerminalGone, ask_line, interrupt_on_hangup, is_interactive, partial_line
 from workflowlookup.cli.output import complain, write, write_quoted
 from workflowlookup.cli.output_source import (
+    Drafts,
     LeaveRun,
     NoEditor,
+    OutputDraft,
     PersonSource,
     StepOutput,
     ask_for_values,

@@ -10,9 +10,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from workflowlookup.cli.drafts import Drafts, OutputDraft
 from workflowlookup.cli.output import complain, is_terminal, refuse, width, write
-from workflowlookup.cli.output_source import NoEditor, OutputSource, StepOutput
+from workflowlookup.cli.output_source import Drafts, NoEditor, OutputDraft, OutputSource, StepOutput
 from workflowlookup.cli.run_display import (
     status_sentence,
     write_call,

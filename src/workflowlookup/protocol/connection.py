@@ -30,26 +30,24 @@ from workflowlookup.protocol.backend import Backend
 from workflowlookup.protocol.jsonrpc import Batch, Malformed, Message, Notification, Request, Response
 from workflowlookup.protocol.memory import MemoryMeter
 from workflowlookup.protocol.notifications import Notifications
-from workflowlookup.protocol.replies import (
+from workflowlookup.protocol.requests import (
     PENDING,
     SERVER_INFO,
+    Call,
+    bounded_capabilities,
     cacheable,
     cacheable_in,
+    client_name,
     error_result,
     explain,
     in_envelope,
     is_sent_as_result,
     refuse,
-    success,
-    tool_result,
-)
-from workflowlookup.protocol.requests import (
-    Call,
-    bounded_capabilities,
-    client_name,
     refuse_cursor,
     run_id_in,
+    success,
     to_call,
+    tool_result,
     without_questions,
 )
 from workflowlookup.protocol.versions import (

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from workflowlookup.cache import ExpiringCache
 from workflowlookup.errors import InternalError, RequestCancelled, StorageError, WorkflowLookupError
-from workflowlookup.expiring_cache import ExpiringCache
 from workflowlookup.greenlets import Busy
 from workflowlookup.protocol.connection import METHODS
 
