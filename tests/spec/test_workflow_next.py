@@ -203,14 +203,14 @@ def test_in_a_loop_the_id_carries_the_iteration(ask: Ask, publish: Publish) -> N
 @pytest.mark.spec("001/workflow_next/guidance-prompt", "001/workflow_next/context")
 def test_the_prompt_is_enhanced_with_role_guidance_and_context(ask: Ask, publish: Publish) -> None:
     workflow = publish(
-        step("only-step", prompt="Fix {{task.id}}.", agentRole="You mend {{kind}} code.", guidance=["Mind {{kind}}."])
+        step("only-step", prompt="Fix {{task.id}}.", agentRole="You fix {{kind}} code.", guidance=["Mind {{kind}}."])
     )
 
     told = ask_next(ask, workflow, context={"task": {"id": "TASK-123"}, "kind": "legacy"})
 
     assert told["step"]["prompt"] == "Fix TASK-123."
     prompt = told["guidance"]["prompt"]
-    places = [prompt.index(text) for text in ("You mend legacy code.", "Mind legacy.", "Fix TASK-123.")]
+    places = [prompt.index(text) for text in ("You fix legacy code.", "Mind legacy.", "Fix TASK-123.")]
     assert places == sorted(places)
 
 
