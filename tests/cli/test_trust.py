@@ -307,8 +307,8 @@ def test_a_store_that_others_can_write_to_trusts_nothing(clone: Clone, serve: Se
 
 
 def test_a_working_directory_that_was_deleted_is_no_way_around(clone: Clone, tmp_path: Path) -> None:
-    code = "import os, sys; os.mkdir('gone'); os.chdir('gone'); os.rmdir('../gone'); "
-    code += "from workflowlookup.cli.main import main; sys.exit(main(['tools', '--config', sys.argv[1]]))"
+    code = "import asyncio, os, sys; os.mkdir('gone'); os.chdir('gone'); os.rmdir('../gone'); "
+    code += "from workflowlookup.cli.main import main; sys.exit(main(['tools', '--config', sys.argv[1]]))"  # CPython 3.13.0 cannot import asyncio there
     own = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(clone.cli.own.parent)}
     command = [sys.executable, "-c", code, str(clone.file)]
 
