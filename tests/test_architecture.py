@@ -14,7 +14,7 @@ from support.json_values import Json, JsonObject
 
 SOURCE = Path(workflowlookup.__file__).parent
 LAYERS = (
-    ("errors", "greenlets"),
+    ("errors", "greenlets", "preload"),
     ("cache",),
     ("extras", "language", "access", "web", "atomic", "repository"),
     ("runs", "shares", "trust", "logs"),

@@ -6,6 +6,7 @@
 import contextlib
 import os
 from collections.abc import Callable
+from typing import Final
 
 import msgspec
 from starlette.applications import Starlette
@@ -24,6 +25,7 @@ from workflowlookup.console.rendering import static_url
 from workflowlookup.console.request import Visit
 from workflowlookup.console.streams import Streams
 from workflowlookup.logs import announce
+from workflowlookup.preload import preload
 from workflowlookup.protocol.backend import Backend
 from workflowlookup.protocol.connection import Connection
 from workflowlookup.settings import Live, Settings, issuer_of
@@ -32,6 +34,7 @@ from workflowlookup.store.journal_url import JournalUrl
 from workflowlookup.store.pool import JournalPool
 from workflowlookup.store.replica_bus import ReplicaBus
 from workflowlookup.store.sessions import ConsoleSessions, StoredSessions
+from workflowlookup.tools.builtin import BUILTIN_TOOLS, module_of
 from workflowlookup.transport.http.connections import ConnectionTable, connection_limit
 from workflowlookup.transport.http.endpoint import Endpoint
 from workflowlookup.transport.http.login import LOGOUT, Login, access_of, session_of
@@ -43,6 +46,24 @@ from workflowlookup.transport.http.site import Site, make_site
 from workflowlookup.transport.http.traces import start_traces
 from workflowlookup.transport.signals import Waker, Watchdog
 from workflowlookup.web import split_address
+
+PRELOADED: Final = (
+    *map(module_of, BUILTIN_TOOLS),
+    "workflowlookup.auth.scoped",
+    "workflowlookup.protocol.library_methods",
+    "workflowlookup.protocol.pending_calls",
+    "workflowlookup.protocol.questions",
+    "workflowlookup.protocol.tasks",
+    "workflowlookup.store.loading",
+    "workflowlookup.tools.elicitation",
+    "workflowlookup.tools.pending_runs",
+    "workflowlookup.tools.resources",
+    "anyio._backends._asyncio",
+    "concurrent.futures.thread",
+    "encodings.unicode_escape",
+    "jsonschema_rs",
+)
+"""What the first requests need: an import would hold up all other requests."""
 
 
 class HttpServer(msgspec.Struct, frozen=True):
@@ -173,6 +194,7 @@ def _has_tokens(settings: Settings) -> bool:
 
 def serve_http(settings: Settings, connect: Callable[[Backend], Connection] | None = None) -> int:
     """Serve HTTP until told to stop. Returns the exit code. `connect`: see `make_asgi`."""
+    preload(*PRELOADED)
     host, port = split_address(settings.http)
     listener = listen(host, port)
     address = listener.getsockname()[0]

@@ -20,6 +20,7 @@ from workflowlookup.errors import StorageError
 from workflowlookup.execution.engine import Drive, Limits, Superseded
 from workflowlookup.execution.leases import FREE_CHECKS, Lease
 from workflowlookup.logs import capture_library_logs
+from workflowlookup.preload import preload
 
 if TYPE_CHECKING:
     import sqlalchemy
@@ -356,7 +357,8 @@ def _freeze_loaded_objects() -> None:
 
 
 def _import() -> Any:
-    import dbos  # noqa: PLC0415 - takes a quarter of a second
+    preload("dbos")  # takes a quarter of a second
+    import dbos  # noqa: PLC0415 - imported above
 
     return dbos
 
