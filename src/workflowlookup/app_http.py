@@ -105,7 +105,7 @@ def make_asgi(
         journal_seconds=settings.journal_timeout_seconds,
     )
     backends = CallerBackends(backend)
-    metrics = Metrics([RunMetrics(backend, lambda: pool.fault).families])
+    metrics = Metrics([RunMetrics(backend, lambda: pool.read_fault).families])
     proxies = Proxies(settings.trusted_proxies)
     rate_limiter = RateLimiter(
         settings.requests_per_minute,

@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import re
-import shutil
 import sqlite3
 import subprocess
 import sys
@@ -17,22 +16,12 @@ import pytest
 from cli.commands import BOUND, Cli
 from support.client import Start
 from support.make import document, step
+from support.mounts import NAMESPACE, may_mount
 from workflowlookup.language.building import build
 from workflowlookup.store.service import Runs
 from workflowlookup.store.sqlite import SqliteJournal
 
 WORKFLOW = build(document(step("only"), identifier="work"))
-NAMESPACE = ("unshare", "--user", "--map-root-user", "--mount")
-
-
-def is_refused(*words: str) -> bool:
-    return subprocess.run([*NAMESPACE, *words], capture_output=True, check=False).returncode != 0
-
-
-may_mount = pytest.mark.skipif(
-    shutil.which("unshare") is None or is_refused("mount", "-t", "tmpfs", "tmpfs", "/mnt"),
-    reason="a disk of its own cannot be mounted here",
-)
 as_bound = pytest.mark.skipif(
     os.geteuid() == 0 and sys.platform != "linux", reason="root is not bound by permissions, and cannot be here"
 )
