@@ -362,7 +362,7 @@ def make_console(settings: Settings, *, person: str, port: int, is_agent: bool =
 
 
 def serve_console(console: "LocalConsole", listener: "socket.socket") -> None:
-    """Serve a console until the process is told to stop. Calls of runs are executed meanwhile."""
+    """Serve a console until a signal stops the process. Calls of runs are executed meanwhile."""
     from workflowlookup.transport.http.server import run_pages  # noqa: PLC0415
 
     console.services.start_background()

@@ -39,7 +39,7 @@ from workflowlookup.transport.http.connections import ConnectionTable, connectio
 from workflowlookup.transport.http.endpoint import Endpoint
 from workflowlookup.transport.http.login import LOGOUT, Login, access_of, session_of
 from workflowlookup.transport.http.metrics import Metrics, RunMetrics
-from workflowlookup.transport.http.rate_limits import Limits, RateLimiter, default_hosts
+from workflowlookup.transport.http.rate_limits import HttpLimits, RateLimiter, default_hosts
 from workflowlookup.transport.http.replicas import ReplicaSessions
 from workflowlookup.transport.http.server import END_SECONDS, listen, run
 from workflowlookup.transport.http.site import Site, make_site
@@ -95,7 +95,7 @@ def make_asgi(
         waker.wake,
         announces_changes=lambda: live.settings.workflow_tools,
     )
-    limits = Limits(
+    limits = HttpLimits(
         max_message_bytes=settings.max_message_bytes,
         max_sessions=settings.max_sessions,
         idle_seconds=settings.idle_seconds,
@@ -193,7 +193,7 @@ def _has_tokens(settings: Settings) -> bool:
 
 
 def serve_http(settings: Settings, connect: Callable[[Backend], Connection] | None = None) -> int:
-    """Serve HTTP until told to stop. Returns the exit code. `connect`: see `make_asgi`."""
+    """Serve HTTP until a signal stops the server. Returns the exit code. `connect`: see `make_asgi`."""
     preload(*PRELOADED)
     host, port = split_address(settings.http)
     listener = listen(host, port)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import asyncio
     from concurrent.futures import Future
 
-    from workflowlookup.execution.engine import Drive, Engine, Limits
+    from workflowlookup.execution.engine import ConcurrencyLimits, Drive, Engine
     from workflowlookup.execution.loop_services import LoopServices
     from workflowlookup.language.values import Progress
     from workflowlookup.providers.discovery import ProviderListing
@@ -239,7 +239,7 @@ class Execution:
         self._services = services
         return services
 
-    def _make_engine(self, drive: "Drive", limits: "Limits") -> "Engine":
+    def _make_engine(self, drive: "Drive", limits: "ConcurrencyLimits") -> "Engine":
         from workflowlookup.execution.engine import engine_of  # noqa: PLC0415 - on the worker's thread
 
         return engine_of(self._journal).make(self._journal, drive, limits, self._is_guest)

@@ -14,7 +14,7 @@ from workflowlookup.language.conditions import CompiledCondition, describe
 from workflowlookup.language.model import Call, Confirmation, Function, PromptStep, Requirement, Workflow, WorkflowCall
 from workflowlookup.language.navigation import MAX_CONDITION_TEXT, LoopPosition, NextStep
 from workflowlookup.language.patterns import Budget, TooSlow
-from workflowlookup.language.rules import AllOf, AnyOf, Criterion, Malformed, Not, Rule
+from workflowlookup.language.rules import AllOf, AnyOf, Criterion, MalformedCriteria, Not, Rule
 from workflowlookup.language.text import shorten
 from workflowlookup.language.values import Context, Json, as_text, is_set, lookup
 
@@ -369,7 +369,7 @@ def describe_criterion(criterion: Criterion) -> str:
             return "At least one of these holds: " + _listed(parts)
         case Not(part=part):
             return "This must not hold: " + _nested(part)
-        case Malformed(reason=reason):
+        case MalformedCriteria(reason=reason):
             return f"The author's criteria are malformed ({reason}); the output of this step cannot be judged"
         case rule:
             return rule.describe()

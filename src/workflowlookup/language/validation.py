@@ -24,7 +24,7 @@ from workflowlookup.language.rules import (
     CriteriaCheck,
     Criterion,
     Issue,
-    Malformed,
+    MalformedCriteria,
     Not,
     Rule,
     each_rule,
@@ -89,7 +89,7 @@ def compile_criteria(criterion: Criterion) -> CriteriaCheck:
             return _any_of([compile_criteria(part) for part in parts])
         case Not(part=part):
             return _opposite(part, compile_criteria(part))
-        case Malformed(reason=reason):
+        case MalformedCriteria(reason=reason):
             return _refusal(reason)
         case rule:
             return _check_of_rule(rule)

@@ -27,7 +27,7 @@ from workflowlookup.errors import (
 from workflowlookup.language.values import Json
 from workflowlookup.protocol import jsonrpc
 from workflowlookup.protocol.backend import Backend
-from workflowlookup.protocol.jsonrpc import Batch, Malformed, Message, Notification, Request, Response
+from workflowlookup.protocol.jsonrpc import Batch, MalformedMessage, Message, Notification, Request, Response
 from workflowlookup.protocol.memory import MemoryMeter
 from workflowlookup.protocol.notifications import Notifications
 from workflowlookup.protocol.requests import (
@@ -122,7 +122,7 @@ class Connection:
     def answer(self, message: Message) -> bytes | None:
         if isinstance(message, Request):
             return self._answer_request(message)
-        if isinstance(message, Malformed):
+        if isinstance(message, MalformedMessage):
             if message.is_response:  # it gets no reply, but the call that waits for it must go on
                 return self._handle_response(Response(message.id, b"", msgspec.json.encode(message.problem.message)))
             return jsonrpc.failure(message.id, message.problem)

@@ -56,7 +56,7 @@ def report_of(run: Run, records: Sequence[Record]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-# ── text from strangers ──────────────────────────────────────────────────────────────────────────────────────────
+# ── untrusted text ───────────────────────────────────────────────────────────────────────────────────────────────
 
 _MARKDOWN: Final = re.compile(r"([\\`*_\[\]<>|~&#!$])")
 _LIST_MARKER: Final = re.compile(r"^([-+=]|\d{1,9}(?=[.)]))")

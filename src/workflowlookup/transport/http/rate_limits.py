@@ -48,7 +48,7 @@ ACTIVE_SECONDS: Final = 5.0
 """A caller that sent a request within this time counts as active."""
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
     """The settings that limit what is served over HTTP."""
 
     max_message_bytes: int
