@@ -508,9 +508,7 @@ def test_a_trusted_call_is_made_and_a_changed_one_is_not(clone: Clone, calling: 
     assert effects(calling) == ["done"]
 
 
-def test_a_call_without_its_confirmation_needs_trust_again(
-    clone: Clone, calling: McpUpstream, serve: Serve
-) -> None:
+def test_a_call_without_its_confirmation_needs_trust_again(clone: Clone, calling: McpUpstream, serve: Serve) -> None:
     put(clone, {"line": "done"}, requireConfirmation=True)
     clone.trust()
     put(clone, {"line": "done"})
@@ -529,9 +527,7 @@ def test_the_command_run_makes_no_such_call(clone: Clone, calling: McpUpstream, 
     assert effects(calling) == []
 
 
-def test_a_workflow_of_a_clone_named_by_path_makes_no_call(
-    clone: Clone, calling: McpUpstream, tmp_path: Path
-) -> None:
+def test_a_workflow_of_a_clone_named_by_path_makes_no_call(clone: Clone, calling: McpUpstream, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     path = clone.directory / ".workflowlookup" / "workflows" / "calling.json"
 
@@ -542,9 +538,7 @@ def test_a_workflow_of_a_clone_named_by_path_makes_no_call(
     assert effects(calling) == []
 
 
-def test_a_run_started_before_trust_was_revoked_makes_no_call(
-    clone: Clone, calling: McpUpstream, serve: Serve
-) -> None:
+def test_a_run_started_before_trust_was_revoked_makes_no_call(clone: Clone, calling: McpUpstream, serve: Serve) -> None:
     """Checked where the call is made: by another process, of a run that had been allowed to start."""
     steps = [step("think"), call("one", "append", {"line": "done"})]
     write(clone.directory / ".workflowlookup" / "workflows", document(*steps, identifier="calling"))
