@@ -36,7 +36,7 @@ from workflowlookup.greenlets import Busy
 from workflowlookup.protocol.backend import Backend
 from workflowlookup.store.loading import load_in_slices
 from workflowlookup.tools.contract import ServerServices
-from workflowlookup.web import LOOPBACK, is_allowed_host
+from workflowlookup.web import LOOPBACK_HOSTS, is_allowed_host
 
 log = logging.getLogger(__name__)
 
@@ -185,7 +185,7 @@ class LoopbackOnly:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             hosts = Headers(scope=scope).getlist("host")
-            if len(hosts) != 1 or not is_allowed_host(hosts[0], LOOPBACK):
+            if len(hosts) != 1 or not is_allowed_host(hosts[0], LOOPBACK_HOSTS):
                 refusal = PlainTextResponse("This console answers only at localhost. Use that name in the URL.", 403)
                 await refusal(scope, receive, send)
                 return

@@ -59,7 +59,7 @@ from workflowlookup.protocol.versions import (
     META_CLIENT_INFO,
     META_SERVER_INFO,
     META_SUBSCRIPTION,
-    RULES,
+    VERSION_RULES,
     Rules,
     capabilities_at,
 )
@@ -180,7 +180,7 @@ class Connection:
                 supportedVersions=list(HANDSHAKE_VERSIONS),
                 requestedVersion=requested,
             )
-        self._rules = RULES[requested]
+        self._rules = VERSION_RULES[requested]
         self._client, self._caller = (bounded_capabilities(capabilities), client_name(client_info)), None
         return {
             "protocolVersion": requested,

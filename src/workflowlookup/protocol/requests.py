@@ -30,7 +30,7 @@ from workflowlookup.protocol.versions import (
     META_SERVER_INFO,
     META_TIMEOUT,
     META_VERSION,
-    RULES,
+    VERSION_RULES,
     Rules,
 )
 
@@ -138,7 +138,15 @@ def to_call(request: Request, rules: Rules) -> Call:
         return Call(request.id, request.method, params, request.size, rules, None, {}, timeout, request.report)
     _check_envelope(meta)
     return Call(
-        request.id, request.method, params, request.size, RULES[meta[META_VERSION]], meta, {}, timeout, request.report
+        request.id,
+        request.method,
+        params,
+        request.size,
+        VERSION_RULES[meta[META_VERSION]],
+        meta,
+        {},
+        timeout,
+        request.report,
     )
 
 
