@@ -206,7 +206,7 @@ class Authenticator:
         return token if token is not None and token.state(now()) == "valid" else None
 
     def _is_open(self, request: Request) -> bool:
-        """Whether a request needs no token. A first token from another home directory counts after `TOKEN_POLL_SECONDS`.
+        """Whether a request needs no token. A first token of another account counts after `TOKEN_POLL_SECONDS`.
 
         Revoking the last token, or losing the journal, does not open the server again.
         """
