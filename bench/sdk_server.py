@@ -64,7 +64,8 @@ def main() -> None:
     import uvicorn  # noqa: PLC0415 - not for pipes
 
     host, _, port = sys.argv[-1].partition(":")
-    uvicorn.run(server.streamable_http_app(), host=host, port=int(port), log_level="error")
+    app = server.streamable_http_app()
+    uvicorn.run(app, host=host, port=int(port), log_level="error", http="h11")  # what `pip install mcp` brings
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ def tools() -> str:
         "| -32008 | Workflow execution failed | the run that the call waited for failed or was cancelled |\n"
         "| -32009 | Provider not available | the system that the workflow belongs to does not answer now |\n"
         "| -32010 | Not supported | the other system cannot do this, or an extra is missing: see `data.install` |\n"
-        "| -32011 | Not allowed | the caller may see it but not do this; `data.scope` is what it would take |\n"
+        "| -32011 | Not allowed | the caller may see it but not do this; `data.scope` is the scope that is needed |\n"
         "| -32012 | Server busy | over HTTP: too many requests or sessions, or the server is stopping |\n"
         "| -32800 | Request cancelled | over HTTP: the client took the request back |\n"
         "| -32000 | Server not initialized, Unsupported protocol version | the handshake comes first |\n"

@@ -14,8 +14,9 @@ from support.json_values import Json, JsonObject
 
 SOURCE = Path(workflowlookup.__file__).parent
 LAYERS = (
-    ("errors", "cache", "greenlets"),
-    ("extras", "language", "access", "expiring_cache", "web", "atomic", "repository", "processes"),
+    ("errors", "greenlets", "preload"),
+    ("cache",),
+    ("extras", "language", "access", "web", "atomic", "repository", "processes"),
     ("runs", "shares", "trust", "logs"),
     ("library", "store", "proving", "people"),
     ("authoring", "providers"),
@@ -25,6 +26,7 @@ LAYERS = (
     ("auth", "settings"),
     ("transport", "console"),
     ("app",),
+    ("app_http",),
     ("cli",),
     ("__main__",),
 )

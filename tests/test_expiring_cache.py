@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from workflowlookup import greenlets
-from workflowlookup.expiring_cache import ExpiringCache
+from workflowlookup.cache import ExpiringCache
 from workflowlookup.greenlets import Busy
 
 

@@ -345,7 +345,7 @@ def test_a_version_of_mcp(follow: Follow) -> None:
     assert "workflow_list" in [tool["name"] for tool in listed["tools"]]
     (refused,) = tree.serve(("tools/list", {}), version="2027-03-01")
     assert "2027-02-01" in json.dumps(refused)
-    shown = "from workflowlookup.protocol.versions import RULES; print(RULES['2027-02-01'].envelope)"
+    shown = "from workflowlookup.protocol.versions import VERSION_RULES; print(VERSION_RULES['2027-02-01'].envelope)"
     assert tree.python("-c", shown) == "True\n"
 
 

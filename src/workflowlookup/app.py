@@ -1,6 +1,5 @@
 """The composition root: builds servers, catalogs, journals and services from settings."""
 
-import contextlib
 import functools
 import logging
 import math
@@ -10,29 +9,18 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
-from workflowlookup.logs import announce
 from workflowlookup.repository import find_root_of_run
-from workflowlookup.settings import Live, Settings, issuer_of, plan_of
+from workflowlookup.settings import Live, Settings, plan_of
 from workflowlookup.store.journal_url import JournalUrl
 
 if TYPE_CHECKING:
     import socket
 
-    from starlette.requests import Request
-    from starlette.routing import BaseRoute
-
-    from workflowlookup.auth.authentication import Authenticator
-    from workflowlookup.auth.backends import CallerBackends, SharedBackend
-    from workflowlookup.auth.callers import Proxies
-    from workflowlookup.console.local import LocalConsole
-    from workflowlookup.console.streams import Streams
+    from workflowlookup.console.app import LocalConsole
     from workflowlookup.execution.proof_runner import ProofRunner
     from workflowlookup.execution.service import Execution
     from workflowlookup.library.catalog import Catalog, Source
     from workflowlookup.people.store import PeopleStore
-    from workflowlookup.protocol.backend import Backend
     from workflowlookup.protocol.connection import Connection
     from workflowlookup.runs.draft import Location
     from workflowlookup.runs.run import Run
@@ -40,15 +28,9 @@ if TYPE_CHECKING:
     from workflowlookup.store.pool import JournalPool
     from workflowlookup.store.replica_bus import ReplicaBus
     from workflowlookup.store.service import Runs
-    from workflowlookup.store.sessions import ConsoleSessions
     from workflowlookup.store.tokens import Tokens
     from workflowlookup.tools.contract import ServerServices
     from workflowlookup.tools.dynamic import DynamicTools
-    from workflowlookup.transport.http.endpoint import Endpoint
-    from workflowlookup.transport.http.login import Login
-    from workflowlookup.transport.http.replicas import ReplicaSessions
-    from workflowlookup.transport.http.site import Site
-    from workflowlookup.transport.signals import Waker
     from workflowlookup.trust import Consent
 
 USER_DIRECTORY: Final = "~/.workflowlookup/workflows"
@@ -443,14 +425,14 @@ def make_console(settings: Settings, *, person: str, port: int, is_agent: bool =
     """The console for the user of this machine, with services of its own. With `is_agent` it cannot answer questions
     to a person.
     """
-    from workflowlookup.console.local import LocalConsole  # noqa: PLC0415
+    from workflowlookup.console.app import LocalConsole  # noqa: PLC0415
 
     journal = JournalUrl(settings.journal).shown
     return LocalConsole(make_services(settings), person=person, journal=journal, port=port, is_agent=is_agent)
 
 
 def serve_console(console: "LocalConsole", listener: "socket.socket") -> None:
-    """Serve a console until the process is told to stop. Calls of runs are executed meanwhile."""
+    """Serve a console until a signal stops the process. Calls of runs are executed meanwhile."""
     from workflowlookup.transport.http.server import run_pages  # noqa: PLC0415
 
     console.services.start_background()
@@ -482,204 +464,3 @@ def serve_stdio(settings: Settings) -> int:
     code = server.run()
     watchdog.finish()
     return code
-
-
-# ── over HTTP ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-class HttpServer(msgspec.Struct, frozen=True):
-    """A server over HTTP: the ASGI application, the MCP endpoint, and what all clients share."""
-
-    site: "Site"
-    mcp: "Endpoint"
-    backend: "SharedBackend"
-    journals: "JournalPool"
-
-
-def make_asgi(
-    settings: Settings,
-    waker: "Waker",
-    host: str = "127.0.0.1",
-    *,
-    connect: "Callable[[Backend], Connection] | None" = None,
-    is_traced: bool = False,
-) -> HttpServer:
-    """The ASGI application of a server that listens at this address. `connect` makes the connection of a client."""
-    from workflowlookup.access import LOOPBACK  # noqa: PLC0415
-    from workflowlookup.auth.backends import CallerBackends, SharedBackend  # noqa: PLC0415
-    from workflowlookup.auth.callers import Proxies  # noqa: PLC0415
-    from workflowlookup.console.rendering import static_url  # noqa: PLC0415
-    from workflowlookup.console.streams import Streams  # noqa: PLC0415
-    from workflowlookup.protocol.connection import Connection  # noqa: PLC0415
-    from workflowlookup.store.sessions import ConsoleSessions  # noqa: PLC0415
-    from workflowlookup.transport.http.endpoint import Endpoint  # noqa: PLC0415
-    from workflowlookup.transport.http.login import Login  # noqa: PLC0415
-    from workflowlookup.transport.http.metrics import Metrics, RunMetrics  # noqa: PLC0415
-    from workflowlookup.transport.http.rate_limits import Limits, RateLimiter, default_hosts  # noqa: PLC0415
-    from workflowlookup.transport.http.site import make_site  # noqa: PLC0415
-
-    live = Live(settings)
-    pool = make_journal_pool(settings)
-    journal = pool.journal
-    replica_bus = make_replica_bus(settings, waker.wake, journal)
-    backend = SharedBackend(
-        lambda: msgspec.structs.replace(
-            make_services(settings, waker.wake, live, replica_bus, journal), access=LOOPBACK
-        ),
-        waker.wake,
-        announces_changes=lambda: live.settings.workflow_tools,
-    )
-    limits = Limits(
-        max_message_bytes=settings.max_message_bytes,
-        max_sessions=settings.max_sessions,
-        idle_seconds=settings.idle_seconds,
-        requests_per_minute=settings.requests_per_minute,
-        allowed_hosts=(*default_hosts(host), *settings.allowed_hosts),
-        allowed_origins=settings.allowed_origins,
-        journal_seconds=settings.journal_timeout_seconds,
-    )
-    backends = CallerBackends(backend)
-    metrics = Metrics([RunMetrics(backend, lambda: pool.fault).families])
-    proxies = Proxies(settings.trusted_proxies)
-    rate_limiter = RateLimiter(
-        settings.requests_per_minute,
-        max_message_bytes=settings.max_message_bytes,
-        proxies=proxies,
-        on_refused=metrics.refuse,
-    )
-    mcp = Endpoint(
-        lambda access: (connect or Connection)(backends.of(access)),
-        limits,
-        waker,
-        metrics,
-        rate_limiter=rate_limiter,
-        replicas=_make_replica_sessions(settings, replica_bus, journal),
-        is_traced=is_traced,
-    )
-    sessions = ConsoleSessions(journal)
-    authenticator = make_authenticator(settings, host, sessions, proxies, journal)
-    streams = Streams(mcp.listeners)
-    login = Login(authenticator, sessions, rate_limiter=rate_limiter, stylesheet=static_url("console.css"))
-    pages = _make_pages(settings, backends, login, streams, lambda: metrics.refuse("access"))
-    mcp.on_close.append(streams.close)
-
-    def find_fault() -> str:
-        return pool.fault or backend.services.execution.fault
-
-    site = make_site(
-        mcp, limits, authenticator=authenticator, rate_limiter=rate_limiter, find_fault=find_fault, routes=pages
-    )
-    return HttpServer(site, mcp, backend, pool)
-
-
-def _make_replica_sessions(
-    settings: Settings, replica_bus: "ReplicaBus | None", journal: "Journal"
-) -> "ReplicaSessions | None":
-    """Sessions that other servers can continue; None if there are no replicas."""
-    if replica_bus is None:
-        return None
-    from workflowlookup.store.sessions import StoredSessions  # noqa: PLC0415
-    from workflowlookup.transport.http.replicas import ReplicaSessions  # noqa: PLC0415
-
-    store = StoredSessions(journal, settings.idle_seconds)
-    return ReplicaSessions(store, replica_bus, settings.idle_seconds)
-
-
-def _make_pages(
-    settings: Settings, backends: "CallerBackends", login: "Login", streams: "Streams", refused: Callable[[], None]
-) -> list["BaseRoute"]:
-    """The pages of the console. Each caller sees only what they may see."""
-    from starlette.applications import Starlette  # noqa: PLC0415
-    from starlette.routing import Mount  # noqa: PLC0415
-
-    from workflowlookup.auth.cookies import session_in  # noqa: PLC0415
-    from workflowlookup.console.app import make_routes, static_route  # noqa: PLC0415
-    from workflowlookup.console.request import Visit  # noqa: PLC0415
-    from workflowlookup.transport.http.login import LOGOUT, access_of, session_of  # noqa: PLC0415
-
-    def identify(request: "Request") -> Visit | None:
-        access = access_of(request)
-        if access is None:
-            return None
-        return Visit(
-            request,
-            backends.of(access),
-            streams,
-            session=session_of(request),
-            sign_out=LOGOUT if session_in(request) and not access.is_unrestricted else "",
-            journal=JournalUrl(settings.journal).shown,
-        )
-
-    pages = Starlette(routes=make_routes(identify))
-    return [*login.routes(static_route()), Mount("/", app=login.authenticated(pages, refused))]
-
-
-def make_authenticator(
-    settings: Settings, address: str, sessions: "ConsoleSessions", proxies: "Proxies", journal: "Journal | None" = None
-) -> "Authenticator":
-    """The authentication of a server that listens at this address."""
-    from workflowlookup.auth.authentication import Authenticator  # noqa: PLC0415
-    from workflowlookup.auth.oauth import Issuer, OAuthVerifier  # noqa: PLC0415
-
-    issuer = issuer_of(settings)
-    oauth = OAuthVerifier(Issuer(**issuer)) if issuer else None
-    is_open = not _why_tokens_are_required(settings, address)
-    tokens = make_tokens(settings, journal)
-    return Authenticator(tokens, oauth, is_open=is_open, proxies=proxies, sessions=sessions)
-
-
-def _why_tokens_are_required(settings: Settings, address: str) -> str:
-    from workflowlookup.auth.authentication import why_tokens_are_required  # noqa: PLC0415
-
-    return why_tokens_are_required(address, settings.allowed_hosts, is_required=settings.require_tokens)
-
-
-def _has_tokens(settings: Settings) -> bool:
-    with contextlib.closing(make_tokens(settings)) as tokens:
-        return tokens.any_valid()
-
-
-def serve_http(settings: Settings, connect: "Callable[[Backend], Connection] | None" = None) -> int:
-    """Serve HTTP until told to stop. Returns the exit code. `connect`: see `make_asgi`."""
-    from workflowlookup.auth.authentication import why_not_listen  # noqa: PLC0415
-    from workflowlookup.auth.callers import Proxies  # noqa: PLC0415
-    from workflowlookup.transport.http.connections import ConnectionTable, connection_limit  # noqa: PLC0415
-    from workflowlookup.transport.http.server import END_SECONDS, listen, run  # noqa: PLC0415
-    from workflowlookup.transport.http.traces import start_traces  # noqa: PLC0415
-    from workflowlookup.transport.signals import Waker, Watchdog  # noqa: PLC0415
-    from workflowlookup.web import split_address  # noqa: PLC0415
-
-    host, port = split_address(settings.http)
-    listener = listen(host, port)
-    address = listener.getsockname()[0]
-    reason = _why_tokens_are_required(settings, address)
-    problem = why_not_listen(reason, has_tokens=lambda: _has_tokens(settings), has_issuer=bool(issuer_of(settings)))
-    if problem:
-        listener.close()
-        announce(f"workflowlookup: {problem}")
-        return 2
-    watchdog = Watchdog(settings.stop_delay_seconds + settings.drain_seconds + END_SECONDS)
-    watchdog.start()
-    waker = Waker()
-    server = make_asgi(settings, waker, address, connect=connect, is_traced=start_traces(os.environ))
-    server.backend.start_background()
-    server.journals.start()
-    try:
-        return run(
-            server.site,
-            server.mcp,
-            listener,
-            connections=ConnectionTable(
-                connection_limit(settings.max_sessions),
-                settings.connections_per_address,
-                proxies=Proxies(settings.trusted_proxies),
-                on_refused=lambda: server.mcp.metrics.refuse("connections"),
-            ),
-            stop_delay_seconds=settings.stop_delay_seconds,
-            drain_seconds=settings.drain_seconds,
-            reload=server.backend.services.refresh,
-            watchdog=watchdog,
-        )
-    finally:
-        server.backend.end()
-        waker.close()

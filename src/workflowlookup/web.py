@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, urlsplit
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
+LOOPBACK_HOSTS: Final = ("127.0.0.1", "localhost", "[::1]")
 """The names of the loopback address, as in a `Host` header."""
 FORM_TYPE: Final = "application/x-www-form-urlencoded"
 MAX_PORT: Final = 65_535
@@ -29,7 +29,7 @@ def is_allowed_host(host: str, allowed: tuple[str, ...]) -> bool:
 def is_loopback_name(host: str) -> bool:
     """Whether a host name, with or without a port, means the loopback address."""
     name = _without_port(host.lower())
-    return name in LOOPBACK or name == "::1" or name.endswith(".localhost")
+    return name in LOOPBACK_HOSTS or name == "::1" or name.endswith(".localhost")
 
 
 def is_allowed_origin(origin: str, host: str, allowed: Sequence[str]) -> bool:

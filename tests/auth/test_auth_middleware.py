@@ -36,7 +36,7 @@ class Breaking:
 def test_a_request_whose_recheck_fails_is_ended(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(auth_middleware, "RECHECK_SECONDS", 0.01)
+    monkeypatch.setattr(auth_middleware, "RECHECK_INTERVAL_SECONDS", 0.01)
     ended, sent = [], []
 
     async def app(_scope: object, _receive: object, _send: object) -> None:
@@ -63,7 +63,7 @@ def test_a_request_whose_recheck_fails_is_ended(
 
 
 def test_short_requests_share_one_recheck_task_that_ends_after_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auth_middleware, "RECHECK_SECONDS", 0.05)
+    monkeypatch.setattr(auth_middleware, "RECHECK_INTERVAL_SECONDS", 0.05)
     watches: set[asyncio.Task[None] | None] = set()
 
     async def app(_scope: object, _receive: object, _send: object) -> None:

@@ -71,7 +71,7 @@ def test_the_beginning_and_the_end_of_an_outage_are_logged_once(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("workflowlookup.auth.authentication.RECHECK_SECONDS", 0.0)
+    monkeypatch.setattr("workflowlookup.auth.authentication.TOKEN_POLL_SECONDS", 0.0)
     with caplog.at_level(logging.INFO, logger="workflowlookup"):
         ask(100)
         journal.is_away = False

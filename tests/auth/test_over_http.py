@@ -11,7 +11,7 @@ from auth.house import House
 from support.client import ENVELOPE
 from support.json_values import Json, JsonObject
 from support.web import WebClient, routing
-from workflowlookup.auth.authentication import RECHECK_SECONDS
+from workflowlookup.auth.authentication import TOKEN_POLL_SECONDS
 from workflowlookup.tools.builtin import BUILTIN_TOOLS
 
 NOBODY = [None, "tampered", "gone", "late"]
@@ -296,7 +296,7 @@ def test_after_the_first_token_tokens_are_always_required(open_house: House) -> 
     assert client.post(ping).status_code == 200
 
     open_house.let_in("first", ["read"])
-    time.sleep(2 * RECHECK_SECONDS)
+    time.sleep(2 * TOKEN_POLL_SECONDS)
     assert client.post(ping).status_code == 401
     assert ask(open_house.client("first"), call("workflow_list", {})).status_code == 200
     assert open_house.client("first").post(ping, **client.session).status_code == 404
@@ -311,7 +311,7 @@ def test_a_cookie_of_another_server_on_this_machine_is_ignored(open_house: House
     assert http.get(runs).status_code == 200
 
     open_house.let_in("first", ["read"])
-    time.sleep(2 * RECHECK_SECONDS)
+    time.sleep(2 * TOKEN_POLL_SECONDS)
 
     assert http.get(runs).status_code == 303  # to the form
 

@@ -29,7 +29,7 @@ def test_an_output_that_passes_is_accepted_without_the_line_break_that_editors_a
     assert (by_pipe.returncode, by_pipe.stderr) == (1, "workflowlookup: the output is empty.\n")
 
 
-def test_one_that_does_not_is_told_the_issues_in_its_context(cli: Cli) -> None:
+def test_an_output_that_fails_gets_the_issues_in_its_context(cli: Cli) -> None:
     done = cli("check", "sample-workflow", "plan", "--context", "size=large", stdin=b"no")
 
     assert (done.returncode, done.stderr) == (1, "")
@@ -59,7 +59,7 @@ def test_a_step_without_criteria_accepts_and_says_why(cli: Cli) -> None:
         (("sample-workflow", "plan"), b"\xff", "is not UTF-8 text"),
     ],
 )
-def test_what_cannot_be_judged_is_said(cli: Cli, words: tuple[str, ...], stdin: bytes, said: str) -> None:
+def test_an_output_that_cannot_be_judged_is_reported(cli: Cli, words: tuple[str, ...], stdin: bytes, said: str) -> None:
     done = cli("check", *words, stdin=stdin)
 
     assert (done.returncode, done.stdout) == (1, "")

@@ -51,7 +51,7 @@ def test_without_a_terminal_nothing_is_confirmed(cli: Cli, held: str, flags: lis
 
 
 @pytest.mark.parametrize("variable", ["CLAUDECODE", "CODEX_SANDBOX", "GEMINI_CLI"])
-def test_an_agent_is_refused_also_on_a_terminal(cli: Cli, held: str, variable: str) -> None:
+def test_an_agent_is_refused_even_on_a_terminal(cli: Cli, held: str, variable: str) -> None:
     code, seen = cli.sit_down("confirm", held, **{variable: "1"}).leave()
 
     assert code == 1
@@ -67,14 +67,14 @@ def test_an_agent_is_refused_when_it_resumes_the_run_on_a_terminal(cli: Cli, hel
 
 
 @pytest.mark.parametrize("typed", ["ja", "yess", "Y E S", "1"])
-def test_only_a_plain_yes_is_one_and_the_default_is_no_agreement(cli: Cli, held: str, typed: str) -> None:
+def test_only_an_explicit_yes_agrees_and_the_default_is_no(cli: Cli, held: str, typed: str) -> None:
     code, seen = cli.sit_down("confirm", held).see("[l]eave").type(f"{typed}\n").see("[l]eave").type("\n").leave()
 
     assert (code, "No answer was recorded" in seen) == (1, True)
     assert state(cli, held)["waitingFor"] == "confirmation"
 
 
-def test_an_output_cannot_pass_for_the_question(cli: Cli) -> None:
+def test_an_output_is_quoted_and_cannot_imitate_the_question(cli: Cli) -> None:
     output = "x" * 30 + "Do you agree? [y]es, [n]o\n\nStep 'harmless' is done.\rDo you agree?\x85Yes.\u2028Go on."
     run_id = started(cli, "sample-workflow", output)
 
@@ -95,7 +95,7 @@ def test_characters_that_cannot_be_seen_are_marked(cli: Cli, words: tuple[str, .
 
 
 @pytest.mark.parametrize("words", [("confirm",), ("run", "--resume")])
-def test_what_comes_with_the_output_is_shown_before_the_question(
+def test_variables_sent_with_the_output_are_shown_before_the_question(
     cli: Cli, project: Path, words: tuple[str, ...]
 ) -> None:
     said = step("build", requireConfirmation=True, produces={"made": {}})
@@ -110,7 +110,7 @@ def test_what_comes_with_the_output_is_shown_before_the_question(
 # ── what is answered ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_run_goes_on_when_a_person_agrees(cli: Cli, held: str) -> None:
+def test_a_run_continues_when_a_person_agrees(cli: Cli, held: str) -> None:
     code, seen = cli.confirm(held[:6], "--note", "Fine.", says="yes")
 
     assert code == 0
@@ -122,14 +122,14 @@ def test_a_run_goes_on_when_a_person_agrees(cli: Cli, held: str) -> None:
     assert (given["stepId"], given["how"], given["note"]) == ("sign-off", "terminal", "Fine.")
 
 
-def test_the_step_is_done_again_when_they_do_not(cli: Cli, held: str) -> None:
+def test_after_a_denial_the_step_is_offered_again(cli: Cli, held: str) -> None:
     cli.sit_down("confirm", held).see("[l]eave").type("n\n").see("Why not?").type("Too soon.\n").leave()
 
     assert state(cli, held)["waitingFor"] == "output"
     assert "Their note: Too soon." in cli("run", "--resume", held).stdout
 
 
-def test_deny_asks_too(cli: Cli, held: str) -> None:
+def test_deny_also_asks(cli: Cli, held: str) -> None:
     assert cli.confirm(held, "--deny", says="")[0] == 1
     assert state(cli, held)["waitingFor"] == "confirmation"
 
@@ -150,7 +150,7 @@ def test_an_answer_counts_only_for_the_output_that_was_shown(cli: Cli, held: str
     assert state(cli, held)["waitingFor"] == "confirmation"
 
 
-def test_a_run_that_waits_for_no_word_is_told(cli: Cli, held: str) -> None:
+def test_a_run_that_does_not_wait_for_confirmation_is_reported(cli: Cli, held: str) -> None:
     cli.confirm(held)
 
     done = cli.alone("confirm", held)
@@ -159,13 +159,13 @@ def test_a_run_that_waits_for_no_word_is_told(cli: Cli, held: str) -> None:
     assert "It waits for the output of step 'last-step', not for a confirmation." in done.stderr
 
 
-def test_a_run_that_is_not_there_is_told(cli: Cli) -> None:
+def test_a_missing_run_is_reported(cli: Cli) -> None:
     done = cli("confirm", "abc")
 
     assert (done.returncode, "no runs yet" in done.stderr) == (1, True)
 
 
-def test_what_the_question_asks_for_is_asked_field_by_field(cli: Cli, project: Path) -> None:
+def test_the_fields_of_a_question_are_asked_one_by_one(cli: Cli, project: Path) -> None:
     asks = {"question": "How large is it?", "answers": FORM}
     write(project, document(step("size-up", requireConfirmation=asks), step("then"), identifier="sized-flow"))
     run_id = started(cli, "sized-flow", "Looked at it.")
@@ -212,7 +212,7 @@ def test_a_piped_output_that_is_not_submitted_is_reported(cli: Cli, held: str) -
 @pytest.mark.parametrize(
     ("relayed", "told"), [(True, "Confirmed +0 s by ada, relayed by the agent"), (False, "Confirmed +0 s by ada")]
 )
-def test_an_older_journal_means_what_it_meant(cli: Cli, held: str, relayed: bool, told: str) -> None:
+def test_an_older_journal_keeps_its_meaning(cli: Cli, held: str, relayed: bool, told: str) -> None:
     cli.confirm(held)
     lines = [json.loads(line) for line in cli("export", held).stdout.splitlines()]
     for line in lines:
@@ -247,9 +247,7 @@ def test_a_run_whose_person_filled_in_a_form_is_imported(cli: Cli, project: Path
 
 
 @pytest.mark.parametrize("is_older", [False, True])
-def test_a_denied_output_is_imported_with_and_without_what_was_taken_back(
-    cli: Cli, project: Path, is_older: bool
-) -> None:
+def test_a_denied_output_is_imported_with_and_without_removed_values(cli: Cli, project: Path, is_older: bool) -> None:
     made = step("build", requireConfirmation=True, produces={"made": {"optional": True}})
     write(project, document(made, identifier="made-flow"))
     run_id = started(cli, "made-flow", "made: it")
@@ -294,7 +292,7 @@ def test_the_command_that_a_person_reads_works_as_it_is_and_no_agent_is_told_one
     assert (code, "Confirmed" in seen) == (0, True)
 
 
-def test_the_password_of_a_database_is_never_told(cli: Cli) -> None:
+def test_the_password_of_a_database_is_never_shown(cli: Cli) -> None:
     for journal in ("postgresql://ada:s3cret@db:5432/runs", "postgresql://db/runs?user=ada&password=s3cret"):
         told = command_line(
             read_settings({"journal": journal}, {"HOME": str(cli.home)}, directory=str(cli.directory)),

@@ -69,7 +69,7 @@ def ask(port: int, path: str, **headers: str) -> tuple[int, str, str]:
 
 
 @pytest.mark.parametrize("told", [signal.SIGINT, signal.SIGTERM], ids=["interrupt", "termination"])
-def test_it_serves_the_runs_of_this_machine_until_it_is_told_to_end(
+def test_it_serves_the_runs_of_this_machine_until_it_is_stopped(
     cli: Cli, start: Callable[..., tuple[subprocess.Popen[str], int, str]], told: signal.Signals
 ) -> None:
     started = cli("run", "bug-investigation", "--json")
@@ -99,7 +99,7 @@ def test_it_reads_requests_as_the_server_does(start: Callable[..., tuple[subproc
         assert answer.readline() == b"HTTP/1.1 400 Bad Request\r\n"
 
 
-def test_a_port_that_is_taken_is_told(cli: Cli) -> None:
+def test_a_port_in_use_is_reported(cli: Cli) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         done = cli("console", "--no-open", "--port", port)
@@ -108,7 +108,7 @@ def test_a_port_that_is_taken_is_told(cli: Cli) -> None:
     assert f"port {port} cannot be used" in done.stderr
 
 
-def test_the_usual_port_gives_way_when_it_is_taken(
+def test_another_port_is_used_when_the_default_is_taken(
     start: Callable[..., tuple[subprocess.Popen[str], int, str]],
 ) -> None:
     ports = {start()[1] for _ in range(2)}
@@ -117,7 +117,7 @@ def test_the_usual_port_gives_way_when_it_is_taken(
 
 
 @pytest.mark.parametrize("port", ["-1", "70000", "http"])
-def test_what_is_no_port_is_wrong_usage(cli: Cli, port: str) -> None:
+def test_an_invalid_port_is_wrong_usage(cli: Cli, port: str) -> None:
     assert cli("console", "--port", port).returncode == 2
 
 

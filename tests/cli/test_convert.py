@@ -75,7 +75,7 @@ def documents(draw: st.DrawFn) -> JsonObject:
 
 @given(documents())
 @settings(deadline=None)
-def test_there_and_back_is_the_same_document_in_the_same_order(made: JsonObject) -> None:
+def test_converting_there_and_back_keeps_the_document_and_its_order(made: JsonObject) -> None:
     there = parse_yaml(document_text(made, "yaml").encode())
     back = parse_json(document_text(there, "json").encode())
 
@@ -196,7 +196,9 @@ def test_a_file_that_is_there_is_replaced_only_by_force(cli: Cli, tmp_path: Path
         ("no.json", None, 1),
     ],
 )
-def test_what_is_no_document_is_told(cli: Cli, tmp_path: Path, name: str, text: str | None, code: int) -> None:
+def test_a_file_that_is_not_a_document_is_reported(
+    cli: Cli, tmp_path: Path, name: str, text: str | None, code: int
+) -> None:
     if text is not None:
         (tmp_path / name).write_text(text)
 

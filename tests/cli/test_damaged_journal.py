@@ -54,7 +54,7 @@ def test_after_a_bad_page_the_runs_are_listed_and_the_file_is_named_by_every_com
         assert f"set aside as {aside}" in problem["problem"]
 
 
-def test_damaged_runs_say_what_to_do_and_can_be_forgotten(cli: Cli, journal: Path) -> None:
+def test_damaged_runs_have_a_remedy_and_can_be_deleted(cli: Cli, journal: Path) -> None:
     place = ("--journal", str(journal))
     with contextlib.closing(sqlite3.connect(journal, isolation_level=None)) as connection:
         connection.execute("DELETE FROM events WHERE run IN ('run-01', 'run-02') AND sequence = 2")
@@ -89,7 +89,7 @@ def test_a_run_that_was_changed_in_the_tables_is_named_by_every_command(cli: Cli
     assert cli("run", "show", "run-02", *place).returncode == 0
 
 
-def test_doctor_finds_damage_that_nobody_met_and_changes_nothing(cli: Cli, journal: Path) -> None:
+def test_doctor_finds_unnoticed_damage_and_changes_nothing(cli: Cli, journal: Path) -> None:
     with contextlib.closing(sqlite3.connect(journal)) as connection:
         ((page,),) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'runs_by_deadline'").fetchall()
     spoil_page(journal, page)
@@ -109,7 +109,7 @@ def test_doctor_finds_damage_that_nobody_met_and_changes_nothing(cli: Cli, journ
     assert (again.returncode, again.stdout) == (0, "No damage was found, and nothing was done.\n")
 
 
-def test_doctor_says_that_it_has_just_replaced_a_journal_and_nothing_is_left_to_do(cli: Cli, journal: Path) -> None:
+def test_doctor_reports_that_it_replaced_a_damaged_journal(cli: Cli, journal: Path) -> None:
     source = SqliteJournal(str(journal))
     source.query("PRAGMA wal_checkpoint(TRUNCATE)")
     runs = Runs(source)
@@ -169,7 +169,7 @@ def test_doctor_says_that_a_file_is_of_another_program_and_touches_nothing(cli: 
     assert (path.read_bytes(), os.listdir(cli.directory).count("other.sqlite-wal"), set_aside(path)) == (before, 0, [])
 
 
-def test_doctor_sees_an_empty_file_beside_a_log(cli: Cli, journal: Path) -> None:
+def test_doctor_reports_an_empty_journal_with_a_log(cli: Cli, journal: Path) -> None:
     (journal.parent / "runs.sqlite-wal").write_bytes(b"x" * 10_000)
     os.truncate(journal, 0)
 

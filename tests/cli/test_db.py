@@ -35,7 +35,7 @@ def db(action: str, place: str, cli: Cli) -> tuple[int, Json]:
     return done.returncode, json.loads(done.stdout)
 
 
-def test_where_there_is_nothing_that_is_said_and_nothing_is_made(place: str, cli: Cli) -> None:
+def test_without_a_journal_nothing_is_created(place: str, cli: Cli) -> None:
     code, found = db("check", place, cli)
 
     assert (code, found["state"], found["version"], found["known"]) == (1, "empty", 0, NOW)
@@ -43,7 +43,7 @@ def test_where_there_is_nothing_that_is_said_and_nothing_is_made(place: str, cli
 
 
 @pytest.mark.parametrize("version", range(1, NOW))
-def test_older_tables_are_seen_and_brought_up_to_date_with_what_is_in_them(place: str, cli: Cli, version: int) -> None:
+def test_older_tables_are_reported_and_upgraded_with_their_content(place: str, cli: Cli, version: int) -> None:
     make_old(place, version)
 
     code, found = db("check", place, cli)
@@ -54,7 +54,7 @@ def test_older_tables_are_seen_and_brought_up_to_date_with_what_is_in_them(place
     assert "old" in cli("runs", "--journal", place).stdout
 
 
-def test_newer_tables_that_this_program_can_work_with_are_worked_with(place: str, cli: Cli) -> None:
+def test_compatible_newer_tables_are_used(place: str, cli: Cli) -> None:
     db("upgrade", place, cli)
     set_version(place, NOW + 3, NOW)
 
@@ -64,7 +64,7 @@ def test_newer_tables_that_this_program_can_work_with_are_worked_with(place: str
     assert cli("runs", "--journal", place).returncode == 0
 
 
-def test_newer_tables_that_it_cannot_work_with_are_left_alone(place: str, cli: Cli) -> None:
+def test_incompatible_newer_tables_are_not_changed(place: str, cli: Cli) -> None:
     db("upgrade", place, cli)
     set_version(place, NOW + 3, NOW + 1)
 
@@ -76,7 +76,7 @@ def test_newer_tables_that_it_cannot_work_with_are_left_alone(place: str, cli: C
     assert "written by a newer version of workflowlookup. Update this one" in refused.stderr
 
 
-def test_a_database_that_cannot_be_reached_is_said_without_its_password(cli: Cli) -> None:
+def test_an_unreachable_database_is_reported_without_its_password(cli: Cli) -> None:
     place = "postgresql://me:geheim@127.0.0.1:1/runs"
 
     code, found = db("check", place, cli)
@@ -85,7 +85,7 @@ def test_a_database_that_cannot_be_reached_is_said_without_its_password(cli: Cli
     assert "geheim" not in json.dumps(found)
 
 
-def test_it_is_said_in_words(place: str, cli: Cli) -> None:
+def test_the_state_is_described_in_words(place: str, cli: Cli) -> None:
     said = cli("db", "upgrade", "--journal", place).stdout
     assert f"Upgraded from version 0 to {NOW}." in said
     said = cli("db", "check", "--journal", place).stdout

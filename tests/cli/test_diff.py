@@ -19,7 +19,7 @@ def _documents(cli: Cli) -> None:
     write(cli.directory, AFTER, "after.json")
 
 
-def test_changes_are_told_step_by_step_and_the_exit_code_is_1(cli: Cli) -> None:
+def test_changes_are_listed_by_step_with_exit_code_1(cli: Cli) -> None:
     done = cli("diff", "before.json", "after.json")
 
     assert (done.returncode, done.stderr) == (1, "")
@@ -43,7 +43,7 @@ def test_changes_are_told_step_by_step_and_the_exit_code_is_1(cli: Cli) -> None:
     ]
 
 
-def test_the_same_is_no_difference_and_exit_code_0(cli: Cli) -> None:
+def test_equal_documents_have_exit_code_0(cli: Cli) -> None:
     done = cli("diff", "before.json", "before.json")
 
     assert (done.returncode, done.stdout) == (0, "no difference\n")
@@ -75,7 +75,7 @@ def test_an_id_of_the_library_and_a_document_can_be_compared(cli: Cli, project: 
     assert cli("diff", "sample-workflow", "before.json").returncode == 0
 
 
-def test_control_characters_of_a_document_are_not_obeyed(cli: Cli) -> None:
+def test_control_characters_of_a_document_are_escaped(cli: Cli) -> None:
     write(cli.directory, document(step("one", title="\x1b[2J")), "hostile.json")
 
     assert "\x1b" not in cli("diff", "before.json", "hostile.json").stdout
@@ -91,7 +91,7 @@ def test_control_characters_of_a_document_are_not_obeyed(cli: Cli) -> None:
         ("before.json@--help", "before.json"),
     ],
 )
-def test_what_cannot_be_compared_is_exit_code_2(cli: Cli, words: tuple[str, ...]) -> None:
+def test_documents_that_cannot_be_compared_have_exit_code_2(cli: Cli, words: tuple[str, ...]) -> None:
     done = cli("diff", *words, GIT_CEILING_DIRECTORIES=str(cli.directory.parent))
 
     assert (done.returncode, done.stdout) == (2, "")
@@ -104,7 +104,7 @@ def commit(directory: Path, *paths: str) -> None:
         subprocess.run(["git", *who, *words], cwd=directory, check=True, capture_output=True)
 
 
-def test_a_revision_of_git_can_be_compared_with_what_is_there_now(cli: Cli) -> None:
+def test_a_git_revision_can_be_compared_with_the_working_tree(cli: Cli) -> None:
     commit(cli.directory, "before.json")
     write(cli.directory, AFTER, "before.json")
 

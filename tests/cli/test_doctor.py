@@ -26,7 +26,7 @@ def report_of(cli: Cli, *words: str, **environment: str) -> JsonObject:
     return json.loads(cli("doctor", "--json", *words, **environment).stdout)
 
 
-def test_all_is_well_in_a_fresh_place(cli: Cli) -> None:
+def test_a_fresh_installation_has_no_problems(cli: Cli) -> None:
     done = cli("doctor")
 
     assert (done.returncode, done.stderr) == (0, "")
@@ -49,7 +49,7 @@ def test_sources_come_in_order_with_their_counts(cli: Cli, project: Path) -> Non
     assert sources[-1]["directory"] == str(project)
 
 
-def test_a_workflow_that_a_later_source_hides_is_shown_and_is_no_problem(cli: Cli, project: Path) -> None:
+def test_a_shadowed_workflow_is_shown_and_is_not_a_problem(cli: Cli, project: Path) -> None:
     write(project, document(identifier="code-review"))
 
     report = report_of(cli)
@@ -61,7 +61,7 @@ def test_a_workflow_that_a_later_source_hides_is_shown_and_is_no_problem(cli: Cl
     assert "Hidden workflows" in cli("doctor").stdout
 
 
-def test_a_call_to_a_server_that_nobody_configured_is_a_problem(cli: Cli, project: Path) -> None:
+def test_a_call_to_an_unconfigured_server_is_a_problem(cli: Cli, project: Path) -> None:
     calls = [{"id": f"ask-{number}", "title": "t", "call": {"server": "nobody", "tool": "x"}} for number in range(2)]
     write(project, document(steps=calls))
 
@@ -121,7 +121,7 @@ def test_each_setting_comes_with_its_origin(cli: Cli) -> None:
     )
 
 
-def test_lists_are_shown_as_a_flag_would_have_them(cli: Cli) -> None:
+def test_lists_are_shown_in_the_form_of_a_flag(cli: Cli) -> None:
     done = cli("doctor", "--directories", "one:two", "--allowed-origins", "https://one,https://two")
 
     shown = dict(words for line in done.stdout.splitlines() if len(words := line.split()[::2]) == 2)
@@ -137,14 +137,14 @@ def test_the_password_of_a_journal_is_not_shown(cli: Cli) -> None:
     assert value == "postgresql://me:…@host/db?password=…&port=1"
 
 
-def test_nor_is_it_in_the_command_of_the_self_test(cli: Cli) -> None:
+def test_the_password_is_not_in_the_command_of_the_self_test(cli: Cli) -> None:
     done = cli("doctor", "--json", "--journal", "postgresql://me:secret@127.0.0.1:1/db")
 
     assert "serve --journal 'postgresql://me:…@127.0.0.1:1/db'" in done.stdout
     assert "secret" not in done.stdout + done.stderr
 
 
-def test_a_journal_that_cannot_be_reached_or_made_is_a_problem(cli: Cli) -> None:
+def test_a_journal_that_cannot_be_opened_or_created_is_a_problem(cli: Cli) -> None:
     (cli.directory / "file").write_text("")
     place = cli.directory / "file" / "runs.sqlite"
     cannot = (
@@ -195,7 +195,7 @@ def test_a_client_that_was_installed_is_found(cli: Cli) -> None:
     assert report["problems"] == []
 
 
-def test_an_entry_whose_command_is_gone_is_a_problem_that_install_mends(cli: Cli) -> None:
+def test_an_entry_whose_command_is_gone_is_a_problem_that_install_fixes(cli: Cli) -> None:
     file = cli.directory / ".vscode" / "mcp.json"
     file.parent.mkdir()
     file.write_text('{"servers": {"flows": {"command": "/gone/workflowlookup", "args": ["serve"]}, /* mine */ "x": 1}}')
@@ -214,7 +214,7 @@ def test_an_entry_whose_command_is_gone_is_a_problem_that_install_mends(cli: Cli
 
 
 @pytest.mark.parametrize("source", ["{}", "{}[http]"])
-def test_an_entry_whose_clone_is_gone_is_a_problem_and_one_whose_clone_is_there_is_none(cli: Cli, source: str) -> None:
+def test_an_entry_is_a_problem_only_if_its_clone_is_gone(cli: Cli, source: str) -> None:
     words = ["--from", source.format(cli.directory / "clone"), "workflowlookup", "serve"]
     entry = {"command": sys.executable, "args": words}
     (cli.directory / ".mcp.json").write_text(json.dumps({"mcpServers": {"workflowlookup": entry}}))
@@ -291,7 +291,7 @@ def test_a_terminal_has_colour_and_a_hint(cli: Cli) -> None:
     assert f"No client has the server yet: `{PROGRAM} install claude-code`" in seen
 
 
-def test_an_address_that_is_none_is_a_problem_and_not_the_end(cli: Cli, project: Path) -> None:
+def test_an_invalid_address_is_a_problem_and_the_checkup_continues(cli: Cli, project: Path) -> None:
     servers = {
         "port": "http://127.0.0.1:999999/mcp",
         "host": "http://[::1/mcp",

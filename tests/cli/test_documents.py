@@ -12,7 +12,7 @@ from workflowlookup.library import directory
 
 @pytest.mark.parametrize("place", [".workflowlookup", "."])
 @pytest.mark.parametrize("command", ["validate", "lint", "fmt --check", "test", "watch --once"])
-def test_a_directory_of_a_project_stands_for_its_workflows(cli: Cli, command: str, place: str) -> None:
+def test_a_project_directory_means_its_workflows(cli: Cli, command: str, place: str) -> None:
     cli("init")
 
     done = cli(*command.split(), place)
@@ -23,7 +23,7 @@ def test_a_directory_of_a_project_stands_for_its_workflows(cli: Cli, command: st
 
 
 @pytest.mark.parametrize("command", ["validate", "lint", "fmt --check"])
-def test_the_documents_in_the_root_of_a_project_count_too(cli: Cli, project: Path, command: str) -> None:
+def test_documents_in_the_root_of_a_project_are_listed_too(cli: Cli, project: Path, command: str) -> None:
     write(project, document(step(validationCriteria=["ok"])))
     write(cli.directory, document(step(validationCriteria=["ok"]), identifier="another"))
 
@@ -31,7 +31,7 @@ def test_the_documents_in_the_root_of_a_project_count_too(cli: Cli, project: Pat
 
 
 @pytest.mark.parametrize("command", ["validate", "lint", "fmt --check", "test", "watch --once"])
-def test_without_a_path_it_is_about_the_project(cli: Cli, command: str) -> None:
+def test_without_a_path_the_project_is_used(cli: Cli, command: str) -> None:
     nowhere = cli(*command.split())
     cli("init")
     here = cli(*command.split())
@@ -50,7 +50,7 @@ def test_without_a_path_it_is_about_the_project(cli: Cli, command: str) -> None:
         ("no/such.json", "Check that the path is right"),
     ],
 )
-def test_a_path_that_leads_nowhere_gets_a_hint(cli: Cli, command: str, path: str, hint: str) -> None:
+def test_a_missing_path_gets_a_hint(cli: Cli, command: str, path: str, hint: str) -> None:
     cli("init")
 
     done = cli(command, path)
@@ -59,9 +59,7 @@ def test_a_path_that_leads_nowhere_gets_a_hint(cli: Cli, command: str, path: str
     assert hint in done.stdout + done.stderr
 
 
-def test_documents_that_the_library_would_leave_out_are_not_passed_over(
-    library: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_documents_that_the_library_leaves_out_are_reported(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(directory, "MAX_DOCUMENTS", 1)
     first, second = (str(write(library, document(identifier=name))) for name in ("first", "second"))
 

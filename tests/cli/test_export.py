@@ -33,7 +33,7 @@ def lines(text: str) -> list[JsonObject]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def test_the_journal_is_a_line_an_event(cli: Cli, held: str) -> None:
+def test_the_journal_is_exported_as_one_line_per_event(cli: Cli, held: str) -> None:
     done = cli("export", held[:6])
 
     events = lines(done.stdout)
@@ -49,7 +49,7 @@ def test_the_journal_is_a_line_an_event(cli: Cli, held: str) -> None:
     assert events[0]["event"]["document"]["name"] == "Größe"
 
 
-def test_what_was_exported_is_imported_elsewhere_and_goes_on_there(cli: Cli, held: str) -> None:
+def test_an_exported_run_is_imported_elsewhere_and_continues(cli: Cli, held: str) -> None:
     cli("export", held, "-o", "run.jsonl")
 
     done = cli("import", "run.jsonl", "--journal", "other.sqlite")
@@ -73,7 +73,7 @@ def test_an_import_from_a_pipe_of_several_runs(cli: Cli, held: str) -> None:
     assert done.stdout == f"Imported 2 runs: {held}, {other}\n"
 
 
-def test_a_run_that_is_there_with_other_events_is_refused_and_stays(cli: Cli, held: str) -> None:
+def test_importing_other_events_for_an_existing_run_is_refused(cli: Cli, held: str) -> None:
     cli("export", held, "-o", "run.jsonl")
     cli("cancel", held)
     before = cli("export", held).stdout
@@ -205,14 +205,14 @@ def test_a_document_that_was_changed_is_refused(cli: Cli, held: str) -> None:
         (("import", "-"), 1, "has no events"),
     ],
 )
-def test_what_cannot_be_done_is_said(cli: Cli, words: tuple[str, ...], code: int, said: str) -> None:
+def test_impossible_requests_are_refused_with_a_reason(cli: Cli, words: tuple[str, ...], code: int, said: str) -> None:
     done = cli(*words)
 
     assert (done.returncode, done.stdout) == (code, "")
     assert said in done.stderr
 
 
-def test_a_file_that_cannot_be_written_is_told(cli: Cli, held: str) -> None:
+def test_a_file_that_cannot_be_written_is_reported(cli: Cli, held: str) -> None:
     done = cli("export", held, "-o", "no/such/run.jsonl")
 
     assert (done.returncode, "cannot be written" in done.stderr) == (1, True)
@@ -290,7 +290,7 @@ def show_another_item(events: list[JsonObject]) -> None:
         skip_a_step,
     ],
 )
-def test_what_no_run_can_have_is_refused(cli: Cli, held: str, change: Callable[[list[JsonObject]], object]) -> None:
+def test_impossible_events_are_refused(cli: Cli, held: str, change: Callable[[list[JsonObject]], object]) -> None:
     code, said = forged(cli, held, change)
 
     assert code == 1
@@ -310,7 +310,7 @@ def test_a_run_from_the_future_is_refused(cli: Cli, held: str) -> None:
     assert (code, "event 1 of run" in said, "it is in the future" in said) == (1, True, True)
 
 
-def test_a_number_does_not_pass_for_a_boolean_that_an_output_said(cli: Cli, project: Path) -> None:
+def test_a_number_is_not_accepted_for_a_captured_boolean(cli: Cli, project: Path) -> None:
     ready = step("look", produces={"ready": {"type": "boolean"}})
     write(project, document(ready, step("end"), identifier="ready-or-not"))
     run_id = str(json.loads(cli("run", "ready-or-not", "--json", stdin=b"ready: false").stdout)["runId"])

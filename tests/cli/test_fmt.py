@@ -82,7 +82,7 @@ x-mine: 017
 """
 
 
-def test_the_bundled_documents_are_in_form(cli: Cli) -> None:
+def test_the_bundled_documents_are_formatted(cli: Cli) -> None:
     done = cli("fmt", "--check", str(files("workflowlookup") / "bundled"))
 
     assert (done.returncode, done.stdout) == (0, "10 documents, 0 would change\n")
@@ -119,7 +119,7 @@ def test_json_gets_the_order_of_the_schema_and_short_things_on_one_line(cli: Cli
     assert [file.name for file in tmp_path.glob("a.json*")] == ["a.json"]
 
 
-def test_yaml_keeps_its_comments_beside_what_they_are_about(cli: Cli, tmp_path: Path) -> None:
+def test_yaml_keeps_its_comments_in_place(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(BEFORE)
 
     first, second = cli("fmt", "a.yaml"), cli("fmt", "--check", "a.yaml")
@@ -154,7 +154,7 @@ def test_check_and_diff_write_nothing(cli: Cli, tmp_path: Path) -> None:
         ("a.test.yaml", "cases: []\n", "does not have the name of a workflow document"),
     ],
 )
-def test_what_cannot_be_laid_out_without_a_loss_is_left_alone(
+def test_a_document_that_would_lose_something_is_not_formatted(
     cli: Cli, tmp_path: Path, name: str, text: str, reason: str
 ) -> None:
     (tmp_path / name).write_text(text)
@@ -164,7 +164,7 @@ def test_what_cannot_be_laid_out_without_a_loss_is_left_alone(
     assert (done.returncode, (tmp_path / name).read_text(), reason in done.stderr) == (1, text, True)
 
 
-def test_a_document_that_is_broken_does_not_keep_the_others_from_their_form(cli: Cli, tmp_path: Path) -> None:
+def test_a_broken_document_does_not_stop_formatting_of_others(cli: Cli, tmp_path: Path) -> None:
     write(tmp_path / "flows", document(), "b.json")
     (tmp_path / "flows" / "a.json").write_text("{")
 
@@ -194,7 +194,7 @@ def decorate(node: YamlNode, numbers: Any) -> None:
 
 @given(documents(), st.lists(st.integers(0, 1000), min_size=1))
 @settings(deadline=None)
-def test_any_document_keeps_meaning_and_comments_and_is_in_form_after_one_time(
+def test_formatting_any_document_keeps_meaning_and_comments_and_is_idempotent(
     made: JsonObject, numbers: list[int]
 ) -> None:
     tree = tree_of(made)
@@ -211,7 +211,7 @@ def test_any_document_keeps_meaning_and_comments_and_is_in_form_after_one_time(
 
 @given(documents())
 @settings(deadline=None)
-def test_json_is_in_form_after_one_time(made: JsonObject) -> None:
+def test_formatting_json_is_idempotent(made: JsonObject) -> None:
     once = formatted(json.dumps(made).encode(), ".json", made)
 
     assert (parse_json(once), formatted(once, ".json", made)) == (made, once)

@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import re
-import shutil
 import sqlite3
 import subprocess
 import sys
@@ -17,22 +16,12 @@ import pytest
 from cli.commands import BOUND, Cli
 from support.client import Start
 from support.make import document, step
+from support.mounts import NAMESPACE, may_mount
 from workflowlookup.language.building import build
 from workflowlookup.store.service import Runs
 from workflowlookup.store.sqlite import SqliteJournal
 
 WORKFLOW = build(document(step("only"), identifier="work"))
-NAMESPACE = ("unshare", "--user", "--map-root-user", "--mount")
-
-
-def is_refused(*words: str) -> bool:
-    return subprocess.run([*NAMESPACE, *words], capture_output=True, check=False).returncode != 0
-
-
-may_mount = pytest.mark.skipif(
-    shutil.which("unshare") is None or is_refused("mount", "-t", "tmpfs", "tmpfs", "/mnt"),
-    reason="a disk of its own cannot be mounted here",
-)
 as_bound = pytest.mark.skipif(
     os.geteuid() == 0 and sys.platform != "linux", reason="root is not bound by permissions, and cannot be here"
 )
@@ -235,7 +224,7 @@ def lock_directory(journal: Path) -> None:
 @as_bound
 @pytest.mark.parametrize("lock", [lock_file, lock_directory])
 @pytest.mark.parametrize("words", READS, ids=" ".join)
-def test_a_read_only_journal_is_read_and_left_as_it_is(
+def test_a_read_only_journal_is_read_and_not_changed(
     cli: Cli, journal: Path, lock: Callable[..., None], words: tuple[str, ...]
 ) -> None:
     before = journal.read_bytes(), sorted(os.listdir(journal.parent))
@@ -252,7 +241,7 @@ def test_a_read_only_journal_is_read_and_left_as_it_is(
 @as_bound
 @pytest.mark.parametrize("lock", [lock_file, lock_directory])
 @pytest.mark.parametrize("words", WRITES, ids=" ".join)
-def test_what_would_write_to_a_read_only_journal_is_refused_with_the_remedy(
+def test_writes_to_a_read_only_journal_are_refused_with_a_remedy(
     cli: Cli, journal: Path, lock: Callable[..., None], words: tuple[str, ...]
 ) -> None:
     lock(journal)
@@ -266,7 +255,7 @@ def test_what_would_write_to_a_read_only_journal_is_refused_with_the_remedy(
 
 @as_bound
 @pytest.mark.parametrize("words", [*READS, ("db", "check"), ("doctor",)], ids=" ".join)
-def test_a_journal_in_a_directory_that_may_not_be_entered_is_not_taken_for_none(
+def test_a_journal_in_an_inaccessible_directory_is_not_treated_as_missing(
     cli: Cli, journal: Path, words: tuple[str, ...]
 ) -> None:
     os.chmod(journal.parent, 0o600)
@@ -279,7 +268,7 @@ def test_a_journal_in_a_directory_that_may_not_be_entered_is_not_taken_for_none(
 
 
 @pytest.mark.parametrize("words", READS, ids=" ".join)
-def test_a_log_whose_journal_is_lost_is_not_taken_for_no_runs(cli: Cli, journal: Path, words: tuple[str, ...]) -> None:
+def test_a_log_without_its_journal_is_not_treated_as_empty(cli: Cli, journal: Path, words: tuple[str, ...]) -> None:
     runs = Runs(SqliteJournal(str(journal)))
     runs.start(WORKFLOW, {}, {}, run_id="logged")
     log = journal.with_name("runs.sqlite-wal")
@@ -295,7 +284,7 @@ def test_a_log_whose_journal_is_lost_is_not_taken_for_no_runs(cli: Cli, journal:
 
 
 @as_bound
-def test_a_server_reads_a_read_only_journal_and_goes_on_when_it_may_write(
+def test_a_server_reads_a_read_only_journal_and_writes_when_it_is_writable(
     journal: Path, start: Start, library: Path
 ) -> None:
     os.chmod(journal, 0o400)
@@ -342,7 +331,7 @@ os._exit(0)
 
 
 @as_bound
-def test_a_log_that_a_killed_process_left_is_read_too(cli: Cli, journal: Path) -> None:
+def test_the_write_ahead_log_of_a_killed_process_is_read(cli: Cli, journal: Path) -> None:
     subprocess.run([sys.executable, "-c", LEAVING_A_LOG, str(journal)], check=True)
     assert (journal.parent / "runs.sqlite-wal").stat().st_size
     os.chmod(journal, 0o400)

@@ -51,7 +51,7 @@ def test_a_context_marks_the_path(cli: Cli) -> None:
     assert done.stdout.endswith("\n✓ taken, · skipped in this context\n")
 
 
-def test_a_context_that_a_loop_cannot_use_is_told(cli: Cli) -> None:
+def test_a_context_that_a_loop_cannot_use_is_reported(cli: Cli) -> None:
     done = cli("graph", "sample-workflow", "--context", "files=3")
 
     assert "## Warnings" in done.stdout
@@ -117,14 +117,14 @@ def test_a_path_works_as_well_as_an_id(cli: Cli) -> None:
         (("sample-workflow", "--context", "files"), 2, "NAME=VALUE"),
     ],
 )
-def test_what_cannot_be_done_is_said(cli: Cli, words: tuple[str, ...], code: int, said: str) -> None:
+def test_impossible_requests_are_refused_with_a_reason(cli: Cli, words: tuple[str, ...], code: int, said: str) -> None:
     done = cli("graph", *words)
 
     assert (done.returncode, done.stdout) == (code, "")
     assert said in done.stderr
 
 
-def test_a_path_that_is_no_document_is_refused(cli: Cli) -> None:
+def test_a_path_that_is_not_a_document_is_refused(cli: Cli) -> None:
     (cli.directory / "notes.txt").write_text("hello")
 
     done = cli("graph", "./notes.txt")

@@ -48,7 +48,7 @@ def shell(cli: Cli, tmp_path: Path) -> Shell:
     return run
 
 
-def test_who_follows_the_guide_from_top_to_bottom_meets_no_failure(shell: Shell, tmp_path: Path) -> None:
+def test_following_the_guide_from_top_to_bottom_works(shell: Shell, tmp_path: Path) -> None:
     for kind, text in BLOCKS:
         if kind == "yaml":
             put(tmp_path / ".workflowlookup" / "workflows", text)
@@ -58,7 +58,7 @@ def test_who_follows_the_guide_from_top_to_bottom_meets_no_failure(shell: Shell,
             assert (done.returncode, done.stderr) == (int(line.startswith(DIFFERS)), ""), (line, done.stdout)
 
 
-def test_the_documents_of_the_guide_are_laid_out_and_lint_has_nothing_against_them(cli: Cli, project: Path) -> None:
+def test_the_documents_of_the_guide_are_formatted_and_pass_lint(cli: Cli, project: Path) -> None:
     for kind, text in BLOCKS:
         if kind == "yaml":
             put(project, text)

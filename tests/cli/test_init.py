@@ -65,7 +65,7 @@ def test_vs_code_finds_the_schema_for_json_and_for_yaml(cli: Cli, tmp_path: Path
     assert patterns[:2] == [f"/{HERE}/**/*.yaml", f"/{HERE}/**/*.yml"]
 
 
-def test_a_second_time_changes_nothing_and_says_so(cli: Cli, tmp_path: Path) -> None:
+def test_running_it_again_changes_nothing_and_says_so(cli: Cli, tmp_path: Path) -> None:
     cli("init")
     before = files(tmp_path)
 
@@ -75,7 +75,7 @@ def test_a_second_time_changes_nothing_and_says_so(cli: Cli, tmp_path: Path) -> 
     assert sorted(again.stdout.splitlines()) == [f"unchanged {name}" for name in FILES]
 
 
-def test_a_changed_file_is_left_alone_until_it_is_forced(cli: Cli, tmp_path: Path) -> None:
+def test_a_changed_file_is_replaced_only_with_force(cli: Cli, tmp_path: Path) -> None:
     cli("init")
     file = tmp_path / ".workflowlookup/ci-example.yml"
     file.write_text("mine")
@@ -89,7 +89,7 @@ def test_a_changed_file_is_left_alone_until_it_is_forced(cli: Cli, tmp_path: Pat
     assert (forced.returncode, file.read_text().startswith("# A job")) == (0, True)
 
 
-def test_the_settings_of_the_editor_keep_all_else_as_it_was(cli: Cli, tmp_path: Path) -> None:
+def test_other_settings_of_the_editor_stay(cli: Cli, tmp_path: Path) -> None:
     file = tmp_path / ".vscode" / "settings.json"
     file.parent.mkdir()
     file.write_text(SETTINGS)
@@ -111,7 +111,7 @@ def test_the_settings_of_the_editor_keep_all_else_as_it_was(cli: Cli, tmp_path: 
         ("{", "it is not valid JSON"),
     ],
 )
-def test_settings_that_cannot_be_changed_safely_are_left_and_the_mapping_is_shown(
+def test_settings_that_cannot_be_edited_safely_stay_and_the_mapping_is_printed(
     cli: Cli, tmp_path: Path, text: str, reason: str
 ) -> None:
     file = tmp_path / ".vscode" / "settings.json"
@@ -158,7 +158,7 @@ def test_yaml_is_for_the_example(cli: Cli, tmp_path: Path) -> None:
     assert cli("test", HERE).returncode == 0
 
 
-def test_who_has_workflows_gets_no_example(cli: Cli, project: Path) -> None:
+def test_a_project_with_workflows_gets_no_example(cli: Cli, project: Path) -> None:
     cli("new", "abc")
 
     done = cli("init")

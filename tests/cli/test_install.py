@@ -109,7 +109,7 @@ def test_print_gives_just_the_entry_and_changes_nothing(cli: Cli, words: list[st
 
 
 @pytest.mark.parametrize(("words", "file", "content"), PLACES, ids=lambda value: str(value)[:40])
-def test_uninstall_takes_out_what_install_put_in_and_nothing_else(
+def test_uninstall_removes_only_what_install_added(
     cli: Cli, words: list[str], file: str, content: dict[str, dict[str, object]]
 ) -> None:
     path = cli.directory / file
@@ -167,7 +167,7 @@ def test_an_entry_is_removed_from_one_line(cli: Cli, text: str) -> None:
         (".codex/config.toml", "codex", 'mcp_servers = {workflowlookup = {command = "x"}}\n'),
     ],
 )
-def test_an_entry_that_cannot_be_removed_safely_is_left_alone(cli: Cli, file: str, client: str, text: str) -> None:
+def test_an_entry_that_cannot_be_removed_safely_stays(cli: Cli, file: str, client: str, text: str) -> None:
     path = cli.directory / file
     path.parent.mkdir(exist_ok=True)
     path.write_text(text)
@@ -191,7 +191,7 @@ def test_no_path_of_the_cache_of_uv_is_written(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize(
     ("scope", "file", "mode"), [("user", "home/.claude.json", 0o600), ("project", ".mcp.json", 0o644)]
 )
-def test_a_new_file_of_a_user_is_for_that_user_alone(cli: Cli, scope: str, file: str, mode: int) -> None:
+def test_a_new_file_of_a_user_has_mode_600(cli: Cli, scope: str, file: str, mode: int) -> None:
     older = os.umask(0o022)
     try:
         done = cli("install", "claude-code", "--scope", scope, "--yes")
@@ -220,7 +220,7 @@ def test_the_rest_of_the_file_stays_byte_for_byte_and_a_copy_is_kept(cli: Cli) -
     "before",
     ["", "{}", "{ }\n", '{"a": 1}', '{"mcpServers": {}}', '{\r\n\t"mcpServers": {}\r\n}', '{\n "a": [\n  {}\n ]\n}\n'],
 )
-def test_any_layout_of_json_takes_the_entry(cli: Cli, before: str) -> None:
+def test_the_entry_can_be_inserted_into_any_layout_of_json(cli: Cli, before: str) -> None:
     file = cli.directory / ".mcp.json"
     file.write_bytes(before.encode())
 
@@ -247,7 +247,7 @@ def test_the_table_is_appended_to_toml_and_the_comments_stay(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize("words", [["codex"], ["cursor"]])
-def test_a_second_time_says_that_it_is_there(cli: Cli, words: list[str]) -> None:
+def test_installing_again_says_that_the_entry_exists(cli: Cli, words: list[str]) -> None:
     cli("install", *words, "--yes")
 
     again = cli("install", *words)
@@ -290,7 +290,7 @@ def test_another_name_and_settings_are_passed_on(cli: Cli) -> None:
         (["codex"], "home/.codex/config.toml", 'mcp_servers.workflowlookup.command = "x"\n', "no table"),
     ],
 )
-def test_a_file_that_cannot_be_changed_safely_is_left_alone(
+def test_a_file_that_cannot_be_edited_safely_is_not_changed(
     cli: Cli, words: list[str], file: str, text: str, reason: str
 ) -> None:
     path = cli.directory / file
@@ -340,7 +340,7 @@ def test_a_link_is_followed_and_stays_a_link(cli: Cli, tmp_path: Path) -> None:
     assert content_of(target) == {"mcpServers": {"workflowlookup": ENTRY}}
 
 
-def test_a_copy_never_follows_a_link_that_someone_laid(cli: Cli, tmp_path: Path) -> None:
+def test_a_backup_never_follows_a_planted_link(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("mine")
     (tmp_path / ".mcp.json").write_text("{}")
     (tmp_path / ".mcp.json.bak").symlink_to(tmp_path / "precious")
@@ -351,7 +351,7 @@ def test_a_copy_never_follows_a_link_that_someone_laid(cli: Cli, tmp_path: Path)
 
 
 @pytest.mark.parametrize("obstacle", ["a directory", "a pipe"])
-def test_something_else_in_the_place_of_the_file_is_told(cli: Cli, obstacle: str) -> None:
+def test_something_else_at_the_path_of_the_file_is_reported(cli: Cli, obstacle: str) -> None:
     path = cli.directory / ".mcp.json"
     path.mkdir() if obstacle == "a directory" else os.mkfifo(path)
 
@@ -360,7 +360,7 @@ def test_something_else_in_the_place_of_the_file_is_told(cli: Cli, obstacle: str
     assert (done.returncode, "it is not a regular file" in done.stderr) == (1, True)
 
 
-def test_a_place_that_cannot_be_written_is_told(cli: Cli) -> None:
+def test_an_unwritable_path_is_reported(cli: Cli) -> None:
     (cli.directory / ".cursor").write_text("a file where the directory should be")
 
     done = cli("install", "cursor", "--scope", "project", "--yes")
@@ -393,7 +393,7 @@ def test_on_a_terminal_the_change_is_shown_in_colour_and_asked_for(
     assert ("nothing was written" in seen) is not is_written
 
 
-def test_the_folders_that_clients_let_one_choose_are_honoured(cli: Cli) -> None:
+def test_configured_folders_of_clients_are_used(cli: Cli) -> None:
     cli("install", "claude-code", "--yes", CLAUDE_CONFIG_DIR=str(cli.home / "c"))
     cli("install", "codex", "--yes", CODEX_HOME=str(cli.home / "x"))
 

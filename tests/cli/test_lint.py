@@ -36,7 +36,7 @@ def sound(**fields: Json) -> JsonObject:
     return document(step(validationCriteria=[RULE], **fields))
 
 
-def test_a_clean_document_is_counted_and_nothing_else_is_said(cli: Cli, tmp_path: Path) -> None:
+def test_a_clean_document_is_only_counted(cli: Cli, tmp_path: Path) -> None:
     write(tmp_path, sound())
 
     done = cli("lint", "sample-workflow.json")
@@ -44,7 +44,7 @@ def test_a_clean_document_is_counted_and_nothing_else_is_said(cli: Cli, tmp_path
     assert (done.returncode, done.stdout, done.stderr) == (0, "1 document, no problems\n", "")
 
 
-def test_a_finding_has_a_code_a_place_a_reason_and_a_remedy(cli: Cli, tmp_path: Path) -> None:
+def test_a_finding_has_a_code_a_position_a_reason_and_a_remedy(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "flow.yaml").write_text(YAML)
 
     done = cli("lint", "flow.yaml")
@@ -64,7 +64,7 @@ def test_a_finding_has_a_code_a_place_a_reason_and_a_remedy(cli: Cli, tmp_path: 
     )
 
 
-def test_notes_are_no_problem(cli: Cli, tmp_path: Path) -> None:
+def test_notes_do_not_fail_the_command(cli: Cli, tmp_path: Path) -> None:
     write(tmp_path, document())
 
     done = cli("lint", "sample-workflow.json")
@@ -82,7 +82,7 @@ def test_notes_are_no_problem(cli: Cli, tmp_path: Path) -> None:
     ],
     ids=["broken", "not sound", "nothing"],
 )
-def test_what_does_not_load_is_an_error(cli: Cli, text: str, said: str) -> None:
+def test_a_document_that_does_not_load_is_an_error(cli: Cli, text: str, said: str) -> None:
     done = cli("lint", "-", stdin=text.encode())
 
     assert (done.returncode, done.stdout[: len(said)]) == (1, said)
@@ -118,25 +118,25 @@ def test_the_budget_of_prompts_can_be_set(cli: Cli, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [["--max-prompt-tokens", "0"], ["--format", "xml", "x.json"]])
-def test_wrong_usage_is_told_apart(cli: Cli, words: list[str]) -> None:
+def test_wrong_usage_has_its_own_exit_code(cli: Cli, words: list[str]) -> None:
     assert cli("lint", *words).returncode == 2
 
 
 @pytest.mark.parametrize("number", ["0", "-1", "many", "²"])
-def test_a_budget_that_is_none_is_wrong_usage(cli: Cli, number: str) -> None:
+def test_an_invalid_budget_is_wrong_usage(cli: Cli, number: str) -> None:
     done = cli("lint", f"--max-prompt-tokens={number}", "x.json")
 
     assert (done.returncode, f"'{number}' is not a whole number of at least 1" in done.stderr) == (2, True)
 
 
-def test_an_id_that_another_document_has_is_told_with_its_place(cli: Cli, tmp_path: Path) -> None:
+def test_a_duplicate_id_is_reported_with_its_position(cli: Cli, tmp_path: Path) -> None:
     write(tmp_path / "flows", sound(), "a.json")
     (tmp_path / "flows" / "b.yaml").write_text(f"# a copy\n{YAML}")
 
     assert "flows/b.yaml:2:1: error: WL000: flows/a.json has the id 'sample-workflow'" in cli("lint", "flows").stdout
 
 
-def test_thousands_of_findings_are_placed_in_time(cli: Cli, tmp_path: Path) -> None:
+def test_thousands_of_findings_are_located_in_bounded_time(cli: Cli, tmp_path: Path) -> None:
     content = document(*(step(f"step-{number}") for number in range(8_000)))
     (tmp_path / "flow.json").write_text(json.dumps(content, indent=1))
 
@@ -145,7 +145,7 @@ def test_thousands_of_findings_are_placed_in_time(cli: Cli, tmp_path: Path) -> N
     assert done.stdout.count(": note: WL007: ") == 8_000
 
 
-def test_json_has_every_finding_with_its_code_and_place(cli: Cli, tmp_path: Path) -> None:
+def test_json_has_every_finding_with_its_code_and_position(cli: Cli, tmp_path: Path) -> None:
     file = write(tmp_path, document())
 
     done = cli("lint", "--json", "sample-workflow.json")

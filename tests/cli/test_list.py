@@ -46,7 +46,7 @@ def test_category_and_query_choose(cli: Cli) -> None:
     assert [line.split()[0] for line in done.stdout.splitlines()] == ["ID", "bug-investigation"]
 
 
-def test_finding_nothing_is_no_error_and_says_what_helps(cli: Cli) -> None:
+def test_finding_nothing_is_not_an_error_and_has_a_hint(cli: Cli) -> None:
     nothing_fits = cli("list", "--query", "no such words")
     nothing_there = cli("list", "--bundled", "false")
 

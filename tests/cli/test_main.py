@@ -81,7 +81,7 @@ def test_help_is_a_command_too(cli: Cli) -> None:
     assert cli("help", "lint").stdout == cli("lint", "--help").stdout
 
 
-def test_a_misspelt_command_gets_the_nearest_one(cli: Cli) -> None:
+def test_a_misspelt_command_gets_a_suggestion(cli: Cli) -> None:
     done = cli("lsit")
 
     assert (done.returncode, done.stdout) == (2, "")
@@ -90,7 +90,7 @@ def test_a_misspelt_command_gets_the_nearest_one(cli: Cli) -> None:
     )
 
 
-def test_force_color_colours_what_goes_into_a_pipe(cli: Cli) -> None:
+def test_force_color_colours_piped_output(cli: Cli) -> None:
     assert "\x1b[" not in cli("list").stdout
     assert "\x1b[" in cli("list", FORCE_COLOR="1").stdout
     assert "\x1b[" not in cli("list", FORCE_COLOR="0").stdout
@@ -110,14 +110,14 @@ def test_force_color_colours_what_goes_into_a_pipe(cli: Cli) -> None:
         pytest.param(["list", "--bundled", "perhaps"], id="a setting that cannot be used"),
     ],
 )
-def test_wrong_usage_is_told_on_standard_error_with_exit_code_2(cli: Cli, words: list[str]) -> None:
+def test_wrong_usage_is_reported_on_standard_error_with_exit_code_2(cli: Cli, words: list[str]) -> None:
     done = cli(*words)
 
     assert (done.returncode, done.stdout) == (2, "")
     assert "workflowlookup" in done.stderr
 
 
-def test_a_refusal_of_a_tool_is_told_in_a_persons_words_with_exit_code_1(cli: Cli) -> None:
+def test_a_refusal_of_a_tool_is_a_sentence_with_exit_code_1(cli: Cli) -> None:
     done = cli("show", "bug-investigatoin")
 
     assert (done.returncode, done.stdout) == (1, "")
@@ -152,7 +152,7 @@ def test_a_terminal_without_unicode_gets_numbers_instead_of_a_traceback(cli: Cli
 
 
 @pytest.mark.parametrize("words", ["list", "list --json", "schema", "doctor"])
-def test_a_reader_who_leaves_early_is_no_error(cli: Cli, words: str) -> None:
+def test_a_closed_pipe_is_not_an_error(cli: Cli, words: str) -> None:
     command = f"{sys.executable} -m workflowlookup {words} | true; exit ${{PIPESTATUS[0]}}"
 
     done = subprocess.run(["bash", "-c", command], capture_output=True, cwd=cli.directory, check=False)

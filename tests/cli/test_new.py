@@ -21,7 +21,7 @@ def walk(cli: Cli, identifier: str, *context: str) -> list[str]:
         done.append(step["id"])
 
 
-def test_what_it_writes_is_sound_in_order_and_leads_by_the_size_of_the_task(cli: Cli) -> None:
+def test_the_new_document_is_valid_formatted_and_branches_by_task_size(cli: Cli) -> None:
     done = cli("new", "release-notes")
 
     assert (done.returncode, done.stderr) == (0, "")
@@ -32,7 +32,7 @@ def test_what_it_writes_is_sound_in_order_and_leads_by_the_size_of_the_task(cli:
     assert walk(cli, "release-notes") == ["understand-the-task", "plan-the-work", "do-the-work"]
 
 
-def test_yaml_holds_the_same_document_with_the_prompts_in_blocks(cli: Cli, project: Path) -> None:
+def test_yaml_has_the_same_document_with_prompts_in_blocks(cli: Cli, project: Path) -> None:
     cli("new", "release-notes")
     (project / "release-notes.json").rename(project / "json")
 
@@ -43,7 +43,7 @@ def test_yaml_holds_the_same_document_with_the_prompts_in_blocks(cli: Cli, proje
     assert "    prompt: |\n      Say in your own words" in text
 
 
-def test_flags_say_it_all(cli: Cli, tmp_path: Path) -> None:
+def test_with_all_flags_nothing_is_asked(cli: Cli, tmp_path: Path) -> None:
     words = ["--name", "N", "--description", "D", "--category", "review", "--step", "Go on", "--step", "Go on"]
 
     done = cli("new", "abc", *words, "--step", "Prüfen", "--directory", "flows")
@@ -95,7 +95,7 @@ def test_with_the_schema_of_the_project_the_document_refers_to_it(cli: Cli, proj
 
 
 @pytest.mark.parametrize("name", ["abc.json", "abc.yml"])
-def test_it_does_not_overwrite(cli: Cli, project: Path, name: str) -> None:
+def test_an_existing_file_is_not_overwritten(cli: Cli, project: Path, name: str) -> None:
     (project / name).write_text("mine")
 
     done = cli("new", "abc")
@@ -104,7 +104,7 @@ def test_it_does_not_overwrite(cli: Cli, project: Path, name: str) -> None:
     assert f"{name} exists. " in done.stderr
 
 
-def test_with_force_it_does_and_keeps_a_copy(cli: Cli, project: Path) -> None:
+def test_with_force_a_file_is_overwritten_and_a_copy_is_kept(cli: Cli, project: Path) -> None:
     (project / "abc.json").write_text("mine")
 
     done = cli("new", "abc", "--force")
@@ -122,7 +122,7 @@ def test_nothing_is_written_that_would_not_load(cli: Cli, project: Path) -> None
 @pytest.mark.parametrize(
     "words", [["A b"], ["ab"], ["abc", "--steps", "1"], ["abc", "--steps", "2", "--step", "x"], []]
 )
-def test_wrong_words_are_wrong_usage(cli: Cli, words: list[str]) -> None:
+def test_invalid_arguments_are_wrong_usage(cli: Cli, words: list[str]) -> None:
     assert cli("new", *words).returncode == 2
 
 
@@ -140,7 +140,7 @@ def test_on_a_terminal_it_asks_for_what_is_missing(cli: Cli, project: Path) -> N
     assert "Description" not in seen
 
 
-def test_who_answers_nothing_gets_the_defaults(cli: Cli, project: Path) -> None:
+def test_empty_answers_give_the_defaults(cli: Cli, project: Path) -> None:
     code, _ = cli.on_terminal("new", "my-flow", typed="\n" * 5)
 
     document = json.loads((project / "my-flow.json").read_text())
@@ -155,14 +155,14 @@ def test_an_answer_that_is_too_long_is_asked_for_again(cli: Cli, project: Path) 
 
 
 @pytest.mark.parametrize("typed", ["", "abc\n", "abc\n\n\n\n\nLook\n"])
-def test_who_ends_the_input_gets_nothing(cli: Cli, project: Path, typed: str) -> None:
+def test_closing_the_input_creates_nothing(cli: Cli, project: Path, typed: str) -> None:
     code, seen = cli.on_terminal("new", typed=typed + "\x04")
 
     assert (code, list(project.iterdir())) == (1, [])
     assert seen.endswith("\nworkflowlookup: the input ended. Nothing was written.\n")
 
 
-def test_bytes_that_are_no_text_are_refused(cli: Cli, project: Path) -> None:
+def test_bytes_that_are_not_utf_8_are_refused(cli: Cli, project: Path) -> None:
     done = cli("new", "abc", "--name", "\udcff")
 
     assert (done.returncode, list(project.iterdir())) == (1, [])

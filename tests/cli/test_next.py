@@ -98,7 +98,7 @@ def test_a_value_that_is_not_text_is_wrong_usage(cli: Cli) -> None:
     assert (done.returncode, "UTF-8" in done.stderr) == (2, True)
 
 
-def test_the_list_that_a_loop_lacks_is_asked_for_with_the_command_that_gives_it(cli: Cli, project: Path) -> None:
+def test_a_missing_list_of_a_loop_is_requested_with_the_command_that_sets_it(cli: Cli, project: Path) -> None:
     write(project, document(loop("each", [step("look-at")], type="forEach", items="files"), identifier="each-file"))
 
     code, seen = cli.on_terminal("next", "each-file", columns=200)

@@ -38,7 +38,7 @@ def left(cli: Cli) -> set[str]:
     return {run["runId"] for run in json.loads(cli("runs", "--json").stdout)["runs"]}
 
 
-def test_only_finished_runs_that_are_old_are_forgotten(cli: Cli, runs: dict[str, str]) -> None:
+def test_only_old_finished_runs_are_purged(cli: Cli, runs: dict[str, str]) -> None:
     done = cli("purge", "--older-than", "30d", "--yes")
 
     assert (done.returncode, done.stderr) == (0, "")
@@ -47,7 +47,7 @@ def test_only_finished_runs_that_are_old_are_forgotten(cli: Cli, runs: dict[str,
     assert cli("run", "show", runs["old"]).returncode == 1
 
 
-def test_a_dry_run_shows_them_and_forgets_nothing(cli: Cli, runs: dict[str, str]) -> None:
+def test_a_dry_run_lists_runs_and_deletes_nothing(cli: Cli, runs: dict[str, str]) -> None:
     done = cli("purge", "--older-than", "30d", "--dry-run", "--json")
 
     assert json.loads(done.stdout) == {"purged": 0, "runs": [runs["old"]]}
@@ -55,7 +55,7 @@ def test_a_dry_run_shows_them_and_forgets_nothing(cli: Cli, runs: dict[str, str]
 
 
 @pytest.mark.parametrize(("said", "count"), [("n\n", 3), ("\n", 3), ("y\n", 2)])
-def test_a_person_is_asked(cli: Cli, runs: dict[str, str], said: str, count: int) -> None:
+def test_the_command_asks_before_it_deletes(cli: Cli, runs: dict[str, str], said: str, count: int) -> None:
     code, seen = cli.sit_down("purge", "--older-than", "30d").see("Delete it for good? [y/N] ").type(said).leave()
 
     assert code == 0
@@ -66,14 +66,14 @@ def test_a_person_is_asked(cli: Cli, runs: dict[str, str], said: str, count: int
 @pytest.mark.parametrize(
     "words", [("--older-than", "30d"), ("--older-than", "30d", "--json"), (), ("--older-than", "soon", "--yes")]
 )
-def test_without_an_answer_nothing_is_forgotten(cli: Cli, runs: dict[str, str], words: tuple[str, ...]) -> None:
+def test_without_an_answer_nothing_is_purged(cli: Cli, runs: dict[str, str], words: tuple[str, ...]) -> None:
     done = cli("purge", *words)
 
     assert (done.returncode, done.stdout) == (2, "")
     assert left(cli) == set(runs.values())
 
 
-def test_without_a_journal_there_is_nothing_to_forget(cli: Cli) -> None:
+def test_without_a_journal_there_is_nothing_to_purge(cli: Cli) -> None:
     done = cli("purge", "--older-than", "1d", "--yes")
 
     assert (done.returncode, done.stdout) == (0, "No finished run is that old.\n")

@@ -32,7 +32,7 @@ def known(cli: Cli, *steps: JsonObject, **fields: Json) -> None:
     write(cli.own / "workflows", document(*steps, identifier="calling", **fields))
 
 
-def test_a_run_of_calls_goes_by_itself(cli: Cli, upstream: McpUpstream) -> None:
+def test_a_run_of_calls_needs_no_agent(cli: Cli, upstream: McpUpstream) -> None:
     known(cli, call("one", "say", {"text": "{{who}}"}), call("two", "append", {"line": "{{one}}"}))
     done = cli("run", "calling", "--context", "who=me")
 
@@ -71,7 +71,7 @@ def test_progress_is_shown_on_a_terminal(cli: Cli, upstream: McpUpstream) -> Non
     assert "1 of 2  part 2 of 2" in seen
 
 
-def test_an_interrupt_cancels_the_run_and_tells_what_was_stopped(cli: Cli, upstream: McpUpstream) -> None:
+def test_an_interrupt_cancels_the_run_and_shows_what_was_stopped(cli: Cli, upstream: McpUpstream) -> None:
     known(cli, call("one", "sleep", {"seconds": 60}))
     process = begin(cli, "run", "calling")
     upstream.wait_for("call", 1, 60)
@@ -86,7 +86,7 @@ def test_an_interrupt_cancels_the_run_and_tells_what_was_stopped(cli: Cli, upstr
     assert upstream.pids() == []
 
 
-def test_cancel_from_another_terminal_stops_the_call_and_tells(cli: Cli, upstream: McpUpstream) -> None:
+def test_cancel_from_another_terminal_stops_the_call_and_says_so(cli: Cli, upstream: McpUpstream) -> None:
     known(cli, call("one", "sleep", {"seconds": 60}))
     process = begin(cli, "run", "calling", "--json")
     upstream.wait_for("call", 1, 60)

@@ -56,7 +56,7 @@ def test_a_person_is_led_from_the_first_step_to_the_end(cli: Cli) -> None:
     }
 
 
-def test_ctrl_c_keeps_the_run_and_tells_how_to_resume(cli: Cli) -> None:
+def test_ctrl_c_keeps_the_run_and_shows_how_to_resume(cli: Cli) -> None:
     sitting = cli.sit_down("run", "sample-workflow").see("> ").type("done\n.\n").see("sign-off")
     sitting.see("> ").type("half an out").see("half an out").interrupt().see("is saved").see("run --resume ")
     code, seen = sitting.leave()
@@ -77,7 +77,7 @@ def test_ctrl_d_sends_what_was_typed_and_leaves_when_nothing_was(cli: Cli) -> No
     assert code == 0
 
 
-def test_a_line_may_be_longer_than_a_terminal_holds_by_itself(cli: Cli) -> None:
+def test_a_line_may_be_longer_than_the_terminal_buffer(cli: Cli) -> None:
     sitting = cli.sit_down("run", "sample-workflow").see("> ")
     for _ in range(60):
         sitting.type("word " * 100)
@@ -103,7 +103,7 @@ def test_variables_are_set_with_an_output_and_those_that_a_step_produces_are_ask
     assert status(cli, re.findall(r"run --resume (\w+)", seen)[-1])["step"]["id"] == "large-only"
 
 
-def test_a_loop_that_the_agent_ends_is_ended_by_a_word(cli: Cli, project: Path) -> None:
+def test_a_loop_can_be_ended_with_a_command(cli: Cli, project: Path) -> None:
     again = loop("again", [step("turn")], type="while", conditionSource={"kind": "elsewhere"})
     write(project, document(again, identifier="goes-round"))
 
@@ -113,7 +113,7 @@ def test_a_loop_that_the_agent_ends_is_ended_by_a_word(cli: Cli, project: Path) 
     assert sitting.see("The run is completed").leave()[0] == 0
 
 
-def test_a_person_who_does_not_agree_sees_the_step_again_with_the_reason(cli: Cli) -> None:
+def test_after_a_denial_the_step_is_offered_again_with_the_reason(cli: Cli) -> None:
     sitting = cli.sit_down("run", "sample-workflow").see("> ").type("done\n.\n").see("> ")
     sitting.type("Signed.\n.\n").see("[l]eave").type("perhaps\n").see("[l]eave").type("n\n").see("Why not")
     sitting.type("Too soon.\n").see("sign-off").see("did not agree").see("Their note: Too soon.").see("> ")
@@ -121,7 +121,7 @@ def test_a_person_who_does_not_agree_sees_the_step_again_with_the_reason(cli: Cl
     assert sitting.type("\x04").leave()[0] == 0
 
 
-def test_a_run_that_somebody_else_ended_meanwhile_is_told(cli: Cli) -> None:
+def test_a_run_that_ended_meanwhile_is_reported(cli: Cli) -> None:
     sitting = cli.sit_down("run", "sample-workflow").see("> ")
     run_id = json.loads(cli("runs", "--json").stdout)["runs"][0]["runId"]
     cli("cancel", run_id, "--reason", "No need.")
@@ -162,7 +162,7 @@ def test_control_characters_of_outputs_do_not_reach_the_terminal(cli: Cli) -> No
 # ── pipes and files ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_an_output_is_piped_whole_and_the_next_step_is_shown(cli: Cli) -> None:
+def test_a_piped_output_is_submitted_and_the_next_step_is_shown(cli: Cli) -> None:
     done = cli("run", "sample-workflow", stdin=b"It is\n\n  done.\n")
 
     assert (done.returncode, done.stderr) == (0, "")
@@ -172,7 +172,7 @@ def test_an_output_is_piped_whole_and_the_next_step_is_shown(cli: Cli) -> None:
     assert status(cli, run_id)["results"] == {"plan-it": "It is\n\n  done."}
 
 
-def test_dots_part_the_outputs_in_a_pipe_and_a_pipe_confirms_nothing(cli: Cli) -> None:
+def test_a_dot_separates_piped_outputs_and_a_pipe_confirms_nothing(cli: Cli) -> None:
     done = cli("run", "sample-workflow", stdin=b"done\n.\nSigned.\n.\nyes\n")
 
     assert done.returncode == 0
@@ -188,7 +188,7 @@ def test_a_piped_output_that_is_refused_ends_the_command_with_1(cli: Cli) -> Non
     assert "accepted" not in done.stdout
 
 
-def test_without_input_the_first_step_is_shown_and_kept(cli: Cli) -> None:
+def test_without_input_the_first_step_is_shown_and_the_run_stays(cli: Cli) -> None:
     done = cli("run", "sample-workflow")
 
     assert (done.returncode, done.stderr) == (0, "")
@@ -203,7 +203,7 @@ def test_json_is_what_the_tools_answer(cli: Cli) -> None:
     assert (refused.returncode, json.loads(refused.stdout)["verdict"]["valid"]) == (1, False)
 
 
-def test_a_file_is_submitted_as_it_is_dots_and_all(cli: Cli) -> None:
+def test_a_file_is_submitted_unchanged_including_lines_with_a_dot(cli: Cli) -> None:
     (cli.directory / "out.md").write_text("done\n.\nmore\n")
     run_id = start(cli)["runId"]
 
@@ -234,9 +234,7 @@ def test_input_is_checked_against_the_schema_of_the_workflow(cli: Cli, project: 
     assert "See BUG-7." in given.stdout
 
 
-def test_a_run_or_a_workflow_of_another_system_in_place_of_a_workflow_is_told_where_to_go(
-    cli: Cli, tmp_path: Path
-) -> None:
+def test_a_run_id_or_a_provider_workflow_instead_of_a_workflow_gets_a_hint(cli: Cli, tmp_path: Path) -> None:
     run_id = start(cli)["runId"]
     config = cli.own / "mine.toml"
     config.write_text('[providers.shop]\nkind = "http"\nbase_url = "http://127.0.0.1:9"\n')
@@ -278,7 +276,7 @@ def test_an_empty_file_leaves_the_run(cli: Cli) -> None:
     assert (done.returncode, "It is saved." in done.stdout) == (0, True)
 
 
-def test_an_output_from_the_editor_that_is_refused_can_be_mended(cli: Cli) -> None:
+def test_a_refused_output_from_the_editor_can_be_corrected(cli: Cli) -> None:
     command = editor(
         cli, 'cat "$1" >> seen; if [ -e second ]; then echo done > "$1"; else echo no > "$1"; fi; touch second'
     )
@@ -294,7 +292,7 @@ def test_an_output_from_the_editor_that_is_refused_can_be_mended(cli: Cli) -> No
     ("command", "said"),
     [("", "export EDITOR="), ("no-such-editor", "cannot be started"), ("false", "ended with code 1")],
 )
-def test_an_editor_that_does_not_work_is_told_and_the_run_is_kept(cli: Cli, command: str, said: str) -> None:
+def test_a_failing_editor_is_reported_and_the_run_stays(cli: Cli, command: str, said: str) -> None:
     done = cli("run", "sample-workflow", "--editor", EDITOR=command, VISUAL="")
 
     assert done.returncode == 1
@@ -340,21 +338,21 @@ def test_a_failed_run_ends_with_1_and_its_reason(cli: Cli, project: Path) -> Non
         pytest.param(("sample-workflow", "--output", "no-such-file"), 1, "cannot be read", id="no such file"),
     ],
 )
-def test_what_cannot_be_done_is_said(cli: Cli, words: tuple[str, ...], code: int, said: str) -> None:
+def test_impossible_requests_are_refused_with_a_reason(cli: Cli, words: tuple[str, ...], code: int, said: str) -> None:
     done = cli("run", *words)
 
     assert done.returncode == code
     assert said in done.stderr
 
 
-def test_looking_makes_no_journal(cli: Cli) -> None:
+def test_reading_creates_no_journal(cli: Cli) -> None:
     cli("run", "show", "abc")
     cli("runs")
 
     assert list(cli.home.rglob("runs.sqlite")) == []
 
 
-def test_a_run_that_is_not_there_is_told_with_those_that_come_close(cli: Cli) -> None:
+def test_a_missing_run_is_reported_with_similar_ids(cli: Cli) -> None:
     run_id = str(start(cli)["runId"])
     typo = run_id[:5] + ("0" if run_id[5] != "0" else "1") + run_id[6:]
 
@@ -364,7 +362,7 @@ def test_a_run_that_is_not_there_is_told_with_those_that_come_close(cli: Cli) ->
     assert f"Did you mean {run_id}?" in done.stderr
 
 
-def test_a_beginning_that_several_runs_have_is_told_with_their_ids(cli: Cli) -> None:
+def test_an_ambiguous_id_prefix_is_refused_with_the_matching_ids(cli: Cli) -> None:
     runs = {str(start(cli)["runId"]) for _ in range(17)}  # of sixteen possible first characters
     first = next(one[0] for one in runs if sum(run.startswith(one[0]) for run in runs) > 1)
 
@@ -410,7 +408,7 @@ def test_a_person_is_asked_for_the_list_of_a_loop(cli: Cli, project: Path) -> No
     assert "The run waits for the output of step 'look-at@1'." in plain(seen)
 
 
-def test_a_list_that_nobody_gives_is_asked_for_and_comes_with_resume(cli: Cli, project: Path) -> None:
+def test_a_missing_list_is_asked_for_and_can_be_given_with_resume(cli: Cli, project: Path) -> None:
     write(project, EACH)
     run = start(cli, workflow="each-file")
 

@@ -60,7 +60,7 @@ def leave(sitting: Sitting) -> str:
         (":param x: what it is", "type two: ::param"),
     ],
 )
-def test_an_unknown_command_is_no_part_of_the_output(cli: Cli, known: Any, typed: str, said: str) -> None:
+def test_an_unknown_command_is_not_part_of_the_output(cli: Cli, known: Any, typed: str, said: str) -> None:
     known(step("first"), step("second"))
     sitting = cli.sit_down("run", "sample-workflow", columns=200).see("> ").type(f"{typed}\n")
     sitting.see(f"'{typed.split(maxsplit=1)[0]}' is not a command, and the line was not added.").see(said)
@@ -142,7 +142,7 @@ def cells(text: str) -> int:
     return len(text) + wide - sum(unicodedata.combining(character) > 0 for character in text)
 
 
-def test_a_complaint_wraps_and_a_command_does_not(cli: Cli, known: Any) -> None:
+def test_an_error_message_is_wrapped_and_a_command_is_not(cli: Cli, known: Any) -> None:
     known(step("first"))
     journal = str(cli.directory / "a-directory-with-a-long-name" / "runs.sqlite")
     sitting = cli.sit_down("run", "sample-workflow", "--journal", journal, columns=40).see("> ").type(":nonsense\n")
@@ -153,7 +153,7 @@ def test_a_complaint_wraps_and_a_command_does_not(cli: Cli, known: Any) -> None:
     assert f"workflowlookup run --resume {run_of(seen)} --journal {journal}" in seen
 
 
-def test_a_text_of_others_cannot_leave_its_quotation(cli: Cli, known: Any) -> None:
+def test_quoted_text_cannot_leave_its_quotation(cli: Cli, known: Any) -> None:
     known(step("first", requireConfirmation=True))
     output = "x" * 36 + "Do you agree? [y]es" + "\u00a0" * 40 + "all is well"
     sitting = cli.sit_down("run", "sample-workflow", columns=40).see("> ").type(f"{output}\n.\n").see("for later")
@@ -164,7 +164,7 @@ def test_a_text_of_others_cannot_leave_its_quotation(cli: Cli, known: Any) -> No
     assert "".join(quoted.replace("  │ ", "").split()) == "".join(output.split())
 
 
-def test_what_is_written_after_a_resize_has_the_new_width(cli: Cli, known: Any) -> None:
+def test_output_after_a_resize_has_the_new_width(cli: Cli, known: Any) -> None:
     known(step("first", prompt=PROSE), step("second", prompt=PROSE))
     sitting = cli.sit_down("run", "sample-workflow", columns=100).see(PROSE[:97].rpartition(" ")[0]).see("> ")
 
@@ -186,7 +186,7 @@ def wrapped(text: str, columns: int) -> Sequence[str]:
 # ── drafts ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_ctrl_c_keeps_the_draft_and_the_line_that_was_begun(cli: Cli, known: Any) -> None:
+def test_ctrl_c_keeps_the_draft_and_the_partial_line(cli: Cli, known: Any) -> None:
     known(step("first"), step("second"))
     sitting = cli.sit_down("run", "sample-workflow").see("> ").type(":set size=3\nOne line.\n").see("> ").see("> ")
     code, seen = sitting.type("and half").see("and half").interrupt().see("So is your draft.").leave()
@@ -204,7 +204,7 @@ def test_ctrl_c_keeps_the_draft_and_the_line_that_was_begun(cli: Cli, known: Any
 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
-def test_a_draft_survives_a_command_that_is_told_to_end(cli: Cli, known: Any, number: int) -> None:
+def test_a_draft_survives_a_terminated_command(cli: Cli, known: Any, number: int) -> None:
     known(step("first"))
     sitting = cli.sit_down("run", "sample-workflow").see("> ").type("One line.\n").see("> ").type("half").see("half")
     sitting.end(number)
@@ -252,7 +252,7 @@ def test_the_drafts_of_a_run_are_purged_with_it(cli: Cli, known: Any) -> None:
     assert [path.name.startswith(ended) for path in drafts(cli)] == [False]
 
 
-def test_a_draft_that_cannot_be_kept_is_said_and_can_be_sent(cli: Cli, known: Any) -> None:
+def test_a_draft_that_cannot_be_stored_is_reported_and_can_be_sent(cli: Cli, known: Any) -> None:
     known(step("first"), step("second"))
     (cli.home / ".local").mkdir()
     (cli.home / ".local" / "state").write_text("in the way")
@@ -371,14 +371,14 @@ def test_a_run_that_waits_for_a_list_asks_for_it_until_it_is_one(cli: Cli, known
 
 
 @pytest.mark.parametrize("typed", ["\x04", "\n"])
-def test_a_list_that_is_not_given_leaves_the_run_as_it_is(cli: Cli, known: Any, typed: str) -> None:
+def test_a_missing_list_leaves_the_run_unchanged(cli: Cli, known: Any, typed: str) -> None:
     known(loop("each", [step("turn")], type="forEach", items="names"))
     sitting = cli.sit_down("run", "sample-workflow").see("names (a list ('array')").type(typed)
 
     assert sitting.see("The run waits for the variable 'names'").leave()[0] == 0
 
 
-def test_a_no_is_recorded_also_when_the_reason_is_broken_off(cli: Cli, known: Any) -> None:
+def test_a_denial_is_recorded_even_if_the_reason_is_aborted(cli: Cli, known: Any) -> None:
     known(step("first", requireConfirmation=True))
     sitting = cli.sit_down("run", "sample-workflow").see("> ").type("Text.\n.\n").see("[l]eave").type("n\n")
     code, seen = sitting.see("Why not? (may be empty) ").interrupt().see("waits for the output of step 'first'").leave()
@@ -390,7 +390,7 @@ def test_a_no_is_recorded_also_when_the_reason_is_broken_off(cli: Cli, known: An
     leave(again)
 
 
-def test_after_a_no_the_output_is_at_hand_and_the_question_remembers_it(cli: Cli, known: Any) -> None:
+def test_after_a_denial_the_output_and_the_question_are_shown_again(cli: Cli, known: Any) -> None:
     known(step("first", requireConfirmation=True))
     sitting = cli.sit_down("run", "sample-workflow").see("> ").type("Text.\n.\n").see("[l]eave").type("n\n")
     sitting.see("Why not?").type("Too short.\n").see("Their note: Too short.").see(":again").see("> ").type(":again\n")
@@ -404,7 +404,7 @@ def test_after_a_no_the_output_is_at_hand_and_the_question_remembers_it(cli: Cli
 
 
 @pytest.mark.parametrize("typed", ["\x04", "l\n"])
-def test_the_end_of_input_at_a_question_is_neither_yes_nor_no(cli: Cli, known: Any, typed: str) -> None:
+def test_the_end_of_input_at_a_question_decides_nothing(cli: Cli, known: Any, typed: str) -> None:
     known(step("first", requireConfirmation=True))
     sitting = cli.sit_down("run", "sample-workflow").see("> ").type("Text.\n.\n").see("[l]eave").type(typed)
     code, seen = sitting.see("waits for a person to confirm step 'first'").leave()
@@ -414,7 +414,7 @@ def test_the_end_of_input_at_a_question_is_neither_yes_nor_no(cli: Cli, known: A
     assert "confirmation-denied" not in cli("export", run_of(seen)).stdout
 
 
-def test_a_form_that_is_broken_off_is_no_yes(cli: Cli, known: Any) -> None:
+def test_an_aborted_form_does_not_confirm(cli: Cli, known: Any) -> None:
     answers = {"type": "object", "properties": {"region": {"type": "string"}}}
     known(step("first", requireConfirmation={"when": "before", "question": "Deploy it?", "answers": answers}))
     sitting = cli.sit_down("run", "sample-workflow").see("Deploy it?").see("[l]eave").type("y\n").see("region")
@@ -433,7 +433,7 @@ def test_a_question_wraps_between_words(cli: Cli, known: Any) -> None:
     assert sitting.see("Continue with").leave()[0] == 0
 
 
-def test_ctrl_c_at_a_question_is_neither_yes_nor_no(cli: Cli, known: Any) -> None:
+def test_ctrl_c_at_a_question_decides_nothing(cli: Cli, known: Any) -> None:
     known(step("first", requireConfirmation=True))
     sitting = cli.sit_down("run", "sample-workflow").see("> ").type("Text.\n.\n").see("for later").interrupt()
     code, seen = sitting.see("waits for a person to confirm step 'first'").leave()

@@ -26,7 +26,7 @@ def listed(cli: Cli, *words: str) -> list[str]:
     return [run["runId"] for run in json.loads(cli("runs", "--json", *words).stdout)["runs"]]
 
 
-def test_a_line_for_each_run_the_last_started_first(cli: Cli) -> None:
+def test_runs_are_listed_one_per_line_newest_first(cli: Cli) -> None:
     first, second = start(cli), start(cli, "other-workflow", b"done")
     third = start(cli, stdin=b"one\n.\ntwo")
 
@@ -52,7 +52,7 @@ def test_runs_are_filtered_by_state_workflow_and_time(cli: Cli) -> None:
     assert listed(cli, "--since", "2999-01-01") == []
 
 
-def test_more_runs_than_wanted_are_told(cli: Cli) -> None:
+def test_a_truncated_list_of_runs_says_so(cli: Cli) -> None:
     start(cli)
     newest = start(cli)
 
@@ -66,7 +66,7 @@ def test_more_runs_than_wanted_are_told(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("words", "said"), [((), "`workflowlookup run ID` starts one"), (("--state", "failed"), "no run matches")]
 )
-def test_no_runs_are_no_error(cli: Cli, words: tuple[str, ...], said: str) -> None:
+def test_an_empty_list_of_runs_is_not_an_error(cli: Cli, words: tuple[str, ...], said: str) -> None:
     done = cli("runs", *words)
 
     assert (done.returncode, done.stdout) == (0, "")
@@ -75,7 +75,7 @@ def test_no_runs_are_no_error(cli: Cli, words: tuple[str, ...], said: str) -> No
 
 
 @pytest.mark.parametrize("words", [("--since", "yesterday"), ("--state", "lost"), ("--limit", "0"), ("--limit", "x")])
-def test_filters_that_mean_nothing_are_wrong_usage(cli: Cli, words: tuple[str, ...]) -> None:
+def test_invalid_filters_are_wrong_usage(cli: Cli, words: tuple[str, ...]) -> None:
     assert cli("runs", *words).returncode == 2
 
 
@@ -90,7 +90,7 @@ def test_a_narrow_terminal_gets_fewer_columns(cli: Cli) -> None:
     assert max(len(line) for line in plain(seen).splitlines()[:2]) <= 60
 
 
-def test_a_reader_who_leaves_early_is_no_error(cli: Cli) -> None:
+def test_a_closed_pipe_is_not_an_error(cli: Cli) -> None:
     start(cli)
     command = f"{sys.executable} -m workflowlookup runs | true; exit ${{PIPESTATUS[0]}}"
 
@@ -100,7 +100,7 @@ def test_a_reader_who_leaves_early_is_no_error(cli: Cli) -> None:
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-def test_a_journal_that_is_no_directory_to_write_to_is_told(cli: Cli) -> None:
+def test_a_journal_path_below_a_file_is_reported(cli: Cli) -> None:
     (cli.directory / "file").write_text("")
 
     done = cli("run", "sample-workflow", "--journal", "file/runs.sqlite")

@@ -6,7 +6,7 @@ from cli.commands import Cli
 from workflowlookup.language.schemas import WORKFLOW_SCHEMA_FILE
 
 
-def test_the_schema_is_printed_as_it_is(cli: Cli) -> None:
+def test_the_schema_is_printed_unchanged(cli: Cli) -> None:
     done = cli("schema")
 
     assert (done.returncode, done.stdout, done.stderr) == (0, Path(WORKFLOW_SCHEMA_FILE).read_text("utf-8"), "")

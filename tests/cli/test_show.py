@@ -69,7 +69,7 @@ def test_json_is_the_answer_of_the_tool_in_each_mode(cli: Cli, mode: str, fields
 
 
 @pytest.mark.usefixtures("sample")
-def test_a_terminal_lays_it_out_and_shows_what_looks_like_html(cli: Cli) -> None:
+def test_a_terminal_renders_markdown_and_shows_html_as_text(cli: Cli) -> None:
     code, seen = cli.on_terminal("show", "sample-workflow", "--mode", "full", columns=200)
 
     assert code == 0

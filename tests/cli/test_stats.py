@@ -42,7 +42,7 @@ def figures(cli: Cli, *words: str) -> list[JsonObject]:
 
 
 @pytest.mark.usefixtures("runs")
-def test_each_version_has_its_figures(cli: Cli) -> None:
+def test_each_version_has_its_statistics(cli: Cli) -> None:
     newer, older = figures(cli, "sample-workflow")
 
     assert (newer["version"], newer["states"]) == ("2.0.0", {"waiting": 1})
@@ -60,7 +60,7 @@ def test_each_version_has_its_figures(cli: Cli) -> None:
 
 
 @pytest.mark.usefixtures("runs")
-def test_the_table_has_a_row_a_step(cli: Cli) -> None:
+def test_the_table_has_one_row_per_step(cli: Cli) -> None:
     done = cli("stats")
 
     assert (done.returncode, done.stderr) == (0, "")
@@ -83,14 +83,14 @@ def test_a_narrow_terminal_gets_fewer_columns(cli: Cli) -> None:
 
 
 @pytest.mark.usefixtures("runs")
-def test_a_workflow_that_was_never_run_is_told_with_one_that_was(cli: Cli) -> None:
+def test_a_workflow_without_runs_is_reported_with_one_that_has_some(cli: Cli) -> None:
     done = cli("stats", "sample-workflw")
 
     assert (done.returncode, done.stdout) == (1, "")
     assert "did you mean 'sample-workflow'?" in done.stderr
 
 
-def test_no_runs_are_no_error(cli: Cli) -> None:
+def test_an_empty_list_of_runs_is_not_an_error(cli: Cli) -> None:
     done = cli("stats")
 
     assert (done.returncode, done.stdout) == (0, "")
@@ -99,7 +99,7 @@ def test_no_runs_are_no_error(cli: Cli) -> None:
 
 
 @pytest.mark.usefixtures("runs")
-def test_a_terminal_sees_how_far_the_counting_is_and_a_pipe_does_not(cli: Cli) -> None:
+def test_a_terminal_shows_the_progress_of_counting_and_a_pipe_does_not(cli: Cli) -> None:
     _, seen = cli.on_terminal("stats")
     piped = cli("stats")
 

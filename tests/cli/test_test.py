@@ -66,7 +66,7 @@ def test_a_fixture_that_passes_is_counted_with_its_coverage(cli: Cli, flow: Path
 
 
 @pytest.mark.parametrize("path", ["flows", "flows/sample-workflow.test.yaml", "flows/sample-workflow.json"])
-def test_a_directory_a_fixture_and_a_document_lead_to_the_same(cli: Cli, flow: Path, path: str) -> None:
+def test_a_directory_a_fixture_and_a_document_select_the_same_suite(cli: Cli, flow: Path, path: str) -> None:
     flow.write_text(PASSING)
 
     assert cli("test", path, "flows").stdout.endswith("\n2 cases of 1 fixture, all passed\n")
@@ -79,7 +79,7 @@ def test_the_project_is_tested_when_nothing_is_named(cli: Cli, project: Path) ->
     assert cli("test").returncode == 0
 
 
-def test_a_difference_is_told_with_its_case_and_its_field(cli: Cli, flow: Path) -> None:
+def test_a_difference_is_reported_with_its_case_and_field(cli: Cli, flow: Path) -> None:
     flow.write_text(FAILING)
 
     done = cli("test", "flows")
@@ -98,7 +98,7 @@ def test_a_difference_is_told_with_its_case_and_its_field(cli: Cli, flow: Path) 
     ]
 
 
-def test_what_no_case_tries_is_listed_by_name(cli: Cli, flow: Path) -> None:
+def test_uncovered_parts_are_listed_by_name(cli: Cli, flow: Path) -> None:
     flow.write_text("cases: [{name: one}]")
 
     said = cli("test", "flows").stdout
@@ -148,7 +148,7 @@ def test_a_document_without_a_fixture_is_shown_and_counts_when_coverage_is_deman
     assert (usual.returncode, strict.returncode) == (0, 1)
 
 
-def test_json_has_everything(cli: Cli, flow: Path) -> None:
+def test_json_has_all_results(cli: Cli, flow: Path) -> None:
     flow.write_text("cases: [{name: one, steps: [look]}]")
 
     done = cli("test", "flows", "--json")
@@ -196,7 +196,7 @@ def test_junit_is_xml_with_a_suite_for_each_fixture(cli: Cli, flow: Path, tmp_pa
     assert str(failure.get("message")).startswith("steps: The path differs at step 1: expected 'report', got 'look'")
 
 
-def test_junit_tells_of_too_little_coverage(cli: Cli, flow: Path, tmp_path: Path) -> None:
+def test_junit_reports_too_little_coverage(cli: Cli, flow: Path, tmp_path: Path) -> None:
     flow.write_text("cases: [{name: one}]")
 
     cli("test", "flows", "--junit", "out.xml", "--min-coverage", "100")
@@ -205,7 +205,7 @@ def test_junit_tells_of_too_little_coverage(cli: Cli, flow: Path, tmp_path: Path
     assert [(suite.get("name"), suite.get("failures")) for suite in root][-1] == ("coverage", "1")
 
 
-def test_update_writes_what_came_out_and_keeps_the_rest(cli: Cli, flow: Path) -> None:
+def test_update_writes_the_actual_results_and_keeps_the_rest(cli: Cli, flow: Path) -> None:
     flow.write_text(FAILING)
 
     done = cli("test", "flows", "--update")
@@ -235,7 +235,7 @@ cases:
     )
 
 
-def test_update_leaves_a_fixture_alone_that_agrees(cli: Cli, flow: Path) -> None:
+def test_update_does_not_change_a_passing_fixture(cli: Cli, flow: Path) -> None:
     flow.write_text(PASSING)
 
     done = cli("test", "flows", "--update")
@@ -270,7 +270,7 @@ def test_update_of_json_writes_json(cli: Cli, flow: Path) -> None:
     ],
     ids=["unknown field", "syntax", "unknown id", "no such file", "not a document", "twice", "no end"],
 )
-def test_a_fixture_that_cannot_be_run_is_told_with_its_file(cli: Cli, flow: Path, text: str, problem: str) -> None:
+def test_a_fixture_that_cannot_be_run_is_reported_with_its_file(cli: Cli, flow: Path, text: str, problem: str) -> None:
     flow.write_text(text)
 
     done = cli("test", "flows")
@@ -296,7 +296,7 @@ def test_a_fixture_without_a_workflow_says_what_to_do(cli: Cli, tmp_path: Path) 
     assert "none of lonely.json, lonely.yaml, lonely.yml is beside it" in cli("test", "lonely.test.yaml").stdout
 
 
-def test_an_unsound_workflow_is_told(cli: Cli, tmp_path: Path) -> None:
+def test_an_invalid_workflow_is_reported(cli: Cli, tmp_path: Path) -> None:
     write(tmp_path, document(step(prompt=5)), "bad.json")
     (tmp_path / "bad.test.yaml").write_text("cases: [{name: one}]")
 
@@ -340,11 +340,11 @@ def test_the_example_is_a_fixture_that_passes(cli: Cli, flow: Path, tmp_path: Pa
     assert "refuse:" in example.stdout
 
 
-def test_a_percentage_that_is_none_is_wrong_usage(cli: Cli) -> None:
+def test_an_invalid_percentage_is_wrong_usage(cli: Cli) -> None:
     assert cli("test", "--min-coverage", "all").returncode == 2
 
 
-def test_a_report_that_cannot_be_written_is_told(cli: Cli, flow: Path) -> None:
+def test_a_report_that_cannot_be_written_is_an_error(cli: Cli, flow: Path) -> None:
     flow.write_text(PASSING)
 
     done = cli("test", "flows", "--junit", "no/such/dir.xml")
@@ -395,12 +395,12 @@ def test_a_value_is_replaced_in_its_place(before: str, path: Any, value: Json, a
     "value",
     [{"a": ["x\ny", "no", "1", "2024-01-01", "é ☃", " x ", "a: b", "#", "", "\n", "\x85", "a\n\n"]}, [{}], {"b": [[]]}],
 )
-def test_what_is_dumped_is_read_as_the_same(value: Json) -> None:
+def test_dumped_values_are_read_back_unchanged(value: Json) -> None:
     assert parse_yaml(text_of(value).encode()) == value
     assert parse_yaml(text_of(value, in_line=True).encode()) == value
 
 
-def test_several_values_are_replaced_together_and_inner_ones_stand_where_they_belong() -> None:
+def test_several_values_are_replaced_together_including_nested_ones() -> None:
     before = "a:\n  - x: {p: 1}  # first\n    z:\n      w: 1\n"
     edits = {("a", 0, "v"): 5, ("a", 0, "z", "u"): 4, ("a", 0, "x", "p"): 2, ("a", 0, "x", "q"): 3}
 
@@ -409,7 +409,7 @@ def test_several_values_are_replaced_together_and_inner_ones_stand_where_they_be
     assert after == "a:\n  - x: {p: 2, q: 3}  # first\n    z:\n      w: 1\n      u: 4\n    v: 5\n"
 
 
-def test_thousands_of_values_are_replaced_in_time() -> None:
+def test_thousands_of_values_are_replaced_in_bounded_time() -> None:
     text = "".join(f"k{number}:\n  - a\n" for number in range(2_000))
     began = time.process_time()
 
@@ -440,7 +440,7 @@ def test_update_keeps_line_breaks_and_the_mark_at_the_start(cli: Cli, flow: Path
     assert (done.returncode, after.count("\r\n") in (0, after.count("\n")), after[0]) == (0, True, text[0])
 
 
-def test_update_keeps_the_mode_of_a_fixture_and_leaves_nothing_beside_it(cli: Cli, flow: Path) -> None:
+def test_update_keeps_the_mode_of_a_fixture_and_leaves_no_other_file(cli: Cli, flow: Path) -> None:
     flow.write_text(FAILING)
     flow.chmod(0o640)
 

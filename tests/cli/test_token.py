@@ -35,7 +35,7 @@ def test_a_token_is_shown_once(cli: Cli) -> None:
         assert not file.is_file() or made.stdout.strip().encode() not in file.read_bytes()
 
 
-def test_an_agent_makes_itself_no_token_of_a_person(cli: Cli) -> None:
+def test_an_agent_cannot_create_a_token_of_a_person(cli: Cli) -> None:
     words = ("token", "create", "ada", "--scope", "confirm")
 
     refused = cli(*words, "--person", CLAUDECODE="1")
@@ -46,7 +46,7 @@ def test_an_agent_makes_itself_no_token_of_a_person(cli: Cli) -> None:
     assert cli(*words, CLAUDECODE="1").returncode == 0
 
 
-def test_scopes_and_patterns_may_be_many(cli: Cli) -> None:
+def test_scopes_and_patterns_may_be_repeated(cli: Cli) -> None:
     words = ("--scope", "run,confirm", "--scope", "read", "--workflows", "a-*", "--workflows", "b-?", "--person")
     made = json.loads(cli("token", "create", "ada", *words, "--expires", "never", "--json").stdout)
 
@@ -82,14 +82,14 @@ def test_it_is_revoked_by_its_name(cli: Cli) -> None:
         (("create", "a", "--expires", "0d"), 1),
     ],
 )
-def test_what_cannot_be_meant_is_refused(cli: Cli, words: tuple[str, ...], code: int) -> None:
+def test_invalid_token_arguments_are_refused(cli: Cli, words: tuple[str, ...], code: int) -> None:
     done = cli("token", *words)
 
     assert (done.returncode, done.stdout) == (code, "")
     assert "wl_" not in done.stderr
 
 
-def test_listing_makes_no_journal(cli: Cli) -> None:
+def test_listing_creates_no_journal(cli: Cli) -> None:
     done = cli("token", "list")
 
     assert (done.returncode, done.stdout) == (0, "")

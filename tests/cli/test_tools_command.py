@@ -17,7 +17,7 @@ def service(tmp_path: Path) -> Iterator[HttpUpstream]:
         yield made
 
 
-def test_the_tools_are_listed_with_whose_they_are(cli: Cli, service: HttpUpstream, tmp_path: Path) -> None:
+def test_the_tools_are_listed_with_their_providers(cli: Cli, service: HttpUpstream, tmp_path: Path) -> None:
     config = cli.own / "mine.toml"
     config.write_text(service.toml())
 
@@ -31,7 +31,7 @@ def test_the_tools_are_listed_with_whose_they_are(cli: Cli, service: HttpUpstrea
     assert (answer["folded"], answer["away"], answer["remarks"]) == (False, {}, [])
 
 
-def test_a_provider_that_is_away_is_told(cli: Cli, service: HttpUpstream, tmp_path: Path) -> None:
+def test_an_unreachable_provider_is_reported(cli: Cli, service: HttpUpstream, tmp_path: Path) -> None:
     service.stop()
     config = cli.own / "mine.toml"
     config.write_text(service.toml())
@@ -57,14 +57,16 @@ def test_a_variable_that_is_not_set_is_named_with_where_to_set_it(cli: Cli, serv
     assert problems == [{"problem": f"T{words}", "remedy": advice}]
 
 
-def test_switched_off_there_are_none(cli: Cli) -> None:
+def test_there_are_no_workflow_tools_when_switched_off(cli: Cli) -> None:
     done = cli("tools", "--workflow-tools", "false")
 
     assert (done.returncode, done.stdout) == (1, "")
     assert "workflow_tools is false (--workflow-tools)" in done.stderr
 
 
-def test_doctor_tells_what_patterns_admit_and_how_others_do(cli: Cli, service: HttpUpstream, tmp_path: Path) -> None:
+def test_doctor_shows_what_patterns_match_and_the_state_of_providers(
+    cli: Cli, service: HttpUpstream, tmp_path: Path
+) -> None:
     upstream = McpUpstream(tmp_path / "up")
     service.control(workflows=[ONE, {"id": "bad"}])
     config = cli.own / "mine.toml"
@@ -90,7 +92,7 @@ def test_doctor_tells_what_patterns_admit_and_how_others_do(cli: Cli, service: H
     assert "hush" not in done.stdout
 
 
-def test_an_entry_that_cannot_be_read_is_told_and_the_others_are_listed(
+def test_an_unreadable_entry_is_reported_and_the_others_are_listed(
     cli: Cli, service: HttpUpstream, tmp_path: Path
 ) -> None:
     config = cli.own / "mine.toml"
@@ -110,7 +112,7 @@ def test_an_entry_that_cannot_be_read_is_told_and_the_others_are_listed(
     assert report["selfTest"]["error"] == ""
 
 
-def test_doctor_names_calls_that_lead_nowhere(cli: Cli, service: HttpUpstream, tmp_path: Path) -> None:
+def test_doctor_names_calls_without_a_target(cli: Cli, service: HttpUpstream, tmp_path: Path) -> None:
     steps = [
         {"provider": "nobody", "workflow": "deploy"},
         {"provider": "broken", "workflow": "deploy"},

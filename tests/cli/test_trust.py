@@ -185,7 +185,7 @@ def test_a_program_that_is_an_endless_file_cannot_be_trusted(clone: Clone) -> No
     assert (code, clone.store.exists()) == (1, False), seen
 
 
-def test_a_running_server_takes_up_what_is_trusted_meanwhile(clone: Clone, serve: Serve) -> None:
+def test_a_running_server_uses_newly_trusted_entries(clone: Clone, serve: Serve) -> None:
     server = serve()
     clone.trust()
     time.sleep(1.1)
@@ -195,7 +195,7 @@ def test_a_running_server_takes_up_what_is_trusted_meanwhile(clone: Clone, serve
     assert clone.runs(20)
 
 
-def test_what_is_revoked_does_not_run(clone: Clone, serve: Serve) -> None:
+def test_revoked_entries_do_not_run(clone: Clone, serve: Serve) -> None:
     clone.trust()
 
     done = clone.cli("trust", "--revoke")
@@ -230,7 +230,7 @@ def test_doctor_advises_to_trust_a_server_that_a_workflow_calls(clone: Clone) ->
 
 
 @pytest.mark.parametrize("command", ["tools", "list", "lint", "runs"])
-def test_commands_go_by_the_same_settings(clone: Clone, command: str) -> None:
+def test_commands_use_the_same_settings(clone: Clone, command: str) -> None:
     (clone.directory / ".workflowlookup" / "workflows").mkdir(parents=True)
 
     done = clone.cli(command)
@@ -263,7 +263,7 @@ def test_a_file_in_a_parent_directory_of_the_repository_is_the_projects(clone: C
     assert not clone.marker.exists()
 
 
-def test_a_store_that_the_environment_points_into_the_project_trusts_nothing(clone: Clone, serve: Serve) -> None:
+def test_a_trust_file_inside_the_project_trusts_nothing(clone: Clone, serve: Serve) -> None:
     clone.trust()
     inside = clone.directory / "x" / "workflowlookup"
     inside.mkdir(parents=True)
@@ -284,7 +284,7 @@ def test_a_store_that_the_environment_points_into_the_project_trusts_nothing(clo
     "content",
     [b"", b"[]", b'{"version": 2, "trusted": []}', b'{"trusted": [{"file": 5}]}', b"\xff" * 10, b"[" * 100_000],
 )
-def test_a_hostile_store_trusts_nothing_and_is_not_written_over(clone: Clone, content: bytes) -> None:
+def test_a_hostile_trust_file_trusts_nothing_and_is_not_overwritten(clone: Clone, content: bytes) -> None:
     clone.store.write_bytes(content)
     clone.store.chmod(0o600)
 
@@ -296,7 +296,7 @@ def test_a_hostile_store_trusts_nothing_and_is_not_written_over(clone: Clone, co
     assert clone.store.read_bytes() == content
 
 
-def test_a_store_that_others_can_write_to_trusts_nothing(clone: Clone, serve: Serve) -> None:
+def test_a_trust_file_that_others_can_write_trusts_nothing(clone: Clone, serve: Serve) -> None:
     clone.trust()
     assert clone.store.stat().st_mode & 0o777 == 0o600
     clone.store.chmod(0o666)
@@ -306,9 +306,9 @@ def test_a_store_that_others_can_write_to_trusts_nothing(clone: Clone, serve: Se
     assert not clone.runs(3)
 
 
-def test_a_working_directory_that_was_deleted_is_no_way_around(clone: Clone, tmp_path: Path) -> None:
-    code = "import os, sys; os.mkdir('gone'); os.chdir('gone'); os.rmdir('../gone'); "
-    code += "from workflowlookup.cli.main import main; sys.exit(main(['tools', '--config', sys.argv[1]]))"
+def test_a_deleted_working_directory_does_not_bypass_trust(clone: Clone, tmp_path: Path) -> None:
+    code = "import asyncio, os, sys; os.mkdir('gone'); os.chdir('gone'); os.rmdir('../gone'); "
+    code += "from workflowlookup.cli.main import main; sys.exit(main(['tools', '--config', sys.argv[1]]))"  # CPython 3.13.0 cannot import asyncio there
     own = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(clone.cli.own.parent)}
     command = [sys.executable, "-c", code, str(clone.file)]
 
@@ -347,7 +347,7 @@ def test_anything_but_a_plain_yes_is_no(clone: Clone, answer: str) -> None:
     assert not clone.store.exists()
 
 
-def test_what_is_typed_before_the_question_is_no_answer(clone: Clone) -> None:
+def test_input_typed_before_the_question_is_discarded(clone: Clone) -> None:
     sitting = clone.cli.sit_down("trust").type("y\ny\ny\n")
 
     sitting.see("[y/N]").type("\n").leave()
@@ -391,7 +391,7 @@ def test_every_host_and_every_variable_in_an_address_is_shown(clone: Clone) -> N
     assert "hush" not in seen
 
 
-def test_nothing_of_a_call_is_hidden_whatever_it_is_called(clone: Clone, calling: McpUpstream) -> None:
+def test_nothing_of_a_call_is_hidden_whatever_its_name(clone: Clone, calling: McpUpstream) -> None:
     put(clone, {"token": "delete-everything", "url": "https://host.example/?all=true"})
 
     seen = clone.trust(answer="n")
@@ -508,9 +508,7 @@ def test_a_trusted_call_is_made_and_a_changed_one_is_not(clone: Clone, calling: 
     assert effects(calling) == ["done"]
 
 
-def test_a_call_that_a_person_is_no_longer_asked_about_is_another_call(
-    clone: Clone, calling: McpUpstream, serve: Serve
-) -> None:
+def test_a_call_without_its_confirmation_needs_trust_again(clone: Clone, calling: McpUpstream, serve: Serve) -> None:
     put(clone, {"line": "done"}, requireConfirmation=True)
     clone.trust()
     put(clone, {"line": "done"})
@@ -529,9 +527,7 @@ def test_the_command_run_makes_no_such_call(clone: Clone, calling: McpUpstream, 
     assert effects(calling) == []
 
 
-def test_a_clones_workflow_that_is_named_from_elsewhere_makes_no_call(
-    clone: Clone, calling: McpUpstream, tmp_path: Path
-) -> None:
+def test_a_workflow_of_a_clone_named_by_path_makes_no_call(clone: Clone, calling: McpUpstream, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     path = clone.directory / ".workflowlookup" / "workflows" / "calling.json"
 
@@ -542,9 +538,7 @@ def test_a_clones_workflow_that_is_named_from_elsewhere_makes_no_call(
     assert effects(calling) == []
 
 
-def test_a_run_that_was_begun_before_trust_was_revoked_makes_no_call(
-    clone: Clone, calling: McpUpstream, serve: Serve
-) -> None:
+def test_a_run_started_before_trust_was_revoked_makes_no_call(clone: Clone, calling: McpUpstream, serve: Serve) -> None:
     """Checked where the call is made: by another process, of a run that had been allowed to start."""
     steps = [step("think"), call("one", "append", {"line": "done"})]
     write(clone.directory / ".workflowlookup" / "workflows", document(*steps, identifier="calling"))
@@ -560,7 +554,7 @@ def test_a_run_that_was_begun_before_trust_was_revoked_makes_no_call(
     assert effects(calling) == []
 
 
-def test_a_run_calls_a_server_no_more_whose_trust_was_revoked(
+def test_a_run_does_not_call_a_server_whose_trust_was_revoked(
     clone: Clone, calling: McpUpstream, serve: Serve, tmp_path: Path
 ) -> None:
     """Also a workflow of the user's own, and before the settings are read again."""
@@ -667,7 +661,7 @@ def ask_to_start(server: Server, identifier: int, **arguments: Json) -> JsonObje
     return dict(server.receive())
 
 
-def test_a_person_at_the_client_can_trust_what_a_run_would_do(clone: Clone, calling: McpUpstream, serve: Serve) -> None:
+def test_a_person_can_trust_the_calls_of_a_run_at_the_client(clone: Clone, calling: McpUpstream, serve: Serve) -> None:
     server = serve(FORMS)
     question = ask_to_start(server, 100)
     assert question["method"] == "elicitation/create"
@@ -703,7 +697,7 @@ def test_any_other_answer_leaves_it_untrusted_and_is_not_asked_for_again(
     assert (effects(calling), clone.store.exists()) == ([], False)
 
 
-def test_what_changed_while_the_person_thought_is_asked_about_again(
+def test_content_that_changed_during_the_question_is_asked_about_again(
     clone: Clone, calling: McpUpstream, serve: Serve
 ) -> None:
     server = serve(FORMS)
@@ -719,19 +713,19 @@ def test_what_changed_while_the_person_thought_is_asked_about_again(
 
 
 @pytest.mark.parametrize("words", [{"trust": True}, {"context": {"trust": True}}, {"input": {"trust": True}}])
-def test_an_agents_word_is_no_trust(clone: Clone, calling: McpUpstream, serve: Serve, words: JsonObject) -> None:
+def test_an_agent_cannot_give_trust(clone: Clone, calling: McpUpstream, serve: Serve, words: JsonObject) -> None:
     ask_to_start(serve(), 100, **words)
 
     assert (effects(calling), clone.store.exists()) == ([], False)
 
 
-def test_where_the_agent_relays_answers_nobody_is_asked(clone: Clone, calling: McpUpstream, serve: Serve) -> None:
+def test_with_confirmation_agent_no_form_is_shown(clone: Clone, calling: McpUpstream, serve: Serve) -> None:
     reply = ask_to_start(serve(FORMS, WORKFLOWLOOKUP_CONFIRMATION="agent"), 100)
 
     assert reply["result"]["structuredContent"]["code"] == -32007
 
 
-def test_looking_for_workflows_again_asks_about_the_settings(clone: Clone, serve: Serve) -> None:
+def test_workflow_refresh_asks_for_trust_in_settings(clone: Clone, serve: Serve) -> None:
     server = serve(FORMS)
     server.send({"jsonrpc": "2.0", "id": 100, "method": "tools/call", "params": {"name": "workflow_refresh"}})
     question = server.receive()
@@ -782,7 +776,7 @@ def refresh_over_http(clone: Clone, *words: str) -> list[str]:
     return [message["method"] for message in heard if "id" in message]
 
 
-def test_over_http_a_client_without_a_token_is_not_taken_for_a_person(clone: Clone) -> None:
+def test_over_http_a_client_without_a_token_is_not_a_person(clone: Clone) -> None:
     """Any process of this machine can be that client, also one of another account."""
     assert refresh_over_http(clone) == []
     assert not clone.store.exists()
@@ -851,7 +845,7 @@ def test_the_console_trusts_nothing_by_a_form_of_another_page_or_about_something
     assert not clone.store.exists()
 
 
-def test_the_pages_of_a_server_over_http_do_not_take_whoever_is_on_this_machine_for_a_person(clone: Clone) -> None:
+def test_pages_over_http_do_not_treat_local_visitors_as_persons(clone: Clone) -> None:
     """On loopback and without tokens anybody is let in, an agent too."""
     server = WebServer(clone.directory.parent, environment={"XDG_CONFIG_HOME": str(clone.cli.own.parent)})
     try:

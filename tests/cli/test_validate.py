@@ -44,7 +44,7 @@ def lines_of(text: str) -> list[str]:
     return [line for line in text.splitlines() if not line.startswith("    ")]
 
 
-def test_a_sound_document_is_counted_and_nothing_else_is_said(cli: Cli, tmp_path: Path) -> None:
+def test_a_valid_document_is_only_counted(cli: Cli, tmp_path: Path) -> None:
     write(tmp_path, document())
 
     done = cli("validate", "sample-workflow.json")
@@ -87,7 +87,7 @@ def test_a_finding_in_yaml_has_its_line_and_column_too(cli: Cli, tmp_path: Path)
         ("list.json", "[]", "list.json:1:1"),
     ],
 )
-def test_a_syntax_error_has_its_place(cli: Cli, tmp_path: Path, name: str, text: str, place: str) -> None:
+def test_a_syntax_error_has_its_position(cli: Cli, tmp_path: Path, name: str, text: str, place: str) -> None:
     (tmp_path / name).write_text(text)
 
     done = cli("validate", name)
@@ -133,7 +133,7 @@ def test_standard_input_is_a_document_in_json_or_yaml(cli: Cli, text: str, code:
     assert (done.returncode, done.stdout[: len(said)]) == (code, said)
 
 
-def test_an_id_that_is_taken_is_blamed_on_the_file_that_is_not_named_after_it(cli: Cli, tmp_path: Path) -> None:
+def test_a_duplicate_id_is_reported_for_the_file_with_another_name(cli: Cli, tmp_path: Path) -> None:
     write(tmp_path / "flows", document(), "a-copy.json")
     write(tmp_path / "flows", document())
 
@@ -168,7 +168,7 @@ def test_an_id_that_two_files_share_is_a_problem_but_a_file_named_twice_is_not(c
     )
 
 
-def test_json_has_every_finding_with_its_place(cli: Cli, tmp_path: Path) -> None:
+def test_json_has_every_finding_with_its_position(cli: Cli, tmp_path: Path) -> None:
     file = write(tmp_path, document(loop("each-one", "nowhere", type="for", count=2)))
 
     done = cli("validate", "--json", "sample-workflow.json")
@@ -210,7 +210,7 @@ def test_annotations_for_github_are_escaped(cli: Cli, tmp_path: Path, words: lis
     assert "found '100%25%0Asure100%25%0Asure" in annotation
 
 
-def test_text_can_be_asked_for_in_ci(cli: Cli, tmp_path: Path) -> None:
+def test_text_format_can_be_requested_in_ci(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_text("{")
 
     done = cli("validate", "--format", "text", "bad.json", GITHUB_ACTIONS="true")
@@ -252,14 +252,14 @@ def test_hostile_content_is_a_finding_and_never_a_traceback(cli: Cli, tmp_path: 
 
 
 @pytest.mark.parametrize("name", ["gone.json", "gone/away.yaml", "notes.txt", "noextension", "a" * 300 + ".json", ""])
-def test_a_path_that_holds_no_document_is_a_finding(cli: Cli, name: str) -> None:
+def test_a_path_without_a_document_is_a_finding(cli: Cli, name: str) -> None:
     done = cli("validate", name)
 
     assert (done.returncode, done.stderr) == (1, "")
     assert ": error: " in done.stdout
 
 
-def test_a_link_that_is_named_itself_may_lead_anywhere(cli: Cli, tmp_path: Path) -> None:
+def test_a_link_named_on_the_command_line_may_point_anywhere(cli: Cli, tmp_path: Path) -> None:
     target = write(tmp_path / "elsewhere", document())
     (tmp_path / "link.json").symlink_to(target)
 

@@ -76,7 +76,7 @@ def test_a_document_is_checked_at_the_start_and_at_each_save(watch: Watch, proje
     ]
 
 
-def test_a_new_document_is_seen_and_the_others_are_not_told_again(watch: Watch, project: Path) -> None:
+def test_a_new_document_is_reported_and_the_others_are_not_repeated(watch: Watch, project: Path) -> None:
     watch.line()
     (project / "notes.txt").write_text("nothing")
     write(project, {**SOUND, "id": "another"})
@@ -97,7 +97,7 @@ def test_a_fixture_is_run_when_it_is_saved(watch: Watch, project: Path) -> None:
     assert said[2] == f"{name}: no problems"
 
 
-def test_a_file_that_is_saved_by_putting_another_in_its_place_is_seen(cli: Cli, tmp_path: Path) -> None:
+def test_a_file_saved_by_rename_is_noticed(cli: Cli, tmp_path: Path) -> None:
     file = write(tmp_path, SOUND)
     watch = Watch(cli, "sample-workflow.json")
     watch.line()
@@ -110,14 +110,14 @@ def test_a_file_that_is_saved_by_putting_another_in_its_place_is_seen(cli: Cli, 
     assert ": WL" in line, "a step without criteria is a finding of lint"
 
 
-def test_ctrl_c_leaves_without_a_word(watch: Watch) -> None:
+def test_ctrl_c_exits_silently(watch: Watch) -> None:
     watch.line()
 
     assert watch.stop() == (0, "")
 
 
 @pytest.mark.parametrize(("content", "code"), [(SOUND, 0), (document(step(title=7)), 1)], ids=["sound", "not"])
-def test_once_is_for_scripts(cli: Cli, project: Path, content: dict, code: int) -> None:
+def test_once_checks_and_exits(cli: Cli, project: Path, content: dict, code: int) -> None:
     write(project, content)
 
     done = cli("watch", "--once")
@@ -135,19 +135,19 @@ def test_once_on_a_terminal_shows_what_to_do_as_well(cli: Cli, project: Path) ->
     assert (code, "1 document, 1 with problems" in seen) == (1, True)
 
 
-def test_without_a_directory_it_says_how_to_get_one(cli: Cli) -> None:
+def test_without_a_directory_the_error_says_how_to_create_one(cli: Cli) -> None:
     done = cli("watch")
 
     assert (done.returncode, "Run `workflowlookup init`" in done.stderr) == (1, True)
 
 
-def test_a_path_that_was_given_and_is_not_there_is_told(cli: Cli) -> None:
+def test_a_missing_path_is_reported(cli: Cli) -> None:
     done = cli("watch", "flows")
 
     assert (done.returncode, done.stderr) == (1, "workflowlookup: flows does not exist. Check the path.\n")
 
 
-def test_a_directory_that_is_removed_and_made_again_is_watched_again(watch: Watch, project: Path) -> None:
+def test_a_directory_that_is_recreated_is_watched_again(watch: Watch, project: Path) -> None:
     said = [watch.line()]
     shutil.rmtree(project)
     said.append(watch.line())
@@ -161,7 +161,7 @@ def test_a_directory_that_is_removed_and_made_again_is_watched_again(watch: Watc
     ]
 
 
-def test_where_the_kernel_tells_nothing_it_is_looked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_inotify_directories_are_polled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workflowlookup.cli.commands.watch.make_change_watcher", PollingWatcher)
     saves = _saves([str(tmp_path)])
 
@@ -172,7 +172,7 @@ def test_where_the_kernel_tells_nothing_it_is_looked(tmp_path: Path, monkeypatch
     assert next(saves) == {str(file)}
 
 
-def test_the_screen_is_drawn_anew_and_what_stands_above_it_stays(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_screen_is_redrawn_and_earlier_output_stays(capsys: pytest.CaptureFixture[str]) -> None:
     _redraw([Checked(file="flows", remarks=(), is_document=False)])
 
     shown = capsys.readouterr().out

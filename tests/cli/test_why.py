@@ -31,7 +31,7 @@ def held(cli: Cli) -> str:
     return run_id
 
 
-def test_each_step_of_a_run_is_told_with_what_decided(cli: Cli, held: str) -> None:
+def test_each_step_of_a_run_is_explained_with_what_decided(cli: Cli, held: str) -> None:
     done = cli("why", held[:6])
 
     assert (done.returncode, done.stderr) == (0, "")
@@ -55,7 +55,7 @@ def test_each_step_of_a_run_is_told_with_what_decided(cli: Cli, held: str) -> No
     ]
 
 
-def test_a_loop_without_its_list_waits_in_a_sentence(cli: Cli, project: Path) -> None:
+def test_a_loop_without_its_list_is_explained_in_a_sentence(cli: Cli, project: Path) -> None:
     each = loop("each", [step("review")], type="forEach", items="files", itemVar="file")
     write(project, document(each, identifier="each-flow"))
     run_id = str(json.loads(cli("run", "each-flow", "--json", stdin=b"").stdout)["runId"])
@@ -63,7 +63,7 @@ def test_a_loop_without_its_list_waits_in_a_sentence(cli: Cli, project: Path) ->
     assert "it has no condition; it waits, because files is not set: expected a list" in cli("why", run_id).stdout
 
 
-def test_a_workflow_is_told_for_a_context(cli: Cli) -> None:
+def test_a_workflow_is_explained_for_a_context(cli: Cli) -> None:
     answer = json.loads(cli("why", "sample-workflow", "--context", "size=large", "--json").stdout)
 
     assert answer["context"] == {"size": "large"}
@@ -76,7 +76,7 @@ def test_a_workflow_is_told_for_a_context(cli: Cli) -> None:
     }
 
 
-def test_a_workflow_needs_neither_context_nor_journal(cli: Cli) -> None:
+def test_explaining_a_workflow_needs_neither_context_nor_journal(cli: Cli) -> None:
     done = cli("why", "sample-workflow")
 
     assert "· large-only  Title large-only: would be skipped" in done.stdout
@@ -90,7 +90,7 @@ def test_json_of_a_run_names_it_and_its_state(cli: Cli, held: str) -> None:
     assert [one["fate"] for one in answer["steps"]] == ["ran", "skipped", "waits", "would run"]
 
 
-def test_mermaid_marks_what_was_taken_skipped_and_waits(cli: Cli, held: str) -> None:
+def test_mermaid_marks_taken_skipped_and_waiting_steps(cli: Cli, held: str) -> None:
     of_run, of_context = cli("why", held, "--mermaid").stdout, cli("why", "sample-workflow", "--mermaid").stdout
 
     assert [line.strip() for line in of_run.splitlines() if line.startswith("  class ")] == [
@@ -102,7 +102,7 @@ def test_mermaid_marks_what_was_taken_skipped_and_waits(cli: Cli, held: str) -> 
     assert "class s1,s3,s4 taken" in of_context
 
 
-def test_a_finished_run_is_told_as_a_whole(cli: Cli, held: str) -> None:
+def test_a_finished_run_is_explained_completely(cli: Cli, held: str) -> None:
     cli.confirm(held, "--note", "Go on.")
     cli("run", "--resume", held, stdin=b"The end.")
 
@@ -129,14 +129,14 @@ def test_a_terminal_shows_colours_and_no_control_characters(cli: Cli, held: str)
         (("sample-workflow", "--json", "--mermaid"), 2, "not allowed with argument"),
     ],
 )
-def test_what_cannot_be_done_is_said(cli: Cli, words: tuple[str, ...], code: int, said: str) -> None:
+def test_impossible_requests_are_refused_with_a_reason(cli: Cli, words: tuple[str, ...], code: int, said: str) -> None:
     done = cli("why", *words)
 
     assert (done.returncode, done.stdout) == (code, "")
     assert said in done.stderr
 
 
-def test_with_a_journal_what_is_neither_run_nor_workflow_is_told_as_both(cli: Cli, held: str) -> None:
+def test_with_a_journal_an_unknown_id_is_reported_as_neither_run_nor_workflow(cli: Cli, held: str) -> None:
     done = cli("why", held[:-1] + "zz")
 
     assert done.returncode == 1
@@ -144,7 +144,7 @@ def test_with_a_journal_what_is_neither_run_nor_workflow_is_told_as_both(cli: Cl
     assert "There is no workflow with this id either" in done.stderr
 
 
-def test_iterations_that_say_the_same_are_told_once(cli: Cli, project: Path) -> None:
+def test_equal_iterations_are_merged(cli: Cli, project: Path) -> None:
     body = [step("work"), step("rest", runCondition={"var": "currentIteration", "gt": 398})]
     write(project, document(loop("each", body, type="for", count=400, maxIterations=400), id="long-loop"))
 
@@ -172,7 +172,7 @@ def test_iterations_that_say_the_same_are_told_once(cli: Cli, project: Path) -> 
     ]
 
 
-def test_the_iterations_of_a_run_are_told_apart_by_what_became_of_them(cli: Cli, project: Path) -> None:
+def test_the_iterations_of_a_run_are_grouped_by_what_happened(cli: Cli, project: Path) -> None:
     body = [step("work", validationCriteria=RULES)]
     write(project, document(loop("each", body, type="for", count=9, maxIterations=9), id="long-loop"))
     said = "\n.\n".join(["done"] * 4 + ["no"]).encode()
@@ -190,7 +190,7 @@ def test_the_iterations_of_a_run_are_told_apart_by_what_became_of_them(cli: Cli,
     ]
 
 
-def test_a_person_who_was_asked_by_a_condition_is_told_with_its_values_old_and_new(cli: Cli, project: Path) -> None:
+def test_a_conditional_question_is_explained_with_old_and_new_values(cli: Cli, project: Path) -> None:
     asks = {"var": "risk", "equals": "high"}
     write(project, document(step("deploy", requireConfirmation=asks), step("then"), identifier="risky-flow"))
     started = cli("run", "risky-flow", "--context", "risk=high", "--json")

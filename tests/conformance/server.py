@@ -23,13 +23,12 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from conformance import tasks
 from conformance.fixtures import ANSWERS, NEEDS, PROMPTS, QUESTIONS, RESOURCES, ROUNDS, SCHEMAS, TEMPLATE, TOOLS, text
 from support.json_values import Json
-from workflowlookup.app import serve_http
+from workflowlookup.app_http import serve_http
 from workflowlookup.errors import InvalidParams, MissingClientCapability, ResourceNotFound
 from workflowlookup.protocol import jsonrpc
 from workflowlookup.protocol.backend import Backend
 from workflowlookup.protocol.connection import Connection
-from workflowlookup.protocol.replies import PENDING, cacheable_in
-from workflowlookup.protocol.requests import Call
+from workflowlookup.protocol.requests import PENDING, Call, cacheable_in
 from workflowlookup.settings import read_settings
 
 SECRET = b"only for tests"

@@ -114,7 +114,7 @@ class Team:
     def collect(self, run: Run) -> Run:
         if self.luck.random() < 0.4:
             run = self.submit(run, "changes", "Several things were improved.", 3)
-        return self.submit(run, "changes", "- runs can be watched\n- the console is new\n- 14 bugs are mended", 4)
+        return self.submit(run, "changes", "- runs can be watched\n- the console is new\n- 14 bugs are fixed", 4)
 
     def check(self, run: Run) -> Run:
         for _ in range(self.luck.choice([0, 0, 0, 1, 1, 2])):

@@ -15,7 +15,7 @@ def form(client: ConsoleClient, run_id: str, **fields: Json) -> JsonObject:
     return {"token": token(page), **hidden, **fields}
 
 
-def test_confirming_lets_the_run_go_on(site: Site, visit: OpenConsole) -> None:
+def test_confirming_continues_the_run(site: Site, visit: OpenConsole) -> None:
     client, run_id = visit(site, "judge"), site.named["held"]
     answer = client.post(f"/runs/{run_id}/confirm", data=form(client, run_id, note="Go.\r\nNow."))
 
@@ -28,7 +28,7 @@ def test_confirming_lets_the_run_go_on(site: Site, visit: OpenConsole) -> None:
     assert "You confirmed the step." in client.get(answer.headers["location"]).text
 
 
-def test_denying_has_the_step_done_again_with_the_note(site: Site, visit: OpenConsole) -> None:
+def test_after_a_denial_the_step_is_repeated_with_the_note(site: Site, visit: OpenConsole) -> None:
     client, run_id = visit(site, "judge"), site.named["held"]
     client.post(f"/runs/{run_id}/deny", data=form(client, run_id, note="Not today."))
 
@@ -39,7 +39,7 @@ def test_denying_has_the_step_done_again_with_the_note(site: Site, visit: OpenCo
     assert "Not today." in page
 
 
-def test_denying_what_was_refused_too_often_fails_the_run(site: Site, visit: OpenConsole) -> None:
+def test_denying_after_the_last_attempt_fails_the_run(site: Site, visit: OpenConsole) -> None:
     client, run_id = visit(site, "judge"), site.named["exhausted"]
     client.post(f"/runs/{run_id}/deny", data=form(client, run_id, note="Red is red."))
 
@@ -59,7 +59,7 @@ def test_the_same_form_sent_twice_counts_once(site: Site, visit: OpenConsole, ac
     assert site.runs.get(run_id) == after
 
 
-def test_an_answer_is_for_the_output_that_was_seen(site: Site, visit: OpenConsole) -> None:
+def test_an_answer_is_refused_if_the_output_has_changed(site: Site, visit: OpenConsole) -> None:
     client, run_id = visit(site), site.named["held"]
     fields = form(client, run_id)
     site.runs.deny(run_id, "publish", note="somebody else", how="console")
@@ -71,7 +71,7 @@ def test_an_answer_is_for_the_output_that_was_seen(site: Site, visit: OpenConsol
     assert site.runs.get(run_id).waiting_for == "confirmation"
 
 
-def test_confirming_after_another_denied_is_too_late(site: Site, visit: OpenConsole) -> None:
+def test_confirming_after_a_denial_is_refused(site: Site, visit: OpenConsole) -> None:
     client, run_id = visit(site), site.named["held"]
     fields = form(client, run_id)
     site.runs.deny(run_id, "publish", note="", how="console")
@@ -90,7 +90,7 @@ def test_cancelling_ends_the_run_for_good(site: Site, visit: OpenConsole) -> Non
     assert "Cancel the run" not in client.get(f"/runs/{run_id}").text
 
 
-def test_a_run_is_started_anew_with_its_input_and_once(site: Site, visit: OpenConsole) -> None:
+def test_a_run_is_started_again_with_its_input_only_once(site: Site, visit: OpenConsole) -> None:
     client, run_id = visit(site, "runner"), site.named["fresh"]
     site.runs.cancel(run_id)
     fields = form(client, run_id)
@@ -111,13 +111,13 @@ def test_the_id_of_a_new_run_is_one_of_ours(site: Site, visit: OpenConsole, new:
     assert client.post(f"/runs/{run_id}/again", data=form(client, run_id, new=new)).status_code == 400
 
 
-def test_a_run_that_is_under_way_is_not_started_anew(site: Site, visit: OpenConsole) -> None:
+def test_an_active_run_is_not_started_again(site: Site, visit: OpenConsole) -> None:
     client, run_id = visit(site), site.named["fresh"]
 
     assert client.post(f"/runs/{run_id}/again", data=form(client, run_id, new="0" * 12)).status_code == 409
 
 
-def test_a_note_has_an_end(site: Site, visit: OpenConsole) -> None:
+def test_a_note_has_a_maximum_length(site: Site, visit: OpenConsole) -> None:
     client, run_id = visit(site), site.named["held"]
 
     assert client.post(f"/runs/{run_id}/confirm", data=form(client, run_id, note="x" * 10_001)).status_code == 413

@@ -102,7 +102,7 @@ def test_pages_work_without_scripts(site: Site, serve: ServeSite, window: OpenWi
 # ── finding one's way ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_library_is_searched_while_one_types(furnished: Site, serve: ServeSite, window: OpenWindow) -> None:
+def test_the_library_is_searched_while_typing(furnished: Site, serve: ServeSite, window: OpenWindow) -> None:
     opened = window(serve(furnished))
     page = opened.open("/library")
     page.keyboard.press("/")
@@ -126,7 +126,7 @@ def test_runs_are_filtered_in_place(furnished: Site, serve: ServeSite, window: O
     expect(page.locator("#rows li")).to_have_count(2)
 
 
-def test_the_keyboard_leads_everywhere(furnished: Site, serve: ServeSite, window: OpenWindow) -> None:
+def test_every_section_can_be_reached_by_keyboard(furnished: Site, serve: ServeSite, window: OpenWindow) -> None:
     opened = window(serve(furnished))
     page = opened.open("/runs")
     page.keyboard.press("Tab")
@@ -161,7 +161,7 @@ def test_shortcuts_are_listed_and_can_be_switched_off(furnished: Site, serve: Se
     assert page.url.endswith("/runs")
 
 
-def test_a_card_of_the_flow_leads_to_its_step(furnished: Site, serve: ServeSite, window: OpenWindow) -> None:
+def test_a_card_of_the_flow_links_to_its_step(furnished: Site, serve: ServeSite, window: OpenWindow) -> None:
     opened = window(serve(furnished))
     page = opened.open("/library/release")
     page.locator('.flow a[href="#step-publish"]').click()
@@ -184,7 +184,7 @@ def test_the_link_to_a_run_is_copied(furnished: Site, serve: ServeSite, window: 
     page.get_by_role("button", name="Copy link").wait_for()
 
 
-def test_a_run_is_taken_away(furnished: Site, serve: ServeSite, window: OpenWindow) -> None:
+def test_report_and_journal_of_a_run_are_downloaded(furnished: Site, serve: ServeSite, window: OpenWindow) -> None:
     opened = window(serve(furnished))
     page = opened.open(f"/runs/{furnished.named['held']}")
     for name, ending in {"Report": "report.md", "Journal": "journal.jsonl"}.items():
@@ -193,7 +193,7 @@ def test_a_run_is_taken_away(furnished: Site, serve: ServeSite, window: OpenWind
         assert download.value.suggested_filename == f"{furnished.named['held']}-{ending}"
 
 
-def test_versions_and_times_are_chosen(furnished: Site, serve: ServeSite, window: OpenWindow) -> None:
+def test_versions_and_periods_can_be_selected(furnished: Site, serve: ServeSite, window: OpenWindow) -> None:
     opened = window(serve(furnished))
     page = opened.open("/statistics")
     page.get_by_role("link", name="release").click()
@@ -210,7 +210,7 @@ def test_versions_and_times_are_chosen(furnished: Site, serve: ServeSite, window
 # ── doing things ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_person_denies_cancels_and_starts_anew(site: Site, serve: ServeSite, window: OpenWindow) -> None:
+def test_a_person_denies_cancels_and_starts_again(site: Site, serve: ServeSite, window: OpenWindow) -> None:
     opened = window(serve(site))
     page = opened.open(f"/runs/{site.named['held']}")
     page.get_by_label("Note").fill("Not on a Friday.")
@@ -262,9 +262,7 @@ def test_the_list_changes_while_it_is_watched(empty: Site, serve: ServeSite, win
     assert page.locator("#announcement").inner_text() == "A run has changed."
 
 
-def test_a_run_changes_while_it_is_watched_and_what_was_opened_stays_open(
-    site: Site, serve: ServeSite, window: OpenWindow
-) -> None:
+def test_a_run_page_updates_live_and_keeps_opened_parts_open(site: Site, serve: ServeSite, window: OpenWindow) -> None:
     opened = window(serve(site))
     run = site.runs.get(site.named["fresh"])
     long = "\n".join(f"- change {number}" for number in range(100))
@@ -285,7 +283,7 @@ def test_a_run_changes_while_it_is_watched_and_what_was_opened_stays_open(
     expect(page.locator('.flow a.waiting[href="#why-links"]')).to_have_count(1)
 
 
-def test_two_people_look_at_one_run_and_one_of_them_answers(site: Site, serve: ServeSite, window: OpenWindow) -> None:
+def test_a_run_answered_by_one_person_is_updated_for_another(site: Site, serve: ServeSite, window: OpenWindow) -> None:
     served = serve(site)
     first, second = window(served, "mira"), window(served, "judge")
     path = f"/runs/{site.named['held']}"
@@ -301,9 +299,7 @@ def test_two_people_look_at_one_run_and_one_of_them_answers(site: Site, serve: S
     assert site.runs.get(site.named["held"]).answers["publish"][1].note == "I agree."
 
 
-def test_a_note_in_the_making_is_not_lost_when_the_connection_is(
-    site: Site, serve: ServeSite, window: OpenWindow
-) -> None:
+def test_an_unsent_note_survives_a_lost_connection(site: Site, serve: ServeSite, window: OpenWindow) -> None:
     opened = window(serve(site))
     page = live(opened.open(f"/runs/{site.named['held']}"))
     page.get_by_label("Note").fill("half a sentence")
@@ -358,7 +354,7 @@ def test_a_huge_output_is_folded_and_there_in_full(empty: Site, serve: ServeSite
     assert width(page) <= 1280
 
 
-def test_text_from_right_to_left_stays_in_its_place(empty: Site, serve: ServeSite, window: OpenWindow) -> None:
+def test_right_to_left_text_is_isolated(empty: Site, serve: ServeSite, window: OpenWindow) -> None:
     words = "\u05e9\u05dc\u05d5\u05dd \u05e2\u05d5\u05dc\u05dd"
     flow = build(document(step("first-step", title=words, requireConfirmation=True), name=words, identifier="rtl"))
     run = empty.runs.start(flow, {}, {}, by=words)

@@ -32,7 +32,7 @@ def now(page: str) -> str:
     return re.sub(r"<[^>]+>|\s+", " ", page[page.index('id="now"') : page.index("What happened")])
 
 
-def test_a_person_is_shown_what_will_be_called_with_what(empty: Site, visit: OpenConsole, asked: Run) -> None:
+def test_a_person_sees_the_call_and_its_arguments(empty: Site, visit: OpenConsole, asked: Run) -> None:
     page = visit(empty).get(f"/runs/{asked.id}").text
 
     assert "Allow this call?" in page
@@ -70,7 +70,7 @@ def test_a_call_is_followed_from_the_queue_to_its_end(empty: Site, visit: OpenCo
     assert f'id="run-{asked.id}"' not in client.get("/runs?state=work").text
 
 
-def test_a_call_that_fails_and_one_that_was_left_running_are_told(empty: Site, visit: OpenConsole, asked: Run) -> None:
+def test_failed_calls_and_calls_that_still_run_are_reported(empty: Site, visit: OpenConsole, asked: Run) -> None:
     runs = empty.runs
     runs.confirm(asked.id, "file", how="console")
     runs.begin_call(asked.id, "file")

@@ -42,12 +42,12 @@ from workflowlookup.store.journal import now
     ],
     ids=["markup", "white space", "escape", "override", "isolate", "invisible", "others", "right to left", "tags"],
 )
-def test_what_hides_is_marked(text: str, shown: str) -> None:
+def test_invisible_characters_are_marked(text: str, shown: str) -> None:
     assert str(visible(text)) == shown
 
 
 @given(st.text())
-def test_any_text_becomes_text_and_marks_of_ours(text: str) -> None:
+def test_any_text_is_rendered_as_text_with_marks(text: str) -> None:
     shown = str(visible(text))
 
     assert not re.search("[\x00-\x08\x0b-\x1f\u202a-\u202e\u2066-\u2069]", shown)
@@ -55,7 +55,7 @@ def test_any_text_becomes_text_and_marks_of_ours(text: str) -> None:
     shown.encode()
 
 
-def test_words_about_times_and_numbers() -> None:
+def test_times_and_numbers_are_formatted() -> None:
     assert [ago(now() - time) for time in (0, 61_000, 7_200_000, 172_800_000)] == [
         "just now",
         "1 min ago",
@@ -129,7 +129,7 @@ def test_every_kind_of_event_has_words() -> None:
     assert list(entries(draft.run, records, Budget(), after=20)) == told[20:]
 
 
-def test_a_fragment_leads_to_its_steps_and_says_more() -> None:
+def test_a_fragment_links_to_its_steps_with_details() -> None:
     graph = draw(build(document(step("one"), loop("again", [step("in<ner")], type="for", count=2), name='A & "B"')))
     drawn = as_fragment(graph, "why", {"one": ["took 3 s", "x" * 500], "again": ["left"]})
     root = ET.fromstring(drawn)
@@ -140,7 +140,7 @@ def test_a_fragment_leads_to_its_steps_and_says_more() -> None:
     assert next(text.text for text in root.iter("text") if "more" in text.attrib["class"]) == "took 3 s"
 
 
-def test_what_a_flow_draws_is_coloured_and_takes_no_size_from_other_parts_of_the_console() -> None:
+def test_a_flow_is_coloured_and_not_resized_by_other_styles() -> None:
     """In a page a rule for a bar of a plot would stretch a mark of that name, and one without a fill would be black."""
     call = {"id": "call", "title": "Call", "call": {"server": "a", "tool": "b"}}
     body = loop("again", [step("in")], type="for", count=2)
@@ -158,7 +158,7 @@ def test_what_a_flow_draws_is_coloured_and_takes_no_size_from_other_parts_of_the
 
 
 @given(st.lists(st.integers(0, 10**9), max_size=5), st.integers(0, 10**10))
-def test_bars_are_drawings(sizes: list[int], whole: int) -> None:
+def test_bars_have_a_label_and_visible_parts(sizes: list[int], whole: int) -> None:
     root = ET.fromstring(plots.bar([(size, "completed") for size in sizes], whole, '<"&>'))
 
     assert root.attrib["aria-label"] == '<"&>'
@@ -176,13 +176,13 @@ def test_times_stay_on_their_scale_in_order(times: list[int]) -> None:
     ET.fromstring(scale.axis())
 
 
-def test_a_label_turns_no_text_around() -> None:
+def test_a_label_cannot_reverse_text() -> None:
     drawn = str(plots.bar([(1, "completed")], 1, "Runs of \u202eexe\u2066\x1b"))
 
     assert 'aria-label="Runs of \ufffdexe\ufffd\ufffd"' in drawn
 
 
-def test_days_without_runs_have_a_ground() -> None:
+def test_days_without_runs_have_a_base_mark() -> None:
     root = ET.fromstring(plots.columns([[(2, "completed"), (1, "failed")], [(0, "completed")]], "days"))
 
     assert [mark.attrib["class"] for mark in root] == ["completed", "failed", "ground"]

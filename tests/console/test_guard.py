@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 from console.sites import OpenConsole, Site, session_of, token
 from support.json_values import JsonObject
 from workflowlookup.app import make_services
-from workflowlookup.console.local import LocalConsole
+from workflowlookup.console.app import LocalConsole
 from workflowlookup.console.request import form_token
 from workflowlookup.web import MAX_FORM_BYTES
 
@@ -19,7 +19,7 @@ ACTIONS = ["confirm", "deny", "cancel", "again"]
 
 @pytest.mark.parametrize("viewer", ["nobody", "nothing"])
 @pytest.mark.parametrize("path", ALL)
-def test_nobody_sees_anything_without_being_known(furnished: Site, visit: OpenConsole, viewer: str, path: str) -> None:
+def test_unauthenticated_visitors_see_nothing(furnished: Site, visit: OpenConsole, viewer: str, path: str) -> None:
     answer = visit(furnished, viewer).get(path)
 
     assert answer.status_code == 401
@@ -32,7 +32,7 @@ def test_nobody_sees_anything_without_being_known(furnished: Site, visit: OpenCo
     ["", "/live?after=0", "/outputs/5", "/journal.jsonl", "/report.md"],
     ids=["page", "news", "output", "journal", "report"],
 )
-def test_what_a_viewer_may_not_see_does_not_exist(furnished: Site, visit: OpenConsole, path: str) -> None:
+def test_hidden_runs_and_workflows_are_not_found(furnished: Site, visit: OpenConsole, path: str) -> None:
     client = visit(furnished, "stranger")
     hidden, missing = (client.get(f"/runs/{run}{path}") for run in (furnished.named["held"], "no-such-run"))
 
@@ -40,7 +40,7 @@ def test_what_a_viewer_may_not_see_does_not_exist(furnished: Site, visit: OpenCo
     assert hidden.text == missing.text
 
 
-def test_lists_of_a_viewer_are_without_what_they_may_not_see(furnished: Site, visit: OpenConsole) -> None:
+def test_lists_contain_only_what_the_viewer_may_see(furnished: Site, visit: OpenConsole) -> None:
     client = visit(furnished, "stranger")
 
     assert '<li id="run-' not in client.get("/runs").text
@@ -83,9 +83,7 @@ def test_each_action_needs_its_own_scope(furnished: Site, visit: OpenConsole, vi
 
 
 @pytest.mark.parametrize("action", ACTIONS)
-def test_nothing_is_done_to_a_run_that_is_not_there_for_the_viewer(
-    furnished: Site, visit: OpenConsole, action: str
-) -> None:
+def test_actions_on_hidden_runs_are_not_found(furnished: Site, visit: OpenConsole, action: str) -> None:
     fields = {"token": form_token(session_of("stranger"), "stranger")}
     client = visit(furnished, "stranger")
 
@@ -108,7 +106,7 @@ def test_nothing_is_done_to_a_run_that_is_not_there_for_the_viewer(
         pytest.param({}, 303, id="ours"),
     ],
 )
-def test_forms_are_taken_from_our_own_pages_only(
+def test_forms_are_accepted_from_our_own_pages_only(
     site: Site, visit: OpenConsole, headers: JsonObject, status: int
 ) -> None:
     client, run_id = visit(site), site.named["fresh"]
@@ -178,7 +176,7 @@ def test_odd_bodies_are_refused(furnished: Site, visit: OpenConsole, body: str |
         "/library/release/%3Cscript%3E",
     ],
 )
-def test_nothing_else_can_be_reached(furnished: Site, visit: OpenConsole, path: str) -> None:
+def test_other_paths_are_not_found(furnished: Site, visit: OpenConsole, path: str) -> None:
     answer = visit(furnished).get(path.format(**furnished.named))
 
     assert answer.status_code == 404
@@ -187,7 +185,7 @@ def test_nothing_else_can_be_reached(furnished: Site, visit: OpenConsole, path: 
 
 
 @pytest.mark.parametrize("path", ["/runs", "/library", "/health", "/nowhere"])
-def test_pages_take_no_forms(furnished: Site, visit: OpenConsole, path: str) -> None:
+def test_forms_posted_to_pages_are_refused(furnished: Site, visit: OpenConsole, path: str) -> None:
     assert visit(furnished).post(path, data={}).status_code == 405
 
 
@@ -196,7 +194,7 @@ def test_actions_cannot_be_reached_by_a_link(furnished: Site, visit: OpenConsole
     assert furnished.runs.get(furnished.named["fresh"]).state == "waiting"
 
 
-def test_a_fault_of_ours_is_told_without_particulars(
+def test_an_internal_error_is_reported_without_details(
     furnished: Site, visit: OpenConsole, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = visit(furnished)
@@ -243,14 +241,14 @@ def test_the_key_opens_the_console_once(local: LocalConsole, browser: TestClient
 @pytest.mark.parametrize(
     "host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:8000", "", "[", "0"]
 )
-def test_another_name_for_this_machine_is_not_answered(local: LocalConsole, browser: TestClient, host: str) -> None:
+def test_requests_with_another_host_name_are_refused(local: LocalConsole, browser: TestClient, host: str) -> None:
     browser.get(local.entry_path)
 
     assert browser.get("/runs", headers={"host": host}).status_code == 403
 
 
 @pytest.mark.parametrize("host", ["localhost:8000", "127.0.0.1", "[::1]:8000", "LOCALHOST"])
-def test_its_own_names_are_answered(local: LocalConsole, browser: TestClient, host: str) -> None:
+def test_requests_with_our_host_names_are_answered(local: LocalConsole, browser: TestClient, host: str) -> None:
     browser.get(local.entry_path)
 
     assert browser.get("/tools", headers={"host": host}).status_code == 200

@@ -109,7 +109,9 @@ def test_a_page_that_is_allowed_uses_mcp_in_both_eras(
     assert answers["ended"] == 200
 
 
-def test_no_other_page_does(chromium: Browser, pages: str, serve: Callable[..., tuple[WebServer, str]]) -> None:
+def test_pages_of_other_origins_cannot_use_mcp(
+    chromium: Browser, pages: str, serve: Callable[..., tuple[WebServer, str]]
+) -> None:
     server, secret = serve("--allowed-origins", "https://tools.example")
 
     assert "Failed to fetch" in ask_from(chromium, pages, server, secret)["problem"]
@@ -143,7 +145,9 @@ def test_the_answers_name_the_one_origin_and_no_credentials(serve: Callable[...,
     assert answer.headers["access-control-allow-origin"] == "https://tools.example"
 
 
-def test_pages_of_the_console_and_other_origins_have_none_of_it(serve: Callable[..., tuple[WebServer, str]]) -> None:
+def test_pages_of_the_console_and_other_origins_get_no_cors_headers(
+    serve: Callable[..., tuple[WebServer, str]],
+) -> None:
     server, _ = serve("--allowed-origins", "https://tools.example")
 
     answers = [

@@ -33,7 +33,7 @@ def ids(message: bytes) -> Json:
 
 
 @pytest.mark.parametrize("is_other", [False, True], ids=["this process", "another process"])
-def test_a_change_is_told_by_its_id(empty: Site, is_other: bool) -> None:
+def test_a_change_is_announced_with_the_run_id(empty: Site, is_other: bool) -> None:
     async def follow() -> None:
         console = empty.console(pause=0.05)
         stream = console.streams.follow(console.backends.of(VIEWERS["mira"]))
@@ -47,7 +47,7 @@ def test_a_change_is_told_by_its_id(empty: Site, is_other: bool) -> None:
     asyncio.run(follow())
 
 
-def test_nothing_is_looked_for_while_nobody_listens(empty: Site) -> None:
+def test_nothing_is_polled_while_nobody_listens(empty: Site) -> None:
     async def follow() -> None:
         console = empty.console(pause=0.01)
         looks = []
@@ -72,7 +72,7 @@ def test_nothing_is_looked_for_while_nobody_listens(empty: Site) -> None:
     asyncio.run(follow())
 
 
-def test_a_stream_beats_while_nothing_happens_and_ends_when_the_server_does(empty: Site) -> None:
+def test_a_stream_sends_heartbeats_and_ends_with_the_server(empty: Site) -> None:
     async def follow() -> None:
         streams = Streams(beat=0.02)
         stream = streams.follow(empty.console().backends.of(VIEWERS["mira"]))
@@ -134,7 +134,7 @@ async def open_stream(console: Console, viewer: str, **query: str) -> AsyncItera
     return response.body_iterator
 
 
-def test_each_viewer_hears_of_what_they_may_see_and_of_the_run_that_they_watch(site: Site) -> None:
+def test_each_viewer_is_notified_of_visible_runs_and_of_the_watched_run(site: Site) -> None:
     async def follow() -> None:
         console = site.console(pause=0.05)
         watched = site.named["held"]
@@ -159,7 +159,7 @@ def test_each_viewer_hears_of_what_they_may_see_and_of_the_run_that_they_watch(s
     asyncio.run(follow())
 
 
-def test_there_are_only_so_many_streams(furnished: Site, visit: OpenConsole) -> None:
+def test_the_number_of_streams_is_limited(furnished: Site, visit: OpenConsole) -> None:
     client = visit(furnished, listeners=Shares(0))
     answer = client.get("/events")
 
@@ -167,7 +167,7 @@ def test_there_are_only_so_many_streams(furnished: Site, visit: OpenConsole) -> 
     assert client.head("/events").status_code == 429
 
 
-def test_one_viewer_with_many_pages_does_not_keep_the_others_from_theirs(site: Site) -> None:
+def test_one_viewer_with_many_pages_does_not_exclude_others(site: Site) -> None:
     async def follow() -> None:
         listeners = Shares(40)
         console = site.console(listeners=listeners, pause=0.05)
@@ -185,7 +185,7 @@ def test_one_viewer_with_many_pages_does_not_keep_the_others_from_theirs(site: S
     asyncio.run(follow())
 
 
-def test_looking_at_the_head_of_a_stream_opens_none(furnished: Site, visit: OpenConsole) -> None:
+def test_a_head_request_opens_no_stream(furnished: Site, visit: OpenConsole) -> None:
     client = visit(furnished)
 
     assert client.head("/events").headers["content-type"].startswith("text/event-stream")

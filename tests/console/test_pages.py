@@ -15,7 +15,7 @@ FIGURES = ["/statistics", "/statistics/release", "/statistics?since=7d", "/tools
 
 
 @pytest.mark.parametrize("path", PLACES + FIGURES)
-def test_every_page_is_there_and_guarded(furnished: Site, visit: OpenConsole, path: str) -> None:
+def test_every_page_exists_and_needs_authentication(furnished: Site, visit: OpenConsole, path: str) -> None:
     answer = visit(furnished).get(path)
 
     assert answer.status_code == 200
@@ -29,13 +29,13 @@ def test_every_page_is_there_and_guarded(furnished: Site, visit: OpenConsole, pa
     assert not re.search(r"<script(?! src=\"/static/)|<style|\sstyle=|\son[a-z]+=|https?://", answer.text)
 
 
-def test_the_front_leads_to_runs_or_to_the_library(furnished: Site, empty: Site, visit: OpenConsole) -> None:
+def test_the_front_page_redirects_to_runs_or_the_library(furnished: Site, empty: Site, visit: OpenConsole) -> None:
     assert visit(furnished).get("/").headers["location"] == "/runs"
     assert visit(empty).get("/").headers["location"] == "/library"
     assert visit(furnished, "stranger").get("/").headers["location"] == "/library"
 
 
-def test_an_empty_house_says_so(empty: Site, visit: OpenConsole) -> None:
+def test_an_empty_console_says_so(empty: Site, visit: OpenConsole) -> None:
     client = visit(empty)
 
     assert "There are no runs yet." in client.get("/runs").text
@@ -67,7 +67,7 @@ def test_the_library_is_searched_by_words_and_category(
     assert names(visit(furnished).get(f"/library{query}").text) == found
 
 
-def test_the_library_tells_problems_and_what_is_shadowed(furnished: Site, visit: OpenConsole) -> None:
+def test_the_library_shows_problems_and_shadowed_documents(furnished: Site, visit: OpenConsole) -> None:
     page = visit(furnished).get("/library").text
 
     assert "Missing required property &#39;description&#39;" in page
@@ -75,7 +75,7 @@ def test_the_library_tells_problems_and_what_is_shadowed(furnished: Site, visit:
     assert "hidden by <bdi>directories:" in page
 
 
-def test_only_those_who_look_after_the_library_see_where_its_files_are(furnished: Site, visit: OpenConsole) -> None:
+def test_only_administrators_see_the_paths_of_the_library(furnished: Site, visit: OpenConsole) -> None:
     client = visit(furnished, "reader")
     pages = [client.get(path).text for path in ("/library", "/library/release", "/library/half-done")]
 
@@ -94,7 +94,7 @@ def test_a_workflow_has_its_flow_its_steps_and_its_versions(furnished: Site, vis
     assert page.count('name="before"') == 2
 
 
-def test_two_versions_are_compared_either_way(furnished: Site, visit: OpenConsole) -> None:
+def test_two_versions_are_compared_in_either_order(furnished: Site, visit: OpenConsole) -> None:
     client = visit(furnished)
     page = client.get("/library/release/changes").text
     assert "Follow every link" in page
@@ -106,7 +106,7 @@ def test_two_versions_are_compared_either_way(furnished: Site, visit: OpenConsol
     assert client.get("/library/release/changes?before=none-such").status_code == 404
 
 
-def test_a_workflow_that_left_the_library_lives_on_in_its_runs(site: Site, visit: OpenConsole) -> None:
+def test_a_workflow_removed_from_the_library_is_still_shown_for_its_runs(site: Site, visit: OpenConsole) -> None:
     (site.library / "release.json").unlink()
     client = visit(site)
 
@@ -148,7 +148,7 @@ def test_runs_come_in_pages_that_do_not_overlap(empty: Site, visit: OpenConsole)
     assert client.get("/runs?after=nonsense").status_code == 200
 
 
-def test_a_run_has_its_story_its_way_and_what_it_waits_for(furnished: Site, visit: OpenConsole) -> None:
+def test_a_run_page_has_events_path_and_what_it_waits_for(furnished: Site, visit: OpenConsole) -> None:
     page = visit(furnished).get(f"/runs/{furnished.named['exhausted']}").text
 
     assert "Accept it as it is?" in page
@@ -160,7 +160,7 @@ def test_a_run_has_its_story_its_way_and_what_it_waits_for(furnished: Site, visi
     assert "isBreaking is not set" in page
 
 
-def test_a_run_that_was_denied_tells_who_said_what(furnished: Site, visit: OpenConsole) -> None:
+def test_a_denied_run_shows_who_denied_and_why(furnished: Site, visit: OpenConsole) -> None:
     page = visit(furnished).get(f"/runs/{furnished.named['denied']}").text
 
     assert "Not on a Friday. Move the tag to Monday&#39;s commit." in page
@@ -168,7 +168,7 @@ def test_a_run_that_was_denied_tells_who_said_what(furnished: Site, visit: OpenC
     assert "Not confirmed" in page
 
 
-def test_what_is_new_in_a_run_is_told_once(furnished: Site, visit: OpenConsole) -> None:
+def test_each_change_of_a_run_is_announced_once(furnished: Site, visit: OpenConsole) -> None:
     client, run = visit(furnished), furnished.runs.get(furnished.named["held"])
     whole = client.get(f"/runs/{run.id}/live?after=0").text
     last = client.get(f"/runs/{run.id}/live?after={run.sequence - 1}").text
@@ -179,7 +179,7 @@ def test_what_is_new_in_a_run_is_told_once(furnished: Site, visit: OpenConsole) 
     assert client.get(f"/runs/{run.id}/live?after={run.sequence}").status_code == 204
 
 
-def test_a_long_story_begins_late_unless_all_of_it_is_wanted(empty: Site, visit: OpenConsole) -> None:
+def test_a_long_timeline_is_shortened_unless_all_of_it_is_requested(empty: Site, visit: OpenConsole) -> None:
     flow = build(
         document(step("only-step", validationCriteria=[{"type": "contains", "value": "x", "message": "No x."}]))
     )
@@ -193,7 +193,7 @@ def test_a_long_story_begins_late_unless_all_of_it_is_wanted(empty: Site, visit:
     assert len(re.findall(r'<li id="e\d+"', client.get(f"/runs/{run.id}?events=all").text)) == 402
 
 
-def test_a_run_can_be_taken_away_as_journal_and_as_report(furnished: Site, visit: OpenConsole) -> None:
+def test_a_run_can_be_downloaded_as_journal_and_as_report(furnished: Site, visit: OpenConsole) -> None:
     client, run_id = visit(furnished), furnished.named["held"]
     journal = client.get(f"/runs/{run_id}/journal.jsonl")
     report = client.get(f"/runs/{run_id}/report.md")
@@ -231,7 +231,7 @@ def test_an_output_is_plain_text_that_nothing_runs(site: Site, visit: OpenConsol
 # ── figures, tools, health ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_figures_of_two_versions_stand_side_by_side(furnished: Site, visit: OpenConsole) -> None:
+def test_the_statistics_of_two_versions_are_shown_side_by_side(furnished: Site, visit: OpenConsole) -> None:
     page = visit(furnished).get("/statistics/release").text
 
     assert page.count('<span class="version"><bdi>1.1.0</bdi></span>') == page.count(
@@ -243,7 +243,7 @@ def test_the_figures_of_two_versions_stand_side_by_side(furnished: Site, visit: 
     assert re.search(r'aria-label="Publish: usually [^"]+, nine in ten within [^"]+"', page)
 
 
-def test_one_version_stands_alone_when_that_is_wanted(furnished: Site, visit: OpenConsole) -> None:
+def test_one_version_can_be_shown_alone(furnished: Site, visit: OpenConsole) -> None:
     client = visit(furnished)
 
     assert '<span class="version">' not in client.get("/statistics/release?version=1.0.0&beside=").text
@@ -258,7 +258,7 @@ def test_the_tools_and_their_providers_are_listed(furnished: Site, visit: OpenCo
     assert "It did not answer within 5 s." in page
 
 
-def test_health_tells_what_is_wrong_to_those_who_can_mend_it(furnished: Site, visit: OpenConsole) -> None:
+def test_health_shows_problems_to_administrators(furnished: Site, visit: OpenConsole) -> None:
     page = visit(furnished).get("/health").text
 
     assert "Something needs attention" in page
@@ -268,7 +268,7 @@ def test_health_tells_what_is_wrong_to_those_who_can_mend_it(furnished: Site, vi
     assert 'href="/health"' not in visit(furnished, "reader").get("/runs").text
 
 
-def test_a_journal_that_cannot_be_read_is_told_without_its_place(empty: Site, visit: OpenConsole) -> None:
+def test_an_unreadable_journal_is_reported_without_its_path(empty: Site, visit: OpenConsole) -> None:
     write(empty.library, document(step("one-step")))
     client = visit(empty)
     client.console.runs.journal.path = "/proc/no/such/place"
@@ -283,7 +283,7 @@ def test_a_journal_that_cannot_be_read_is_told_without_its_place(empty: Site, vi
 # ── what pages load ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_pages_load_only_what_is_here_and_browsers_may_keep_it(furnished: Site, visit: OpenConsole) -> None:
+def test_pages_load_only_local_files_that_browsers_may_cache(furnished: Site, visit: OpenConsole) -> None:
     client = visit(furnished)
     page = client.get("/runs").text
     loaded = re.findall(r'(?:src|href)="(/static/[^"]+)"', page)

@@ -22,7 +22,7 @@ def form(page: str, **fields: Json) -> JsonObject:
     return {"token": token(page), **hidden, **fields}
 
 
-def test_a_question_before_a_step_shows_what_is_to_be_done_and_asks_for_values(empty: Site, visit: OpenConsole) -> None:
+def test_a_question_before_a_step_shows_the_prompt_and_asks_for_values(empty: Site, visit: OpenConsole) -> None:
     run = begun(empty, step("deploy", prompt="Deploy <i>{{what}}</i>.", requireConfirmation=BEFORE), what="v2")
 
     page = visit(empty).get(f"/runs/{run.id}").text
@@ -79,7 +79,7 @@ def test_an_answer_without_the_question_that_was_shown_is_refused(empty: Site, v
     assert empty.runs.get(run.id).waiting_for == "confirmation"
 
 
-def test_what_comes_with_the_output_is_on_the_page(empty: Site, visit: OpenConsole) -> None:
+def test_variables_sent_with_the_output_are_on_the_page(empty: Site, visit: OpenConsole) -> None:
     run = begun(empty, step("deploy", requireConfirmation=True), step("then"))
     empty.runs.submit(run.id, "deploy", "done", {"approved": "<b>"})
 

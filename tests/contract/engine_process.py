@@ -14,11 +14,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from workflowlookup.execution.engine import Limits, Slot, engine_of
+from workflowlookup.execution.engine import ConcurrencyLimits, Slot, engine_of
 
 
 class Process:
-    def __init__(self, url: str, directory: Path, limits: Limits, is_guest: bool) -> None:
+    def __init__(self, url: str, directory: Path, limits: ConcurrencyLimits, is_guest: bool) -> None:
         self.directory = directory
         self.engine = engine_of(url).make(url, self.drive, limits, is_guest)
 
@@ -44,7 +44,7 @@ class Process:
         while line := await loop.run_in_executor(None, sys.stdin.readline):
             name, arguments, options = json.loads(line)
             if name == "set_limits":
-                arguments = [Limits(*arguments)]
+                arguments = [ConcurrencyLimits(*arguments)]
             done = await getattr(self.engine, name)(*arguments, **options)
             print(json.dumps(sorted(done) if isinstance(done, set) else done), flush=True)
             if name == "close":
@@ -53,5 +53,5 @@ class Process:
 
 
 if __name__ == "__main__":
-    limits = Limits(int(sys.argv[3]), int(sys.argv[4]))
+    limits = ConcurrencyLimits(int(sys.argv[3]), int(sys.argv[4]))
     asyncio.run(Process(sys.argv[1], Path(sys.argv[2]), limits, "guest" in sys.argv).serve())

@@ -16,7 +16,7 @@ from contract.journaling import URLS
 from support.json_values import Json
 from support.warm import Popen
 from workflowlookup.errors import StorageError
-from workflowlookup.execution.engine import Limits, engine_of
+from workflowlookup.execution.engine import ConcurrencyLimits, engine_of
 
 SCRIPT = Path(__file__).with_name("engine_process.py")
 PATIENCE = 60.0
@@ -275,4 +275,4 @@ def test_an_engine_that_cannot_be_used_says_so(url: str, tmp_path: Path) -> None
     url = url.format(tmp_path)
 
     with pytest.raises(StorageError, match=r"^The engine that carries out calls, .*, cannot be used: "):
-        asyncio.run(engine_of(url).make(url, None, Limits(1), False).open())
+        asyncio.run(engine_of(url).make(url, None, ConcurrencyLimits(1), False).open())

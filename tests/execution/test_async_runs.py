@@ -46,7 +46,7 @@ def begin(runs: Runs, run_id: str) -> Run:
     return runs.begin_call(run_id, "one")
 
 
-def test_what_is_asked_for_while_the_journal_is_busy_is_stored_in_one_commit(tmp_path: Path) -> None:
+def test_work_queued_while_the_journal_is_busy_is_stored_in_one_commit(tmp_path: Path) -> None:
     place = str(tmp_path / "runs.sqlite")
     busy, seen = Busy(), []
     with contextlib.closing(open_runs(place)) as others:
@@ -71,7 +71,7 @@ def test_what_is_asked_for_while_the_journal_is_busy_is_stored_in_one_commit(tmp
     assert seen == [{"running": 5}] * 5
 
 
-def test_work_that_nobody_waits_for_any_more_is_not_begun(place: str, others: Runs) -> None:
+def test_abandoned_work_is_not_started(place: str, others: Runs) -> None:
     run_id = others.start(FLOW, {}, {}).id
     busy = Busy()
 
@@ -92,7 +92,7 @@ def test_work_that_nobody_waits_for_any_more_is_not_begun(place: str, others: Ru
     assert others.get(run_id).calling.attempt == 0
 
 
-def test_each_gets_what_its_own_work_raises(place: str, others: Runs) -> None:
+def test_each_caller_gets_the_exception_of_its_own_work(place: str, others: Runs) -> None:
     run_id = others.start(FLOW, {}, {}).id
 
     async def ask() -> list[object]:

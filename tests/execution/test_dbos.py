@@ -18,7 +18,7 @@ from support.postgres import Postgres
 from workflowlookup.execution import dbos as dbos_engine
 from workflowlookup.execution import leases as leases_module
 from workflowlookup.execution.dbos import DbosEngine, tables_version
-from workflowlookup.execution.engine import Limits, Slot
+from workflowlookup.execution.engine import ConcurrencyLimits, Slot
 from workflowlookup.execution.leases import FREE_CHECKS, Lease
 
 T = TypeVar("T")
@@ -40,7 +40,7 @@ class Ends:
 def with_engine(url: str, conversation: Callable[[DbosEngine, Ends], Awaitable[T]]) -> T:
     async def held() -> T:
         ends = Ends()
-        engine = DbosEngine(url, ends.drive, Limits(4))
+        engine = DbosEngine(url, ends.drive, ConcurrencyLimits(4))
         await engine.open()
         try:
             return await asyncio.wait_for(conversation(engine, ends), 60)
@@ -55,7 +55,7 @@ async def drive_one(engine: DbosEngine, ends: Ends, run_id: str = "run") -> None
     await ends.wait(run_id)
 
 
-def test_the_collector_passes_over_what_was_loaded_for_the_engine(database: str) -> None:
+def test_the_garbage_collector_ignores_what_was_loaded_for_the_engine(database: str) -> None:
     async def conversation(engine: DbosEngine, ends: Ends) -> tuple[list[bool], int]:
         del engine, ends
         return [one is dbos.DBOS for one in gc.get_objects()], gc.get_freeze_count()
@@ -70,7 +70,7 @@ MAKE_AND_DIE = """
 import asyncio, os, sys
 import sqlalchemy
 from workflowlookup.execution.dbos import DbosEngine
-from workflowlookup.execution.engine import Limits
+from workflowlookup.execution.engine import ConcurrencyLimits
 
 left = int(sys.argv[2])
 
@@ -81,11 +81,11 @@ def die(*_):
     if not left:
         os._exit(9)
 
-asyncio.run(DbosEngine(sys.argv[1], None, Limits(1)).open())
+asyncio.run(DbosEngine(sys.argv[1], None, ConcurrencyLimits(1)).open())
 """
 
 
-def test_a_process_that_is_killed_while_it_makes_the_tables_keeps_nobody_from_making_them(database: str) -> None:
+def test_a_process_killed_while_creating_tables_does_not_block_others(database: str) -> None:
     for statements in (4, 6, 9, 14, 30):
         died = subprocess.run([sys.executable, "-c", MAKE_AND_DIE, database, str(statements)], check=False, timeout=60)
         assert died.returncode == 9
@@ -107,7 +107,7 @@ def test_nothing_in_the_database_is_pickled_and_the_version_is_fixed(database: s
     assert not any("gASV" in str(row) for row in inputs)  # how a pickle begins
 
 
-def test_what_is_done_is_swept_away(database: str) -> None:
+def test_finished_workflows_are_deleted_from_the_queue(database: str) -> None:
     async def conversation(engine: DbosEngine, ends: Ends) -> tuple[int, int]:
         runs = [f"run{number}" for number in range(3)]
         for run in runs:
@@ -120,9 +120,9 @@ def test_what_is_done_is_swept_away(database: str) -> None:
     assert with_engine(database, conversation) == (0, 3)
 
 
-def test_the_limit_of_all_replicas_is_the_last_that_was_set(database: str) -> None:
+def test_the_total_limit_is_the_last_one_set_by_any_replica(database: str) -> None:
     async def conversation(engine: DbosEngine, _: object) -> tuple[int | None, int | None]:
-        await engine.set_limits(Limits(7, 5))
+        await engine.set_limits(ConcurrencyLimits(7, 5))
         queue = await dbos.DBOS.retrieve_queue_async("runs")
         return await queue.get_worker_concurrency_async(), await queue.get_global_concurrency_async()
 
@@ -173,7 +173,7 @@ def leases(database: str) -> Iterator[list[leases_module.Lease]]:
         lease.release()
 
 
-def test_a_lease_is_believed_to_be_free_only_after_a_while(leases: list[leases_module.Lease]) -> None:
+def test_a_lease_counts_as_free_only_after_several_checks(leases: list[leases_module.Lease]) -> None:
     mine, other = leases
     assert not mine.is_dead(other.id)
     other.release()
@@ -196,7 +196,9 @@ def test_a_lease_that_was_lost_with_the_database_is_taken_again(
     assert not any(mine.is_dead(other.id) for _ in range(FREE_CHECKS + 1))
 
 
-def test_the_lease_of_a_dead_one_is_taken_by_one_at_a_time(leases: list[leases_module.Lease], database: str) -> None:
+def test_the_lease_of_a_dead_replica_is_taken_by_one_at_a_time(
+    leases: list[leases_module.Lease], database: str
+) -> None:
     mine, other = leases
     assert not mine.acquire(other.id)
     third = Lease(database)
@@ -258,7 +260,7 @@ def link(database: str) -> Iterator[DatabaseLink]:
     link.close()
 
 
-def test_an_engine_whose_connections_go_silent_makes_others_and_drives_on(
+def test_an_engine_reconnects_when_its_connections_go_silent(
     link: DatabaseLink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As behind a firewall that forgot them: nobody closes them, and nothing comes back."""
@@ -321,7 +323,7 @@ def test_an_engine_that_does_not_reach_its_database_says_so_until_it_does(
     with_engine(link.url, conversation)
 
 
-def test_the_lease_of_a_process_that_is_gone_without_a_word_becomes_free(
+def test_the_lease_of_a_vanished_process_becomes_free(
     database: str, link: DatabaseLink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(leases_module, "IDLE_SECONDS", 1.0)
@@ -343,7 +345,7 @@ def test_the_lease_of_a_process_that_is_gone_without_a_word_becomes_free(
     other.release()
 
 
-def test_a_lease_that_is_waited_with_is_not_lost_without_heartbeats(
+def test_a_lease_is_not_lost_while_waiting_without_heartbeats(
     leases: list[leases_module.Lease], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between `lock` and `unlock` DBOS makes its tables, on the thread that would see to the heartbeats."""

@@ -16,7 +16,7 @@ from workflowlookup.providers.config import Plan
 from workflowlookup.runs.run import Run, State, Waiting
 
 
-def test_a_run_of_three_calls_goes_by_itself(place: str, work: Callable[..., Working], upstream: McpUpstream) -> None:
+def test_a_run_of_three_calls_needs_no_agent(place: str, work: Callable[..., Working], upstream: McpUpstream) -> None:
     workflow = flow(
         call("one", "echo", {"n": "{{n}}"}),
         call("two", "echo", {"from": "{{one.n}}", "text": "n is {{n}}"}),
@@ -67,7 +67,7 @@ def test_a_call_that_keeps_failing_fails_the_run_and_says_why(sqlite_place: str,
     assert run.calling.stopped is None
 
 
-def test_a_result_that_does_not_do_counts_as_a_failed_attempt(
+def test_a_result_that_fails_the_criteria_counts_as_a_failed_attempt(
     sqlite_place: str, work: Callable[..., Working], upstream: McpUpstream
 ) -> None:
     criteria = {"rules": [{"type": "contains", "value": "good", "message": "It must be good."}]}
@@ -80,14 +80,14 @@ def test_a_result_that_does_not_do_counts_as_a_failed_attempt(
     assert len(upstream.seen("call")) == 2
 
 
-def test_a_server_that_nobody_named_fails_the_run(sqlite_place: str, work: Callable[..., Working]) -> None:
+def test_an_unconfigured_server_fails_the_run(sqlite_place: str, work: Callable[..., Working]) -> None:
     run = work(sqlite_place).finished(flow(call("one", "say", server="elsewhere")))
 
     assert run.state is State.FAILED
     assert "The settings name no MCP server 'elsewhere'." in run.end.reason
 
 
-def test_a_call_that_takes_too_long_is_stopped_and_the_journal_says_what_was(
+def test_a_call_that_times_out_is_stopped_and_recorded(
     sqlite_place: str, work: Callable[..., Working], upstream: McpUpstream
 ) -> None:
     working = work(sqlite_place)
@@ -103,7 +103,7 @@ def test_a_call_that_takes_too_long_is_stopped_and_the_journal_says_what_was(
     assert upstream.pids() == []
 
 
-def test_a_run_whose_time_is_over_stops_what_runs_beneath(
+def test_a_run_past_its_deadline_stops_its_call(
     place: str, work: Callable[..., Working], upstream: McpUpstream
 ) -> None:
     working = work(place)
@@ -117,9 +117,7 @@ def test_a_run_whose_time_is_over_stops_what_runs_beneath(
     assert upstream.wait_for("cancelled")
 
 
-def test_a_run_that_is_cancelled_stops_what_runs_beneath(
-    place: str, work: Callable[..., Working], upstream: McpUpstream
-) -> None:
+def test_a_cancelled_run_stops_its_call(place: str, work: Callable[..., Working], upstream: McpUpstream) -> None:
     working = work(place)
     run = working.start(flow(call("one", "sleep", {"seconds": 60})))
     upstream.wait_for("call")
@@ -133,7 +131,7 @@ def test_a_run_that_is_cancelled_stops_what_runs_beneath(
     assert upstream.pids() == []
 
 
-def test_a_run_that_somebody_else_cancels_stops_too(
+def test_a_run_cancelled_by_another_process_stops_too(
     place: str, work: Callable[..., Working], upstream: McpUpstream
 ) -> None:
     working = work(place)
@@ -225,7 +223,7 @@ def test_a_loop_of_calls_gives_each_iteration_its_own_key(
     assert all(key.startswith(f"{run.id}:") for key in keys)
 
 
-def test_a_person_is_asked_before_a_call_that_needs_a_word(
+def test_a_person_is_asked_before_a_call_that_needs_confirmation(
     sqlite_place: str, work: Callable[..., Working], upstream: McpUpstream
 ) -> None:
     working = work(sqlite_place)
@@ -238,9 +236,7 @@ def test_a_person_is_asked_before_a_call_that_needs_a_word(
     assert working.over(run.id).context["one"] == "done"
 
 
-def test_settings_that_change_are_followed_at_once(
-    sqlite_place: str, work: Callable[..., Working], upstream: McpUpstream
-) -> None:
+def test_changed_settings_apply_at_once(sqlite_place: str, work: Callable[..., Working], upstream: McpUpstream) -> None:
     working = work(sqlite_place, servers={})
     assert working.finished(flow(call("one", "say"))).state is State.FAILED
 
@@ -279,7 +275,7 @@ def test_nothing_is_printed_and_nothing_is_left(place: str, tmp_path: Path) -> N
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_a_run_whose_driver_is_only_on_paper_is_driven_anew(work: Callable[..., Working], database: str) -> None:
+def test_a_run_whose_recorded_driver_is_gone_is_driven_again(work: Callable[..., Working], database: str) -> None:
     """As after a restart of the database in the moment in which a driver was begun."""
     working = work(database)
     working.execution.recover()

@@ -85,7 +85,7 @@ def assert_all_done(replicas: Replicas, runs: list[Run]) -> None:
         assert (kinds.count("OutputAccepted"), kinds.count("CallBegun")) == (3, 3)
 
 
-def test_a_process_that_is_killed_in_the_middle_of_a_call_goes_on_where_it_was(replicas: Replicas) -> None:
+def test_a_run_continues_after_a_kill_during_a_call(replicas: Replicas) -> None:
     first, ids = replicas.begin("--start", 1, 1.5)
     replicas.upstream.wait_for("call", 2, PATIENCE)
     replicas.kill(first)
@@ -107,7 +107,7 @@ def test_a_second_replica_takes_over(replicas: Replicas) -> None:
 
 
 @mostly_on("postgres")
-def test_a_process_that_was_frozen_and_taken_over_does_no_harm_when_it_wakes(replicas: Replicas) -> None:
+def test_a_frozen_process_that_was_taken_over_is_harmless_when_it_resumes(replicas: Replicas) -> None:
     first, ids = replicas.begin("--start", 2, 1.0)
     replicas.upstream.wait_for("call", 2, PATIENCE)
     first.send_signal(signal.SIGSTOP)
@@ -162,7 +162,7 @@ def test_many_kills_lose_nothing(replicas: Replicas) -> None:
 
 
 @mostly_on("sqlite")
-def test_a_run_cancelled_while_nobody_drove_it_tells_what_may_still_run(replicas: Replicas) -> None:
+def test_a_run_cancelled_without_a_driver_says_what_may_still_run(replicas: Replicas) -> None:
     first, (run_id,) = replicas.begin("--start", 1, 30)
     replicas.upstream.wait_for("call", 1, PATIENCE)
     replicas.kill(first)

@@ -12,19 +12,19 @@ from pathlib import Path
 import pytest
 
 from workflowlookup.errors import StorageError
-from workflowlookup.execution.engine import Limits, Slot
+from workflowlookup.execution.engine import ConcurrencyLimits, Slot
 from workflowlookup.execution.local import LocalEngine, RunLocks
 
 DRIVE = """
 import asyncio, sys
-from workflowlookup.execution.engine import Limits
+from workflowlookup.execution.engine import ConcurrencyLimits
 from workflowlookup.execution.engine import engine_of
 
 async def main():
     is_driven = asyncio.Event()
     async def drive(run_id, slot):
         is_driven.set()
-    engine = engine_of(sys.argv[1]).make(sys.argv[1], drive, Limits(1), False)
+    engine = engine_of(sys.argv[1]).make(sys.argv[1], drive, ConcurrencyLimits(1), False)
     await engine.open()
     await engine.start("run", 3)
     await is_driven.wait()
@@ -68,7 +68,7 @@ def test_the_file_of_the_locks_is_private_and_empty(locks: RunLocks, tmp_path: P
     assert (stat.S_IMODE(status.st_mode), status.st_size) == (0o600, 0)
 
 
-def test_the_lock_of_a_run_keeps_others_out_and_those_of_other_runs_do_not(locks: RunLocks, tmp_path: Path) -> None:
+def test_the_lock_of_a_run_excludes_others_and_only_for_that_run(locks: RunLocks, tmp_path: Path) -> None:
     path = tmp_path / "runs.sqlite.drivers"
     assert locks.acquire("one")
 
@@ -97,7 +97,10 @@ def test_a_process_drives_the_runs_of_a_journal_once(sqlite_place: str) -> None:
         """Nothing is driven."""
 
     async def both() -> None:
-        first, second = LocalEngine(sqlite_place, drive, Limits(1)), LocalEngine(sqlite_place, drive, Limits(1))
+        first, second = (
+            LocalEngine(sqlite_place, drive, ConcurrencyLimits(1)),
+            LocalEngine(sqlite_place, drive, ConcurrencyLimits(1)),
+        )
         await first.open()
         with pytest.raises(StorageError, match="this process drives its runs already"):
             await second.open()
@@ -120,7 +123,7 @@ def test_the_names_of_a_journal_have_the_same_locks(tmp_path: Path) -> None:
         await asyncio.Event().wait()
 
     async def hold() -> str:
-        engine = LocalEngine(str(link), drive, Limits(1))
+        engine = LocalEngine(str(link), drive, ConcurrencyLimits(1))
         await engine.open()
         await engine.start("run", 3)
         taken = await asyncio.to_thread(in_another_process, f"{real}.drivers", "locks.acquire('run')")

@@ -40,5 +40,5 @@ def test_a_run_of_two_seconds_is_asked_about_at_most_sixty_times() -> None:
 
 
 @pytest.mark.parametrize("interval", [0.0, 2.0])
-def test_a_provider_that_is_slow_to_answer_has_a_rest(interval: float) -> None:
+def test_a_slow_provider_is_polled_less_often(interval: float) -> None:
     assert pause_before_poll(60.0, 5.0, interval) == max(interval, 0.025) / 2

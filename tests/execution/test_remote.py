@@ -62,14 +62,14 @@ def test_a_remote_run_is_followed_to_its_end(working: Working, remote: Remote) -
 
 
 @pytest.mark.parametrize("output", [None, "just text", 7, [1, 2], {}])
-def test_any_output_will_do(working: Working, remote: Remote, output: Json) -> None:
+def test_any_output_is_accepted(working: Working, remote: Remote, output: Json) -> None:
     remote.world.control(runs={"deploy": {"seconds": 0, "output": output}})
     run = working.finished(remote.workflow, INPUT)
 
     assert (run.state, run.context["result"]) == (State.COMPLETED, output)
 
 
-def test_states_that_nobody_knows_mean_that_it_runs(working: Working, remote: Remote) -> None:
+def test_unknown_states_mean_running(working: Working, remote: Remote) -> None:
     remote.world.control(runs={"deploy": {"seconds": 0.6, "states": ["QUEUED", "PREPARING", "ALMOST"], "output": 1}})
 
     assert working.finished(remote.workflow, INPUT).context["result"] == 1
@@ -94,7 +94,7 @@ def test_another_attempt_after_a_job_that_failed_is_another_job(working: Working
     assert [begun["key"] for begun in remote.world.runs()] == [f"{run.id}:remote", f"{run.id}:remote:2"]
 
 
-def test_a_remote_run_is_cancelled_there(working: Working, remote: Remote) -> None:
+def test_a_remote_run_is_cancelled_at_its_provider(working: Working, remote: Remote) -> None:
     remote.world.control(runs={"deploy": {"seconds": 60}})
     run = working.start(remote.workflow, INPUT)
     working.until(run.id, lambda run: run.calling.remote_id)
@@ -110,9 +110,7 @@ def test_a_remote_run_is_cancelled_there(working: Working, remote: Remote) -> No
     )
 
 
-def test_a_remote_run_that_is_cancelled_while_it_is_being_started_is_cancelled_there(
-    working: Working, remote: Remote
-) -> None:
+def test_a_remote_run_cancelled_during_its_start_is_cancelled_at_its_provider(working: Working, remote: Remote) -> None:
     remote.world.control(delay=0.5, runs={"deploy": {"seconds": 60}})
     run = working.start(remote.workflow, INPUT)
     remote.world.wait_for("start" if remote.kind == "http" else "call")
@@ -125,7 +123,7 @@ def test_a_remote_run_that_is_cancelled_while_it_is_being_started_is_cancelled_t
     assert run.calling.stopped.told == f"the provider 'far' cancelled run {begun['id']}"
 
 
-def test_a_remote_run_whose_start_is_answered_before_the_cancel_is_noticed_is_cancelled_there(
+def test_a_remote_run_started_just_before_the_cancel_is_cancelled_at_its_provider(
     working: Working, remote: Remote, sqlite_place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(driver, "POLL_SECONDS", 2.0)
@@ -142,7 +140,7 @@ def test_a_remote_run_whose_start_is_answered_before_the_cancel_is_noticed_is_ca
     assert run.calling.stopped.told == f"the provider 'far' cancelled run {begun['id']}"
 
 
-def test_a_remote_run_that_cannot_be_cancelled_is_said_to_run_on(working: Working, remote: Remote) -> None:
+def test_a_remote_run_that_cannot_be_cancelled_is_reported_as_running(working: Working, remote: Remote) -> None:
     remote.world.control(runs={"deploy": {"seconds": 60}}, cancel="fail")
     run = working.start(remote.workflow, INPUT)
     working.until(run.id, lambda run: run.calling.remote_id)
@@ -189,7 +187,7 @@ def test_a_cancel_is_finished_by_the_next_server(
     assert [far["state"] for far in remote.world.runs()] == ["CANCELLED"]
 
 
-def test_a_remote_run_that_is_out_of_time_is_cancelled_there(working: Working, remote: Remote) -> None:
+def test_a_remote_run_that_times_out_is_cancelled_at_its_provider(working: Working, remote: Remote) -> None:
     remote.world.control(runs={"*": {"seconds": 0}})
     working.finished(remote.workflow, INPUT)
     remote.world.control(runs={"*": {"seconds": 60}})
@@ -218,7 +216,7 @@ def test_a_start_whose_answer_was_lost_is_not_sent_again(working: Working, remot
     assert len(remote.world.runs()) <= 1
 
 
-def test_a_remote_run_goes_on_after_a_restart_without_being_started_again(
+def test_a_remote_run_continues_after_a_restart_without_a_second_start(
     work: Callable[..., Working], sqlite_place: str, remote: Remote
 ) -> None:
     remote.world.control(runs={"deploy": {"seconds": 3, "output": "deployed"}})
@@ -259,14 +257,14 @@ def test_a_start_that_was_cut_off_is_repeated_only_where_keys_are_honoured(
         assert "It may be running there, so it is not started again" in run.end.reason
 
 
-def test_a_provider_that_nobody_names_any_more_fails_the_run(working: Working, remote: Remote) -> None:
+def test_a_provider_removed_from_the_settings_fails_the_run(working: Working, remote: Remote) -> None:
     working.execution.apply(Plan())
     run = working.finished(remote.workflow, INPUT)
 
     assert "the settings name no provider 'far'" in run.end.reason
 
 
-def test_what_a_provider_has_is_discovered_behind(working: Working, remote: Remote) -> None:
+def test_workflows_of_a_provider_are_discovered_in_the_background(working: Working, remote: Remote) -> None:
     working.execution.recover()
     end = time.monotonic() + 30
     while not (working.execution.discovered().get("far") and working.execution.discovered()["far"].is_listed):

@@ -48,24 +48,24 @@ def answered(line: str) -> CallResult:
     return talk(raw(), lambda upstreams: upstreams.call("raw", "answer", {"line": line}))
 
 
-def test_half_a_character_does_not_cost_the_answer() -> None:
+def test_half_a_character_does_not_lose_the_answer() -> None:
     line = '{"jsonrpc": "2.0", "id": ID, "result": {"content": [{"type": "text", "text": "a\\ud83d"}]}}'
 
     assert answered(line) == CallResult(text="a?")
 
 
-def test_a_number_of_thousands_of_digits_does_not_cost_the_answer() -> None:
+def test_a_number_of_thousands_of_digits_does_not_lose_the_answer() -> None:
     result = '{"content": [{"type": "text", "text": "done"}], "structuredContent": {"a": ' + "9" * 5_000 + "}}"
 
     assert answered('{"jsonrpc": "2.0", "id": ID, "result": ' + result + "}").text == "done"
 
 
 @pytest.mark.parametrize("line", [b"\xff\xfe", b"starting up", b"[]", b"null", b'{"id": null}', b'{"id": true}'])
-def test_what_is_no_answer_is_passed_over(line: bytes) -> None:
+def test_messages_that_are_not_answers_are_skipped(line: bytes) -> None:
     assert isinstance(_parsed(line), Exception)
 
 
-def test_bytes_that_are_no_text_do_not_cost_the_answer() -> None:
+def test_bytes_that_are_not_utf_8_do_not_lose_the_answer() -> None:
     assert _parsed(b'{"jsonrpc": "2.0", "id": 7, "result": {"a": "\xff"}}').message.result == {"a": "\ufffd"}
 
 
@@ -77,11 +77,11 @@ def test_bytes_that_are_no_text_do_not_cost_the_answer() -> None:
     ],
     ids=["neither-result-nor-error", "deep"],
 )
-def test_an_answer_that_cannot_be_read_is_an_error_and_not_a_wait_for_ever(line: str) -> None:
+def test_an_unreadable_answer_is_an_error_and_ends_the_wait(line: str) -> None:
     assert answered(line) == CallResult(text="its answer cannot be read", is_error=True, code="-32700")
 
 
-def test_an_answer_that_is_not_as_the_protocol_has_it_is_told_in_a_sentence() -> None:
+def test_an_answer_that_violates_the_protocol_is_reported_in_a_sentence() -> None:
     line = '{"jsonrpc": "2.0", "id": ID, "result": {"content": "no list"}}'
 
     told = "Its answer violates the protocol: content: Input should be a valid list"
@@ -99,7 +99,7 @@ def test_an_error_with_the_code_that_the_sdk_uses_for_lost_connections_is_an_ans
     assert answered(line) == CallResult(text="quota exceeded", is_error=True, code="-32000")
 
 
-def test_what_a_server_says_of_its_secrets_is_not_repeated(
+def test_secrets_in_messages_of_a_server_are_redacted(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("TOKEN_OF_MINE", "s3cr3t-value")
@@ -112,7 +112,7 @@ def test_what_a_server_says_of_its_secrets_is_not_repeated(
     assert "s3cr3t-value" not in caplog.text + str(refused.value.data)
 
 
-def test_a_server_that_never_speaks_does_not_hold_up_the_end() -> None:
+def test_a_silent_server_does_not_delay_the_shutdown() -> None:
     async def conversation() -> float:
         upstreams = Upstreams({"raw": raw("mute")})
         waiting = asyncio.create_task(upstreams.call("raw", "answer", {}))
@@ -126,13 +126,13 @@ def test_a_server_that_never_speaks_does_not_hold_up_the_end() -> None:
     assert asyncio.run(conversation()) < 4.5  # of which the process has two to end by itself
 
 
-def test_what_a_server_leaves_behind_when_it_ends_by_itself_is_ended_too() -> None:
+def test_processes_left_by_a_server_that_exits_are_ended() -> None:
     left = talk(raw(), lambda upstreams: upstreams.call("raw", "helper", {}))
 
     assert is_gone(left.structured["pid"])
 
 
-def test_progress_that_is_no_number_is_not_told(sqlite_place: str, work: Callable[..., Working]) -> None:
+def test_progress_that_is_not_a_number_is_ignored(sqlite_place: str, work: Callable[..., Working]) -> None:
     working = work(sqlite_place, servers={"raw": raw()})
     told = []
     run = working.start(flow(call("one", "progress", {"values": ["1", "NaN", "1e999", "2"]}, server="raw")))
@@ -146,7 +146,7 @@ def test_progress_that_is_no_number_is_not_told(sqlite_place: str, work: Callabl
     assert [(progress.done, progress.total) for progress in told] == [(1, 10), (2, 10)]
 
 
-def test_libraries_never_print_even_through_loggers_that_nobody_knows() -> None:
+def test_libraries_never_print_even_through_unknown_loggers() -> None:
     program = """
 import logging
 from workflowlookup.logs import capture_library_logs
@@ -158,7 +158,7 @@ logging.getLogger("client").error("here I am")
     assert (done.stdout, done.stderr) == (b"", b"")
 
 
-def test_a_terminated_server_takes_its_processes_with_it_and_leaves_the_run(tmp_path: Path) -> None:
+def test_a_terminated_server_ends_its_processes_and_keeps_the_run(tmp_path: Path) -> None:
     """SIGTERM: one that hears neither the end of its input nor anybody else is no orphan, and the run goes on later."""
     with staged(tmp_path / "home") as stage:
         pid_file = stage.home / "pid"
@@ -219,14 +219,14 @@ except signals.Terminated as termination:
 """
 
 
-def test_what_is_started_while_a_termination_is_heard_ends_too() -> None:
+def test_a_process_started_during_termination_ends_too() -> None:
     done = subprocess.run([sys.executable, "-c", LATE], capture_output=True, text=True, timeout=30, check=False)
 
     assert (done.returncode, done.stderr) == (-15, "")
     assert is_gone(int(done.stdout))
 
 
-def test_nothing_is_started_once_all_were_asked_to_end() -> None:
+def test_nothing_is_started_after_the_shutdown_began() -> None:
     program = """
 import asyncio, sys
 from workflowlookup.processes import children

@@ -60,7 +60,7 @@ async def test_slots_are_given_in_order(slots: Slots, has_slot: list[str], begin
 
 
 @conversation(1)
-async def test_a_higher_limit_lets_those_in_who_wait(slots: Slots, has_slot: list[str], begin: Begin) -> None:
+async def test_a_higher_limit_admits_waiting_runs(slots: Slots, has_slot: list[str], begin: Begin) -> None:
     tasks = [begin(name) for name in "abc"]
     await settle()
 
@@ -73,9 +73,7 @@ async def test_a_higher_limit_lets_those_in_who_wait(slots: Slots, has_slot: lis
 
 
 @conversation(1)
-async def test_one_who_is_cancelled_while_it_waits_takes_no_slot(
-    slots: Slots, has_slot: list[str], begin: Begin
-) -> None:
+async def test_a_run_cancelled_while_waiting_takes_no_slot(slots: Slots, has_slot: list[str], begin: Begin) -> None:
     (first, is_done), (second, _), (third, _) = (begin(name) for name in "abc")
     await settle()
 
@@ -116,7 +114,7 @@ async def test_a_slot_that_is_lent_is_used_by_another_and_comes_back(
 
 
 @conversation(1)
-async def test_one_who_is_cancelled_while_its_slot_is_lent_leaves_the_count_right(
+async def test_cancelling_while_the_slot_is_lent_keeps_the_count_right(
     slots: Slots, has_slot: list[str], begin: Begin
 ) -> None:
     async def lender() -> None:

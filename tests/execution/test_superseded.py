@@ -52,7 +52,7 @@ async def driven(place: str, calls: Calls) -> AsyncIterator[tuple[str, asyncio.T
 
 
 @pytest.mark.parametrize("is_at_end", [True, False], ids=["its call has ended", "its call goes on"])
-def test_a_driver_makes_no_more_calls_of_a_run_that_another_one_drives(place: str, is_at_end: bool) -> None:
+def test_a_superseded_driver_makes_no_more_calls(place: str, is_at_end: bool) -> None:
     async def drive() -> tuple[list[str], Run]:
         calls = Calls()
         async with driven(place, calls) as (run_id, task, others):
@@ -70,7 +70,7 @@ def test_a_driver_makes_no_more_calls_of_a_run_that_another_one_drives(place: st
     assert (run.current, run.context["one"]) == ("two", "theirs")
 
 
-def test_a_run_that_is_cancelled_while_it_waits_for_its_provider_is_left_at_once(place: str) -> None:
+def test_a_run_cancelled_while_waiting_for_its_provider_ends_at_once(place: str) -> None:
     async def drive() -> tuple[list[str], str, bool]:
         limit = Slots(1)
         await limit.acquire()

@@ -23,7 +23,7 @@ def damage(working: Working, run_id: str) -> None:
         transaction.execute("UPDATE events SET body = ? WHERE run = ?", ('{"type": "of a newer version"}', run_id))
 
 
-def test_a_run_that_cannot_be_read_keeps_nobody_from_the_others(work: Callable[..., Working], place: str) -> None:
+def test_an_unreadable_run_does_not_block_other_runs(work: Callable[..., Working], place: str) -> None:
     """Neither from being taken up nor from their turn."""
     before = work(place)
     before.runs.listeners.clear()  # as if the server died as soon as they were stored
@@ -39,7 +39,7 @@ def test_a_run_that_cannot_be_read_keeps_nobody_from_the_others(work: Callable[.
     assert working.over("sound").state is State.COMPLETED
 
 
-def test_a_driver_that_ended_by_a_fault_is_followed_by_another(
+def test_a_driver_that_crashed_is_replaced(
     work: Callable[..., Working], place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the engine has as done for good is not what the run has come to."""
@@ -64,7 +64,7 @@ def test_a_driver_that_ended_by_a_fault_is_followed_by_another(
 @pytest.mark.parametrize(
     "broken", [("start_queued_workflows",), ("get_workflow_statuses", "get_workflow_status")], ids=["claim", "start"]
 )
-def test_a_driver_that_is_lost_while_it_is_taken_over_is_driven_anew(
+def test_a_driver_lost_during_the_takeover_is_started_again(
     work: Callable[..., Working], database: str, monkeypatch: pytest.MonkeyPatch, broken: tuple[str, ...]
 ) -> None:
     """The database goes away after it was stored who takes over, and before that one knows: nobody drives it."""
@@ -97,7 +97,7 @@ def test_a_driver_that_is_lost_while_it_is_taken_over_is_driven_anew(
     assert lost == [*broken]
 
 
-def test_what_cannot_be_taken_over_keeps_nothing_from_being_taken_up(
+def test_a_failed_takeover_does_not_block_others(
     work: Callable[..., Working], sqlite_place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fail(_: object) -> NoReturn:

@@ -42,7 +42,7 @@ def talk(upstream: McpUpstream, conversation: Callable[[Upstreams], Awaitable[T]
 
 
 @EVERY_WAY
-def test_a_call_gives_what_the_tool_answers_and_carries_its_key(tmp_path: Path, way: dict[str, bool]) -> None:
+def test_a_call_returns_the_tools_answer_and_sends_its_key(tmp_path: Path, way: dict[str, bool]) -> None:
     async def conversation(upstreams: Upstreams) -> tuple[CallResult, CallResult, CallResult]:
         structured = await upstreams.call("up", "echo", {"a": 1}, key="run:step")
         text = await upstreams.call("up", "say", {"text": "hello"})
@@ -75,7 +75,7 @@ def test_errors_of_tools_are_answers(tmp_path: Path, way: dict[str, bool]) -> No
 
 
 @PIPES_AND_HTTP
-def test_progress_is_heard(tmp_path: Path, way: dict[str, bool]) -> None:
+def test_progress_is_received(tmp_path: Path, way: dict[str, bool]) -> None:
     heard = []
 
     async def conversation(upstreams: Upstreams) -> None:
@@ -114,7 +114,7 @@ def test_a_call_that_takes_too_long_is_cancelled_upstream(tmp_path: Path, way: d
         talk(upstream, conversation)
 
 
-def test_a_process_that_hears_nothing_is_killed_and_started_again_when_it_is_needed(tmp_path: Path) -> None:
+def test_an_unresponsive_process_is_killed_and_restarted_when_needed(tmp_path: Path) -> None:
     async def conversation(upstreams: Upstreams) -> tuple[list[int], StopResult, list[int], str]:
         call = asyncio.create_task(upstreams.call("up", "stubborn", {"seconds": 60}))
         await asyncio.to_thread(upstream.wait_for, "call")
@@ -150,7 +150,7 @@ def test_a_process_that_serves_another_call_is_not_killed(tmp_path: Path) -> Non
     assert other.value == {"slept": 1.0}
 
 
-def test_what_a_server_started_dies_with_it(tmp_path: Path) -> None:
+def test_descendants_of_a_server_end_with_it(tmp_path: Path) -> None:
     script = tmp_path / "server.sh"
     script.write_text(f"sleep 1000 & echo $! > {tmp_path}/grandchild\ntrap '' TERM\n{sys.executable} $*\n")
     upstream = McpUpstream(tmp_path / "up")
@@ -187,7 +187,7 @@ def test_a_server_that_died_is_started_again_for_the_next_call(tmp_path: Path) -
     assert talk(upstream, conversation) == ("again", "and again")
 
 
-def test_an_http_server_that_was_restarted_is_spoken_to_anew(tmp_path: Path) -> None:
+def test_a_restarted_http_server_gets_a_new_session(tmp_path: Path) -> None:
     async def conversation(upstreams: Upstreams) -> CallResult:
         await upstreams.call("up", "say", {"text": "first"})
         upstream.stop()
@@ -200,7 +200,7 @@ def test_an_http_server_that_was_restarted_is_spoken_to_anew(tmp_path: Path) -> 
         assert talk(upstream, conversation).text == "third"
 
 
-def test_what_cannot_be_started_says_why(tmp_path: Path) -> None:
+def test_a_server_that_cannot_be_started_says_why(tmp_path: Path) -> None:
     async def conversation(upstreams: Upstreams) -> tuple[str, list[str]]:
         with pytest.raises(ProviderUnavailable) as nameless:
             await upstreams.call("other", "say", {})
@@ -228,7 +228,7 @@ def test_what_cannot_be_started_says_why(tmp_path: Path) -> None:
     assert "connect" in causes[2].lower()
 
 
-def test_settings_that_change_close_what_changed_once_it_is_idle(tmp_path: Path) -> None:
+def test_changed_settings_close_the_changed_sessions_once_idle(tmp_path: Path) -> None:
     async def conversation(upstreams: Upstreams) -> tuple[Json, Json]:
         config = config_of(upstream)
         call = asyncio.create_task(upstreams.call("up", "sleep", {"seconds": 1}))
@@ -259,7 +259,7 @@ def test_a_server_that_floods_standard_error_stops_nothing(tmp_path: Path) -> No
     assert talk(upstream, conversation).text == "through the noise"
 
 
-def test_a_long_answer_arrives_whole(tmp_path: Path) -> None:
+def test_a_long_answer_arrives_completely(tmp_path: Path) -> None:
     async def conversation(upstreams: Upstreams) -> CallResult:
         return await upstreams.call("up", "say", {"text": "x" * 3_000_000})
 
@@ -287,7 +287,7 @@ for line in sys.stdin:
 """
 
 
-def test_a_server_of_the_handshake_era_is_spoken_to_in_its_own_way(tmp_path: Path) -> None:
+def test_a_handshake_era_server_gets_handshake_era_messages(tmp_path: Path) -> None:
     async def conversation(upstreams: Upstreams) -> tuple[list[str], str]:
         upstreams.apply({"old": ServerConfig(name="old", command=sys.executable, args=("-c", OLD_SERVER))})
         tools = await upstreams.tools("old")
@@ -296,7 +296,7 @@ def test_a_server_of_the_handshake_era_is_spoken_to_in_its_own_way(tmp_path: Pat
     assert talk(McpUpstream(tmp_path), conversation) == (["say"], "as ever")
 
 
-def test_what_a_server_says_of_its_secrets_is_not_repeated(
+def test_secrets_in_messages_of_a_server_are_redacted(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("UP_TOKEN", "hush-hush-hush")

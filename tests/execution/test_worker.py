@@ -3,7 +3,7 @@
 import contextvars
 import threading
 
-from workflowlookup.execution.worker import Worker
+from workflowlookup.execution.service import Worker
 
 WHO = contextvars.ContextVar("who", default="nobody")
 
@@ -15,7 +15,7 @@ class House:
         """Nothing is open."""
 
 
-def test_what_is_done_is_done_for_who_asked_for_it() -> None:
+def test_work_keeps_the_context_of_its_caller() -> None:
     """Also where several asked before the loop took anything up."""
     is_ready = threading.Event()
     heard, is_heard = [], threading.Event()

@@ -14,7 +14,7 @@ from workflowlookup.language.building import build
 from workflowlookup.language.document import check
 from workflowlookup.language.navigation import next_step
 from workflowlookup.language.patterns import Budget
-from workflowlookup.language.rules import RULES, Malformed, parse_criteria
+from workflowlookup.language.rules import RULES, MalformedCriteria, parse_criteria
 from workflowlookup.language.schemas import workflow_schema
 from workflowlookup.language.validation import judge
 
@@ -38,7 +38,7 @@ def schema_with_another_rule(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_a_rule_without_a_line_in_the_table_is_refused_in_words() -> None:
     rules = [{"type": "lines", "min": 3, "message": "Write three lines."}]
 
-    assert parse_criteria(rules) == Malformed(reason="there is no rule of type 'lines'")
+    assert parse_criteria(rules) == MalformedCriteria(reason="there is no rule of type 'lines'")
     content = document(step(validationCriteria=rules))
     workflow = build(content)
     assert next_step(workflow, (), {}, Budget()).step is not None
@@ -53,4 +53,4 @@ def test_a_rule_without_a_line_in_the_table_is_refused_in_words() -> None:
     "rules", [[{"type": "length", "min": 1e400, "message": "m"}], [{"type": "length", "min": 3.0}]]
 )
 def test_rules_that_no_struct_accepts_never_raise_a_library_error(rules: list[JsonObject]) -> None:
-    assert isinstance(parse_criteria(rules), Malformed)
+    assert isinstance(parse_criteria(rules), MalformedCriteria)

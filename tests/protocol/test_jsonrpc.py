@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.json_values import Json, JsonObject
-from workflowlookup.protocol.jsonrpc import MAX_ID_BYTES, Malformed, Request, decode, too_long, without_surrogates
+from workflowlookup.protocol.jsonrpc import (
+    MAX_ID_BYTES,
+    MalformedMessage,
+    Request,
+    decode,
+    too_long,
+    without_surrogates,
+)
 
 TEXTS = st.text(alphabet=st.characters(codec="utf-8"), max_size=12) | st.sampled_from(
     ['"id":5,', "}", "\\", '\\"', "id"]
@@ -89,7 +96,7 @@ def test_a_message_without_lone_surrogates_is_unchanged() -> None:
 def test_an_id_with_a_lone_surrogate_is_refused() -> None:
     message = decode(rb'{"jsonrpc":"2.0","id":"\ud800","method":"ping"}')
 
-    assert isinstance(message, Malformed)
+    assert isinstance(message, MalformedMessage)
     assert (message.id, message.problem.code) == (b"null", -32600)
 
 
@@ -101,7 +108,7 @@ def test_an_id_with_a_lone_surrogate_is_refused() -> None:
 def test_a_request_with_a_value_that_cannot_be_read_is_refused_by_its_id(params: bytes) -> None:
     message = decode(b'{"jsonrpc":"2.0","id":"a-7","method":"ping","params":%b}' % params)
 
-    assert isinstance(message, Malformed)
+    assert isinstance(message, MalformedMessage)
     assert (message.id, message.problem.code) == (b'"a-7"', -32700)
 
 

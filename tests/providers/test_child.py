@@ -75,7 +75,7 @@ def is_alive(process: Path) -> bool:
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="processes are found by /proc")
 @pytest.mark.parametrize("child_at_the_end", ["ignores", "ends"])
-def test_what_a_child_started_ends_with_it_also_in_another_session_and_without_its_environment(
+def test_descendants_end_with_a_child_even_in_another_session_and_without_its_environment(
     child_at_the_end: str,
 ) -> None:
     config = ServerConfig(name="p", command=sys.executable, args=("-c", STARTS_ANOTHER, child_at_the_end))

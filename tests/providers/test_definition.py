@@ -10,7 +10,7 @@ from workflowlookup.providers.definition import GENERIC_SCHEMA, Definition, as_d
 GOOD = {"id": "a", "name": "A", "description": "d"}
 
 
-def test_what_is_optional_has_its_default() -> None:
+def test_optional_fields_have_their_defaults() -> None:
     (found,), problems = read_definitions([GOOD], "p")
 
     assert found == Definition(id="a", name="A", description="d", provider="p")
@@ -18,7 +18,7 @@ def test_what_is_optional_has_its_default() -> None:
     assert (found.input_schema, problems) == (GENERIC_SCHEMA, [])
 
 
-def test_what_is_said_is_kept() -> None:
+def test_optional_fields_of_a_definition_are_kept() -> None:
     schema = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
     more = {"category": "ops", "version": "3.2.1", "executionType": "sync", "metadata": {"a": 1}, "inputSchema": schema}
 
@@ -70,7 +70,7 @@ def test_a_bad_input_schema_becomes_the_generic_one(schema: Json) -> None:
 
 
 @pytest.mark.parametrize("raw", [None, 5, "x", {}, {"workflows": 3}])
-def test_what_is_no_list_is_refused(raw: Json) -> None:
+def test_a_value_that_is_not_a_list_is_refused(raw: Json) -> None:
     with pytest.raises(ValueError, match="the answer must be a list of workflows"):
         read_definitions(raw, "p")
 
@@ -85,7 +85,7 @@ def test_what_is_no_list_is_refused(raw: Json) -> None:
         ("x" * 300, "p." + "x" * 53),
     ],
 )
-def test_a_remote_workflow_is_a_sound_document(workflow_id: str, document_id: str) -> None:
+def test_a_remote_workflow_is_a_valid_document(workflow_id: str, document_id: str) -> None:
     definition = Definition(
         id=workflow_id, name="N" * 300, description="d" * 900, provider="p", version="7", category="c" * 99
     )
@@ -98,7 +98,7 @@ def test_a_remote_workflow_is_a_sound_document(workflow_id: str, document_id: st
     assert workflow.steps["remote"].call.workflow == workflow_id
 
 
-def test_what_is_nested_too_deeply_costs_nobody_else_anything() -> None:
+def test_a_deeply_nested_message_does_not_affect_others() -> None:
     deep = {}
     for _ in range(400):
         deep = {"allOf": [deep]}
@@ -115,7 +115,7 @@ def test_what_is_nested_too_deeply_costs_nobody_else_anything() -> None:
     ]
 
 
-def test_no_control_character_comes_through() -> None:
+def test_no_control_character_is_printed() -> None:
     said = {"name": "\x1b]0;x\x07Two\nlines ", "description": "One\x00.\nTwo.", "category": "a\tb", "version": "1\r"}
 
     found, problems = read_definitions([GOOD | said, GOOD | {"id": "b\x00"}], "p")

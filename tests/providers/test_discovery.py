@@ -57,7 +57,7 @@ def ids(discovery: Discovery) -> list[str]:
     return [definition.id for definition in discovery.snapshot()["svc"].definitions]
 
 
-def test_what_a_provider_has_is_known_soon_and_the_bell_rings_for_changes_only(service: HttpUpstream) -> None:
+def test_workflows_of_a_provider_are_discovered_and_only_changes_are_announced(service: HttpUpstream) -> None:
     async def go() -> None:
         async with discovering(service) as (discovery, rings):
             assert discovery.snapshot()["svc"].is_listed is False
@@ -72,7 +72,7 @@ def test_what_a_provider_has_is_known_soon_and_the_bell_rings_for_changes_only(s
     asyncio.run(go())
 
 
-def test_one_that_is_down_comes_back_by_itself_and_what_was_known_stays(
+def test_a_provider_that_is_down_keeps_its_list_and_recovers(
     service: HttpUpstream, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -100,7 +100,7 @@ def test_one_that_is_down_comes_back_by_itself_and_what_was_known_stays(
 
 
 @pytest.mark.parametrize("how", ["fail", "garbage"])
-def test_one_that_talks_nonsense_is_asked_again_and_again(service: HttpUpstream, how: str) -> None:
+def test_a_provider_with_invalid_answers_is_polled_again(service: HttpUpstream, how: str) -> None:
     service.control(list=how)
 
     async def go() -> None:
@@ -127,7 +127,7 @@ def test_one_bad_workflow_is_skipped_by_name_once(service: HttpUpstream, caplog:
     assert [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING] == [told]
 
 
-def test_an_answer_like_the_one_before_is_no_news_to_anybody(service: HttpUpstream) -> None:
+def test_an_unchanged_answer_notifies_nobody(service: HttpUpstream) -> None:
     async def go() -> None:
         async with discovering(service) as (discovery, _):
             await until(lambda: discovery.snapshot()["svc"].is_listed)
@@ -139,7 +139,7 @@ def test_an_answer_like_the_one_before_is_no_news_to_anybody(service: HttpUpstre
     asyncio.run(go())
 
 
-def test_however_many_want_to_know_at_once_it_is_asked_once_more(service: HttpUpstream) -> None:
+def test_concurrent_refreshes_share_one_further_request(service: HttpUpstream) -> None:
     async def go() -> None:
         async with discovering(service) as (discovery, _):
             await until(lambda: discovery.snapshot()["svc"].is_listed)
@@ -151,7 +151,7 @@ def test_however_many_want_to_know_at_once_it_is_asked_once_more(service: HttpUp
     asyncio.run(go())
 
 
-def test_what_is_known_stays_listed_when_other_settings_lead_nowhere(service: HttpUpstream) -> None:
+def test_workflows_stay_listed_when_new_settings_are_unreachable(service: HttpUpstream) -> None:
     async def go() -> None:
         async with discovering(service) as (discovery, _):
             await until(lambda: discovery.snapshot()["svc"].is_listed)

@@ -31,7 +31,9 @@ FLOWS = [
         (("(*",), (), []),
     ],
 )
-def test_what_is_admitted(include: tuple[str, ...], exclude: tuple[str, ...], admitted: list[int]) -> None:
+def test_filters_admit_the_expected_workflows(
+    include: tuple[str, ...], exclude: tuple[str, ...], admitted: list[int]
+) -> None:
     sieve = WorkflowFilter(Filters(include, exclude))
 
     assert [number for number, flow in enumerate(FLOWS) if sieve.admits(flow)] == admitted

@@ -59,7 +59,7 @@ def test_pages_can_be_counted(service: HttpUpstream) -> None:
     assert len(found) == 5
 
 
-def test_headers_take_their_values_from_the_environment_and_nothing_tells_them(
+def test_header_values_come_from_the_environment_and_are_never_shown(
     service: HttpUpstream, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("SVC_TOKEN", "hush-hush")
@@ -99,7 +99,7 @@ def test_a_list_that_is_null_is_empty_and_one_that_is_missing_is_an_error(servic
 @pytest.mark.parametrize(
     "place", ["http://[", "http://127.0.0.1:99999/x", "//elsewhere.example/x", "file:///etc/passwd"]
 )
-def test_an_address_that_is_none_or_elsewhere_is_not_asked(service: HttpUpstream, place: str) -> None:
+def test_an_invalid_or_foreign_address_is_not_requested(service: HttpUpstream, place: str) -> None:
     service.control(runs={"*": {"location": place}})
 
     with pytest.raises(ProviderError, match="has the state of its run on another host") as problem:
@@ -188,7 +188,7 @@ def reply(request: BaseHTTPRequestHandler, status: int, text: str) -> None:
     request.wfile.write(text.encode())
 
 
-def test_an_answer_that_comes_drop_by_drop_is_not_waited_for_for_ever() -> None:
+def test_an_answer_that_trickles_in_times_out() -> None:
     def drip(request: BaseHTTPRequestHandler) -> None:
         request.send_response(200)
         request.send_header("Content-Length", "1000000")
@@ -203,7 +203,7 @@ def test_an_answer_that_comes_drop_by_drop_is_not_waited_for_for_ever() -> None:
 
 
 @pytest.mark.parametrize("value", ["Bearer ${SVC_TOKEN}", "Bearer hush-hush-hush"])
-def test_a_service_that_repeats_a_secret_does_not_get_it_told(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+def test_a_secret_repeated_by_a_service_is_redacted(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     monkeypatch.setenv("SVC_TOKEN", "hush-hush-hush\n")  # as it comes from a file
 
     with (
@@ -217,9 +217,7 @@ def test_a_service_that_repeats_a_secret_does_not_get_it_told(monkeypatch: pytes
     assert str(problem.value) == "the provider 'svc' answered with HTTP status 401: no Bearer …"
 
 
-def test_a_header_that_cannot_be_sent_is_named_and_not_told(
-    service: HttpUpstream, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_invalid_header_is_named_without_its_value(service: HttpUpstream, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SVC_TOKEN", "hush\nhush")
 
     with pytest.raises(ProviderError) as problem:
@@ -247,7 +245,7 @@ def test_the_address_of_the_next_page_is_seen_from_the_page_before_and_pages_tha
     assert asked == list(pages)
 
 
-def test_a_request_that_is_under_way_when_the_settings_change_comes_to_its_end(service: HttpUpstream) -> None:
+def test_a_request_in_progress_completes_when_the_settings_change(service: HttpUpstream) -> None:
     service.control(delay=0.5)
 
     async def go(provider: HttpProvider) -> Json:

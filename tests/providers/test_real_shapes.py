@@ -91,7 +91,7 @@ FAILING = ("Argo Workflows", "Conductor", "Prefect", "Step Functions")
 
 
 @pytest.mark.parametrize("name", FAILING)
-def test_why_a_run_of_an_example_failed_is_told(stage: Stage, name: str) -> None:
+def test_the_failure_of_an_example_run_is_explained(stage: Stage, name: str) -> None:
     service = stage.upstream(
         "http", runs={"*": {"seconds": 0, "outcome": "failed", "error": "no capacity in eu-west-1"}}
     )
@@ -107,7 +107,7 @@ CANCELLING = [name for name in SYSTEMS if re.search(r'^cancel = "\w', EXAMPLES[n
 
 
 @pytest.mark.parametrize("name", CANCELLING)
-def test_a_run_of_an_example_is_cancelled_there(stage: Stage, name: str) -> None:
+def test_a_run_of_an_example_is_cancelled_at_its_system(stage: Stage, name: str) -> None:
     service = stage.upstream("http", runs={"*": {"seconds": 60}})
     server = stage.serve(**settle_example(stage, service, name))
     server.tools_when(SYSTEMS[name].tool)
@@ -199,7 +199,7 @@ def test_a_run_whose_location_fits_the_status_endpoint_has_an_id_and_can_be_canc
     assert service.seen("status")[0]["path"] == place.format(run=run["id"])
 
 
-def test_a_run_at_a_location_that_is_done_without_content_has_no_result(stage: Stage) -> None:
+def test_a_run_at_a_location_that_answers_204_has_no_result(stage: Stage) -> None:
     service = stage.upstream("http", runs={"*": {"seconds": 0.2, "output": None}})
     stage.configure(service, options=JOBS)
     server = stage.serve()
@@ -211,7 +211,7 @@ def test_a_run_at_a_location_that_is_done_without_content_has_no_result(stage: S
     assert "?token=7" in service.seen("status")[0]["path"]
 
 
-def test_a_result_that_is_elsewhere_is_read_there(stage: Stage) -> None:
+def test_a_result_at_another_url_is_fetched(stage: Stage) -> None:
     service = stage.upstream("http", runs={"*": {"output": {"sold": 3}, "elsewhere": "/jobs/results/{run}"}})
     stage.configure(service, options=JOBS)
     server = stage.serve()
@@ -378,7 +378,7 @@ def test_a_provider_that_cannot_be_read_does_not_stop_the_server(stage: Stage) -
     assert "unknown field 'strat' (did you mean 'start'?)" in log
 
 
-def test_a_provider_that_breaks_while_the_server_runs_takes_nothing_else_with_it(stage: Stage) -> None:
+def test_a_provider_entry_that_breaks_at_runtime_affects_nothing_else(stage: Stage) -> None:
     service = stage.upstream("http")
     stage.configure(service)
     config = settings_file(stage.home)

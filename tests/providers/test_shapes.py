@@ -26,20 +26,20 @@ SYSTEMS = {
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_the_words_of_a_system_are_known(system: str) -> None:
+def test_the_state_words_of_a_system_are_recognized(system: str) -> None:
     expected = dict(pair.split("=") for pair in SYSTEMS[system].split())
 
     assert {word: meaning_of(word) for word in expected} == expected
 
 
-def test_a_word_that_nobody_knows_means_that_the_run_goes_on() -> None:
+def test_an_unknown_state_word_means_running() -> None:
     assert (meaning_of("ALMOST"), state_of("ALMOST"), state_of(None), state_of("Queued")) == (
         *(None, "running"),
         *("running", "running"),
     )
 
 
-def test_the_settings_say_what_a_word_means_before_the_table_does() -> None:
+def test_states_in_the_settings_take_precedence_over_the_table() -> None:
     assert state_of("Stopped", {"STOPPED": "completed"}) == "completed"
     assert state_of("success", {"SUCCESS": "waiting"}) == "running"
 

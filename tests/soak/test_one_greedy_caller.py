@@ -1,168 +1,146 @@
-"""One token takes all that it can get, and one address opens idle connections, while two other tokens read.
+"""One token takes all that it can get, and one address opens idle connections, while other tokens read.
 
-Prints how long the others waited, quiet and under attack, for as long each and after a warm-up: the first requests
-import modules and fill caches. Only what is no timing is asserted: all of them are served.
+Prints how long the others waited, quiet and under attack by turns, because others use the machine as well: the medians
+of the rounds are compared. Only what is no timing is asserted: all of them are served.
 """
 
 import collections
 import contextlib
+import json
 import resource
 import socket
 import statistics
-import threading
+import subprocess
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import httpx2
+import msgspec
 import pytest
 
+from soak import greedy_caller
 from support.make import document, step, write
-from support.web import HEADERS, WebServer, opening
+from support.web import WebClient, WebServer
 from workflowlookup.store.sqlite import SqliteJournal
 from workflowlookup.store.tokens import Tokens
 
-SECONDS = 15.0
+ROUNDS = 5
+SECONDS = 6.0
 """Of each measurement: the same for both, because a 99th percentile of few reads is the slowest of them."""
 WARM_UP_SECONDS = 2.0
-PAGES = ("/statistics", "/library", "/runs")
+"""The first pages are compiled, and caches are filled."""
+READERS = 6
+READ_PAUSE_SECONDS = 0.017
+"""So that no reader exceeds its rate."""
 IDLE_CONNECTIONS = 4_050
-GREEDY_THREADS = 4
-GET = {
-    "jsonrpc": "2.0",
-    "id": 2,
-    "method": "tools/call",
-    "params": {"name": "workflow_get", "arguments": {"id": "docs"}},
-}
+GET = {"name": "workflow_get", "arguments": {"id": "docs"}}
+
+
+class Latencies(msgspec.Struct, frozen=True):
+    """How long the reads of one measurement took, in milliseconds."""
+
+    reads: int
+    p50: float
+    p99: float
+
+
+class Crowd:
+    """A server, and callers within their limits that read a workflow by turns."""
+
+    def __init__(self, server: WebServer, secrets: dict[str, str]) -> None:
+        self.server = server
+        self.greedy_secret = secrets.pop("greedy")
+        self._readers = [WebClient(server.url, authorization=f"Bearer {secret}") for secret in secrets.values()]
+        for reader in self._readers:
+            reader.initialize()
+
+    def warm_up(self) -> None:
+        """Have everything done once that is measured later."""
+        headers = {"authorization": f"Bearer {self.greedy_secret}"}
+        for page in greedy_caller.PAGES:
+            assert httpx2.get(self.server.base + page, headers=headers).status_code == 200
+        self.read(WARM_UP_SECONDS)
+
+    def read(self, seconds: float = SECONDS) -> Latencies:
+        """Read for so long; all of it is served."""
+        latencies: list[float] = []
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            for reader in self._readers:
+                begun = time.perf_counter()
+                assert "result" in reader.request("tools/call", GET)
+                latencies.append((time.perf_counter() - begun) * 1000)
+                time.sleep(READ_PAUSE_SECONDS)
+        latencies.sort()
+        return Latencies(len(latencies), statistics.median(latencies), latencies[int(len(latencies) * 0.99)])
+
+    def attacked(self) -> tuple[Latencies, dict[str, int]]:
+        """The same while one token takes all that it can get; and the statuses of its answers."""
+        command = [sys.executable, greedy_caller.__file__, self.server.url, self.greedy_secret, str(SECONDS + 1)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as greedy:
+            latencies = self.read()
+            statuses = json.loads(greedy.communicate()[0])
+        assert greedy.returncode == 0
+        return latencies, statuses
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[tuple[WebServer, dict[str, str]]]:
+def crowd(tmp_path: Path) -> Iterator[Crowd]:
     write(tmp_path / "library", document(step(), identifier="docs"))
     tokens = Tokens(SqliteJournal(str(tmp_path / "runs.sqlite")))
-    secrets = {name: tokens.create(name, ["read"], ["*"], seconds=600)[0] for name in ("greedy", "ada", "bob")}
+    names = ("greedy", *(f"reader-{number}" for number in range(READERS)))
+    secrets = {name: tokens.create(name, ["read"], ["*"], seconds=600)[0] for name in names}
     tokens.close()
     server = WebServer(tmp_path, "--journal", str(tmp_path / "runs.sqlite"), directory=tmp_path / "library")
-    yield server, secrets
+    yield Crowd(server, secrets)
     server.stop()
 
 
-class Reader(threading.Thread):
-    """A caller within its limits that reads a workflow again and again."""
-
-    def __init__(self, server: WebServer, secret: str, seconds: float) -> None:
-        super().__init__()
-        self._server, self._secret, self._seconds = server, secret, seconds
-        self.latencies, self.refusals = [], []
-
-    def run(self) -> None:
-        headers = HEADERS | {"authorization": f"Bearer {self._secret}"}
-        with httpx2.Client(headers=headers, timeout=30) as http:
-            session = http.post(self._server.url, json=opening()).headers["mcp-session-id"]
-            headers = {"mcp-session-id": session, "mcp-protocol-version": "2025-11-25"}
-            end = time.monotonic() + self._seconds
-            while time.monotonic() < end:
-                begun = time.perf_counter()
-                answer = http.post(self._server.url, json=GET, headers=headers)
-                self.latencies.append(time.perf_counter() - begun)
-                if answer.status_code != 200:
-                    self.refusals.append(answer.status_code)
-                time.sleep(0.15)
-            http.delete(self._server.url, headers=headers)
-
-
-class Greedy(threading.Thread):
-    """Opens sessions and listeners and sends requests as fast as it can."""
-
-    def __init__(self, server: tuple[WebServer, dict[str, str]], secret: str) -> None:
-        super().__init__()
-        self._server, self._secret = server, secret
-        self.statuses = []
-
-    def run(self) -> None:
-        headers = HEADERS | {"authorization": f"Bearer {self._secret}"}
-        end = time.monotonic() + SECONDS
-        with httpx2.Client(headers=headers, timeout=30) as http, contextlib.ExitStack() as listeners:
-            while time.monotonic() < end:
-                opened = http.post(self._server.url, json=opening())
-                self.statuses.append(opened.status_code)
-                stream = http.stream("GET", f"{self._server.base}/events", headers={"accept": "text/event-stream"})
-                if len(self.statuses) <= 80:
-                    self.statuses.append(listeners.enter_context(stream).status_code)
-                for page in PAGES:
-                    self.statuses.append(http.get(self._server.base + page).status_code)
-
-
-def warm_up(server: WebServer, secrets: dict[str, str]) -> None:
-    """Have everything done once that is measured later."""
-    with httpx2.Client(headers={"authorization": f"Bearer {secrets['greedy']}"}, timeout=30) as http:
-        for page in PAGES:
-            assert http.get(server.base + page).status_code == 200
-    read(server, secrets, WARM_UP_SECONDS)
-
-
-def read(server: WebServer, secrets: dict[str, str], seconds: float = SECONDS) -> list[Reader]:
-    readers = [Reader(server, secrets[name], seconds) for name in ("ada", "bob")]
-    for reader in readers:
-        reader.start()
-    for reader in readers:
-        reader.join()
-    return readers
-
-
-def report(name: str, readers: list[Reader]) -> float:
-    """Print the latencies; the 99th percentile in milliseconds."""
-    latencies = sorted(latency for reader in readers for latency in reader.latencies)
-    p99 = latencies[int(len(latencies) * 0.99)] * 1000
-    print(f"{name}: {len(latencies)} reads, p50 {statistics.median(latencies) * 1000:.1f}, p99 {p99:.1f} ms")
+def report(name: str, rounds: Sequence[Latencies]) -> float:
+    """Print the medians of the rounds; that of the 99th percentile."""
+    p50, p99 = (statistics.median(getattr(each, field) for each in rounds) for field in ("p50", "p99"))
+    print(f"{name}: {sum(each.reads for each in rounds):,} reads, p50 {p50:.1f}, p99 {p99:.1f} ms")
     return p99
 
 
-def assert_served(readers: list[Reader]) -> None:
-    assert all(reader.latencies for reader in readers)
-    assert [reader.refusals for reader in readers] == [[], []]
-
-
-def test_others_are_served_while_one_token_takes_all_it_can(
-    server: tuple[WebServer, dict[str, str]], capsys: pytest.CaptureFixture[str]
-) -> None:
-    server, secrets = server
-    warm_up(server, secrets)
-    quiet = read(server, secrets)
-    greedy = [Greedy(server, secrets["greedy"]) for _ in range(GREEDY_THREADS)]
-    for thread in greedy:
-        thread.start()
-    attacked = read(server, secrets)
-    for thread in greedy:
-        thread.join()
+def test_others_are_served_while_one_token_takes_all_it_can(crowd: Crowd, capsys: pytest.CaptureFixture[str]) -> None:
+    crowd.warm_up()
+    quiet, attacked = [], []
+    statuses: collections.Counter[str] = collections.Counter()
+    for _ in range(ROUNDS):
+        quiet.append(crowd.read())
+        latencies, answers = crowd.attacked()
+        attacked.append(latencies)
+        statuses.update(answers)
 
     with capsys.disabled():
         print()
         before = report("quiet", quiet)
         after = report("one greedy token", attacked)
         print(f"p99 under attack: {after / before:.1f} times the quiet one")
-        statuses = collections.Counter(status for thread in greedy for status in thread.statuses)
         print(f"what the greedy token was answered: {dict(statuses)}")
-    assert_served(quiet)
-    assert_served(attacked)
 
 
 def test_others_are_served_while_one_address_has_idle_connections(
-    server: tuple[WebServer, dict[str, str]], capsys: pytest.CaptureFixture[str]
+    crowd: Crowd, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    server, secrets = server
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < IDLE_CONNECTIONS + 256:
         pytest.skip(f"at most {hard} files can be open")
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, IDLE_CONNECTIONS + 256), hard))
-    warm_up(server, secrets)
-    address = ("127.0.0.1", int(server.base.rpartition(":")[2]))
-    with contextlib.ExitStack() as idle:
-        for _ in range(IDLE_CONNECTIONS):
-            idle.enter_context(socket.create_connection(address, timeout=30, source_address=("127.0.0.2", 0)))
-        readers = read(server, secrets)
+    crowd.warm_up()
+    address = ("127.0.0.1", int(crowd.server.base.rpartition(":")[2]))
+    quiet, attacked = [], []
+    for _ in range(ROUNDS):
+        quiet.append(crowd.read())
+        with contextlib.ExitStack() as idle:
+            for _ in range(IDLE_CONNECTIONS):
+                idle.enter_context(socket.create_connection(address, timeout=30, source_address=("127.0.0.2", 0)))
+            attacked.append(crowd.read())
 
     with capsys.disabled():
         print()
-        report(f"{IDLE_CONNECTIONS:,} idle connections", readers)
-    assert_served(readers)
+        report("quiet", quiet)
+        report(f"{IDLE_CONNECTIONS:,} idle connections", attacked)

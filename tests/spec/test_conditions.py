@@ -63,7 +63,7 @@ def on(**operators: Any) -> JsonObject:
         ([1, 2], {"x": [2, 1]}, False),
     ],
 )
-def test_equals_compares_as_a_person_means_it(holds: Holds, value: Json, context: JsonObject, expected: bool) -> None:
+def test_equals_compares_loosely(holds: Holds, value: Json, context: JsonObject, expected: bool) -> None:
     assert holds(on(equals=value), context) is expected
 
 
@@ -80,7 +80,7 @@ def test_equals_compares_as_a_person_means_it(holds: Holds, value: Json, context
         ([1], {"x": [1]}, False),
     ],
 )
-def test_not_equals_is_the_opposite_and_holds_for_what_is_missing(
+def test_not_equals_is_the_opposite_and_holds_for_missing_variables(
     holds: Holds, value: Json, context: JsonObject, expected: bool
 ) -> None:
     assert holds(on(not_equals=value), context) is expected
@@ -126,7 +126,7 @@ def test_numbers_are_compared_below_at_and_above(
 )
 @pytest.mark.parametrize("operator", ["gt", "gte", "lt", "lte"])
 @pytest.mark.parametrize("context", [{}, {"x": None}, {"x": True}, {"x": "many"}, {"x": ""}, {"x": [5]}, {"x": {}}])
-def test_what_is_no_number_is_in_no_order(holds: Holds, operator: str, context: JsonObject) -> None:
+def test_values_that_are_not_numbers_are_not_ordered(holds: Holds, operator: str, context: JsonObject) -> None:
     assert holds(on(**{operator: 0}), context) is False
 
 
@@ -211,7 +211,7 @@ def test_not_holds_when_the_condition_does_not(holds: Holds, condition: JsonObje
         "own keys only",
     ],
 )
-def test_what_the_specs_leave_open_about_conditions_is_decided(
+def test_conditions_decide_what_the_specs_leave_open(
     holds: Holds, condition: JsonObject, context: JsonObject, expected: bool
 ) -> None:
     assert holds(condition, context) is expected

@@ -121,7 +121,7 @@ def test_an_unknown_tool_is_invalid_params_in_every_version(at: tuple[str, Serve
         ({"name": "workflow_list", "arguments": []}, "arguments must be an object"),
     ],
 )
-def test_a_call_that_is_none_is_invalid_params_in_every_version(
+def test_a_malformed_call_is_invalid_params_in_every_version(
     at: tuple[str, Server], params: JsonObject, details: str
 ) -> None:
     _, server = at
@@ -182,7 +182,7 @@ def test_in_the_envelope_a_refusal_is_a_result_with_the_code_inside(
         ("prompts/get", {"name": "broken-workflow"}),
     ],
 )
-def test_in_the_envelope_minus_32002_never_is_the_code_of_an_error(
+def test_with_an_envelope_minus_32002_is_never_an_error_code(
     at: tuple[str, Server], method: str, params: JsonObject
 ) -> None:
     _, server = at
@@ -193,7 +193,7 @@ def test_in_the_envelope_minus_32002_never_is_the_code_of_an_error(
 
 
 @pytest.mark.spec("001/compliance/error-codes")
-def test_in_the_envelope_a_tool_called_by_its_name_tells_the_code_in_the_data(at: tuple[str, Server]) -> None:
+def test_with_an_envelope_a_tool_called_by_name_has_its_code_in_the_data(at: tuple[str, Server]) -> None:
     _, server = at
     error = server.error("workflow_get", {"id": "broken-workflow"})
 

@@ -36,7 +36,7 @@ TEXTS = ["Prüfung → 检查 → проверка", "🚀 astral", "e\u0301 com
 
 @pytest.mark.spec("004/communication/encoding", "004/overview/encoding")
 @pytest.mark.parametrize("text", TEXTS)
-def test_text_of_every_script_goes_in_and_comes_out_as_utf_8(start: Start, library: Any, text: str) -> None:
+def test_text_of_every_script_is_read_and_written_as_utf_8(start: Start, library: Any, text: str) -> None:
     write(library, document(step(prompt="Handle {{task}}."), identifier="any-script", name=text))
     ask = {"workflowId": "any-script", "completedSteps": [], "context": {"task": text}}
     raw = json.dumps({"jsonrpc": "2.0", "id": text, "method": "workflow_next", "params": ask}, ensure_ascii=False)
@@ -97,7 +97,7 @@ def test_the_last_message_needs_no_newline_when_the_input_ends(start: Start) -> 
 
 
 @pytest.mark.spec("004/communication/single-line")
-def test_a_message_spread_over_lines_is_no_message(start: Start) -> None:
+def test_a_message_on_several_lines_is_invalid(start: Start) -> None:
     pretty = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "ping"}, indent=1).encode() + b"\n"
 
     lines = replies_to(start(version=None), pretty)
@@ -136,7 +136,7 @@ def test_messages_are_answered_in_the_order_in_which_they_came(start: Start) -> 
 
 
 @pytest.mark.spec("004/communication/transport", "001/compliance/stdio", "004/checklist/stdio")
-def test_what_there_is_to_log_goes_to_standard_error_and_not_between_the_replies(start: Start, library: Any) -> None:
+def test_logs_go_to_standard_error_and_not_between_replies(start: Start, library: Any) -> None:
     (library / "broken-file.json").write_text("{", encoding="utf-8")
     server = start(directory=library, version=None, WORKFLOWLOOKUP_LOG_LEVEL="debug")
     data = json.dumps(INITIALIZE).encode() + b"\n" + request(1, "workflow_list") + b"\nnonsense\n"
@@ -172,7 +172,7 @@ def test_a_message_over_the_limit_is_a_parse_error_and_the_next_one_is_answered(
 
 
 @pytest.mark.spec("004/communication/framing", "004/overview/framing")
-def test_a_message_of_a_mebibyte_is_a_message_like_any_other(server: Server, publish: Publish) -> None:
+def test_a_message_of_a_mebibyte_is_answered(server: Server, publish: Publish) -> None:
     workflow = publish(step("only-step", validationCriteria=[{"type": "length", "min": 1 << 20, "message": "More."}]))
 
     reply = server.request(

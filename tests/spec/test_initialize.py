@@ -41,9 +41,7 @@ TASKS = {"tasks": {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}
 )
 @pytest.mark.parametrize("is_on", [True, False], ids=["with workflow tools", "without"])
 @pytest.mark.parametrize("version", HANDSHAKE_VERSIONS)
-def test_initialize_confirms_the_version_and_tells_capabilities_and_server(
-    start: Start, version: str, *, is_on: bool
-) -> None:
+def test_initialize_returns_version_capabilities_and_server(start: Start, version: str, *, is_on: bool) -> None:
     server = start(version=None, WORKFLOWLOOKUP_WORKFLOW_TOOLS=str(is_on))
 
     result = server.result("initialize", {"protocolVersion": version, "capabilities": {}, "clientInfo": CLIENT})
@@ -74,7 +72,7 @@ def test_the_version_of_the_server_is_a_semantic_one(start: Start) -> None:
     ("method", "member"),
     [("tools/list", "tools"), ("resources/list", "resources"), ("prompts/list", "prompts")],
 )
-def test_what_is_told_as_a_capability_is_there(server: Server, method: str, member: str) -> None:
+def test_every_announced_capability_works(server: Server, method: str, member: str) -> None:
     assert isinstance(server.result(method, {})[member], list)
 
 

@@ -17,7 +17,7 @@ from support.client import ENVELOPE, Server, Start
 
 
 @pytest.mark.spec("004/lifecycle/startup", "001/compliance/lifecycle")
-def test_the_first_thing_that_the_server_says_is_the_answer_to_initialize(start: Start) -> None:
+def test_the_first_message_of_the_server_is_the_answer_to_initialize(start: Start) -> None:
     server = start(version=None)
 
     server.send(
@@ -74,7 +74,7 @@ def test_ping_and_discover_are_answered_before_initialize(fresh: Server) -> None
 
 
 @pytest.mark.spec("004/lifecycle/no-tools-before-initialize")
-def test_a_request_in_the_envelope_needs_no_handshake_and_is_none(fresh: Server) -> None:
+def test_a_request_with_an_envelope_needs_no_handshake_and_begins_none(fresh: Server) -> None:
     in_envelope = fresh.modern("tools/call", {"name": "workflow_list", "arguments": {}})
     without = fresh.request("workflow_list")
 
@@ -97,7 +97,7 @@ def test_tools_can_be_called_as_soon_as_initialize_is_answered(start: Start) -> 
 @pytest.mark.spec("004/lifecycle/shutdown", "004/lifecycle/exit", "001/compliance/lifecycle")
 @pytest.mark.parametrize("params", [{}, None], ids=["empty", "null"])
 @pytest.mark.parametrize("version", [*HANDSHAKE_VERSIONS, None])
-def test_shutdown_is_answered_with_null_and_the_process_ends_well(start: Start, version: str, params: Any) -> None:
+def test_shutdown_is_answered_with_null_and_the_process_ends_cleanly(start: Start, version: str, params: Any) -> None:
     server = start(version=version)
 
     server.send({"jsonrpc": "2.0", "id": 99, "method": "shutdown", "params": params})
@@ -107,7 +107,7 @@ def test_shutdown_is_answered_with_null_and_the_process_ends_well(start: Start, 
 
 
 @pytest.mark.spec("004/lifecycle/exit", "004/communication/order")
-def test_what_comes_before_shutdown_is_answered_and_what_comes_after_is_not(start: Start) -> None:
+def test_requests_before_shutdown_are_answered_and_later_ones_are_not(start: Start) -> None:
     server = start()
     messages = [{"jsonrpc": "2.0", "id": method, "method": method} for method in ("workflow_list", "shutdown", "ping")]
 
@@ -119,7 +119,7 @@ def test_what_comes_before_shutdown_is_answered_and_what_comes_after_is_not(star
 
 @pytest.mark.spec("004/lifecycle/exit")
 @pytest.mark.parametrize("version", ["2024-11-05", None])
-def test_the_end_of_the_input_ends_the_process_well(start: Start, version: str | None) -> None:
+def test_the_process_ends_cleanly_at_the_end_of_input(start: Start, version: str | None) -> None:
     server = start(version=version)
 
     output, log = server.process.communicate(timeout=20)
@@ -128,7 +128,7 @@ def test_the_end_of_the_input_ends_the_process_well(start: Start, version: str |
 
 
 @pytest.mark.spec("004/lifecycle/exit")
-def test_a_client_that_is_gone_ends_the_process_well(start: Start) -> None:
+def test_the_process_ends_cleanly_when_the_client_is_gone(start: Start) -> None:
     server = start()
     assert server.process.stdout is not None
     server.process.stdout.close()
@@ -157,7 +157,7 @@ def test_an_open_subscription_is_ended_with_its_result_before_shutdown_is_answer
 
 @pytest.mark.spec("004/lifecycle/inactivity")
 @pytest.mark.skipif(sys.platform != "linux", reason="asks Linux how much the process has done")
-def test_a_server_that_nobody_asks_does_nothing_and_still_answers(start: Start) -> None:
+def test_an_idle_server_does_nothing_and_still_answers(start: Start) -> None:
     server = start()
     server.result("workflow_list")
     status = Path(f"/proc/{server.process.pid}")
@@ -191,7 +191,7 @@ def done_so_far(status: Path) -> tuple[int, int]:
         (b'{"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}}', -32602),
     ],
 )
-def test_after_an_error_that_it_can_recover_from_the_server_goes_on(server: Server, line: bytes, code: int) -> None:
+def test_after_a_recoverable_error_the_server_continues(server: Server, line: bytes, code: int) -> None:
     server.write(line + b"\n")
 
     told = server.receive()
@@ -201,7 +201,7 @@ def test_after_an_error_that_it_can_recover_from_the_server_goes_on(server: Serv
 
 
 @pytest.mark.spec("004/lifecycle/fatal-error", "001/compliance/lifecycle")
-def test_a_fatal_error_is_told_and_the_exit_status_is_not_zero(tmp_path: Path) -> None:
+def test_a_fatal_error_is_printed_and_the_exit_status_is_not_zero(tmp_path: Path) -> None:
     """Standard input is open for writing only, so that reading it fails."""
     write_only = os.open(tmp_path / "write-only", os.O_WRONLY | os.O_CREAT)
     try:

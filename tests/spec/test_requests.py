@@ -29,7 +29,7 @@ def refusal(identifier: Json, details: str) -> JsonObject:
 @pytest.mark.parametrize(
     "members", [{"jsonrpc": "1.0"}, {"jsonrpc": 2.0}, {"jsonrpc": None}, {}], ids=["1.0", "number", "null", "missing"]
 )
-def test_a_message_whose_jsonrpc_is_not_2_0_is_no_request(server: Server, members: JsonObject) -> None:
+def test_a_message_whose_jsonrpc_is_not_2_0_is_invalid(server: Server, members: JsonObject) -> None:
     reply = exchange(server, {**members, "id": 7, "method": "workflow_list"})
 
     assert reply == refusal(7, 'jsonrpc must be "2.0"')
@@ -37,7 +37,7 @@ def test_a_message_whose_jsonrpc_is_not_2_0_is_no_request(server: Server, member
 
 @pytest.mark.spec("001/request/id-number", "001/success/id", "001/success/jsonrpc")
 @pytest.mark.parametrize("identifier", [1, 0, -7, 1.5, 2**53 + 1])
-def test_a_number_as_id_comes_back_as_it_was(server: Server, identifier: float) -> None:
+def test_a_number_as_id_is_returned_unchanged(server: Server, identifier: float) -> None:
     reply = exchange(server, {"jsonrpc": "2.0", "id": identifier, "method": "ping"})
 
     assert reply == {"jsonrpc": "2.0", "id": identifier, "result": {}}
@@ -45,7 +45,7 @@ def test_a_number_as_id_comes_back_as_it_was(server: Server, identifier: float) 
 
 @pytest.mark.spec("001/request/id-string", "001/success/id")
 @pytest.mark.parametrize("identifier", ["list-1", "", "1", 'quote " and → arrow', "a" * 1000])
-def test_a_string_as_id_comes_back_as_it_was(server: Server, identifier: str) -> None:
+def test_a_string_as_id_is_returned_unchanged(server: Server, identifier: str) -> None:
     reply = exchange(server, {"jsonrpc": "2.0", "id": identifier, "method": "ping"})
 
     assert reply == {"jsonrpc": "2.0", "id": identifier, "result": {}}
@@ -108,7 +108,7 @@ def test_more_positions_than_parameters_are_refused(server: Server) -> None:
 
 @pytest.mark.spec("001/request/params-null")
 @pytest.mark.parametrize("members", [{"params": None}, {}], ids=["null", "missing"])
-def test_params_may_be_null_or_left_out(server: Server, members: JsonObject) -> None:
+def test_params_may_be_null_or_missing(server: Server, members: JsonObject) -> None:
     reply = exchange(server, {"jsonrpc": "2.0", "id": 1, "method": "workflow_list", **members})
 
     assert reply == {"jsonrpc": "2.0", "id": 1, "result": {"workflows": []}}
@@ -124,7 +124,7 @@ def test_params_of_another_kind_are_refused(server: Server, params: Json) -> Non
 
 @pytest.mark.spec("001/codes/-32600", "004/errors/-32600", "001/error/id-null")
 @pytest.mark.parametrize("message", [1, "text", None, True], ids=json.dumps)
-def test_json_that_is_no_object_is_no_request(server: Server, message: Json) -> None:
+def test_json_that_is_not_an_object_is_an_invalid_request(server: Server, message: Json) -> None:
     assert exchange(server, message) == refusal(None, "a message is a JSON object")
 
 
@@ -173,7 +173,7 @@ def test_a_batch_is_answered_with_a_list_where_the_version_has_batches(start: St
 
 @pytest.mark.spec("001/json-rpc/batch")
 @pytest.mark.parametrize("version", ["2025-06-18", "2025-11-25", None])
-def test_a_batch_is_no_request_where_the_version_has_none(start: Start, version: str | None) -> None:
+def test_a_batch_is_invalid_in_versions_without_batches(start: Start, version: str | None) -> None:
     server = start(version=version)
 
     reply = exchange(server, BATCH)
@@ -183,7 +183,7 @@ def test_a_batch_is_no_request_where_the_version_has_none(start: Start, version:
 
 @pytest.mark.spec("001/json-rpc/batch", "001/codes/-32600")
 @pytest.mark.parametrize("version", HANDSHAKE_VERSIONS)
-def test_an_empty_batch_is_no_request_in_any_version(start: Start, version: str) -> None:
+def test_an_empty_batch_is_invalid_in_every_version(start: Start, version: str) -> None:
     reply = exchange(start(version=version), [])
 
     assert (reply["id"], reply["error"]["code"]) == (None, -32600)
@@ -242,7 +242,7 @@ def test_a_failure_has_jsonrpc_id_and_error_with_code_message_and_data(server: S
     ],
     ids=["text", "truncated", "two values", "single quotes", "NaN", "nested without end"],
 )
-def test_what_is_not_json_is_a_parse_error_that_says_what_is_wrong_and_where(server: Server, line: bytes) -> None:
+def test_invalid_json_is_a_parse_error_with_reason_and_position(server: Server, line: bytes) -> None:
     server.write(line + b"\n")
 
     reply = server.receive()
@@ -280,7 +280,7 @@ def test_an_unknown_step_is_not_found(server: Server, publish: Publish) -> None:
 
 
 @pytest.mark.spec("001/codes/-32005", "001/workflow_next/completed-steps")
-def test_a_state_that_does_not_add_up_is_no_error_but_named_in_warnings(server: Server, publish: Publish) -> None:
+def test_an_inconsistent_state_is_a_warning_and_not_an_error(server: Server, publish: Publish) -> None:
     workflow = publish(step("first-step"), step("second-step"))
     completed = ["second-step", "of-another-workflow"]
 
@@ -306,7 +306,7 @@ WITH_PATTERN = json.dumps(document(step(validationCriteria=[RULE])))
 
 
 @pytest.mark.spec("001/codes/-32603", "004/errors/-32603", "001/workflow_validate_json/internal-error")
-def test_a_fault_of_the_server_is_an_internal_error_that_tells_nothing_of_the_inside(broken: Server) -> None:
+def test_an_internal_error_discloses_nothing(broken: Server) -> None:
     reply = broken.request("workflow_validate_json", {"workflowJson": WITH_PATTERN})
 
     assert reply == {"error": {"code": -32603, "message": "Internal error"}}

@@ -91,7 +91,7 @@ def test_a_malformed_file_is_refused_by_every_tool_that_needs_it(
 
 
 @pytest.mark.spec("001/workflow_get/malformed-file", "004/lifecycle/recoverable-error")
-def test_a_file_that_is_mended_is_served(ask: Ask, file: Path) -> None:
+def test_a_fixed_file_is_served(ask: Ask, file: Path) -> None:
     file.write_text("{", encoding="utf-8")
     refused = ask.error("workflow_get", {"id": ID})
     write(file.parent, document(identifier=ID))
@@ -106,7 +106,7 @@ def test_a_file_that_is_mended_is_served(ask: Ask, file: Path) -> None:
 
 @pytest.mark.spec("001/codes/-32006", "004/checklist/error-context")
 @pytest.mark.parametrize(("tool", "arguments"), QUESTIONS)
-def test_a_named_pipe_in_place_of_a_file_is_a_storage_error_and_holds_up_nothing(
+def test_a_named_pipe_as_a_file_is_a_storage_error_and_does_not_block(
     ask: Ask, file: Path, tool: str, arguments: JsonObject
 ) -> None:
     os.mkfifo(file)
@@ -118,7 +118,7 @@ def test_a_named_pipe_in_place_of_a_file_is_a_storage_error_and_holds_up_nothing
 
 
 @pytest.mark.spec("001/codes/-32006")
-def test_a_link_that_leads_nowhere_is_a_storage_error(ask: Ask, file: Path) -> None:
+def test_a_dangling_link_is_a_storage_error(ask: Ask, file: Path) -> None:
     file.symlink_to(file.with_name("gone.json"))
 
     error = ask.error("workflow_get", {"id": ID})
@@ -183,7 +183,7 @@ def test_a_file_that_is_unsafe_to_read_is_a_security_error(
 
 
 @pytest.mark.spec("001/codes/-32007", "001/codes/-32006", "001/workflow_list/all")
-def test_what_cannot_be_served_is_not_listed_and_holds_up_nothing_else(
+def test_documents_that_cannot_be_served_are_left_out_and_do_not_block_others(
     ask: Ask, publish: Publish, shelf: Path, file: Path
 ) -> None:
     publish(identifier="sound-workflow")

@@ -122,7 +122,7 @@ def test_the_output_schema_is_complete_and_refers_to_no_file(tools: dict[str, Js
     "004/tools-list/workflow_validate-input",
 )
 @pytest.mark.parametrize("tool", SHOWN)
-def test_the_input_schema_is_that_of_the_spec_but_for_our_decisions(tools: dict[str, JsonObject], tool: str) -> None:
+def test_the_input_schema_is_that_of_the_spec_except_for_our_decisions(tools: dict[str, JsonObject], tool: str) -> None:
     schema, shown = tools[tool]["inputSchema"], SHOWN[tool]["inputSchema"]
 
     assert schema["required"] == shown["required"]
@@ -208,7 +208,7 @@ def test_an_argument_that_does_not_fit_is_refused_by_its_name(
 
 @pytest.mark.spec("004/tools-list/workflow_next-input", "004/tools-list/workflow_validate-input")
 @pytest.mark.parametrize("tool", ["workflow_next", "workflow_validate"])
-def test_null_stands_for_an_optional_argument_that_is_left_out(ask: Ask, publish: Publish, tool: str) -> None:
+def test_null_means_that_an_optional_argument_is_left_out(ask: Ask, publish: Publish, tool: str) -> None:
     workflow = publish()
     arguments = (
         {"workflowId": workflow, "completedSteps": []}

@@ -117,7 +117,7 @@ def test_a_start_that_fails_is_not_repeated(stage: Stage, service: Upstream) -> 
 
 
 @pytest.mark.spec("002/7.1/wait", "002/7.4/asynchronous-failure")
-def test_unknown_states_and_empty_outputs_mean_that_it_still_runs(stage: Stage, service: Upstream) -> None:
+def test_unknown_states_and_empty_outputs_mean_running(stage: Stage, service: Upstream) -> None:
     states = ["QUEUED", "WARMING_UP", "", "RUNNING"]
     service.control(runs={"deploy": {"seconds": 0.6, "states": states, "output": None}})
     server = ready(stage)
@@ -128,7 +128,7 @@ def test_unknown_states_and_empty_outputs_mean_that_it_still_runs(stage: Stage, 
 
 
 @pytest.mark.spec("002/7.2/timeout", "002/7.5/clean-up")
-def test_a_workflow_that_takes_too_long_is_ended_here_and_there(stage: Stage, upstream: Upstream) -> None:
+def test_a_workflow_that_times_out_is_ended_here_and_at_its_provider(stage: Stage, upstream: Upstream) -> None:
     server = at_work(stage, upstream)
 
     told = refusal(server.end(server.begin_call(DEPLOY, API, **{"workflowlookup/timeoutSeconds": 2})))
@@ -140,7 +140,7 @@ def test_a_workflow_that_takes_too_long_is_ended_here_and_there(stage: Stage, up
 
 
 @pytest.mark.spec("002/7.5/clean-up")
-def test_a_call_that_the_client_cancels_is_stopped_there_and_never_answered(stage: Stage, upstream: Upstream) -> None:
+def test_a_cancelled_call_is_stopped_at_its_provider_and_never_answered(stage: Stage, upstream: Upstream) -> None:
     server = at_work(stage, upstream)
     waiting = server.begin_call(DEPLOY, API)
     wait_until(lambda: len(upstream.runs()) == 2)
@@ -153,7 +153,7 @@ def test_a_call_that_the_client_cancels_is_stopped_there_and_never_answered(stag
 
 
 @pytest.mark.spec("002/7.5/clean-up", "002/8.2/information")
-def test_a_system_that_cannot_cancel_is_told_apart(stage: Stage) -> None:
+def test_a_system_that_cannot_cancel_is_reported_as_such(stage: Stage) -> None:
     upstream = stage.upstream("http")
     stage.configure(upstream, options={"cancel": ""})
     server = at_work(stage, upstream)
@@ -165,7 +165,7 @@ def test_a_system_that_cannot_cancel_is_told_apart(stage: Stage) -> None:
 
 
 @pytest.mark.spec("002/7.3/progress", "002/8.3/updates")
-def test_progress_is_logged_and_told_to_the_caller_who_wants_it(stage: Stage, service: Upstream) -> None:
+def test_progress_is_logged_and_sent_to_callers_that_want_it(stage: Stage, service: Upstream) -> None:
     service.control(runs={"deploy": {"seconds": 1.5, "progress": True}})
     server = ready(stage)
 
@@ -180,7 +180,7 @@ def test_progress_is_logged_and_told_to_the_caller_who_wants_it(stage: Stage, se
 
 
 @pytest.mark.spec("002/8.1/status", "002/8.2/information", "002/8.3/updates", "002/8.4/final-results")
-def test_any_connection_can_ask_how_an_execution_is_going_and_what_came_of_it(stage: Stage, service: Upstream) -> None:
+def test_any_connection_can_query_the_progress_and_result_of_a_run(stage: Stage, service: Upstream) -> None:
     service.control(runs={"deploy": {"seconds": 3, "progress": True, "output": {"url": "http://api"}}})
     server, other = ready(stage), stage.serve()
     waiting = server.begin_call(DEPLOY, API)
@@ -202,7 +202,7 @@ def test_any_connection_can_ask_how_an_execution_is_going_and_what_came_of_it(st
 
 
 @pytest.mark.spec("002/8.5/not-supported", "002/8.5/end-unknown")
-def test_of_a_job_that_nobody_can_ask_about_it_is_said_that_its_end_is_unknown(stage: Stage) -> None:
+def test_the_end_of_a_job_without_status_is_unknown(stage: Stage) -> None:
     upstream = stage.upstream("mcp", without=["workflows-status-tool", "workflows-cancel-tool"])
     stage.configure(upstream)
     server = ready(stage)
@@ -220,9 +220,7 @@ def test_of_a_job_that_nobody_can_ask_about_it_is_said_that_its_end_is_unknown(s
 
 
 @pytest.mark.spec("002/8.5/end-unknown")
-def test_a_job_that_its_system_has_forgotten_is_unknown_after_many_answers_that_say_so(
-    stage: Stage, service: Upstream
-) -> None:
+def test_a_lost_job_is_unknown_after_several_404_answers(stage: Stage, service: Upstream) -> None:
     service.control(status={"code": 410, "times": 1_000}, runs={"deploy": {"seconds": 600}})
     server = ready(stage)
 
@@ -296,7 +294,7 @@ def test_a_timeout_is_logged_as_a_warning(stage: Stage, service: Upstream) -> No
 
 
 @pytest.mark.spec("002/5.2/execution-fails")
-def test_a_result_that_nobody_waits_for_any_more_is_logged_as_lost(stage: Stage, service: Upstream) -> None:
+def test_a_result_of_an_abandoned_call_is_logged_as_lost(stage: Stage, service: Upstream) -> None:
     service.control(runs={"deploy": {"seconds": 0}}, status={"code": 503, "times": 1, "retry_after": 60})
     server = stage.serve(log_level="warning")
     server.tools_when(DEPLOY)
@@ -332,7 +330,7 @@ def test_a_failing_poll_and_its_reason_are_in_the_status(stage: Stage, service: 
 
 
 @pytest.mark.spec("002/8.3/updates")
-def test_a_state_that_nobody_knows_is_named_in_the_status_and_the_log(stage: Stage, service: Upstream) -> None:
+def test_an_unknown_state_is_named_in_the_status_and_the_log(stage: Stage, service: Upstream) -> None:
     service.control(runs={"deploy": {"seconds": 600, "states": ["WARMING_UP"]}})
     server = ready(stage)
     server.begin_call(DEPLOY, API)
@@ -343,7 +341,7 @@ def test_a_state_that_nobody_knows_is_named_in_the_status_and_the_log(stage: Sta
 
 
 @pytest.mark.spec("002/7.1/wait")
-def test_the_time_that_a_system_asks_for_is_left_to_it(stage: Stage, service: Upstream) -> None:
+def test_retry_after_of_a_system_is_respected(stage: Stage, service: Upstream) -> None:
     service.control(runs={"deploy": {"seconds": 0.1}}, status={"code": 429, "times": 1, "retry_after": 3})
     server = ready(stage)
 
@@ -355,7 +353,7 @@ def test_the_time_that_a_system_asks_for_is_left_to_it(stage: Stage, service: Up
 
 @pytest.mark.spec("002/7.1/wait")
 @pytest.mark.parametrize("pause", ["Fri, 31 Dec 99999999999999 23:59:59 GMT", "-5", "nan", "soon"])
-def test_a_time_that_makes_no_sense_does_not_lose_the_job(stage: Stage, service: Upstream, pause: str) -> None:
+def test_an_invalid_retry_time_does_not_lose_the_job(stage: Stage, service: Upstream, pause: str) -> None:
     service.control(runs={"deploy": {"seconds": 0.1}}, status={"code": 429, "times": 1, "retry_after": pause})
     server = ready(stage)
 
@@ -378,7 +376,7 @@ def test_a_job_whose_result_is_not_quite_json_is_completed(stage: Stage, service
 
 @pytest.mark.spec("002/2.4/failure")
 @pytest.mark.parametrize("how", ["fail", "hang", "lost", {"codes": [303]}, {"codes": [408]}], ids=str)
-def test_what_may_have_been_started_is_not_followed_by_the_advice_to_start_another(stage: Stage, how: object) -> None:
+def test_if_a_job_may_run_no_second_start_is_suggested(stage: Stage, how: object) -> None:
     service = stage.upstream("http", start=how)
     stage.configure(service, options={"timeout": 3})
     server = ready(stage)
@@ -440,9 +438,7 @@ def test_a_tool_that_starts_a_sync_workflow_answers_with_its_result(stage: Stage
 
 
 @pytest.mark.spec("002/7.5/clean-up")
-def test_a_job_whose_id_comes_after_the_cancel_is_cancelled_until_that_is_known(
-    stage: Stage, service: Upstream
-) -> None:
+def test_a_job_whose_id_arrives_after_the_cancel_is_cancelled(stage: Stage, service: Upstream) -> None:
     server = at_work(stage, service)
     service.control(delay=1, cancel={"code": 503, "times": 2})
     waiting = server.begin_call(DEPLOY, API)
@@ -455,7 +451,7 @@ def test_a_job_whose_id_comes_after_the_cancel_is_cancelled_until_that_is_known(
 
 
 @pytest.mark.spec("002/2.4/failure")
-def test_a_refusal_does_not_settle_whether_an_earlier_start_began_the_job(stage: Stage) -> None:
+def test_after_a_refusal_an_earlier_start_may_still_have_begun_the_job(stage: Stage) -> None:
     service = stage.upstream("http", start={"codes": [503, *[401] * 4]})
     stage.configure(service, options={"idempotent": True})
     server = ready(stage)
@@ -512,7 +508,9 @@ def test_a_cancel_is_sent_again_until_the_other_system_says_that_it_stopped(
 
 
 @pytest.mark.spec("002/7.5/client-leaves", "002/7.5/clean-up")
-def test_the_job_of_an_official_client_that_leaves_is_cancelled_there(stage: Stage, service: Upstream) -> None:
+def test_the_job_of_a_disconnected_official_client_is_cancelled_at_its_provider(
+    stage: Stage, service: Upstream
+) -> None:
     """It closes its end, and sends SIGTERM two seconds later."""
     service.control(runs={"deploy": {"seconds": 600}})
     environment = {"HOME": str(stage.home), "WORKFLOWLOOKUP_BUNDLED": "false"}

@@ -126,7 +126,7 @@ def test_the_id_is_required(ask: Ask, arguments: JsonObject) -> None:
     "001/workflow_get/meta-guidance",
     "001/workflow_get/first-step",
 )
-def test_what_the_author_left_out_is_left_out(ask: Ask, publish: Publish) -> None:
+def test_fields_that_the_author_left_out_are_left_out(ask: Ask, publish: Publish) -> None:
     identifier = publish(step("only-step"))
 
     assert ask("workflow_get", {"id": identifier}) == success(
@@ -161,7 +161,7 @@ def test_total_steps_is_the_number_of_steps(ask: Ask, publish: Publish, count: i
     ],
     ids=["condition does not hold", "condition holds", "in a loop", "body of a loop by reference"],
 )
-def test_the_first_step_is_the_first_that_is_eligible_while_nothing_is_known(
+def test_the_first_step_is_the_first_eligible_one_in_an_empty_context(
     ask: Ask, publish: Publish, steps: list[JsonObject], first: str
 ) -> None:
     assert ask.result("workflow_get", {"id": publish(*steps)})["firstStep"]["id"] == first

@@ -25,7 +25,7 @@ def test_an_empty_library_is_an_empty_list(ask: Ask) -> None:
 )
 def test_every_workflow_is_listed_once_by_id_with_exactly_the_five_fields(ask: Ask, publish: Publish) -> None:
     publish(identifier="review-code", name="Review", description="Reads code", category="review", version="2.1.0-rc.1")
-    publish(identifier="fix-a-bug", name="Fix", description="Mends code", category="development", version="1.0.0")
+    publish(identifier="fix-a-bug", name="Fix", description="Fixes code", category="development", version="1.0.0")
 
     assert ask("workflow_list", {}) == success(
         {
@@ -33,7 +33,7 @@ def test_every_workflow_is_listed_once_by_id_with_exactly_the_five_fields(ask: A
                 {
                     "id": "fix-a-bug",
                     "name": "Fix",
-                    "description": "Mends code",
+                    "description": "Fixes code",
                     "category": "development",
                     "version": "1.0.0",
                 },

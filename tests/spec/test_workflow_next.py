@@ -134,7 +134,7 @@ def test_the_step_has_every_field_that_the_author_gave_and_never_the_raw_criteri
 
 @pytest.mark.spec("001/workflow_next/step-ask-for-files", "001/workflow_next/step-require-confirmation")
 @pytest.mark.parametrize("value", [True, False])
-def test_ask_for_files_and_require_confirmation_are_told_as_they_are(ask: Ask, publish: Publish, value: bool) -> None:
+def test_ask_for_files_and_require_confirmation_are_returned_unchanged(ask: Ask, publish: Publish, value: bool) -> None:
     workflow = publish(step("only-step", askForFiles=value, requireConfirmation=value))
 
     told = ask_next(ask, workflow)["step"]
@@ -144,7 +144,7 @@ def test_ask_for_files_and_require_confirmation_are_told_as_they_are(ask: Ask, p
 
 @pytest.mark.spec("001/workflow_next/step-agent-role")
 @pytest.mark.parametrize("length", [10, 1024])
-def test_an_agent_role_of_10_to_1024_characters_is_told(ask: Ask, publish: Publish, length: int) -> None:
+def test_an_agent_role_of_10_to_1024_characters_is_shown(ask: Ask, publish: Publish, length: int) -> None:
     workflow = publish(step("only-step", agentRole="→" * length))
 
     assert ask_next(ask, workflow)["step"]["agentRole"] == "→" * length
@@ -203,14 +203,14 @@ def test_in_a_loop_the_id_carries_the_iteration(ask: Ask, publish: Publish) -> N
 @pytest.mark.spec("001/workflow_next/guidance-prompt", "001/workflow_next/context")
 def test_the_prompt_is_enhanced_with_role_guidance_and_context(ask: Ask, publish: Publish) -> None:
     workflow = publish(
-        step("only-step", prompt="Fix {{task.id}}.", agentRole="You mend {{kind}} code.", guidance=["Mind {{kind}}."])
+        step("only-step", prompt="Fix {{task.id}}.", agentRole="You fix {{kind}} code.", guidance=["Mind {{kind}}."])
     )
 
     told = ask_next(ask, workflow, context={"task": {"id": "TASK-123"}, "kind": "legacy"})
 
     assert told["step"]["prompt"] == "Fix TASK-123."
     prompt = told["guidance"]["prompt"]
-    places = [prompt.index(text) for text in ("You mend legacy code.", "Mind legacy.", "Fix TASK-123.")]
+    places = [prompt.index(text) for text in ("You fix legacy code.", "Mind legacy.", "Fix TASK-123.")]
     assert places == sorted(places)
 
 

@@ -53,7 +53,7 @@ def test_the_documents_of_the_library_become_tools(stage: Stage) -> None:
 
 
 @pytest.mark.spec("002/1.3/remove", "002/4.3/refresh")
-def test_the_tool_of_a_workflow_that_is_gone_is_gone_and_clients_are_told_once(stage: Stage) -> None:
+def test_the_tool_of_a_removed_workflow_disappears_with_one_notification(stage: Stage) -> None:
     upstream = stage.upstream("http", workflows=[ONE, PLAIN])
     stage.configure(upstream)
     server = stage.serve()
@@ -102,7 +102,7 @@ def test_a_list_that_cannot_be_read_is_logged_with_its_cause_and_asked_for_again
 
 
 @pytest.mark.spec("002/5.4/retry")
-def test_what_was_known_stays_listed_while_its_provider_is_away_and_says_so_when_called(stage: Stage) -> None:
+def test_tools_of_an_unreachable_provider_stay_listed_and_their_calls_say_so(stage: Stage) -> None:
     upstream = stage.upstream("http")
     stage.configure(upstream)
     server = stage.serve()
@@ -125,7 +125,7 @@ def mark(server: Listener) -> object:
 
 @pytest.mark.spec("002/1.1/remembered", "002/2.1/tools-list")
 @pytest.mark.parametrize("kind", ["http", "mcp"])
-def test_what_a_provider_had_is_in_the_first_list_and_a_call_of_it_waits_for_the_provider(
+def test_remembered_workflows_are_in_the_first_list_and_their_calls_wait_for_the_provider(
     stage: Stage, kind: str
 ) -> None:
     upstream = stage.upstream(kind)
@@ -146,7 +146,7 @@ def test_what_a_provider_had_is_in_the_first_list_and_a_call_of_it_waits_for_the
 
 
 @pytest.mark.spec("002/1.1/remembered")
-def test_what_is_remembered_counts_only_for_the_settings_that_it_was_listed_under(stage: Stage) -> None:
+def test_remembered_workflows_are_used_only_with_the_same_settings(stage: Stage) -> None:
     upstream = stage.upstream("http")
     stage.configure(upstream)
     first = stage.serve()
@@ -176,7 +176,7 @@ def test_a_remembered_tool_whose_provider_does_not_come_is_refused_with_the_caus
 
 
 @pytest.mark.spec("002/1.1/query-at-start", "002/2.1/tools-list")
-def test_without_memory_the_first_list_waits_as_long_as_the_settings_say(stage: Stage) -> None:
+def test_without_a_cached_list_the_first_list_waits_for_discovery(stage: Stage) -> None:
     upstream = stage.upstream("http")
     stage.configure(upstream, discovery_wait_seconds=60)
 
@@ -220,7 +220,7 @@ def test_name_description_and_parameters_come_from_the_definition(stage: Stage) 
 
 
 @pytest.mark.spec("002/3.3/defaults", "002/3.5/generic-schema", "002/6.1/form")
-def test_a_definition_with_nothing_but_what_is_required_takes_any_object(stage: Stage) -> None:
+def test_a_minimal_definition_accepts_any_object(stage: Stage) -> None:
     upstream = stage.upstream("http", workflows=[PLAIN])
     stage.configure(upstream)
     server = stage.serve()
@@ -259,7 +259,7 @@ def test_arguments_that_do_not_fit_are_a_result_since_2025_11_25(stage: Stage) -
 
 
 @pytest.mark.spec("002/3.2/required-fields", "002/5.3/registration-fails", "002/6.2/missing-fields")
-def test_a_definition_that_lacks_something_is_named_in_the_log_and_passed_over(stage: Stage) -> None:
+def test_an_incomplete_definition_is_logged_and_skipped(stage: Stage) -> None:
     bad = [{"id": "no-name", "description": "x"}, {"name": "No id", "description": "x"}, 17, {"id": "d", "name": "D"}]
     upstream = stage.upstream("stdio", workflows=[*bad, ONE])
     stage.configure(upstream)
@@ -274,7 +274,7 @@ def test_a_definition_that_lacks_something_is_named_in_the_log_and_passed_over(s
 
 
 @pytest.mark.spec("002/6.3/invalid-schema")
-def test_an_invalid_schema_is_replaced_by_one_that_takes_any_object(stage: Stage) -> None:
+def test_an_invalid_schema_is_replaced_by_one_that_accepts_any_object(stage: Stage) -> None:
     bad = [{"type": "nonsense"}, "text", [], {"type": "array"}, {"properties": 7}]
     numbered = [{**PLAIN, "id": f"w{n}", "name": f"W{n}", "inputSchema": schema} for n, schema in enumerate(bad)]
     upstream = stage.upstream("http", workflows=numbered)
@@ -347,7 +347,7 @@ def test_a_broken_settings_file_keeps_the_old_settings_and_says_why(stage: Stage
 
 
 @pytest.mark.spec("002/4.3/refresh")
-def test_sighup_has_every_provider_asked_again(stage: Stage) -> None:
+def test_sighup_refreshes_every_provider(stage: Stage) -> None:
     service = stage.upstream("http")
     stage.configure(service)
     server = stage.serve()
@@ -373,7 +373,7 @@ def test_another_command_for_a_server_is_another_provider_at_once(stage: Stage) 
 
 
 @pytest.mark.spec("002/4.1/switch", "002/4.4/live-settings")
-def test_a_tool_that_is_switched_off_is_gone_for_those_too_who_never_listed(stage: Stage) -> None:
+def test_a_disabled_tool_is_unknown_even_to_clients_that_never_listed(stage: Stage) -> None:
     service = stage.upstream("http")
     stage.configure(service)
     server = stage.serve()

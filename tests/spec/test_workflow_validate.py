@@ -179,7 +179,7 @@ ENDPOINT = {"endpoint": "/api/users", "method": "GET", "authentication": True}
         "prose and a code fence",
     ],
 )
-def test_the_schema_rule_of_the_spec_holds_output_to_its_schema(judge: Judge, output: str, valid: bool) -> None:
+def test_the_schema_rule_of_the_spec_checks_the_output(judge: Judge, output: str, valid: bool) -> None:
     expected = [] if valid else ["API endpoint must follow required structure"]
 
     assert judge.issues([RULES["schema"]], output) == expected
@@ -272,12 +272,12 @@ def test_the_composition_of_the_spec_wants_authentication_by_one_of_two_means(
     ("output", "issues"),
     [("a b", []), ("a", ["Must include b"]), ("b", ["Must include a"]), ("-", ["Must include a", "Must include b"])],
 )
-def test_and_wants_every_rule_and_tells_all_that_fail(judge: Judge, output: str, issues: list[str]) -> None:
+def test_and_requires_every_rule_and_lists_all_that_fail(judge: Judge, output: str, issues: list[str]) -> None:
     assert judge.issues({"and": [has("a"), has("b")]}, output) == issues
 
 
 @pytest.mark.spec("001/workflow_validate/composition-or")
-def test_or_wants_one_rule_and_says_so_before_it_tells_the_alternatives(judge: Judge) -> None:
+def test_or_requires_one_rule_and_lists_the_alternatives(judge: Judge) -> None:
     criteria = {"or": [has("a"), has("b")]}
 
     assert [judge.issues(criteria, output) for output in ("a b", "a", "b")] == [[], [], []]
@@ -287,7 +287,7 @@ def test_or_wants_one_rule_and_says_so_before_it_tells_the_alternatives(judge: J
 
 
 @pytest.mark.spec("001/workflow_validate/composition-not")
-def test_not_wants_the_rule_to_fail_and_says_what_must_not_be_there(judge: Judge) -> None:
+def test_not_requires_the_rule_to_fail_and_says_what_must_not_occur(judge: Judge) -> None:
     criteria = {"not": has("TODO")}
 
     assert judge.issues(criteria, "All done.") == []
@@ -410,7 +410,7 @@ def test_a_plain_string_is_a_pattern_that_must_match(judge: Judge) -> None:
 
 
 @pytest.mark.spec("001/workflow_validate/regex", "004/lifecycle/recoverable-error")
-def test_a_pattern_without_end_is_given_up_and_told_as_an_issue(judge: Judge) -> None:
+def test_a_pattern_that_takes_too_long_is_an_issue(judge: Judge) -> None:
     rule = {"type": "regex", "pattern": "^(a|a|aa)+$", "message": "No match"}
 
     assert len(judge.issues([rule], "a" * 60 + "!")) == 1

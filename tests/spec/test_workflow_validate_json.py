@@ -105,7 +105,7 @@ SYNTAX = [
     "001/workflow_validate_json/suggestions",
 )
 @pytest.mark.parametrize(("text", "reason", "line", "column", "fix"), SYNTAX)
-def test_a_syntax_error_is_told_alone_with_line_column_and_fix(
+def test_a_syntax_error_is_the_only_finding_with_line_column_and_fix(
     ask: Ask, text: str, reason: str, line: int, column: int, fix: str
 ) -> None:
     verdict = judge(ask, text)
@@ -161,9 +161,7 @@ SCHEMA_ERRORS = [
     "001/workflow_validate_json/use-llm",
 )
 @pytest.mark.parametrize(("content", "named"), SCHEMA_ERRORS, ids=[named for _, named in SCHEMA_ERRORS])
-def test_a_document_that_misses_the_schema_is_told_what_is_wrong_where_and_what_to_do(
-    ask: Ask, content: Json, named: str
-) -> None:
+def test_a_schema_violation_is_reported_with_its_position_and_a_fix(ask: Ask, content: Json, named: str) -> None:
     verdict = judge(ask, content)
 
     (issue,) = verdict["issues"]
@@ -183,7 +181,7 @@ def test_a_document_that_misses_the_schema_is_told_what_is_wrong_where_and_what_
         ("[1, 2", False),
     ],
 )
-def test_yaml_is_told_apart_from_json_with_a_mistake(ask: Ask, text: str, is_yaml: bool) -> None:
+def test_yaml_is_distinguished_from_json_with_a_mistake(ask: Ask, text: str, is_yaml: bool) -> None:
     verdict = judge(ask, text)
 
     assert not verdict["valid"]
@@ -191,7 +189,7 @@ def test_yaml_is_told_apart_from_json_with_a_mistake(ask: Ask, text: str, is_yam
 
 
 @pytest.mark.spec("001/workflow_validate_json/issues", "001/workflow_validate_json/suggestions")
-def test_everything_that_is_wrong_is_told_at_once(ask: Ask) -> None:
+def test_all_problems_are_reported_at_once(ask: Ask) -> None:
     verdict = judge(ask, {"id": "test-workflow", "name": "", "steps": [{"id": "x"}], "unknown": 1})
 
     told = " | ".join(verdict["issues"])
@@ -200,7 +198,7 @@ def test_everything_that_is_wrong_is_told_at_once(ask: Ask) -> None:
 
 
 @pytest.mark.spec("001/workflow_validate_json/no-storage", "001/workflow_validate_json/schema")
-def test_a_document_that_is_too_large_or_too_deep_is_told_so(ask: Ask) -> None:
+def test_a_document_that_is_too_large_or_too_deep_is_refused(ask: Ask) -> None:
     deep: Any = 1
     for _ in range(70):
         deep = [deep]
@@ -216,7 +214,7 @@ def test_a_document_that_is_too_large_or_too_deep_is_told_so(ask: Ask) -> None:
 
 
 @pytest.mark.spec("001/workflow_validate_json/use-real-time", "001/workflow_validate_json/use-development")
-def test_every_keystroke_is_judged_anew(ask: Ask) -> None:
+def test_every_keystroke_is_judged(ask: Ask) -> None:
     text = json.dumps(document(step(prompt="Größe →")), ensure_ascii=False)
 
     verdicts = [judge(ask, text[:length])["valid"] for length in range(1, len(text) + 1)]
@@ -256,7 +254,7 @@ def test_a_pipeline_pipes_its_documents_in_and_gets_the_verdicts_out(start: Star
     ],
     ids=["syntax", "schema", "duplicate ids", "condition"],
 )
-def test_why_a_workflow_does_not_load_is_told_in_the_same_words(server: Server, shelf: Path, text: str) -> None:
+def test_the_reason_why_a_workflow_does_not_load_has_the_same_words(server: Server, shelf: Path, text: str) -> None:
     path = shelf / "broken-one.json"
     path.write_text(text, encoding="utf-8")
 
@@ -269,7 +267,7 @@ def test_why_a_workflow_does_not_load_is_told_in_the_same_words(server: Server, 
 
 
 @pytest.mark.spec("001/workflow_validate_json/use-llm", "001/workflow_validate_json/enhancement")
-def test_an_agent_that_does_what_it_is_told_ends_with_a_valid_document(ask: Ask) -> None:
+def test_an_agent_that_follows_the_steps_ends_with_a_valid_document(ask: Ask) -> None:
     content: JsonObject = {}
     fixes: JsonObject = {
         "id": "my-workflow",

@@ -116,7 +116,7 @@ def work(client: Client, run_id: str, step_id: str = "call-it", value: str = "Is
 
 
 @pytest.mark.parametrize("patience", [60.0, -1.0])
-def test_one_who_waits_is_patient_when_the_journal_cannot_be_read_for_a_while(
+def test_a_waiting_call_survives_a_journal_that_cannot_be_read_for_a_while(
     client: Client, monkeypatch: pytest.MonkeyPatch, patience: float
 ) -> None:
     client.call("workflow_start", workflowId="one-call")
@@ -147,7 +147,7 @@ def test_a_start_is_answered_when_the_server_is_done(client: Client) -> None:
     assert answer["workflow"]["id"] == "one-call"
 
 
-def test_who_does_not_wait_is_told_where_the_run_is(client: Client) -> None:
+def test_without_waiting_the_answer_has_the_state_of_the_run(client: Client) -> None:
     first = client.call("workflow_start", workflowId="one-call", wait=False)
     second = client.call("workflow_start", workflowId="one-call", wait=False)
 
@@ -167,7 +167,7 @@ def test_an_output_is_answered_once_the_server_has_done_its_steps(client: Client
     assert (answer["state"], answer["waitingFor"], answer["step"]["id"]) == ("waiting", "output", "last")
 
 
-def test_progress_tells_steps_and_what_the_call_tells(client: Client) -> None:
+def test_progress_has_steps_and_the_progress_of_the_call(client: Client) -> None:
     run_id = client.call("workflow_start", workflowId="mixed", context={"n": 3})["runId"]
     client.call("workflow_submit", {"progressToken": "t"}, runId=run_id, stepId="first", output="Done.")
     told = client.heard()
@@ -212,7 +212,7 @@ def test_a_run_that_fails_while_it_is_awaited_is_a_refusal_with_the_run_id(clien
     assert "the tracker said no" in reply["result"]["content"][0]["text"]
 
 
-def test_a_run_whose_time_is_over_says_so_and_what_was_stopped(client: Client, clock: TickingClock) -> None:
+def test_a_run_past_its_deadline_says_what_was_stopped(client: Client, clock: TickingClock) -> None:
     client.call("workflow_start", workflowId="one-call", timeoutSeconds=2)
     run_id = client.last_run()
     client.runs.begin_call(run_id, "call-it")
@@ -232,9 +232,7 @@ def test_the_call_itself_may_say_how_long_it_waits(client: Client) -> None:
     assert client.runs.get(client.last_run()).timeout == 300
 
 
-def test_nobody_waits_for_ever_for_the_word_on_what_was_stopped(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_waiting_for_the_stopped_call_is_bounded(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pending_runs, "STOP_SECONDS", 0)
     client.call("workflow_start", workflowId="one-call", runId="mine")
     client.runs.begin_call("mine", "call-it")
@@ -245,7 +243,7 @@ def test_nobody_waits_for_ever_for_the_word_on_what_was_stopped(
     assert "may still be running" in entry["told"]
 
 
-def test_a_cancel_is_answered_with_what_was_stopped_and_so_is_who_waited(client: Client) -> None:
+def test_cancel_and_the_waiting_call_report_what_was_stopped(client: Client) -> None:
     client.call("workflow_start", workflowId="one-call", runId="mine")
     client.runs.begin_call("mine", "call-it")
     assert client.call("workflow_cancel", runId="mine", reason="Enough.") is None
@@ -267,7 +265,7 @@ def test_a_cancel_of_a_run_that_does_nothing_is_answered_at_once(client: Client)
     assert (answer["state"], "stopped" in answer) == ("cancelled", False)
 
 
-def test_who_gives_up_a_call_cancels_its_run(client: Client) -> None:
+def test_abandoning_a_call_cancels_its_run(client: Client) -> None:
     client.call("workflow_start", workflowId="one-call", runId="mine")
     client.notify("notifications/cancelled", requestId=2, reason="too slow")
 
@@ -276,7 +274,7 @@ def test_who_gives_up_a_call_cancels_its_run(client: Client) -> None:
     assert client.heard() == []
 
 
-def test_a_person_is_asked_before_a_call_with_what_it_will_be_told(client: Client) -> None:
+def test_a_person_is_asked_before_a_call_and_sees_its_arguments(client: Client) -> None:
     answer = client.call("workflow_start", workflowId="held", runId="mine")
 
     assert answer["waitingFor"] == "confirmation"
@@ -289,7 +287,7 @@ def test_a_person_is_asked_before_a_call_with_what_it_will_be_told(client: Clien
     assert client.answer()["state"] == "completed"
 
 
-def test_a_person_who_is_needed_on_the_way_is_asked_then(client: Client) -> None:
+def test_a_person_is_asked_when_a_later_step_needs_it(client: Client) -> None:
     client.call("workflow_start", workflowId="twice", runId="mine", wait=False)
     work(client, "mine")
     client.call("workflow_submit", runId="mine", stepId="held-call", confirmed=True)
@@ -330,7 +328,7 @@ def test_in_the_envelope_era_a_later_question_is_answered_with_the_same_call(
         assert reply["result"]["structuredContent"]["state"] == "failed"
 
 
-def test_the_status_of_a_remote_run_tells_where_it_is_and_that_its_system_cannot_be_asked(client: Client) -> None:
+def test_the_status_of_a_remote_run_says_that_its_system_does_not_answer(client: Client) -> None:
     client.call("workflow_start", workflowId="Far_Away", runId="mine")
     client.runs.begin_call("mine", "remote")
     client.runs.acknowledge_call("mine", "remote", "77")

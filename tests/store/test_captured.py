@@ -47,7 +47,7 @@ def refused(server: Server, method: str, **arguments: Json) -> Json:
     return error["data"]["details"]
 
 
-def test_the_agent_is_told_which_line_the_output_must_have(server: Server) -> None:
+def test_the_guidance_says_which_line_the_output_must_have(server: Server) -> None:
     guidance = begin(server, "triage-it")["guidance"]
 
     assert guidance["validationCriteria"] == [
@@ -66,7 +66,7 @@ def test_a_value_enters_the_context_of_a_run_when_its_output_is_accepted(server:
     assert send(server, run, "triage", "Far away.\n\n**bugKind:** hidden")["step"]["id"] == "dig"
 
 
-def test_the_value_in_the_output_wins_over_the_context_and_the_answer_says_so(server: Server) -> None:
+def test_a_captured_value_takes_precedence_over_the_context_with_a_warning(server: Server) -> None:
     run = begin(server, "triage-it")
 
     moved = send(server, run, "triage", "bugKind: hidden", context={"bugKind": "plain"})
@@ -77,7 +77,7 @@ def test_the_value_in_the_output_wins_over_the_context_and_the_answer_says_so(se
     ]
 
 
-def test_what_an_output_said_is_not_changed_by_the_context_of_a_later_step(server: Server, library: Path) -> None:
+def test_a_captured_value_is_not_changed_by_a_later_context(server: Server, library: Path) -> None:
     write(library, document(*TRIAGE["steps"][:1], step("wait"), *TRIAGE["steps"][1:], identifier="later-word"))
     run = begin(server, "later-word")
     send(server, run, "triage", "bugKind: hidden")
@@ -89,7 +89,7 @@ def test_what_an_output_said_is_not_changed_by_the_context_of_a_later_step(serve
     assert send(server, run, "wait", context={"bugKind": "hidden"})["step"]["id"] == "dig"
 
 
-def test_workflow_validate_returns_what_was_captured_and_workflow_next_goes_by_it(server: Server) -> None:
+def test_workflow_validate_returns_captured_values_for_workflow_next(server: Server) -> None:
     asked = {"workflowId": "triage-it", "stepId": "triage"}
 
     assert server.result("workflow_validate", {**asked, "output": "words"})["captured"] == {}
@@ -140,9 +140,7 @@ PARTS = document(
 
 
 @pytest.mark.parametrize("when", ["look", "judge"])
-def test_a_key_that_looks_like_a_part_of_what_an_output_says_does_not_win_over_it(
-    server: Server, library: Path, when: str
-) -> None:
+def test_a_dotted_key_does_not_override_a_captured_value(server: Server, library: Path, when: str) -> None:
     write(library, PARTS)
     run = begin(server, "parts")
     sent = {"report.risk": "low", "report.more": 1}
@@ -153,7 +151,7 @@ def test_a_key_that_looks_like_a_part_of_what_an_output_says_does_not_win_over_i
     assert moved["step"]["id"] == "careful"
 
 
-def test_who_ends_a_loop_changes_no_value_of_the_input(server: Server, library: Path) -> None:
+def test_ending_a_loop_changes_no_value_of_the_input(server: Server, library: Path) -> None:
     endless = loop(
         "endless", [step("rate", produces={"risk": {}})], type="while", conditionSource={"kind": "elsewhere"}
     )
@@ -174,9 +172,7 @@ def test_a_step_that_produces_it_may_change_a_value_of_the_input_within_the_sche
     assert send(server, run, "rate", "risk: high")["step"]["id"] == "careful"
 
 
-def test_a_schema_that_forbids_values_together_forbids_them_also_for_the_step_that_produces_one(
-    server: Server, library: Path
-) -> None:
+def test_a_schema_across_values_also_holds_for_the_step_that_produces_one(server: Server, library: Path) -> None:
     schema = {**RISK, "not": {"properties": {"risk": {"const": "low"}, "size": {"const": 9}}, "required": ["risk"]}}
     write(
         library, document(step("rate", produces={"risk": {}}), step("end"), identifier="never-both", inputSchema=schema)
@@ -207,7 +203,7 @@ NAMED = document(
 )
 
 
-def test_criteria_are_judged_and_told_with_the_values_of_the_run(start: Start, library: Path) -> None:
+def test_criteria_are_judged_and_shown_with_the_values_of_the_run(start: Start, library: Path) -> None:
     write(library, NAMED)
     server = start(directory=library)
     run = begin(server, "named")

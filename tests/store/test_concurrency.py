@@ -156,7 +156,7 @@ def test_runs_that_are_advanced_by_all_at_once_end_where_they_should(clients: li
         assert given == [client.name for client in clients if run_id in client.confirmed]
 
 
-def test_of_all_answers_to_one_step_one_wins_and_the_others_are_told_where_the_run_is(
+def test_of_all_outputs_for_one_step_one_is_accepted_and_the_others_get_the_state(
     clients: list[Client], place: str
 ) -> None:
     first = clients[0].server
@@ -203,7 +203,7 @@ def test_the_same_submission_from_all_at_once_is_stored_once_and_answered_alike(
     assert [kind_of(record.event) for record in read(place)].count("output-accepted") == 1
 
 
-def test_a_run_that_all_begin_at_once_is_begun_once(clients: list[Client], place: str) -> None:
+def test_concurrent_starts_with_one_id_start_one_run(clients: list[Client], place: str) -> None:
     replies: dict[int, Json] = {}
 
     def work(index: int) -> None:

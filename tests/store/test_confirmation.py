@@ -70,7 +70,7 @@ def report(server: Server, run: Json) -> Json:
     ("at_start", "with_output", "asks"),
     [("high", "low", True), ("low", "high", True), ("high", "high", True), ("low", "low", False)],
 )
-def test_a_condition_counts_as_it_was_when_the_step_was_handed_out_and_as_it_is_after(
+def test_a_condition_is_evaluated_when_the_step_is_offered_and_with_the_output(
     serve: Callable[..., Server], at_start: str, with_output: str, asks: bool
 ) -> None:
     server = serve(step("deploy", requireConfirmation=RISKY), step("then"))
@@ -94,7 +94,7 @@ def test_a_key_that_looks_like_a_part_of_the_item_does_not_switch_a_confirmation
     assert submit(server, run, "review@1", context={"file.risk": "low"})["waitingFor"] == "confirmation"
 
 
-def test_the_values_that_decided_are_told_old_and_new(serve: Callable[..., Server]) -> None:
+def test_the_deciding_values_are_shown_old_and_new(serve: Callable[..., Server]) -> None:
     server = serve(step("deploy", requireConfirmation=RISKY), step("then"))
     run = begin(server, risk="high")
     submit(server, run, "deploy", context={"risk": "low"})
@@ -105,7 +105,7 @@ def test_the_values_that_decided_are_told_old_and_new(serve: Callable[..., Serve
     assert decided in report(server, run)
 
 
-def test_after_a_no_the_person_is_asked_again_whatever_the_first_output_set(serve: Callable[..., Server]) -> None:
+def test_after_a_denial_the_person_is_asked_again_whatever_the_output_set(serve: Callable[..., Server]) -> None:
     server = serve(step("deploy", requireConfirmation=RISKY), step("then"))
     run = begin(server, risk="high")
     submit(server, run, "deploy", context={"risk": "low"})
@@ -119,7 +119,7 @@ def test_after_a_no_the_person_is_asked_again_whatever_the_first_output_set(serv
     [("done", {"ok": True, "size": "small"}), ("ok: true\nsize: small", {})],
     ids=["sent", "captured"],
 )
-def test_what_came_with_an_output_does_not_count_after_a_no(
+def test_values_sent_with_a_denied_output_are_removed(
     serve: Callable[..., Server], output: str, sent: JsonObject
 ) -> None:
     said = {"ok": {"optional": True, "type": "boolean"}, "size": {"optional": True}}
@@ -173,7 +173,7 @@ def test_a_step_that_asks_before_is_handed_out_once_the_person_agreed(serve: Cal
     assert '"size": "large"' in report(server, run)
 
 
-def test_a_no_before_the_step_fails_the_run_with_the_note(serve: Callable[..., Server]) -> None:
+def test_a_denial_before_the_step_fails_the_run_with_the_note(serve: Callable[..., Server]) -> None:
     server = serve(step("deploy", requireConfirmation={"when": "before"}))
     run = begin(server)
     assert run["waitingFor"] == "confirmation"
@@ -200,7 +200,7 @@ def test_each_iteration_asks_once_and_a_refused_output_does_not_ask_again(serve:
     assert again["confirmation"]["stepId"] == "deploy@2"
 
 
-def test_a_condition_of_a_step_that_asks_before_counts_also_after(serve: Callable[..., Server]) -> None:
+def test_a_condition_of_when_before_is_also_evaluated_with_the_output(serve: Callable[..., Server]) -> None:
     wanted = {"when": "before", "condition": RISKY, "question": "May it be deployed?"}
     server = serve(step("deploy", requireConfirmation=wanted), step("then"))
     run = begin(server, risk="low")
@@ -211,7 +211,7 @@ def test_a_condition_of_a_step_that_asks_before_counts_also_after(serve: Callabl
     assert relay(server, run, "deploy", confirmed=False)["step"]["id"] == "deploy"
 
 
-def test_without_a_run_the_agent_is_told_to_ask_before(serve: Callable[..., Server]) -> None:
+def test_without_a_run_the_guidance_says_to_ask_before_the_step(serve: Callable[..., Server]) -> None:
     server = serve(step("deploy", requireConfirmation=BEFORE))
     arguments = {"workflowId": "sample-workflow", "completedSteps": [], "context": {"what": "v2"}}
 
@@ -255,7 +255,7 @@ def test_answers_to_a_question_that_asks_for_none_are_refused(serve: Callable[..
     assert "it has none" in refused(server, run, "deploy", confirmed=True, answers={"x": 1})
 
 
-def test_what_a_person_filled_in_is_not_changed_by_the_agent(serve: Callable[..., Server]) -> None:
+def test_an_agent_cannot_change_values_that_a_person_filled_in(serve: Callable[..., Server]) -> None:
     produces = {"size": {"enum": ["small", "large"]}}
     server = serve(step("deploy", requireConfirmation=BEFORE), step("then", produces=produces), step("end"))
     run = begin(server, what="v2")
@@ -272,7 +272,7 @@ def test_what_a_person_filled_in_is_not_changed_by_the_agent(serve: Callable[...
 
 
 @pytest.mark.parametrize("setting", ["auto", "agent"])
-def test_a_step_that_wants_a_person_takes_no_word_of_an_agent(serve: Callable[..., Server], setting: str) -> None:
+def test_a_step_by_person_refuses_a_relayed_answer(serve: Callable[..., Server], setting: str) -> None:
     server = serve(step("deploy", requireConfirmation={"by": "person"}), WORKFLOWLOOKUP_CONFIRMATION=setting)
     run = begin(server)
     held = submit(server, run, "deploy")
@@ -284,7 +284,7 @@ def test_a_step_that_wants_a_person_takes_no_word_of_an_agent(serve: Callable[..
     assert server.result("workflow_status", {"runId": run["runId"]})["waitingFor"] == "confirmation"
 
 
-def test_a_step_that_wants_a_person_asks_with_a_form_also_where_agents_relay(serve: Callable[..., Server]) -> None:
+def test_a_step_by_person_asks_with_a_form_even_with_confirmation_agent(serve: Callable[..., Server]) -> None:
     server = serve(
         step("deploy", requireConfirmation={"by": "person"}),
         capabilities={"elicitation": {}},
@@ -342,7 +342,7 @@ def test_a_form_has_the_fields_that_are_asked_for_and_an_optional_note(serve: Ca
     assert schema["required"] == ["size"]
 
 
-def test_what_a_form_was_filled_in_with_enters_the_context(serve: Callable[..., Server]) -> None:
+def test_values_of_a_form_enter_the_context(serve: Callable[..., Server]) -> None:
     server = with_forms(serve, answers=FORM)
     run = begin(server)
     question = ask(server, run, output="done")
@@ -354,7 +354,7 @@ def test_what_a_form_was_filled_in_with_enters_the_context(serve: Callable[..., 
     assert re.search(r"Confirmed \S+ s by tests in a form of the client: Go\.", told)
 
 
-def test_before_anybody_was_asked_the_agent_is_told_how_to_ask(serve: Callable[..., Server]) -> None:
+def test_before_the_first_question_the_agent_reads_how_to_ask(serve: Callable[..., Server]) -> None:
     run = begin(with_forms(serve, when="before"))
 
     assert run["next"].startswith(
@@ -362,7 +362,7 @@ def test_before_anybody_was_asked_the_agent_is_told_how_to_ask(serve: Callable[.
     )
 
 
-def test_after_the_second_dismissal_the_agent_is_told_to_stop(serve: Callable[..., Server]) -> None:
+def test_after_the_second_dismissal_the_agent_must_stop(serve: Callable[..., Server]) -> None:
     server = with_forms(serve)
     run = begin(server)
 
@@ -492,7 +492,7 @@ def key_of(asked: Json) -> str:
     return key
 
 
-def test_since_2026_dismissing_twice_tells_the_agent_to_stop(modern: Modern) -> None:
+def test_since_2026_after_the_second_dismissal_the_agent_must_stop(modern: Modern) -> None:
     first = modern.submit({key_of(modern.submit()): {"action": "cancel"}})
     second = modern.submit({key_of(modern.submit(confirmed=True)): {"action": "cancel"}}, confirmed=True)
 
@@ -527,7 +527,7 @@ def test_since_2026_a_key_cannot_be_guessed(modern: Modern) -> None:
     assert modern.waits_for == "confirmation"
 
 
-def test_since_2026_nor_is_it_in_the_journal(modern: Modern, tmp_path: Path) -> None:
+def test_since_2026_the_key_is_not_in_the_journal(modern: Modern, tmp_path: Path) -> None:
     """Whoever can read the journal knows the question, and could else answer it without a person being asked."""
     key = key_of(modern.submit())
     run = modern.call("workflow_status", runId=modern.run_id)["structuredContent"]

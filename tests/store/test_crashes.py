@@ -57,7 +57,7 @@ def unbroken(serve: Start, tmp_path: Path) -> Callable[..., tuple[list[Json], li
 
 @mostly_on("postgres")
 @pytest.mark.parametrize("end", TWO_WAYS)
-def test_a_server_that_is_killed_after_every_answer_leads_the_run_to_the_same_end(
+def test_a_server_killed_after_every_answer_reaches_the_same_result(
     serve: Start, place: str, unbroken: Callable[..., tuple[list[Json], list[Record]]], end: str
 ) -> None:
     expected, records = unbroken(end)
@@ -80,7 +80,7 @@ def rests(records: list[Record]) -> list[int]:
 
 @mostly_on("sqlite")
 @pytest.mark.parametrize("end", TWO_WAYS if journey.IS_SOAK else ["completed"])
-def test_a_server_that_is_killed_within_every_write_stores_whole_calls_and_loses_none(
+def test_a_server_killed_within_every_write_stores_complete_calls_and_loses_none(
     serve: Start, place: str, unbroken: Callable[..., tuple[list[Json], list[Record]]], end: str
 ) -> None:
     expected, records = unbroken(end)
@@ -214,9 +214,7 @@ def surviving(place: str) -> int:
     return len(records)
 
 
-def test_a_log_that_ends_anywhere_is_a_run_that_ends_after_a_whole_call(
-    left: tuple[Path, list[Record]], tmp_path: Path
-) -> None:
+def test_a_log_truncated_anywhere_ends_after_a_complete_call(left: tuple[Path, list[Record]], tmp_path: Path) -> None:
     source, records = left
     log = Path(f"{source}-wal").read_bytes()
     frame = FRAME_HEADER + PAGE
@@ -235,7 +233,7 @@ def test_a_log_that_ends_anywhere_is_a_run_that_ends_after_a_whole_call(
 
 
 @pytest.mark.parametrize("garbage", [b"\0", b"\xff"], ids=["zeros", "ones"])
-def test_a_last_page_that_is_torn_costs_at_most_the_call_that_was_not_over(
+def test_a_torn_last_page_loses_at_most_the_unfinished_call(
     left: tuple[Path, list[Record]], tmp_path: Path, garbage: bytes
 ) -> None:
     source, records = left

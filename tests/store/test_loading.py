@@ -49,7 +49,7 @@ def test_long_outputs_are_read_as_excerpts_that_know_their_length(runs: service.
     assert f"… {LONG + 1 - 1_000:,} more characters" in report_of(run, records)
 
 
-def test_of_many_long_outputs_the_later_ones_are_shorter(runs: service.Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_later_excerpts_of_many_long_outputs_are_shorter(runs: service.Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loading, "LONG_EXCERPTS_BYTES", 100_000)
     run = refused(runs, 4)
 
@@ -61,7 +61,9 @@ def test_of_many_long_outputs_the_later_ones_are_shorter(runs: service.Runs, mon
     ]
 
 
-def test_a_run_that_is_too_long_even_so_is_refused(runs: service.Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_is_too_long_even_in_excerpts_is_refused(
+    runs: service.Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(loading, "MAX_BYTES", 100_000)
     run = refused(runs, 3)
 

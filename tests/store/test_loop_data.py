@@ -50,7 +50,7 @@ def test_workflow_next_asks_for_the_list_with_an_example_that_works(server: Serv
     ("workflow_id", "variable", "wrong", "right", "first"),
     [("each-file", "files", "a.py", ["a.py"], "look@1"), ("some-times", "times", "two", 2, "work@1")],
 )
-def test_a_run_waits_for_context_and_the_call_that_supplies_it_goes_on(
+def test_a_run_waits_for_context_and_continues_with_the_call_that_supplies_it(
     server: Server, workflow_id: str, variable: str, wrong: str, right: list[str] | int, first: str
 ) -> None:
     run = begin(server, workflow_id)
@@ -99,7 +99,7 @@ def test_a_loop_in_a_loop_waits_in_its_iteration(server: Server, second: JsonObj
     assert send(server, run, "inner@2", **waits["missing"][0]["example"])["step"]["id"] == "look@2.1"
 
 
-def test_an_output_in_place_of_the_variable_is_refused_with_what_to_send(server: Server) -> None:
+def test_an_output_instead_of_the_variable_is_refused_with_what_to_send(server: Server) -> None:
     run = begin(server, "each-file")
 
     refused = server.error("workflow_submit", {"runId": run["runId"], "stepId": "end", "output": "done"})

@@ -85,7 +85,9 @@ def test_every_method_of_the_contract_reaches_a_journal(pool: JournalPool) -> No
     assert on_loop(lambda: pool.journal.head("r1")) == 2
 
 
-def test_the_loop_goes_on_while_a_call_waits(make_pool: Callable[[float], JournalPool], flows: threading.Event) -> None:
+def test_the_event_loop_runs_while_a_call_waits(
+    make_pool: Callable[[float], JournalPool], flows: threading.Event
+) -> None:
     pool = make_pool(30)
 
     async def serve() -> tuple[bool, int]:
@@ -102,7 +104,7 @@ def test_the_loop_goes_on_while_a_call_waits(make_pool: Callable[[float], Journa
     assert asyncio.run(serve()) == (True, None)
 
 
-def test_a_call_without_an_answer_fails_in_time_and_the_request_waits_for_no_other(
+def test_a_call_without_an_answer_times_out_and_the_request_waits_for_no_other(
     pool: JournalPool, flows: threading.Event
 ) -> None:
     flows.clear()
@@ -117,7 +119,7 @@ def test_a_call_without_an_answer_fails_in_time_and_the_request_waits_for_no_oth
     assert SECONDS <= on_loop(ask_twice) < 4 * SECONDS
 
 
-def test_a_request_has_the_time_once_for_calls_that_are_answered_late(
+def test_the_journal_timeout_applies_to_all_calls_of_a_request_together(
     make_pool: Callable[[float], JournalPool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pool = make_pool(SLOW_SECONDS)
@@ -182,7 +184,7 @@ def test_after_a_call_without_an_answer_all_fail_at_once_until_a_poll_is_answere
     assert on_loop(lambda: pool.journal.head("r1")) is None
 
 
-def test_a_request_that_is_cancelled_while_it_waits_finishes_what_it_does(
+def test_a_request_cancelled_while_it_waits_finishes_its_journal_call(
     make_pool: Callable[[float], JournalPool], flows: threading.Event
 ) -> None:
     pool, done = make_pool(30), []
@@ -223,7 +225,7 @@ def test_a_lock_is_given_in_the_order_in_which_it_was_asked_for() -> None:
     assert seen == [0, 0, 1, 1, 2, 2]
 
 
-def test_a_request_that_gives_up_on_a_lock_is_answered() -> None:
+def test_a_request_that_times_out_on_a_lock_is_answered() -> None:
     lock = greenlets.Lock()
 
     async def hold() -> None:
@@ -246,7 +248,7 @@ def test_a_request_that_gives_up_on_a_lock_is_answered() -> None:
     assert lock.is_free
 
 
-def test_who_waited_for_a_holder_that_lost_its_time_does_not_wait_again(
+def test_a_waiter_for_a_timed_out_holder_does_not_wait_again(
     pool: JournalPool, flows: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flows.clear()
@@ -264,7 +266,7 @@ def test_who_waited_for_a_holder_that_lost_its_time_does_not_wait_again(
     assert calls == ["head"]
 
 
-def test_a_call_that_never_began_is_no_sign_that_the_journal_is_away(
+def test_a_call_that_never_started_does_not_mark_the_journal_as_down(
     make_pool: Callable[[float], JournalPool], flows: threading.Event
 ) -> None:
     pool = make_pool(30)

@@ -134,7 +134,7 @@ def check(world: World, run_id: str) -> None:
     forms=st.booleans(),
     person=PERSONS,
 )
-def test_any_sequence_of_calls_leaves_the_run_where_the_table_allows(
+def test_any_sequence_of_calls_follows_the_transitions(
     workflow: str, context: JsonObject, calls: list[tuple[str, Json, Json]], forms: bool, person: JsonObject
 ) -> None:
     with tempfile.TemporaryDirectory() as directory:
@@ -174,7 +174,7 @@ def test_any_sequence_of_calls_leaves_the_run_where_the_table_allows(
 
 @settings(max_examples=40, deadline=None)
 @given(outputs=st.lists(st.tuples(st.sampled_from(["ok", "no"]), CONTEXTS), max_size=20))
-def test_any_accepted_submission_gets_its_verdict_and_the_state_of_now_when_it_is_sent_again(
+def test_a_repeated_accepted_submission_gets_its_verdict_and_the_current_state(
     outputs: list[tuple[str, JsonObject]],
 ) -> None:
     with tempfile.TemporaryDirectory() as directory:
@@ -266,7 +266,7 @@ def work(runs: Runs, run: Run, what: tuple[Json, ...]) -> None:
     timeout=st.none() | st.sampled_from([5.0]),
     done=st.lists(WORK, max_size=40),
 )
-def test_whatever_drivers_agents_and_persons_do_the_run_is_where_the_table_allows(
+def test_any_interleaving_of_drivers_agents_and_persons_follows_the_transitions(
     context: JsonObject, timeout: float | None, done: list[tuple[Json, ...]]
 ) -> None:
     with tempfile.TemporaryDirectory() as directory:

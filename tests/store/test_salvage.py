@@ -89,7 +89,7 @@ def after_damage(path: Path) -> tuple[set[str], set[str]]:
     "name", ["sqlite_master", "runs", "documents", "runs_by_start", "runs_by_workflow", "runs_by_state", "tool_names"]
 )
 @pytest.mark.parametrize("garbage", [b"\xa5", b"\0"])
-def test_a_bad_page_that_only_leads_to_runs_or_repeats_them_loses_none(stored: Path, name: str, garbage: bytes) -> None:
+def test_a_bad_interior_or_index_page_loses_no_run(stored: Path, name: str, garbage: bytes) -> None:
     number = 1 if name == "sqlite_master" else pages_of(stored, name)[0]
     spoil_page(stored, number, garbage)
     before = stored.read_bytes()
@@ -100,7 +100,7 @@ def test_a_bad_page_that_only_leads_to_runs_or_repeats_them_loses_none(stored: P
     assert [aside.read_bytes() for aside in set_aside(stored)] in ([before], [])
 
 
-def test_a_bad_leaf_of_records_takes_only_the_runs_that_have_records_there(stored: Path) -> None:
+def test_a_bad_leaf_page_loses_only_the_runs_with_records_on_it(stored: Path) -> None:
     events = pages_of(stored, "events")
     assert len(events) > 4, "SQLite can say which pages these are"
     with Pages(str(stored)) as pages:
@@ -119,7 +119,7 @@ def test_a_bad_leaf_of_records_takes_only_the_runs_that_have_records_there(store
 
 
 @pytest.mark.parametrize("kept", [0.3, 0.7])
-def test_of_a_file_that_was_cut_off_nobody_knows_how_many_runs_it_had(stored: Path, kept: float) -> None:
+def test_a_truncated_file_reports_an_unknown_number_of_runs(stored: Path, kept: float) -> None:
     before = os.path.getsize(stored) // PAGE
     os.truncate(stored, int(before * kept) * PAGE)
 
@@ -135,7 +135,7 @@ def test_of_a_file_that_was_cut_off_nobody_knows_how_many_runs_it_had(stored: Pa
     assert int(told[1]) >= before - int(before * kept)
 
 
-def test_every_single_page_may_be_bad_and_most_runs_stay(stored: Path, tmp_path: Path) -> None:
+def test_any_single_bad_page_loses_few_runs(stored: Path, tmp_path: Path) -> None:
     content = stored.read_bytes()
     worst = set()
     for number in range(1, len(content) // PAGE + 1):
@@ -150,7 +150,7 @@ def test_every_single_page_may_be_bad_and_most_runs_stay(stored: Path, tmp_path:
     assert max(worst) <= 8
 
 
-def test_whichever_pages_are_bad_a_run_is_as_it_was_or_refused(stored: Path, tmp_path: Path) -> None:
+def test_with_any_bad_pages_a_run_is_unchanged_or_refused(stored: Path, tmp_path: Path) -> None:
     content, before = stored.read_bytes(), {run_id: read(str(stored), run_id) for run_id in (RUN, *OTHERS)}
     for seed in range(500 if journey.IS_SOAK else 25):
         chance = random.Random(seed)
@@ -181,7 +181,7 @@ def test_a_run_that_was_deleted_does_not_come_back(stored: Path) -> None:
     assert after_damage(stored) == ({RUN, *OTHERS[:3]}, set())
 
 
-def test_a_run_whose_line_and_last_records_are_lost_is_not_taken_for_whole(stored: Path) -> None:
+def test_a_run_without_its_summary_and_last_records_counts_as_incomplete(stored: Path) -> None:
     with contextlib.closing(sqlite3.connect(stored)) as connection:
         connection.execute("DELETE FROM events WHERE run = ? AND sequence > 2", (RUN,))
         connection.execute("DELETE FROM runs WHERE id = ?", (RUN,))
@@ -211,7 +211,7 @@ def test_a_document_with_a_bad_page_is_read_from_its_copy(tmp_path: Path, garbag
     assert found == run
 
 
-def test_a_run_that_is_damaged_in_part_is_listed_and_nobody_goes_on_with_it(serve: Start, stored: Path) -> None:
+def test_a_partly_damaged_run_is_listed_but_cannot_continue(serve: Start, stored: Path) -> None:
     connection = sqlite3.connect(stored)
     connection.execute("DELETE FROM events WHERE run = 'other-05' AND sequence = 2")
     connection.commit()
@@ -232,7 +232,7 @@ def test_a_run_that_is_damaged_in_part_is_listed_and_nobody_goes_on_with_it(serv
     assert server.result(*journey.submit("plan", "a long plan", "other-06"))["state"] == "waiting"
 
 
-def test_tokens_and_names_of_tools_come_along(stored: Path) -> None:
+def test_tokens_and_tool_names_are_salvaged_too(stored: Path) -> None:
     journal = SqliteJournal(str(stored))
     names, tokens = journal.tool_names(), Tokens(journal).all_tokens()
     journal.close()
@@ -246,7 +246,7 @@ def test_tokens_and_names_of_tools_come_along(stored: Path) -> None:
     journal.close()
 
 
-def test_what_is_in_the_log_only_is_saved_and_a_bad_stretch_of_it_is_seen(serve: Start, path: Path) -> None:
+def test_content_of_the_log_is_salvaged_and_damage_in_it_is_detected(serve: Start, path: Path) -> None:
     server = serve(path)
     for run_id in OTHERS:
         server.result(*journey.start(run_id, filler="x" * 700))
@@ -311,7 +311,7 @@ def test_a_token_that_was_revoked_in_a_log_with_a_bad_header_stays_revoked(store
 
 
 @pytest.mark.parametrize("left", [b"", b"x"], ids=["nothing", "one byte"])
-def test_an_empty_file_beside_a_log_is_not_taken_for_a_new_journal(serve: Start, path: Path, left: bytes) -> None:
+def test_an_empty_file_with_a_log_is_not_treated_as_a_new_journal(serve: Start, path: Path, left: bytes) -> None:
     server = serve(path)
     for run_id in OTHERS:
         server.result(*journey.start(run_id))
@@ -370,7 +370,7 @@ def test_a_salvage_that_fails_anywhere_is_done_again(stored: Path, monkeypatch: 
     assert len(set_aside(stored)) == 1
 
 
-def test_what_another_process_stores_meanwhile_is_not_lost(stored: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_stored_by_another_process_are_not_lost(stored: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SqliteJournal, "_check", lambda _: "the test says so")
     acknowledged: list[str] = []
     stop = threading.Event()
@@ -439,7 +439,7 @@ def test_a_file_of_another_program_with_tables_of_the_same_names_is_refused(path
     assert path.read_bytes() == before
 
 
-def test_a_wrong_application_id_takes_no_run_away(stored: Path, serve: Start) -> None:
+def test_a_wrong_application_id_loses_no_run(stored: Path, serve: Start) -> None:
     with open(stored, "r+b") as file:
         file.seek(68)
         file.write(b"\xa5\xa5\xa5\xa5")
@@ -452,7 +452,7 @@ def test_a_wrong_application_id_takes_no_run_away(stored: Path, serve: Start) ->
 
 @pytest.mark.parametrize("bits", [0xFF, 0x80, 0x04, 0x01])
 @pytest.mark.parametrize("at", [19, 20, 35, 47, 59, 60, 63])
-def test_a_bad_byte_in_the_header_takes_no_run_away(stored: Path, at: int, bits: int) -> None:
+def test_a_bad_byte_in_the_header_loses_no_run(stored: Path, at: int, bits: int) -> None:
     with open(stored, "r+b") as file:
         file.seek(at)
         byte = file.read(1)[0]
@@ -464,7 +464,7 @@ def test_a_bad_byte_in_the_header_takes_no_run_away(stored: Path, at: int, bits:
     assert after_damage(stored) == ({RUN, *OTHERS}, set())
 
 
-def test_what_is_reserved_at_the_end_of_each_page_is_not_read(tmp_path: Path) -> None:
+def test_the_reserved_bytes_of_a_page_are_not_read(tmp_path: Path) -> None:
     path = tmp_path / "reserved.sqlite"
     with contextlib.closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA user_version = 1")
@@ -484,7 +484,7 @@ def test_what_is_reserved_at_the_end_of_each_page_is_not_read(tmp_path: Path) ->
         assert pages.unreadable == 0
 
 
-def test_our_files_say_whose_they_are_and_those_of_older_versions_do_from_then_on(path: Path, stored: Path) -> None:
+def test_journal_files_get_our_application_id_also_when_made_by_older_versions(path: Path, stored: Path) -> None:
     def application() -> bytes:
         with contextlib.closing(sqlite3.connect(path)) as connection:
             return connection.execute("PRAGMA application_id").fetchone()[0].to_bytes(4, "big")
@@ -497,7 +497,7 @@ def test_our_files_say_whose_they_are_and_those_of_older_versions_do_from_then_o
     assert application() == b"wlku"
 
 
-def test_every_table_is_saved_or_said_not_to_be(stored: Path) -> None:
+def test_every_table_is_salvaged_or_listed_as_not_salvaged(stored: Path) -> None:
     with contextlib.closing(sqlite3.connect(stored)) as connection:
         tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         for table, shape in SHAPES.items():

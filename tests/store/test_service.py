@@ -29,7 +29,7 @@ def kinds(runs: Runs, run_id: str) -> list[str]:
     return [kind_of(record.event) for record in runs.history(run_id)]
 
 
-def test_what_was_answered_is_what_another_process_reads(runs: Runs, open_runs: Callable[..., Runs]) -> None:
+def test_another_process_reads_what_was_acknowledged(runs: Runs, open_runs: Callable[..., Runs]) -> None:
     run = runs.start(TWO, {"ticket": "T-1"}, {"size": 2}, by="editor")
     run = runs.submit(run.id, "one", "long enough", {"risk": "low"}, by="editor")
 
@@ -54,7 +54,7 @@ def test_a_run_equals_the_fold_of_its_journal_after_every_call(runs: Runs) -> No
 # ── the same call again ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_submission_sent_again_gives_the_run_of_now_and_records_nothing(
+def test_a_repeated_submission_returns_the_current_run_and_records_nothing(
     runs: Runs, open_runs: Callable[..., Runs]
 ) -> None:
     run_id = runs.start(TWO, {}, {}).id
@@ -70,7 +70,7 @@ def test_a_submission_sent_again_gives_the_run_of_now_and_records_nothing(
     assert kinds(runs, run_id) == before
 
 
-def test_after_a_denial_the_same_words_count_as_new(runs: Runs) -> None:
+def test_after_a_denial_the_same_output_counts_as_new(runs: Runs) -> None:
     run_id = runs.start(HELD, {}, {}).id
     runs.submit(run_id, "one", "done", {})
     runs.deny(run_id, "one", note="no", how="console")
@@ -79,7 +79,7 @@ def test_after_a_denial_the_same_words_count_as_new(runs: Runs) -> None:
     assert kinds(runs, run_id).count("output-accepted") == 2
 
 
-def test_an_answer_given_again_gives_the_same_run_until_the_question_is_asked_again(runs: Runs) -> None:
+def test_a_repeated_answer_returns_the_same_run_until_the_next_question(runs: Runs) -> None:
     run_id = runs.start(HELD, {}, {}).id
     runs.submit(run_id, "one", "done", {})
     denied = runs.deny(run_id, "one", note="no", how="console")
@@ -115,7 +115,7 @@ def test_a_start_with_an_id_is_repeated_without_harm(runs: Runs, open_runs: Call
         runs.start(build(document(identifier="another-one")), {"a": 1}, {"b": 2}, run_id="mine")
 
 
-def test_an_id_that_is_taken_by_chance_is_drawn_again(open_runs: Callable[..., Runs]) -> None:
+def test_a_random_id_that_exists_is_drawn_again(open_runs: Callable[..., Runs]) -> None:
     ids = iter(["same", "same", "other"])
     runs = open_runs(new_id=lambda: next(ids))
 
@@ -137,7 +137,7 @@ def overtaken(runs: Runs, other: Runs, call: Callable[[Runs], object]) -> None:
     runs.journal.append = late
 
 
-def test_of_two_outputs_for_the_same_step_one_wins_and_the_other_is_told_what_is_expected(
+def test_of_two_outputs_for_one_step_one_is_accepted_and_the_other_gets_what_is_expected(
     runs: Runs, open_runs: Callable[..., Runs]
 ) -> None:
     run_id = runs.start(TWO, {}, {}).id
@@ -161,7 +161,7 @@ def test_of_two_same_submissions_one_is_recorded_and_both_get_its_answer(
     assert kinds(runs, run_id).count("output-accepted") == 1
 
 
-def test_a_call_that_is_overtaken_by_something_else_is_decided_anew(runs: Runs, open_runs: Callable[..., Runs]) -> None:
+def test_a_call_that_conflicts_with_another_change_is_decided_again(runs: Runs, open_runs: Callable[..., Runs]) -> None:
     run_id = runs.start(TWO, {}, {}).id
     overtaken(runs, open_runs(), lambda other: other.submit(run_id, "one", "no", {}))
 
@@ -179,9 +179,7 @@ def test_a_run_that_is_not_there_is_not_found(runs: Runs) -> None:
         assert refusal.value.data["runId"] == "nothing"
 
 
-def test_a_deadline_is_noticed_by_whoever_looks(
-    runs: Runs, open_runs: Callable[..., Runs], clock: TickingClock
-) -> None:
+def test_a_deadline_is_noticed_by_every_reader(runs: Runs, open_runs: Callable[..., Runs], clock: TickingClock) -> None:
     limited = build(document(step("one"), step("two"), deadlineSeconds=10))
     looked, listed, submitted = (runs.start(limited, {}, {}).id for _ in range(3))
     clock.now += 10_000
@@ -210,20 +208,20 @@ def test_runs_are_listed_with_what_they_wait_for(runs: Runs) -> None:
     assert (line.done, line.total, line.sequence, line.started) == (1, 2, 4, run.started)
 
 
-def test_more_runs_than_are_kept_folded_go_on_all_the_same(runs: Runs) -> None:
+def test_more_runs_than_fit_the_cache_continue_as_well(runs: Runs) -> None:
     ids = [runs.start(TWO, {}, {}).id for _ in range(MAX_FOLDED + 5)]
 
     assert {runs.submit(run_id, "one", "long enough", {}).current for run_id in ids} == {"two"}
 
 
-def test_the_clock_of_a_run_never_goes_back(runs: Runs, clock: TickingClock) -> None:
+def test_times_in_a_run_never_decrease(runs: Runs, clock: TickingClock) -> None:
     run = runs.start(TWO, {}, {})
     clock.now = 5
 
     assert runs.submit(run.id, "one", "long enough", {}).updated == run.updated
 
 
-def test_after_gives_the_next_rest_and_not_a_later_one(runs: Runs) -> None:
+def test_after_returns_the_state_after_the_next_call_only(runs: Runs) -> None:
     run_id = runs.start(HELD, {}, {}).id
     asked = runs.submit(run_id, "one", "done", {})
     assert runs.after(asked) == asked
@@ -236,7 +234,7 @@ def test_after_gives_the_next_rest_and_not_a_later_one(runs: Runs) -> None:
 # ── watching ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_watch_hears_of_its_own_process_at_once_and_of_others_when_it_looks(
+def test_a_watch_notices_its_own_process_at_once_and_others_when_polled(
     runs: Runs, open_runs: Callable[..., Runs]
 ) -> None:
     told = []
@@ -259,7 +257,7 @@ def test_a_watch_hears_of_its_own_process_at_once_and_of_others_when_it_looks(
 # ── whole journals ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_run_can_be_taken_in_from_elsewhere(runs: Runs, tmp_path: Path) -> None:
+def test_a_run_can_be_imported(runs: Runs, tmp_path: Path) -> None:
     run = runs.submit(runs.start(TWO, {}, {}).id, "one", "long enough", {})
     elsewhere = Runs(SqliteJournal(str(tmp_path / "elsewhere.sqlite")))
 
@@ -271,7 +269,7 @@ def test_a_run_can_be_taken_in_from_elsewhere(runs: Runs, tmp_path: Path) -> Non
     elsewhere.close()
 
 
-def test_what_is_no_whole_run_is_not_taken_in(runs: Runs) -> None:
+def test_an_incomplete_run_is_not_imported(runs: Runs) -> None:
     import msgspec
 
     records = runs.history(runs.start(TWO, {}, {}).id)
@@ -284,7 +282,7 @@ def test_what_is_no_whole_run_is_not_taken_in(runs: Runs) -> None:
         runs.store_import("new", records[1:])
 
 
-def test_a_run_that_was_forgotten_is_not_taken_for_another_of_its_id(
+def test_a_deleted_run_is_not_confused_with_a_new_one_of_the_same_id(
     runs: Runs, open_runs: Callable[..., Runs], clock: TickingClock
 ) -> None:
     runs.start(TWO, {}, {}, run_id="mine")
@@ -302,7 +300,7 @@ def test_a_run_that_was_forgotten_is_not_taken_for_another_of_its_id(
     assert runs.get("yours") == open_runs().get("yours")
 
 
-def test_a_run_that_is_damaged_hides_no_other(runs: Runs, clock: TickingClock) -> None:
+def test_a_damaged_run_does_not_hide_others(runs: Runs, clock: TickingClock) -> None:
     late = build(document(step("one"), deadlineSeconds=1))
     broken, whole = (runs.start(late, {}, {}).id for _ in range(2))
     runs.journal.query("UPDATE events SET body = 'garbage' WHERE run = ? AND sequence = 2", (broken,))
@@ -313,7 +311,7 @@ def test_a_run_that_is_damaged_hides_no_other(runs: Runs, clock: TickingClock) -
     assert states == {broken: "waiting", whole: "failed"}
 
 
-def test_runs_are_forgotten_one_by_one_or_all_that_are_over_and_old(runs: Runs, clock: TickingClock) -> None:
+def test_runs_are_deleted_one_by_one_or_all_old_finished_ones(runs: Runs, clock: TickingClock) -> None:
     old, waiting, gone = (runs.start(TWO, {}, {}).id for _ in range(3))
     runs.cancel(old)
     before = clock.now + 1
@@ -331,7 +329,7 @@ def test_runs_are_forgotten_one_by_one_or_all_that_are_over_and_old(runs: Runs, 
 # ── long runs ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_long_run_is_folded_in_slices_and_comes_to_the_same(runs: Runs, open_runs: Callable[..., Runs]) -> None:
+def test_a_long_run_folded_in_slices_gives_the_same_state(runs: Runs, open_runs: Callable[..., Runs]) -> None:
     records, run = long_run(3 * SLICE + 10)
     run = msgspec.structs.replace(run, head=runs.journal.append(run.id, 0, records, summarise(run)))
     other = open_runs()
@@ -340,9 +338,7 @@ def test_a_long_run_is_folded_in_slices_and_comes_to_the_same(runs: Runs, open_r
     assert other.get(run.id) == runs.get(run.id) == run
 
 
-def test_between_two_slices_others_may_move_the_run_or_take_its_place(
-    runs: Runs, open_runs: Callable[..., Runs]
-) -> None:
+def test_between_two_slices_the_run_may_change_or_be_replaced(runs: Runs, open_runs: Callable[..., Runs]) -> None:
     records, run = long_run(2 * SLICE)
     runs.journal.append(run.id, 0, records, summarise(run))
     other = open_runs()
@@ -361,7 +357,7 @@ def test_between_two_slices_others_may_move_the_run_or_take_its_place(
 # ── several pieces of work in one commit ────────────────────────────────────────────────────────────────────────
 
 
-def test_listeners_hear_of_pieces_of_work_when_all_of_them_are_stored(
+def test_listeners_are_notified_of_grouped_work_once_all_of_it_is_stored(
     runs: Runs, open_runs: Callable[..., Runs]
 ) -> None:
     others, heard = open_runs(), []
@@ -373,7 +369,7 @@ def test_listeners_hear_of_pieces_of_work_when_all_of_them_are_stored(
     assert heard == [(run_id, dict.fromkeys(ids, "two")) for run_id in ids]
 
 
-def test_a_piece_of_work_that_cannot_be_stored_takes_no_other_with_it(
+def test_grouped_work_that_cannot_be_stored_does_not_fail_the_rest(
     runs: Runs, open_runs: Callable[..., Runs], tmp_path: Path
 ) -> None:
     heard = []

@@ -19,7 +19,7 @@ ONE = build(document(CALL, step("last")))
 TWICE = build(document({**CALL, "call": {**CALL["call"], "retries": 1}}))
 
 
-def test_a_call_goes_from_due_to_done(runs: Runs) -> None:
+def test_a_call_is_begun_and_finished(runs: Runs) -> None:
     run = runs.start(ONE, {}, {}, timeout=60)
     runs.begin_call(run.id, "call-it")
     runs.acknowledge_call(run.id, "call-it", "77")
@@ -35,7 +35,7 @@ def test_a_call_goes_from_due_to_done(runs: Runs) -> None:
 
 
 @pytest.mark.parametrize("changes", [{"issue": {"id": 8}}, {"issue.id": 8}])
-def test_an_agent_does_not_change_what_a_call_gave(runs: Runs, changes: JsonObject) -> None:
+def test_an_agent_cannot_change_the_result_of_a_call(runs: Runs, changes: JsonObject) -> None:
     run = runs.start(ONE, {}, {"issue.id": 9})
     runs.begin_call(run.id, "call-it")
     after = runs.finish_call(run.id, "call-it", "Issue 7", {"id": 7})
@@ -46,9 +46,7 @@ def test_an_agent_does_not_change_what_a_call_gave(runs: Runs, changes: JsonObje
     assert runs.submit(run.id, "last", "done", {"issue": {"id": 7}}).state is State.COMPLETED
 
 
-def test_a_call_that_was_begun_and_not_ended_can_be_taken_up_by_another(
-    runs: Runs, open_runs: Callable[..., Runs]
-) -> None:
+def test_an_unfinished_call_can_be_taken_over(runs: Runs, open_runs: Callable[..., Runs]) -> None:
     run = runs.start(ONE, {}, {})
     begun = runs.begin_call(run.id, "call-it")
 
@@ -68,7 +66,7 @@ def test_reports_are_stored_at_most_once_a_second_and_never_go_back(runs: Runs, 
     assert kinds(runs, run.id).count("call-progressed") == 2
 
 
-def test_what_comes_too_late_or_for_another_step_is_refused(runs: Runs) -> None:
+def test_late_outputs_and_outputs_for_another_step_are_refused(runs: Runs) -> None:
     run = runs.start(ONE, {}, {})
     runs.begin_call(run.id, "call-it")
     with pytest.raises(RunStateError):
@@ -93,7 +91,7 @@ def test_a_failed_call_is_due_again(runs: Runs) -> None:
     assert runs.fail_call(run.id, "call-it", CallFailure(reason="no route", timed_out=True)).end.timed_out
 
 
-def test_who_is_at_work_and_who_is_queued(runs: Runs) -> None:
+def test_runs_at_work_and_queued_runs_are_listed(runs: Runs) -> None:
     first, second, third = (runs.start(TWICE, {}, {}) for _ in range(3))
     runs.start(build(document(step("one"))), {}, {})
 
@@ -110,9 +108,7 @@ def test_who_is_at_work_and_who_is_queued(runs: Runs) -> None:
     assert runs.queue_position(first.id) == (3, 3), "who was tried goes to the end"
 
 
-def test_what_was_left_running_is_known_until_it_is_told_what_became_of_it(
-    runs: Runs, open_runs: Callable[..., Runs]
-) -> None:
+def test_a_call_left_running_is_listed_until_its_end_is_recorded(runs: Runs, open_runs: Callable[..., Runs]) -> None:
     run, other = runs.start(ONE, {}, {}), runs.start(ONE, {}, {})
     runs.begin_call(run.id, "call-it")
     assert runs.runs_to_stop() == []
@@ -125,7 +121,7 @@ def test_what_was_left_running_is_known_until_it_is_told_what_became_of_it(
     assert runs.stop_call(run.id, "call-it", True, "again") == stopped
 
 
-def test_a_run_whose_time_is_over_is_known_to_need_a_stop(runs: Runs, clock: TickingClock) -> None:
+def test_a_run_past_its_deadline_is_listed_for_stopping(runs: Runs, clock: TickingClock) -> None:
     run = runs.start(ONE, {}, {}, timeout=1)
     runs.begin_call(run.id, "call-it")
     clock.now += 2_000
@@ -134,7 +130,7 @@ def test_a_run_whose_time_is_over_is_known_to_need_a_stop(runs: Runs, clock: Tic
     assert runs.runs_to_stop() == [run.id]
 
 
-def test_listeners_hear_of_the_run_as_it_is_then(runs: Runs) -> None:
+def test_listeners_are_notified_with_the_current_run(runs: Runs) -> None:
     heard = []
     runs.listeners.append(lambda run_id, run: heard.append((run_id, run and (run.state, run.waiting_for))))
     run = runs.start(ONE, {}, {})
@@ -150,7 +146,7 @@ def test_listeners_hear_of_the_run_as_it_is_then(runs: Runs) -> None:
     ]
 
 
-def test_a_run_with_calls_can_be_taken_in(runs: Runs) -> None:
+def test_a_run_with_calls_can_be_imported(runs: Runs) -> None:
     run = runs.start(ONE, {}, {})
     runs.begin_call(run.id, "call-it")
     runs.report_call(run.id, "call-it", 1)

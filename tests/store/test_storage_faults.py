@@ -45,9 +45,7 @@ def status(server: Server) -> Json:
     return server.result("workflow_status", {"runId": RUN})
 
 
-def test_where_workflows_are_no_tools_nothing_is_stored_before_the_first_run_is_touched(
-    serve: Start, path: Path
-) -> None:
+def test_without_workflow_tools_nothing_is_stored_before_the_first_run(serve: Start, path: Path) -> None:
     server = serve(path, WORKFLOWLOOKUP_WORKFLOW_TOOLS="false")  # else the names of tools are kept in the journal
     server.result("tools/list")
     server.result("workflow_list")
@@ -66,7 +64,9 @@ def leave_room(server: Server, size: int) -> None:
 
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="the limits of another process can be set on Linux only")
 @pytest.mark.parametrize("room", [0, 1_000, "what it has"])
-def test_a_full_disk_is_told_and_the_run_goes_on_when_there_is_room(serve: Start, path: Path, room: int | str) -> None:
+def test_a_full_disk_is_reported_and_the_run_continues_when_there_is_room(
+    serve: Start, path: Path, room: int | str
+) -> None:
     server = serve(path)
     answers = calls("completed")
     for call in answers[:3]:
@@ -89,7 +89,7 @@ def test_a_full_disk_is_told_and_the_run_goes_on_when_there_is_room(serve: Start
 
 
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="the limits of another process can be set on Linux only")
-def test_a_disk_that_is_full_from_the_start_is_told_and_the_journal_begun_when_there_is_room(
+def test_a_disk_full_at_the_start_is_reported_and_the_journal_created_when_there_is_room(
     serve: Start, path: Path
 ) -> None:
     server = serve(path)
@@ -126,7 +126,7 @@ as_bound = pytest.mark.skipif(
 
 
 @as_bound
-def test_a_file_that_may_not_be_written_is_told_and_the_run_goes_on_when_it_may(serve: Start, path: Path) -> None:
+def test_a_read_only_file_is_reported_and_the_run_continues_when_it_is_writable(serve: Start, path: Path) -> None:
     server = serve(path, program=(BOUND,))
     for call in calls("completed")[:3]:
         server.result(*call)
@@ -142,7 +142,7 @@ def test_a_file_that_may_not_be_written_is_told_and_the_run_goes_on_when_it_may(
 
 
 @as_bound
-def test_a_directory_that_may_not_be_written_is_told_and_the_run_goes_on_when_it_may(serve: Start, path: Path) -> None:
+def test_a_read_only_directory_is_reported_and_the_run_continues_when_it_is_writable(serve: Start, path: Path) -> None:
     path.parent.mkdir(mode=0o500)
     server = serve(path, program=(BOUND,))
     assert "that you may write to it" in refusal(server, *journey.start())
@@ -194,7 +194,7 @@ DAMAGE = [
 
 
 @pytest.mark.parametrize("how", DAMAGE)
-def test_a_damaged_journal_is_set_aside_by_a_name_that_is_said_from_then_on(
+def test_a_damaged_journal_is_renamed_and_later_errors_name_it(
     serve: Start, path: Path, stored: bytes, how: str
 ) -> None:
     path.write_bytes(spoilt(stored, how))
@@ -231,7 +231,7 @@ def test_every_damaged_journal_is_kept_however_fast_they_come(path: Path, stored
     assert {aside.read_bytes()[:9] for aside in set_aside(path)} == {b"garbage %d" % number for number in range(5)}
 
 
-def test_a_look_at_what_is_at_work_sets_a_damaged_journal_aside_too(path: Path, stored: bytes) -> None:
+def test_listing_runs_at_work_also_sets_a_damaged_journal_aside(path: Path, stored: bytes) -> None:
     path.write_bytes(spoilt(stored, "a garbage header"))
     runs = Runs(SqliteJournal(str(path)))
     with pytest.raises(StorageError):
@@ -269,7 +269,7 @@ def test_servers_that_meet_a_damaged_journal_at_once_set_it_aside_once(serve: St
         assert {run["runId"] for run in listed} > {f"run-{number}" for number in replies}, "all are in the new one"
 
 
-def test_a_directory_in_the_place_of_the_journal_is_told_and_left_alone(serve: Start, path: Path) -> None:
+def test_a_directory_at_the_journal_path_is_reported_and_not_changed(serve: Start, path: Path) -> None:
     (path / "precious").mkdir(parents=True)
     server = serve(path)
 
@@ -316,7 +316,7 @@ def damage(content: JsonObject, chance: random.Random) -> bytes:
 
 
 @pytest.mark.parametrize("column", ["sequence", "started"])
-def test_a_run_with_a_damaged_line_of_its_own_is_refused_by_name(tmp_path: Path, stored: bytes, column: str) -> None:
+def test_a_run_with_a_damaged_summary_is_refused_by_name(tmp_path: Path, stored: bytes, column: str) -> None:
     path = tmp_path / "runs.sqlite"
     path.write_bytes(stored)
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
@@ -331,7 +331,7 @@ def test_a_run_with_a_damaged_line_of_its_own_is_refused_by_name(tmp_path: Path,
 
 @pytest.mark.parametrize("moment", [99_999_999_999_999_999, 1 << 62, -(1 << 62), "abc"])
 @pytest.mark.parametrize("table", ["runs SET started = ?, updated = ?", "events SET time = coalesce(?, ?)"])
-def test_a_time_that_no_calendar_has_is_shown_or_refused_and_never_a_fault(
+def test_a_time_out_of_range_is_shown_or_refused_without_an_internal_error(
     start: Start, library: Path, table: str, moment: int | str
 ) -> None:
     write(library, document(step("only-step"), step("later")))
@@ -352,7 +352,7 @@ def test_a_time_that_no_calendar_has_is_shown_or_refused_and_never_a_fault(
     assert [line["runId"] for line in replies[-1]["result"]["runs"]] == [run]
 
 
-def test_a_run_whose_line_does_not_fit_its_events_is_refused_as_damaged(tmp_path: Path, stored: bytes) -> None:
+def test_a_run_whose_summary_contradicts_its_events_is_refused_as_damaged(tmp_path: Path, stored: bytes) -> None:
     path = tmp_path / "runs.sqlite"
     path.write_bytes(stored)
     runs = Runs(SqliteJournal(str(path)))
@@ -383,7 +383,7 @@ def test_a_run_whose_records_end_in_the_middle_of_a_call_is_refused(tmp_path: Pa
     runs.close()
 
 
-def test_whatever_is_damaged_every_call_is_answered_or_refused_by_name(tmp_path: Path, stored: bytes) -> None:
+def test_with_any_damage_every_call_is_answered_or_refused_by_name(tmp_path: Path, stored: bytes) -> None:
     workflow = build(document(step("one"), step("two")))
     for seed in range(3_000 if journey.IS_SOAK else 60):
         path = tmp_path / str(seed) / "runs.sqlite"

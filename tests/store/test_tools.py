@@ -133,7 +133,7 @@ def test_the_schemas_of_run_tools_speak_of_runs_only() -> None:
     assert list(State) == STATES
 
 
-def test_a_run_outlives_its_server_and_is_taken_up_by_another(
+def test_a_run_outlives_its_server_and_continues_at_another(
     serve: Callable[..., Server], start: Start, library: Path
 ) -> None:
     server = serve(TWO)
@@ -146,7 +146,7 @@ def test_a_run_outlives_its_server_and_is_taken_up_by_another(
     assert submitted(again, run, "two")["state"] == "completed"
 
 
-def test_a_repeated_submission_gets_its_old_verdict_with_the_state_and_next_of_now(
+def test_a_repeated_submission_gets_its_old_verdict_with_the_current_state_and_next(
     serve: Callable[..., Server],
 ) -> None:
     server = serve(TWO)
@@ -168,7 +168,7 @@ def test_a_repeated_submission_gets_its_old_verdict_with_the_state_and_next_of_n
     assert server.result("workflow_status", {"runId": run["runId"]}) == status
 
 
-def test_the_old_verdict_comes_with_the_step_of_now(serve: Callable[..., Server]) -> None:
+def test_the_old_verdict_is_returned_with_the_current_step(serve: Callable[..., Server]) -> None:
     server = serve(document(step("one"), step("two", validationCriteria=LONG), step("three")))
     run = started(server)
     submitted(server, run, "one")
@@ -220,7 +220,7 @@ def test_an_older_refusal_sent_again_is_another_attempt_wherever_it_is_sent(
     assert submitted(second, run, "one", output="no")["attempts"] == 3
 
 
-def test_a_run_keeps_its_document_whatever_becomes_of_the_file(serve: Callable[..., Server], library: Path) -> None:
+def test_a_run_keeps_its_document_when_the_file_changes(serve: Callable[..., Server], library: Path) -> None:
     server = serve(TWO)
     run = started(server)
     write(library, document(step("other"), version="2.0.0"))
@@ -234,7 +234,7 @@ def test_a_run_keeps_its_document_whatever_becomes_of_the_file(serve: Callable[.
     assert submitted(server, run, "two")["state"] == "completed"
 
 
-def test_status_tells_what_happened_and_what_came_of_it(serve: Callable[..., Server]) -> None:
+def test_status_has_the_events_and_the_results(serve: Callable[..., Server]) -> None:
     server = serve(TWO)
     run = started(server)
     submitted(server, run, "one", "x" * 3_000)
@@ -258,7 +258,7 @@ def test_status_tells_what_happened_and_what_came_of_it(serve: Callable[..., Ser
     [(7, dict.fromkeys(range(11, 31), 7)), (3_000, dict.fromkeys(range(27, 31), 2_001))],
     ids=["twenty short ones", "four long ones"],
 )
-def test_status_shows_of_the_latest_results_what_a_model_wants_to_read(
+def test_status_shows_excerpts_of_the_latest_results(
     serve: Callable[..., Server], size: int, shown: dict[int, int]
 ) -> None:
     names = [f"step-{number}" for number in range(1, 31)]
@@ -293,7 +293,7 @@ def test_input_that_does_not_fit_is_refused_by_name(serve: Callable[..., Server]
     assert server.result("workflow_runs")["runs"] == []
 
 
-def test_what_a_step_should_have_set_is_asked_for_with_an_example(serve: Callable[..., Server]) -> None:
+def test_missing_variables_of_a_step_are_requested_with_an_example(serve: Callable[..., Server]) -> None:
     contract = {"properties": {"size": {"enum": ["small", "large"]}}}
     server = serve(document(step("one", produces=["size"]), step("two"), contextSchema=contract))
     run = started(server)
@@ -325,7 +325,7 @@ def relayed(server: Server, run: Json, step_id: str = "one", **said: bool | str)
     return server.result("workflow_submit", {"runId": run["runId"], "stepId": step_id, **said})
 
 
-def test_an_agent_relays_what_the_person_said(serve: Callable[..., Server]) -> None:
+def test_an_agent_relays_the_answer_of_a_person(serve: Callable[..., Server]) -> None:
     server = serve(HELD)
     run = started(server, context={"name": "one"})
     held = submitted(server, run, "one")
@@ -345,7 +345,7 @@ def test_an_agent_relays_what_the_person_said(serve: Callable[..., Server]) -> N
     assert relayed(server, run, confirmed=True)["step"]["id"] == "two", "said twice, counted once"
 
 
-def test_where_only_a_person_may_confirm_the_word_of_an_agent_does_not_count(serve: Callable[..., Server]) -> None:
+def test_with_confirmation_person_a_relayed_answer_is_refused(serve: Callable[..., Server]) -> None:
     server = serve(HELD, WORKFLOWLOOKUP_CONFIRMATION="person")
     run = started(server)
     held = submitted(server, run, "one")
@@ -441,7 +441,7 @@ def test_where_the_agent_relays_the_person_is_not_asked(start: Start, library: P
 
 
 @pytest.mark.parametrize("setting", ["auto", "person"])
-def test_the_report_tells_a_word_by_form_from_one_that_was_relayed(start: Start, library: Path, setting: str) -> None:
+def test_the_report_distinguishes_a_form_from_a_relayed_answer(start: Start, library: Path, setting: str) -> None:
     write(library, HELD)
     asking, without_forms = with_forms(start, library, WORKFLOWLOOKUP_CONFIRMATION=setting), start(directory=library)
     by_form, by_agent = started(asking), started(without_forms)
@@ -460,7 +460,7 @@ def _confirmed_in_report(server: Server, run: Json) -> str:
     return next(line for line in report.splitlines() if line.startswith("Confirmed"))
 
 
-def test_after_the_last_attempt_a_person_may_take_the_output_as_it_is(serve: Callable[..., Server]) -> None:
+def test_after_the_last_attempt_a_person_may_accept_the_output(serve: Callable[..., Server]) -> None:
     limited = step("one", validationCriteria=LONG, maxAttempts=2, whenExhausted="ask")
     server = serve(document(limited, step("two")))
     run = started(server)
@@ -479,7 +479,7 @@ def test_after_the_last_attempt_a_person_may_take_the_output_as_it_is(serve: Cal
     )
 
 
-def test_a_run_whose_time_is_over_has_failed_and_says_so(serve: Callable[..., Server]) -> None:
+def test_a_run_past_its_deadline_has_failed_with_that_reason(serve: Callable[..., Server]) -> None:
     server = serve(document(step("one"), identifier="sample-workflow", deadlineSeconds=0.001))
     run = {"runId": started(server)["runId"]}
     while (status := server.result("workflow_status", run))["state"] == "waiting":
@@ -544,14 +544,14 @@ def test_the_list_of_runs_says_what_to_do_next(serve: Callable[..., Server]) -> 
     ],
     ids=["no time", "no cursor", "a number too long"],
 )
-def test_what_cannot_be_listed_by_is_refused(serve: Callable[..., Server], arguments: JsonObject, details: str) -> None:
+def test_invalid_filters_are_refused(serve: Callable[..., Server], arguments: JsonObject, details: str) -> None:
     error = serve(TWO).error("workflow_runs", arguments)
 
     assert error["code"] == -32602
     assert error["data"]["details"].startswith(details)
 
 
-def test_a_run_is_cancelled_once_however_often_one_says_so(serve: Callable[..., Server]) -> None:
+def test_cancelling_a_run_is_idempotent(serve: Callable[..., Server]) -> None:
     server = serve(TWO)
     run = started(server)
     cancelled = server.result("workflow_cancel", {"runId": run["runId"], "reason": "Fixed upstream."})

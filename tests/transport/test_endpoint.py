@@ -22,14 +22,14 @@ from workflowlookup.store.sessions import StoredSessions
 from workflowlookup.store.sqlite import SqliteJournal
 from workflowlookup.transport.http.endpoint import Endpoint, Exchange
 from workflowlookup.transport.http.metrics import RequestOutcome, outcome_of
-from workflowlookup.transport.http.rate_limits import Limits
+from workflowlookup.transport.http.rate_limits import HttpLimits
 from workflowlookup.transport.http.replicas import ReplicaSessions
 from workflowlookup.transport.http.sessions import Session
 from workflowlookup.transport.signals import Waker
 
 T = TypeVar("T")
 
-LIMITS = Limits(
+LIMITS = HttpLimits(
     max_message_bytes=1 << 20,
     max_sessions=10,
     idle_seconds=60,

@@ -34,7 +34,7 @@ from workflowlookup.web import is_loopback_name
 log = logging.getLogger(__name__)
 
 METADATA: Final = "/.well-known/oauth-protected-resource"
-RECHECK_SECONDS: Final = 0.25
+TOKEN_POLL_SECONDS: Final = 0.25
 """How often the journal is polled for changed tokens: one poll for all callers without a token, and for all requests
 that take long. A first token that is made with the same home directory takes effect at once.
 """
@@ -94,7 +94,7 @@ class Authenticator:
     ) -> Access | Response:
         """The caller of a request, or the response that refuses it. `by_cookie`: for pages in a browser.
 
-        `is_recheck`: for a request that is being served; its result may be as old as `RECHECK_SECONDS`.
+        `is_recheck`: for a request that is being served; its result may be as old as `TOKEN_POLL_SECONDS`.
         """
         try:
             if is_recheck:
@@ -118,7 +118,7 @@ class Authenticator:
 
     def _poll_tokens(self) -> None:
         """Poll whether any token was made or revoked: one poll for all requests that are rechecked."""
-        if time.monotonic() - self._polled_at < RECHECK_SECONDS and not self._tokens.is_stale():
+        if time.monotonic() - self._polled_at < TOKEN_POLL_SECONDS and not self._tokens.is_stale():
             if self._poll_error is not None:
                 raise self._poll_error
             return
@@ -190,7 +190,7 @@ class Authenticator:
             return ""
         key, now_seconds = (session_id, address), time.monotonic()
         read_at, token = self._open_sessions.get(key) or (float("-inf"), "")
-        if not is_recheck or now_seconds - read_at >= RECHECK_SECONDS:
+        if not is_recheck or now_seconds - read_at >= TOKEN_POLL_SECONDS:
             token = self._sessions.token_of(session_id, address) or ""
             self._open_sessions[key] = now_seconds, token
         return token
@@ -206,7 +206,7 @@ class Authenticator:
         return token if token is not None and token.state(now()) == "valid" else None
 
     def _is_open(self, request: Request) -> bool:
-        """Whether a request needs no token. A first token from another home directory counts after `RECHECK_SECONDS`.
+        """Whether a request needs no token. A first token of another account counts after `TOKEN_POLL_SECONDS`.
 
         Revoking the last token, or losing the journal, does not open the server again.
         """

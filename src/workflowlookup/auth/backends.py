@@ -9,7 +9,7 @@ from workflowlookup.cache import BoundedCache
 from workflowlookup.protocol.backend import Backend, ServerBackend
 
 if TYPE_CHECKING:
-    from workflowlookup.protocol.subscriptions import Listener
+    from workflowlookup.protocol.notifications import Listener
     from workflowlookup.store.runs_view import RunWatch
     from workflowlookup.tools.contract import ServerServices, Services
 

@@ -172,14 +172,14 @@ def _try_journal_and_server(options: argparse.Namespace, settings: Settings) -> 
     except MissingExtra:
         return (), _self_test(server_command(options))
     with contextlib.closing(journal):
-        known = journal.damaged_journals()
-        problems = tuple(_journal_problems(journal, settings, known))
+        damaged = journal.damaged_journals()
+        problems = tuple(_journal_problems(journal, settings, damaged))
         checked = journal.damaged_journals()
         self_test = _self_test(server_command(options))
         if journal.damaged_journals() == checked:
             problems = (*problems, *(() if problems else _damaged_runs(journal, settings)))
         else:
-            *others, newest = _journal_problems(journal, settings, known)
+            *others, newest = _journal_problems(journal, settings, damaged)
             damage = [one.problem for one in problems if one not in others]
             problems = (*others, msgspec.structs.replace(newest, problem=" ".join((*damage, newest.problem))))
     return problems, self_test
@@ -238,10 +238,10 @@ def _people_problems(people: PeopleStore) -> Iterator[Problem]:
         )
 
 
-def _journal_problems(journal: Journal, settings: Settings, known: Sequence[DamagedJournal]) -> Iterator[Problem]:
+def _journal_problems(journal: Journal, settings: Settings, damaged: Sequence[DamagedJournal]) -> Iterator[Problem]:
     """What is wrong with the journal. Does not create one."""
     origin = shown_path(settings.origins["journal"])
-    for problem, remedy in journal.faults(known):
+    for problem, remedy in journal.faults(damaged):
         yield Problem(problem=problem, remedy=f"{remedy} The setting journal is from {origin}.")
 
 

@@ -10,12 +10,13 @@ from typing import Final
 import msgspec
 
 from workflowlookup.cli.arguments import variable
-from workflowlookup.cli.drafts import Drafts, OutputDraft
 from workflowlookup.cli.input import END, TerminalGone, ask_line, interrupt_on_hangup, is_interactive, partial_line
 from workflowlookup.cli.output import complain, write, write_quoted
 from workflowlookup.cli.output_source import (
+    Drafts,
     LeaveRun,
     NoEditor,
+    OutputDraft,
     PersonSource,
     StepOutput,
     ask_for_values,
@@ -102,8 +103,8 @@ class _Typing:
                 write(("The output is empty. :leave leaves the run as it is.", "dim"))
                 continue
             word, _, argument = line.strip().partition(" ")
-            if word in COMMANDS:
-                output = COMMANDS[word].act(self, argument.strip())
+            if word in LINE_COMMANDS:
+                output = LINE_COMMANDS[word].act(self, argument.strip())
                 if output is not None:
                     return output
             elif line.startswith(COLON):
@@ -116,12 +117,12 @@ class _Typing:
         if line.startswith(COLON * 2):
             self.lines.append(line.removeprefix(COLON))
             return
-        completions = [name for name in COMMANDS if name.startswith(word)]
-        close = completions or difflib.get_close_matches(word, COMMANDS, n=1, cutoff=0.5)
+        completions = [name for name in LINE_COMMANDS if name.startswith(word)]
+        close = completions or difflib.get_close_matches(word, LINE_COMMANDS, n=1, cutoff=0.5)
         suggestion = f" Did you mean {close[0]}?" if close else ""
         complain(
             f"'{word}' is not a command, and the line was not added.{suggestion} "
-            f"The commands are {', '.join(COMMANDS)}. For a line that begins with a colon, type two: :{word}"
+            f"The commands are {', '.join(LINE_COMMANDS)}. For a line that begins with a colon, type two: :{word}"
         )
 
     def _read(self) -> str | None:
@@ -228,7 +229,7 @@ def _leave(*_: object) -> None:
 
 
 def _help(*_: object) -> None:
-    for command in dict.fromkeys(COMMANDS.values()):
+    for command in dict.fromkeys(LINE_COMMANDS.values()):
         write((f"  {command.usage:<16}", "cyan"), f"  {command.meaning}", hang=20)
     write((f"  {'::text':<16}", "cyan"), "  a line of the output that begins with a colon", hang=20)
 
@@ -239,7 +240,7 @@ _LEAVE: Final = LineCommand(
     act=_leave,
 )
 
-COMMANDS: Final[Mapping[str, LineCommand]] = {
+LINE_COMMANDS: Final[Mapping[str, LineCommand]] = {
     ":set": LineCommand(usage=":set NAME=VALUE", meaning="set a context variable with this output", act=_set),
     ":edit": LineCommand(usage=":edit", meaning="continue in your editor", act=_edit),
     ":again": LineCommand(usage=":again", meaning="start from the output that was refused", act=_again),

@@ -12,9 +12,8 @@ from typing import Final
 
 from workflowlookup.app import make_people
 from workflowlookup.cli.confirmation import refuse_unless_signable
-from workflowlookup.cli.drafts import Drafts, OutputDraft
 from workflowlookup.cli.output import complain, is_terminal, refuse, width, write
-from workflowlookup.cli.output_source import NoEditor, OutputSource, StepOutput
+from workflowlookup.cli.output_source import Drafts, NoEditor, OutputDraft, OutputSource, StepOutput
 from workflowlookup.cli.run_display import (
     status_sentence,
     write_call,

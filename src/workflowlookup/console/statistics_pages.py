@@ -11,11 +11,11 @@ import msgspec
 from markupsafe import Markup
 from starlette.responses import Response
 
+from workflowlookup.cache import ExpiringCache
 from workflowlookup.console import plots
 from workflowlookup.console.queries import DAY, TIMES, current, scan, since_filter
 from workflowlookup.console.request import PageNotFound, Visit
 from workflowlookup.errors import WorkflowLookupError
-from workflowlookup.expiring_cache import ExpiringCache
 from workflowlookup.language.text import duration, plural
 from workflowlookup.runs.statistics import StepStatistics, Tally, WorkflowStatistics
 from workflowlookup.store.journal import RunQuery, now

@@ -17,9 +17,10 @@ from collections.abc import AsyncIterator, Callable, Collection
 from typing import TYPE_CHECKING, Any, Final, TypeVar, TypeVarTuple
 
 from workflowlookup.errors import StorageError
-from workflowlookup.execution.engine import Drive, Limits, Superseded
+from workflowlookup.execution.engine import ConcurrencyLimits, Drive, Superseded
 from workflowlookup.execution.leases import FREE_CHECKS, Lease
 from workflowlookup.logs import capture_library_logs
+from workflowlookup.preload import preload
 
 if TYPE_CHECKING:
     import sqlalchemy
@@ -78,7 +79,7 @@ _current: "DbosEngine | None" = None
 class DbosEngine:
     """Drives the runs of a journal in PostgreSQL. At most one is open in a process, because DBOS is a singleton."""
 
-    def __init__(self, url: str, drive: Drive, limits: Limits, *, is_guest: bool = False) -> None:
+    def __init__(self, url: str, drive: Drive, limits: ConcurrencyLimits, *, is_guest: bool = False) -> None:
         """`is_guest`: a command, which drives the runs that it starts at once, and takes nothing from the queue."""
         self._url = url
         self._drive = drive
@@ -154,7 +155,7 @@ class DbosEngine:
         if not self._is_guest:
             await self.set_limits(self._limits)
 
-    async def set_limits(self, limits: Limits) -> None:
+    async def set_limits(self, limits: ConcurrencyLimits) -> None:
         """Set the limits of all replicas: they are stored with the queue, so the last replica to set them decides."""
         from dbos import DBOS  # noqa: PLC0415 - loaded with the engine
 
@@ -356,7 +357,8 @@ def _freeze_loaded_objects() -> None:
 
 
 def _import() -> Any:
-    import dbos  # noqa: PLC0415 - takes a quarter of a second
+    preload("dbos")  # takes a quarter of a second
+    import dbos  # noqa: PLC0415 - imported above
 
     return dbos
 

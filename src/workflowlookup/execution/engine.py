@@ -20,7 +20,7 @@ TAKE_OVER_SECONDS: Final = 2.0
 """How often a server polls for runs that nobody drives any more."""
 
 
-class Limits(msgspec.Struct, frozen=True):
+class ConcurrencyLimits(msgspec.Struct, frozen=True):
     """How many runs are driven at once."""
 
     each: int
@@ -30,7 +30,7 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 class Slot(Protocol):
-    """One of the `Limits.each` slots for runs that are driven at once. A driver holds one."""
+    """One of the `ConcurrencyLimits.each` slots for runs that are driven at once. A driver holds one."""
 
     def lent(self) -> AbstractAsyncContextManager[None]:
         """Lend the slot to another run while the driver waits inside this context."""
@@ -69,7 +69,7 @@ class Engine(Protocol):
     async def take_over(self) -> None:
         """Take over the runs of processes that died."""
 
-    async def set_limits(self, limits: Limits) -> None:
+    async def set_limits(self, limits: ConcurrencyLimits) -> None:
         """Change the limits; runs that are driven already go on."""
 
     async def close(self, grace_seconds: float = 0.0) -> None:
@@ -146,19 +146,19 @@ class Slots:
 class EngineKind(msgspec.Struct, frozen=True, kw_only=True):
     """How to make engines of one kind, and how to read their schema version without one."""
 
-    make: Callable[[str, Drive, Limits, bool], Engine]
+    make: Callable[[str, Drive, ConcurrencyLimits, bool], Engine]
     """Called with the journal's URL, what drives a run, the limits, and whether this is a guest (see `DbosEngine`)."""
     version: Callable[[str], int | None] | None = None
     """For an engine with tables: their version at a journal's URL; None before they are created."""
 
 
-def _make_local(path: str, drive: Drive, limits: Limits, is_guest: bool) -> Engine:  # noqa: ARG001, FBT001 - guests need nothing special
+def _make_local(path: str, drive: Drive, limits: ConcurrencyLimits, is_guest: bool) -> Engine:  # noqa: ARG001, FBT001 - guests need nothing special
     from workflowlookup.execution.local import LocalEngine  # noqa: PLC0415 - only for this kind of journal
 
     return LocalEngine(path, drive, limits)
 
 
-def _make_dbos(url: str, drive: Drive, limits: Limits, is_guest: bool) -> Engine:  # noqa: FBT001
+def _make_dbos(url: str, drive: Drive, limits: ConcurrencyLimits, is_guest: bool) -> Engine:  # noqa: FBT001
     from workflowlookup.execution.dbos import DbosEngine  # noqa: PLC0415 - as above
 
     return DbosEngine(url, drive, limits, is_guest=is_guest)

@@ -14,7 +14,7 @@ from collections.abc import Collection
 from typing import Final
 
 from workflowlookup.errors import StorageError
-from workflowlookup.execution.engine import Drive, Limits, Slots, Superseded
+from workflowlookup.execution.engine import ConcurrencyLimits, Drive, Slots, Superseded
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ def _offset(run_id: str) -> int:
 class LocalEngine:
     """Drives the runs of a journal in a file."""
 
-    def __init__(self, path: str, drive: Drive, limits: Limits) -> None:
+    def __init__(self, path: str, drive: Drive, limits: ConcurrencyLimits) -> None:
         self._path = os.path.realpath(os.path.expanduser(path))
         self._drive = drive
         self._slots = Slots(limits.each)
@@ -112,7 +112,7 @@ class LocalEngine:
     async def take_over(self) -> None:
         """Nothing to do: the locks of a dead process are free, so its runs are not `driven` and are started again."""
 
-    async def set_limits(self, limits: Limits) -> None:
+    async def set_limits(self, limits: ConcurrencyLimits) -> None:
         self._slots.set_limit(limits.each)
 
     async def _run(self, run_id: str) -> None:

@@ -11,7 +11,7 @@ from workflowlookup.errors import RunNotFound, StorageError
 from workflowlookup.execution.async_runs import AsyncRuns
 from workflowlookup.execution.call_runner import STOP_SECONDS, CallRunner
 from workflowlookup.execution.driver import Driver
-from workflowlookup.execution.engine import TAKE_OVER_SECONDS, Drive, Engine, Limits
+from workflowlookup.execution.engine import TAKE_OVER_SECONDS, ConcurrencyLimits, Drive, Engine
 from workflowlookup.execution.proof_runner import ProofRunner
 from workflowlookup.language.values import Progress
 from workflowlookup.providers.config import Plan
@@ -45,7 +45,7 @@ class LoopServices:
         self,
         plan: Plan,
         make_runs: Callable[[], Runs],
-        make_engine: Callable[[Drive, Limits], Engine],
+        make_engine: Callable[[Drive, ConcurrencyLimits], Engine],
         *,
         wake: Callable[[], None],
         on_change: Callable[[str, Run | None], None],
@@ -259,8 +259,8 @@ class LoopServices:
         await self._runs.aclose()
 
 
-def _limits(plan: Plan) -> Limits:
-    return Limits(plan.max_concurrent, plan.max_concurrent_total)
+def _limits(plan: Plan) -> ConcurrencyLimits:
+    return ConcurrencyLimits(plan.max_concurrent, plan.max_concurrent_total)
 
 
 def _settings_of(name: str, plan: Plan) -> object:

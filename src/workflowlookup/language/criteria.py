@@ -19,7 +19,7 @@ from workflowlookup.language.rules import (
     CriteriaCheck,
     Criterion,
     Issue,
-    Malformed,
+    MalformedCriteria,
     Not,
     Rule,
     each_rule,
@@ -54,7 +54,7 @@ def compile_criteria(criterion: Criterion) -> CriteriaCheck:
             return _any_of([compile_criteria(part) for part in parts])
         case Not(part=part):
             return _opposite(part, compile_criteria(part))
-        case Malformed(reason=reason):
+        case MalformedCriteria(reason=reason):
             return _refusal(reason)
         case rule:
             return _check_of_rule(rule)
@@ -223,7 +223,7 @@ def describe_criterion(criterion: Criterion) -> str:
             return "At least one of these holds: " + _listed(parts)
         case Not(part=part):
             return "This must not hold: " + _nested(part)
-        case Malformed(reason=reason):
+        case MalformedCriteria(reason=reason):
             return f"The author's criteria are malformed ({reason}); the output of this step cannot be judged"
         case rule:
             return rule.describe()

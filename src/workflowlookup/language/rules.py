@@ -2,8 +2,8 @@
 
 A rule is one struct, which says all that others need to know about it: how it judges, its words, what may be wrong with
 it, and which of its fields may contain templates. A new rule is a struct here, a line in `RULES` and its `type` in
-`workflow.schema.json`. Malformed criteria become `Malformed`, a value: the document still loads and guides an agent,
-and only judging that step is refused. `validation` applies criteria to an output.
+`workflow.schema.json`. Malformed criteria become `MalformedCriteria`, a value: the document still loads and guides an
+agent, and only judging that step is refused. `validation` applies criteria to an output.
 """
 
 import functools
@@ -286,13 +286,13 @@ class Not(msgspec.Struct, frozen=True, kw_only=True):
     part: "Criterion"
 
 
-class Malformed(msgspec.Struct, frozen=True, kw_only=True):
+class MalformedCriteria(msgspec.Struct, frozen=True, kw_only=True):
     """Malformed criteria. The document loads; judging the step is refused with this reason."""
 
     reason: str
 
 
-Criterion: TypeAlias = Rule | AllOf | AnyOf | Not | Malformed
+Criterion: TypeAlias = Rule | AllOf | AnyOf | Not | MalformedCriteria
 
 
 MAX_CRITERIA_PARTS: Final = 200
@@ -304,11 +304,11 @@ def parse_criteria(data: Json) -> Criterion | None:
     if data is None or data == []:
         return None
     if not _criteria_validator().is_valid(data):
-        return Malformed(reason="; ".join(misfit.sentence() for misfit in misfits_in(data)))
+        return MalformedCriteria(reason="; ".join(misfit.sentence() for misfit in misfits_in(data)))
     try:
         return _group(data)
     except msgspec.ValidationError as problem:  # a rule that fits the schema but not its struct
-        return Malformed(reason=str(problem))
+        return MalformedCriteria(reason=str(problem))
 
 
 def misfits_in(data: Json) -> Iterator[Misfit]:
@@ -357,7 +357,7 @@ def each_rule(criterion: Criterion | None) -> Iterator[Rule]:
 
 def rules_in(criteria: Json, path: PathTo) -> Iterator[tuple[PathTo, Json]]:
     """All rules in criteria, at any depth, each with its path; none if the criteria are malformed."""
-    waiting = [] if isinstance(parse_criteria(criteria), Malformed | None) else [(path, criteria)]
+    waiting = [] if isinstance(parse_criteria(criteria), MalformedCriteria | None) else [(path, criteria)]
     while waiting:
         at, part = waiting.pop()  # from the end: a list of rules may be as long as a document
         group = next((key for key in ("and", "or", "not") if key in part), "") if isinstance(part, dict) else ""

@@ -1,4 +1,4 @@
-"""JSON Schema: validators that are safe for schemas and values from strangers, misfits in plain words, and examples.
+"""JSON Schema: validators that are safe for untrusted schemas and values, misfits in plain words, and examples.
 
 The arguments of tools, workflow documents, variables and `schema` rules use this module. Validators never fetch
 anything, patterns in schemas have a backtracking limit, and a check that would take too long is not started
@@ -424,7 +424,7 @@ class ValueSchema(msgspec.Struct, frozen=True, dict=True):
 MAX_REPEATED: Final = 100
 MAX_BRANCHES: Final = 2
 MAX_DEPTH: Final = 4
-"""Limits on examples, because branches multiply with every level and schemas come from strangers."""
+"""Limits on examples, because branches multiply with every level and schemas are untrusted."""
 
 
 def example_of(schema: Json, depth: int = 0) -> Json:

@@ -1,6 +1,6 @@
 """Text for people: counts in words, text on one line, and invisible or misleading characters.
 
-Documents, outputs and answers of other systems come from strangers. A terminal obeys control characters in them, and
+Documents, outputs and answers of other systems are untrusted. A terminal obeys control characters in them, and
 other characters hide text or reverse its direction.
 """
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from workflowlookup.protocol.subscriptions import Listener
+    from workflowlookup.protocol.notifications import Listener
     from workflowlookup.store.runs_view import RunWatch
     from workflowlookup.tools.contract import ServerServices, Services
     from workflowlookup.tools.registry import Registry

@@ -27,29 +27,27 @@ from workflowlookup.errors import (
 from workflowlookup.language.values import Json
 from workflowlookup.protocol import jsonrpc
 from workflowlookup.protocol.backend import Backend
-from workflowlookup.protocol.jsonrpc import Batch, Malformed, Message, Notification, Request, Response
+from workflowlookup.protocol.jsonrpc import Batch, MalformedMessage, Message, Notification, Request, Response
 from workflowlookup.protocol.memory import MemoryMeter
 from workflowlookup.protocol.notifications import Notifications
-from workflowlookup.protocol.replies import (
+from workflowlookup.protocol.requests import (
     PENDING,
     SERVER_INFO,
+    Call,
+    bounded_capabilities,
     cacheable,
     cacheable_in,
+    client_name,
     error_result,
     explain,
     in_envelope,
     is_sent_as_result,
     refuse,
-    success,
-    tool_result,
-)
-from workflowlookup.protocol.requests import (
-    Call,
-    bounded_capabilities,
-    client_name,
     refuse_cursor,
     run_id_in,
+    success,
     to_call,
+    tool_result,
     without_questions,
 )
 from workflowlookup.protocol.versions import (
@@ -61,7 +59,7 @@ from workflowlookup.protocol.versions import (
     META_CLIENT_INFO,
     META_SERVER_INFO,
     META_SUBSCRIPTION,
-    RULES,
+    VERSION_RULES,
     Rules,
     capabilities_at,
 )
@@ -124,7 +122,7 @@ class Connection:
     def answer(self, message: Message) -> bytes | None:
         if isinstance(message, Request):
             return self._answer_request(message)
-        if isinstance(message, Malformed):
+        if isinstance(message, MalformedMessage):
             if message.is_response:  # it gets no reply, but the call that waits for it must go on
                 return self._handle_response(Response(message.id, b"", msgspec.json.encode(message.problem.message)))
             return jsonrpc.failure(message.id, message.problem)
@@ -182,7 +180,7 @@ class Connection:
                 supportedVersions=list(HANDSHAKE_VERSIONS),
                 requestedVersion=requested,
             )
-        self._rules = RULES[requested]
+        self._rules = VERSION_RULES[requested]
         self._client, self._caller = (bounded_capabilities(capabilities), client_name(client_info)), None
         return {
             "protocolVersion": requested,

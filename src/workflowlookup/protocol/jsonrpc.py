@@ -1,4 +1,4 @@
-"""JSON-RPC 2.0 as values: a line becomes a `Request`, a `Notification`, a `Response`, a `Batch` or a `Malformed`.
+"""JSON-RPC 2.0 as values: a line becomes a `Request`, `Notification`, `Response`, `Batch` or `MalformedMessage`.
 
 Replies repeat the id as the bytes that were sent: 1, 1.0 and 1e0 differ. A message that is too long or nested too
 deeply is not decoded, but its id is searched for in its first bytes, so that its sender gets an error reply.
@@ -85,7 +85,7 @@ class Batch(msgspec.Struct, frozen=True):
     messages: tuple["Message", ...]
 
 
-class Malformed(msgspec.Struct, frozen=True):
+class MalformedMessage(msgspec.Struct, frozen=True):
     """An invalid message, and its id if it could be found."""
 
     id: bytes
@@ -99,7 +99,7 @@ class Malformed(msgspec.Struct, frozen=True):
         return NULL_ID if self.is_response else self.id
 
 
-Message: TypeAlias = Request | Notification | Response | Batch | Malformed
+Message: TypeAlias = Request | Notification | Response | Batch | MalformedMessage
 
 
 def decode(line: bytes) -> Message:
@@ -114,11 +114,11 @@ def decode(line: bytes) -> Message:
     except RecursionError as problem:
         return _too_deep(text, _parse_error(text, problem))
     except (msgspec.DecodeError, UnicodeDecodeError) as problem:
-        return Malformed(NULL_ID, _parse_error(text, problem))
+        return MalformedMessage(NULL_ID, _parse_error(text, problem))
     if nests_deeper(text, parsed.params, MAX_NESTING):
         return _too_deep(text, _parse_error(text, RecursionError()))
     if text is not line and bytes(parsed.id) not in line:
-        return Malformed(
+        return MalformedMessage(
             NULL_ID, _invalid("id must be text in valid Unicode")
         )  # the reply could not repeat it as it was sent
     return _classify(parsed, len(line))
@@ -134,20 +134,20 @@ def _decode_other(line: bytes) -> Message:
     except RecursionError as problem:
         return _too_deep(line, _parse_error(line, problem))
     except msgspec.ValidationError:
-        return Malformed(NULL_ID, _invalid("a message is a JSON object"))
+        return MalformedMessage(NULL_ID, _invalid("a message is a JSON object"))
     except msgspec.DecodeError as problem:
-        return Malformed(NULL_ID, _parse_error(line, problem))
+        return MalformedMessage(NULL_ID, _parse_error(line, problem))
     if not 0 < len(elements) <= MAX_BATCH:
-        return Malformed(NULL_ID, _invalid(f"a batch has 1 to {MAX_BATCH} messages; found {len(elements)}"))
+        return MalformedMessage(NULL_ID, _invalid(f"a batch has 1 to {MAX_BATCH} messages; found {len(elements)}"))
     return Batch(tuple(_element(bytes(element)) for element in elements))
 
 
-def _out_of_range(line: bytes) -> Malformed:
+def _out_of_range(line: bytes) -> MalformedMessage:
     """A message with a number that cannot be decoded, such as 1e400 or one with thousands of digits."""
     members = _decode_members(line)
     details = "a number is out of range: send numbers that fit a double, and long ones as text"
     is_response = _is_response(members)
-    return Malformed(
+    return MalformedMessage(
         bytes(members.id) if _is_id(bytes(members.id)) else NULL_ID,
         ParseError(details, details=details, position=0),
         is_response,
@@ -160,7 +160,7 @@ def _is_response(message: "_MessageMembers | _RawMembers") -> bool:
 
 def _element(line: bytes) -> Message:
     message = decode(line)
-    return Malformed(NULL_ID, _invalid("a batch holds no batches")) if isinstance(message, Batch) else message
+    return MalformedMessage(NULL_ID, _invalid("a batch holds no batches")) if isinstance(message, Batch) else message
 
 
 def _classify(parsed: _MessageMembers, size: int) -> Message:
@@ -184,7 +184,7 @@ def _classify(parsed: _MessageMembers, size: int) -> Message:
         problem = "params must be an object, an array or null"
     else:
         return Request(raw_id, method, params, size) if raw_id else Notification(method, params)
-    return Malformed(raw_id if has_id else NULL_ID, _invalid(problem), _is_response(parsed))
+    return MalformedMessage(raw_id if has_id else NULL_ID, _invalid(problem), _is_response(parsed))
 
 
 def _is_id(raw: bytes) -> bool:
@@ -230,11 +230,11 @@ def _parse_error(line: bytes, problem: Exception) -> ParseError:
     return ParseError(f"{details} (byte {position})", details=f"{details} (byte {position})", position=position)
 
 
-def too_long(limit: int, beginning: bytes) -> Malformed:
+def too_long(limit: int, beginning: bytes) -> MalformedMessage:
     """A message over the size limit, of which only the beginning is known."""
     details = f"the message is longer than {limit:,} bytes"
     scanned = _scan(beginning[:SCANNED_BYTES])
-    return Malformed(scanned.id, ParseError(details, details=details, position=limit), scanned.is_response)
+    return MalformedMessage(scanned.id, ParseError(details, details=details, position=limit), scanned.is_response)
 
 
 # ── messages that cannot be decoded ─────────────────────────────────────────────────────────────────────────────────
@@ -257,7 +257,7 @@ class _Scanned(msgspec.Struct):
         return self.has_answer and not self.has_method
 
 
-def _too_deep(message: bytes, problem: ParseError) -> Malformed:
+def _too_deep(message: bytes, problem: ParseError) -> MalformedMessage:
     """A complete message that is nested too deeply to be decoded. Its id is at its beginning, or at its end."""
     scanned = _scan(message[:SCANNED_BYTES])
     end = message[-SCANNED_BYTES:]
@@ -270,7 +270,7 @@ def _too_deep(message: bytes, problem: ParseError) -> Malformed:
         scanned.id = last.id if last.id != NULL_ID else scanned.id
         scanned.has_answer |= last.has_answer
         scanned.has_method |= last.has_method
-    return Malformed(scanned.id, problem, scanned.is_response)
+    return MalformedMessage(scanned.id, problem, scanned.is_response)
 
 
 def _scan(text: bytes, depth: int = 0) -> _Scanned:

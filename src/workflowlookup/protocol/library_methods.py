@@ -6,8 +6,7 @@ from typing import Final
 from workflowlookup.errors import InvalidParams
 from workflowlookup.language.values import Json
 from workflowlookup.protocol.backend import Backend
-from workflowlookup.protocol.replies import cacheable_in
-from workflowlookup.protocol.requests import Call, refuse_cursor
+from workflowlookup.protocol.requests import Call, cacheable_in, refuse_cursor
 from workflowlookup.tools.prompts import get_prompt, list_prompts
 from workflowlookup.tools.resources import complete, list_resources, list_templates, read_resource
 

@@ -31,7 +31,7 @@ MAX_QUESTIONS: Final = 64
 MAX_LOGGED: Final = 500
 """How many bytes of a client's error are logged."""
 TAG_BYTES: Final = 18
-ACTIONS: Final = ("accept", "decline", "cancel")
+ELICITATION_ACTIONS: Final = ("accept", "decline", "cancel")
 DISMISSED: Final[Answer] = {"action": "cancel"}
 """The answer if no usable one came: nobody decided."""
 
@@ -128,8 +128,8 @@ def check_answer(answer: Json, question: Elicitation) -> Answer:
     if not isinstance(answer, dict):
         raise InvalidParams(f"the answer to '{question.key}' must be an object")
     action = answer.get("action")
-    if action not in ACTIONS:
-        raise InvalidParams(f"action in the answer to '{question.key}' must be one of {', '.join(ACTIONS)}")
+    if action not in ELICITATION_ACTIONS:
+        raise InvalidParams(f"action in the answer to '{question.key}' must be one of {', '.join(ELICITATION_ACTIONS)}")
     if action != "accept":
         return {"action": action}
     content = answer.get("content")

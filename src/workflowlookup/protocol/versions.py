@@ -58,9 +58,9 @@ def _rules(version: str) -> Rules:
     )
 
 
-RULES: Final = {version: _rules(version) for version in _ORDER}
-LATEST: Final = RULES[ENVELOPE_VERSIONS[-1]]
-EARLIEST: Final = RULES[HANDSHAKE_VERSIONS[0]]
+VERSION_RULES: Final = {version: _rules(version) for version in _ORDER}
+LATEST: Final = VERSION_RULES[ENVELOPE_VERSIONS[-1]]
+EARLIEST: Final = VERSION_RULES[HANDSHAKE_VERSIONS[0]]
 
 
 def capabilities_at(rules: Rules, *, announces_changes: bool) -> dict[str, Json]:

@@ -49,7 +49,7 @@ class ProviderConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     kind: str
-    """A key of `provider.KINDS` and of `OPTIONS`."""
+    """A key of `provider.PROVIDER_KINDS` and of `OPTIONS`."""
     options: Mapping[str, Json] = {}
 
     def __repr__(self) -> str:

@@ -221,10 +221,10 @@ def _http(config: ProviderConfig, _: "Upstreams") -> Provider:
     return HttpProvider(config)
 
 
-KINDS: Final[Mapping[str, Callable[[ProviderConfig, "Upstreams"], Provider]]] = {"mcp": _mcp, "http": _http}
+PROVIDER_KINDS: Final[Mapping[str, Callable[[ProviderConfig, "Upstreams"], Provider]]] = {"mcp": _mcp, "http": _http}
 """A new kind is a module, its options in `config.OPTIONS`, and one line here."""
 
 
 def make_provider(config: ProviderConfig, upstreams: "Upstreams") -> Provider:
     """The provider that the settings describe; nothing is sent to it yet."""
-    return KINDS[config.kind](config, upstreams)
+    return PROVIDER_KINDS[config.kind](config, upstreams)

@@ -17,6 +17,7 @@ import msgspec
 from workflowlookup.errors import ProviderUnavailable
 from workflowlookup.language.values import Json, Progress
 from workflowlookup.logs import capture_library_logs
+from workflowlookup.preload import preload
 from workflowlookup.providers.config import ServerConfig
 from workflowlookup.providers.provider import OnProgress, read_error, redact_error
 from workflowlookup.providers.quickack import acknowledge_at_once
@@ -102,7 +103,8 @@ class Upstreams:
 
         Raises `ProviderUnavailable` if the server cannot be reached, and `TimeoutError`.
         """
-        from mcp import MCPError  # noqa: PLC0415 - the SDK is loaded when it is first needed
+        preload("mcp", "mcp_types")  # the SDK is loaded when it is first needed
+        from mcp import MCPError  # noqa: PLC0415 - imported above
 
         async with asyncio.timeout(timeout), self._use(server) as session:
             client = await session.opened()
@@ -168,6 +170,7 @@ class Upstreams:
     @contextlib.asynccontextmanager
     async def _use(self, server: str) -> AsyncIterator["_Session"]:
         """The session with a server, for one request. A broken session raises `ProviderUnavailable`."""
+        preload("mcp", "mcp_types")
         from mcp import MCPError  # noqa: PLC0415 - as above
 
         session = self._open_session(server)

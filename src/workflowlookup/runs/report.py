@@ -57,7 +57,7 @@ def report_of(run: Run, records: Sequence[Record]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-# ── text from strangers ──────────────────────────────────────────────────────────────────────────────────────────
+# ── untrusted text ───────────────────────────────────────────────────────────────────────────────────────────────
 
 MAX_UNVERIFIED: Final = 20
 """How many unproven answers of people the head lists."""

@@ -195,7 +195,10 @@ class Journal(Protocol):
         """
 
     def ping(self) -> None:
-        """Raises `StorageError` when the journal cannot be used. Writes nothing: the journal may be read-only."""
+        """Raises `StorageError` when the journal cannot be used, or its disk is full.
+
+        It stores nothing, because the journal may be read-only.
+        """
 
     def head(self, run_id: str) -> int | None:
         """The sequence of the last record; None when there is no such run."""

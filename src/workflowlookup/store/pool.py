@@ -23,7 +23,7 @@ from typing import Any, Final, cast
 
 from workflowlookup import greenlets
 from workflowlookup.errors import JournalBusy, JournalUnavailable, StorageError
-from workflowlookup.store.journal import Journal
+from workflowlookup.store.journal import Journal, NoRoom
 
 log = logging.getLogger(__name__)
 
@@ -135,6 +135,8 @@ class _Poll(threading.Thread):
         self._begun_at: float | None = None
         """When the current poll began; None between polls."""
         self._problem = "the journal has not answered yet"
+        self.has_no_room = False
+        """Whether the last poll found the disk full: the journal can still be read."""
         self._next = threading.Event()
         self._is_ended = False
 
@@ -168,6 +170,7 @@ class _Poll(threading.Thread):
                 log.exception("the journal could not be polled")
                 problem = StorageError(repr(bug))
             self._problem, self._begun_at = str(problem or ""), None
+            self.has_no_room = isinstance(problem, NoRoom)
             self._report(problem)
             self.first.set()
             self._next.wait(RETRY_SECONDS if problem else POLL_SECONDS)
@@ -217,6 +220,11 @@ class JournalPool:
     def fault(self) -> str:
         """Why the journal cannot be used, by the last poll; empty when it can."""
         return self._away or self._poll.fault
+
+    @property
+    def read_fault(self) -> str:
+        """The same, but empty if only the disk is full: the journal can be read."""
+        return "" if self._poll.has_no_room else self.fault
 
     def _on_poll(self, problem: StorageError | None) -> None:
         if isinstance(problem, JournalUnavailable):

@@ -179,6 +179,13 @@ class SqliteJournal(SqlJournal):
                     break
         return rows
 
+    def ping(self) -> None:
+        super().ping()
+        if isinstance(self._write_error, NoRoom):
+            raise self._write_error
+        if self._write_error is None:
+            self._check_room()
+
     def version(self) -> int:
         return int(self.query("PRAGMA data_version")[0][0])
 
@@ -469,15 +476,20 @@ class SqliteJournal(SqlJournal):
             with contextlib.suppress(_RollBack), self.writing() as transaction:
                 transaction.execute("UPDATE levels SET least = least")
                 raise _RollBack
-            with self._translating_errors(), tempfile.TemporaryFile(dir=os.path.dirname(self.path)) as probe:
-                probe.write(bytes(_PROBE_BYTES))
-                probe.flush()
-                os.fsync(probe.fileno())
+            self._check_room(is_synced=True)
         except StorageError as refusal:
             if self.damaged_journals() != previous and not is_again:  # it was damaged, and is replaced now
                 yield from self._try_to_write(is_again=True)
             else:
                 yield refusal.remedy, "Until then runs can be read, but not started or continued."
+
+    def _check_room(self, *, is_synced: bool = False) -> None:
+        """Raises `NoRoom` when the disk is full. Without `is_synced` the probe hardly ever reaches the disk."""
+        with self._translating_errors(), tempfile.TemporaryFile(dir=os.path.dirname(self.path)) as probe:
+            probe.write(bytes(_PROBE_BYTES))
+            probe.flush()
+            if is_synced:
+                os.fsync(probe.fileno())
 
     def salvage(self) -> DamagedJournal | None:
         self._refuse_unrelated()

@@ -25,7 +25,7 @@ from workflowlookup.errors import InternalError
 from workflowlookup.logs import announce
 from workflowlookup.protocol import jsonrpc
 from workflowlookup.protocol.connection import Connection
-from workflowlookup.protocol.jsonrpc import Malformed
+from workflowlookup.protocol.jsonrpc import MalformedMessage
 from workflowlookup.transport.signals import Waker
 
 log = logging.getLogger(__name__)
@@ -168,7 +168,7 @@ class Stdio:
             if self._must_reload:
                 self._poll()
             for line in self._lines.feed(data):
-                reply = self._connection.answer(line) if isinstance(line, Malformed) else handle(line)
+                reply = self._connection.answer(line) if isinstance(line, MalformedMessage) else handle(line)
                 self._send(reply)
                 self.progress += 1
                 has_replied = has_replied or reply is not None
@@ -317,15 +317,15 @@ class Stdio:
 
 
 class LineSplitter:
-    """Splits a stream of bytes into lines. A line over the limit becomes a `Malformed` with the id in its beginning."""
+    """Splits a stream of bytes into lines. A line over the limit becomes a `MalformedMessage` with its id."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._rest = b""
-        self._too_long: Malformed | None = None
+        self._too_long: MalformedMessage | None = None
         """The line that is being read, if it is over the limit."""
 
-    def feed(self, data: bytes) -> list[bytes | Malformed]:
+    def feed(self, data: bytes) -> list[bytes | MalformedMessage]:
         """The lines that are complete with this data. Empty data is the end of the stream, and ends the last line."""
         if (
             data[:1] == b"{"
@@ -339,7 +339,7 @@ class LineSplitter:
         else:
             pieces = (self._rest + data).split(b"\n") if b"\n" in data else [self._rest + data]
         self._rest = pieces.pop()
-        lines: list[bytes | Malformed] = []
+        lines: list[bytes | MalformedMessage] = []
         for line in pieces:
             if self._too_long is not None:
                 lines.append(self._too_long)

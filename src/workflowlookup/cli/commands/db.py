@@ -57,12 +57,12 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
 
 def _salvage(options: argparse.Namespace, settings: Settings) -> int:
     with contextlib.closing(make_journal(settings)) as journal:
-        kept = journal.salvage()
+        set_aside = journal.salvage()
     if options.json:
-        write_json({"setAside": kept})
+        write_json({"setAside": set_aside})
         return 0
-    write(str(kept or "No damage was found, and nothing was done."))
-    for line in kept.details if kept else ():
+    write(str(set_aside or "No damage was found, and nothing was done."))
+    for line in set_aside.details if set_aside else ():
         write(line)
     return 0
 

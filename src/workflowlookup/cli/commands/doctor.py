@@ -60,7 +60,7 @@ def _extras_words(report: Report) -> str:
 
 
 def _write_tools(tools: ToolsReport) -> None:
-    count = f"{plural(tools.tools, 'workflow tool')} beside the built-in ones"
+    count = f"{plural(tools.tools, 'workflow tool')} in addition to the built-in ones"
     folded = "; too many to list, so workflow_search and workflow_start replace them" if tools.is_folded else ""
     write_heading("Workflow tools")
     write(f"{count}{folded}" if tools.is_on else "switched off (workflow_tools)")

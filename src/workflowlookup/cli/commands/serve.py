@@ -4,7 +4,7 @@ import argparse
 import logging
 
 from workflowlookup import extras
-from workflowlookup.app import serve_http, serve_stdio
+from workflowlookup.app import serve_stdio
 from workflowlookup.settings import Settings, needed_extras, warn_left_out
 
 log = logging.getLogger(__name__)
@@ -22,7 +22,11 @@ def run(_: argparse.Namespace, settings: Settings) -> int:
         elif extras.is_missing(extra):
             remedy = f"{extras.explain_missing(extra)} {extras.how_to_install(extra)}"
             log.warning("%s cannot be used; the rest works. %s", ", ".join(names), remedy)
-    return serve_http(settings) if settings.http else serve_stdio(settings)
+    if not settings.http:
+        return serve_stdio(settings)
+    from workflowlookup.app_http import serve_http  # noqa: PLC0415 - needs an extra
+
+    return serve_http(settings)
 
 
 EXAMPLES = """\

@@ -10,7 +10,7 @@ from workflowlookup.authoring.mermaid import as_mermaid
 from workflowlookup.cli.arguments import add_context_argument
 from workflowlookup.cli.documents import open_workflow
 from workflowlookup.cli.output import write, write_json, write_list, write_text
-from workflowlookup.cli.refused_outputs import without_patterns
+from workflowlookup.cli.run_display import without_patterns
 from workflowlookup.cli.services import find_run, has_journal
 from workflowlookup.errors import RunNotFound, WorkflowNotFound
 from workflowlookup.language.model import PromptStep, Workflow

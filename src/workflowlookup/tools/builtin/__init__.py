@@ -8,6 +8,11 @@ if TYPE_CHECKING:
     from workflowlookup.tools.contract import Tool
 
 
+def module_of(name: str) -> str:
+    """The module of a built-in tool."""
+    return f"{__name__}.{name}"
+
+
 class _LazyTools(Mapping[str, "Tool"]):
     """Tools by name; the module of a tool is imported when the tool is first used."""
 
@@ -17,7 +22,7 @@ class _LazyTools(Mapping[str, "Tool"]):
     def __getitem__(self, name: str) -> "Tool":
         tool = self._tools[name]
         if tool is None:
-            tool = self._tools[name] = importlib.import_module(f"{__name__}.{name}").TOOL
+            tool = self._tools[name] = importlib.import_module(module_of(name)).TOOL
         return tool
 
     def __iter__(self) -> Iterator[str]:

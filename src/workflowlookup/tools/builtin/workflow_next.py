@@ -124,7 +124,7 @@ def step_not_found(workflow: Workflow, step_id: str) -> StepNotFound:
 
 TOOL = Tool(
     name="workflow_next",
-    title="NextStep step",
+    title="Next step",
     description=(
         "Gets the next step guidance based on workflow state. Do what guidance.prompt says, check the output with "
         "workflow_validate, add step.id to completedSteps, and call again with the context variables that the prompts "

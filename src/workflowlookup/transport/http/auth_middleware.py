@@ -20,8 +20,10 @@ from workflowlookup.transport.http.rate_limits import RateLimiter
 
 log = logging.getLogger(__name__)
 
-RECHECK_SECONDS: Final = 0.5
+RECHECK_INTERVAL_SECONDS: Final = 0.5
 """How often a request that takes long is authenticated again: a stream must not outlive its token."""
+RECHECK_BATCH: Final = 16
+"""How many are authenticated again before other requests are served."""
 
 
 class AuthMiddleware:
@@ -122,9 +124,11 @@ class AuthMiddleware:
         is_needed = True
         while is_needed:
             served = dict(self._served)
-            await asyncio.sleep(RECHECK_SECONDS)
+            await asyncio.sleep(RECHECK_INTERVAL_SECONDS)
             is_needed = bool(self._served)
-            for task, each in served.items():
+            for number, (task, each) in enumerate(served.items(), 1):
+                if number % RECHECK_BATCH == 0:
+                    await asyncio.sleep(0)
                 if self._served.get(task) is not each or each.is_revoked or await greenlets.run(self._is_valid, each):
                     continue
                 if self._served.get(task) is each:  # it may have ended meanwhile

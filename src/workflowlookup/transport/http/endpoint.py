@@ -25,7 +25,7 @@ from workflowlookup.errors import HeaderMismatch, InvalidParams, JournalBusy, St
 from workflowlookup.greenlets import Busy
 from workflowlookup.protocol import jsonrpc
 from workflowlookup.protocol.connection import POLL_SECONDS, Connection
-from workflowlookup.protocol.jsonrpc import Batch, Malformed, Message, Notification, Request, Response
+from workflowlookup.protocol.jsonrpc import Batch, MalformedMessage, Message, Notification, Request, Response
 from workflowlookup.protocol.versions import ENVELOPE_VERSIONS, HANDSHAKE_VERSIONS
 from workflowlookup.shares import Holding, Shares
 from workflowlookup.store import pool
@@ -40,7 +40,7 @@ from workflowlookup.transport.http.headers import (
     is_json,
 )
 from workflowlookup.transport.http.metrics import MetricFamily, Metrics, outcome_of
-from workflowlookup.transport.http.rate_limits import Limits, RateLimiter
+from workflowlookup.transport.http.rate_limits import HttpLimits, RateLimiter
 from workflowlookup.transport.http.replicas import MAX_FORWARDED_BYTES, ReplicaSessions
 from workflowlookup.transport.http.sessions import Session, SessionTable
 from workflowlookup.transport.http.streams import REPLAY_BYTES, Stream
@@ -84,7 +84,7 @@ class Endpoint:
     def __init__(  # noqa: PLR0913 - the parts of a server over HTTP
         self,
         connect: Connect,
-        limits: Limits,
+        limits: HttpLimits,
         waker: Waker,
         metrics: Metrics | None = None,
         *,
@@ -174,7 +174,7 @@ class Endpoint:
 
     def _refuse(self, message: Message, exchange: Exchange) -> HttpResponse | None:
         """The response to a message that is refused before its session is looked up; None if it is not refused."""
-        if isinstance(message, Malformed):
+        if isinstance(message, MalformedMessage):
             self.metrics.refuse("malformed")
             return json_response(400, jsonrpc.failure(message.reply_id, message.problem))
         if isinstance(message, Batch):

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from workflowlookup.cache import ExpiringCache
 from workflowlookup.errors import InternalError, RequestCancelled, StorageError, WorkflowLookupError
-from workflowlookup.expiring_cache import ExpiringCache
 from workflowlookup.greenlets import Busy
 from workflowlookup.protocol.connection import METHODS
 
@@ -196,7 +196,7 @@ class RunMetrics:
     """Collects metrics of the providers, the journal and its runs."""
 
     def __init__(self, backend: "Backend", find_fault: Callable[[], str]) -> None:
-        """`find_fault` returns why the journal cannot be used now; empty if it can."""
+        """`find_fault` returns why the journal cannot be read now; empty if it can."""
         self._backend = backend
         self._find_fault = find_fault
         self._counts: ExpiringCache[None, dict[str, int]] = ExpiringCache(COUNTS_SECONDS, 1)

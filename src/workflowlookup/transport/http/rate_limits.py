@@ -22,7 +22,7 @@ from workflowlookup.errors import JOURNAL_SECONDS, Overloaded
 from workflowlookup.protocol.memory import MemoryMeter
 from workflowlookup.shares import MAX_CLIENTS, Holding, Shares, TokenBuckets
 from workflowlookup.transport.http.bodies import busy, refuse
-from workflowlookup.web import LOOPBACK
+from workflowlookup.web import LOOPBACK_HOSTS
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ ACTIVE_SECONDS: Final = 5.0
 """A caller that sent a request within this time counts as active."""
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
     """The settings that limit what is served over HTTP."""
 
     max_message_bytes: int
@@ -65,7 +65,7 @@ def default_hosts(host: str) -> tuple[str, ...]:
     """The host names that a server at this address accepts in addition to the setting `allowed_hosts`."""
     plain = host.lower().strip("[]")
     name = f"[{plain}]" if ":" in plain else plain
-    return LOOPBACK if name in LOOPBACK else (*LOOPBACK, name)
+    return LOOPBACK_HOSTS if name in LOOPBACK_HOSTS else (*LOOPBACK_HOSTS, name)
 
 
 class ResponseCutOff(Exception):

@@ -22,7 +22,7 @@ from workflowlookup.protocol.versions import META_SUBSCRIPTION
 from workflowlookup.shares import Shares
 from workflowlookup.transport.http.headers import SESSION
 from workflowlookup.transport.http.metrics import CANCELLED, Metrics, outcome_of
-from workflowlookup.transport.http.rate_limits import Limits
+from workflowlookup.transport.http.rate_limits import HttpLimits
 from workflowlookup.transport.http.streams import Replay, Stream, StreamId
 
 log = logging.getLogger(__name__)
@@ -308,7 +308,7 @@ def _progress_token(stream: Stream) -> object:
 class SessionTable:
     """The sessions of the handshake era that are open at this server, by their ids."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: HttpLimits) -> None:
         self.by_id: dict[str, Session] = {}
         self.shares = Shares(limits.max_sessions)
         self._limits = limits

@@ -21,7 +21,7 @@ from workflowlookup.transport.http.auth_middleware import AuthMiddleware, why_no
 from workflowlookup.transport.http.bodies import busy, refuse
 from workflowlookup.transport.http.endpoint import Endpoint
 from workflowlookup.transport.http.metrics import CONTENT_TYPE, Metrics
-from workflowlookup.transport.http.rate_limits import MCP, Limits, RateLimiter
+from workflowlookup.transport.http.rate_limits import MCP, HttpLimits, RateLimiter
 from workflowlookup.web import is_allowed_host, is_allowed_origin
 
 log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class Site:
     """
 
     def __init__(
-        self, mcp: ASGIApp, rest: ASGIApp, limits: Limits, metrics: Metrics, rate_limiter: RateLimiter
+        self, mcp: ASGIApp, rest: ASGIApp, limits: HttpLimits, metrics: Metrics, rate_limiter: RateLimiter
     ) -> None:
         """`mcp` serves `/mcp`, `rest` all other paths."""
         self._rate_limiter = rate_limiter
@@ -119,7 +119,7 @@ class Site:
 
 def make_site(  # noqa: PLR0913 - the parts of a site
     mcp: Endpoint,
-    limits: Limits,
+    limits: HttpLimits,
     *,
     authenticator: Authenticator,
     rate_limiter: RateLimiter,
