@@ -18,7 +18,7 @@ LAYERS = (
     ("extras", "language", "access", "expiring_cache", "web", "atomic", "repository", "processes"),
     ("runs", "shares", "trust", "logs"),
     ("library", "store", "proving", "people"),
-    ("authoring", "providers"),
+    ("authoring", "providers", "receipts"),
     ("execution",),
     ("tools",),
     ("protocol",),
