@@ -191,6 +191,8 @@ def _ask(target: _Target, proof: HttpProof, deadline: float, world: World) -> _A
             is_whole=len(body) <= MAX_BODY_BYTES,
         )
     except (ValueError, AttributeError) as problem:  # the socket was closed meanwhile
+        if isinstance(problem, OSError):  # a certificate that is not valid
+            raise
         raise TimeoutError("the time is over") from problem
     finally:
         is_over.set()
