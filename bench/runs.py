@@ -44,8 +44,11 @@ EVENTS: Final = 100
 IDLE_SECONDS: Final = 2.0
 
 _COPY_EVENTS: Final = """
-    INSERT INTO events SELECT ids.id, sequence, time, who, kind, body FROM events, temp.ids WHERE run = ? ORDER BY 1, 2
+    INSERT INTO events (run, sequence, time, who, kind, body)
+    SELECT ids.id, sequence, time, who, kind, body FROM events, temp.ids WHERE run = ? ORDER BY 1, 2
 """
+_NOT_COPIED: Final = ("id", "hashed", "head")
+"""Hashes contain the id of their run; without them, the copies are like runs of an older version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +155,7 @@ def _fill(place: Path, run_id: str, number: int) -> None:
     with closing(sqlite3.connect(place, isolation_level=None)) as connection:
         connection.execute("PRAGMA synchronous = OFF")
         connection.execute("PRAGMA cache_size = -200000")
-        columns = [name for _, name, *_ in connection.execute("PRAGMA table_info(runs)") if name != "id"]
+        columns = [name for _, name, *_ in connection.execute("PRAGMA table_info(runs)") if name not in _NOT_COPIED]
         connection.execute("BEGIN")
         connection.execute("CREATE TEMP TABLE ids AS SELECT '' AS id, 0 AS number LIMIT 0")
         connection.execute(

@@ -19,7 +19,7 @@ LAYERS = (
     ("extras", "language", "access", "web", "atomic", "repository", "processes"),
     ("runs", "shares", "trust", "logs"),
     ("library", "store", "proving", "people"),
-    ("authoring", "providers"),
+    ("authoring", "providers", "receipts"),
     ("execution",),
     ("tools",),
     ("protocol",),

@@ -103,7 +103,7 @@ def follow(tmp_path: Path) -> Follow:
 
 def test_there_is_a_recipe_for_each_row_of_the_table() -> None:
     assert list(RECIPES) == [
-        *("An operator", "A rule", "An event", "A tool", "A source of the library", "A provider"),
+        *("An operator", "A rule", "A proof", "An event", "A tool", "A source of the library", "A provider"),
         *("A journal", "An engine", "A command", "A console page", "A setting", "A version of MCP"),
     ]
 
@@ -193,6 +193,41 @@ def test_a_rule(follow: Follow) -> None:
     tree.publish(step("name-it", validationCriteria=[broken]))
     assert "must be text" in tree.command("validate", path, code=1)
     tree.test("tests/language/test_table.py", "tests/language/test_rules.py", "tests/test_authoring.py", "-k", RULE)
+
+
+def test_a_proof(follow: Follow) -> None:
+    tree = follow("A proof")
+    proof = [{"kind": "size", "name": "small", "path": "{{name}}.txt", "max": 3, "message": "Be brief."}]
+    tree.publish(step("write-it", proof=proof, validationCriteria=["x"]), inputSchema={"properties": {"name": {}}})
+    path = str(tree.library / "sample-workflow.json")
+    sentence = "The files that match `a.txt` have at most 3 bytes together"
+
+    assert tree.command("validate", path).count("warning") == 0
+    assert tree.command("lint", path).count("warning") == 0
+    assert "1 proof" in tree.command("graph", "sample-workflow")
+    weaker = tree.library.parent / "weaker.json"
+    weaker.write_text(Path(path).read_text().replace('"max": 3', '"max": 9'))
+    assert "proof small" in tree.command("diff", path, str(weaker), code=1)
+    (tree.library / "sample-workflow.test.yaml").write_text(
+        "cases:\n  - name: it\n    context: {name: a}\n"
+        "    outputs: {write-it: {accept: [x], refuse: [{output: x, proof: {small: fail}, issues: [Be brief.]}]}}\n"
+    )
+    assert "passed" in tree.command("test", path)
+    (tree.work / "a.txt").write_text("abcd")
+    started = tree.call("workflow_start", workflowId="sample-workflow", input={"name": "a"})
+    assert started["guidance"]["proofs"] == [f"{sentence}: Be brief."]
+    submission = {"runId": started["runId"], "stepId": "write-it", "output": "x"}
+    refused = tree.call("workflow_submit", **submission)
+    assert refused["verdict"]["issues"] == [f"Be brief. Proof 'small' ({sentence}) failed: They have 4 bytes."]
+    (tree.work / "a.txt").write_text("abc")
+    assert tree.call("workflow_submit", **submission | {"output": "x, shorter"})["state"] == "completed"
+    assert "have at most 3 bytes together" in tree.command("export", started["runId"], "--markdown")
+    tree.test("tests/language/test_table.py", "-k", "size or every_row")
+    tree.test("tests/language/test_proof.py", "-k", "schema")
+    tree.test("tests/proving/test_kinds.py", "-k", "size or kind")
+    tree.test(
+        "tests/language/test_workflow_schema.py", "tests/test_authoring.py", "-k", "field or choice or example or proof"
+    )
 
 
 def test_an_event(follow: Follow) -> None:

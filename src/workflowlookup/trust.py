@@ -49,16 +49,13 @@ def _call(step: Mapping[str, Any]) -> Any:
 
 def _commands(step: Mapping[str, Any]) -> Any:
     """The proofs that run a command of their own."""
-    return [proof for proof in _proofs(step) if "run" in proof] or None
+    return [proof for proof in step.get("proof", ()) if "run" in proof] or None
 
 
 def _requests(step: Mapping[str, Any]) -> Any:
     """The proofs that ask another machine."""
-    return [proof for proof in _proofs(step) if not is_loopback_name(host_of(str(proof.get("url", ""))))] or None
-
-
-def _proofs(step: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return [proof for proof in step.get("proof", ()) if "run" in proof or "url" in proof]
+    requests = [proof for proof in step.get("proof", ()) if "url" in proof]
+    return [proof for proof in requests if not is_loopback_name(host_of(str(proof["url"])))] or None
 
 
 def host_of(url: str) -> str:

@@ -17,6 +17,7 @@ HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"na
 WITHOUT_DATA = {
     "serve",
     "schema",
+    "receipt",
     "install",
     "uninstall",
     "new",

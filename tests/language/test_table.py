@@ -307,7 +307,7 @@ def ask_next(server: Server, row: Row, completed: list[str], context: JsonObject
 
 def expected_answer(row: Row) -> JsonObject:
     """`next` (null: complete, or `missing` has by variable what was found), and of `step`, `prompt`, `hint`, `confirm`,
-    `criteria`, `progress`, `skipped` what the row has.
+    `criteria`, `proofs`, `progress`, `skipped` what the row has.
 
     `warnings` are parts of the texts that come, none unless the row has some.
     """
@@ -329,6 +329,7 @@ def compared(row: Row, answer: JsonObject) -> JsonObject:
         "hint": guidance.get("modelHint", ""),
         "confirm": guidance["requiresConfirmation"],
         "criteria": guidance["validationCriteria"],
+        "proofs": guidance.get("proofs", []),
         "progress": answer.get("progress"),
         "skipped": {skip["stepId"]: skip["condition"] for skip in answer.get("skipped", [])},
     }
@@ -360,6 +361,7 @@ def core_answer(row: Row, completed: list[str]) -> JsonObject:
             "modelHint": guidance.model_hint,
             "requiresConfirmation": guidance.requires_confirmation,
             "validationCriteria": list(guidance.criteria),
+            "proofs": list(guidance.proofs),
         },
         "isComplete": upcoming.step is None,
         "progress": {"completed": upcoming.completed, "total": workflow.total_steps},

@@ -10,8 +10,14 @@ from typing import Any
 import pytest
 
 from support.proving import Project
+from workflowlookup.language.proof import PROOFS
+from workflowlookup.proving.prover import KINDS
 
 PYTHON = sys.executable
+
+
+def test_every_kind_can_be_taken() -> None:
+    assert set(KINDS) == set(PROOFS.values())
 
 
 # ── command ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -447,6 +447,10 @@ class ScopedExecution:
     def is_at_work(self, run_id: str) -> bool:
         return self._whole.is_at_work(run_id) and self._runs.workflow_of(run_id) is not None
 
+    def attend(self, run: Run) -> None:
+        if self._runs.workflow_of(run.id) is not None:
+            self._whole.attend(run)
+
     def refresh(self, providers: Collection[str] | None = None) -> "Future[None]":
         """Poll the providers that the administrator may see: all, or those of workflows that they see or name."""
         self._access.require("admin")

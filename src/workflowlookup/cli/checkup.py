@@ -19,7 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from workflowlookup import __version__, extras
-from workflowlookup.app import make_catalog, make_consent, make_journal, make_people
+from workflowlookup.app import commands_of, locate_run, make_catalog, make_consent, make_journal, make_people
 from workflowlookup.cli.checkup_tools import MAX_SHOWN, Problem, ReportPart, ToolsReport, examine_tools, tools_problems
 from workflowlookup.cli.clients import CLIENTS, SERVER_NAME, Client, server_command, typed_program, words_of
 from workflowlookup.cli.configuration import NotReadable, read_text, servers
@@ -67,6 +67,14 @@ class SettingState(ReportPart, frozen=True, kw_only=True):
     name: str
     value: Any
     origin: str
+
+
+class ProjectState(ReportPart, frozen=True, kw_only=True):
+    """The project directory in which proofs are taken, how it was determined, and the commands that proofs can use."""
+
+    root: str
+    source: str
+    commands: dict[str, tuple[str, ...]]
 
 
 class ClientEntry(ReportPart, frozen=True, kw_only=True):
@@ -122,6 +130,7 @@ class Report(ReportPart, frozen=True, kw_only=True):
     sources: tuple[SourceState, ...]
     shadowed: tuple[Shadow, ...]
     settings: tuple[SettingState, ...]
+    project: ProjectState
     tools: ToolsReport
     people: tuple[PersonState, ...]
     clients: tuple[ClientState, ...]
@@ -146,6 +155,7 @@ def examine(options: argparse.Namespace, settings: Settings) -> Report:
         sources=tuple(_sources(catalog)),
         shadowed=shadowed,
         settings=tuple(_settings(settings)),
+        project=_project(settings),
         tools=tools,
         people=tuple(_people(people)),
         clients=clients,
@@ -292,6 +302,13 @@ def _settings(settings: Settings) -> Iterator[SettingState]:
             value=[shown_path(part) for part in value] if isinstance(value, tuple) else _shown(value),
             origin=shown_path(settings.origins[setting.name]),
         )
+
+
+def _project(settings: Settings) -> ProjectState:
+    location = locate_run(settings)
+    root = location.root
+    commands = {name: tuple(words) for name, words in commands_of(settings, root).items()} if root else {}
+    return ProjectState(root=shown_path(root), source=location.root_source, commands=commands)
 
 
 def _shown(value: object) -> object:

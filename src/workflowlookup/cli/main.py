@@ -36,6 +36,8 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {
     "console": ("console", RUNS, "open the library and the runs in the browser"),
     "export": ("export", RUNS, "write the journal or the report of a run"),
     "import": ("import_", RUNS, "import runs that were exported"),
+    "receipt": ("receipt", RUNS, "write a signed receipt of a completed run"),
+    "verify": ("verify", RUNS, "check a receipt, or that a run was not changed"),
     "purge": ("purge", RUNS, "delete old runs that have ended"),
     "new": ("new", AUTHORS, "write a new workflow"),
     "init": ("init", AUTHORS, "prepare a project for workflows"),
@@ -55,6 +57,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {
     "trust": ("trust", SET_UP, "show what a repository would run, and allow it"),
     "person": ("person", SET_UP, "create, list and remove the people who can sign answers"),
     "token": ("token", SET_UP, "create, list and revoke tokens for a server over HTTP"),
+    "key": ("key", SET_UP, "show the public key for receipts"),
     "db": ("db", SET_UP, "check, upgrade or repair the journal"),
     "completion": ("completion", SET_UP, "print the completion script for bash, zsh or fish"),
 }

@@ -3,7 +3,7 @@
 import asyncio
 import re
 import secrets
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -24,17 +24,20 @@ from workflowlookup.language.text import duration, how_often
 from workflowlookup.language.values import Json
 from workflowlookup.logs import audit
 from workflowlookup.runs import report as reports
+from workflowlookup.runs.due_proofs import SnapshotDue, all_due
 from workflowlookup.runs.events import (
     CallDue,
     ConfirmationDenied,
     ConfirmationGiven,
     OutputAccepted,
     OutputRefused,
+    ProofsDue,
     Record,
     Started,
     StepOffered,
 )
 from workflowlookup.runs.exchange import Exporter
+from workflowlookup.runs.proof_words import sentence_of
 from workflowlookup.runs.questions import fields_of, question_of
 from workflowlookup.runs.run import Run, Waiting
 from workflowlookup.runs.why import Explanation, Fate, Reason, explain_run
@@ -118,7 +121,7 @@ def _waits_for_person(run: RunSummary) -> bool:
 
 MATCHES: Final[Mapping[str, Callable[[RunSummary], bool]]] = {
     "person": _waits_for_person,
-    "work": lambda run: run.waiting_for == Waiting.CALL,
+    "work": lambda run: run.waiting_for in (Waiting.CALL, Waiting.PROOF),
 }
 """Filters that the journal's query cannot express."""
 
@@ -181,12 +184,13 @@ def _values(visit: Visit, shown: Run, records: Sequence[Record], after: int) -> 
         "more_reasons": max(0, len(explanation.steps) - MAX_REASONS),
         "warnings": explanation.warnings,
         "took": took,
-        "judged": shown.last_submission.output if shown.last_submission else "",
+        "judged": _judged(shown),
         "issues": shown.last_submission.issues if isinstance(shown.last_submission, OutputRefused) else (),
         "judged_at": _judged_at(records),
         "asks": shown.open_question is not None,
         "question": question_of(shown, Budget()) if shown.open_question is not None else None,
         "call": _call(shown),
+        "proving": list(_proving(shown, budget)),
         "may_confirm": visit.access.may_confirm(shown.required_confirmer(visit.services.confirmation)),
         "may_cancel": visit.access.may("run", shown.workflow.id) and not shown.is_over,
         "new_id": secrets.token_hex(6),
@@ -208,9 +212,28 @@ def _call(shown: Run) -> dict[str, Any] | None:
     }
 
 
+def _judged(shown: Run) -> str:
+    """The last output; also one that is being proven, or could not be."""
+    if shown.proving is not None:
+        return shown.proving.request.output
+    return shown.last_submission.output if shown.last_submission else ""
+
+
+def _proving(shown: Run, budget: Budget) -> Iterator[str]:
+    """What the server proves now: what was taken, and what is due."""
+    if shown.waiting_for != Waiting.PROOF or shown.proving is None:
+        return
+    yield from map(sentence_of, shown.proving.judgements.values())
+    for due in all_due(shown, budget):
+        if isinstance(due, SnapshotDue):
+            yield f"due: a snapshot of the project at the start of the {due.since}"
+        elif due.name not in shown.proving.judgements:
+            yield f"due: {due.name}"
+
+
 def _judged_at(records: Sequence[Record]) -> int:
     """The sequence of the last output."""
-    kinds = (OutputAccepted, OutputRefused)
+    kinds = (OutputAccepted, OutputRefused, ProofsDue)
     return next((one.sequence for one in reversed(records) if isinstance(one.event, kinds)), 0)
 
 
@@ -268,7 +291,7 @@ async def output(visit: Visit) -> Response:
     shown = visit.services.runs.get(visit.path_param("run"))
     sequence = parse_number(visit.path_param("sequence"))
     records = visit.services.runs.history(shown.id, sequence - 1, limit=1) if sequence else []
-    if not records or not isinstance(event := records[0].event, OutputAccepted | OutputRefused):
+    if not records or not isinstance(event := records[0].event, OutputAccepted | OutputRefused | ProofsDue):
         raise PageNotFound("output")
     if visit.request.headers.get("hx-request") == "true":
         return visit.page("output.html", text=event.output)

@@ -317,6 +317,13 @@ class Execution:
         elif run.needs_server:
             self.worker.post(lambda services: services.drive(run))
 
+    def attend(self, run: "Run") -> None:
+        """Do what a run needs that another process has changed, unless a living one does. A command leaves it to
+        servers.
+        """
+        if not self._is_guest:
+            self.follow(run)
+
     def stop(self, run_id: str) -> None:
         """Stop the call or the proofs of a run that is over, and store the result."""
         if self.worker.is_started:  # else nothing is done here

@@ -1,14 +1,15 @@
 """Proofs of a step: what must be true in the world, beside the criteria for the words of an output.
 
 A proof is one struct that says what is checked, in words too; `proving` checks it, and `runs` decides what follows. A
-new kind is a struct here, a line in `PROOFS` and its fields in `workflow.schema.json`. Nothing here touches the world.
+new kind is a struct here, a member of `AnyProof` and its fields in `workflow.schema.json`. Nothing here touches the
+world.
 """
 
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, ClassVar, Final, Literal, TypeAlias
+from typing import Any, ClassVar, Final, Literal, TypeAlias, get_args
 
 import msgspec
 
@@ -267,7 +268,7 @@ class HttpProof(Proof, frozen=True, kw_only=True, tag="http"):
 
 AnyProof: TypeAlias = CommandProof | FileProof | GitProof | HttpProof
 PROOFS: Final[Mapping[str, type[AnyProof]]] = MappingProxyType(
-    {str(kind.__struct_config__.tag): kind for kind in (CommandProof, FileProof, GitProof, HttpProof)}
+    {str(kind.__struct_config__.tag): kind for kind in get_args(AnyProof)}
 )
 """By `kind`, as the author writes it."""
 

@@ -310,6 +310,12 @@ class Repository:
             )
         return output.decode().split()[-1]
 
+    def tree_of(self, commit: str) -> str:
+        """The id of the tree of a commit."""
+        return (
+            self._object("rev-parse", "-q", "--verify", "--end-of-options", f"{commit}^{{tree}}").decode().split()[-1]
+        )
+
     def inner(self, path: str) -> str:
         """A path from the top as a path from the root; empty if it is outside."""
         return path.removeprefix(self.prefix) if path.startswith(self.prefix) else ""

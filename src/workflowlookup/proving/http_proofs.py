@@ -57,17 +57,23 @@ def take_http(task: ProofTask, world: World) -> Judgement:
     target = _resolve(url, world, deadline)
     summary = shorten(f"{proof.method} {url}", 300)
     pause, fault, answer = FIRST_PAUSE_SECONDS, ("It was not asked.", "Raise `within`."), None
+    is_first = True
     while time.monotonic() < deadline and not world.stop.is_set():
         try:
             answer = _ask(target, proof, deadline, world)
         except (OSError, http.client.HTTPException) as problem:
-            words = str(problem) or type(problem).__name__
-            fault = f"It did not answer: {shorten(words, 200)}.", "Start the service, and see that it listens there."
+            if is_first or time.monotonic() < deadline:  # else we cut it, and the answer before says more
+                words = str(problem) or type(problem).__name__
+                fault = (
+                    f"It did not answer: {shorten(words, 200)}.",
+                    "Start the service, and see that it listens there.",
+                )
         else:
             unmet = next(_faults(task, answer), None)
             if unmet is None:
                 return _judgement(proof, summary, start, answer, None)
             fault = unmet
+        is_first = False
         world.on_progress(f"{summary}, {time.monotonic() - start:.0f} s")
         world.stop.wait(min(pause, deadline - time.monotonic()))
         pause = min(2 * pause, MAX_PAUSE_SECONDS)
@@ -185,6 +191,8 @@ def _ask(target: _Target, proof: HttpProof, deadline: float, world: World) -> _A
             is_whole=len(body) <= MAX_BODY_BYTES,
         )
     except (ValueError, AttributeError) as problem:  # the socket was closed meanwhile
+        if isinstance(problem, OSError):  # a certificate that is not valid
+            raise
         raise TimeoutError("the time is over") from problem
     finally:
         is_over.set()

@@ -20,7 +20,7 @@ _FAILING: Final = re.compile(
       (?:FAILED|ERROR)\ \S+(?:::|\.py|\ )                # pytest: FAILED tests/test_a.py::test_b - …
     | (?:FAIL|ERROR):\ \S                                # unittest: FAIL: test_a (tests.TestA)
     | \s*---\ FAIL:\ \S                                  # go
-    | FAIL\s+\S                                          # go packages, jest and vitest files
+    | \ ?FAIL\s+\S                                        # go packages, jest and vitest files
     | test\ .+\ \.\.\.\ FAILED$                          # cargo
     | \s*(?:✖|✗|✘|\u00d7|❌)\ \S                              # node, vitest, JUnit's console
     | \s*not\ ok\ \d+                                    # TAP
@@ -53,7 +53,7 @@ def plain(data: bytes) -> str:
     carriage return has only its last form."""
     text = _ANSI.sub("", data.decode(errors="replace")).replace("\r\n", "\n")
     if "\r" in text:
-        text = re.sub(r"[^\n]*\r(?=[^\n])", "", text)
+        text = "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
     return printable(text)
 
 
@@ -78,16 +78,14 @@ def tail(text: str) -> str:
     lines = [shorten(line.rstrip(), _MAX_LINE) for line in text.strip("\n").split("\n")]
     if _size(lines) <= MAX_TAIL_BYTES:
         return "\n".join(lines).strip()
-    chosen: list[int] = []
+    chosen: set[int] = set()
+    room = _FAILING_BYTES
     for pattern in (_FAILING, _REASONS):
         for number, line in enumerate(lines):
-            if (
-                number not in chosen
-                and pattern.match(line)
-                and _size(lines[n] for n in chosen) + _size([line]) <= _FAILING_BYTES
-            ):
-                chosen.append(number)
-    first = [lines[number] for number in sorted(set(chosen))]
+            if number not in chosen and _size([line]) <= room and pattern.match(line):
+                chosen.add(number)
+                room -= _size([line])
+    first = [lines[number] for number in sorted(chosen)]
     room = MAX_TAIL_BYTES - _size(first) - len("…\n".encode())
     last: list[str] = []
     for number in range(len(lines) - 1, -1, -1):

@@ -250,6 +250,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     timeout: float | None = None
     imported_from: str = ""
     """Where the run was imported from."""
+    imported_head: str = ""
+    """As in `Started`."""
     origin: str = ""
     """As in `Started`."""
     weight: int = 0
@@ -432,6 +434,7 @@ def _begin(run_id: str, record: Record | None) -> Run:
         timeout=event.timeout,
         origin=event.origin,
         imported_from=event.imported_from,
+        imported_head=event.imported_head,
         root=event.root,
         root_source=event.root_source,
         machine=event.machine,

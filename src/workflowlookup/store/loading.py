@@ -14,7 +14,7 @@ import msgspec
 
 from workflowlookup.errors import RunStateError
 from workflowlookup.language.text import Excerpt
-from workflowlookup.runs.events import OutputAccepted, OutputRefused, Record
+from workflowlookup.runs.events import OutputAccepted, OutputRefused, ProofsDue, Record
 from workflowlookup.runs.report import MAX_OUTPUT
 from workflowlookup.runs.run import Run
 from workflowlookup.store.run_cache import SLICE
@@ -53,7 +53,7 @@ class Excerpts:
 
 def _shortened(record: Record, limit: int) -> Record:
     event = record.event
-    if not isinstance(event, OutputAccepted | OutputRefused):
+    if not isinstance(event, OutputAccepted | OutputRefused | ProofsDue):
         return record
     changes: dict[str, str] = {}
     if len(event.output) > limit:

@@ -209,12 +209,10 @@ class SqlJournal(Journal):
         for sequence, at, by, stored, body in rows:
             after += 1
             is_chained = is_chained and sequence == after
-            record = self._record(run_id, sequence, at, by, body)
-            if is_chained:
-                head = event_hash(head, run_id, sequence, at, by, body)
-                if stored is not None and stored != head:
-                    raise self._damaged(run_id, self._changed_event(run_id, sequence))
-            records.append(msgspec.structs.replace(record, hash=head if is_chained else stored or ""))
+            head = event_hash(head, run_id, sequence, at, by, body) if is_chained else stored or ""
+            records.append(self._record(run_id, sequence, at, by, body, head))
+            if stored is not None and stored != head:
+                raise self._damaged(run_id, self._changed_event(run_id, sequence))
         return records
 
     def _changed_event(self, run_id: str, sequence: int) -> str:
@@ -228,7 +226,7 @@ class SqlJournal(Journal):
     def rows(self, run_id: str, after: int, limit: int) -> list[Any]:
         """The rows of `READ_EVENTS`, up to about `READ_BYTES`."""
 
-    def _record(self, run_id: str, sequence: int, time: int, by: str, body: str) -> Record:
+    def _record(self, run_id: str, sequence: int, time: int, by: str, body: str, digest: str) -> Record:  # noqa: PLR0913, PLR0917 - a row
         try:
             event = _decode(body)
         except (msgspec.MsgspecError, TypeError) as problem:  # `TypeError` when it is not text
@@ -241,7 +239,7 @@ class SqlJournal(Journal):
                 message = f"The document of run '{run_id}' is not what it was when the run was started."
                 raise self._damaged(run_id, message)
             event = msgspec.structs.replace(event, document=msgspec.Raw(document.encode()))
-        return Record(sequence=sequence, time=time, by=by, event=event)
+        return Record(sequence=sequence, time=time, by=by, event=event, hash=digest)
 
     def _damaged(self, run_id: str, problem: str) -> RunDamaged:
         return run_damaged(run_id, problem, self.damaged_journals())

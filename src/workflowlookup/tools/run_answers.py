@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from workflowlookup.access import PERSON_KINDS
-from workflowlookup.errors import JournalUnavailable
+from workflowlookup.errors import JournalUnavailable, WorkflowLookupError
 from workflowlookup.language.model import PromptStep
 from workflowlookup.language.navigation import MAX_SKIPPED, Skipped, explain_skip
 from workflowlookup.language.patterns import Budget
@@ -80,6 +80,8 @@ def _rest(services: Services, run: Run, caller: Caller, budget: Budget) -> dict[
         case Waiting.CALL:
             return _at_work(services, run)
         case Waiting.PROOF:
+            with contextlib.suppress(WorkflowLookupError):  # this server does no work of its own
+                services.execution.attend(run)
             return _proving(run, budget)
     return _end(run)
 

@@ -1,13 +1,15 @@
 """`workflowlookup doctor`: checks the installation, and says how to fix each problem."""
 
 import argparse
+import shlex
 from collections.abc import Sequence
 from typing import Final
 
-from workflowlookup.cli.checkup import ClientState, PersonState, Report, SourceState, command, examine
+from workflowlookup.cli.checkup import ClientState, PersonState, ProjectState, Report, SourceState, command, examine
 from workflowlookup.cli.checkup_tools import Problem, ToolsReport
 from workflowlookup.cli.output import write, write_heading, write_hint, write_json, write_table
 from workflowlookup.language.text import plural
+from workflowlookup.repository import CLIENT_VARIABLE
 from workflowlookup.runs.report import clock
 from workflowlookup.settings import SETTINGS, Settings
 
@@ -38,6 +40,7 @@ def _write(report: Report) -> None:
     write_heading("Settings")
     rows = [(item.name, item.origin, _SETTINGS[item.name].text_of(item.value)) for item in report.settings]
     write_table(("setting", "from", "value"), rows)
+    _write_project(report.project)
     _write_tools(report.tools)
     write_heading("People who can sign answers")
     write_table(("person", "kind", "key", "added", "signed for by"), [_person_row(state) for state in report.people])
@@ -57,6 +60,27 @@ def _write(report: Report) -> None:
 
 def _extras_words(report: Report) -> str:
     return f"the extras {', '.join(report.extras)}" if report.extras else "no extras"
+
+
+_SOURCES: Final = {
+    "flag": "from the setting root",
+    CLIENT_VARIABLE: f"from {CLIENT_VARIABLE}",
+    "git": "the repository around the working directory",
+    "directory": "the working directory",
+}
+
+
+def _write_project(project: ProjectState) -> None:
+    write_heading("Proofs")
+    if not project.root:
+        write("none can be taken here: a server over HTTP cannot see the files of its clients")
+        return
+    write(f"taken in {project.root} ({_SOURCES[project.source]})")
+    if project.commands:
+        rows = [(name, shlex.join(words)) for name, words in project.commands.items()]
+        write_table(("command", "runs"), rows)
+    else:
+        write(f"no commands: {command('init')} finds those of a project")
 
 
 def _write_tools(tools: ToolsReport) -> None:

@@ -1,4 +1,5 @@
-"""`workflowlookup init`: prepares a project for workflows: a directory, an example, editor support, a CI job.
+"""`workflowlookup init`: prepares a project for workflows: a directory, an example, editor support, a CI job, and the
+commands that prove its steps.
 
 It can be run again at any time. Existing files are kept, unless `--force` is given.
 """
@@ -6,17 +7,21 @@ It can be run again at any time. Existing files are kept, unless `--force` is gi
 import argparse
 import json
 import os
+import re
 from collections.abc import Iterator
 from typing import Final
 
 from workflowlookup.cli.commands.convert import document_text
 from workflowlookup.cli.commands.new import PROJECT_DIRECTORY, SCHEMA_NAME, branching, make_document
 from workflowlookup.cli.configuration import NotEditable, NotReadable, json_section, read_text, replace_text, with_added
-from workflowlookup.cli.output import complain, shown_path, write, write_hint
+from workflowlookup.cli.input import ask_yes_or_no, is_interactive
+from workflowlookup.cli.output import complain, shown_path, write, write_hint, write_text
+from workflowlookup.cli.project_commands import as_toml, find_commands
 from workflowlookup.language.schemas import workflow_schema_text
 from workflowlookup.language.values import DEFAULT_CATEGORY
 from workflowlookup.library.files import is_document_name
-from workflowlookup.settings import Settings
+from workflowlookup.settings import FILE_NAME, Settings, read_settings
+from workflowlookup.trust import COMMAND
 
 EXAMPLE_ID: Final = "example-workflow"
 SCHEMA_URL: Final = f"./.workflowlookup/{SCHEMA_NAME}"
@@ -75,12 +80,16 @@ cases:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--yaml", action="store_true", help="write the example as YAML")
     parser.add_argument("--force", action="store_true", help="replace files that differ; the old ones are kept as .bak")
+    parser.add_argument(
+        "--commands", action="store_true", help=f"write the project's commands into {FILE_NAME} without a question"
+    )
 
 
-def run(options: argparse.Namespace, _: Settings) -> int:
+def run(options: argparse.Namespace, settings: Settings) -> int:
     for path, text in _files(yaml=options.yaml):
         _put(path, text, force=options.force)
     is_mapped = _map_schema()
+    _add_commands(settings, is_wanted=options.commands)
     write_hint("Next: workflowlookup new my-workflow. An MCP client that starts in this directory finds it.")
     return 0 if is_mapped else 1
 
@@ -143,7 +152,41 @@ def _map_schema() -> bool:
     return True
 
 
+# ── commands ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _add_commands(settings: Settings, *, is_wanted: bool) -> None:
+    """Suggest the commands that proofs use (`use: test`), and write those that a person wants."""
+    here = [entry.name for entry in settings.from_repository if entry.kind == COMMAND]
+    new = {name: words for name, words in find_commands(".").items() if name not in (*settings.commands, *here)}
+    if not new:
+        return
+    write()
+    write("Steps can be proven with the commands of this project. Its files suggest:")
+    write_text(as_toml(new))
+    if not is_wanted and not (is_interactive() and ask_yes_or_no(f"Write them into {FILE_NAME}?")):
+        write_hint(f"`workflowlookup init --commands` writes them into {FILE_NAME}; or put others there.")
+        return
+    try:
+        before = read_text(FILE_NAME)
+    except NotReadable as reason:
+        complain(f"{FILE_NAME} was not changed: {reason}.")
+        return
+    if re.search(r"^\s*\[\s*commands\s*\]", before or "", re.MULTILINE):
+        complain(f"{FILE_NAME} has a table [commands] already: add them there yourself.")
+        return
+    _replace(FILE_NAME, before, f"{before.rstrip()}\n\n{as_toml(new)}" if before else as_toml(new))
+    if is_interactive() and ask_yes_or_no("They run only after you have trusted them. Look at them now?"):
+        from workflowlookup.cli.commands import trust  # noqa: PLC0415 - only if a person wants that
+
+        now = read_settings({}, os.environ, directory=os.getcwd())
+        trust.run(argparse.Namespace(path=FILE_NAME, list=False, revoke=False, json=False), now)
+    else:
+        write_hint(f"They run only after you have trusted them: `workflowlookup trust {FILE_NAME}`.")
+
+
 EXAMPLES = """\
   workflowlookup init             create .workflowlookup/ with an example, and set the schema in VS Code
   workflowlookup init --yaml      the example as YAML
+  workflowlookup init --commands  also write the project's own commands, for proofs
   workflowlookup init --force     after an upgrade: write the schema and the example again"""

@@ -1,0 +1,1 @@
+"""Receipts: signed statements about completed runs, which others can verify without the journal."""
