@@ -404,6 +404,7 @@ _NEW_ID: Final = re.compile("[0-9a-f]{12}")
 async def challenge(visit: Visit) -> Response:
     """Options for the browser to sign the answer in this form with a passkey."""
     run = visit.services.runs.get(visit.path_param("run"))
+    visit.access.require("confirm", run.workflow.id)
     _refuse_other_question(visit, run)
     text = _text_to_sign(visit, run, agrees=visit.form.get("decision") == "confirm")
     return JSONResponse(passkey_forms.signing_options(visit, text))
