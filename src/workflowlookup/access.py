@@ -72,6 +72,11 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
         return self.kind in ("local", "person") and self.administers_all
 
     @property
+    def may_register(self) -> bool:
+        """Whether the caller may register a passkey for a person. As for `may_trust`, an agent may not."""
+        return self.kind in ("local", "person") and self.may("confirm")
+
+    @property
     def caller(self) -> str:
         """The key for rate limits and fair shares. All callers on this machine without a token are one."""
         return self.name or self.kind

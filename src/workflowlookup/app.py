@@ -133,7 +133,8 @@ def make_people(settings: Settings) -> "PeopleStore":
     from workflowlookup.people.store import PeopleStore  # noqa: PLC0415 - with the first run
 
     problem = settings.trust.problem.replace("nothing is trusted", "nobody is known")
-    return PeopleStore(os.path.dirname(settings.trust.path), settings.person_confirmation, problem)
+    directory = settings.config_directory if settings.trust.path else ""
+    return PeopleStore(directory, settings.person_confirmation, problem or "This account has no home directory.")
 
 
 def locate_run(settings: Settings) -> "Location":

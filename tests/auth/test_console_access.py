@@ -107,6 +107,8 @@ def test_hidden_runs_cannot_be_changed(house: House) -> None:
     browser = Browser(house, "ada")
     fields = browser.form("held-docs-guide")
     for path in posts("held-secret-plan"):
+        if path.startswith("/people"):  # which belongs to no run
+            continue
         assert browser.post(path, **fields, new="0" * 12).status_code == 404
     assert house.world.runs.get("held-secret-plan").sequence == before
 
@@ -118,7 +120,7 @@ def test_a_caller_that_may_only_read_can_change_nothing(house: House) -> None:
     fields = {"token": form_token(session, "token reader"), "step": "write", "question": "99"}
     for path in posts("held-docs-guide"):
         reply = browser.post(path, **fields, new="0" * 12)
-        if path == "/trust":  # a page for administrators, which is not there for others
+        if path.startswith(("/trust", "/people")):  # pages that are not there for those who may not use them
             assert reply.status_code == 404
             continue
         if path.endswith("/again"):  # which nobody may while the run goes on

@@ -18,6 +18,7 @@ from cli.commands import Cli
 from support.json_values import JsonObject
 from support.make import document, step, write
 from support.warm import Popen
+from workflowlookup.cli.commands.console import _reserve_name
 from workflowlookup.cli.input import AGENT_VARIABLES
 
 
@@ -43,7 +44,7 @@ def start(cli: Cli) -> Iterator[Callable[..., tuple[subprocess.Popen[str], int, 
         )
         running.append(process)
         line = process.stdout.readline()
-        found = re.fullmatch(r"http://127\.0\.0\.1:(\d+)(/enter\?key=[\w-]+)\n", line)
+        found = re.fullmatch(r"http://localhost:(\d+)(/enter\?key=[\w-]+)\n", line)
         assert found is not None, line + process.stderr.read()
         return process, int(found[1]), found[2]
 
@@ -88,6 +89,23 @@ def test_it_serves_the_runs_of_this_machine_until_it_is_stopped(
 
     assert process.returncode == (0 if told == signal.SIGINT else -signal.SIGTERM)
     assert "Traceback" not in complaints
+
+
+def test_the_name_in_the_url_leads_nowhere_else(start: Callable[..., tuple[subprocess.Popen[str], int, str]]) -> None:
+    """A browser may take it for ::1, and the key in the URL must not reach another program there."""
+    _, port, _ = start("--port", "0")
+
+    with pytest.raises(OSError, match=r"Address already in use|Cannot assign|not supported"):
+        socket.create_server(("::1", port), family=socket.AF_INET6)
+
+
+def test_where_another_program_has_that_address_the_url_is_in_numbers(cli: Cli) -> None:
+    if not socket.has_dualstack_ipv6():
+        pytest.skip("this machine has no IPv6")
+    with socket.create_server(("::1", 0), family=socket.AF_INET6) as taken:
+        host, reserved = _reserve_name(taken.getsockname()[1])
+
+    assert (host, reserved) == ("127.0.0.1", None)
 
 
 def test_it_reads_requests_as_the_server_does(start: Callable[..., tuple[subprocess.Popen[str], int, str]]) -> None:

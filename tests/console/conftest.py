@@ -85,8 +85,8 @@ def serve() -> Iterator[ServeSite]:
     """Serves sites until the test is over."""
     running: list[Served] = []
 
-    def start(site: Site) -> Served:
-        running.append(Served(site))
+    def start(site: Site, host: str = "127.0.0.1") -> Served:
+        running.append(Served(site, host))
         return running[-1]
 
     yield start

@@ -75,13 +75,14 @@ class Console:
 class Site:
     """A library and a journal on the disk, and consoles over them."""
 
-    def __init__(self, directory: Path, *, is_furnished: bool = True) -> None:
+    def __init__(self, directory: Path, *, is_furnished: bool = True, config: Path | None = None) -> None:
+        """`config`: the user's configuration directory; without one, there is none."""
         self.library = directory / "library"
         self.library.mkdir()
         self.named: dict[str, str] = {}
         self.settings: Settings = read_settings(
             {"directories": str(self.library), "journal": str(directory / "runs.sqlite"), "project": "false"},
-            {},
+            {"XDG_CONFIG_HOME": str(config)} if config else {},
             directory=str(directory),
         )
         if is_furnished:
@@ -122,11 +123,11 @@ def token(page: str) -> str:
 class Served:
     """The console of a site on a port of this machine."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: Site, host: str = "127.0.0.1") -> None:
         self.site = site
         self.console = site.console()
         listening = socket.create_server(("127.0.0.1", 0))
-        self.address = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        self.address = f"http://{host}:{listening.getsockname()[1]}"
         self._server = uvicorn.Server(
             uvicorn.Config(self.console.app, log_config=None, access_log=False, lifespan="off")
         )
@@ -163,7 +164,7 @@ class Window:
         return self.page
 
 
-ServeSite = Callable[[Site], Served]
+ServeSite = Callable[..., Served]
 """The fixture `serve`."""
 OpenWindow = Callable[..., Window]
 """The fixture `window`: opens a window on what is served, for a viewer."""

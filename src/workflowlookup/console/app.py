@@ -19,13 +19,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from workflowlookup.access import Access
 from workflowlookup.auth.scoped import scoped
-from workflowlookup.console import library_pages, run_pages, server_pages, statistics_pages
+from workflowlookup.console import library_pages, people_pages, run_pages, server_pages, statistics_pages
 from workflowlookup.console.rendering import render, serve_static
 from workflowlookup.console.request import HEADERS, PageNotFound, RequestRefused, Visit, read_form
 from workflowlookup.console.statistics_pages import StatisticsCache
 from workflowlookup.console.streams import Streams
 from workflowlookup.errors import (
     Forbidden,
+    RunDamaged,
     RunNotFound,
     RunStateError,
     StorageError,
@@ -56,15 +57,19 @@ PAGES: Final[tuple[tuple[str, Handler], ...]] = (
     ("/statistics", statistics_pages.overview),
     ("/statistics/{workflow}", statistics_pages.workflow),
     ("/tools", server_pages.tools),
+    ("/people", people_pages.people),
     ("/trust", server_pages.trust),
     ("/health", server_pages.health),
     ("/events", run_pages.events),
 )
 ACTIONS: Final[tuple[tuple[str, Handler], ...]] = (
+    ("/runs/{run}/challenge", run_pages.challenge),
     ("/runs/{run}/confirm", run_pages.confirm),
     ("/runs/{run}/deny", run_pages.deny),
     ("/runs/{run}/cancel", run_pages.cancel),
     ("/runs/{run}/again", run_pages.start_again),
+    ("/people", people_pages.register),
+    ("/people/approve", people_pages.approve),
     ("/trust", server_pages.allow),
 )
 TITLES: Final = {
@@ -145,6 +150,8 @@ def _explain(problem: Exception, request: Request) -> tuple[int, str]:
             return 503, "These statistics are being computed for you already. Load the page again in a moment."
         case RunStateError():
             return 409, problem.explain()
+        case RunDamaged():
+            return 503, problem.problem
         case StorageError():
             log.warning("%s: %s", request.url.path, problem)
             return 503, problem.message + "."  # its details name files

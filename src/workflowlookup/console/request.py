@@ -74,6 +74,7 @@ NAVIGATION: Final[Mapping[str, tuple[str, str]]] = {
     "library": ("/library", "Library"),
     "statistics": ("/statistics", "Statistics"),
     "tools": ("/tools", "Tools"),
+    "people": ("/people", "People"),
     "trust": ("/trust", "Trust"),
     "health": ("/health", "Health"),
 }
@@ -82,7 +83,11 @@ NAVIGATION: Final[Mapping[str, tuple[str, str]]] = {
 
 def _navigation_for(access: Access) -> Mapping[str, tuple[str, str]]:
     """The sections that a caller may open."""
-    is_hidden = {"trust": not access.administers_all, "health": not access.may("admin")}
+    is_hidden = {
+        "people": not access.may_register,
+        "trust": not access.administers_all,
+        "health": not access.may("admin"),
+    }
     return {section: link for section, link in NAVIGATION.items() if not is_hidden.get(section)}
 
 

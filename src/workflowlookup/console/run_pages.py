@@ -8,12 +8,12 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from markupsafe import Markup
-from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from workflowlookup.authoring.graph import draw_path
 from workflowlookup.authoring.svg import as_fragment
-from workflowlookup.console import timeline
+from workflowlookup.console import passkey_forms, timeline
 from workflowlookup.console.queries import NO_SUCH_FILTER, TIMES, current, page_of, since_filter
 from workflowlookup.console.rendering import parse_number
 from workflowlookup.console.request import PageNotFound, RequestRefused, Visit
@@ -24,6 +24,7 @@ from workflowlookup.language.text import duration, how_often
 from workflowlookup.language.values import Json
 from workflowlookup.logs import audit
 from workflowlookup.runs import report as reports
+from workflowlookup.runs.checks import ANOTHER_QUESTION
 from workflowlookup.runs.due_proofs import SnapshotDue, all_due
 from workflowlookup.runs.events import (
     CallDue,
@@ -40,6 +41,7 @@ from workflowlookup.runs.exchange import Exporter
 from workflowlookup.runs.proof_words import sentence_of
 from workflowlookup.runs.questions import fields_of, question_of
 from workflowlookup.runs.run import Run, Waiting
+from workflowlookup.runs.signing import text_to_sign
 from workflowlookup.runs.why import Explanation, Fate, Reason, explain_run
 from workflowlookup.shares import Holding
 from workflowlookup.store.journal import RunQuery, RunSummary
@@ -191,10 +193,24 @@ def _values(visit: Visit, shown: Run, records: Sequence[Record], after: int) -> 
         "question": question_of(shown, Budget()) if shown.open_question is not None else None,
         "call": _call(shown),
         "proving": list(_proving(shown, budget)),
+        "signing": _signing(visit, shown),
         "may_confirm": visit.access.may_confirm(shown.required_confirmer(visit.services.confirmation)),
         "may_cancel": visit.access.may("run", shown.workflow.id) and not shown.is_over,
         "new_id": secrets.token_hex(6),
     }
+
+
+def _signing(visit: Visit, shown: Run) -> dict[str, str] | None:
+    """For an answer that must be signed: why this page cannot do that, if so. None for other answers."""
+    services = visit.services
+    if not shown.needs_person or "console" in services.person_confirmation:
+        return None
+    obstacle = passkey_forms.obstacle(visit)
+    if "passkey" not in services.person_confirmation:
+        obstacle = "The setting person_confirmation allows no passkeys."
+    elif not obstacle and not services.people.passkeys(passkey_forms.rp_id(visit)):
+        obstacle = "No passkey is registered for this console."
+    return {"obstacle": obstacle}
 
 
 def _call(shown: Run) -> dict[str, Any] | None:
@@ -385,6 +401,24 @@ MAX_NOTE_LENGTH: Final = 10_000
 _NEW_ID: Final = re.compile("[0-9a-f]{12}")
 
 
+async def challenge(visit: Visit) -> Response:
+    """Options for the browser to sign the answer in this form with a passkey."""
+    run = visit.services.runs.get(visit.path_param("run"))
+    visit.access.require("confirm", run.workflow.id)
+    _refuse_other_question(visit, run)
+    text = _text_to_sign(visit, run, agrees=visit.form.get("decision") == "confirm")
+    return JSONResponse(passkey_forms.signing_options(visit, text))
+
+
+def _text_to_sign(visit: Visit, run: Run, *, agrees: bool) -> bytes:
+    return text_to_sign(run, agrees=agrees, note=_note(visit), answers=_answers(visit, run) if agrees else {})
+
+
+def _refuse_other_question(visit: Visit, run: Run) -> None:
+    if run.open_question is None or visit.form.get("question") != run.question_id:
+        raise RunStateError(ANOTHER_QUESTION, runId=run.id)
+
+
 async def confirm(visit: Visit) -> Response:
     return _answer(visit, ConfirmationGiven, "confirmed")
 
@@ -397,11 +431,15 @@ def _answer(visit: Visit, kind: type[ConfirmationGiven | ConfirmationDenied], no
     runs = visit.services.runs
     run, step = runs.get(visit.path_param("run")), visit.form.get("step", "")
     question = visit.form.get("question") or "none"  # an answer without its question answers no other
-    answer: dict[str, Any] = {"question": question, "note": _note(visit), "by": visit.client}
+    answer: dict[str, Any] = {"question": question, "note": _note(visit), "by": visit.client, "how": "console"}
+    if visit.form.get("passkey"):
+        _refuse_other_question(visit, run)
+        text = _text_to_sign(visit, run, agrees=kind is ConfirmationGiven)
+        answer |= {"how": "passkey", "signature": passkey_forms.read_signature(visit, text)}
     if kind is ConfirmationDenied:
-        runs.deny(run.id, step, how="console", **answer)
+        runs.deny(run.id, step, **answer)
     else:
-        runs.confirm(run.id, step, how="console", answers=_answers(visit, run), **answer)
+        runs.confirm(run.id, step, answers=_answers(visit, run), **answer)
     return _back(run.id, notice)
 
 

@@ -5,6 +5,7 @@ on localhost.
 """
 
 import hashlib
+import os
 from collections.abc import Sequence
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -55,12 +56,12 @@ def is_localhost(name: str) -> bool:
     return name == "localhost" or name.endswith(".localhost")
 
 
-def creation_options(challenge: bytes, rp_id: str, person: str, existing: Sequence[str]) -> dict[str, Any]:
-    """Arguments of `navigator.credentials.create`, with bytes as base64url."""
+def creation_options(challenge: bytes, rp_id: str, existing: Sequence[str]) -> dict[str, Any]:
+    """Arguments of `navigator.credentials.create`, with bytes as base64url. The script adds the name of the user."""
     return {
         "challenge": encode(challenge),
         "rp": {"id": rp_id, "name": "workflowlookup"},
-        "user": {"id": encode(hashlib.sha256(person.encode()).digest()), "name": person, "displayName": person},
+        "user": {"id": encode(os.urandom(16))},
         "pubKeyCredParams": [{"type": "public-key", "alg": number} for number in ALGORITHMS],
         "authenticatorSelection": {"residentKey": "preferred", "userVerification": "required"},
         "excludeCredentials": [{"type": "public-key", "id": credential} for credential in existing],

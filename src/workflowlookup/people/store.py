@@ -26,6 +26,8 @@ from workflowlookup.runs.signing import Verdict
 DOMAIN: Final = "workflowlookup person v1"
 FILE_NAME: Final = "people.json"
 MAX_BYTES: Final = 1 << 20
+MAX_PENDING: Final = 10
+"""How many passkeys may wait for a signature; a newer one replaces the oldest."""
 _NAME: Final = re.compile(r"[\w][\w .@+-]{0,63}")
 
 
@@ -70,6 +72,8 @@ class PersonKey(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
 class _StoredPeople(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     version: Literal[1] = 1
     keys: tuple[PersonKey, ...] = ()
+    pending: tuple[PersonKey, ...] = ()
+    """Passkeys that were registered in the console, and wait for the signature of a person who is known."""
 
 
 def text_to_add(key: PersonKey) -> bytes:
@@ -121,6 +125,7 @@ class PeopleStore:
         """Why the file, or a key in it, cannot be used; empty if all is well."""
         self._signature: object = None
         self._keys: Mapping[str, PersonKey] = {}
+        self._pending: tuple[PersonKey, ...] = ()
 
     # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -133,18 +138,29 @@ class PeopleStore:
                 status = os.fstat(stream.fileno())
                 signature = (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size, status.st_mode)
                 if signature != self._signature:
-                    self._keys, self.problem = _counting(_read(stream.read(MAX_BYTES + 1), status))
+                    stored = _read(stream.read(MAX_BYTES + 1), status)
+                    self._keys, self.problem = _counting(stored.keys)
+                    self._pending = stored.pending
                     self._signature = signature
         except FileNotFoundError:
-            self._keys, self._signature, self.problem = {}, None, ""
+            self._keys, self._pending, self._signature, self.problem = {}, (), None, ""
         except (OSError, ValueError) as problem:
-            self._keys, self._signature = {}, None
+            self._keys, self._pending, self._signature = {}, (), None
             self.problem = f"{self.path} cannot be used, so nobody is known: {problem}"
         return self._keys
 
     def active(self) -> list[PersonKey]:
         """The keys that count now, in the order in which they were added."""
         return [key for key in self.all_keys().values() if not key.removed]
+
+    def pending(self) -> tuple[PersonKey, ...]:
+        """Passkeys that wait for the signature of a person who is known."""
+        self.all_keys()
+        return self._pending
+
+    def passkeys(self, rp_id: str) -> list[PersonKey]:
+        """The passkeys that count now, and belong to this host."""
+        return [key for key in self.active() if key.method == "passkey" and key.rp_id == rp_id]
 
     def judge(self, signature: Signature, text: bytes, time: int) -> Verdict:
         """As `signing.People`."""
@@ -182,10 +198,9 @@ class PeopleStore:
         """
         key = msgspec.structs.replace(key, endorsement=endorsement)
 
-        def change(stored: tuple[PersonKey, ...]) -> tuple[PersonKey, ...]:
-            if any(other.id == key.id for other in stored):
-                raise SecurityError(f"The key {key.id} is known already.")
-            if not _is_endorsed(key, self.all_keys(), _removed(stored), is_first=not stored):
+        def change(stored: _StoredPeople) -> _StoredPeople:
+            _refuse_known(key, stored.keys)
+            if not _is_endorsed(key, self.all_keys(), _removed(stored.keys), is_first=not stored.keys):
                 raise SecurityError(
                     "There are people already, so one of them has to sign for the new key, and nobody did."
                 )
@@ -193,7 +208,20 @@ class PeopleStore:
                 path = self._private_path(key)
                 os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
                 replace_file(path, msgspec.json.encode(private))
-            return (*stored, key)
+            pending = tuple(other for other in stored.pending if other.id != key.id)
+            return _StoredPeople(keys=(*stored.keys, key), pending=pending)
+
+        self._change(change)
+
+    def propose(self, key: PersonKey) -> None:
+        """Store a key that counts once a person who is known has signed for it. Raises `SecurityError`,
+        `StorageError`.
+        """
+
+        def change(stored: _StoredPeople) -> _StoredPeople:
+            _refuse_known(key, stored.keys)
+            others = [other for other in stored.pending if other.id != key.id]
+            return _StoredPeople(keys=stored.keys, pending=(*others[1 - MAX_PENDING :], key))
 
         self._change(change)
 
@@ -201,15 +229,15 @@ class PeopleStore:
         """Remove a key: nothing that it signs from now on counts. Raises `SecurityError`, `StorageError`."""
         removed = msgspec.structs.replace(key, removed=time, removal=removal)
 
-        def change(stored: tuple[PersonKey, ...]) -> tuple[PersonKey, ...]:
+        def change(stored: _StoredPeople) -> _StoredPeople:
             if len(self.active()) == 1:
                 raise SecurityError(
                     "This is the last key, and without one nobody could add another. Add another first, or delete "
                     f"{self.path} to start over."
                 )
-            if not _is_removed(removed, self.all_keys(), _removed(stored)):
+            if not _is_removed(removed, self.all_keys(), _removed(stored.keys)):
                 raise SecurityError("A person who is known has to sign for the removal, and nobody did.")
-            return tuple(removed if other.id == key.id else other for other in stored)
+            return _with_key(stored, removed)
 
         self._change(change)
         if key.method == "key":
@@ -223,16 +251,15 @@ class PeopleStore:
     def note_use(self, key: PersonKey, sign_count: int) -> None:
         """Store the sign counter of a passkey, which must grow. Raises `SecurityError`, `StorageError`."""
 
-        def change(stored: tuple[PersonKey, ...]) -> tuple[PersonKey, ...]:
+        def change(stored: _StoredPeople) -> _StoredPeople:
             before = self.all_keys()[key.id].sign_count
             if (sign_count or before) and sign_count <= before:
                 raise SecurityError("The passkey has a sign counter that did not grow: it may have been copied.")
-            used = msgspec.structs.replace(self.all_keys()[key.id], sign_count=sign_count)
-            return tuple(used if other.id == key.id else other for other in stored)
+            return _with_key(stored, msgspec.structs.replace(self.all_keys()[key.id], sign_count=sign_count))
 
         self._change(change)
 
-    def _change(self, change: Callable[[tuple[PersonKey, ...]], tuple[PersonKey, ...]]) -> None:
+    def _change(self, change: Callable[[_StoredPeople], _StoredPeople]) -> None:
         if not self.path:
             raise SecurityError(self._without_file)
         extras.require(extras.SIGN)
@@ -241,22 +268,32 @@ class PeopleStore:
                 known = tuple(self.all_keys().values())
                 if self.problem:
                     raise SecurityError(f"{self.problem}. Look at the file, and delete it to start over.")
-                content = msgspec.json.encode(_StoredPeople(keys=change(known)))
+                content = msgspec.json.encode(change(_StoredPeople(keys=known, pending=self._pending)))
                 replace_file(os.path.realpath(self.path), msgspec.json.format(content))
         except OSError as problem:
             raise StorageError(f"{self.path} cannot be written: {problem}.") from problem
+
+
+def _refuse_known(key: PersonKey, known: Iterable[PersonKey]) -> None:
+    if any(other.id == key.id for other in known):
+        raise SecurityError(f"The key {key.id} is known already.")
+
+
+def _with_key(stored: _StoredPeople, key: PersonKey) -> _StoredPeople:
+    """The same people, with a new version of this key."""
+    return msgspec.structs.replace(stored, keys=tuple(key if other.id == key.id else other for other in stored.keys))
 
 
 def _removed(stored: Iterable[PersonKey]) -> dict[str, int]:
     return {key.id: key.removed for key in stored if key.removed}
 
 
-def _read(data: bytes, status: os.stat_result) -> tuple[PersonKey, ...]:
+def _read(data: bytes, status: os.stat_result) -> _StoredPeople:
     if not stat.S_ISREG(status.st_mode) or len(data) > MAX_BYTES:
         raise ValueError("it is not a regular file, or too long")
     if status.st_uid != os.geteuid() or status.st_mode & 0o022:
         raise ValueError("others can write to it")
-    return msgspec.json.decode(data, type=_StoredPeople).keys
+    return msgspec.json.decode(data, type=_StoredPeople)
 
 
 def _counting(stored: tuple[PersonKey, ...]) -> tuple[dict[str, PersonKey], str]:

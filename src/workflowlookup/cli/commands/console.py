@@ -36,7 +36,8 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     port = listener.getsockname()[1]
     agent = agent_environment(os.environ)
     console = make_console(settings, person=user_name(), port=port, is_agent=bool(agent))
-    address = f"http://127.0.0.1:{port}{console.entry_path}"
+    host, reserved = _reserve_name(port)
+    address = f"http://{host}:{port}{console.entry_path}"
     write(address)
     write_hint("This URL works once, in the browser that opens it first. Ctrl-C stops the console.")
     if agent:
@@ -46,9 +47,26 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     sys.stdout.flush()
     if not options.no_open and _has_browser():
         webbrowser.open(address)
-    with contextlib.suppress(KeyboardInterrupt):
+    with reserved or contextlib.nullcontext(), contextlib.suppress(KeyboardInterrupt):
         serve_console(console, listener)
     return 0
+
+
+def _reserve_name(port: int) -> tuple[str, socket.socket | None]:
+    """The host name for the URL: `localhost`, where browsers have passkeys. It may also mean ::1, so the port is
+    reserved there, or somebody else could get the key in the URL; if it is taken, the address in numbers.
+    """
+    try:
+        reserved = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
+    except OSError:
+        return "localhost", None
+    try:
+        reserved.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        reserved.bind(("::1", port))
+    except OSError as problem:
+        reserved.close()
+        return "127.0.0.1" if problem.errno == errno.EADDRINUSE else "localhost", None
+    return "localhost", reserved
 
 
 def _listen(port: int | None) -> socket.socket:

@@ -1,6 +1,7 @@
 """`workflowlookup person create|list|remove`: manages the people who can sign answers on this account."""
 
 import argparse
+from collections.abc import Iterable
 from typing import Any, Final
 
 from workflowlookup import extras
@@ -20,8 +21,10 @@ MAX_TRIES: Final = 3
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=["create", "list", "remove"], help="what to do")
-    parser.add_argument("name", metavar="NAME", nargs="?", help="name of the person; for remove also the id of a key")
+    parser.add_argument("action", choices=["create", "list", "approve", "remove"], help="what to do")
+    parser.add_argument(
+        "name", metavar="NAME", nargs="?", help="name of the person; for approve and remove also the id of a key"
+    )
     parser.add_argument("--json", action="store_true", help="print the people as JSON")
 
 
@@ -32,7 +35,7 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     if not options.name:
         raise CommandError(f"a name is required: workflowlookup person {options.action} NAME", 2)
     extras.require(extras.SIGN)
-    key = _create(people, options.name) if options.action == "create" else _remove(people, options.name)
+    key = _ACTIONS[options.action](people, options.name)
     audit(f"person {options.action}", by=user_name(), person=key.person, key=key.id)
     if options.json:
         write_json(view_of(key))
@@ -72,14 +75,31 @@ def _new_passphrase(terminal: Terminal, name: str) -> str:
     raise SecurityError("No key was made, because no passphrase was given twice.")
 
 
-def _remove(people: PeopleStore, name: str) -> PersonKey:
-    keys = [key for key in people.active() if name in (key.person, key.id)]
-    if not keys:
-        raise CommandError(f"there is no person '{name}' here. `workflowlookup person list` lists them.")
-    if len(keys) > 1:
-        ids = ", ".join(f"{key.id} ({key.method})" for key in keys)
+def _approve(people: PeopleStore, name: str) -> PersonKey:
+    key = _named(people.pending(), name)
+    with person_terminal("sign for the passkey of a person") as terminal:
+        where = f"registered {ago(key.added)} in the console at {key.rp_id}"
+        terminal.show(
+            f"The passkey {key.id} of {key.person} was {where}. Only sign if you know who did that.", wrap=True
+        )
+        people.add(key, sign_on_terminal(terminal, people, text_to_add(key), f"add {key.person}"))
+    complain(f"{key.person} can sign answers now, with the passkey {key.id}.")
+    return key
+
+
+def _named(keys: Iterable[PersonKey], name: str) -> PersonKey:
+    """The only key with this id or of this person."""
+    matches = [key for key in keys if name in (key.person, key.id)]
+    if not matches:
+        raise CommandError(f"there is no such key of '{name}' here. `workflowlookup person list` lists them.")
+    if len(matches) > 1:
+        ids = ", ".join(f"{key.id} ({key.method})" for key in matches)
         raise CommandError(f"'{name}' has several keys: {ids}. Name one by its id.")
-    key, time = keys[0], now()
+    return matches[0]
+
+
+def _remove(people: PeopleStore, name: str) -> PersonKey:
+    key, time = _named(people.active(), name), now()
     with person_terminal("remove a person") as terminal:
         removal = sign_on_terminal(terminal, people, text_to_remove(key, time), f"remove {key.person} ({key.id})")
         people.remove(key, time, removal)
@@ -87,12 +107,17 @@ def _remove(people: PeopleStore, name: str) -> PersonKey:
     return key
 
 
+_ACTIONS: Final = {"create": _create, "approve": _approve, "remove": _remove}
+
+
 def _list(people: PeopleStore, *, is_json: bool) -> int:
-    keys = list(people.all_keys().values())
+    keys, pending = list(people.all_keys().values()), people.pending()
     if is_json:
-        write_json({"file": people.path, "problem": people.problem, "people": [view_of(key) for key in keys]})
+        views = {"people": [view_of(key) for key in keys], "pending": [view_of(key) for key in pending]}
+        write_json({"file": people.path, "problem": people.problem, **views})
     elif keys:
-        write_table(("person", "kind", "key", "added", "signed for by", "state"), [row_of(key) for key in keys])
+        rows = [row_of(key) for key in keys] + [(*row_of(key)[:4], "nobody yet", "does not count") for key in pending]
+        write_table(("person", "kind", "key", "added", "signed for by", "state"), rows)
     else:
         write("Nobody can sign answers here. `workflowlookup person create NAME` makes a key.")
     if people.problem:
@@ -122,4 +147,5 @@ def view_of(key: PersonKey) -> dict[str, Any]:
 EXAMPLES = """\
   workflowlookup person create ada    make a key; the passphrase is typed twice, in the terminal
   workflowlookup person list          who can sign answers here, and since when
+  workflowlookup person approve ada   sign for a passkey that was registered in the console
   workflowlookup person remove ada    what their key signs from now on does not count"""
