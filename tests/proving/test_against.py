@@ -100,7 +100,7 @@ def test_a_regression_test_fails_without_the_fix_and_passes_with_it(folder: Proj
 
     for path, text in language.test.items():
         folder.write(path, text)
-    assert verdicts() == ["passed", "failed"]  # the test alone
+    assert verdicts() == ["unproved", "failed"]  # the test alone: it fails with and without the change
     for path, text in language.fix.items():
         folder.write(path, text)
     assert verdicts() == ["passed", "passed"]
@@ -277,3 +277,26 @@ def test_a_full_disk(project: Project, tmp_path: Path, monkeypatch: pytest.Monke
         subprocess.run(["umount", "-l", small], check=True)
 
     assert judgement.verdict == "unproved"
+
+
+def test_a_command_that_always_fails_in_a_fresh_copy_proves_nothing(project: Project) -> None:
+    project.begin()
+    project.write("tests/test_app.py", "new\n")
+    project.write("ignored/installed", "")
+    project.write(".git/info/exclude", "ignored\n")
+
+    judgement = project.run("cat", "ignored/installed", exitCode="nonzero", against=AGAINST)
+
+    assert (judgement.verdict, project.run("cat", "ignored/installed").verdict) == ("unproved", "passed")
+    assert judgement.reason.startswith("It also fails in the temporary copy with the whole change")
+
+
+def test_the_whole_change_has_new_and_deleted_files(project: Project) -> None:
+    project.write("old.txt")
+    project.commit("more")
+    project.begin()
+    (project.root / "old.txt").unlink()
+    project.write("src/new.txt", "new")
+    project.write("tests/test_app.py", "test -e src/new.txt && ! test -e old.txt\n")
+
+    assert project.run("sh", "tests/test_app.py", exitCode="nonzero", against=AGAINST).verdict == "passed"

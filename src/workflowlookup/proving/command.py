@@ -22,7 +22,7 @@ from workflowlookup.proving.contract import CannotJudge, ProofTask, World
 from workflowlookup.proving.files import digest, shown
 from workflowlookup.proving.running import Command, Ended
 from workflowlookup.proving.tail import plain, tail
-from workflowlookup.proving.worktree import temporary_worktree
+from workflowlookup.proving.worktree import Worktree, temporary_worktree
 from workflowlookup.runs.events import Judgement
 
 PASSED_ON: Final = ("PATH", "HOME", "LANG", "TMPDIR")
@@ -42,7 +42,31 @@ def take_command(task: ProofTask, world: World) -> Judgement:
     with temporary_worktree(task, world) as worktree:
         at = f"{summary} (at {worktree.commit[:12]} with {', '.join(proof.against.copied) or 'nothing copied'})"
         judgement = _judge(task, world, words, worktree.directory, shorten(at, MAX_SUMMARY))
+        if judgement.verdict == "passed" and proof.exit_codes is None:
+            judgement = _with_control(judgement, task, world, words, worktree)
         return msgspec.structs.replace(judgement, digests=worktree.digests)
+
+
+def _with_control(
+    judgement: Judgement, task: ProofTask, world: World, words: Sequence[str], worktree: Worktree
+) -> Judgement:
+    """A failure at another commit proves something only if the command passes there with the whole change: otherwise it
+    may fail for another reason, such as dependencies that a fresh checkout lacks.
+    """
+    worktree.copy_whole_change()
+    proof = task.proof
+    assert isinstance(proof, CommandProof)
+    expected = CommandProof(name=proof.name, cwd=proof.cwd, env=proof.env, timeout=proof.timeout)
+    control = _judge(msgspec.structs.replace(task, proof=expected), world, words, worktree.directory, judgement.summary)
+    if control.verdict == "passed":
+        return judgement
+    return msgspec.structs.replace(
+        control,
+        verdict="unproved",
+        reason="It also fails in the temporary copy with the whole change, so its failure without it proves nothing. "
+        + control.reason,
+        remedy="Have the command work in a fresh checkout: it installs what it needs, or finds it outside the project.",
+    )
 
 
 def _words(task: ProofTask, world: World) -> list[str]:

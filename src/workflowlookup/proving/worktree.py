@@ -7,7 +7,7 @@ whatever happens.
 import contextlib
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -15,7 +15,9 @@ import msgspec
 from workflowlookup.language.proof import CommandProof
 from workflowlookup.proving.contract import CannotJudge, ProofTask, World
 from workflowlookup.proving.files import MAX_DIGEST_BYTES, digest, escape, matching, read, shown
+from workflowlookup.proving.git import Repository
 from workflowlookup.proving.scratch import remove
+from workflowlookup.runs.events import Snapshot
 
 _MAX_DIGESTS: Final = 100
 
@@ -27,6 +29,8 @@ class Worktree(msgspec.Struct, frozen=True, kw_only=True):
     """What the root is in the worktree."""
     commit: str
     digests: Mapping[str, str]
+    copy_whole_change: Callable[[], None]
+    """Copies all files that differ from the commit, and removes those that were deleted. Raises `CannotJudge`."""
 
 
 @contextlib.contextmanager
@@ -64,10 +68,30 @@ def temporary_worktree(task: ProofTask, world: World) -> Iterator[Worktree]:
                 f"The temporary worktree cannot be made: {problem.strerror or problem}.",
                 "Set TMPDIR to a directory with free space.",
             ) from problem
-        yield Worktree(directory=inside, commit=commit, digests=dict(list(digests.items())[:_MAX_DIGESTS]))
+        yield Worktree(
+            directory=inside,
+            commit=commit,
+            digests=dict(list(digests.items())[:_MAX_DIGESTS]),
+            copy_whole_change=lambda: _copy_change(task.root, repository, commit, inside),
+        )
     finally:
         if directory:
             remove(directory)
+
+
+def _copy_change(root: str, repository: Repository, commit: str, directory: str) -> None:
+    try:
+        for name, content in repository.changed(Snapshot(commit=commit, is_repository=True)).items():
+            if content:
+                _copy(root, name, directory)
+            else:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(os.path.join(directory, name))
+    except OSError as problem:
+        raise CannotJudge(
+            f"The change cannot be copied to the temporary worktree: {problem.strerror or problem}.",
+            "Set TMPDIR to a directory with free space.",
+        ) from problem
 
 
 def _copy(root: str, name: str, directory: str) -> str:
