@@ -42,7 +42,7 @@ conformance: $(VENV)/.dev  ## the official conformance suites and the inspector;
 	@WORKFLOWLOOKUP_TEST_INSPECTOR=1 $(BIN)/python -m pytest -q tests/conformance
 
 soak: $(VENV)/.dev  ## the long runs: fuzz, crashes, many at once, replicas under load, restarted and without their database, kills of the store
-	@HYPOTHESIS_PROFILE=soak WORKFLOWLOOKUP_TEST_COLD=1 $(BIN)/python -m pytest -q tests/test_fuzz.py tests/test_walks.py tests/runs tests/execution tests/replicas/test_rolling.py tests/auth/test_memory.py tests/soak
+	@HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -q tests/test_fuzz.py tests/test_walks.py tests/runs tests/execution tests/replicas/test_rolling.py tests/auth/test_memory.py tests/soak
 
 docs: $(VENV)/.installed  ## write the generated pages of docs/ and the man page from the code
 	@$(BIN)/python docs/generate.py

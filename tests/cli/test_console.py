@@ -17,14 +17,13 @@ import pytest
 from cli.commands import Cli
 from support.json_values import JsonObject
 from support.make import document, step, write
-from support.warm import Popen
 from workflowlookup.cli.input import AGENT_VARIABLES
 
 
 @pytest.fixture
 def start(cli: Cli) -> Iterator[Callable[..., tuple[subprocess.Popen[str], int, str]]]:
     """Starts the command; its port and the way in that it printed."""
-    running: list[Popen] = []
+    running: list[subprocess.Popen[str]] = []
 
     def start_console(*words: str, **more: str) -> tuple[subprocess.Popen[str], int, str]:
         command = [sys.executable, "-m", "workflowlookup", "console", "--no-open", *words]
@@ -33,7 +32,7 @@ def start(cli: Cli) -> Iterator[Callable[..., tuple[subprocess.Popen[str], int, 
             for name, value in os.environ.items()
             if not name.startswith(("WORKFLOW", "XDG_")) and not AGENT_VARIABLES.fullmatch(name)
         }
-        process = Popen(
+        process = subprocess.Popen(
             command,
             cwd=cli.directory,
             env=environment | {"HOME": str(cli.home)} | more,

@@ -17,7 +17,6 @@ from execution.working import call, effects
 from support.client import ENVELOPE, Server
 from support.json_values import Json, JsonObject
 from support.make import document, step, write
-from support.warm import Popen
 from support.web import WebClient, WebServer
 from upstream.upstreams import McpUpstream
 
@@ -797,7 +796,7 @@ def console(clone: Clone) -> Iterator[Callable[..., tuple[int, str]]]:
     environment = {"HOME": str(clone.cli.home), "XDG_CONFIG_HOME": str(clone.cli.own.parent)}
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("WORKFLOW", "XDG_"))}
     command = [sys.executable, "-m", "workflowlookup", "console", "--no-open", "--port", "0"]
-    process = Popen(command, cwd=clone.directory, env=clean | environment, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, cwd=clone.directory, env=clean | environment, stdout=subprocess.PIPE, text=True)
     address = process.stdout.readline().strip()
     site, _, way_in = address.partition("/enter")
     cookie = httpx2.get(f"{site}/enter{way_in}").headers["set-cookie"].partition(";")[0]

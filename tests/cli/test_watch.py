@@ -13,7 +13,6 @@ import pytest
 
 from cli.commands import TIMEOUT, Cli
 from support.make import document, step, write
-from support.warm import Popen
 from workflowlookup.cli.commands.validate import Checked
 from workflowlookup.cli.commands.watch import _redraw, _saves
 from workflowlookup.library.changes import PollingWatcher
@@ -25,7 +24,7 @@ class Watch:
     """A watch that runs, and its lines."""
 
     def __init__(self, cli: Cli, *words: str) -> None:
-        self.process = Popen(
+        self.process = subprocess.Popen(
             cli._command(("watch", *words)),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

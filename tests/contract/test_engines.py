@@ -14,7 +14,6 @@ import pytest
 
 from contract.journaling import URLS
 from support.json_values import Json
-from support.warm import Popen
 from workflowlookup.errors import StorageError
 from workflowlookup.execution.engine import ConcurrencyLimits, engine_of
 
@@ -29,7 +28,7 @@ class Engine:
 
     def __init__(self, url: str, directory: Path, limits: tuple[int, int], *words: str) -> None:
         command = [sys.executable, str(SCRIPT), url, str(directory), *map(str, limits), *words]
-        self.process = Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self._read()
 
     def __getattr__(self, name: str) -> Callable[..., Json]:

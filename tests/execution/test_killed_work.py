@@ -14,7 +14,6 @@ import pytest
 from execution.working import effects, open_runs
 from support.journey import IS_SOAK, mostly_on
 from support.postgres import Postgres
-from support.warm import Popen
 from upstream.upstreams import McpUpstream
 from workflowlookup.runs.run import Run, State
 
@@ -28,11 +27,11 @@ class Replicas:
     def __init__(self, place: str, upstream: McpUpstream) -> None:
         self.place, self.upstream = place, upstream
         self.runs = open_runs(place)
-        self.processes: list[Popen] = []
+        self.processes: list[subprocess.Popen[str]] = []
 
     def begin(self, *arguments: object) -> tuple[subprocess.Popen[str], list[str]]:
         command = [sys.executable, str(REPLICA), self.place, str(self.upstream.directory), *map(str, arguments)]
-        process = Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.processes.append(process)
         said = process.stdout.readline().split()
         assert said, process.stderr.read()

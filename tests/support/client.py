@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from support.json_values import Json, JsonObject
-from support.warm import Popen
 
 TIMEOUT = 20.0
 ENVELOPE = {
@@ -37,7 +36,7 @@ class Server:
         (home / "project" / ".git").mkdir(parents=True, exist_ok=True)
         if directory is not None:
             clean |= {"WORKFLOWLOOKUP_BUNDLED": "false", "WORKFLOW_STORAGE_PATH": str(directory)}
-        self.process = Popen(
+        self.process = subprocess.Popen(
             [sys.executable, *program, "serve"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -17,7 +17,6 @@ import httpx2
 
 from support.client import ENVELOPE
 from support.json_values import Json, JsonObject
-from support.warm import Popen
 
 TIMEOUT = 60.0
 MODERN = {"mcp-protocol-version": "2026-07-28"}
@@ -58,7 +57,7 @@ class WebServer:
         (home / "project" / ".git").mkdir(parents=True, exist_ok=True)
         if directory is not None:
             clean |= {"WORKFLOWLOOKUP_BUNDLED": "false", "WORKFLOW_STORAGE_PATH": str(directory)}
-        self.process = Popen(
+        self.process = subprocess.Popen(
             [sys.executable, *program, "--http", "127.0.0.1:0", *flags],
             stdin=subprocess.DEVNULL,
             stderr=subprocess.PIPE,

@@ -19,7 +19,6 @@ from typing import Any, Self
 
 from support.json_values import Json, JsonObject
 from support.processes import is_alive
-from support.warm import Popen
 from upstream.world import ONE, World
 
 HERE = Path(__file__).parent
@@ -44,7 +43,7 @@ class _Process(World):
         raise NotImplementedError
 
     def start(self) -> None:
-        self.process = Popen(self.command(), stdin=subprocess.DEVNULL, cwd=self.directory)
+        self.process = subprocess.Popen(self.command(), stdin=subprocess.DEVNULL, cwd=self.directory)
         end = time.monotonic() + 20
         while True:
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
