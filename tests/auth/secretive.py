@@ -23,7 +23,7 @@ HELD = [step("write", requireConfirmation=True), step("send")]
 OPEN = ("docs-guide", "docs-notes")
 HIDDEN = ("docs", "secret-plan", "secret-docs-plan")
 """The first is what most patterns for the others nearly admit."""
-ASKING = {"elicitation": {}}
+ASKING: JsonObject = {"elicitation": {}}
 
 
 def caller(

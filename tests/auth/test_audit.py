@@ -120,10 +120,11 @@ def test_commands_are_recorded_too(tmp_path: Path) -> None:
     (tmp_path / "empty.jsonl").write_text("")
     environment = {"HOME": str(tmp_path), "WORKFLOWLOOKUP_AUDIT_LOG": str(tmp_path / "audit.jsonl"), "USER": "ada"}
 
-    def run(*words: str, **more: Json) -> subprocess.CompletedProcess[str]:
+    def run(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "workflowlookup", *words]
-        options = {"cwd": tmp_path, "capture_output": True, "text": True, "timeout": 60}
-        return subprocess.run(command, check=False, env={**environment, **more}, **options)
+        return subprocess.run(
+            command, check=False, env={**environment, **more}, cwd=tmp_path, capture_output=True, text=True, timeout=60
+        )
 
     secret = run("token", "create", "bot", "--scope", "run").stdout.strip()
     run("token", "revoke", "bot")

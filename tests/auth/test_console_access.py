@@ -11,6 +11,7 @@ import pytest
 
 from auth.house import House
 from support.json_values import Json, JsonObject
+from support.narrowing import not_none
 from support.web import WebServer
 from workflowlookup.console.app import ACTIONS, PAGES
 from workflowlookup.console.request import form_token
@@ -73,7 +74,7 @@ def test_every_page_needs_authentication(house: House, who: str | None) -> None:
         led = http.get(f"{house.server.base}/runs", headers=HTML)
         assert (led.status_code, led.headers["location"]) == (303, "/login?next=/runs")
         form = http.get(f"{house.server.base}/login")
-        style = re.search(r'href="(/static/[^"]+)"', form.text)[1]
+        style = not_none(re.search(r'href="(/static/[^"]+)"', form.text))[1]
         assert http.get(house.server.base + style).status_code == 200
 
 
@@ -97,7 +98,7 @@ def test_hidden_workflows_are_on_no_page(house: House, who: str) -> None:
 def test_an_administrator_of_some_workflows_sees_nothing_of_the_rest_of_the_server(house: House) -> None:
     pages = {who: Browser(house, who).get("/health").text for who in ("root", "other")}
 
-    assert [house.world.runs.journal.path in pages[who] for who in ("root", "other")] == [True, False]
+    assert [house.world.journal.path in pages[who] for who in ("root", "other")] == [True, False]
     assert ["Open pages" in pages[who] for who in ("root", "other")] == [True, False]
     assert Browser(house, "other").get("/trust").status_code == 404
 
@@ -190,7 +191,7 @@ def test_the_cookie_that_another_port_receives_is_no_token(house: House) -> None
 
 def test_a_session_is_valid_at_other_replicas_and_after_a_restart(house: House) -> None:
     ada = Browser(house, "ada")
-    journal = house.world.runs.journal.path
+    journal = house.world.journal.path
     with contextlib.ExitStack() as ended:
         other = WebServer(house.world.library.parent, "--journal", journal)
         ended.callback(other.stop)

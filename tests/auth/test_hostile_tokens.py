@@ -60,7 +60,8 @@ def hostile_tokens(issuer: Issuer) -> Iterator[str]:
         for number in NUMBERS if name == "exp" else NUMBERS[2:]:
             yield signed(issuer, f'{{"{name}": {number}, {rest}'.encode())
     for name in ("iss", "aud", "sub"):
-        for value in ([], {}, 1, [[]], [{}]):
+        values: list[Json] = [[], {}, 1, [[]], [{}]]
+        for value in values:
             yield signed(issuer, json.dumps({**claims, name: value}).encode())
 
 

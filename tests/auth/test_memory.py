@@ -12,10 +12,11 @@ import pytest
 import yaml
 
 from auth.house import House
-from support.client import ENVELOPE, Server
+from support.client import ENVELOPE
 from support.json_values import JsonObject
 from support.make import document, step, write
-from support.web import modern, opening
+from support.narrowing import not_none
+from support.web import WebServer, modern, opening
 from workflowlookup import shares
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -35,7 +36,7 @@ class Hostile:
         self.client = house.client(name)
         self._open = contextlib.ExitStack()
 
-    def send(self, content: JsonObject, *, size: int | None = None, **headers: str) -> None:
+    def send(self, content: bytes, *, size: int | None = None, **headers: str) -> None:
         """Send a message, or the beginning of one that is said to have this size."""
         with contextlib.suppress(OSError):  # the server may close the connection meanwhile
             lines = [
@@ -83,9 +84,9 @@ def hostile(house: House) -> Iterator[list[Hostile]]:
         client.close()
 
 
-def peak_of(server: Server) -> int:
+def peak_of(server: WebServer) -> int:
     status = Path(f"/proc/{server.process.pid}/status").read_text("ascii")
-    return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) << 10
+    return int(not_none(re.search(r"VmHWM:\s+(\d+) kB", status))[1]) << 10
 
 
 def test_hostile_clients_cannot_make_the_server_reach_its_memory_limit(
@@ -106,7 +107,7 @@ def test_hostile_clients_cannot_make_the_server_reach_its_memory_limit(
 
 def open_sessions(hostile: Hostile) -> None:
     """As many as one caller gets, with long capabilities; they follow runs, and leave answers to be sent again."""
-    capabilities = {"experimental": {str(number): {} for number in range(300)}}
+    capabilities: JsonObject = {"experimental": {str(number): {} for number in range(300)}}
     answers = [hostile.client.post(opening(capabilities=capabilities)) for _ in range(251)]
     sessions = [answer.headers["mcp-session-id"] for answer in answers if answer.status_code == 200]
     assert len(sessions) == 250
@@ -124,7 +125,7 @@ def in_session(session: str) -> JsonObject:
 
 
 def ask_without_reading(hostile: Hostile) -> None:
-    routing = {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/call", "mcp-name": LONG["name"]}
+    routing: JsonObject = {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/call", "mcp-name": LONG["name"]}
     for _ in range(40):
         hostile.send(json.dumps(modern("tools/call", LONG)).encode(), **routing)
 
@@ -134,7 +135,7 @@ def listen(hostile: Hostile) -> None:
     many = [{f"{number:05}": 1} for number in range(120_000)]
     params = {"notifications": {"toolsListChanged": True}, "_meta": {**ENVELOPE, "many": many}}
     message = {"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": params}
-    routing = {"mcp-protocol-version": "2026-07-28", "mcp-method": "subscriptions/listen"}
+    routing: JsonObject = {"mcp-protocol-version": "2026-07-28", "mcp-method": "subscriptions/listen"}
     for _ in range(10):
         hostile.send(json.dumps(message, separators=(",", ":")).encode(), **routing)
 

@@ -15,6 +15,7 @@ from jwt.algorithms import RSAAlgorithm
 
 from auth.issuer import AUDIENCE, Issuer, part
 from support.json_values import Json, JsonObject
+from support.narrowing import not_none
 from workflowlookup.access import Access
 from workflowlookup.auth import oauth as module
 from workflowlookup.auth.oauth import KeysUnavailable, OAuthVerifier
@@ -61,10 +62,10 @@ def test_a_token_of_the_issuer_is_accepted(issuer: Issuer, find: Callable[..., A
 
     access = find(issuer.token("two"))
 
-    assert access.name == "oauth ada"
-    assert access.kind == "agent"
-    assert access.scopes == {"read", "run"}
-    assert access.workflows == ("*",)
+    assert not_none(access).name == "oauth ada"
+    assert not_none(access).kind == "agent"
+    assert not_none(access).scopes == {"read", "run"}
+    assert not_none(access).workflows == ("*",)
     assert find(issuer.token("two", aud=["other", AUDIENCE])) == access
 
 
@@ -196,7 +197,7 @@ def test_scopes_are_read_from_the_claim_in_the_settings(
 ) -> None:
     access = asyncio.run(make(scopes_claim=claim).find(issuer.token(**claims)))
 
-    assert access.scopes == scopes
+    assert not_none(access).scopes == scopes
 
 
 @pytest.mark.parametrize(
@@ -213,22 +214,24 @@ def test_patterns_are_read_from_the_claim_in_the_settings_and_without_them_nothi
 ) -> None:
     access = asyncio.run(make(workflows_claim="flows").find(issuer.token(**claims)))
 
-    assert access.workflows == workflows
+    assert not_none(access).workflows == workflows
 
 
 def test_the_scope_word_person_marks_the_token_of_a_person(issuer: Issuer, find: Callable[..., Access | None]) -> None:
-    assert find(issuer.token(scope="run person")).kind == "person"
-    assert find(issuer.token(scope="run workflowlookup:person")).kind == "person"
+    assert not_none(find(issuer.token(scope="run person"))).kind == "person"
+    assert not_none(find(issuer.token(scope="run workflowlookup:person"))).kind == "person"
 
 
 def test_a_subject_cannot_forge_a_name(issuer: Issuer, find: Callable[..., Access | None]) -> None:
-    assert find(issuer.token(sub="a via token\nroot\x1b[0m" + "x" * 500)).name.startswith("oauth a_via_token_root")
-    assert find(issuer.token(sub=None, client_id="ci")).name == "oauth ci"
-    assert find(issuer.token(sub=None)).name == "oauth somebody"
+    assert not_none(find(issuer.token(sub="a via token\nroot\x1b[0m" + "x" * 500))).name.startswith(
+        "oauth a_via_token_root"
+    )
+    assert not_none(find(issuer.token(sub=None, client_id="ci"))).name == "oauth ci"
+    assert not_none(find(issuer.token(sub=None))).name == "oauth somebody"
 
 
 def test_no_two_subjects_have_the_same_name(issuer: Issuer, find: Callable[..., Access | None]) -> None:
-    hashed = find(issuer.token(sub="a b")).name.removeprefix("oauth ")
+    hashed = not_none(find(issuer.token(sub="a b"))).name.removeprefix("oauth ")
     subjects = [
         "a b",
         "a_b",
@@ -244,7 +247,7 @@ def test_no_two_subjects_have_the_same_name(issuer: Issuer, find: Callable[..., 
         "\ud800",
     ]
 
-    assert len({find(issuer.token(sub=subject)).name for subject in subjects}) == len(subjects)
+    assert len({not_none(find(issuer.token(sub=subject))).name for subject in subjects}) == len(subjects)
 
 
 # ── the keys ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -26,7 +26,14 @@ def issuer() -> Iterator[Issuer]:
 
 @pytest.fixture(scope="module")
 def house(tmp_path_factory: pytest.TempPathFactory, issuer: Issuer) -> Iterator[House]:
-    flags = ("--oauth-issuer", issuer.name, "--oauth-audience", AUDIENCE, "--oauth-jwks-url", issuer.jwks_url)
+    flags: tuple[str, ...] = (
+        "--oauth-issuer",
+        issuer.name,
+        "--oauth-audience",
+        AUDIENCE,
+        "--oauth-jwks-url",
+        issuer.jwks_url,
+    )
     flags += ("--oauth-workflows-claim", "flows")
     house = House(tmp_path_factory.mktemp("house"), *flags, is_open=True)
     yield house

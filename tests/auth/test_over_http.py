@@ -27,7 +27,7 @@ WRONG = {
     "long": "Bearer " + "x" * 20_000,
     "SQL": "Bearer wl_'OR'1'='1",
 }
-CALLS = {
+CALLS: dict[str, JsonObject] = {
     "workflow_list": {},
     "workflow_get": {"id": "docs-guide"},
     "workflow_next": {"workflowId": "docs-guide", "completedSteps": []},
@@ -39,7 +39,7 @@ CALLS = {
     "workflow_runs": {},
     "workflow_cancel": {"runId": "of-docs-notes"},
 }
-OTHERS = {
+OTHERS: dict[str, JsonObject] = {
     "server/discover": {},
     "tools/list": {},
     "resources/list": {},

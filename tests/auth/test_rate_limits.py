@@ -14,10 +14,11 @@ import httpx2
 import pytest
 
 from auth.house import House
-from support.client import Server
 from support.json_values import Json
 from support.make import document, step, write
-from support.web import HEADERS, WebClient, modern, opening, routing
+from support.narrowing import not_none
+from support.web import HEADERS, WebClient, WebServer, modern, opening, routing
+from workflowlookup.protocol.memory import MemoryMeter
 from workflowlookup.shares import Shares
 from workflowlookup.transport.http import rate_limits
 from workflowlookup.transport.http.bodies import has_many_values
@@ -241,7 +242,7 @@ def test_repeated_log_ins_count_against_the_limit_of_the_caller(start: Callable[
 @pytest.fixture
 def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [1_000.0]
-    monkeypatch.setattr(rate_limits.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     return now
 
 
@@ -275,12 +276,12 @@ def call_tool(client: WebClient, name: str, **arguments: Json) -> None:
     assert "isError" not in result, result
 
 
-def peak_of(server: Server) -> int:
+def peak_of(server: WebServer) -> int:
     status = Path(f"/proc/{server.process.pid}/status").read_text("ascii")
-    return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) << 10
+    return int(not_none(re.search(r"VmHWM:\s+(\d+) kB", status))[1]) << 10
 
 
-def memory_of(server: Server) -> int:
+def memory_of(server: WebServer) -> int:
     return int(Path(f"/proc/{server.process.pid}/statm").read_text("ascii").split()[1]) * 4096
 
 
@@ -328,7 +329,7 @@ def test_memory_is_returned_once_after_costly_requests(
 ) -> None:
     returned = []
     monkeypatch.setattr(rate_limits, "RELEASE_SECONDS", 0.0)
-    monkeypatch.setattr(rate_limits.MemoryMeter, "release", lambda _: returned.append("all"))
+    monkeypatch.setattr(MemoryMeter, "release", lambda _: returned.append("all"))
 
     async def burn(seconds: float) -> None:
         end = time.thread_time() + seconds

@@ -18,7 +18,7 @@ CANCEL = ("workflow_cancel", {"runId": "of-docs-guide"})
 CONFIRM = ("workflow_submit", {"runId": "held-docs-guide", "stepId": "write", "confirmed": True, "note": "go"})
 DENY = ("workflow_submit", {"runId": "held-docs-guide", "stepId": "write", "confirmed": False, "note": "no"})
 LOOK = ("workflow_status", {"runId": "held-docs-guide"})
-LIST = ("workflow_list", {})
+LIST: tuple[str, JsonObject] = ("workflow_list", {})
 NAMES = ["start", "submit", "cancel", "confirm", "deny", "look", "list"]
 NEEDED = dict(
     zip(NAMES, [(START, "run"), (SUBMIT, "run"), (CANCEL, "run"), (CONFIRM, "confirm"), (DENY, "confirm"),

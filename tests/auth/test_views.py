@@ -4,10 +4,9 @@ The oracle is a second world in which there is nothing to hide. One who sees a p
 the second are told the same, to the letter.
 """
 
-import concurrent.futures
 import inspect
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, NoReturn
@@ -31,6 +30,7 @@ from workflowlookup.store import runs_view
 from workflowlookup.store.journal import DamagedJournal
 from workflowlookup.store.runs_view import JournalWatch, RunsView
 from workflowlookup.store.service import Runs
+from workflowlookup.store.sqlite import SqliteJournal
 from workflowlookup.tools.builtin import BUILTIN_TOOLS, workflow_refresh, workflow_search
 from workflowlookup.tools.contract import ExecutionView, WorkflowTools
 from workflowlookup.tools.dynamic import DynamicTools
@@ -293,7 +293,7 @@ def test_no_caller_is_notified_of_a_hidden_run_that_another_process_changed(
     client = world.connect(caller("read"))
     for uri in ("run://of-secret-plan", "run://of-docs-guide", "runs://recent"):
         client.ask("resources/subscribe", {"uri": uri})
-    other = Runs(type(world.runs.journal)(world.runs.journal.path), clock=lambda: world.now)
+    other = Runs(SqliteJournal(world.journal.path), clock=lambda: world.now)
 
     other.submit("of-secret-plan", "write", "done", {})
     assert client.heard() == []
@@ -393,14 +393,14 @@ class Discovering:
             "ci": ProviderListing(definitions=known("ci", "deploy", "canary"), is_listed=True),
             "vault": ProviderListing(definitions=known("vault", "canary"), is_away=True, cause="the canary is ill"),
         }
-        self.asked: list[Sequence[str] | None] = []
+        self.asked: list[Collection[str] | None] = []
 
     def discovered(self) -> JsonObject:
         return self.found
 
-    def refresh(self, providers: Sequence[str] | None = None) -> Future[None]:
+    def refresh(self, providers: Collection[str] | None = None) -> Future[None]:
         self.asked.append(providers)
-        done = concurrent.futures.Future()
+        done: Future[None] = Future()
         done.set_result(None)
         return done
 
@@ -409,13 +409,16 @@ class Discovering:
 
 
 @pytest.fixture
-def with_providers(make_world: Callable[..., World]) -> World:
+def execution() -> Discovering:
+    return Discovering()
+
+
+@pytest.fixture
+def with_providers(make_world: Callable[..., World], execution: Discovering) -> World:
     world = make_world()
-    execution = Discovering()
     providers = {name: ProviderConfig(name=name, kind="http") for name in execution.found}
     world.services = msgspec.structs.replace(world.services, open_execution=lambda: execution)
     world.workflows = DynamicTools(world.services, Plan(providers=providers))
-    world.execution = execution
     return world
 
 
@@ -432,10 +435,12 @@ def test_of_a_provider_a_caller_sees_only_its_own_workflows(with_providers: Worl
     assert client.refusal("ci_canary")["code"] == -32601
 
 
-def test_only_an_administrator_can_poll_providers_and_sees_its_own_workflows(with_providers: World) -> None:
+def test_only_an_administrator_can_poll_providers_and_sees_its_own_workflows(
+    with_providers: World, execution: Discovering
+) -> None:
     workflows = ("ci.deploy", "docs-*")
     assert with_providers.connect(caller("run", workflows=workflows)).refusal("workflow_refresh")["code"] == -32011
-    assert with_providers.execution.asked == []
+    assert execution.asked == []
     client = with_providers.connect(caller("admin", workflows=workflows))
     client.result("tools/list")
 
@@ -445,7 +450,7 @@ def test_only_an_administrator_can_poll_providers_and_sees_its_own_workflows(wit
     (reply,) = [json.loads(one) for one in client.connection.outbox if b'"result"' in one]
     assert reply["result"]["providers"] == {"ci": {"state": "ready", "workflows": 1}}
     assert reply["result"]["tools"] == 3
-    assert with_providers.execution.asked == [{"ci"}]
+    assert execution.asked == [{"ci"}]
 
 
 @pytest.mark.parametrize(
@@ -458,14 +463,14 @@ def test_only_an_administrator_can_poll_providers_and_sees_its_own_workflows(wit
     ],
 )
 def test_an_administrator_of_some_workflows_polls_only_their_providers(
-    with_providers: World, workflows: tuple[str, ...], asked: list[Sequence[str] | None]
+    with_providers: World, execution: Discovering, workflows: tuple[str, ...], asked: list[Sequence[str] | None]
 ) -> None:
     client = with_providers.connect(caller("admin", workflows=workflows))
     client.result("tools/list")
 
     client.ask("workflow_refresh")
 
-    assert with_providers.execution.asked == [asked]
+    assert execution.asked == [asked]
 
 
 def test_new_tools_are_announced_only_to_callers_who_see_them(make_world: Callable[..., World]) -> None:

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from auth.house import House
-from support.json_values import Json
+from support.json_values import Json, JsonObject
 
 LIST = json.dumps(
     {
@@ -46,7 +46,12 @@ def send(house: House, data: bytes, *, seconds: float = 2.0) -> bytes:
 
 
 def request(
-    house: House, method: str = "POST", path: str = "/mcp", body: bytes = LIST, who: str = "root", **changed: Json
+    house: House,
+    method: str = "POST",
+    path: str = "/mcp",
+    body: bytes = LIST,
+    who: str | None = "root",
+    **changed: Json,
 ) -> bytes:
     """A request as bytes; `None` leaves a header out, a list has it several times."""
     host = urlsplit(house.server.base).netloc
@@ -170,7 +175,7 @@ def test_the_rest_of_a_refused_message_is_read_for_a_limited_time(house: House, 
 
 def test_headers_that_are_too_long_are_refused(house: House) -> None:
     assert status(send(house, request(house, x_filler="x" * 200_000))) in (400, 431, None)
-    many = {f"x-{number}": "y" * 200 for number in range(2_000)}
+    many: JsonObject = {f"x-{number}": "y" * 200 for number in range(2_000)}
     assert status(send(house, request(house, **many))) in (400, 431, None)
 
 
@@ -233,7 +238,8 @@ def test_other_headers_are_not_accepted_as_a_token(house: House, line: str) -> N
 
 def test_identity_headers_of_proxies_are_ignored(house: House) -> None:
     for name in ("x-forwarded-user", "x-remote-user", "remote-user", "x-access", "access", "x-forwarded-access-token"):
-        reply = send(house, request(house, who=None, **{name: house.secrets["root"]}))
+        header: JsonObject = {name: house.secrets["root"]}
+        reply = send(house, request(house, who=None, **header))
         assert status(reply) == 401
 
 
@@ -244,7 +250,7 @@ HEADER = st.text(st.characters(min_codepoint=32, max_codepoint=255), max_size=40
 
 @settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_random_requests_are_answered_or_refused_and_reveal_nothing(house: House, data: bytes) -> None:
+def test_random_requests_are_answered_or_refused_and_reveal_nothing(house: House, data: st.DataObject) -> None:
     who = data.draw(st.sampled_from([None, "tampered", "reader"]))
     body = data.draw(st.one_of(st.binary(max_size=200), st.just(LIST), st.just(LIST[:-7])))
     names = ["host", "authorization", "content-type", "accept", "origin", "mcp-session-id", "mcp-protocol-version",

@@ -14,6 +14,7 @@ import termios
 import time
 from pathlib import Path
 
+from support.json_values import Json
 from workflowlookup.cli.input import AGENT_VARIABLES
 
 TIMEOUT = 60.0
@@ -91,7 +92,7 @@ class Cli:
         """A person at a terminal, who reads before they type."""
         return Sitting(self._command(words), self.directory, self._environment() | environment, columns)
 
-    def confirm(self, *words: str, says: str = "y", **environment: str) -> tuple[int, str]:
+    def confirm(self, *words: str, says: str = "y", **environment: Json) -> tuple[int, str]:
         """The exit code and all that was seen when a person answers the question of `confirm`."""
         sitting = self.sit_down("confirm", *words, **environment)
         return sitting.see("[l]eave" if "--deny" not in words else "[y/N]").type(f"{says}\n").leave()

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from cli.commands import Cli
+from support.json_values import JsonObject
 from support.make import FORM, document, step, write
 from workflowlookup.settings import command_line, read_settings
 
@@ -52,7 +53,8 @@ def test_without_a_terminal_nothing_is_confirmed(cli: Cli, held: str, flags: lis
 
 @pytest.mark.parametrize("variable", ["CLAUDECODE", "CODEX_SANDBOX", "GEMINI_CLI"])
 def test_an_agent_is_refused_even_on_a_terminal(cli: Cli, held: str, variable: str) -> None:
-    code, seen = cli.sit_down("confirm", held, **{variable: "1"}).leave()
+    agent: JsonObject = {variable: "1"}
+    code, seen = cli.sit_down("confirm", held, **agent).leave()
 
     assert code == 1
     assert f"{variable} in the environment shows that an agent" in " ".join(seen.split())
@@ -271,7 +273,7 @@ def test_a_denied_output_is_imported_with_and_without_removed_values(cli: Cli, p
 def test_the_command_that_a_person_is_shown_works(cli: Cli, given: str) -> None:
     journal = str(cli.directory / "my runs.sqlite")
     flags = ["--journal", journal] if given == "flag" else []
-    environment = {"WORKFLOWLOOKUP_JOURNAL": journal} if given == "environment" else {}
+    environment: JsonObject = {"WORKFLOWLOOKUP_JOURNAL": journal} if given == "environment" else {}
     if given == "file":
         config = cli.home / ".config" / "workflowlookup"
         config.mkdir(parents=True)

@@ -17,6 +17,7 @@ import pytest
 from cli.commands import Cli
 from support.json_values import JsonObject
 from support.make import document, step, write
+from support.narrowing import not_none
 from workflowlookup.cli.input import AGENT_VARIABLES
 
 
@@ -41,9 +42,9 @@ def start(cli: Cli) -> Iterator[Callable[..., tuple[subprocess.Popen[str], int, 
             text=True,
         )
         running.append(process)
-        line = process.stdout.readline()
+        line = not_none(process.stdout).readline()
         found = re.fullmatch(r"http://127\.0\.0\.1:(\d+)(/enter\?key=[\w-]+)\n", line)
-        assert found is not None, line + process.stderr.read()
+        assert found is not None, line + not_none(process.stderr).read()
         return process, int(found[1]), found[2]
 
     yield start_console

@@ -19,7 +19,8 @@ NOW = len(MIGRATIONS)
 def place(request: pytest.FixtureRequest, cli: Cli) -> str:
     if request.param == "sqlite":
         return str(cli.directory / "data" / "runs.sqlite")
-    return request.getfixturevalue("database")
+    result: str = request.getfixturevalue("database")
+    return result
 
 
 def execute(place: str, *statements: str) -> None:
@@ -35,9 +36,9 @@ def execute(place: str, *statements: str) -> None:
             connection.executescript(statement)
 
 
-def make_old(place: str, version: str) -> None:
+def make_old(place: str, version: int) -> None:
     """Tables as an earlier program made them, with a run."""
-    scripts = MIGRATIONS[:version]
+    scripts = list(MIGRATIONS[:version])
     run = "INSERT INTO runs VALUES ('old', 'w', '1', 'h', 1, 1, 'waiting', 'output', 'one', 0, 1, NULL, 1)"
     if "://" in place:
         scripts = [script.replace("WITHOUT ROWID", "") for script in scripts]
@@ -47,7 +48,7 @@ def make_old(place: str, version: str) -> None:
         execute(place, *scripts, f"PRAGMA user_version = {version}", run)
 
 
-def set_version(place: str, version: str, least: int) -> None:
+def set_version(place: str, version: int, least: int) -> None:
     meta = f"UPDATE meta SET version = {version}" if "://" in place else f"PRAGMA user_version = {version}"
     execute(place, meta, f"UPDATE levels SET least = {least}")
 

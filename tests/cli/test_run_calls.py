@@ -117,5 +117,7 @@ def test_a_run_that_was_killed_is_resumed(cli: Cli, upstream: McpUpstream) -> No
 
 def begin(cli: Cli, *words: str) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "workflowlookup", *words]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL}
-    return subprocess.Popen(command, cwd=cli.directory, env=cli._environment(), **pipes)
+    pipe, environment = subprocess.PIPE, cli._environment()
+    return subprocess.Popen(
+        command, cwd=cli.directory, env=environment, stdout=pipe, stderr=pipe, stdin=subprocess.DEVNULL
+    )

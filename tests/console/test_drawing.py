@@ -2,6 +2,7 @@
 
 import re
 import xml.etree.ElementTree as ET
+from collections.abc import Callable
 from importlib.resources import files
 
 import pytest
@@ -12,12 +13,14 @@ from support.make import document, loop, step
 from workflowlookup.authoring.graph import draw
 from workflowlookup.authoring.svg import as_fragment
 from workflowlookup.console import plots
-from workflowlookup.console.rendering import ago, iso, one_line, plural, visible
+from workflowlookup.console.rendering import ago, iso, one_line, visible
 from workflowlookup.console.timeline import entries
 from workflowlookup.language.building import build
 from workflowlookup.language.patterns import Budget
+from workflowlookup.language.text import plural
 from workflowlookup.runs import advance
-from workflowlookup.runs.draft import Moment
+from workflowlookup.runs.draft import Draft, Moment
+from workflowlookup.runs.run import Run
 from workflowlookup.store.journal import now
 
 
@@ -78,19 +81,17 @@ def test_every_kind_of_event_has_words() -> None:
     )
     draft = advance.begin("r", flow, {"ticket": 1}, {"files": ["a", "b"]}, Moment(time=0, by="agent"))
     records = list(draft.records)
-    for time, move in enumerate(
-        [
-            lambda run, at: advance.submit(run, "plan", "no", {}, at),
-            lambda run, at: advance.submit(run, "plan", "long", {"size": "small"}, at),
-            lambda run, at: advance.submit(run, "look@1", "x", {}, at),
-            lambda run, at: advance.submit(run, "look@2", "x", {}, at),
-            lambda run, at: advance.submit(run, "sign", "x", {}, at),
-            lambda run, at: advance.deny(run, "sign", at, how="relayed", note="no"),
-            lambda run, at: advance.submit(run, "sign", "y", {}, at),
-            lambda run, at: advance.confirm(run, "sign", at, how="console"),
-        ],
-        1,
-    ):
+    moves: list[Callable[[Run, Moment], Draft]] = [
+        lambda run, at: advance.submit(run, "plan", "no", {}, at),
+        lambda run, at: advance.submit(run, "plan", "long", {"size": "small"}, at),
+        lambda run, at: advance.submit(run, "look@1", "x", {}, at),
+        lambda run, at: advance.submit(run, "look@2", "x", {}, at),
+        lambda run, at: advance.submit(run, "sign", "x", {}, at),
+        lambda run, at: advance.deny(run, "sign", at, how="relayed", note="no"),
+        lambda run, at: advance.submit(run, "sign", "y", {}, at),
+        lambda run, at: advance.confirm(run, "sign", at, how="console"),
+    ]
+    for time, move in enumerate(moves, 1):
         draft = move(draft.run, Moment(time=time * 1_000, by="agent" if time != 6 else "person"))
         records += draft.records
     told = list(entries(draft.run, records, Budget()))

@@ -2,19 +2,23 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from typing import Any, TypeVar
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import TypeVar, cast
 
 import pytest
+from starlette.requests import Request
+from starlette.responses import StreamingResponse
 
 from console.sites import VIEWERS, Console, OpenConsole, Site
 from support.json_values import Json
 from support.make import document, step
+from support.narrowing import instance_of, not_none
 from workflowlookup.console.request import RequestRefused
 from workflowlookup.console.run_pages import events
 from workflowlookup.console.streams import HEARTBEAT, RETRY, Streams
 from workflowlookup.language.building import build
 from workflowlookup.shares import Shares
+from workflowlookup.store.sqlite import SqliteJournal
 
 T = TypeVar("T")
 
@@ -47,14 +51,14 @@ def test_a_change_is_announced_with_the_run_id(empty: Site, is_other: bool) -> N
     asyncio.run(follow())
 
 
-def test_nothing_is_polled_while_nobody_listens(empty: Site) -> None:
+def test_nothing_is_polled_while_nobody_listens(empty: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     async def follow() -> None:
         console = empty.console(pause=0.01)
-        looks = []
-        console.runs.watch = lambda listener: looks.append(listener) or 1 / 0
+        looks: list[object] = []
+        monkeypatch.setattr(console.runs, "watch", looks.append)
         await asyncio.sleep(0.05)
         assert looks == []
-        del console.runs.watch
+        monkeypatch.undo()
         first, second = (console.streams.follow(console.backends.of(VIEWERS["mira"])) for _ in range(2))
         await told(first)
         await told(second)
@@ -104,11 +108,12 @@ def test_a_run_past_its_deadline_fails_while_it_is_watched(empty: Site) -> None:
 def test_a_journal_that_cannot_be_followed_is_tried_again(empty: Site, caplog: pytest.LogCaptureFixture) -> None:
     async def follow() -> None:
         console = empty.console(pause=0.05)
-        place, console.runs.journal.path = console.runs.journal.path, "/proc/no/such/place"
+        journal = instance_of(SqliteJournal, console.runs.journal)
+        place, journal.path = journal.path, "/proc/no/such/place"
         stream = console.streams.follow(console.backends.of(VIEWERS["mira"]))
         await told(stream)
         await asyncio.sleep(0.1)
-        console.runs.journal.path = place
+        journal.path = place
         await asyncio.sleep(0.2)
         run = empty.runs.start(FLOW, {}, {})
         assert run.id in ids(await told(stream))
@@ -129,9 +134,10 @@ class Asked:
         self.query_params = query
 
 
-async def open_stream(console: Console, viewer: str, **query: str) -> AsyncIterator[Any]:
-    response = await events(console.identify(Asked(viewer, **query)))
-    return response.body_iterator
+async def open_stream(console: Console, viewer: str, **query: str) -> AsyncGenerator[bytes, None]:
+    response = await events(not_none(console.identify(cast("Request", Asked(viewer, **query)))))
+    stream: AsyncGenerator[bytes, None] = instance_of(StreamingResponse, response).body_iterator  # type: ignore[assignment]
+    return stream
 
 
 def test_each_viewer_is_notified_of_visible_runs_and_of_the_watched_run(site: Site) -> None:

@@ -4,6 +4,7 @@ import contextlib
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Generic, TypeVar
 
 import pytest
 
@@ -15,6 +16,8 @@ from workflowlookup.runs import advance
 from workflowlookup.runs.draft import Draft, Moment
 from workflowlookup.runs.run import Run
 from workflowlookup.store.journal import Journal, summarise
+
+J = TypeVar("J", bound=Journal)
 
 WORKFLOW = build(document(step("one"), step("two"), step("three"), deadlineSeconds=60))
 
@@ -30,14 +33,14 @@ URLS: dict[str, Callable[[pytest.FixtureRequest, Path], str]] = {
 """By kind of journal: the URL of a new one, for a test with this `request` and this directory."""
 
 
-class Store:
+class Store(Generic[J]):
     """A place for a journal, which as many as like can open."""
 
-    def __init__(self, make: Callable[[], Journal]) -> None:
+    def __init__(self, make: Callable[[], J]) -> None:
         self.make = make
-        self._opened: list[Journal] = []
+        self._opened: list[J] = []
 
-    def open(self) -> Journal:
+    def open(self) -> J:
         journal = self.make()
         self._opened.append(journal)
         return journal

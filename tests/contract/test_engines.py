@@ -14,6 +14,7 @@ import pytest
 
 from contract.journaling import URLS
 from support.json_values import Json
+from support.narrowing import not_none
 from workflowlookup.errors import StorageError
 from workflowlookup.execution.engine import ConcurrencyLimits, engine_of
 
@@ -28,20 +29,22 @@ class Engine:
 
     def __init__(self, url: str, directory: Path, limits: tuple[int, int], *words: str) -> None:
         command = [sys.executable, str(SCRIPT), url, str(directory), *map(str, limits), *words]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
         self._read()
 
     def __getattr__(self, name: str) -> Callable[..., Json]:
         def do(*arguments: Json, **options: Any) -> Json:
-            self.process.stdin.write(json.dumps([name, arguments, options]) + "\n")
-            self.process.stdin.flush()
+            not_none(self.process.stdin).write(json.dumps([name, arguments, options]) + "\n")
+            not_none(self.process.stdin).flush()
             return self._read()
 
         return do
 
     def _read(self) -> Json:
-        line = self.process.stdout.readline()
-        assert line, self.process.stderr.read()
+        line = not_none(self.process.stdout).readline()
+        assert line, not_none(self.process.stderr).read()
         return json.loads(line)
 
     @property
@@ -78,7 +81,7 @@ class House:
         for run in runs:
             (self.directory / run).touch()
 
-    def wait(self, is_so: Callable[..., bool] | int, seconds: float = PATIENCE) -> None:
+    def wait(self, is_so: Callable[[], object], seconds: float = PATIENCE) -> None:
         end = time.monotonic() + seconds
         while not is_so():
             assert time.monotonic() < end, self.log()
@@ -101,7 +104,7 @@ class House:
         for engine in self._engines:
             engine.kill()
             for stream in (engine.process.stdin, engine.process.stdout, engine.process.stderr):
-                stream.close()
+                not_none(stream).close()
 
 
 @pytest.fixture(params=URLS)
@@ -273,5 +276,8 @@ def test_an_engine_that_cannot_be_used_says_so(url: str, tmp_path: Path) -> None
     (tmp_path / "no-directory").touch()
     url = url.format(tmp_path)
 
+    async def never(_: str, __: object) -> None:
+        raise AssertionError("no run is due")
+
     with pytest.raises(StorageError, match=r"^The engine that carries out calls, .*, cannot be used: "):
-        asyncio.run(engine_of(url).make(url, None, ConcurrencyLimits(1), False).open())
+        asyncio.run(engine_of(url).make(url, never, ConcurrencyLimits(1), False).open())

@@ -35,7 +35,7 @@ print(*sys.modules)
 """
 
 
-def in_another_process(path: Path, what: str) -> str:
+def in_another_process(path: Path | str, what: str) -> str:
     """What comes of an expression over the locks of another process."""
     script = (
         f"from workflowlookup.execution.local import RunLocks\nlocks = RunLocks({str(path)!r})\nlocks.open()\n"

@@ -10,10 +10,11 @@ import pytest
 
 from execution.working import Working, open_runs, server_config
 from support.json_values import Json
+from support.narrowing import end_of, failure_of, not_none
 from upstream.upstreams import HttpUpstream, McpUpstream
 from workflowlookup.execution import driver
 from workflowlookup.language.building import build
-from workflowlookup.providers.config import Plan, ProviderConfig
+from workflowlookup.providers.config import Plan, ProviderConfig, ServerConfig
 from workflowlookup.providers.definition import as_document, read_definitions
 from workflowlookup.runs.run import State
 
@@ -24,9 +25,9 @@ class Remote:
     def __init__(self, kind: str, directory: Path, **options: Any) -> None:
         self.kind = kind
         if kind == "http":
-            self.world = HttpUpstream(directory)
+            self.world: HttpUpstream | McpUpstream = HttpUpstream(directory)
             options = {"base_url": self.world.url, **options}
-            self.servers = {}
+            self.servers: dict[str, ServerConfig] = {}
         else:
             self.world = McpUpstream(directory)
             options = {"server": "up", **options}
@@ -80,7 +81,7 @@ def test_a_remote_run_that_fails_says_why(working: Working, remote: Remote) -> N
     run = working.finished(remote.workflow, INPUT)
 
     assert run.state is State.FAILED
-    assert "no capacity" in run.end.reason
+    assert "no capacity" in end_of(run).reason
 
 
 def test_another_attempt_after_a_job_that_failed_is_another_job(working: Working, remote: Remote) -> None:
@@ -97,14 +98,14 @@ def test_another_attempt_after_a_job_that_failed_is_another_job(working: Working
 def test_a_remote_run_is_cancelled_at_its_provider(working: Working, remote: Remote) -> None:
     remote.world.control(runs={"deploy": {"seconds": 60}})
     run = working.start(remote.workflow, INPUT)
-    working.until(run.id, lambda run: run.calling.remote_id)
+    working.until(run.id, lambda run: not_none(run.calling).remote_id)
 
     working.runs.cancel(run.id)
     run = working.over(run.id)
 
     (far,) = remote.world.runs()
     assert far["state"] == "CANCELLED"
-    assert (run.calling.stopped.stopped, run.calling.stopped.told) == (
+    assert (not_none(not_none(run.calling).stopped).stopped, not_none(not_none(run.calling).stopped).told) == (
         True,
         f"the provider 'far' cancelled run {far['id']}",
     )
@@ -120,7 +121,7 @@ def test_a_remote_run_cancelled_during_its_start_is_cancelled_at_its_provider(wo
 
     (begun,) = remote.world.runs()
     assert begun["state"] == "CANCELLED"
-    assert run.calling.stopped.told == f"the provider 'far' cancelled run {begun['id']}"
+    assert not_none(not_none(run.calling).stopped).told == f"the provider 'far' cancelled run {begun['id']}"
 
 
 def test_a_remote_run_started_just_before_the_cancel_is_cancelled_at_its_provider(
@@ -137,19 +138,19 @@ def test_a_remote_run_started_just_before_the_cancel_is_cancelled_at_its_provide
 
     (begun,) = remote.world.runs()
     assert begun["state"] == "CANCELLED"
-    assert run.calling.stopped.told == f"the provider 'far' cancelled run {begun['id']}"
+    assert not_none(not_none(run.calling).stopped).told == f"the provider 'far' cancelled run {begun['id']}"
 
 
 def test_a_remote_run_that_cannot_be_cancelled_is_reported_as_running(working: Working, remote: Remote) -> None:
     remote.world.control(runs={"deploy": {"seconds": 60}}, cancel="fail")
     run = working.start(remote.workflow, INPUT)
-    working.until(run.id, lambda run: run.calling.remote_id)
+    working.until(run.id, lambda run: not_none(run.calling).remote_id)
 
     working.runs.cancel(run.id)
-    stopped = working.until(run.id, lambda run: run.calling.stopped).calling.stopped
+    stopped = not_none(working.until(run.id, lambda run: not_none(run.calling).stopped).calling).stopped
 
-    assert (stopped.stopped, stopped.is_pending) == (False, True)
-    assert "may still be running there" in stopped.told
+    assert (not_none(stopped).stopped, not_none(stopped).is_pending) == (False, True)
+    assert "may still be running there" in not_none(stopped).told
 
 
 def test_a_cancel_that_fails_is_sent_again_until_the_other_system_says_that_it_stopped(
@@ -157,15 +158,15 @@ def test_a_cancel_that_fails_is_sent_again_until_the_other_system_says_that_it_s
 ) -> None:
     remote.world.control(runs={"deploy": {"seconds": 300}}, cancel="fail")
     run = working.start(remote.workflow, INPUT)
-    working.until(run.id, lambda run: run.calling.remote_id)
+    working.until(run.id, lambda run: not_none(run.calling).remote_id)
     working.runs.cancel(run.id)
-    working.until(run.id, lambda run: run.calling.stopped)
+    working.until(run.id, lambda run: not_none(run.calling).stopped)
 
     remote.world.control(cancel="ok")
     run = working.over(run.id)
 
     (far,) = remote.world.runs()
-    assert (far["state"], run.calling.stopped.stopped) == ("CANCELLED", True)
+    assert (far["state"], not_none(not_none(run.calling).stopped).stopped) == ("CANCELLED", True)
 
 
 def test_a_cancel_is_finished_by_the_next_server(
@@ -174,16 +175,16 @@ def test_a_cancel_is_finished_by_the_next_server(
     remote.world.control(runs={"deploy": {"seconds": 300}}, cancel="fail")
     first = work(sqlite_place, servers=remote.servers, providers=remote.providers)
     run = first.start(remote.workflow, INPUT)
-    first.until(run.id, lambda run: run.calling.remote_id)
+    first.until(run.id, lambda run: not_none(run.calling).remote_id)
     first.runs.cancel(run.id)
-    first.until(run.id, lambda run: run.calling.stopped)
+    first.until(run.id, lambda run: not_none(run.calling).stopped)
     first.close()
 
     remote.world.control(cancel="ok")
     second = work(sqlite_place, servers=remote.servers, providers=remote.providers)
     second.execution.recover()
 
-    assert second.over(run.id).calling.stopped.stopped
+    assert not_none(not_none(second.over(run.id).calling).stopped).stopped
     assert [far["state"] for far in remote.world.runs()] == ["CANCELLED"]
 
 
@@ -193,14 +194,18 @@ def test_a_remote_run_that_times_out_is_cancelled_at_its_provider(working: Worki
     remote.world.control(runs={"*": {"seconds": 60}})
     run = working.finished(remote.workflow, INPUT, timeout=3)
 
-    assert (run.state, run.end.timed_out, run.calling.stopped.stopped) == (State.FAILED, True, True)
+    assert (run.state, failure_of(run).timed_out, not_none(not_none(run.calling).stopped).stopped) == (
+        State.FAILED,
+        True,
+        True,
+    )
     assert remote.world.runs()[-1]["state"] == "CANCELLED"
 
 
 def test_a_provider_that_does_not_answer_for_a_while_is_waited_for(working: Working, remote: Remote) -> None:
     remote.world.control(runs={"deploy": {"seconds": 0.5}}, status="fail")
     run = working.start(remote.workflow, INPUT)
-    working.until(run.id, lambda run: run.calling.remote_id)
+    working.until(run.id, lambda run: not_none(run.calling).remote_id)
     time.sleep(1)
     remote.world.control(status="ok")
 
@@ -222,7 +227,7 @@ def test_a_remote_run_continues_after_a_restart_without_a_second_start(
     remote.world.control(runs={"deploy": {"seconds": 3, "output": "deployed"}})
     first = work(sqlite_place, servers=remote.servers, providers=remote.providers)
     run = first.start(remote.workflow, INPUT)
-    first.until(run.id, lambda run: run.calling.remote_id)
+    first.until(run.id, lambda run: not_none(run.calling).remote_id)
     first.close()
 
     second = work(sqlite_place, servers=remote.servers, providers=remote.providers)
@@ -241,7 +246,7 @@ def test_a_start_that_was_cut_off_is_repeated_only_where_keys_are_honoured(
         remote.world.control(delay=5)
         first = work(sqlite_place, servers={}, providers=remote.providers)
         run = first.start(remote.workflow, INPUT)
-        first.until(run.id, lambda run: run.calling.begun)
+        first.until(run.id, lambda run: not_none(run.calling).begun)
         time.sleep(0.2)
         first.close()
         remote.world.control(delay=0)
@@ -254,14 +259,14 @@ def test_a_start_that_was_cut_off_is_repeated_only_where_keys_are_honoured(
         assert run.state is State.COMPLETED
     else:
         assert run.state is State.FAILED
-        assert "It may be running there, so it is not started again" in run.end.reason
+        assert "It may be running there, so it is not started again" in end_of(run).reason
 
 
 def test_a_provider_removed_from_the_settings_fails_the_run(working: Working, remote: Remote) -> None:
     working.execution.apply(Plan())
     run = working.finished(remote.workflow, INPUT)
 
-    assert "the settings name no provider 'far'" in run.end.reason
+    assert "the settings name no provider 'far'" in end_of(run).reason
 
 
 def test_workflows_of_a_provider_are_discovered_in_the_background(working: Working, remote: Remote) -> None:

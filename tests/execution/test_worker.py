@@ -30,8 +30,13 @@ def test_work_keeps_the_context_of_its_caller() -> None:
             is_heard.set()
 
     worker = Worker(make)
+
+    def post_as(who: str) -> None:
+        WHO.set(who)
+        worker.post(tell)
+
     for who in ("a", "b", "c"):
-        contextvars.copy_context().run(lambda who=who: (WHO.set(who), worker.post(tell)))
+        contextvars.copy_context().run(post_as, who)
     is_ready.set()
 
     assert is_heard.wait(20)

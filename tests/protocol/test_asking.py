@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from support.client import ENVELOPE
 from support.json_values import Json, JsonObject
 from workflowlookup.access import Access
+from workflowlookup.library.catalog import Catalog
 from workflowlookup.protocol.backend import Backend
 from workflowlookup.protocol.connection import Connection
 from workflowlookup.protocol.questions import signed_key
@@ -22,8 +23,8 @@ FORM = {
     "required": ["confirmed"],
 }
 YES = {"action": "accept", "content": {"confirmed": True}}
-CAN = {"elicitation": {"form": {}}}
-SERVICES = Services(catalog=None)
+CAN: JsonObject = {"elicitation": {"form": {}}}
+SERVICES = Services(catalog=Catalog([]))
 MODERN_CAN = {**ENVELOPE, "io.modelcontextprotocol/clientCapabilities": CAN}
 
 
@@ -58,7 +59,7 @@ TOOL = Tool(
 class Client:
     """One end of a connection in memory."""
 
-    def __init__(self, version: str = "2025-11-25", capabilities: JsonObject = CAN) -> None:
+    def __init__(self, version: str | None = "2025-11-25", capabilities: JsonObject = CAN) -> None:
         backend = Backend(lambda: SERVICES)
         backend.registry = Registry({TOOL.name: TOOL}, SERVICES)
         self.connection = Connection(backend)
@@ -70,7 +71,7 @@ class Client:
         reply = self.connection.handle(json.dumps({"jsonrpc": "2.0", **message}).encode())
         return reply and json.loads(reply)
 
-    def call(self, identifier: int = 1, **arguments: Json) -> Json:
+    def call(self, identifier: int | str = 1, **arguments: Json) -> Json:
         params = {"name": "ask_person", "arguments": arguments}
         return self.send({"id": identifier, "method": "tools/call", "params": params})
 
@@ -93,7 +94,7 @@ class Client:
         self.connection.outbox.clear()
         return messages
 
-    def cancel(self, identifier: str) -> None:
+    def cancel(self, identifier: Json) -> None:
         self.send({"method": "notifications/cancelled", "params": {"requestId": identifier}})
 
 
@@ -339,10 +340,10 @@ def test_since_2026_missing_answers_are_asked_for_again_and_others_are_ignored()
         "question 0.",
         wire("question 0", what="something else"),
         wire("question 1"),
-        signed_key(question("question 0"), Services(catalog=None, question_secret=lambda: "of another server")),
+        signed_key(question("question 0"), Services(catalog=Catalog([]), question_secret=lambda: "of another server")),
         signed_key(
             question("question 0"),
-            Services(catalog=None, access=Access(name="token eve", kind="agent", scopes=frozenset({"run"}))),
+            Services(catalog=Catalog([]), access=Access(name="token eve", kind="agent", scopes=frozenset({"run"}))),
         ),
     ],
     ids=["unsigned", "an empty signature", "another text", "another question", "another server", "another caller"],

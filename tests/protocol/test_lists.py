@@ -2,15 +2,17 @@
 
 import json
 from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from support.client import ENVELOPE
 from support.json_values import Json, JsonObject
+from workflowlookup.library.catalog import CatalogView
 from workflowlookup.protocol.backend import Backend
 from workflowlookup.protocol.connection import LIST_POLL_SECONDS, POLL_SECONDS, Connection
 from workflowlookup.tools.arguments import SchemaArguments
-from workflowlookup.tools.contract import Services, Tool
+from workflowlookup.tools.contract import Services, Tool, WorkflowTools
 from workflowlookup.tools.registry import Registry
 
 TOOLS = "notifications/tools/list_changed"
@@ -32,8 +34,9 @@ class Workflows:
     """Makes tools of what a test says, when it is asked to."""
 
     def __init__(self) -> None:
-        self.wanted = self.made = []
-        self.problem = None
+        self.wanted: list[Tool] = []
+        self.made = self.wanted
+        self.problem: Exception | None = None
         self.refreshes = 0
 
     def attach(self, registry: Registry) -> None:
@@ -50,11 +53,11 @@ class Workflows:
 
 
 class Client:
-    def __init__(self, version: str = "2025-11-25", *, is_on: bool = True, initialized: bool = True) -> None:
+    def __init__(self, version: str | None = "2025-11-25", *, is_on: bool = True, initialized: bool = True) -> None:
         self.workflows = Workflows()
         self.library = SimpleNamespace(encoded=b"[]", summaries=())
-        catalog = SimpleNamespace(snapshot=lambda: self.library)
-        services = Services(catalog=catalog, open_workflows=lambda: self.workflows)
+        catalog = cast("CatalogView", SimpleNamespace(snapshot=lambda: self.library))
+        services = Services(catalog=catalog, open_workflows=lambda: cast("WorkflowTools", self.workflows))
         backend = Backend(lambda: services, announces_changes=lambda: is_on)
         backend.registry = Registry({"built_in": tool("built_in")}, services)
         self.connection = Connection(backend)
@@ -63,7 +66,7 @@ class Client:
             if initialized:
                 self.connection.handle(b'{"jsonrpc":"2.0","method":"notifications/initialized"}')
 
-    def ask(self, method: str, params: JsonObject | None = None, identifier: int = 1) -> Json:
+    def ask(self, method: str, params: JsonObject | None = None, identifier: int | str = 1) -> Json:
         message = {"jsonrpc": "2.0", "id": identifier, "method": method, "params": params or {}}
         reply = self.connection.handle(json.dumps(message).encode())
         return reply and json.loads(reply)

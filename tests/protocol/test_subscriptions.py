@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from typing import Self
+from typing import Self, cast
 
 import pytest
 from hypothesis import given, settings
@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 from support.client import ENVELOPE
 from support.json_values import Json, JsonObject
+from workflowlookup.library.catalog import Catalog
 from workflowlookup.protocol.backend import Backend
 from workflowlookup.protocol.connection import Connection
+from workflowlookup.store.runs_view import RunsView
 from workflowlookup.tools.contract import Services
 
 RUN = "run://one"
@@ -22,10 +24,10 @@ class Runs:
     """The side of the runs that subscriptions see, played by hand: `here` changes a run, `elsewhere` others do."""
 
     def __init__(self) -> None:
-        self.listener = None
-        self.others = []
+        self.listener: Callable[[str], None] | None = None
+        self.others: list[str] = []
         self.looks = 0
-        self.problem = None
+        self.problem: Exception | None = None
 
     def watch(self, listener: Callable[[str], None]) -> Self:
         assert self.listener is None
@@ -50,21 +52,23 @@ class Runs:
 
 
 class Client:
-    def __init__(self, version: str = "2025-11-25") -> None:
+    def __init__(self, version: str | None = "2025-11-25") -> None:
         self.runs = Runs()
-        self.connection = Connection(Backend(lambda: Services(catalog=None, open_runs=lambda: self.runs)))
+        self.connection = Connection(
+            Backend(lambda: Services(catalog=Catalog([]), open_runs=lambda: cast("RunsView", self.runs)))
+        )
         if version:
             self.ask("initialize", {"protocolVersion": version, "capabilities": {}})
 
-    def ask(self, method: str, params: JsonObject | None = None, identifier: int = 1) -> Json:
+    def ask(self, method: str, params: JsonObject | None = None, identifier: int | str = 1) -> Json:
         message = {"jsonrpc": "2.0", "id": identifier, "method": method, "params": params}
         reply = self.connection.handle(json.dumps(message).encode())
         return reply and json.loads(reply)
 
-    def listen(self, identifier: str, **notifications: Json) -> Json:
+    def listen(self, identifier: int | str, **notifications: Json) -> Json:
         return self.ask("subscriptions/listen", {"notifications": notifications, "_meta": ENVELOPE}, identifier)
 
-    def cancel(self, identifier: str) -> None:
+    def cancel(self, identifier: int | str) -> None:
         message = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": identifier}}
         self.connection.handle(json.dumps(message).encode())
 
@@ -286,7 +290,9 @@ MOVE = st.one_of(
 def test_the_journal_is_watched_exactly_while_there_are_subscriptions(
     moves: list[tuple[str, Json]],
 ) -> None:
-    client, followed, streams = Client(), set(), {}
+    client = Client()
+    followed: set[str] = set()
+    streams: JsonObject = {}
     for what, argument in moves:
         if what == "listen":
             identifier, addresses = argument

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -12,6 +13,7 @@ from support.json_values import Json, JsonObject
 from support.make import document, step
 from workflowlookup.language.building import build
 from workflowlookup.language.model import Workflow
+from workflowlookup.library.catalog import CatalogView
 from workflowlookup.protocol.backend import Backend
 from workflowlookup.protocol.connection import Connection
 from workflowlookup.runs.server_calls import CallFailure
@@ -25,7 +27,7 @@ DOCUMENTS = {
     "agent": document(CALL, step("last"), id="agent"),
     "person": document(CALL, {**CALL, "id": "held", "requireConfirmation": True}, id="person"),
 }
-CAN = {"elicitation": {"form": {}}}
+CAN: JsonObject = {"elicitation": {"form": {}}}
 EXTENSION = "io.modelcontextprotocol/tasks"
 RELATED = "io.modelcontextprotocol/related-task"
 CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
@@ -40,14 +42,17 @@ class Catalog:
 class Client:
     """A client and, beside it, the one who does the work."""
 
-    def __init__(self, place: str, version: str = "2025-11-25", capabilities: JsonObject = CAN) -> None:
-        self.runs, mine = Runs(SqliteJournal(place)), Runs(SqliteJournal(place))
-        services = Services(catalog=Catalog(), open_runs=lambda: mine)
+    def __init__(self, place: str, version: str | None = "2025-11-25", capabilities: JsonObject = CAN) -> None:
+        self.runs, self._mine = Runs(SqliteJournal(place)), Runs(SqliteJournal(place))
+        services = Services(catalog=cast("CatalogView", Catalog()), open_runs=lambda: self._mine)
         self.connection = Connection(Backend(lambda: services))
         self.ids = count(1)
-        self.close = lambda: (self.runs.close(), mine.close())
         if version:
             self.hello = self.ask("initialize", {"protocolVersion": version, "capabilities": capabilities})
+
+    def close(self) -> None:
+        self.runs.close()
+        self._mine.close()
 
     def ask(self, method: str, params: JsonObject | None = None) -> Json:
         message = {"jsonrpc": "2.0", "id": next(self.ids), "method": method, "params": params or {}}
@@ -73,7 +78,7 @@ class Client:
         self.connection.outbox.clear()
         return messages
 
-    def work(self, run_id: str, step_id: str = "call-it", value: str = "Issue 7") -> None:
+    def work(self, run_id: str, step_id: str = "call-it", value: Json = "Issue 7") -> None:
         self.runs.begin_call(run_id, step_id)
         self.runs.finish_call(run_id, step_id, str(value), value)
 
@@ -101,22 +106,25 @@ def client(make_client: Callable[..., Client]) -> Client:
 
 
 @pytest.fixture
-def modern(make_client: Callable[..., Client]) -> Callable[..., Json]:
+def modern(make_client: Callable[..., Client]) -> "EnvelopeClient":
+    return EnvelopeClient(make_client(None))
+
+
+class EnvelopeClient:
     """A client of the envelope era, as a function."""
-    client = make_client(None)
 
-    def ask(method: str, meta: JsonObject = KNOWS, **params: Json) -> Json:
-        return client.result(method, **params, _meta=meta)
+    def __init__(self, client: Client) -> None:
+        self.client = client
 
-    ask.client = client
-    return ask
+    def __call__(self, method: str, meta: JsonObject = KNOWS, **params: Json) -> Json:
+        return self.client.result(method, **params, _meta=meta)
 
 
 # ── 2025-11-25 ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_the_task_capability_depends_on_the_version(make_client: Callable[..., Client]) -> None:
-    promised = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
+    promised: JsonObject = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
     assert make_client().hello["result"]["capabilities"]["tasks"] == promised
     assert "tasks" not in make_client("2025-06-18").hello["result"]["capabilities"]
     capabilities = make_client(None).result("server/discover", _meta=ENVELOPE)["capabilities"]
@@ -278,11 +286,11 @@ def test_before_2025_11_25_the_task_parameter_is_ignored(make_client: Callable[.
 # ── the extension ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def begin(modern: Callable[..., Json], workflow: str = "one-call", meta: JsonObject = KNOWS, **more: Json) -> Json:
+def begin(modern: EnvelopeClient, workflow: str = "one-call", meta: JsonObject = KNOWS, **more: Json) -> Json:
     return modern("tools/call", meta, name="workflow_start", arguments={"workflowId": workflow}, **more)
 
 
-def test_a_pending_call_becomes_a_task_if_the_client_supports_tasks(modern: Callable[..., Json]) -> None:
+def test_a_pending_call_becomes_a_task_if_the_client_supports_tasks(modern: EnvelopeClient) -> None:
     created = begin(modern, task={"ttl": 5})
 
     assert (created["resultType"], created["status"], created["ttlMs"]) == ("task", "working", None)
@@ -297,7 +305,7 @@ def test_a_pending_call_becomes_a_task_if_the_client_supports_tasks(modern: Call
     assert "_meta" not in done["result"]
 
 
-def test_a_call_of_a_client_without_tasks_stays_pending(modern: Callable[..., Json]) -> None:
+def test_a_call_of_a_client_without_tasks_stays_pending(modern: EnvelopeClient) -> None:
     assert begin(modern, meta=ENVELOPE) is None
     assert modern.client.connection.is_busy
     for method in ("tasks/get", "tasks/update", "tasks/cancel"):
@@ -305,13 +313,13 @@ def test_a_call_of_a_client_without_tasks_stays_pending(modern: Callable[..., Js
         assert (error["code"], error["data"]) == (-32021, {"requiredCapabilities": {"extensions": {EXTENSION: {}}}})
 
 
-def test_a_call_that_is_answered_at_once_is_no_task(modern: Callable[..., Json]) -> None:
+def test_a_call_that_is_answered_at_once_is_no_task(modern: EnvelopeClient) -> None:
     result = modern("tools/call", name="workflow_runs", arguments={}, task={})
 
     assert (result["resultType"], "taskId" in result) == ("complete", False)
 
 
-def test_a_tool_that_fails_is_completed_with_an_error(modern: Callable[..., Json]) -> None:
+def test_a_tool_that_fails_is_completed_with_an_error(modern: EnvelopeClient) -> None:
     task_id = begin(modern)["taskId"]
     modern.client.fail(task_id)
 
@@ -319,7 +327,7 @@ def test_a_tool_that_fails_is_completed_with_an_error(modern: Callable[..., Json
     assert (done["status"], done["result"]["isError"]) == ("completed", True)
 
 
-def test_a_cancel_returns_an_empty_result_and_can_be_repeated(modern: Callable[..., Json]) -> None:
+def test_a_cancel_returns_an_empty_result_and_can_be_repeated(modern: EnvelopeClient) -> None:
     task_id = begin(modern)["taskId"]
 
     for _ in range(2):
@@ -330,7 +338,7 @@ def test_a_cancel_returns_an_empty_result_and_can_be_repeated(modern: Callable[.
 
 
 @pytest.mark.parametrize("agrees", [True, False])
-def test_a_task_asks_a_person_and_goes_on_with_the_answer(modern: Callable[..., Json], agrees: bool) -> None:
+def test_a_task_asks_a_person_and_goes_on_with_the_answer(modern: EnvelopeClient, agrees: bool) -> None:
     task_id = begin(modern, "person")["taskId"]
     modern.client.work(task_id)
     asking = modern("tasks/get", taskId=task_id)
@@ -348,6 +356,6 @@ def test_a_task_asks_a_person_and_goes_on_with_the_answer(modern: Callable[..., 
     modern("tasks/update", taskId=task_id, inputResponses=said)
 
 
-def test_methods_that_the_extension_does_not_have_are_not_found(modern: Callable[..., Json]) -> None:
+def test_methods_that_the_extension_does_not_have_are_not_found(modern: EnvelopeClient) -> None:
     for method in ("tasks/result", "tasks/list"):
         assert modern(method, taskId="x")["code"] == -32601

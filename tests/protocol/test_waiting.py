@@ -6,8 +6,10 @@ import pytest
 
 from support.client import ENVELOPE
 from support.json_values import Json, JsonObject
+from support.narrowing import not_none
 from workflowlookup.errors import ExecutionFailed
 from workflowlookup.language.values import Progress
+from workflowlookup.library.catalog import Catalog
 from workflowlookup.protocol.backend import ServerBackend
 from workflowlookup.protocol.connection import Connection
 from workflowlookup.protocol.pending_calls import MAX_PENDING
@@ -16,7 +18,7 @@ from workflowlookup.tools.contract import Caller, Elicitation, Pending, ServerSe
 from workflowlookup.tools.registry import Registry
 
 FORM = {"type": "object", "properties": {"yes": {"type": "boolean"}}, "required": ["yes"]}
-CAN = {"elicitation": {}}
+CAN: JsonObject = {"elicitation": {}}
 MODERN = {**ENVELOPE, "io.modelcontextprotocol/clientCapabilities": CAN}
 
 
@@ -24,9 +26,9 @@ class Work:
     """What the server works on, moved by hand."""
 
     def __init__(self) -> None:
-        self.given_up = []
-        self.results = {}
-        self.progress = None
+        self.given_up: list[tuple[str, str]] = []
+        self.results: JsonObject = {}
+        self.progress: Progress | None = None
         self.callers: list[Caller] = []
 
     def handle(self, _: object, arguments: JsonObject, caller: Caller) -> JsonObject | Pending:
@@ -50,7 +52,7 @@ class Work:
 
 
 class Client:
-    def __init__(self, version: str = "2025-11-25") -> None:
+    def __init__(self, version: str | None = "2025-11-25") -> None:
         self.work = Work()
         self.is_closed = 0
         tools = [
@@ -62,7 +64,7 @@ class Client:
                 handler=self.work.handle,
             )
         ]
-        services = ServerServices(catalog=None, close=self.closed)
+        services = ServerServices(catalog=Catalog([]), close=self.closed)
         backend = ServerBackend(lambda: services)
         backend.registry = Registry({tool.name: tool for tool in tools}, backend.services)
         self.connection = Connection(backend)
@@ -72,12 +74,12 @@ class Client:
     def closed(self) -> None:
         self.is_closed += 1
 
-    def send(self, method: str, params: JsonObject | None = None, identifier: int = 1) -> Json:
+    def send(self, method: str, params: JsonObject | None = None, identifier: int | str | None = 1) -> Json:
         message = {"jsonrpc": "2.0", "id": identifier, "method": method, "params": params}
         reply = self.connection.handle(json.dumps({k: v for k, v in message.items() if v is not None}).encode())
         return reply and json.loads(reply)
 
-    def work_on(self, name: str, identifier: int = 1, meta: JsonObject | None = None, **more: Json) -> Json:
+    def work_on(self, name: str, identifier: int | str = 1, meta: JsonObject | None = None, **more: Json) -> Json:
         params = {"name": "work", "arguments": {"name": name}, "_meta": meta or {}, **more}
         return self.send("tools/call", params, identifier)
 
@@ -210,7 +212,7 @@ def test_a_pending_call_may_ask_a_question() -> None:
     (question,) = client.heard()
     assert question["method"] == "elicitation/create"
     answer = {"jsonrpc": "2.0", "id": question["id"], "result": {"action": "accept", "content": {"yes": True}}}
-    reply = json.loads(client.connection.handle(json.dumps(answer).encode()))
+    reply = json.loads(not_none(client.connection.handle(json.dumps(answer).encode())))
     assert (reply["id"], reply["result"]["structuredContent"]) == (5, {"sure": "accept"})
 
 
@@ -272,7 +274,7 @@ def test_shutdown_is_answered_after_pending_calls() -> None:
 
 def test_a_pending_call_without_a_run_never_becomes_a_task() -> None:
     client = Client(version=None)
-    knows = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
+    knows: JsonObject = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
     meta = {**ENVELOPE, "io.modelcontextprotocol/clientCapabilities": knows}
 
     at_once = client.send("tools/call", {"name": "work", "arguments": {"name": ""}, "_meta": meta}, 5)

@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCNotification
 
+from support.narrowing import instance_of, not_none
 from workflowlookup.providers import child as children
 from workflowlookup.providers.child import Child, end_all
 from workflowlookup.providers.config import ServerConfig
@@ -81,8 +84,8 @@ def test_descendants_end_with_a_child_even_in_another_session_and_without_its_en
 
     async def conversation() -> str:
         async with Child(config).streams() as (from_child, _):
-            message = await from_child.receive()
-            return message.message.params["pid"]
+            message = instance_of(SessionMessage, await from_child.receive()).message
+            return str(not_none(instance_of(JSONRPCNotification, message).params)["pid"])
 
     other = Path(f"/proc/{asyncio.run(conversation())}/stat")
     deadline = time.monotonic() + 10

@@ -12,7 +12,7 @@ import pytest
 
 from support.client import ENVELOPE, Server
 from support.journey import IS_SOAK
-from support.json_values import Json
+from support.json_values import Json, JsonObject
 from support.make import document, loop, step, write
 
 MESSAGES = 200_000 if IS_SOAK else 4_000
@@ -80,7 +80,12 @@ class Fuzz:
     def params(self) -> Json:
         if self._random.random() < 0.2:
             return self.value()
-        known = {"workflowId": "sample-workflow", "stepId": "first-step", "completedSteps": [], "output": "x"}
+        known: JsonObject = {
+            "workflowId": "sample-workflow",
+            "stepId": "first-step",
+            "completedSteps": [],
+            "output": "x",
+        }
         params = {name: value for name, value in known.items() if self._random.random() < 0.8}
         params |= {self._random.choice(NAMES): self.value(1) for _ in range(self._random.randrange(3))}
         if self._random.random() < 0.2:
@@ -115,7 +120,7 @@ def replies_of(server: Server, lines: list[bytes], mark: str) -> list[Json]:
     ping = json.dumps({"jsonrpc": "2.0", "id": mark, "method": "ping"}).encode()
     writer = threading.Thread(target=server.write, args=(b"\n".join([*lines, ping]) + b"\n",))
     writer.start()
-    replies = []
+    replies: list[Json] = []
     while True:
         reply = server.receive(60)
         if isinstance(reply, dict) and reply.get("id") == mark:

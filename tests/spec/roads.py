@@ -101,4 +101,5 @@ class Ask:
     def error(self, tool: str, arguments: Json = None) -> JsonObject:
         reply = self(tool, arguments)
         assert "error" in reply, reply
-        return reply["error"]
+        result: JsonObject = reply["error"]
+        return result

@@ -22,7 +22,7 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 # ── what is answered ────────────────────────────────────────────────────────────────────────────────────────────
-TASKS = {"tasks": {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}}
+TASKS: JsonObject = {"tasks": {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}}
 
 
 @pytest.mark.spec(

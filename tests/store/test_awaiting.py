@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 from itertools import count
-from typing import NoReturn
+from typing import NoReturn, cast
 
 import pytest
 
@@ -11,16 +11,19 @@ from support.client import ENVELOPE
 from support.clocks import TickingClock
 from support.json_values import Json, JsonObject
 from support.make import document, step
+from support.narrowing import instance_of, not_none
 from workflowlookup.errors import ProviderUnavailable, StorageError, WorkflowNotFound
 from workflowlookup.language.building import build
 from workflowlookup.language.model import Workflow
+from workflowlookup.library.catalog import CatalogView
 from workflowlookup.protocol.backend import Backend
 from workflowlookup.protocol.connection import Connection
+from workflowlookup.runs.events import Cancelled
 from workflowlookup.runs.run import Run
 from workflowlookup.runs.server_calls import CallFailure
 from workflowlookup.store.service import Runs
 from workflowlookup.tools import pending_runs
-from workflowlookup.tools.contract import Services
+from workflowlookup.tools.contract import Services, WorkflowTools
 from workflowlookup.tools.registry import Registry
 
 CALL = {
@@ -37,7 +40,7 @@ DOCUMENTS = {
     "twice": document(CALL, {**CALL, "id": "held-call", "requireConfirmation": True}, id="twice"),
     "far-away": document(REMOTE, id="far-away"),
 }
-CAN = {"elicitation": {}}
+CAN: JsonObject = {"elicitation": {}}
 
 
 class Catalog:
@@ -72,7 +75,11 @@ class Client:
     def __init__(self, open_runs: Callable[..., Runs], capabilities: JsonObject = CAN) -> None:
         self.runs, self.mine = open_runs(), open_runs()
         mine = self.mine
-        services = Services(catalog=Catalog(), open_runs=lambda: mine, open_workflows=Workflows)
+        services = Services(
+            catalog=cast("CatalogView", Catalog()),
+            open_runs=lambda: mine,
+            open_workflows=lambda: cast("WorkflowTools", Workflows()),
+        )
         self.connection = Connection(Backend(lambda: services))
         self.ids = count(1)
         self.send("initialize", {"protocolVersion": "2025-11-25", "capabilities": capabilities})
@@ -110,7 +117,7 @@ def client(open_runs: Callable[..., Runs]) -> Client:
     return Client(open_runs)
 
 
-def work(client: Client, run_id: str, step_id: str = "call-it", value: str = "Issue 7") -> Run:
+def work(client: Client, run_id: str, step_id: str = "call-it", value: Json = "Issue 7") -> Run:
     client.runs.begin_call(run_id, step_id)
     return client.runs.finish_call(run_id, step_id, str(value), value)
 
@@ -270,7 +277,7 @@ def test_abandoning_a_call_cancels_its_run(client: Client) -> None:
     client.notify("notifications/cancelled", requestId=2, reason="too slow")
 
     run = client.runs.get("mine")
-    assert (run.state, run.end.reason) == ("cancelled", "the call was cancelled: too slow")
+    assert (run.state, instance_of(Cancelled, run.end).reason) == ("cancelled", "the call was cancelled: too slow")
     assert client.heard() == []
 
 
@@ -293,7 +300,7 @@ def test_a_person_is_asked_when_a_later_step_needs_it(client: Client) -> None:
     client.call("workflow_submit", runId="mine", stepId="held-call", confirmed=True)
     (question,) = client.heard()
     reply = {"jsonrpc": "2.0", "id": question["id"], "result": {"action": "decline"}}
-    answer = json.loads(client.connection.handle(json.dumps(reply).encode()))["result"]["structuredContent"]
+    answer = json.loads(not_none(client.connection.handle(json.dumps(reply).encode())))["result"]["structuredContent"]
 
     assert (answer["state"], answer["error"]["reason"].startswith("A person did not agree")) == ("failed", True)
 

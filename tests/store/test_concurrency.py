@@ -14,7 +14,7 @@ from support.client import TIMEOUT, Server, Start
 from support.journey import folded, open_journal, read
 from support.json_values import Json, JsonObject
 from support.make import document, loop, step, write
-from workflowlookup.runs.events import kind_of
+from workflowlookup.runs.events import ConfirmationGiven, OutputAccepted, kind_of
 from workflowlookup.store.journal import RunQuery
 
 RUNS, CLIENTS = (200, 8) if journey.IS_SOAK else (20, 3)
@@ -55,7 +55,9 @@ class Client:
         self.server = start_server()
         self._chance = random.Random(name)
         self.deaths = 0
-        self.accepted, self.refused, self.confirmed = {}, [], []
+        self.accepted: dict[tuple[str, str], str] = {}
+        self.refused: list[Json] = []
+        self.confirmed: list[str] = []
 
     def advance(self, run_id: str) -> bool:
         """One step further, if nobody is faster; whether the run is over."""
@@ -96,8 +98,8 @@ class Client:
 class Unlucky(Client):
     """One whose server is killed now and then in the middle of a call, which is then sent again to a new one."""
 
-    def request(self, tool: str, arguments: JsonObject) -> None:
-        reply = None
+    def request(self, tool: str, arguments: JsonObject) -> JsonObject:
+        reply: JsonObject | None = None
         while reply is None:
             killer = threading.Timer(self._chance.uniform(0, 0.004), self.server.process.kill)
             is_doomed = tool != "workflow_status" and self._chance.random() < 0.1
@@ -152,7 +154,7 @@ def test_runs_that_are_advanced_by_all_at_once_end_where_they_should(clients: li
         run = folded(run_id, records)
         assert run.state == "completed"
         assert dict(run.results) == {step_id: accepted[run_id, step_id] for step_id in STEPS}
-        given = [record.event.note for record in records if kind_of(record.event) == "confirmation-given"]
+        given = [record.event.note for record in records if isinstance(record.event, ConfirmationGiven)]
         assert given == [client.name for client in clients if run_id in client.confirmed]
 
 
@@ -163,7 +165,7 @@ def test_of_all_outputs_for_one_step_one_is_accepted_and_the_others_get_the_stat
     rounds = 20 if journey.IS_SOAK else 8
     for number in range(rounds):
         first.result(*journey.start(f"run-{number}", "sample-workflow"))
-    replies = collections.defaultdict(dict)
+    replies: dict[int, dict[int, JsonObject]] = collections.defaultdict(dict)
     together = threading.Barrier(CLIENTS, timeout=TIMEOUT)
 
     def work(index: int) -> None:
@@ -179,7 +181,7 @@ def test_of_all_outputs_for_one_step_one_is_accepted_and_the_others_get_the_stat
         ((winner, result),) = won.items()
         assert result["step"]["id"] == "turn@1"
         records = read(place, f"run-{number}")
-        outputs = [record.event.output for record in records if kind_of(record.event) == "output-accepted"]
+        outputs = [record.event.output for record in records if isinstance(record.event, OutputAccepted)]
         assert outputs == [f"output of {winner}"]
         for index in replies[number].keys() - {winner}:
             error = replies[number][index]["error"]

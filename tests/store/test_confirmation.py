@@ -474,7 +474,8 @@ def modern(serve: Callable[..., Server]) -> Modern:
 
 def key_of(asked: Json) -> str:
     (key,) = asked["inputRequests"]
-    return key
+    result: str = key
+    return result
 
 
 def test_since_2026_after_the_second_dismissal_the_agent_must_stop(modern: Modern) -> None:

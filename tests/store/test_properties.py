@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from support.json_values import Json, JsonObject
 from support.make import document, loop, step, write
+from support.narrowing import not_none
 from workflowlookup.errors import RunStateError, StepNotFound, WorkflowLookupError
 from workflowlookup.language.building import build
 from workflowlookup.library.catalog import Catalog
@@ -68,8 +69,12 @@ CALLS = st.one_of(
     st.tuples(st.just("runs"), st.none(), st.none()),
     st.tuples(st.just("start"), st.none(), st.none()),
 )
-FORMS = {"elicitation": {}}
+FORMS: JsonObject = {"elicitation": {}}
 PERSONS = st.sampled_from([{"action": "accept", "content": {}}, {"action": "decline"}, {"action": "cancel"}])
+
+
+def registry_of(catalog: Catalog, runs: Runs) -> Registry:
+    return Registry(BUILTIN_TOOLS, Services(catalog=catalog, open_runs=lambda: runs))
 
 
 class World:
@@ -83,12 +88,12 @@ class World:
         ids = map("run-{}".format, itertools.count())
         self.runs = [Runs(journal, clock=lambda: self.now, new_id=lambda: next(ids)) for journal in journals]
         catalog = Catalog([DirectorySource("library", str(directory / "library"))])
-        self.registries = [
-            Registry(BUILTIN_TOOLS, Services(catalog=catalog, open_runs=lambda runs=runs: runs)) for runs in self.runs
-        ]
+        self.registries = [registry_of(catalog, runs) for runs in self.runs]
         self.made: list[tuple[str, JsonObject]] = []
 
-    def call(self, tool: str, arguments: JsonObject, caller: Caller | None = None, answer: Json = None) -> str | None:
+    def call(
+        self, tool: str, arguments: JsonObject, caller: Caller | None = None, answer: Json = None
+    ) -> JsonObject | None:
         """The answer of one of the processes in turn, or the refusal; a question is answered."""
         registry = self.registries[len(self.made) % 2]
         caller = caller or Caller()
@@ -102,7 +107,8 @@ class World:
         except WorkflowLookupError as refusal:
             assert refusal.code in (-32005, -32003, -32602), refusal.explain()
             return None
-        return msgspec.json.decode(msgspec.json.encode(told))
+        result: JsonObject = msgspec.json.decode(msgspec.json.encode(told))
+        return result
 
     def close(self) -> None:
         for runs in self.runs:
@@ -115,7 +121,7 @@ def check(world: World, run_id: str) -> None:
     assert one == other == fold(run_id, records) == replay(run_id, records)
     assert [record.sequence for record in records] == list(range(1, len(records) + 1))
     assert one.rests
-    place = (State.QUEUED, None)
+    place: tuple[State, Waiting | None] = (State.QUEUED, None)
     run = None
     for record in records:
         run = fold(run_id, [record]) if run is None else apply(run, record)
@@ -157,7 +163,8 @@ def test_any_sequence_of_calls_follows_the_transitions(
             elif kind == "relay":
                 world.call("workflow_submit", {**run, "confirmed": what, "note": more}, caller, person)
             elif kind == "again":
-                world.call(*world.made[what % len(world.made)], caller, person)
+                tool, arguments = world.made[what % len(world.made)]
+                world.call(tool, arguments, caller, person)
             elif kind == "wait":
                 world.now += what
             elif kind == "status":
@@ -182,7 +189,7 @@ def test_a_repeated_accepted_submission_gets_its_verdict_and_the_current_state(
         now = world.call(
             "workflow_start", {"workflowId": "everything", "context": {"files": ["a"], "times": 0}, "runId": "mine"}
         )
-        answers = {}
+        answers: dict[bytes, JsonObject] = {}
         for output, changes in outputs:
             if now is None or "step" not in now:
                 break
@@ -193,11 +200,11 @@ def test_a_repeated_accepted_submission_gets_its_verdict_and_the_current_state(
                     answers.setdefault(msgspec.json.encode(arguments, order="deterministic"), told)
                 now = world.call("workflow_status", {"runId": "mine"})
         before = world.runs[0].get("mine").sequence
-        for arguments, told in answers.items():
-            again = world.call("workflow_submit", msgspec.json.decode(arguments))
+        for sent, told in answers.items():
+            again = not_none(world.call("workflow_submit", msgspec.json.decode(sent)))
             assert again["verdict"] == told["verdict"]
             assert [again.get(name) for name in ("state", "step", "progress")] == [
-                now.get(name) for name in ("state", "step", "progress")
+                not_none(now).get(name) for name in ("state", "step", "progress")
             ]
         assert world.runs[0].get("mine").sequence == before
         world.close()
@@ -205,7 +212,7 @@ def test_a_repeated_accepted_submission_gets_its_verdict_and_the_current_state(
 
 # ── calls of the server's own ───────────────────────────────────────────────────────────────────────────────────
 
-TOOL = {"server": "tracker", "tool": "make", "saveAs": "flag", "retries": 1}
+TOOL: JsonObject = {"server": "tracker", "tool": "make", "saveAs": "flag", "retries": 1}
 CALLING = build(
     document(
         {"id": "ask-first", "title": "A", "call": TOOL, "requireConfirmation": {"var": "times"}},
@@ -272,7 +279,7 @@ def test_any_interleaving_of_drivers_agents_and_persons_follows_the_transitions(
     with tempfile.TemporaryDirectory() as directory:
         world = World(Path(directory))
         world.runs[0].start(CALLING, {}, context, run_id="mine", timeout=timeout)
-        keys = {}
+        keys: dict[str, str] = {}
         for index, what in enumerate(done):
             if what[0] == "wait":
                 world.now += what[1]

@@ -10,8 +10,9 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Protocol
 
 import httpx2
 
@@ -171,7 +172,11 @@ class WebClient:
         self.http.close()
 
 
-def events(response: httpx2.Response) -> Iterator[JsonObject]:
+class Lines(Protocol):
+    def iter_lines(self) -> Iterable[str]: ...
+
+
+def events(response: Lines) -> Iterator[JsonObject]:
     """The messages of a stream of server-sent events."""
     for line in response.iter_lines():
         if line.startswith("data: ") and line != "data: ":

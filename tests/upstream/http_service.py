@@ -20,6 +20,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from support.json_values import Json
+from support.narrowing import not_none
 from upstream import systems
 from upstream.world import World
 
@@ -94,7 +95,9 @@ class Service(BaseHTTPRequestHandler):
                 _, handler, parts = system
                 self.send(handler(systems.Asked(self.world, parts, body, query)))
                 return
-            reply: Json = getattr(self, f"on_{name}")(*match.groups(), body=body, query=query, headers=headers)
+            reply: Json = getattr(self, f"on_{name}")(
+                *not_none(match).groups(), body=body, query=query, headers=headers
+            )
             status, extra = 200, {}
         except Refused as refusal:
             reply, status, extra = {"error": str(refusal)}, refusal.status, refusal.headers

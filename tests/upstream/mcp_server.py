@@ -60,8 +60,8 @@ class Wire:
                 self._calls[number] = call
                 call.add_done_callback(lambda _: self._calls.pop(number, None))
             case "notifications/cancelled":
-                if call := self._calls.get(params.get("requestId")):
-                    call.cancel()
+                if begun := self._calls.get(params.get("requestId")):
+                    begun.cancel()
             case _ if number is not None:
                 self._say(id=number, error={"code": -32601, "message": "no such method"})
 

@@ -65,7 +65,7 @@ class Tools:
         if tool is None:
             return failure(f"Unknown tool: {name}")
         try:
-            result = await tool(report, arguments, key)
+            result: Result = await tool(report, arguments, key)
         except BaseException as end:
             if not isinstance(end, Exception):
                 self.world.see("cancelled", tool=name, arguments=arguments, key=key)
