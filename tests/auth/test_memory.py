@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,12 +10,12 @@ import httpx2
 import pytest
 import yaml
 
-from auth.house import House
+from auth.token_server import TokenServer
 from support.client import ENVELOPE
 from support.json_values import JsonObject
 from support.make import document, step, write
-from support.narrowing import not_none
-from support.web import WebServer, modern, opening
+from support.processes import peak_memory_of
+from support.web import modern, opening
 from workflowlookup import shares
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -30,10 +29,10 @@ LONG = {"name": "workflow_get", "arguments": {"id": "docs-long", "mode": "full"}
 class Hostile:
     """A client that opens connections, sends on them what it likes, and never reads."""
 
-    def __init__(self, house: House, name: str) -> None:
-        self._port = int(house.server.base.rpartition(":")[2])
-        self._secret = house.secrets[name]
-        self.client = house.client(name)
+    def __init__(self, token_server: TokenServer, name: str) -> None:
+        self._port = int(token_server.server.base.rpartition(":")[2])
+        self._secret = token_server.secrets[name]
+        self.client = token_server.client(name)
         self._open = contextlib.ExitStack()
 
     def send(self, content: bytes, *, size: int | None = None, **headers: str) -> None:
@@ -64,41 +63,36 @@ class Hostile:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
-    house = House(tmp_path, "--requests-per-minute", "0")
+def token_server(tmp_path: Path) -> Iterator[TokenServer]:
+    token_server = TokenServer(tmp_path, "--requests-per-minute", "0")
     for name in CALLERS:
-        house.let_in(name, ["read"])
+        token_server.let_in(name, ["read"])
     write(
-        house.world.library,
+        token_server.deployment.library,
         document(*(step(f"step-{number}", prompt="x" * 8_000) for number in range(55)), identifier="docs-long"),
     )
-    yield house
-    house.close()
+    yield token_server
+    token_server.close()
 
 
 @pytest.fixture
-def hostile(house: House) -> Iterator[list[Hostile]]:
-    clients = [Hostile(house, name) for name in CALLERS]
+def hostile(token_server: TokenServer) -> Iterator[list[Hostile]]:
+    clients = [Hostile(token_server, name) for name in CALLERS]
     yield clients
     for client in clients:
         client.close()
 
 
-def peak_of(server: WebServer) -> int:
-    status = Path(f"/proc/{server.process.pid}/status").read_text("ascii")
-    return int(not_none(re.search(r"VmHWM:\s+(\d+) kB", status))[1]) << 10
-
-
 def test_hostile_clients_cannot_make_the_server_reach_its_memory_limit(
-    house: House, hostile: list[Hostile], capsys: pytest.CaptureFixture[str]
+    token_server: TokenServer, hostile: list[Hostile], capsys: pytest.CaptureFixture[str]
 ) -> None:
     peaks = {}
     attacks = (open_sessions, ask_without_reading, listen, send_without_end, send_unfinished_headers)
     for attack in attacks:
         for client in hostile:
             attack(client)
-        assert httpx2.get(f"{house.server.base}/healthz").status_code == 200
-        peaks[attack.__name__] = peak_of(house.server)
+        assert httpx2.get(f"{token_server.server.base}/healthz").status_code == 200
+        peaks[attack.__name__] = peak_memory_of(token_server.server.process.pid)
 
     with capsys.disabled():
         print({name: f"{peak // MIB} MiB" for name, peak in peaks.items()})

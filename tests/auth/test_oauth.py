@@ -21,7 +21,7 @@ from workflowlookup.auth import oauth as module
 from workflowlookup.auth.oauth import KeysUnavailable, OAuthVerifier
 
 
-class Clock:
+class SecondsClock:
     now = 1_000.0
 
     def __call__(self) -> float:
@@ -37,12 +37,12 @@ def issuer() -> Iterator[Issuer]:
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> SecondsClock:
+    return SecondsClock()
 
 
 @pytest.fixture
-def make(issuer: Issuer, clock: Clock) -> Callable[..., module.OAuthVerifier]:
+def make(issuer: Issuer, clock: SecondsClock) -> Callable[..., module.OAuthVerifier]:
     def make_oauth(**fields: Json) -> module.OAuthVerifier:
         about = {"issuer": issuer.name, "audience": AUDIENCE, "jwks_url": issuer.jwks_url, **fields}
         return OAuthVerifier(module.Issuer(**about), clock=clock)
@@ -254,7 +254,7 @@ def test_no_two_subjects_have_the_same_name(issuer: Issuer, find: Callable[..., 
 
 
 def test_keys_are_fetched_once_and_again_for_an_unknown_key(
-    issuer: Issuer, find: Callable[..., Access | None], clock: Clock
+    issuer: Issuer, find: Callable[..., Access | None], clock: SecondsClock
 ) -> None:
     for _ in range(5):
         assert find(issuer.token()) is not None
@@ -267,7 +267,7 @@ def test_keys_are_fetched_once_and_again_for_an_unknown_key(
 
 
 def test_made_up_key_ids_do_not_cause_many_fetches(
-    issuer: Issuer, find: Callable[..., Access | None], clock: Clock
+    issuer: Issuer, find: Callable[..., Access | None], clock: SecondsClock
 ) -> None:
     find(issuer.token())
     for number in range(50):
@@ -277,7 +277,9 @@ def test_made_up_key_ids_do_not_cause_many_fetches(
     assert issuer.asked == 1
 
 
-def test_a_withdrawn_key_is_not_accepted(issuer: Issuer, find: Callable[..., Access | None], clock: Clock) -> None:
+def test_a_withdrawn_key_is_not_accepted(
+    issuer: Issuer, find: Callable[..., Access | None], clock: SecondsClock
+) -> None:
     token = issuer.token()
     assert find(token) is not None
     issuer.published.clear()
@@ -292,7 +294,7 @@ def test_a_withdrawn_key_is_not_accepted(issuer: Issuer, find: Callable[..., Acc
     [{"status": 500}, {"status": 302}, {"status": 204}, {"raw": b"{"}, {"raw": b"[]"}, {"raw": b"x" * 2_000_000}],
 )
 def test_cached_keys_are_used_while_the_issuer_does_not_answer(
-    issuer: Issuer, find: Callable[..., Access | None], clock: Clock, trouble: JsonObject
+    issuer: Issuer, find: Callable[..., Access | None], clock: SecondsClock, trouble: JsonObject
 ) -> None:
     token = issuer.token()
     assert find(token) is not None
@@ -307,7 +309,7 @@ def test_cached_keys_are_used_while_the_issuer_does_not_answer(
 
 
 def test_no_token_is_accepted_before_the_keys_are_fetched(
-    issuer: Issuer, find: Callable[..., Access | None], clock: Clock
+    issuer: Issuer, find: Callable[..., Access | None], clock: SecondsClock
 ) -> None:
     issuer.status = 503
     with pytest.raises(KeysUnavailable):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from support.clocks import FixedClock
 from support.json_values import Json, JsonObject
 from support.narrowing import not_none
 from support.postgres import Postgres
@@ -22,25 +23,18 @@ from workflowlookup.store.tokens import OUTAGE_SECONDS, TokenProblem, Tokens
 DAY = 86_400
 
 
-class Clock:
-    now = 1_800_000_000_000
-
-    def __call__(self) -> int:
-        return self.now
-
-
 @pytest.fixture(params=["sqlite", "postgres"])
 def journal_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(tmp_path / "runs.sqlite") if request.param == "sqlite" else str(request.getfixturevalue("database"))
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> FixedClock:
+    return FixedClock(1_800_000_000_000)
 
 
 @pytest.fixture
-def make(journal_url: str, clock: Clock) -> Iterator[Callable[[], Tokens]]:
+def make(journal_url: str, clock: FixedClock) -> Iterator[Callable[[], Tokens]]:
     """Opens the tokens as another replica would."""
     opened: list[Tokens] = []
 
@@ -104,7 +98,7 @@ def test_a_nearly_correct_token_is_refused(tokens: Tokens) -> None:
 
 
 def test_a_token_is_refused_from_the_moment_it_expires(
-    make: Callable[[], Tokens], tokens: Tokens, clock: Clock
+    make: Callable[[], Tokens], tokens: Tokens, clock: FixedClock
 ) -> None:
     secret, _ = create(tokens, seconds=10)
     for_ever, _ = create(tokens, "for-ever", seconds=None)
@@ -118,7 +112,7 @@ def test_a_token_is_refused_from_the_moment_it_expires(
 
 
 def test_a_token_revoked_at_one_replica_is_refused_at_another(
-    make: Callable[[], Tokens], tokens: Tokens, clock: Clock
+    make: Callable[[], Tokens], tokens: Tokens, clock: FixedClock
 ) -> None:
     secret, _ = create(tokens)
     other = make()
@@ -155,7 +149,7 @@ def test_a_name_is_free_again_when_its_token_is_revoked(tokens: Tokens) -> None:
 
 
 def test_of_many_concurrent_creations_of_one_name_one_succeeds(
-    make: Callable[[], Tokens], clock: Clock, journal_url: str
+    make: Callable[[], Tokens], clock: FixedClock, journal_url: str
 ) -> None:
     made: list[str] = []
     barrier = threading.Barrier(6)

@@ -1,12 +1,11 @@
 """`workflowlookup check`."""
 
 import json
-from pathlib import Path
 
 import pytest
 
 from cli.commands import Cli
-from support.make import document, step, write
+from support.make import document, step
 
 RULES = [
     {"type": "length", "min": 5, "max": 10, "message": "Five to ten characters."},
@@ -14,9 +13,7 @@ RULES = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def _sample(project: Path) -> None:
-    write(project, document(step("plan", validationCriteria=RULES), step("free")))
+SAMPLE = document(step("plan", validationCriteria=RULES), step("free"))
 
 
 def test_an_output_that_passes_is_accepted_without_the_line_break_that_editors_add(cli: Cli) -> None:

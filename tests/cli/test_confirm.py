@@ -11,10 +11,7 @@ from support.json_values import JsonObject
 from support.make import FORM, document, step, write
 from workflowlookup.settings import command_line, read_settings
 
-
-@pytest.fixture(autouse=True)
-def _sample(project: Path) -> None:
-    write(project, document(step("sign-off", requireConfirmation=True), step("last-step")))
+SAMPLE = document(step("sign-off", requireConfirmation=True), step("last-step"))
 
 
 @pytest.fixture

@@ -20,9 +20,7 @@ STEPS = (
 )
 
 
-@pytest.fixture(autouse=True)
-def _sample(project: Path) -> None:
-    write(project, document(*STEPS))
+SAMPLE = document(*STEPS)
 
 
 def start(cli: Cli, *words: str, stdin: str = "", workflow: str = "sample-workflow") -> JsonObject:

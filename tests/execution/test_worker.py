@@ -8,7 +8,7 @@ from workflowlookup.execution.service import Worker
 WHO = contextvars.ContextVar("who", default="nobody")
 
 
-class House:
+class Host:
     """Lives on the loop, and does nothing there."""
 
     async def aclose(self) -> None:
@@ -20,9 +20,9 @@ def test_work_keeps_the_context_of_its_caller() -> None:
     is_ready = threading.Event()
     heard, is_heard = [], threading.Event()
 
-    def make() -> House:
+    def make() -> Host:
         is_ready.wait()
-        return House()
+        return Host()
 
     async def tell(_: object) -> None:
         heard.append(WHO.get())

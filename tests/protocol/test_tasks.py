@@ -11,6 +11,7 @@ import pytest
 from support.client import ENVELOPE
 from support.json_values import Json, JsonObject
 from support.make import document, step
+from support.memory_client import MemoryClient
 from workflowlookup.language.building import build
 from workflowlookup.language.model import Workflow
 from workflowlookup.library.catalog import CatalogView
@@ -39,7 +40,7 @@ class Catalog:
         return build(DOCUMENTS[wanted])
 
 
-class Client:
+class TaskClient(MemoryClient):
     """A client and, beside it, the one who does the work."""
 
     def __init__(self, place: str, version: str | None = "2025-11-25", capabilities: JsonObject = CAN) -> None:
@@ -56,8 +57,7 @@ class Client:
 
     def ask(self, method: str, params: JsonObject | None = None) -> Json:
         message = {"jsonrpc": "2.0", "id": next(self.ids), "method": method, "params": params or {}}
-        reply = self.connection.handle(json.dumps(message).encode())
-        return reply and json.loads(reply)
+        return self.exchange(message)
 
     def result(self, method: str, **params: Json) -> Json:
         reply = self.ask(method, params)
@@ -74,9 +74,7 @@ class Client:
 
     def heard(self) -> list[Json]:
         self.connection.poll()
-        messages = [json.loads(message) for message in self.connection.outbox]
-        self.connection.outbox.clear()
-        return messages
+        return self.sent()
 
     def work(self, run_id: str, step_id: str = "call-it", value: Json = "Issue 7") -> None:
         self.runs.begin_call(run_id, step_id)
@@ -88,11 +86,11 @@ class Client:
 
 
 @pytest.fixture
-def make_client(tmp_path: Path) -> Iterator[Callable[..., Client]]:
-    clients: list[Client] = []
+def make_client(tmp_path: Path) -> Iterator[Callable[..., TaskClient]]:
+    clients: list[TaskClient] = []
 
-    def make(*options: Json, **more: Json) -> Client:
-        clients.append(Client(str(tmp_path / "runs.sqlite"), *options, **more))
+    def make(*options: Json, **more: Json) -> TaskClient:
+        clients.append(TaskClient(str(tmp_path / "runs.sqlite"), *options, **more))
         return clients[-1]
 
     yield make
@@ -101,19 +99,19 @@ def make_client(tmp_path: Path) -> Iterator[Callable[..., Client]]:
 
 
 @pytest.fixture
-def client(make_client: Callable[..., Client]) -> Client:
+def client(make_client: Callable[..., TaskClient]) -> TaskClient:
     return make_client()
 
 
 @pytest.fixture
-def modern(make_client: Callable[..., Client]) -> "EnvelopeClient":
+def modern(make_client: Callable[..., TaskClient]) -> "EnvelopeClient":
     return EnvelopeClient(make_client(None))
 
 
 class EnvelopeClient:
     """A client of the envelope era, as a function."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: TaskClient) -> None:
         self.client = client
 
     def __call__(self, method: str, meta: JsonObject = KNOWS, **params: Json) -> Json:
@@ -123,7 +121,7 @@ class EnvelopeClient:
 # ── 2025-11-25 ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_task_capability_depends_on_the_version(make_client: Callable[..., Client]) -> None:
+def test_the_task_capability_depends_on_the_version(make_client: Callable[..., TaskClient]) -> None:
     promised: JsonObject = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
     assert make_client().hello["result"]["capabilities"]["tasks"] == promised
     assert "tasks" not in make_client("2025-06-18").hello["result"]["capabilities"]
@@ -139,13 +137,13 @@ def test_the_task_capability_depends_on_the_version(make_client: Callable[..., C
         ({"ttl": True}, "task.ttl must be a number of milliseconds"),
     ],
 )
-def test_an_invalid_task_request_is_refused(client: Client, task: Json, problem: str) -> None:
+def test_an_invalid_task_request_is_refused(client: TaskClient, task: Json, problem: str) -> None:
     refused = client.start(task=task)
 
     assert (refused["code"], refused["data"]["details"]) == (-32602, problem)
 
 
-def test_a_call_as_a_task_is_answered_at_once_and_its_result_can_be_awaited(client: Client) -> None:
+def test_a_call_as_a_task_is_answered_at_once_and_its_result_can_be_awaited(client: TaskClient) -> None:
     task = client.start(task={"ttl": 60_000})["task"]
 
     assert task.keys() == {
@@ -166,12 +164,12 @@ def test_a_call_as_a_task_is_answered_at_once_and_its_result_can_be_awaited(clie
 
 
 @pytest.mark.parametrize("task", [False, 5, "yes", []])
-def test_a_task_parameter_that_is_no_object_starts_nothing(client: Client, task: Json) -> None:
+def test_a_task_parameter_that_is_no_object_starts_nothing(client: TaskClient, task: Json) -> None:
     assert client.start(task=task)["data"] == {"details": "task must be an object"}
     assert client.runs.recent(1) == []
 
 
-def test_a_task_outlives_its_connection(client: Client, make_client: Callable[..., Client]) -> None:
+def test_a_task_outlives_its_connection(client: TaskClient, make_client: Callable[..., TaskClient]) -> None:
     task_id = client.start(task={})["task"]["taskId"]
     client.connection.close()
     client.work(task_id)
@@ -181,7 +179,7 @@ def test_a_task_outlives_its_connection(client: Client, make_client: Callable[..
     assert other.result("tasks/result", taskId=task_id)["structuredContent"]["result"] == "Issue 7"
 
 
-def test_progress_of_a_task_goes_to_the_token_of_its_call(client: Client) -> None:
+def test_progress_of_a_task_goes_to_the_token_of_its_call(client: TaskClient) -> None:
     task_id = client.start(task={}, _meta={"progressToken": "t"})["task"]["taskId"]
     client.runs.begin_call(task_id, "call-it")
     client.runs.report_call(task_id, "call-it", 1, 2, "half")
@@ -196,7 +194,7 @@ def test_progress_of_a_task_goes_to_the_token_of_its_call(client: Client) -> Non
     }
 
 
-def test_a_failed_task_has_the_error_as_its_result(client: Client) -> None:
+def test_a_failed_task_has_the_error_as_its_result(client: TaskClient) -> None:
     task_id = client.start(task={})["task"]["taskId"]
     client.fail(task_id)
 
@@ -205,7 +203,7 @@ def test_a_failed_task_has_the_error_as_its_result(client: Client) -> None:
     assert (result["isError"], result["structuredContent"]["data"]["runId"]) == (True, task_id)
 
 
-def test_a_task_is_cancelled_once(client: Client) -> None:
+def test_a_task_is_cancelled_once(client: TaskClient) -> None:
     task_id = client.start(task={})["task"]["taskId"]
 
     assert client.result("tasks/cancel", taskId=task_id)["status"] == "cancelled"
@@ -214,7 +212,7 @@ def test_a_task_is_cancelled_once(client: Client) -> None:
     assert client.result("tasks/get", taskId=task_id)["status"] == "cancelled"
 
 
-def test_cancelling_the_wait_for_a_result_does_not_cancel_the_task(client: Client) -> None:
+def test_cancelling_the_wait_for_a_result_does_not_cancel_the_task(client: TaskClient) -> None:
     task_id = client.start(task={})["task"]["taskId"]
     client.result("tasks/result", taskId=task_id)
     cancelled = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 3}}
@@ -224,7 +222,7 @@ def test_cancelling_the_wait_for_a_result_does_not_cancel_the_task(client: Clien
     assert client.runs.get(task_id).state == "queued"
 
 
-def test_a_run_that_waits_for_the_agent_is_a_completed_task(client: Client) -> None:
+def test_a_run_that_waits_for_the_agent_is_a_completed_task(client: TaskClient) -> None:
     task_id = client.start("agent", task={})["task"]["taskId"]
     client.work(task_id)
 
@@ -233,7 +231,7 @@ def test_a_run_that_waits_for_the_agent_is_a_completed_task(client: Client) -> N
     assert (told["waitingFor"], told["step"]["id"]) == ("output", "last")
 
 
-def test_a_needed_person_is_asked_by_tasks_result(client: Client) -> None:
+def test_a_needed_person_is_asked_by_tasks_result(client: TaskClient) -> None:
     task_id = client.start("person", task={})["task"]["taskId"]
     client.work(task_id)
     assert client.result("tasks/get", taskId=task_id)["status"] == "input_required"
@@ -246,7 +244,7 @@ def test_a_needed_person_is_asked_by_tasks_result(client: Client) -> None:
     assert [m["result"]["structuredContent"]["result"] for m in client.heard() if "result" in m] == ["Issue 8"]
 
 
-def test_if_nobody_can_be_asked_the_result_says_how_to_go_on(make_client: Callable[..., Client]) -> None:
+def test_if_nobody_can_be_asked_the_result_says_how_to_go_on(make_client: Callable[..., TaskClient]) -> None:
     client = make_client(capabilities={})
     task_id = client.start("person", task={})["task"]["taskId"]
     client.work(task_id)
@@ -255,7 +253,7 @@ def test_if_nobody_can_be_asked_the_result_says_how_to_go_on(make_client: Callab
     assert client.result("tasks/result", taskId=task_id)["structuredContent"]["waitingFor"] == "confirmation"
 
 
-def test_tasks_are_listed_in_pages(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tasks_are_listed_in_pages(client: TaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workflowlookup.protocol.tasks.PAGE_SIZE", 2)
     ids = {client.start(task={})["task"]["taskId"] for _ in range(3)}
     first = client.result("tasks/list")
@@ -267,7 +265,7 @@ def test_tasks_are_listed_in_pages(client: Client, monkeypatch: pytest.MonkeyPat
     assert client.result("tasks/list", cursor="nonsense")["code"] == -32602
 
 
-def test_a_call_without_a_run_cannot_be_a_task(client: Client, make_client: Callable[..., Client]) -> None:
+def test_a_call_without_a_run_cannot_be_a_task(client: TaskClient, make_client: Callable[..., TaskClient]) -> None:
     wrong = client.result("tools/call", name="workflow_runs", arguments={}, task={})
     assert (wrong["code"], "cannot be called as a task" in wrong["data"].get("details", "") or True) == (-32601, True)
     for method in ("tasks/get", "tasks/result", "tasks/cancel"):
@@ -276,7 +274,7 @@ def test_a_call_without_a_run_cannot_be_a_task(client: Client, make_client: Call
     assert make_client("2025-06-18").result("tasks/get", taskId="x")["code"] == -32601
 
 
-def test_before_2025_11_25_the_task_parameter_is_ignored(make_client: Callable[..., Client]) -> None:
+def test_before_2025_11_25_the_task_parameter_is_ignored(make_client: Callable[..., TaskClient]) -> None:
     client = make_client("2025-06-18")
 
     assert client.start(task={}) is None

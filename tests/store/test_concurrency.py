@@ -47,7 +47,7 @@ def all_at_once(work: Callable[..., None], number: int) -> None:
     assert not problems
 
 
-class Client:
+class Agent:
     """An agent with a server of its own, that takes up whatever run is not over, and notes what it is told."""
 
     def __init__(self, name: str, start_server: Callable[[], Server]) -> None:
@@ -95,7 +95,7 @@ class Client:
         return False
 
 
-class Unlucky(Client):
+class Unlucky(Agent):
     """One whose server is killed now and then in the middle of a call, which is then sent again to a new one."""
 
     def request(self, tool: str, arguments: JsonObject) -> JsonObject:
@@ -118,14 +118,14 @@ class Unlucky(Client):
 
 
 @pytest.fixture
-def clients(serve: Start, place: str, library: Path, request: pytest.FixtureRequest) -> list[Client]:
+def clients(serve: Start, place: str, library: Path, request: pytest.FixtureRequest) -> list[Agent]:
     write(library, FLOW)
-    kind = getattr(request, "param", Client)
+    kind = getattr(request, "param", Agent)
     return [kind(f"client-{number}", lambda: serve(place)) for number in range(CLIENTS)]
 
 
-@pytest.mark.parametrize("clients", [Client, Unlucky], indirect=True, ids=["undisturbed", "with kills"])
-def test_runs_that_are_advanced_by_all_at_once_end_where_they_should(clients: list[Client], place: str) -> None:
+@pytest.mark.parametrize("clients", [Agent, Unlucky], indirect=True, ids=["undisturbed", "with kills"])
+def test_runs_that_are_advanced_by_all_at_once_end_where_they_should(clients: list[Agent], place: str) -> None:
     is_unlucky = isinstance(clients[0], Unlucky)
     names = [f"run-{number}" for number in range(RUNS // 4 if is_unlucky else RUNS)]
 
@@ -159,7 +159,7 @@ def test_runs_that_are_advanced_by_all_at_once_end_where_they_should(clients: li
 
 
 def test_of_all_outputs_for_one_step_one_is_accepted_and_the_others_get_the_state(
-    clients: list[Client], place: str
+    clients: list[Agent], place: str
 ) -> None:
     first = clients[0].server
     rounds = 20 if journey.IS_SOAK else 8
@@ -191,7 +191,7 @@ def test_of_all_outputs_for_one_step_one_is_accepted_and_the_others_get_the_stat
 
 
 def test_the_same_submission_from_all_at_once_is_stored_once_and_answered_alike(
-    clients: list[Client], place: str
+    clients: list[Agent], place: str
 ) -> None:
     clients[0].server.result(*journey.start(workflow_id="sample-workflow"))
     replies: dict[int, Json] = {}
@@ -205,7 +205,7 @@ def test_the_same_submission_from_all_at_once_is_stored_once_and_answered_alike(
     assert [kind_of(record.event) for record in read(place)].count("output-accepted") == 1
 
 
-def test_concurrent_starts_with_one_id_start_one_run(clients: list[Client], place: str) -> None:
+def test_concurrent_starts_with_one_id_start_one_run(clients: list[Agent], place: str) -> None:
     replies: dict[int, Json] = {}
 
     def work(index: int) -> None:

@@ -77,7 +77,7 @@ def registry_of(catalog: Catalog, runs: Runs) -> Registry:
     return Registry(BUILTIN_TOOLS, Services(catalog=catalog, open_runs=lambda: runs))
 
 
-class World:
+class TwoProcesses:
     """Two processes on one journal, a clock, and the calls that were made."""
 
     def __init__(self, directory: Path) -> None:
@@ -115,9 +115,9 @@ class World:
             runs.close()
 
 
-def check(world: World, run_id: str) -> None:
-    one, other = (runs.get(run_id) for runs in world.runs)
-    records = world.runs[0].history(run_id)
+def check(processes: TwoProcesses, run_id: str) -> None:
+    one, other = (runs.get(run_id) for runs in processes.runs)
+    records = processes.runs[0].history(run_id)
     assert one == other == fold(run_id, records) == replay(run_id, records)
     assert [record.sequence for record in records] == list(range(1, len(records) + 1))
     assert one.rests
@@ -128,7 +128,7 @@ def check(world: World, run_id: str) -> None:
         place = TRANSITIONS[place][type(record.event)]
         assert (run.state, run.waiting_for) == place
     assert (one.state is State.COMPLETED) == isinstance(records[-1].event, Completed)
-    (line,) = [line for line in world.runs[1].summaries(RunQuery()) if line.id == run_id]
+    (line,) = [line for line in processes.runs[1].summaries(RunQuery()) if line.id == run_id]
     assert line == summarise(one)
 
 
@@ -144,39 +144,41 @@ def test_any_sequence_of_calls_follows_the_transitions(
     workflow: str, context: JsonObject, calls: list[tuple[str, Json, Json]], forms: bool, person: JsonObject
 ) -> None:
     with tempfile.TemporaryDirectory() as directory:
-        world = World(Path(directory))
+        processes = TwoProcesses(Path(directory))
         caller = Caller(capabilities=FORMS if forms else {}, name="tests")
-        first = world.call("workflow_start", {"workflowId": workflow, "context": context, "runId": "mine"})
+        first = processes.call("workflow_start", {"workflowId": workflow, "context": context, "runId": "mine"})
         if first is None:  # the context did not fit
-            world.close()
+            processes.close()
             return
         for kind, what, more in calls:
-            now = world.call("workflow_status", {"runId": "mine"})
-            at = world.runs[0].get("mine").current or "end"
+            now = processes.call("workflow_status", {"runId": "mine"})
+            at = processes.runs[0].get("mine").current or "end"
             run = {"runId": "mine", "stepId": at}
             if kind == "submit":
-                world.call("workflow_submit", {**run, "output": what, "context": more}, caller, person)
+                processes.call("workflow_submit", {**run, "output": what, "context": more}, caller, person)
             elif kind == "supply":
-                world.call("workflow_submit", {**run, "context": more}, caller, person)
+                processes.call("workflow_submit", {**run, "context": more}, caller, person)
             elif kind == "astray":
-                world.call("workflow_submit", {**run, "stepId": what, "output": "ok", "context": more}, caller, person)
+                processes.call(
+                    "workflow_submit", {**run, "stepId": what, "output": "ok", "context": more}, caller, person
+                )
             elif kind == "relay":
-                world.call("workflow_submit", {**run, "confirmed": what, "note": more}, caller, person)
+                processes.call("workflow_submit", {**run, "confirmed": what, "note": more}, caller, person)
             elif kind == "again":
-                tool, arguments = world.made[what % len(world.made)]
-                world.call(tool, arguments, caller, person)
+                tool, arguments = processes.made[what % len(processes.made)]
+                processes.call(tool, arguments, caller, person)
             elif kind == "wait":
-                world.now += what
+                processes.now += what
             elif kind == "status":
-                assert world.call("workflow_status", {"runId": "mine"}) == now
+                assert processes.call("workflow_status", {"runId": "mine"}) == now
             elif kind == "runs":
-                world.call("workflow_runs", {})
+                processes.call("workflow_runs", {})
             else:
-                world.call("workflow_start", {"workflowId": workflow, "context": context, "runId": "mine"})
-            check(world, "mine")
-        world.call("workflow_cancel", {"runId": "mine"})
-        check(world, "mine")
-        world.close()
+                processes.call("workflow_start", {"workflowId": workflow, "context": context, "runId": "mine"})
+            check(processes, "mine")
+        processes.call("workflow_cancel", {"runId": "mine"})
+        check(processes, "mine")
+        processes.close()
 
 
 @settings(max_examples=40, deadline=None)
@@ -185,8 +187,8 @@ def test_a_repeated_accepted_submission_gets_its_verdict_and_the_current_state(
     outputs: list[tuple[str, JsonObject]],
 ) -> None:
     with tempfile.TemporaryDirectory() as directory:
-        world = World(Path(directory))
-        now = world.call(
+        processes = TwoProcesses(Path(directory))
+        now = processes.call(
             "workflow_start", {"workflowId": "everything", "context": {"files": ["a"], "times": 0}, "runId": "mine"}
         )
         answers: dict[bytes, JsonObject] = {}
@@ -194,20 +196,20 @@ def test_a_repeated_accepted_submission_gets_its_verdict_and_the_current_state(
             if now is None or "step" not in now:
                 break
             arguments = {"runId": "mine", "stepId": now["step"]["id"], "output": output, "context": changes}
-            told = world.call("workflow_submit", arguments)
+            told = processes.call("workflow_submit", arguments)
             if told is not None:
                 if told["verdict"]["valid"]:
                     answers.setdefault(msgspec.json.encode(arguments, order="deterministic"), told)
-                now = world.call("workflow_status", {"runId": "mine"})
-        before = world.runs[0].get("mine").sequence
+                now = processes.call("workflow_status", {"runId": "mine"})
+        before = processes.runs[0].get("mine").sequence
         for sent, told in answers.items():
-            again = not_none(world.call("workflow_submit", msgspec.json.decode(sent)))
+            again = not_none(processes.call("workflow_submit", msgspec.json.decode(sent)))
             assert again["verdict"] == told["verdict"]
             assert [again.get(name) for name in ("state", "step", "progress")] == [
                 not_none(now).get(name) for name in ("state", "step", "progress")
             ]
-        assert world.runs[0].get("mine").sequence == before
-        world.close()
+        assert processes.runs[0].get("mine").sequence == before
+        processes.close()
 
 
 # ── calls of the server's own ───────────────────────────────────────────────────────────────────────────────────
@@ -277,17 +279,17 @@ def test_any_interleaving_of_drivers_agents_and_persons_follows_the_transitions(
     context: JsonObject, timeout: float | None, done: list[tuple[Json, ...]]
 ) -> None:
     with tempfile.TemporaryDirectory() as directory:
-        world = World(Path(directory))
-        world.runs[0].start(CALLING, {}, context, run_id="mine", timeout=timeout)
+        processes = TwoProcesses(Path(directory))
+        processes.runs[0].start(CALLING, {}, context, run_id="mine", timeout=timeout)
         keys: dict[str, str] = {}
         for index, what in enumerate(done):
             if what[0] == "wait":
-                world.now += what[1]
-            runs = world.runs[index % 2]
+                processes.now += what[1]
+            runs = processes.runs[index % 2]
             before = runs.get("mine").calling
             with contextlib.suppress(RunStateError, StepNotFound):
                 work(runs, runs.get("mine"), what)
-            check(world, "mine")
+            check(processes, "mine")
             run = runs.get("mine")
             if run.calling is not None:
                 if before is not None and before.remote_id and not before.may_run:  # the next attempt is another job
@@ -298,4 +300,4 @@ def test_any_interleaving_of_drivers_agents_and_persons_follows_the_transitions(
             assert at_work == (["mine"] if run.waiting_for is Waiting.CALL else [])
             assert runs.runs_to_stop() == (["mine"] if run.needs_stop else [])
             assert runs.queue_position("mine") == ((1, 1) if run.state is State.QUEUED else (0, 0))
-        world.close()
+        processes.close()

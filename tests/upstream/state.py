@@ -49,7 +49,7 @@ ONE = {
 """The workflow that is listed when the test says nothing."""
 
 
-class World:
+class UpstreamState:
     """The directory, seen by the test and by the upstream."""
 
     def __init__(self, directory: str | Path) -> None:
