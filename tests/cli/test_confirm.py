@@ -1,4 +1,4 @@
-"""`workflowlookup confirm`: a person answers on the terminal itself, and nobody else does."""
+"""`workflowlookup confirm`: only a person at the terminal can answer."""
 
 import json
 import shlex

@@ -1,4 +1,4 @@
-"""`workflowlookup console`: prints a way in that works once, serves on loopback, and ends when it is told to."""
+"""`workflowlookup console`: prints a URL with a key that works once, serves on loopback, and ends on a signal."""
 
 import contextlib
 import http.client
@@ -54,7 +54,7 @@ def start(cli: Cli) -> Iterator[Callable[..., tuple[subprocess.Popen[str], int, 
 
 
 @contextlib.contextmanager
-def asked(port: int, path: str, **headers: str) -> Iterator[http.client.HTTPResponse]:
+def request_page(port: int, path: str, **headers: str) -> Iterator[http.client.HTTPResponse]:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
     with contextlib.closing(connection):
         connection.request("GET", path, headers=headers)
@@ -64,7 +64,7 @@ def asked(port: int, path: str, **headers: str) -> Iterator[http.client.HTTPResp
 
 def ask(port: int, path: str, **headers: str) -> tuple[int, str, str]:
     """The status, the cookie that was set, and the page."""
-    with asked(port, path, **headers) as answer:
+    with request_page(port, path, **headers) as answer:
         return answer.status, answer.headers.get("set-cookie", "").partition(";")[0], answer.read().decode()
 
 
@@ -80,7 +80,7 @@ def test_it_serves_the_runs_of_this_machine_until_it_is_stopped(
     assert run_id in ask(port, "/runs", cookie=cookie)[2]
     assert ask(port, way_in)[1] == ""
     assert ask(port, "/runs", cookie=cookie, host="evil.example")[0] == 403
-    with asked(port, "/events", cookie=cookie) as stream:
+    with request_page(port, "/events", cookie=cookie) as stream:
         assert stream.readline() == b"retry: 2000\n"
         process.send_signal(told)
         _, complaints = process.communicate(timeout=20)

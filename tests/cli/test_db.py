@@ -1,4 +1,4 @@
-"""`workflowlookup db`: what it finds and does in tables of every age, in both kinds of store."""
+"""`workflowlookup db` with tables of every schema version, in SQLite and PostgreSQL."""
 
 import contextlib
 import json

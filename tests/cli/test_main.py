@@ -1,4 +1,4 @@
-"""What all commands have in common: help, exit codes, errors in a person's words, and a `serve` that pays for none."""
+"""What all commands have in common: help, exit codes and errors; and `serve` imports nothing of the others."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""`workflowlookup watch`, as a process; the tests wait for what it says."""
+"""`workflowlookup watch`, as a process; the tests wait for its output."""
 
 import json
 import re

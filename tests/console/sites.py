@@ -1,4 +1,4 @@
-"""Sites for tests: a furnished library and journal on the disk, who looks at them, and windows of a real browser."""
+"""Sites for tests: a library and a journal on the disk, visitors, and windows of a real browser."""
 
 import re
 import socket

@@ -61,8 +61,8 @@ def test_every_page_is_accessible_and_fits(
         page = opened.open(path.format(**furnished.named))
         page.evaluate(axe)
         found = page.evaluate("axe.run().then(({violations}) => violations)")
-        told = [(one["id"], one["nodes"][0]["html"], one["nodes"][0].get("failureSummary")) for one in found]
-        assert told == [], name
+        violations = [(one["id"], one["nodes"][0]["html"], one["nodes"][0].get("failureSummary")) for one in found]
+        assert violations == [], name
         assert width(page) <= not_none(page.viewport_size)["width"], name
 
 
@@ -70,7 +70,7 @@ def test_every_page_is_accessible_and_fits(
 def test_pictures_for_the_docs(
     furnished: Site, serve: ServeSite, window: OpenWindow, tmp_path: Path, name: str
 ) -> None:
-    opened = window(serve(furnished), "judge", reduced_motion="reduce")  # who is not told where files are
+    opened = window(serve(furnished), "judge", reduced_motion="reduce")  # the role judge does not see paths
     opened.page.set_viewport_size({"width": 1280, "height": 1500 if name in ("run", "figures") else 800})
     page = opened.open(PLACES[name].format(**furnished.named))
     page.wait_for_load_state("load")

@@ -1,4 +1,4 @@
-"""Words, timelines and plots: what strangers wrote is shown and nothing else, whatever it is."""
+"""Texts, timelines and plots: untrusted content is shown as text only."""
 
 import re
 import xml.etree.ElementTree as ET
@@ -94,9 +94,9 @@ def test_every_kind_of_event_has_words() -> None:
     for time, move in enumerate(moves, 1):
         draft = move(draft.run, Moment(time=time * 1_000, by="agent" if time != 6 else "person"))
         records += draft.records
-    told = list(entries(draft.run, records, Budget()))
+    timeline = list(entries(draft.run, records, Budget()))
 
-    assert [one.words.title for one in told] == [
+    assert [one.words.title for one in timeline] == [
         "Run started",
         "Offered",
         "Output refused",
@@ -121,13 +121,13 @@ def test_every_kind_of_event_has_words() -> None:
         "Confirmed in the console",
         "Completed",
     ]
-    skipped = told[6].words
+    skipped = timeline[6].words
     assert (skipped.lines, skipped.hints) == (
         ('not true: size equals "small"'.replace("small", "large"),),
         ('size is "small"',),
     )
-    assert [one.by for one in told if one.by] == ["agent", "person", "agent"]
-    assert list(entries(draft.run, records, Budget(), after=20)) == told[20:]
+    assert [one.by for one in timeline if one.by] == ["agent", "person", "agent"]
+    assert list(entries(draft.run, records, Budget(), after=20)) == timeline[20:]
 
 
 def test_a_fragment_links_to_its_steps_with_details() -> None:

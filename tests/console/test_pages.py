@@ -1,4 +1,4 @@
-"""Every page, as its address answers: what it shows, for whom, and with which headers."""
+"""Every page: what it shows, to which viewers, and with which headers."""
 
 import json
 import re

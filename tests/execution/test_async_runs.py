@@ -1,4 +1,4 @@
-"""Runs as the worker's loop uses them: what is asked for while the journal is busy is done next, in one commit."""
+"""`AsyncRuns`: work that is queued while the journal is busy is done next, in one commit."""
 
 import asyncio
 import contextlib

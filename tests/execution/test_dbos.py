@@ -1,4 +1,4 @@
-"""What the engine counts on in DBOS, and what it does about the rest: each is a promise that an update may break."""
+"""The DBOS engine, and the behaviour of DBOS that it relies on, which an update may break."""
 
 import asyncio
 import gc

@@ -1,4 +1,4 @@
-"""Runs that go by themselves: the server makes their calls, in order, and stores what comes of each."""
+"""Runs with calls: the server makes them in order, and stores each result."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Upstream MCP servers that do what they should not: nobody waits for ever, nothing leaks, nobody is left behind."""
+"""MCP servers that misbehave: no call waits for ever, nothing leaks, and no process is left behind."""
 
 import asyncio
 import json

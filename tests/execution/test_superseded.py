@@ -1,4 +1,4 @@
-"""Runs that somebody else moves while they are driven here: the driver notices, and makes no call that is not its own."""
+"""Runs that another process changes while they are driven here: the driver notices, and makes no further call."""
 
 import asyncio
 import contextlib

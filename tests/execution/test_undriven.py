@@ -1,4 +1,4 @@
-"""A run that needs the server is driven by somebody, whatever happened to whoever drove it, or to another run."""
+"""Every due run gets a driver, even if its last driver or another run failed."""
 
 from collections.abc import Callable
 from typing import Any, NoReturn

@@ -1,4 +1,4 @@
-"""The worker's thread: what is asked of it, and for whom."""
+"""The worker's thread: work runs there in the context of its caller."""
 
 import contextvars
 import threading
@@ -9,7 +9,7 @@ WHO = contextvars.ContextVar("who", default="nobody")
 
 
 class Host:
-    """Lives on the loop, and does nothing there."""
+    """Services of the loop that do nothing."""
 
     async def aclose(self) -> None:
         """Nothing is open."""

@@ -1,4 +1,4 @@
-"""The processes of MCP servers, when ours is told to end."""
+"""The processes of MCP servers when our process is terminated."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""What providers say of workflows: required fields, defaults, and what is done about bad ones (requirement 6)."""
+"""Definitions of workflows that providers list: required fields, defaults, and invalid ones (requirement 6)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Services that send the head and the body of an answer apart: the body comes when the head is acknowledged."""
+"""Services that send head and body of a response separately: the body comes when the head is acknowledged."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""A server with other systems around it, all of them real processes, and a client that hears what is said in between."""
+"""A server with other systems around it, all real processes, and a client that records notifications."""
 
 import itertools
 import json

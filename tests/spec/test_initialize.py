@@ -1,4 +1,4 @@
-"""The handshake: what is asked, what is answered, and what is refused."""
+"""The handshake: valid and invalid requests, and their answers."""
 
 import re
 from typing import Any

@@ -1,4 +1,4 @@
-"""The server, but killed in the middle of its work: at the n-th touch of the journal, n being the first argument.
+"""A server that is killed in the middle of its work: at the n-th access to the journal, n being the first argument.
 
 A touch is each of: before an append or another transaction, at its begin, after each statement and each row of it, and
 when it is stored but nobody has been told.

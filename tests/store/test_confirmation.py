@@ -1,4 +1,4 @@
-"""Whom a run asks, when, and whose word counts: a real server over pipes, in both eras of the protocol."""
+"""Confirmations: who is asked, when, and whose answer counts; with a real server, in both eras of the protocol."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""The journal of a server on an event loop: what hangs holds up nobody, and is over when it is over."""
+"""The journal of a server on an event loop: a call that hangs does not block others, and times out."""
 
 import asyncio
 import contextlib

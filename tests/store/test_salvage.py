@@ -1,4 +1,4 @@
-"""A bad page in a journal: what can still be read of it is in the new one, and what was set aside is named."""
+"""A bad page in a journal: what can be read is copied into a new one, and the damaged file is named."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""The service: what is stored before it is told, what is told again, and what happens when two come at once."""
+"""The service: events are stored before they are reported, repeated and concurrent calls are recognized."""
 
 import contextlib
 import sqlite3

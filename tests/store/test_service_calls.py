@@ -1,4 +1,4 @@
-"""Calls in the service: what a driver may repeat, who is at work, and what was left running."""
+"""Calls in the service: what a driver may repeat, which runs are at work, and which calls were left running."""
 
 from collections.abc import Callable
 

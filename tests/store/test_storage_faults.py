@@ -1,4 +1,4 @@
-"""Faults of storage: no room, no right to write, damage. Each is told with a remedy, and nothing is lost by it."""
+"""Storage errors: a full disk, missing permissions, damage. Each has a remedy, and nothing is lost."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""The run tools as clients meet them: a real server over pipes, and what every answer promises."""
+"""The run tools with a real server over pipes, and what every answer contains."""
 
 import json
 import re
