@@ -207,7 +207,6 @@ def main() -> None:
     parser.add_argument("--source", default=str(ROOT / "src"), help="where the package is that serves")
     options = parser.parse_args()
     os.environ["PYTHONPATH"] = options.source
-    os.environ["WORKFLOWLOOKUP_TEST_COLD"] = "1"
     sys.path[0] = str(ROOT / "tests")  # in place of this directory, which has a `client` as well
     with tempfile.TemporaryDirectory() as scratch:
         show(measure(Path(scratch)))

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from support.json_values import JsonObject
+from support.narrowing import instance_of
 from workflowlookup.authoring.coverage import Coverage
 from workflowlookup.authoring.fixtures import Fixture, parse_fixture
 from workflowlookup.authoring.rehearsal import rehearse
@@ -13,6 +14,7 @@ from workflowlookup.language.building import build
 from workflowlookup.language.conditions import OPERATORS
 from workflowlookup.language.document import check
 from workflowlookup.language.guidance import guide
+from workflowlookup.language.model import PromptStep
 from workflowlookup.language.navigation import next_step
 from workflowlookup.language.patterns import Budget
 from workflowlookup.language.proof import PROOFS
@@ -24,7 +26,7 @@ from workflowlookup.language.values import Json
 PAGE = (Path(__file__).parent.parent / "docs" / "authoring.md").read_text("utf-8")
 DOCUMENTS = [parse_yaml(block.encode()) for block in re.findall(r"```yaml\n(id: .*?)```", PAGE, re.DOTALL)]
 FIXTURES = [parse_yaml(block.encode()) for block in re.findall(r"```yaml\n(workflow: .*?)```", PAGE, re.DOTALL)]
-CONTEXTS = {
+CONTEXTS: dict[str, JsonObject] = {
     "small-or-large": {"taskSize": "small"},
     "review-each-file": {"files": ["a.py", "b.py"], "testsPass": True},
     "with-a-contract": {"taskSize": "small", "deadline": "2030-01-31"},
@@ -32,9 +34,10 @@ CONTEXTS = {
 }
 
 
-def walk(content: JsonObject) -> list[str]:
+def walk(content: JsonObject) -> tuple[list[str], list[str]]:
     workflow = build(content)
-    completed, prompts = [], []
+    completed: list[str] = []
+    prompts: list[str] = []
     context = CONTEXTS.get(content["id"], {})
     while (found := next_step(workflow, completed, context, Budget())).step is not None:
         told = guide(workflow, found, Budget())
@@ -71,7 +74,7 @@ def test_the_guide_shows_what_it_says_about_branches_and_loops() -> None:
 
 def test_the_criteria_of_the_guide_judge_as_it_says() -> None:
     documents = {content["id"]: build(content) for content in DOCUMENTS}
-    criteria = documents["risky-change"].steps["plan"].check
+    criteria = instance_of(PromptStep, documents["risky-change"].steps["plan"]).check
 
     assert judge(criteria, '{"change": "x", "risk": "low", "undo": "rollback"}', {"taskSize": "large"}, Budget()).valid
     assert not judge(criteria, '{"change": "x", "risk": "low", "undo": "none"}', {}, Budget()).valid

@@ -1,10 +1,8 @@
-"""Every bomb is answered, the next request is answered, and the server is as small afterwards as it was before.
+"""Every bomb is answered, and so is the next request. `tests/soak/test_bombs_and_memory.py` has what they leave behind.
 
-Time is the processor time of the server's process, which does not depend on what else the machine does. Memory is what
-is resident once ordinary requests have been answered again.
+Time is the processor time of the server's process, which does not depend on what else the machine does.
 """
 
-import json
 import os
 import time
 from collections.abc import Mapping
@@ -15,12 +13,10 @@ import pytest
 
 from support.bombs import BOMBS, bombs
 from support.client import Server, Start
-from support.make import document, step, write
+from support.make import document, write
 
 MAX_SECONDS = 1.0
 """Half a second for what authors and callers wrote, and half of one for reading a long message and writing the answer."""
-MAX_GROWTH_BYTES = 32 << 20
-"""Measured: 16 to 23 MiB. No cache holds it: Python returns memory by the megabyte, and one small object keeps one."""
 SLOW = 120.0
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
@@ -29,11 +25,6 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="re
 def processor_seconds(server: Server) -> float:
     fields = Path(f"/proc/{server.process.pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def resident_bytes(server: Server) -> int:
-    lines = Path(f"/proc/{server.process.pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:")) * 1024
 
 
 def set_off(name: str, server: Server, library: Path) -> dict[str, float]:
@@ -82,43 +73,3 @@ def test_a_library_of_all_bombs_is_read_in_pieces(start: Start, library: Path) -
     assert len(answers) > 1, "it was read at once: no bombs"
     assert "the first is" in answers[0]["warnings"][0]
     assert "last-of-all" in [summary["id"] for summary in answers[-1]["workflows"]]
-
-
-def ask_ordinary_things(server: Server, library: Path) -> None:
-    """Requests of every kind, so that all that is imported and compiled once is there."""
-    for old in library.iterdir():
-        old.unlink()
-    rules = [
-        {"type": "regex", "pattern": "(?=x)x|\u00e9", "flags": "i", "message": "m"},
-        {"type": "schema", "schema": {"type": "string", "format": "date"}, "message": "m"},
-    ]
-    first = step(validationCriteria=rules, produces={"a": {"type": "string"}})
-    second = step("second-step", runCondition={"var": "x", "matches": "(?=a)\u00e9"})
-    write(library, document(first, second, contextSchema={"properties": {"a": {"type": "string"}}}))
-    (library / "other.yaml").write_text("id: other\nname: N\ndescription: D\nsteps: [{id: one, title: T, prompt: P}]\n")
-    (library / "broken.json").write_text("{")
-    large = json.dumps(document(*[step(f"step-{n}", unknown=1) for n in range(700)]))
-    about = {"workflowId": "sample-workflow", "context": {"x": "a\u00e9", "a": "b"}}
-    for method, params in (
-        ("workflow_list", {}),
-        ("workflow_get", {"id": "sample-workflow"}),
-        ("workflow_get", {"id": "nowhere"}),
-        ("workflow_validate_json", {"workflowJson": large}),
-        ("workflow_next", {**about, "completedSteps": []}),
-        ("workflow_validate", {**about, "stepId": "first-step", "output": "\u00e9 a: 1"}),
-        ("workflow_start", about),
-    ):
-        server.request(method, params)
-
-
-def test_all_bombs_leave_little_memory_behind(start: Start, library: Path) -> None:
-    server = start(directory=library)
-    ask_ordinary_things(server, library)
-    before = resident_bytes(server)
-
-    for _ in range(2):
-        for name in BOMBS:
-            set_off(name, server, library)
-        ask_ordinary_things(server, library)
-
-    assert resident_bytes(server) - before < MAX_GROWTH_BYTES

@@ -6,7 +6,7 @@ from workflowlookup.cache import BoundedCache
 
 
 def test_the_least_recently_used_goes_first() -> None:
-    cache = BoundedCache(2)
+    cache: BoundedCache[str, int] = BoundedCache(2)
     cache["a"], cache["b"] = 1, 2
     assert cache.get("a") == 1
 
@@ -16,7 +16,7 @@ def test_the_least_recently_used_goes_first() -> None:
 
 
 def test_to_store_again_is_a_use_and_to_ask_whether_it_is_there_is_none() -> None:
-    cache = BoundedCache(2)
+    cache: BoundedCache[str, int] = BoundedCache(2)
     cache["a"], cache["b"], cache["a"] = 1, 2, 3
     assert "b" in cache
 
@@ -27,7 +27,7 @@ def test_to_store_again_is_a_use_and_to_ask_whether_it_is_there_is_none() -> Non
 
 
 def test_it_weighs_no_more_than_it_may_unless_by_a_single_entry() -> None:
-    cache = BoundedCache(10, max_weight=10, weigh=len)
+    cache: BoundedCache[str, str] = BoundedCache(10, max_weight=10, weigh=len)
     cache["a"], cache["b"], cache["c"] = "x" * 4, "x" * 4, "x" * 2
     assert list(cache) == ["a", "b", "c"]
 
@@ -40,7 +40,7 @@ def test_it_weighs_no_more_than_it_may_unless_by_a_single_entry() -> None:
 
 
 def test_what_is_taken_out_weighs_nothing() -> None:
-    cache = BoundedCache(10, max_weight=5, weigh=len)
+    cache: BoundedCache[str, str] = BoundedCache(10, max_weight=5, weigh=len)
     cache["a"] = "x" * 5
     assert cache.pop("a") == "x" * 5
     assert cache.pop("a") is None
@@ -54,7 +54,7 @@ def test_what_is_taken_out_weighs_nothing() -> None:
 
 
 def test_threads_do_not_spoil_it_for_each_other() -> None:
-    cache = BoundedCache(50, max_weight=100, weigh=lambda value: 2)
+    cache: BoundedCache[int | str, int] = BoundedCache(50, max_weight=100, weigh=lambda value: 2)
     problems = []
 
     def use(start: int) -> None:
@@ -81,7 +81,7 @@ def test_threads_do_not_spoil_it_for_each_other() -> None:
 
 
 def test_reading_waits_for_nobody_who_stores() -> None:
-    cache = BoundedCache(2)
+    cache: BoundedCache[str, int] = BoundedCache(2)
     cache["a"] = 1
 
     with cache._lock:

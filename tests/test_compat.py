@@ -8,6 +8,7 @@ import pytest
 from support import compat, oracle
 from support.json_values import JsonObject
 from support.make import document, loop, step, write
+from support.narrowing import not_none
 from workflowlookup.language.building import build
 from workflowlookup.language.conditions import evaluate
 from workflowlookup.language.patterns import Budget
@@ -83,7 +84,7 @@ def test_a_branch_that_no_context_can_take_is_named_and_the_document_is_led() ->
 )
 def test_contexts_are_found_that_decide_a_condition_either_way(condition: JsonObject) -> None:
     for goal in (condition, {"not": condition}):
-        assert evaluate(goal, compat.solve(goal), Budget())
+        assert evaluate(goal, not_none(compat.solve(goal)), Budget())
 
 
 def test_no_context_is_found_for_what_cannot_be() -> None:

@@ -17,6 +17,7 @@ from packaging.utils import canonicalize_name
 
 from support.client import Start
 from support.json_values import Json
+from support.narrowing import not_none
 from support.web import WebServer
 from workflowlookup.cli.clients import CLIENTS
 from workflowlookup.cli.main import COMMANDS
@@ -38,8 +39,8 @@ OTHER_PROGRAMS = ("uvx ", "pipx ", "python3 ", "make ", "claude ", "codex ")
 
 def load_generator() -> ModuleType:
     spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = importlib.util.module_from_spec(not_none(spec))
+    not_none(not_none(spec).loader).exec_module(module)
     return module
 
 
@@ -230,7 +231,8 @@ def contains(whole: Json, part: Json) -> bool:
     """Whether what a page shows is part of what the server says."""
     if isinstance(part, dict):
         return all(key in whole and contains(whole[key], value) for key, value in part.items())
-    return whole == part
+    result: bool = whole == part
+    return result
 
 
 def test_every_command_has_help_with_an_example(tmp_path: Path) -> None:
@@ -251,7 +253,7 @@ def test_the_lock_file_has_a_fitting_version_of_every_requirement() -> None:
     texts = [*project["dependencies"], *(text for extra in project["optional-dependencies"].values() for text in extra)]
     required = [one for one in map(Requirement, texts) if one.name != project["name"]]
     lines = (ROOT / "requirements-dev.lock").read_text("utf-8").splitlines()
-    locked = {}
+    locked: dict[str, list[str]] = {}
     for line in map(Requirement, lines):
         locked.setdefault(canonicalize_name(line.name), []).append(str(line.specifier).removeprefix("=="))
 

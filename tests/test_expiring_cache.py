@@ -17,7 +17,7 @@ class Numbers:
     def __init__(self, **options: Any) -> None:
         self.now = 0.0
         self.computed = 0
-        self.cache = ExpiringCache(10.0, 4, clock=lambda: self.now, **options)
+        self.cache: ExpiringCache[str, int] = ExpiringCache(10.0, 4, clock=lambda: self.now, **options)
 
     async def get(self, key: str = "a", wait_seconds: float = 5.0) -> int:
         with self.cache.entry(key, wait_seconds) as entry:

@@ -28,7 +28,7 @@ client = TestClient(console.app, base_url="http://localhost:8000")
 """
 OPERATOR = "divisible or operator or schema or every_example or every_row"
 RULE = "begins or rule or every_row"
-ENVELOPE = {"io.modelcontextprotocol/clientCapabilities": {}}
+ENVELOPE: JsonObject = {"io.modelcontextprotocol/clientCapabilities": {}}
 
 
 class Extended(Tree):

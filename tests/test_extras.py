@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from support.json_values import JsonObject
+from support.narrowing import not_none
 from workflowlookup import __version__, extras
 from workflowlookup.errors import MissingExtra
 
@@ -131,6 +132,6 @@ def test_each_extra_of_the_package_is_in_the_table_and_all_has_them_all() -> Non
 
 
 def test_what_is_light_is_in_no_extra() -> None:
-    names = {re.match(r"[\w-]+", one)[0] for one in PROJECT["dependencies"]}
+    names = {not_none(re.match(r"[\w-]+", one))[0] for one in PROJECT["dependencies"]}
 
     assert names == {"msgspec", "jsonschema-rs", "regex", "PyYAML", "rich", "markdown-it-py"}

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,9 @@ class Light:
         self.place = home / "venv"
         self.project = home / "project"
 
-    def run(self, *words: str, lines: tuple[()] = (), **environment: str) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *words: str, lines: Sequence[JsonObject] = (), **environment: str
+    ) -> subprocess.CompletedProcess[str]:
         environment = {"HOME": str(self.home), "PATH": os.defpath, **environment}
         return subprocess.run(
             [self.place / "bin" / "workflowlookup", *words],
@@ -43,7 +46,7 @@ class Light:
             env=environment,
         )
 
-    def serve(self, *calls: tuple[str, JsonObject], words: tuple[()] = ()) -> tuple[list[Json], str]:
+    def serve(self, *calls: tuple[str, JsonObject], words: Sequence[str] = ()) -> tuple[list[Json], str]:
         """What a server on standard input and output answers to these calls of tools, and its log."""
         hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
         before = [("initialize", hello), ("tools/list", {})]

@@ -176,7 +176,16 @@ def test_directories_that_a_file_names_lie_beside_it(read: Callable[..., Setting
 
 
 def test_the_table_and_the_struct_have_the_same_settings() -> None:
-    others = ("origins", "servers", "providers", "commands", "left_out", "candidates", "reload", "directory")
+    others: tuple[str, ...] = (
+        "origins",
+        "servers",
+        "providers",
+        "commands",
+        "left_out",
+        "candidates",
+        "reload",
+        "directory",
+    )
     others += ("faults", "from_repository", "ignored", "trust", "config_directory", "enclosing_project")
 
     assert [setting.name for setting in SETTINGS] == [name for name in Settings.__struct_fields__ if name not in others]

@@ -7,7 +7,8 @@ variables. The walker completes what it is offered, at times something else, and
 import json
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import yaml
 from hypothesis import example, given, settings
@@ -16,6 +17,7 @@ from hypothesis.strategies import DrawFn
 
 from support.json_values import JsonObject
 from support.make import document, loop, step
+from support.narrowing import instance_of, not_none
 from workflowlookup.language.building import build
 from workflowlookup.language.conditions import evaluate
 from workflowlookup.language.document import is_valid_document
@@ -112,9 +114,9 @@ def limit(steps: Iterable[Step]) -> int:
     return sum(one.loop.max_iterations * limit(one.body) if isinstance(one, LoopStep) else 1 for one in steps)
 
 
-def instances(workflow: Workflow, draw: DrawFn) -> str:
+def instances(workflow: Workflow, draw: Callable[[st.SearchStrategy[Any]], Any]) -> str:
     """An id that a caller might complete, out of turn: any step, any iteration, or none."""
-    identifier = draw(st.sampled_from(sorted(workflow.steps)))
+    identifier: str = draw(st.sampled_from(sorted(workflow.steps)))
     around = workflow.enclosing[identifier]
     if not around or draw(st.integers(0, 4)) == 0:
         return identifier
@@ -132,7 +134,8 @@ def test_a_walk_ends_within_the_limits_and_repeats_nothing(
     assert is_valid_document(content)
     workflow = build(content)
     most = limit(workflow.flow)
-    completed, offered = [], []
+    completed: list[str] = []
+    offered: list[str] = []
     wanderings = data.draw(st.integers(0, 12))
     while (found := next_step(workflow, completed, context, Budget())).step is not None:
         allowed(workflow, found, context)
@@ -184,7 +187,9 @@ def test_a_run_whose_context_changes_ends_within_the_limits_and_leaves_every_loo
     assert run.iterating == {} or run.waiting_for is Waiting.CONTEXT
 
 
-def run_through(workflow: Workflow, context: JsonObject, changes: JsonObject, *, supplies: bool = False) -> Run:
+def run_through(
+    workflow: Workflow, context: JsonObject, changes: Callable[[], JsonObject], *, supplies: bool = False
+) -> Run:
     """A run that is completed, each output with changes of the context; folded again it is the same.
 
     It is left at a loop whose data is missing, unless that is supplied and no variable of a loop hides it.
@@ -215,7 +220,7 @@ def test_yaml_and_json_behave_the_same(content: JsonObject, context: JsonObject)
 
 def walk(workflow: Workflow, context: JsonObject) -> list[str]:
     """The ids of a walk that completes whatever comes next, each looked at with what the agent is told."""
-    done = []
+    done: list[str] = []
     while (found := next_step(workflow, done, context, Budget())).step is not None:
         assert guide(workflow, found, Budget()).prompt
         allowed(workflow, found, context)
@@ -229,12 +234,12 @@ def allowed(workflow: Workflow, found: NextStep, context: JsonObject) -> None:
     identifier, iterations = split_instance(found.instance_id)
     scope = scope_of(workflow, found.instance_id, context)
     assert found.context == scope
-    assert evaluate(found.step.run_condition, scope, Budget())
+    assert evaluate(not_none(found.step).run_condition, scope, Budget())
     for depth, loop_id in enumerate(workflow.enclosing[identifier]):
         around = workflow.steps[loop_id]
         outer = scope_of(workflow, join_instance(loop_id, iterations[:depth]), context)
         assert evaluate(around.run_condition, outer, Budget())
-        assert 1 <= iterations[depth] <= around.loop.max_iterations
+        assert 1 <= iterations[depth] <= instance_of(LoopStep, around).loop.max_iterations
 
 
 # ── templates ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -265,9 +270,11 @@ def test_templates_never_raise_and_name_only_what_is_not_set(pieces: list[str], 
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(documents(), CONTEXTS)
-def test_one_walk_comes_to_what_walking_again_and_again_does(data: st.DataObject, context: JsonObject) -> None:
-    workflow = build(data)
-    completed, skipped, warnings = [], [], []
+def test_one_walk_comes_to_what_walking_again_and_again_does(content: JsonObject, context: JsonObject) -> None:
+    workflow = build(content)
+    completed: list[str] = []
+    skipped: list[Any] = []
+    warnings: list[object] = []
     for found in walk_ahead(workflow, (), context, Budget()):
         again = next_step(workflow, completed, context, Budget())
         assert (found.step, found.instance_id, found.context) == (again.step, again.instance_id, again.context)

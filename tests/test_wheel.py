@@ -94,7 +94,7 @@ def test_the_server_runs_from_the_wheel_and_the_bundle_in_an_empty_environment(
     ]
     (bundle,) = built.glob("*.mcpb")
     zipfile.ZipFile(bundle).extractall(tmp_path / "bundle")
-    started = {
+    started: dict[str, list[str | Path]] = {
         "wheel": [binaries / "workflowlookup", "serve"],
         "bundle": [binaries / "python", tmp_path / "bundle" / "server.py"],
     }

@@ -5,34 +5,34 @@ from pathlib import Path
 
 import pytest
 
-from auth.house import House
+from auth.token_server import TokenServer
 from workflowlookup.store.sessions import ConsoleSessions
 from workflowlookup.store.sqlite import SqliteJournal
 from workflowlookup.store.tokens import Tokens
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+def token_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TokenServer]:
     """One for all tests of a module."""
-    house = House(tmp_path_factory.mktemp("house"))
-    yield house
-    house.close()
+    token_server = TokenServer(tmp_path_factory.mktemp("token_server"))
+    yield token_server
+    token_server.close()
 
 
 @pytest.fixture
-def open_house(tmp_path: Path) -> Iterator[House]:
+def open_server(tmp_path: Path) -> Iterator[TokenServer]:
     """On loopback, without tokens."""
-    house = House(tmp_path, is_open=True)
-    yield house
-    house.close()
+    token_server = TokenServer(tmp_path, is_open=True)
+    yield token_server
+    token_server.close()
 
 
 @pytest.fixture
-def own_house(tmp_path: Path) -> Iterator[House]:
+def own_house(tmp_path: Path) -> Iterator[TokenServer]:
     """With tokens, for a test that breaks something."""
-    house = House(tmp_path)
-    yield house
-    house.close()
+    token_server = TokenServer(tmp_path)
+    yield token_server
+    token_server.close()
 
 
 @pytest.fixture

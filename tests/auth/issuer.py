@@ -57,7 +57,7 @@ class Issuer:
         make, kind = KINDS[algorithm]
         key = make()
         self.private[kid] = (algorithm, key)
-        public = kind.to_jwk(key.public_key(), as_dict=True)
+        public: JsonObject = kind.to_jwk(key.public_key(), as_dict=True)  # type: ignore[call-overload]  # a kind for each key
         self.published.append({**public, "kid": kid, "use": "sig", **fields})
         return key
 

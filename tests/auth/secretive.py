@@ -6,6 +6,7 @@ from pathlib import Path
 
 from support.json_values import Json, JsonObject
 from support.make import document, step, write
+from support.memory_client import MemoryClient
 from workflowlookup.access import Access
 from workflowlookup.auth.backends import CallerBackends, SharedBackend
 from workflowlookup.library.catalog import Catalog
@@ -23,7 +24,7 @@ HELD = [step("write", requireConfirmation=True), step("send")]
 OPEN = ("docs-guide", "docs-notes")
 HIDDEN = ("docs", "secret-plan", "secret-docs-plan")
 """The first is what most patterns for the others nearly admit."""
-ASKING = {"elicitation": {}}
+ASKING: JsonObject = {"elicitation": {}}
 
 
 def caller(
@@ -32,7 +33,7 @@ def caller(
     return Access(name=name, kind=kind, scopes=frozenset(scopes or ("read",)), workflows=workflows)
 
 
-class World:
+class Deployment:
     """One library and one journal; `hidden` says whether there is anything to hide."""
 
     def __init__(
@@ -76,14 +77,14 @@ class World:
     def begin(self, workflow_id: str, run_id: str) -> Run:
         return self.runs.start(self.services.catalog.get(workflow_id), {}, {}, run_id=run_id, by="somebody")
 
-    def connect(self, access: Access, *, capabilities: JsonObject | None = None) -> "Client":
-        return Client(self.backends.of(access), capabilities)
+    def connect(self, access: Access, *, capabilities: JsonObject | None = None) -> "ScopedClient":
+        return ScopedClient(self.backends.of(access), capabilities)
 
     def close(self) -> None:
         self.runs.close()
 
 
-class Client:
+class ScopedClient(MemoryClient):
     """A connection in memory, at 2025-11-25."""
 
     def __init__(self, backend: Backend, capabilities: JsonObject | None = None) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from auth.house import House
+from auth.token_server import TokenServer
 from support.json_values import Json, JsonObject
 from support.web import WebServer, modern
 
@@ -37,10 +37,10 @@ def started(run: str, workflow: str = "docs-guide") -> Json:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
-    house = House(tmp_path, "--audit-log", str(tmp_path / "audit.jsonl"))
-    yield house
-    house.close()
+def token_server(tmp_path: Path) -> Iterator[TokenServer]:
+    token_server = TokenServer(tmp_path, "--audit-log", str(tmp_path / "audit.jsonl"))
+    yield token_server
+    token_server.close()
 
 
 def audited(directory: Path) -> list[JsonObject]:
@@ -75,13 +75,13 @@ def test_the_reason_why_a_server_does_not_start_is_one_json_object(tmp_path: Pat
     assert [json.loads(line)["message"][:16] for line in done.stderr.splitlines()] == ["workflowlookup: "]
 
 
-def test_a_refused_log_in_is_logged_once_without_its_secret(house: House, tmp_path: Path) -> None:
+def test_a_refused_log_in_is_logged_once_without_its_secret(token_server: TokenServer, tmp_path: Path) -> None:
     for _ in range(3):
-        assert house.client("gone").post({}).status_code == 401
-    assert house.client(authorization="Bearer a.b.c").post({}).status_code == 401
-    house.client().post({})  # without a token it is no log-in
+        assert token_server.client("gone").post({}).status_code == 401
+    assert token_server.client(authorization="Bearer a.b.c").post({}).status_code == 401
+    token_server.client().post({})  # without a token it is no log-in
 
-    log = house.server.log()
+    log = token_server.server.log()
     assert log.count("a log-in from 127.0.0.1 was refused: its token is not known, has expired or was revoked") == 1
     assert log.count("a log-in from 127.0.0.1 was refused: its JWT") == 1
     assert audited(tmp_path) == [
@@ -90,17 +90,17 @@ def test_a_refused_log_in_is_logged_once_without_its_secret(house: House, tmp_pa
     ]
 
 
-def test_every_action_has_one_audit_line_with_its_caller(house: House, tmp_path: Path) -> None:
-    bot, base = house.client("ci-bot"), house.server.base
+def test_every_action_has_one_audit_line_with_its_caller(token_server: TokenServer, tmp_path: Path) -> None:
+    bot, base = token_server.client("ci-bot"), token_server.server.base
     bot.request("tools/call", started("one"))
-    step = house.world.runs.get("one").current
+    step = token_server.deployment.runs.get("one").current
     about = {"run": "one", "workflow": "docs-guide"}
     cancel = modern("tools/call", {"name": "workflow_cancel", "arguments": {"runId": "one"}})["params"]
     submit = {"runId": "one", "stepId": step, "output": "It is done, and the guide is written."}
     bot.request("tools/call", modern("tools/call", {"name": "workflow_submit", "arguments": submit})["params"])
     bot.request("tools/call", cancel)
     with httpx2.Client(headers={"accept": "text/html", "origin": base}) as browser:
-        browser.post(f"{base}/login", data={"token": house.secrets["root"]})
+        browser.post(f"{base}/login", data={"token": token_server.secrets["root"]})
         browser.get(f"{base}/runs/one/journal.jsonl")
         browser.post(f"{base}/logout")
 
@@ -120,10 +120,11 @@ def test_commands_are_recorded_too(tmp_path: Path) -> None:
     (tmp_path / "empty.jsonl").write_text("")
     environment = {"HOME": str(tmp_path), "WORKFLOWLOOKUP_AUDIT_LOG": str(tmp_path / "audit.jsonl"), "USER": "ada"}
 
-    def run(*words: str, **more: Json) -> subprocess.CompletedProcess[str]:
+    def run(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "workflowlookup", *words]
-        options = {"cwd": tmp_path, "capture_output": True, "text": True, "timeout": 60}
-        return subprocess.run(command, check=False, env={**environment, **more}, **options)
+        return subprocess.run(
+            command, check=False, env={**environment, **more}, cwd=tmp_path, capture_output=True, text=True, timeout=60
+        )
 
     secret = run("token", "create", "bot", "--scope", "run").stdout.strip()
     run("token", "revoke", "bot")

@@ -1,11 +1,12 @@
 """An application behind a guard: what becomes of a request that takes long."""
 
 import asyncio
-from typing import NoReturn
+from collections.abc import MutableMapping
+from typing import Any, NoReturn
 
 import pytest
 
-from support.json_values import JsonObject
+from support.narrowing import not_none
 from workflowlookup.auth.authentication import Authenticator
 from workflowlookup.transport.http import auth_middleware
 from workflowlookup.transport.http.auth_middleware import AuthMiddleware
@@ -48,7 +49,7 @@ def test_a_request_whose_recheck_fails_is_ended(
     async def nothing() -> NoReturn:
         raise AssertionError("nothing is read")
 
-    async def send(message: JsonObject) -> None:
+    async def send(message: MutableMapping[str, Any]) -> None:
         sent.append(message)
 
     async def ask() -> None:
@@ -77,7 +78,7 @@ def test_short_requests_share_one_recheck_task_that_ends_after_the_last(monkeypa
             await guarded(dict(SCOPE), nothing, nothing)
             await asyncio.sleep(0)
         (watch,) = watches
-        await asyncio.wait_for(watch, 10)
+        await asyncio.wait_for(not_none(watch), 10)
 
     guarded = AuthMiddleware(app, Authenticator(Breaking(), None, is_open=True))
     asyncio.run(ask())

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 import httpx2
 import pytest
 
-from auth.house import House
+from auth.token_server import TokenServer
 from support.json_values import Json, JsonObject
+from support.narrowing import not_none
 from support.web import WebServer
 from workflowlookup.console.app import ACTIONS, PAGES
 from workflowlookup.console.request import form_token
@@ -28,23 +29,23 @@ def posts(run: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    house = House(tmp_path_factory.mktemp("house"), "--confirmation", "person")
-    house.let_in("ada", ["run", "confirm"], is_person=True)
-    house.let_in("bot", ["run", "confirm"])
-    yield house
-    house.close()
+def token_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TokenServer]:
+    token_server = TokenServer(tmp_path_factory.mktemp("token_server"), "--confirmation", "person")
+    token_server.let_in("ada", ["run", "confirm"], is_person=True)
+    token_server.let_in("bot", ["run", "confirm"])
+    yield token_server
+    token_server.close()
 
 
 class Browser:
     """One who has signed in by the form."""
 
-    def __init__(self, house: House, who: str) -> None:
-        self.base = house.server.base
-        self.http = house.client().http
+    def __init__(self, token_server: TokenServer, who: str) -> None:
+        self.base = token_server.server.base
+        self.http = token_server.client().http
         self.http.headers.pop("content-type")
         self.http.headers.update({**HTML, "origin": self.base, "sec-fetch-site": "same-origin"})
-        done = self.http.post(f"{self.base}/login", data={"token": house.secrets[who], "next": "/runs"})
+        done = self.http.post(f"{self.base}/login", data={"token": token_server.secrets[who], "next": "/runs"})
         assert (done.status_code, done.headers["location"]) == (303, "/runs")
         ((self.cookie, self.session),) = self.http.cookies.items()
 
@@ -61,25 +62,25 @@ class Browser:
 
 
 @pytest.mark.parametrize("who", [None, "tampered", "gone", "late"])
-def test_every_page_needs_authentication(house: House, who: str | None) -> None:
-    http = house.client(who).http
+def test_every_page_needs_authentication(token_server: TokenServer, who: str | None) -> None:
+    http = token_server.client(who).http
     for path in paths("docs-guide", "of-docs-guide"):
-        reply = http.get(house.server.base + path)
+        reply = http.get(token_server.server.base + path)
         assert reply.status_code == 401, path
         assert "docs" not in reply.text
     for path in posts("held-docs-guide"):
-        assert http.post(house.server.base + path, data={"note": "x"}).status_code == 401
+        assert http.post(token_server.server.base + path, data={"note": "x"}).status_code == 401
     if who is None:
-        led = http.get(f"{house.server.base}/runs", headers=HTML)
+        led = http.get(f"{token_server.server.base}/runs", headers=HTML)
         assert (led.status_code, led.headers["location"]) == (303, "/login?next=/runs")
-        form = http.get(f"{house.server.base}/login")
-        style = re.search(r'href="(/static/[^"]+)"', form.text)[1]
-        assert http.get(house.server.base + style).status_code == 200
+        form = http.get(f"{token_server.server.base}/login")
+        style = not_none(re.search(r'href="(/static/[^"]+)"', form.text))[1]
+        assert http.get(token_server.server.base + style).status_code == 200
 
 
 @pytest.mark.parametrize("who", ["reader", "other", "ada"])
-def test_hidden_workflows_are_on_no_page(house: House, who: str) -> None:
-    browser = Browser(house, who)
+def test_hidden_workflows_are_on_no_page(token_server: TokenServer, who: str) -> None:
+    browser = Browser(token_server, who)
     for path in paths("secret-plan", "of-secret-plan"):
         if path == "/events":
             continue
@@ -94,27 +95,27 @@ def test_hidden_workflows_are_on_no_page(house: House, who: str) -> None:
     assert browser.get("/events?run=of-secret-plan").status_code == 404
 
 
-def test_an_administrator_of_some_workflows_sees_nothing_of_the_rest_of_the_server(house: House) -> None:
-    pages = {who: Browser(house, who).get("/health").text for who in ("root", "other")}
+def test_an_administrator_of_some_workflows_sees_nothing_of_the_rest_of_the_server(token_server: TokenServer) -> None:
+    pages = {who: Browser(token_server, who).get("/health").text for who in ("root", "other")}
 
-    assert [house.world.runs.journal.path in pages[who] for who in ("root", "other")] == [True, False]
+    assert [token_server.deployment.journal.path in pages[who] for who in ("root", "other")] == [True, False]
     assert ["Open pages" in pages[who] for who in ("root", "other")] == [True, False]
-    assert Browser(house, "other").get("/trust").status_code == 404
+    assert Browser(token_server, "other").get("/trust").status_code == 404
 
 
-def test_hidden_runs_cannot_be_changed(house: House) -> None:
-    before = house.world.runs.get("held-secret-plan").sequence
-    browser = Browser(house, "ada")
+def test_hidden_runs_cannot_be_changed(token_server: TokenServer) -> None:
+    before = token_server.deployment.runs.get("held-secret-plan").sequence
+    browser = Browser(token_server, "ada")
     fields = browser.form("held-docs-guide")
     for path in posts("held-secret-plan"):
         if path.startswith("/people"):  # which belongs to no run
             continue
         assert browser.post(path, **fields, new="0" * 12).status_code == 404
-    assert house.world.runs.get("held-secret-plan").sequence == before
+    assert token_server.deployment.runs.get("held-secret-plan").sequence == before
 
 
-def test_a_caller_that_may_only_read_can_change_nothing(house: House) -> None:
-    browser = Browser(house, "reader")
+def test_a_caller_that_may_only_read_can_change_nothing(token_server: TokenServer) -> None:
+    browser = Browser(token_server, "reader")
     assert "token" not in browser.form("held-docs-guide")  # there is no form for them; they make one up
     session = hashlib.sha256(f"session\0{browser.session}".encode()).hexdigest()
     fields = {"token": form_token(session, "token reader"), "step": "write", "question": "99"}
@@ -130,28 +131,28 @@ def test_a_caller_that_may_only_read_can_change_nothing(house: House) -> None:
         assert "This needs the scope" in reply.text
 
 
-def test_an_agent_cannot_confirm_if_a_person_must(house: House) -> None:
-    bot, ada = Browser(house, "bot"), Browser(house, "ada")
-    run = house.world.runs.get("held-docs-guide")
+def test_an_agent_cannot_confirm_if_a_person_must(token_server: TokenServer) -> None:
+    bot, ada = Browser(token_server, "bot"), Browser(token_server, "ada")
+    run = token_server.deployment.runs.get("held-docs-guide")
     fields = {"step": run.current, "question": run.question_id}
     token = bot.form("held-docs-guide").get("token", "")
     assert token
     for action in ("confirm", "deny"):
         reply = bot.post(f"/runs/held-docs-guide/{action}", token=token, **fields)
         assert reply.status_code == 403
-    assert house.world.runs.get("held-docs-guide").waiting_for == "confirmation"
+    assert token_server.deployment.runs.get("held-docs-guide").waiting_for == "confirmation"
 
     done = ada.post("/runs/held-docs-guide/confirm", **ada.form("held-docs-guide"), note="go")
 
     assert done.status_code == 303
-    assert house.world.runs.get("held-docs-guide").waiting_for == "output"
-    who = [record.by for record in house.world.runs.history("held-docs-guide")]
+    assert token_server.deployment.runs.get("held-docs-guide").waiting_for == "output"
+    who = [record.by for record in token_server.deployment.runs.history("held-docs-guide")]
     assert "token ada (person) via console" in who
     assert not any("bot" in one for one in who)
 
 
-def test_forms_of_other_sessions_are_refused(house: House) -> None:
-    ada, bot = Browser(house, "ada"), Browser(house, "bot")
+def test_forms_of_other_sessions_are_refused(token_server: TokenServer) -> None:
+    ada, bot = Browser(token_server, "ada"), Browser(token_server, "bot")
     fields = ada.form("held-docs-notes")
     stolen = bot.form("held-docs-notes").get("token", "x")
     wrong = [
@@ -165,36 +166,36 @@ def test_forms_of_other_sessions_are_refused(house: House) -> None:
     for form, headers in wrong:
         reply = ada.http.post(f"{ada.base}/runs/held-docs-notes/confirm", data=form, headers=headers)
         assert reply.status_code == 403
-    assert house.world.runs.get("held-docs-notes").waiting_for == "confirmation"
+    assert token_server.deployment.runs.get("held-docs-notes").waiting_for == "confirmation"
 
 
-def test_mcp_and_metrics_accept_no_console_session(house: House) -> None:
-    root = Browser(house, "root")
+def test_mcp_and_metrics_accept_no_console_session(token_server: TokenServer) -> None:
+    root = Browser(token_server, "root")
     headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
     bearer = {"authorization": f"Bearer {root.session}"}
 
     assert root.get("/runs").status_code == 200
-    assert root.http.post(house.server.url, content=b"{}", headers=headers).status_code == 401
-    assert root.http.post(house.server.url, content=b"{}", headers={**headers, **bearer}).status_code == 401
+    assert root.http.post(token_server.server.url, content=b"{}", headers=headers).status_code == 401
+    assert root.http.post(token_server.server.url, content=b"{}", headers={**headers, **bearer}).status_code == 401
     assert root.get("/metrics").status_code == 401
     assert root.http.get(f"{root.base}/metrics", headers=bearer).status_code == 401
 
 
-def test_the_cookie_that_another_port_receives_is_no_token(house: House) -> None:
+def test_the_cookie_that_another_port_receives_is_no_token(token_server: TokenServer) -> None:
     """Browsers send a cookie to every port of its host."""
-    root = Browser(house, "root")
+    root = Browser(token_server, "root")
     port = root.base.rpartition(":")[2]
 
     assert root.cookie == f"workflowlookup-{port}"
-    assert house.secrets["root"] not in str(root.http.cookies)
-    assert root.session not in str(house.server.logged)
+    assert token_server.secrets["root"] not in str(root.http.cookies)
+    assert root.session not in str(token_server.server.logged)
 
 
-def test_a_session_is_valid_at_other_replicas_and_after_a_restart(house: House) -> None:
-    ada = Browser(house, "ada")
-    journal = house.world.runs.journal.path
+def test_a_session_is_valid_at_other_replicas_and_after_a_restart(token_server: TokenServer) -> None:
+    ada = Browser(token_server, "ada")
+    journal = token_server.deployment.journal.path
     with contextlib.ExitStack() as ended:
-        other = WebServer(house.world.library.parent, "--journal", journal)
+        other = WebServer(token_server.deployment.library.parent, "--journal", journal)
         ended.callback(other.stop)
         headers = {**HTML, "host": ada.base.removeprefix("http://"), "cookie": f"{ada.cookie}={ada.session}"}
         page = httpx2.get(f"{other.base}/runs", headers=headers)
@@ -205,14 +206,14 @@ def test_a_session_is_valid_at_other_replicas_and_after_a_restart(house: House) 
 
 
 @pytest.mark.parametrize("ending", ["revoked", "logged out"])
-def test_open_pages_end_with_the_session(house: House, ending: str) -> None:
+def test_open_pages_end_with_the_session(token_server: TokenServer, ending: str) -> None:
     name = f"brief-{ending.replace(' ', '-')}"
-    house.let_in(name, ["read"])
-    browser, before = Browser(house, name), time.monotonic()
+    token_server.let_in(name, ["read"])
+    browser, before = Browser(token_server, name), time.monotonic()
     with browser.http.stream("GET", f"{browser.base}/events") as stream:
         assert stream.status_code == 200
         if ending == "revoked":
-            house.tokens.revoke(name)
+            token_server.tokens.revoke(name)
         else:
             cookie = {"cookie": f"{browser.cookie}={browser.session}", "origin": browser.base}
             assert httpx2.post(f"{browser.base}/logout", headers=cookie).status_code == 303
@@ -221,9 +222,9 @@ def test_open_pages_end_with_the_session(house: House, ending: str) -> None:
     assert browser.get("/runs").status_code == 303
 
 
-def test_event_streams_end_with_the_token(house: House) -> None:
-    house.let_in("brief", ["read"], seconds=4)
-    brief = Browser(house, "brief")
+def test_event_streams_end_with_the_token(token_server: TokenServer) -> None:
+    token_server.let_in("brief", ["read"], seconds=4)
+    brief = Browser(token_server, "brief")
     before = time.monotonic()
     with brief.http.stream("GET", f"{brief.base}/events") as stream:
         assert stream.status_code == 200
@@ -232,8 +233,8 @@ def test_event_streams_end_with_the_token(house: House) -> None:
     assert brief.get("/runs").status_code == 303
 
 
-def test_every_page_of_a_session_can_sign_out(house: House) -> None:
-    browser = Browser(house, "ada")
+def test_every_page_of_a_session_can_sign_out(token_server: TokenServer) -> None:
+    browser = Browser(token_server, "ada")
     form = '<form method="post" action="/logout"><button class="link">Sign out</button></form>'
 
     pages = [browser.get(path).text for path in ("/runs", "/library", "/no-such-page")]

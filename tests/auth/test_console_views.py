@@ -2,13 +2,14 @@
 
 import asyncio
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from starlette.applications import Starlette
 
-from auth.secretive import HIDDEN, OPEN, World, caller
+from auth.secretive import HIDDEN, OPEN, Deployment, caller
 from support.json_values import JsonObject
 from workflowlookup.access import LOCAL, LOOPBACK, Access
 from workflowlookup.console.app import ACTIONS, PAGES, make_routes
@@ -56,17 +57,17 @@ PATHS = [
 
 
 class Browser:
-    """One caller before the console of a world."""
+    """One caller before the console of a deployment."""
 
-    def __init__(self, world: World, access: Access) -> None:
-        self.world = world
+    def __init__(self, deployment: Deployment, access: Access) -> None:
+        self.deployment = deployment
         self.name = access.name or "console"
-        backend, streams = world.backends.of(access), Streams()
+        backend, streams = deployment.backends.of(access), Streams()
         self._app = Starlette(
             routes=make_routes(lambda request: Visit(request, backend, streams, session="s", journal="the journal"))
         )
 
-    async def _ask(self, method: str, path: str, body: bytes) -> tuple[int, str | None, str]:
+    async def _ask(self, method: str, path: str, body: bytes) -> tuple[int, list[bytes], str]:
         received, sent = [{"type": "http.request", "body": body, "more_body": False}], []
         path, _, query = path.partition("?")
         headers = {"host": "here", "origin": "http://here", "content-type": "application/x-www-form-urlencoded"}
@@ -76,46 +77,47 @@ class Browser:
         async def receive() -> JsonObject:
             return received.pop() if received else {"type": "http.disconnect"}
 
-        async def send(message: JsonObject) -> None:
+        async def send(message: MutableMapping[str, Any]) -> None:
             sent.append(message)
 
         await self._app(scope, receive, send)
         location = [value for name, value in sent[0]["headers"] if name == b"location"]
         return sent[0]["status"], location, b"".join(one.get("body", b"") for one in sent[1:]).decode()
 
-    def ask(self, method: str, path: str, body: str = "") -> tuple[int, str | None, str]:
+    def ask(self, method: str, path: str, body: str = "") -> tuple[int, list[bytes], str]:
         status, location, text = asyncio.run(self._ask(method, path, body.encode()))
-        return status, location, CHANCE.sub("", text).replace(str(self.world.library), "LIBRARY")
+        return status, location, CHANCE.sub("", text).replace(str(self.deployment.library), "LIBRARY")
 
 
 @pytest.fixture
-def worlds(tmp_path: Path) -> Iterator[list[World]]:
-    made = [World(tmp_path / "full"), World(tmp_path / "open", hidden=False)]
+def deployments(tmp_path: Path) -> Iterator[list[Deployment]]:
+    made = [Deployment(tmp_path / "full"), Deployment(tmp_path / "open", hidden=False)]
     yield made
-    for world in made:
-        world.close()
+    for deployment in made:
+        deployment.close()
 
 
-def told(browser: Browser, run: str) -> Iterator[tuple[int, str | None, str]]:
+def told(browser: Browser, run: str, known: set[str]) -> Iterator[tuple[int, list[bytes], str]]:
     """Every action on a run, each by a form of the one who sends it."""
     token = form_token("s", browser.name)
-    held = browser.world.runs.get(run).question_id if run in browser.world.known else "q"
+    held = browser.deployment.runs.get(run).question_id if run in known else "q"
     for path, _ in ACTIONS:
         fields = f"token={token}&step=write&question={held}&new=0123456789ab&note=x&shown=y"
         yield browser.ask("POST", named(path, run=run), fields)
 
 
 @pytest.mark.parametrize("access", KINDS, ids=label)
-def test_no_page_and_no_action_reveals_what_is_hidden(worlds: list[World], access: Access) -> None:
-    full, never = (Browser(world, access) for world in worlds)
-    for world in worlds:
-        world.known = {line.id for line in world.runs.all_summaries()}
+def test_no_page_and_no_action_reveals_what_is_hidden(deployments: list[Deployment], access: Access) -> None:
+    full, never = (Browser(deployment, access) for deployment in deployments)
+    known_to_full, known_to_never = (
+        {line.id for line in deployment.runs.all_summaries()} for deployment in deployments
+    )
     for path in PATHS:
         one, other = full.ask("GET", path), never.ask("GET", path)
         assert one == other, path
         assert "canary" not in one[2].replace("q=canary", "").replace('value="canary"', ""), path
     for run in [f"held-{one}" for one in (*HIDDEN, *OPEN)]:
-        assert list(told(full, run)) == list(told(never, run)), run
+        assert list(told(full, run, known_to_full)) == list(told(never, run, known_to_never)), run
     for path in PATHS[: len(PAGES) - 1]:
         assert full.ask("GET", path) == never.ask("GET", path), path
 
@@ -125,18 +127,17 @@ def test_no_page_and_no_action_reveals_what_is_hidden(worlds: list[World], acces
 def test_a_button_is_shown_exactly_when_its_action_is_allowed(
     tmp_path: Path, access: Access, confirmation: str
 ) -> None:
-    world = World(tmp_path, confirmation=confirmation)
-    world.known = set()
-    browser = Browser(world, access)
+    deployment = Deployment(tmp_path, confirmation=confirmation)
+    browser = Browser(deployment, access)
     for action in ("confirm", "deny", "cancel", "again"):
         run = f"for-{action}"
-        world.begin("docs-guide", run)
-        world.runs.submit(run, "write", "The output", {})
+        deployment.begin("docs-guide", run)
+        deployment.runs.submit(run, "write", "The output", {})
         if action == "again":
-            world.runs.cancel(run)
+            deployment.runs.cancel(run)
         page = browser.ask("GET", f"/runs/{run}")[2]
-        question = world.runs.get(run).question_id
+        question = deployment.runs.get(run).question_id
         fields = f"token={form_token('s', browser.name)}&step=write&question={question}&new=0123456789ab"
         status, _, answer = browser.ask("POST", f"/runs/{run}/{action}", fields)
         assert (f'action="/runs/{run}/{action}"' in page) == (status == 303), (action, status, answer)
-    world.close()
+    deployment.close()

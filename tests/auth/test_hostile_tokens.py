@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.requests import Request
 
-from auth.house import House
 from auth.issuer import AUDIENCE, Issuer, part
+from auth.token_server import TokenServer
 from support.json_values import Json, JsonObject
 from workflowlookup.access import Access
 from workflowlookup.auth import oauth
@@ -35,11 +35,11 @@ def issuer() -> Iterator[Issuer]:
 
 
 @pytest.fixture
-def house(tmp_path: Path, issuer: Issuer) -> Iterator[House]:
+def token_server(tmp_path: Path, issuer: Issuer) -> Iterator[TokenServer]:
     flags = ("--oauth-issuer", issuer.name, "--oauth-audience", AUDIENCE, "--oauth-jwks-url", issuer.jwks_url)
-    house = House(tmp_path, *flags, "--trusted-proxies", "127.0.0.1", is_open=True)
-    yield house
-    house.close()
+    token_server = TokenServer(tmp_path, *flags, "--trusted-proxies", "127.0.0.1", is_open=True)
+    yield token_server
+    token_server.close()
 
 
 def signed(issuer: Issuer, payload: bytes, **header: Json) -> str:
@@ -60,32 +60,33 @@ def hostile_tokens(issuer: Issuer) -> Iterator[str]:
         for number in NUMBERS if name == "exp" else NUMBERS[2:]:
             yield signed(issuer, f'{{"{name}": {number}, {rest}'.encode())
     for name in ("iss", "aud", "sub"):
-        for value in ([], {}, 1, [[]], [{}]):
+        values: list[Json] = [[], {}, 1, [[]], [{}]]
+        for value in values:
             yield signed(issuer, json.dumps({**claims, name: value}).encode())
 
 
-def send(house: House, token: str, address: str = "192.0.2.1") -> httpx2.Response:
+def send(token_server: TokenServer, token: str, address: str = "192.0.2.1") -> httpx2.Response:
     headers = {"authorization": f"Bearer {token}", "x-forwarded-for": address}
-    return httpx2.post(house.server.url, content=b"{}", headers=headers)
+    return httpx2.post(token_server.server.url, content=b"{}", headers=headers)
 
 
-def ask(house: House, token: str, address: str = "192.0.2.1") -> int:
-    return send(house, token, address).status_code
+def ask(token_server: TokenServer, token: str, address: str = "192.0.2.1") -> int:
+    return send(token_server, token, address).status_code
 
 
-def test_each_is_refused_with_401(house: House, issuer: Issuer) -> None:
+def test_each_is_refused_with_401(token_server: TokenServer, issuer: Issuer) -> None:
     tokens = list(hostile_tokens(issuer))
 
-    answers = {token[:100]: ask(house, token, f"192.0.2.{number}") for number, token in enumerate(tokens)}
+    answers = {token[:100]: ask(token_server, token, f"192.0.2.{number}") for number, token in enumerate(tokens)}
 
     assert {token: status for token, status in answers.items() if status != 401} == {}
-    assert ask(house, issuer.token()) == 400  # let in: the body is no message
+    assert ask(token_server, issuer.token()) == 400  # let in: the body is no message
 
 
-def test_each_counts_as_a_wrong_token(house: House, issuer: Issuer) -> None:
+def test_each_counts_as_a_wrong_token(token_server: TokenServer, issuer: Issuer) -> None:
     answers = []
     for token in hostile_tokens(issuer):
-        last = send(house, token)
+        last = send(token_server, token)
         answers.append(last.status_code)
         if last.status_code == 429:
             break
@@ -94,7 +95,7 @@ def test_each_counts_as_a_wrong_token(house: House, issuer: Issuer) -> None:
     error = last.json()["error"]
     assert (last.status_code, error["code"], error["message"]) == (429, -32012, "Server busy")
     assert last.headers["retry-after"] == str(error["data"]["retryAfterSeconds"])
-    unscoped = send(house, issuer.token(scope="openid"))
+    unscoped = send(token_server, issuer.token(scope="openid"))
     assert (unscoped.status_code, unscoped.json()["error"]["code"]) == (403, -32011)
     assert 'error="insufficient_scope"' in unscoped.headers["www-authenticate"]
 
@@ -102,10 +103,10 @@ def test_each_counts_as_a_wrong_token(house: House, issuer: Issuer) -> None:
 @pytest.mark.parametrize(
     "document", [DEEP, b'{"keys": [{"kty": "RSA", "kid": ' + DEEP + b"}]}", b'{"keys": ' + DEEP + b"}"]
 )
-def test_unreadable_keys_let_nobody_in(house: House, issuer: Issuer, document: bytes) -> None:
+def test_unreadable_keys_let_nobody_in(token_server: TokenServer, issuer: Issuer, document: bytes) -> None:
     issuer.raw = document
     try:
-        assert ask(house, issuer.token()) in (401, 503)
+        assert ask(token_server, issuer.token()) in (401, 503)
     finally:
         issuer.raw = None
 

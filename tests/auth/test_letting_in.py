@@ -8,6 +8,7 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
+from support.narrowing import instance_of
 from workflowlookup.access import LOOPBACK, Access
 from workflowlookup.auth.authentication import Authenticator
 from workflowlookup.errors import StorageError
@@ -83,8 +84,9 @@ def test_the_beginning_and_the_end_of_an_outage_are_logged_once(
     ]
 
 
-def test_cached_tokens_do_not_end_the_outage_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    journal = Journal()
+def test_cached_tokens_do_not_end_the_outage_in_the_log(
+    journal: Journal, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     authenticator = Authenticator(journal, None, is_open=False)
     requests = [Request({**REQUEST.scope, "headers": [(b"authorization", b"Bearer " + secret)]}) for secret in SECRETS]
 
@@ -93,7 +95,7 @@ def test_cached_tokens_do_not_end_the_outage_in_the_log(caplog: pytest.LogCaptur
             raise StorageError("It is away.")
         return TOKEN
 
-    journal.find = find
+    monkeypatch.setattr(journal, "find", find)
     with caplog.at_level(logging.INFO, logger="workflowlookup"):
         for is_away in (True, True, False):
             journal.is_away = is_away
@@ -106,13 +108,14 @@ def test_cached_tokens_do_not_end_the_outage_in_the_log(caplog: pytest.LogCaptur
     ]
 
 
-def test_a_token_that_is_revoked_while_it_is_read_is_not_cached() -> None:
-    journal = Journal()
+def test_a_token_that_is_revoked_while_it_is_read_is_not_cached(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
     journal.is_away = False
     authenticator = Authenticator(journal, None, is_open=False)
     request = Request({**REQUEST.scope, "headers": [(b"authorization", b"Bearer " + SECRETS[0])]})
     versions = [(1, 0)]
-    journal.version = lambda: versions[-1]
+    monkeypatch.setattr(journal, "version", lambda: versions[-1])
 
     def find_while_it_is_revoked(_: object) -> Token:
         versions.append((1, 1))
@@ -120,8 +123,9 @@ def test_a_token_that_is_revoked_while_it_is_read_is_not_cached() -> None:
         authenticator._poll_tokens()
         return TOKEN
 
-    journal.find = find_while_it_is_revoked
+    monkeypatch.setattr(journal, "find", find_while_it_is_revoked)
     asyncio.run(authenticator.authenticate(request, is_recheck=True))
-    journal.find = lambda _: None
+    monkeypatch.setattr(journal, "find", lambda _: None)
 
-    assert asyncio.run(authenticator.authenticate(request, is_recheck=True)).status_code == 401
+    answer = asyncio.run(authenticator.authenticate(request, is_recheck=True))
+    assert instance_of(Response, answer).status_code == 401

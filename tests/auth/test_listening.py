@@ -112,9 +112,9 @@ def test_with_required_tokens_nobody_is_the_local_person(tmp_path: Path, flags: 
     try:
         hosts = ["flows.example", "127.0.0.1"] if "flows.example" in flags else ["127.0.0.1"]
         for host in hosts:
-            call = {"content": b"{}", "headers": {"host": host}}
-            assert httpx2.post(server.url, **call).status_code == 401
-            call["headers"]["authorization"] = f"Bearer {secret}"
-            assert httpx2.post(server.url, **call).status_code == 400
+            headers = {"host": host}
+            assert httpx2.post(server.url, content=b"{}", headers=headers).status_code == 401
+            headers["authorization"] = f"Bearer {secret}"
+            assert httpx2.post(server.url, content=b"{}", headers=headers).status_code == 400
     finally:
         server.stop()

@@ -13,6 +13,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
 
 from support.json_values import Json, JsonObject
+from support.narrowing import not_none
 from workflowlookup.auth.authentication import Authenticator
 from workflowlookup.store.journal import now
 from workflowlookup.store.sessions import CONSOLE_SESSION_SECONDS, ConsoleSessions
@@ -53,7 +54,7 @@ def secret(tokens: Tokens) -> str:
 @pytest.fixture
 def browser(tokens: Tokens, secret: str, sessions: ConsoleSessions) -> Iterator[Browser]:
     async def page(request: Request) -> PlainTextResponse:
-        return PlainTextResponse(f"{access_of(request).name} {session_of(request)}")
+        return PlainTextResponse(f"{not_none(access_of(request)).name} {session_of(request)}")
 
     login = Login(Authenticator(tokens, None, is_open=True, sessions=sessions), sessions)
     pages = Starlette(routes=[Route("/{path:path}", page, methods=["GET", "POST"])])

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import secrets
+import time
 from collections.abc import Callable, Iterator
 
 import httpx2
@@ -11,7 +12,7 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
 
-from auth.house import House
+from auth.token_server import TokenServer
 from workflowlookup import shares
 from workflowlookup.auth import authentication
 from workflowlookup.auth.authentication import FAILURES_PER_MINUTE, Authenticator, LoginThrottle
@@ -28,7 +29,7 @@ PROXY = "10.0.0.9"
 @pytest.fixture
 def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [1_000.0]
-    monkeypatch.setattr(shares.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     return now
 
 
@@ -184,7 +185,7 @@ def test_the_number_of_stored_failures_is_bounded(monkeypatch: pytest.MonkeyPatc
     assert [len(vars(throttle)[name]) for name in ("_failed", "_logged_at")] == [10, 10]
 
 
-def test_a_throttled_client_on_loopback_cannot_forge_its_address_and_locks_out_nobody(own_house: House) -> None:
+def test_a_throttled_client_on_loopback_cannot_forge_its_address_and_locks_out_nobody(own_house: TokenServer) -> None:
     def guessed(number: int) -> httpx2.Response:
         headers = {"authorization": f"Bearer {wrong()}", "x-forwarded-for": f"198.51.100.{number}"}
         return client.post(own_house.server.url, content=b"{}", headers=headers)

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,10 +10,11 @@ import httpx2
 import pytest
 import yaml
 
-from auth.house import House
-from support.client import ENVELOPE, Server
+from auth.token_server import TokenServer
+from support.client import ENVELOPE
 from support.json_values import JsonObject
 from support.make import document, step, write
+from support.processes import peak_memory_of
 from support.web import modern, opening
 from workflowlookup import shares
 
@@ -29,13 +29,13 @@ LONG = {"name": "workflow_get", "arguments": {"id": "docs-long", "mode": "full"}
 class Hostile:
     """A client that opens connections, sends on them what it likes, and never reads."""
 
-    def __init__(self, house: House, name: str) -> None:
-        self._port = int(house.server.base.rpartition(":")[2])
-        self._secret = house.secrets[name]
-        self.client = house.client(name)
+    def __init__(self, token_server: TokenServer, name: str) -> None:
+        self._port = int(token_server.server.base.rpartition(":")[2])
+        self._secret = token_server.secrets[name]
+        self.client = token_server.client(name)
         self._open = contextlib.ExitStack()
 
-    def send(self, content: JsonObject, *, size: int | None = None, **headers: str) -> None:
+    def send(self, content: bytes, *, size: int | None = None, **headers: str) -> None:
         """Send a message, or the beginning of one that is said to have this size."""
         with contextlib.suppress(OSError):  # the server may close the connection meanwhile
             lines = [
@@ -63,41 +63,36 @@ class Hostile:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
-    house = House(tmp_path, "--requests-per-minute", "0")
+def token_server(tmp_path: Path) -> Iterator[TokenServer]:
+    token_server = TokenServer(tmp_path, "--requests-per-minute", "0")
     for name in CALLERS:
-        house.let_in(name, ["read"])
+        token_server.let_in(name, ["read"])
     write(
-        house.world.library,
+        token_server.deployment.library,
         document(*(step(f"step-{number}", prompt="x" * 8_000) for number in range(55)), identifier="docs-long"),
     )
-    yield house
-    house.close()
+    yield token_server
+    token_server.close()
 
 
 @pytest.fixture
-def hostile(house: House) -> Iterator[list[Hostile]]:
-    clients = [Hostile(house, name) for name in CALLERS]
+def hostile(token_server: TokenServer) -> Iterator[list[Hostile]]:
+    clients = [Hostile(token_server, name) for name in CALLERS]
     yield clients
     for client in clients:
         client.close()
 
 
-def peak_of(server: Server) -> int:
-    status = Path(f"/proc/{server.process.pid}/status").read_text("ascii")
-    return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) << 10
-
-
 def test_hostile_clients_cannot_make_the_server_reach_its_memory_limit(
-    house: House, hostile: list[Hostile], capsys: pytest.CaptureFixture[str]
+    token_server: TokenServer, hostile: list[Hostile], capsys: pytest.CaptureFixture[str]
 ) -> None:
     peaks = {}
     attacks = (open_sessions, ask_without_reading, listen, send_without_end, send_unfinished_headers)
     for attack in attacks:
         for client in hostile:
             attack(client)
-        assert httpx2.get(f"{house.server.base}/healthz").status_code == 200
-        peaks[attack.__name__] = peak_of(house.server)
+        assert httpx2.get(f"{token_server.server.base}/healthz").status_code == 200
+        peaks[attack.__name__] = peak_memory_of(token_server.server.process.pid)
 
     with capsys.disabled():
         print({name: f"{peak // MIB} MiB" for name, peak in peaks.items()})
@@ -106,7 +101,7 @@ def test_hostile_clients_cannot_make_the_server_reach_its_memory_limit(
 
 def open_sessions(hostile: Hostile) -> None:
     """As many as one caller gets, with long capabilities; they follow runs, and leave answers to be sent again."""
-    capabilities = {"experimental": {str(number): {} for number in range(300)}}
+    capabilities: JsonObject = {"experimental": {str(number): {} for number in range(300)}}
     answers = [hostile.client.post(opening(capabilities=capabilities)) for _ in range(251)]
     sessions = [answer.headers["mcp-session-id"] for answer in answers if answer.status_code == 200]
     assert len(sessions) == 250
@@ -124,7 +119,7 @@ def in_session(session: str) -> JsonObject:
 
 
 def ask_without_reading(hostile: Hostile) -> None:
-    routing = {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/call", "mcp-name": LONG["name"]}
+    routing: JsonObject = {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/call", "mcp-name": LONG["name"]}
     for _ in range(40):
         hostile.send(json.dumps(modern("tools/call", LONG)).encode(), **routing)
 
@@ -134,7 +129,7 @@ def listen(hostile: Hostile) -> None:
     many = [{f"{number:05}": 1} for number in range(120_000)]
     params = {"notifications": {"toolsListChanged": True}, "_meta": {**ENVELOPE, "many": many}}
     message = {"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": params}
-    routing = {"mcp-protocol-version": "2026-07-28", "mcp-method": "subscriptions/listen"}
+    routing: JsonObject = {"mcp-protocol-version": "2026-07-28", "mcp-method": "subscriptions/listen"}
     for _ in range(10):
         hostile.send(json.dumps(message, separators=(",", ":")).encode(), **routing)
 

@@ -15,12 +15,13 @@ from jwt.algorithms import RSAAlgorithm
 
 from auth.issuer import AUDIENCE, Issuer, part
 from support.json_values import Json, JsonObject
+from support.narrowing import not_none
 from workflowlookup.access import Access
 from workflowlookup.auth import oauth as module
 from workflowlookup.auth.oauth import KeysUnavailable, OAuthVerifier
 
 
-class Clock:
+class SecondsClock:
     now = 1_000.0
 
     def __call__(self) -> float:
@@ -36,12 +37,12 @@ def issuer() -> Iterator[Issuer]:
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> SecondsClock:
+    return SecondsClock()
 
 
 @pytest.fixture
-def make(issuer: Issuer, clock: Clock) -> Callable[..., module.OAuthVerifier]:
+def make(issuer: Issuer, clock: SecondsClock) -> Callable[..., module.OAuthVerifier]:
     def make_oauth(**fields: Json) -> module.OAuthVerifier:
         about = {"issuer": issuer.name, "audience": AUDIENCE, "jwks_url": issuer.jwks_url, **fields}
         return OAuthVerifier(module.Issuer(**about), clock=clock)
@@ -61,10 +62,10 @@ def test_a_token_of_the_issuer_is_accepted(issuer: Issuer, find: Callable[..., A
 
     access = find(issuer.token("two"))
 
-    assert access.name == "oauth ada"
-    assert access.kind == "agent"
-    assert access.scopes == {"read", "run"}
-    assert access.workflows == ("*",)
+    assert not_none(access).name == "oauth ada"
+    assert not_none(access).kind == "agent"
+    assert not_none(access).scopes == {"read", "run"}
+    assert not_none(access).workflows == ("*",)
     assert find(issuer.token("two", aud=["other", AUDIENCE])) == access
 
 
@@ -196,7 +197,7 @@ def test_scopes_are_read_from_the_claim_in_the_settings(
 ) -> None:
     access = asyncio.run(make(scopes_claim=claim).find(issuer.token(**claims)))
 
-    assert access.scopes == scopes
+    assert not_none(access).scopes == scopes
 
 
 @pytest.mark.parametrize(
@@ -213,22 +214,24 @@ def test_patterns_are_read_from_the_claim_in_the_settings_and_without_them_nothi
 ) -> None:
     access = asyncio.run(make(workflows_claim="flows").find(issuer.token(**claims)))
 
-    assert access.workflows == workflows
+    assert not_none(access).workflows == workflows
 
 
 def test_the_scope_word_person_marks_the_token_of_a_person(issuer: Issuer, find: Callable[..., Access | None]) -> None:
-    assert find(issuer.token(scope="run person")).kind == "person"
-    assert find(issuer.token(scope="run workflowlookup:person")).kind == "person"
+    assert not_none(find(issuer.token(scope="run person"))).kind == "person"
+    assert not_none(find(issuer.token(scope="run workflowlookup:person"))).kind == "person"
 
 
 def test_a_subject_cannot_forge_a_name(issuer: Issuer, find: Callable[..., Access | None]) -> None:
-    assert find(issuer.token(sub="a via token\nroot\x1b[0m" + "x" * 500)).name.startswith("oauth a_via_token_root")
-    assert find(issuer.token(sub=None, client_id="ci")).name == "oauth ci"
-    assert find(issuer.token(sub=None)).name == "oauth somebody"
+    assert not_none(find(issuer.token(sub="a via token\nroot\x1b[0m" + "x" * 500))).name.startswith(
+        "oauth a_via_token_root"
+    )
+    assert not_none(find(issuer.token(sub=None, client_id="ci"))).name == "oauth ci"
+    assert not_none(find(issuer.token(sub=None))).name == "oauth somebody"
 
 
 def test_no_two_subjects_have_the_same_name(issuer: Issuer, find: Callable[..., Access | None]) -> None:
-    hashed = find(issuer.token(sub="a b")).name.removeprefix("oauth ")
+    hashed = not_none(find(issuer.token(sub="a b"))).name.removeprefix("oauth ")
     subjects = [
         "a b",
         "a_b",
@@ -244,14 +247,14 @@ def test_no_two_subjects_have_the_same_name(issuer: Issuer, find: Callable[..., 
         "\ud800",
     ]
 
-    assert len({find(issuer.token(sub=subject)).name for subject in subjects}) == len(subjects)
+    assert len({not_none(find(issuer.token(sub=subject))).name for subject in subjects}) == len(subjects)
 
 
 # ── the keys ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_keys_are_fetched_once_and_again_for_an_unknown_key(
-    issuer: Issuer, find: Callable[..., Access | None], clock: Clock
+    issuer: Issuer, find: Callable[..., Access | None], clock: SecondsClock
 ) -> None:
     for _ in range(5):
         assert find(issuer.token()) is not None
@@ -264,7 +267,7 @@ def test_keys_are_fetched_once_and_again_for_an_unknown_key(
 
 
 def test_made_up_key_ids_do_not_cause_many_fetches(
-    issuer: Issuer, find: Callable[..., Access | None], clock: Clock
+    issuer: Issuer, find: Callable[..., Access | None], clock: SecondsClock
 ) -> None:
     find(issuer.token())
     for number in range(50):
@@ -274,7 +277,9 @@ def test_made_up_key_ids_do_not_cause_many_fetches(
     assert issuer.asked == 1
 
 
-def test_a_withdrawn_key_is_not_accepted(issuer: Issuer, find: Callable[..., Access | None], clock: Clock) -> None:
+def test_a_withdrawn_key_is_not_accepted(
+    issuer: Issuer, find: Callable[..., Access | None], clock: SecondsClock
+) -> None:
     token = issuer.token()
     assert find(token) is not None
     issuer.published.clear()
@@ -289,7 +294,7 @@ def test_a_withdrawn_key_is_not_accepted(issuer: Issuer, find: Callable[..., Acc
     [{"status": 500}, {"status": 302}, {"status": 204}, {"raw": b"{"}, {"raw": b"[]"}, {"raw": b"x" * 2_000_000}],
 )
 def test_cached_keys_are_used_while_the_issuer_does_not_answer(
-    issuer: Issuer, find: Callable[..., Access | None], clock: Clock, trouble: JsonObject
+    issuer: Issuer, find: Callable[..., Access | None], clock: SecondsClock, trouble: JsonObject
 ) -> None:
     token = issuer.token()
     assert find(token) is not None
@@ -304,7 +309,7 @@ def test_cached_keys_are_used_while_the_issuer_does_not_answer(
 
 
 def test_no_token_is_accepted_before_the_keys_are_fetched(
-    issuer: Issuer, find: Callable[..., Access | None], clock: Clock
+    issuer: Issuer, find: Callable[..., Access | None], clock: SecondsClock
 ) -> None:
     issuer.status = 503
     with pytest.raises(KeysUnavailable):

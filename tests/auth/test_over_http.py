@@ -7,7 +7,7 @@ import time
 import httpx2
 import pytest
 
-from auth.house import House
+from auth.token_server import TokenServer
 from support.client import ENVELOPE
 from support.json_values import Json, JsonObject
 from support.web import WebClient, routing
@@ -27,7 +27,7 @@ WRONG = {
     "long": "Bearer " + "x" * 20_000,
     "SQL": "Bearer wl_'OR'1'='1",
 }
-CALLS = {
+CALLS: dict[str, JsonObject] = {
     "workflow_list": {},
     "workflow_get": {"id": "docs-guide"},
     "workflow_next": {"workflowId": "docs-guide", "completedSteps": []},
@@ -39,7 +39,7 @@ CALLS = {
     "workflow_runs": {},
     "workflow_cancel": {"runId": "of-docs-notes"},
 }
-OTHERS = {
+OTHERS: dict[str, JsonObject] = {
     "server/discover": {},
     "tools/list": {},
     "resources/list": {},
@@ -72,9 +72,9 @@ def test_every_tool_is_called_here() -> None:
 
 
 @pytest.mark.parametrize("who", NOBODY)
-def test_without_a_valid_token_every_method_is_401(house: House, who: str | None) -> None:
-    client = house.client(who)
-    before = {one.id: one.sequence for one in house.world.runs.all_summaries()}
+def test_without_a_valid_token_every_method_is_401(token_server: TokenServer, who: str | None) -> None:
+    client = token_server.client(who)
+    before = {one.id: one.sequence for one in token_server.deployment.runs.all_summaries()}
     messages = [
         *(call(name, arguments) for name, arguments in CALLS.items()),
         *(modern(method, params) for method, params in OTHERS.items()),
@@ -86,7 +86,7 @@ def test_without_a_valid_token_every_method_is_401(house: House, who: str | None
 
     replies = [ask(client, message) if isinstance(message, dict) else client.post(message) for message in messages]
     replies += [
-        client.http.request(method, house.server.base + path)
+        client.http.request(method, token_server.server.base + path)
         for method, path in itertools.product(
             ("GET", "PUT", "DELETE", "PATCH", "HEAD", "POST"), ("/mcp", "/metrics", "/mcp?access_token=x")
         )
@@ -99,57 +99,57 @@ def test_without_a_valid_token_every_method_is_401(house: House, who: str | None
         assert reply.headers["www-authenticate"] == f'Bearer realm="workflowlookup"{error}'
         assert reply.headers["cache-control"] == "no-store"
         assert "docs" not in reply.text
-    assert {one.id: one.sequence for one in house.world.runs.all_summaries()} == before
+    assert {one.id: one.sequence for one in token_server.deployment.runs.all_summaries()} == before
 
 
 @pytest.mark.parametrize("header", WRONG.values(), ids=WRONG.keys())
-def test_an_invalid_token_is_refused(house: House, header: Json) -> None:
+def test_an_invalid_token_is_refused(token_server: TokenServer, header: Json) -> None:
     with httpx2.Client() as client:
-        said = header.format(**house.secrets)
-        reply = client.get(f"{house.server.base}/metrics", headers={"authorization": said})
+        said = header.format(**token_server.secrets)
+        reply = client.get(f"{token_server.server.base}/metrics", headers={"authorization": said})
 
     assert reply.status_code == 401
-    assert house.secrets["root"] not in reply.text + str(reply.headers)
+    assert token_server.secrets["root"] not in reply.text + str(reply.headers)
 
 
-def test_a_token_in_the_url_is_ignored(house: House) -> None:
+def test_a_token_in_the_url_is_ignored(token_server: TokenServer) -> None:
     with httpx2.Client() as client:
         for name in ("access_token", "token", "authorization"):
-            reply = client.get(f"{house.server.base}/metrics", params={name: house.secrets["root"]})
+            reply = client.get(f"{token_server.server.base}/metrics", params={name: token_server.secrets["root"]})
             assert reply.status_code == 401
         reply = client.get(
-            f"{house.server.base}/metrics", headers={"cookie": f"workflowlookup={house.secrets['root']}"}
+            f"{token_server.server.base}/metrics", headers={"cookie": f"workflowlookup={token_server.secrets['root']}"}
         )
         assert reply.status_code == 401
 
 
-def test_two_authorization_headers_are_refused(house: House) -> None:
-    said = [("authorization", f"Bearer {house.secrets[name]}") for name in ("reader", "root")]
+def test_two_authorization_headers_are_refused(token_server: TokenServer) -> None:
+    said = [("authorization", f"Bearer {token_server.secrets[name]}") for name in ("reader", "root")]
     with httpx2.Client() as client:
-        reply = client.get(f"{house.server.base}/metrics", headers=said)
+        reply = client.get(f"{token_server.server.base}/metrics", headers=said)
 
     assert reply.status_code in (400, 401)
 
 
-def test_health_needs_no_token_and_reveals_nothing(house: House) -> None:
+def test_health_needs_no_token_and_reveals_nothing(token_server: TokenServer) -> None:
     with httpx2.Client() as client:
-        assert client.get(f"{house.server.base}/healthz").text == "ok\n"
-        assert client.get(f"{house.server.base}/readyz").text == "ready\n"
+        assert client.get(f"{token_server.server.base}/healthz").text == "ok\n"
+        assert client.get(f"{token_server.server.base}/readyz").text == "ready\n"
         for name in ("oauth-protected-resource", "oauth-protected-resource/mcp", "oauth-authorization-server"):
-            assert client.get(f"{house.server.base}/.well-known/{name}").status_code == 404
+            assert client.get(f"{token_server.server.base}/.well-known/{name}").status_code == 404
 
 
 @pytest.mark.parametrize(("who", "status"), [("reader", 403), ("ci-bot", 403), ("other", 403), ("root", 200)])
-def test_metrics_need_a_token_for_all_workflows(house: House, who: str, status: int) -> None:
-    assert house.client(who).http.get(f"{house.server.base}/metrics").status_code == status
+def test_metrics_need_a_token_for_all_workflows(token_server: TokenServer, who: str, status: int) -> None:
+    assert token_server.client(who).http.get(f"{token_server.server.base}/metrics").status_code == status
 
 
 # ── scopes and patterns ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_scopes_hold_for_every_tool(house: House, name: str) -> None:
-    reply = house.client("reader").request("tools/call", call(name, CALLS[name])["params"])
+def test_scopes_hold_for_every_tool(token_server: TokenServer, name: str) -> None:
+    reply = token_server.client("reader").request("tools/call", call(name, CALLS[name])["params"])
 
     is_refused = name in ("workflow_start", "workflow_submit", "workflow_cancel")
     assert reply["result"].get("isError", False) == is_refused
@@ -158,8 +158,8 @@ def test_scopes_hold_for_every_tool(house: House, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in CALLS if name != "workflow_validate_json"])
-def test_patterns_hold_for_every_tool(house: House, name: str) -> None:
-    reply = house.client("other").request("tools/call", call(name, CALLS[name])["params"])
+def test_patterns_hold_for_every_tool(token_server: TokenServer, name: str) -> None:
+    reply = token_server.client("other").request("tools/call", call(name, CALLS[name])["params"])
 
     told = json.dumps(reply)
     assert "docs-guide" not in told.replace(json.dumps(CALLS[name]), "").replace("'docs-guide'", "").replace(
@@ -169,8 +169,8 @@ def test_patterns_hold_for_every_tool(house: House, name: str) -> None:
 
 
 @pytest.mark.parametrize("who", ["reader", "ci-bot", "other"])
-def test_nothing_hidden_is_in_any_answer(house: House, who: str) -> None:
-    client = house.client(who)
+def test_nothing_hidden_is_in_any_answer(token_server: TokenServer, who: str) -> None:
+    client = token_server.client(who)
     told = [client.request(method, {**params, "_meta": ENVELOPE}) for method, params in OTHERS.items()
             if method != "subscriptions/listen"]  # fmt: skip
     told += [client.request("tools/call", call(name, arguments)["params"]) for name, arguments in CALLS.items()]
@@ -179,37 +179,37 @@ def test_nothing_hidden_is_in_any_answer(house: House, who: str) -> None:
     assert "secret" not in json.dumps(told)
 
 
-def test_the_journal_has_the_name_of_the_caller(house: House) -> None:
+def test_the_journal_has_the_name_of_the_caller(token_server: TokenServer) -> None:
     params = call("workflow_start", {"workflowId": "docs-guide", "runId": "by-ci-bot"})["params"]
-    house.client("ci-bot").request("tools/call", params)
+    token_server.client("ci-bot").request("tools/call", params)
 
-    assert {record.by for record in house.world.runs.history("by-ci-bot")} == {"token ci-bot via tests"}
+    assert {record.by for record in token_server.deployment.runs.history("by-ci-bot")} == {"token ci-bot via tests"}
 
 
-def test_the_journal_has_the_name_of_loopback_callers_too(open_house: House) -> None:
+def test_the_journal_has_the_name_of_loopback_callers_too(open_server: TokenServer) -> None:
     params = call("workflow_start", {"workflowId": "docs-guide", "runId": "by-nobody"})["params"]
     for number, name in enumerate(["curl", "token root"]):
         about = {**ENVELOPE, "io.modelcontextprotocol/clientInfo": {"name": name, "version": "1"}}
         arguments = {**params["arguments"], "runId": f"by-{number}"}
-        open_house.client().request("tools/call", {**params, "arguments": arguments, "_meta": about})
+        open_server.client().request("tools/call", {**params, "arguments": arguments, "_meta": about})
 
-    who = [record.by for number in (0, 1) for record in open_house.world.runs.history(f"by-{number}")[:1]]
+    who = [record.by for number in (0, 1) for record in open_server.deployment.runs.history(f"by-{number}")[:1]]
     assert who == ["loopback via curl", "loopback via token root"]
 
 
 # ── sessions ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_session_belongs_to_the_caller_that_began_it(house: House) -> None:
-    owner, thief = house.client("root"), house.client("reader")
+def test_a_session_belongs_to_the_caller_that_began_it(token_server: TokenServer) -> None:
+    owner, thief = token_server.client("root"), token_server.client("reader")
     owner.initialize()
     ping = {"jsonrpc": "2.0", "id": 7, "method": "ping"}
     unknown = thief.post(ping, **{**owner.session, "mcp-session-id": "0" * 32})
 
     stolen = [
         thief.post(ping, **owner.session),
-        thief.http.get(house.server.url, headers=owner.session),
-        thief.http.delete(house.server.url, headers=owner.session),
+        thief.http.get(token_server.server.url, headers=owner.session),
+        thief.http.delete(token_server.server.url, headers=owner.session),
     ]
 
     assert [reply.status_code for reply in stolen] == [404] * 3
@@ -217,8 +217,8 @@ def test_a_session_belongs_to_the_caller_that_began_it(house: House) -> None:
     assert owner.post(ping).status_code == 200
 
 
-def test_a_question_to_one_caller_cannot_be_answered_by_another(house: House) -> None:
-    owner, thief = house.client("ci-bot"), house.client("reader")
+def test_a_question_to_one_caller_cannot_be_answered_by_another(token_server: TokenServer) -> None:
+    owner, thief = token_server.client("ci-bot"), token_server.client("reader")
     owner.initialize(capabilities={"elicitation": {}})
     answer = {"jsonrpc": "2.0", "id": "wl-1", "result": {"action": "accept", "content": {}}}
 
@@ -240,7 +240,7 @@ def closed_within(seconds: float, response: httpx2.Response) -> bool:
     return time.monotonic() <= end
 
 
-def test_a_stream_ends_with_its_token(own_house: House) -> None:
+def test_a_stream_ends_with_its_token(own_house: TokenServer) -> None:
     client = own_house.client("reader")
     client.initialize()
     with client.http.stream("GET", own_house.server.url, headers=client.session) as stream:
@@ -250,7 +250,7 @@ def test_a_stream_ends_with_its_token(own_house: House) -> None:
     assert client.post({"jsonrpc": "2.0", "id": 1, "method": "ping"}).status_code == 401
 
 
-def test_a_listen_request_ends_with_its_token(own_house: House) -> None:
+def test_a_listen_request_ends_with_its_token(own_house: TokenServer) -> None:
     own_house.let_in("brief", ["read"], seconds=3)
     client = own_house.client("brief")
     message = modern("subscriptions/listen", {"notifications": {"resourceSubscriptions": ["runs://recent"]}})
@@ -261,7 +261,7 @@ def test_a_listen_request_ends_with_its_token(own_house: House) -> None:
         assert closed_within(6, stream)
 
 
-def test_a_revoked_token_is_refused_within_a_second(own_house: House) -> None:
+def test_a_revoked_token_is_refused_within_a_second(own_house: TokenServer) -> None:
     client = own_house.client("root")
     metrics = f"{own_house.server.base}/metrics"
     assert client.http.get(metrics).status_code == 200
@@ -274,49 +274,49 @@ def test_a_revoked_token_is_refused_within_a_second(own_house: House) -> None:
 # ── without tokens ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_on_loopback_without_tokens_every_caller_is_the_local_person(open_house: House) -> None:
-    client = open_house.client()
+def test_on_loopback_without_tokens_every_caller_is_the_local_person(open_server: TokenServer) -> None:
+    client = open_server.client()
 
     reply = client.request("tools/call", call("workflow_list", {})["params"])
 
     assert len(reply["result"]["structuredContent"]["workflows"]) == 5
 
 
-def test_a_request_through_a_proxy_is_not_the_local_person(open_house: House) -> None:
+def test_a_request_through_a_proxy_is_not_the_local_person(open_server: TokenServer) -> None:
     for header in ("x-forwarded-for", "forwarded", "x-real-ip", "via", "x-forwarded-host"):
-        client = open_house.client(**{header: "203.0.113.7"})
+        client = open_server.client(**{header: "203.0.113.7"})
 
         assert ask(client, call("workflow_list", {})).status_code == 401
 
 
-def test_after_the_first_token_tokens_are_always_required(open_house: House) -> None:
-    client = open_house.client()
+def test_after_the_first_token_tokens_are_always_required(open_server: TokenServer) -> None:
+    client = open_server.client()
     client.initialize()
     ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
     assert client.post(ping).status_code == 200
 
-    open_house.let_in("first", ["read"])
+    open_server.let_in("first", ["read"])
     time.sleep(2 * TOKEN_POLL_SECONDS)
     assert client.post(ping).status_code == 401
-    assert ask(open_house.client("first"), call("workflow_list", {})).status_code == 200
-    assert open_house.client("first").post(ping, **client.session).status_code == 404
-    open_house.tokens.revoke("first")
-    assert ask(open_house.client(), call("workflow_list", {})).status_code == 401
+    assert ask(open_server.client("first"), call("workflow_list", {})).status_code == 200
+    assert open_server.client("first").post(ping, **client.session).status_code == 404
+    open_server.tokens.revoke("first")
+    assert ask(open_server.client(), call("workflow_list", {})).status_code == 401
 
 
-def test_a_cookie_of_another_server_on_this_machine_is_ignored(open_house: House) -> None:
-    runs = f"{open_house.server.base}/runs"
-    port = open_house.server.base.rpartition(":")[2]
-    http = open_house.client(cookie=f"workflowlookup-{port}=x", accept="text/html").http
+def test_a_cookie_of_another_server_on_this_machine_is_ignored(open_server: TokenServer) -> None:
+    runs = f"{open_server.server.base}/runs"
+    port = open_server.server.base.rpartition(":")[2]
+    http = open_server.client(cookie=f"workflowlookup-{port}=x", accept="text/html").http
     assert http.get(runs).status_code == 200
 
-    open_house.let_in("first", ["read"])
+    open_server.let_in("first", ["read"])
     time.sleep(2 * TOKEN_POLL_SECONDS)
 
     assert http.get(runs).status_code == 303  # to the form
 
 
-def test_a_wrong_token_is_refused_even_if_none_is_required(open_house: House) -> None:
-    client = open_house.client(authorization="Bearer wl_" + "A" * 43)
+def test_a_wrong_token_is_refused_even_if_none_is_required(open_server: TokenServer) -> None:
+    client = open_server.client(authorization="Bearer wl_" + "A" * 43)
 
     assert ask(client, call("workflow_list", {})).status_code == 401

@@ -4,7 +4,6 @@ import asyncio
 import concurrent.futures
 import contextlib
 import json
-import re
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -13,11 +12,12 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from auth.house import House
-from support.client import Server
+from auth.token_server import TokenServer
 from support.json_values import Json
 from support.make import document, step, write
+from support.processes import memory_of, peak_memory_of
 from support.web import HEADERS, WebClient, modern, opening, routing
+from workflowlookup.protocol.memory import MemoryMeter
 from workflowlookup.shares import Shares
 from workflowlookup.transport.http import rate_limits
 from workflowlookup.transport.http.bodies import has_many_values
@@ -28,14 +28,14 @@ BUSY = -32012
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[..., House]]:
+def start(tmp_path: Path) -> Iterator[Callable[..., TokenServer]]:
     """Starts a server with these flags, and with tokens unless it is open."""
     with contextlib.ExitStack() as stack:
 
-        def start(*flags: str, is_open: bool = False) -> House:
-            house = House(tmp_path, *flags, is_open=is_open)
-            stack.callback(house.close)
-            return house
+        def start(*flags: str, is_open: bool = False) -> TokenServer:
+            token_server = TokenServer(tmp_path, *flags, is_open=is_open)
+            stack.callback(token_server.close)
+            return token_server
 
         yield start
 
@@ -68,7 +68,7 @@ def test_all_callers_together_have_no_more_than_the_whole() -> None:
     assert sum(shares.take(str(caller)) for caller in range(5) for _ in range(10)) == 40
 
 
-def test_callers_of_a_server_without_tokens_have_the_whole(start: Callable[..., House]) -> None:
+def test_callers_of_a_server_without_tokens_have_the_whole(start: Callable[..., TokenServer]) -> None:
     client = start("--max-sessions", "40", is_open=True).client()
 
     answers = [client.post(opening()).status_code for _ in range(41)]
@@ -79,9 +79,9 @@ def test_callers_of_a_server_without_tokens_have_the_whole(start: Callable[..., 
 # ── sessions ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_one_token_opens_its_share_of_sessions_and_ends_nobody_elses(start: Callable[..., House]) -> None:
-    house = start("--max-sessions", "40")
-    colleague, greedy = house.client("ci-bot"), house.client("reader")
+def test_one_token_opens_its_share_of_sessions_and_ends_nobody_elses(start: Callable[..., TokenServer]) -> None:
+    token_server = start("--max-sessions", "40")
+    colleague, greedy = token_server.client("ci-bot"), token_server.client("reader")
     colleague.initialize()
 
     answers = [greedy.post(opening()) for _ in range(12)]
@@ -89,15 +89,15 @@ def test_one_token_opens_its_share_of_sessions_and_ends_nobody_elses(start: Call
     assert [answer.status_code for answer in answers] == [200] * 10 + [429] * 2
     assert code_of(answers[-1]) == (429, BUSY, True)
     assert colleague.post(PING).status_code == 200
-    assert house.client("root").post(opening()).status_code == 200
+    assert token_server.client("root").post(opening()).status_code == 200
 
 
-def test_if_the_server_is_full_the_caller_with_the_most_sessions_loses_one(start: Callable[..., House]) -> None:
-    house = start("--max-sessions", "16")
-    many = {name: [house.client(name) for _ in range(8)] for name in ("ci-bot", "reader")}
+def test_if_the_server_is_full_the_caller_with_the_most_sessions_loses_one(start: Callable[..., TokenServer]) -> None:
+    token_server = start("--max-sessions", "16")
+    many = {name: [token_server.client(name) for _ in range(8)] for name in ("ci-bot", "reader")}
     for client in [*many["ci-bot"], *many["reader"]]:
         client.initialize()
-    newcomer = house.client("root")
+    newcomer = token_server.client("root")
 
     newcomer.initialize()
 
@@ -106,7 +106,7 @@ def test_if_the_server_is_full_the_caller_with_the_most_sessions_loses_one(start
     assert sorted(answers.values()) == [[200] * 8, [200] * 7 + [404]]
 
 
-def test_a_new_token_of_the_same_name_does_not_continue_the_session_of_the_old_one(own_house: House) -> None:
+def test_a_new_token_of_the_same_name_does_not_continue_the_session_of_the_old_one(own_house: TokenServer) -> None:
     old = own_house.client("ci-bot")
     old.initialize()
     own_house.tokens.revoke("ci-bot")
@@ -121,13 +121,13 @@ def test_a_new_token_of_the_same_name_does_not_continue_the_session_of_the_old_o
 # ── listeners ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_streams_of_notifications_and_of_pages_are_shared_together(start: Callable[..., House]) -> None:
-    house = start("--max-sessions", "40")  # and as many listeners
-    greedy, other = house.client("reader"), house.client("ci-bot")
-    page, accept = f"{house.server.base}/events", {"accept": "text/event-stream"}
+def test_streams_of_notifications_and_of_pages_are_shared_together(start: Callable[..., TokenServer]) -> None:
+    token_server = start("--max-sessions", "40")  # and as many listeners
+    greedy, other = token_server.client("reader"), token_server.client("ci-bot")
+    page, accept = f"{token_server.server.base}/events", {"accept": "text/event-stream"}
     with contextlib.ExitStack() as stack:
         for _ in range(5):
-            session = house.client("reader")
+            session = token_server.client("reader")
             session.initialize()
             opened = [
                 stack.enter_context(session.http.stream("GET", session.url, headers=session.session | accept)),
@@ -147,25 +147,25 @@ def test_streams_of_notifications_and_of_pages_are_shared_together(start: Callab
 # ── requests ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_pages_metrics_and_mcp_share_one_rate_limit(start: Callable[..., House]) -> None:
-    house = start("--requests-per-minute", "6")
-    hammer, other = house.client("root"), house.client("ci-bot")
+def test_pages_metrics_and_mcp_share_one_rate_limit(start: Callable[..., TokenServer]) -> None:
+    token_server = start("--requests-per-minute", "6")
+    hammer, other = token_server.client("root"), token_server.client("ci-bot")
     paths = ["/metrics", "/statistics", "/library", "/runs", "/health", "/metrics"]
 
-    answers = [hammer.http.get(house.server.base + path) for path in paths]
+    answers = [hammer.http.get(token_server.server.base + path) for path in paths]
 
     assert [answer.status_code for answer in answers] == [200] * 6
     assert code_of(hammer.post(PING)) == (429, BUSY, True)
-    refused = hammer.http.get(f"{house.server.base}/metrics")
+    refused = hammer.http.get(f"{token_server.server.base}/metrics")
     assert (refused.status_code, "retry-after" in refused.headers) == (429, True)
     assert other.post(PING).status_code == 200
 
 
-def test_statistics_are_cached_for_each_caller(start: Callable[..., House]) -> None:
-    house = start()
-    write(house.world.library, document(step(), identifier="docs-new"))
-    agent, root, other = (house.client(name) for name in ("ci-bot", "root", "other"))
-    pages = [f"{house.server.base}/statistics", f"{house.server.base}/statistics/docs-new"]
+def test_statistics_are_cached_for_each_caller(start: Callable[..., TokenServer]) -> None:
+    token_server = start()
+    write(token_server.deployment.library, document(step(), identifier="docs-new"))
+    agent, root, other = (token_server.client(name) for name in ("ci-bot", "root", "other"))
+    pages = [f"{token_server.server.base}/statistics", f"{token_server.server.base}/statistics/docs-new"]
     before = [root.http.get(page).text for page in pages]
     agent.initialize()
 
@@ -176,14 +176,14 @@ def test_statistics_are_cached_for_each_caller(start: Callable[..., House]) -> N
     assert "docs-new" not in other.http.get(pages[0]).text
 
 
-def test_counts_of_runs_are_cached(start: Callable[..., House]) -> None:
-    house = start()
-    write(house.world.library, document(step(), identifier="docs-new"))
-    agent, root = house.client("ci-bot"), house.client("root")
+def test_counts_of_runs_are_cached(start: Callable[..., TokenServer]) -> None:
+    token_server = start()
+    write(token_server.deployment.library, document(step(), identifier="docs-new"))
+    agent, root = token_server.client("ci-bot"), token_server.client("root")
     agent.initialize()
 
     def count() -> list[str]:
-        lines = root.http.get(f"{house.server.base}/metrics").text.splitlines()
+        lines = root.http.get(f"{token_server.server.base}/metrics").text.splitlines()
         return [line for line in lines if line.startswith(("workflowlookup_runs{", "workflowlookup_journal_up"))]
 
     before = count()
@@ -192,9 +192,11 @@ def test_counts_of_runs_are_cached(start: Callable[..., House]) -> None:
     assert count() == before
 
 
-def test_requests_without_a_token_are_limited_by_address_and_shut_out_no_caller(start: Callable[..., House]) -> None:
-    house = start("--requests-per-minute", "6")
-    base = house.server.base
+def test_requests_without_a_token_are_limited_by_address_and_shut_out_no_caller(
+    start: Callable[..., TokenServer],
+) -> None:
+    token_server = start("--requests-per-minute", "6")
+    base = token_server.server.base
     paths = [
         "/static/console.css",
         "/static/console.css",
@@ -212,26 +214,26 @@ def test_requests_without_a_token_are_limited_by_address_and_shut_out_no_caller(
     assert 429 not in [answer.status_code for answer in answers]
     assert (refused.status_code, "retry-after" in refused.headers) == (429, True)
     assert [answer.status_code for answer in free] == [200, 200]
-    assert house.client("root").post(PING).status_code == 200
+    assert token_server.client("root").post(PING).status_code == 200
 
 
-def test_a_flood_without_tokens_keeps_nobody_from_logging_in(start: Callable[..., House]) -> None:
-    house = start("--requests-per-minute", "6")
-    base = house.server.base
+def test_a_flood_without_tokens_keeps_nobody_from_logging_in(start: Callable[..., TokenServer]) -> None:
+    token_server = start("--requests-per-minute", "6")
+    base = token_server.server.base
     with httpx2.Client(headers={"origin": base}) as client:
         flood = [client.get(f"{base}/metrics").status_code for _ in range(8)]
 
         wrong = client.post(f"{base}/login", data={"token": "wl_wrong"})
-        right = client.post(f"{base}/login", data={"token": house.secrets["root"]})
+        right = client.post(f"{base}/login", data={"token": token_server.secrets["root"]})
         page = client.get(f"{base}/runs")
 
     assert flood[-1] == 429
     assert (wrong.status_code, right.status_code, page.status_code) == (429, 303, 200)
 
 
-def test_repeated_log_ins_count_against_the_limit_of_the_caller(start: Callable[..., House]) -> None:
-    house = start("--requests-per-minute", "6")
-    base, form = house.server.base, {"token": house.secrets["root"]}
+def test_repeated_log_ins_count_against_the_limit_of_the_caller(start: Callable[..., TokenServer]) -> None:
+    token_server = start("--requests-per-minute", "6")
+    base, form = token_server.server.base, {"token": token_server.secrets["root"]}
     with httpx2.Client(headers={"origin": base}) as client:
         statuses = [client.post(f"{base}/login", data=form).status_code for _ in range(7)]
 
@@ -241,7 +243,7 @@ def test_repeated_log_ins_count_against_the_limit_of_the_caller(start: Callable[
 @pytest.fixture
 def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [1_000.0]
-    monkeypatch.setattr(rate_limits.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     return now
 
 
@@ -275,46 +277,37 @@ def call_tool(client: WebClient, name: str, **arguments: Json) -> None:
     assert "isError" not in result, result
 
 
-def peak_of(server: Server) -> int:
-    status = Path(f"/proc/{server.process.pid}/status").read_text("ascii")
-    return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) << 10
-
-
-def memory_of(server: Server) -> int:
-    return int(Path(f"/proc/{server.process.pid}/statm").read_text("ascii").split()[1]) * 4096
-
-
-def test_delivered_responses_are_dropped_from_the_replay(start: Callable[..., House]) -> None:
-    house = start("--requests-per-minute", "0")
+def test_delivered_responses_are_dropped_from_the_replay(start: Callable[..., TokenServer]) -> None:
+    token_server = start("--requests-per-minute", "0")
     write(
-        house.world.library,
+        token_server.deployment.library,
         document(*(step(f"step-{number}", prompt="x" * 8_000) for number in range(55)), identifier="docs-long"),
     )
     get = {"name": "workflow_get", "arguments": {"id": "docs-long", "mode": "full"}}
-    first = house.client("root")
+    first = token_server.client("root")
     first.initialize()
     answer = json.dumps(first.request("tools/call", get))
-    before = memory_of(house.server)
+    before = memory_of(token_server.server.process.pid)
 
     for _ in range(100):
-        client = house.client("root")
+        client = token_server.client("root")
         client.initialize()
         client.request("tools/call", get)
 
     assert len(answer) > 800_000, answer[:500]
-    assert memory_of(house.server) - before < 40 << 20
+    assert memory_of(token_server.server.process.pid) - before < 40 << 20
 
 
 @pytest.mark.parametrize("value", [b"[]", b"{}", b'"a"', b"[[]]"])
-def test_a_message_with_too_many_values_is_refused_with_its_id(open_house: House, value: bytes) -> None:
-    before = memory_of(open_house.server)
+def test_a_message_with_too_many_values_is_refused_with_its_id(open_server: TokenServer, value: bytes) -> None:
+    before = memory_of(open_server.server.process.pid)
     many = b",".join([value] * (1_500_000 // len(value)))
     message = b'{"jsonrpc":"2.0","id":"a-7","method":"ping","params":{"_meta":{"x":[' + many + b"]}}}"
 
-    answer = open_house.client().post(message)
+    answer = open_server.client().post(message)
 
     assert (answer.status_code, answer.json()["id"]) == (413, "a-7")
-    assert memory_of(open_house.server) - before < 32 << 20
+    assert memory_of(open_server.server.process.pid) - before < 32 << 20
 
 
 def test_a_long_text_may_have_any_number_of_commas() -> None:
@@ -328,7 +321,7 @@ def test_memory_is_returned_once_after_costly_requests(
 ) -> None:
     returned = []
     monkeypatch.setattr(rate_limits, "RELEASE_SECONDS", 0.0)
-    monkeypatch.setattr(rate_limits.MemoryMeter, "release", lambda _: returned.append("all"))
+    monkeypatch.setattr(MemoryMeter, "release", lambda _: returned.append("all"))
 
     async def burn(seconds: float) -> None:
         end = time.thread_time() + seconds
@@ -348,67 +341,69 @@ def test_memory_is_returned_once_after_costly_requests(
 READ_LONG = {"uri": "run://long/result?step=write"}
 
 
-def unread_request(house: House, name: str) -> tuple[socket.socket, int]:
+def unread_request(token_server: TokenServer, name: str) -> tuple[socket.socket, int]:
     """A connection on which an answer of 7 MB was asked for; and the status of what came, nothing else of it read."""
     message = json.dumps(modern("resources/read", READ_LONG)).encode()
     names = {"mcp-protocol-version": "2026-07-28", "mcp-method": "resources/read", "mcp-name": READ_LONG["uri"]}
-    headers = HEADERS | names | {"authorization": f"Bearer {house.secrets[name]}", "host": "127.0.0.1"}
+    headers = HEADERS | names | {"authorization": f"Bearer {token_server.secrets[name]}", "host": "127.0.0.1"}
     lines = ["POST /mcp HTTP/1.1", *(f"{key}: {value}" for key, value in headers.items())]
-    connection = socket.create_connection(("127.0.0.1", int(house.server.base.rpartition(":")[2])), timeout=60)
+    connection = socket.create_connection(("127.0.0.1", int(token_server.server.base.rpartition(":")[2])), timeout=60)
     connection.sendall("\r\n".join([*lines, f"content-length: {len(message)}", "", ""]).encode() + message)
     return connection, int(connection.recv(12)[-3:])
 
 
-def test_a_caller_that_does_not_read_its_responses_shuts_out_no_other(start: Callable[..., House]) -> None:
-    house = start("--requests-per-minute", "0")
-    write(house.world.library, document(step("write"), identifier="docs-long"))
-    greedy, other = house.client("ci-bot"), house.client("reader")
+def test_a_caller_that_does_not_read_its_responses_shuts_out_no_other(start: Callable[..., TokenServer]) -> None:
+    token_server = start("--requests-per-minute", "0")
+    write(token_server.deployment.library, document(step("write"), identifier="docs-long"))
+    greedy, other = token_server.client("ci-bot"), token_server.client("reader")
     greedy.initialize()
     call_tool(greedy, "workflow_start", workflowId="docs-long", runId="long")
     call_tool(greedy, "workflow_submit", runId="long", stepId="write", output="x" + "\x01" * 1_100_000)
 
     with contextlib.ExitStack() as stack:
-        answers = [unread_request(house, "ci-bot") for _ in range(8)]
+        answers = [unread_request(token_server, "ci-bot") for _ in range(8)]
         for connection, _ in answers:
             stack.enter_context(connection)
 
         assert [status for _, status in answers] == [200] * 3 + [429] * 5
         assert other.post(modern("workflow_list"), **routing(modern("workflow_list"))).status_code == 200
-        assert httpx2.get(f"{house.server.base}/login").status_code == 200
-        refused = unread_request(house, "ci-bot")[0]
+        assert httpx2.get(f"{token_server.server.base}/login").status_code == 200
+        refused = unread_request(token_server, "ci-bot")[0]
         stack.enter_context(refused)
         text = refused.recv(65_536).decode()
         assert "retry-after" not in text.lower()
         assert "read those to earlier requests first" in text
     for _ in range(100):  # until the server has noticed that the client left
-        connection, status = unread_request(house, "ci-bot")
+        connection, status = unread_request(token_server, "ci-bot")
         connection.close()
         if status == 200:
             break
     assert status == 200
 
 
-def test_a_run_with_long_outputs_is_shown_in_little_memory_and_exported_whole(start: Callable[..., House]) -> None:
-    house = start("--requests-per-minute", "0")
+def test_a_run_with_long_outputs_is_shown_in_little_memory_and_exported_whole(
+    start: Callable[..., TokenServer],
+) -> None:
+    token_server = start("--requests-per-minute", "0")
     picky = {"validationCriteria": [{"type": "contains", "value": "PASS", "message": "no"}]}
-    write(house.world.library, document(step("write", **picky), identifier="docs-picky"))
-    agent, root = house.client("ci-bot"), house.client("root")
+    write(token_server.deployment.library, document(step("write", **picky), identifier="docs-picky"))
+    agent, root = token_server.client("ci-bot"), token_server.client("root")
     agent.initialize()
     call_tool(agent, "workflow_start", workflowId="docs-picky", runId="long")
     for number in range(12):
         call_tool(agent, "workflow_submit", runId="long", stepId="write", output=f"{number}" + "y" * 8_000_000)
-    before = peak_of(house.server)
+    before = peak_memory_of(token_server.server.process.pid)
 
     def read(client: WebClient) -> Json:
         message = modern("resources/read", {"uri": "run://long"})
         return client.post(message, **routing(message)).json()["result"]["contents"][0]["text"]
 
     with concurrent.futures.ThreadPoolExecutor(6) as pool:
-        reports = list(pool.map(read, [house.client("ci-bot") for _ in range(6)]))
-    page = root.http.get(f"{house.server.base}/runs/long")
-    statistics = root.http.get(f"{house.server.base}/statistics/docs-picky")
-    grown = peak_of(house.server) - before
-    exported = root.http.get(f"{house.server.base}/runs/long/journal.jsonl").text.splitlines()
+        reports = list(pool.map(read, [token_server.client("ci-bot") for _ in range(6)]))
+    page = root.http.get(f"{token_server.server.base}/runs/long")
+    statistics = root.http.get(f"{token_server.server.base}/statistics/docs-picky")
+    grown = peak_memory_of(token_server.server.process.pid) - before
+    exported = root.http.get(f"{token_server.server.base}/runs/long/journal.jsonl").text.splitlines()
 
     assert ["more characters" in report for report in reports] == [True] * 6
     assert (page.status_code, "The first 4,000 of 8,000,00" in page.text) == (200, True)

@@ -9,42 +9,46 @@ from pathlib import Path
 
 import pytest
 
+from support.clocks import FixedClock
 from support.json_values import Json, JsonObject
+from support.narrowing import not_none
 from support.postgres import Postgres
 from workflowlookup.errors import JournalUnavailable
 from workflowlookup.store.journal import Token
 from workflowlookup.store.journal_url import JournalUrl
 from workflowlookup.store.postgres import PostgresJournal
+from workflowlookup.store.sql import SqlJournal
 from workflowlookup.store.tokens import OUTAGE_SECONDS, TokenProblem, Tokens
 
 DAY = 86_400
 
 
-class Clock:
-    now = 1_800_000_000_000
-
-    def __call__(self) -> int:
-        return self.now
-
-
 @pytest.fixture(params=["sqlite", "postgres"])
-def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Tokens]]:
+def journal_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return str(tmp_path / "runs.sqlite") if request.param == "sqlite" else str(request.getfixturevalue("database"))
+
+
+@pytest.fixture
+def clock() -> FixedClock:
+    return FixedClock(1_800_000_000_000)
+
+
+@pytest.fixture
+def make(journal_url: str, clock: FixedClock) -> Iterator[Callable[[], Tokens]]:
     """Opens the tokens as another replica would."""
-    place = str(tmp_path / "runs.sqlite") if request.param == "sqlite" else request.getfixturevalue("database")
-    clock, opened = Clock(), []
+    opened: list[Tokens] = []
 
     def make_tokens() -> Tokens:
-        opened.append(Tokens(JournalUrl(place).open(), clock=clock))
+        opened.append(Tokens(JournalUrl(journal_url).open(), clock=clock))
         return opened[-1]
 
-    make_tokens.clock = clock
     yield make_tokens
     for tokens in opened:
         tokens.close()
 
 
 @pytest.fixture
-def tokens(make: Callable[..., Tokens]) -> Tokens:
+def tokens(make: Callable[[], Tokens]) -> Tokens:
     return make()
 
 
@@ -53,13 +57,13 @@ def create(
     name: str = "ci-bot",
     scopes: tuple[str] = ("run",),
     workflows: tuple[str] = ("docs-*",),
-    seconds: int = 30 * DAY,
+    seconds: int | None = 30 * DAY,
     **more: Json,
 ) -> tuple[str, Token]:
     return tokens.create(name, scopes, workflows, seconds=seconds, **more)
 
 
-def test_a_token_is_valid_at_every_replica(make: Callable[..., Tokens], tokens: Tokens) -> None:
+def test_a_token_is_valid_at_every_replica(make: Callable[[], Tokens], tokens: Tokens) -> None:
     secret, made = create(tokens, by="ada")
     other = make()
 
@@ -75,6 +79,7 @@ def test_a_token_is_valid_at_every_replica(make: Callable[..., Tokens], tokens: 
 def test_only_a_hash_of_a_token_is_stored(tokens: Tokens) -> None:
     secret, made = create(tokens)
 
+    assert isinstance(tokens._journal, SqlJournal)
     rows = tokens._journal.query("SELECT * FROM tokens")
 
     assert secret not in repr(rows)
@@ -92,19 +97,23 @@ def test_a_nearly_correct_token_is_refused(tokens: Tokens) -> None:
     assert [one for one in wrong if tokens.find(one) is not None] == []
 
 
-def test_a_token_is_refused_from_the_moment_it_expires(make: Callable[..., Tokens], tokens: Tokens) -> None:
+def test_a_token_is_refused_from_the_moment_it_expires(
+    make: Callable[[], Tokens], tokens: Tokens, clock: FixedClock
+) -> None:
     secret, _ = create(tokens, seconds=10)
     for_ever, _ = create(tokens, "for-ever", seconds=None)
 
-    make.clock.now += 9_999
+    clock.now += 9_999
     assert tokens.find(secret) is not None
-    make.clock.now += 1
+    clock.now += 1
     assert tokens.find(secret) is None
     assert tokens.find(for_ever) is not None
-    assert [token.state(make.clock.now) for token in tokens.all_tokens() if token.name == "ci-bot"] == ["expired"]
+    assert [token.state(clock.now) for token in tokens.all_tokens() if token.name == "ci-bot"] == ["expired"]
 
 
-def test_a_token_revoked_at_one_replica_is_refused_at_another(make: Callable[..., Tokens], tokens: Tokens) -> None:
+def test_a_token_revoked_at_one_replica_is_refused_at_another(
+    make: Callable[[], Tokens], tokens: Tokens, clock: FixedClock
+) -> None:
     secret, _ = create(tokens)
     other = make()
     assert other.find(secret) is not None
@@ -112,12 +121,12 @@ def test_a_token_revoked_at_one_replica_is_refused_at_another(make: Callable[...
     tokens.revoke("ci-bot")
 
     assert other.find(secret) is None
-    assert [token.state(make.clock.now) for token in other.all_tokens()] == ["revoked"]
+    assert [token.state(clock.now) for token in other.all_tokens()] == ["revoked"]
     with pytest.raises(TokenProblem, match="no token that is not revoked"):
         other.revoke("ci-bot")
 
 
-def test_access_stays_closed_when_the_last_token_is_revoked(make: Callable[..., Tokens], tokens: Tokens) -> None:
+def test_access_stays_closed_when_the_last_token_is_revoked(make: Callable[[], Tokens], tokens: Tokens) -> None:
     assert tokens.version() == (0, 0)
     create(tokens)
     assert make().version() == (1, 0)
@@ -136,14 +145,17 @@ def test_a_name_is_free_again_when_its_token_is_revoked(tokens: Tokens) -> None:
     after, _ = create(tokens, scopes=("read",))
 
     assert tokens.find(before) is None
-    assert tokens.find(after).scopes == ("read",)
+    assert not_none(tokens.find(after)).scopes == ("read",)
 
 
-def test_of_many_concurrent_creations_of_one_name_one_succeeds(make: Callable[..., Tokens]) -> None:
-    made, barrier = [], threading.Barrier(6)
+def test_of_many_concurrent_creations_of_one_name_one_succeeds(
+    make: Callable[[], Tokens], clock: FixedClock, journal_url: str
+) -> None:
+    made: list[str] = []
+    barrier = threading.Barrier(6)
 
     def create_at_once() -> None:
-        tokens = Tokens(type(make()._journal)(place), clock=make.clock)
+        tokens = Tokens(JournalUrl(journal_url).open(), clock=clock)
         barrier.wait()
         try:
             made.append(create(tokens)[0])
@@ -152,8 +164,6 @@ def test_of_many_concurrent_creations_of_one_name_one_succeeds(make: Callable[..
         finally:
             tokens.close()
 
-    journal = make()._journal
-    place = getattr(journal, "path", None) or journal._url
     make().all_tokens()
     threads = [threading.Thread(target=create_at_once) for _ in range(6)]
     for thread in threads:

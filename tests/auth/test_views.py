@@ -1,13 +1,12 @@
 """What a caller may not see does not exist: every question is answered as if it never had been there.
 
-The oracle is a second world in which there is nothing to hide. One who sees a part of the first and one who sees all of
+The oracle is a second deployment in which there is nothing to hide. One who sees a part of the first and one who sees all of
 the second are told the same, to the letter.
 """
 
-import concurrent.futures
 import inspect
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, NoReturn
@@ -15,7 +14,7 @@ from typing import Any, NoReturn
 import msgspec
 import pytest
 
-from auth.secretive import ASKING, HIDDEN, OPEN, Client, World, caller
+from auth.secretive import ASKING, HIDDEN, OPEN, Deployment, ScopedClient, caller
 from support.json_values import Json, JsonObject
 from support.make import document, write
 from workflowlookup.access import LOCAL, Access
@@ -31,6 +30,7 @@ from workflowlookup.store import runs_view
 from workflowlookup.store.journal import DamagedJournal
 from workflowlookup.store.runs_view import JournalWatch, RunsView
 from workflowlookup.store.service import Runs
+from workflowlookup.store.sqlite import SqliteJournal
 from workflowlookup.tools.builtin import BUILTIN_TOOLS, workflow_refresh, workflow_search
 from workflowlookup.tools.contract import ExecutionView, WorkflowTools
 from workflowlookup.tools.dynamic import DynamicTools
@@ -106,24 +106,24 @@ QUESTIONS = [
 
 
 @pytest.fixture
-def make_world(tmp_path: Path) -> Iterator[Callable[..., World]]:
-    worlds: list[World] = []
+def make_deployment(tmp_path: Path) -> Iterator[Callable[..., Deployment]]:
+    deployments: list[Deployment] = []
 
-    def make(**options: Any) -> World:
-        worlds.append(World(tmp_path / str(len(worlds)), **options))
-        return worlds[-1]
+    def make(**options: Any) -> Deployment:
+        deployments.append(Deployment(tmp_path / str(len(deployments)), **options))
+        return deployments[-1]
 
     yield make
-    for world in worlds:
-        world.close()
+    for deployment in deployments:
+        deployment.close()
 
 
 @pytest.mark.parametrize(("capabilities", "budget"), [({}, 200_000), (ASKING, 1_000)], ids=["plain", "folded"])
 @pytest.mark.parametrize("scopes", [("read",), ("run",), ("confirm",), ("run", "confirm"), ("admin",)], ids="+".join)
 def test_every_answer_is_as_if_hidden_workflows_did_not_exist(
-    make_world: Callable[..., World], scopes: tuple[str, ...], capabilities: JsonObject, budget: int
+    make_deployment: Callable[..., Deployment], scopes: tuple[str, ...], capabilities: JsonObject, budget: int
 ) -> None:
-    full, open_only = make_world(budget=budget), make_world(hidden=False, budget=budget)
+    full, open_only = make_deployment(budget=budget), make_deployment(hidden=False, budget=budget)
     full.connect(LOCAL).result("tools/list")
     names = [*full.workflows.offers, "the_canar", "the_doc"]
     assert len(names) == len(OPEN) + len(HIDDEN) + 2
@@ -154,9 +154,9 @@ def test_every_method_is_among_the_compared_calls() -> None:
 
 @pytest.mark.parametrize("access", [caller("run", workflows=("nothing-*",)), caller("run", workflows=())])
 def test_a_caller_without_visible_workflows_sees_an_empty_server(
-    make_world: Callable[..., World], access: Access
+    make_deployment: Callable[..., Deployment], access: Access
 ) -> None:
-    client = make_world().connect(access)
+    client = make_deployment().connect(access)
 
     assert client.result("workflow_list") == {"workflows": []}
     assert client.result("prompts/list") == {"prompts": []}
@@ -170,16 +170,16 @@ def test_a_caller_without_visible_workflows_sees_an_empty_server(
     ids=["admin-of-some", "runs-all", "admin-of-all"],
 )
 def test_only_administrators_of_everything_see_the_paths_of_documents(
-    make_world: Callable[..., World], access: Access, told: bool
+    make_deployment: Callable[..., Deployment], access: Access, told: bool
 ) -> None:
-    world = make_world()
-    client = world.connect(access)
+    deployment = make_deployment()
+    client = deployment.connect(access)
     asked = [("workflow_get", {"id": "docs-broken"}), ("resources/read", {"uri": "workflow://docs-broken"})]
 
     refusals = [client.refusal(method, params) for method, params in asked]
 
     assert [one["data"]["file"].endswith("docs-broken.json") for one in refusals] == [True, True]
-    assert [str(world.library) in json.dumps(one) for one in refusals] == [told, told]
+    assert [str(deployment.library) in json.dumps(one) for one in refusals] == [told, told]
 
 
 @pytest.mark.parametrize(
@@ -195,12 +195,12 @@ def test_only_administrators_of_everything_see_the_paths_of_documents(
     ids=["some", "all", "admin"],
 )
 def test_callers_see_only_their_part_of_the_outcome_of_a_damaged_journal(
-    make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch, access: Access, told: str
+    make_deployment: Callable[..., Deployment], monkeypatch: pytest.MonkeyPatch, access: Access, told: str
 ) -> None:
-    world = make_world()
+    deployment = make_deployment()
     aside = DamagedJournal(file="/srv/runs.sqlite.corrupt-1", outcome="4 of 5 runs", details=("secret-plan",))
-    monkeypatch.setattr(world.runs.journal, "damaged_journals", lambda: [aside])
-    client = world.connect(access)
+    monkeypatch.setattr(deployment.runs.journal, "damaged_journals", lambda: [aside])
+    client = deployment.connect(access)
 
     refusal = client.result("tools/call", {"name": "workflow_status", "arguments": {"runId": "no-such-run"}})
 
@@ -208,8 +208,8 @@ def test_callers_see_only_their_part_of_the_outcome_of_a_damaged_journal(
     assert refusal["content"][0]["text"].endswith(told)
 
 
-def test_the_id_of_a_hidden_run_is_refused_without_details(make_world: Callable[..., World]) -> None:
-    client = make_world().connect(caller("run"))
+def test_the_id_of_a_hidden_run_is_refused_without_details(make_deployment: Callable[..., Deployment]) -> None:
+    client = make_deployment().connect(caller("run"))
 
     refusal = client.refusal("workflow_start", {"workflowId": "docs-guide", "runId": "of-secret-plan"})
 
@@ -217,12 +217,12 @@ def test_the_id_of_a_hidden_run_is_refused_without_details(make_world: Callable[
     assert refusal["data"].keys() == {"details", "runId"}
 
 
-def test_pages_of_runs_are_full_despite_hidden_runs_in_between(make_world: Callable[..., World]) -> None:
-    world = make_world()
+def test_pages_of_runs_are_full_despite_hidden_runs_in_between(make_deployment: Callable[..., Deployment]) -> None:
+    deployment = make_deployment()
     for number in range(6):
-        world.begin("docs-guide", f"shown-{number}")
-        world.begin("secret-plan", f"kept-{number}")
-    client = world.connect(caller("read"))
+        deployment.begin("docs-guide", f"shown-{number}")
+        deployment.begin("secret-plan", f"kept-{number}")
+    client = deployment.connect(caller("read"))
 
     found, cursor = [], None
     while True:
@@ -238,12 +238,12 @@ def test_pages_of_runs_are_full_despite_hidden_runs_in_between(make_world: Calla
     )
 
 
-def test_a_new_document_is_visible_only_to_callers_who_may_read_it(make_world: Callable[..., World]) -> None:
-    world = make_world()
-    client = world.connect(caller("read"))
+def test_a_new_document_is_visible_only_to_callers_who_may_read_it(make_deployment: Callable[..., Deployment]) -> None:
+    deployment = make_deployment()
+    client = deployment.connect(caller("read"))
     assert len(client.result("workflow_list")["workflows"]) == 2
-    write(world.library, document(identifier="docs-new"))
-    write(world.library, document(identifier="secret-new"))
+    write(deployment.library, document(identifier="docs-new"))
+    write(deployment.library, document(identifier="secret-new"))
 
     ids = [summary["id"] for summary in client.result("workflow_list")["workflows"]]
 
@@ -253,47 +253,47 @@ def test_a_new_document_is_visible_only_to_callers_who_may_read_it(make_world: C
 # ── subscriptions ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_no_caller_is_notified_of_a_hidden_run(make_world: Callable[..., World]) -> None:
-    world = make_world()
-    client = world.connect(caller("read"))
+def test_no_caller_is_notified_of_a_hidden_run(make_deployment: Callable[..., Deployment]) -> None:
+    deployment = make_deployment()
+    client = deployment.connect(caller("read"))
     for uri in ("run://of-secret-plan", "run://of-docs-guide", "runs://recent"):
         client.ask("resources/subscribe", {"uri": uri})
 
-    world.runs.submit("of-secret-plan", "write", "done", {})
-    world.begin("secret-plan", "one-more")
-    world.runs.delete("of-secret-plan")
+    deployment.runs.submit("of-secret-plan", "write", "done", {})
+    deployment.begin("secret-plan", "one-more")
+    deployment.runs.delete("of-secret-plan")
 
     assert client.heard() == []
-    world.runs.submit("of-docs-guide", "write", "done", {})
+    deployment.runs.submit("of-docs-guide", "write", "done", {})
     assert client.heard() == ["run://of-docs-guide", "runs://recent"]
-    world.runs.delete("of-docs-guide")
+    deployment.runs.delete("of-docs-guide")
     assert client.heard() == ["run://of-docs-guide", "runs://recent"]
 
 
 def test_a_change_is_stored_even_if_its_visibility_cannot_be_checked(
-    make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+    make_deployment: Callable[..., Deployment], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(_: object) -> NoReturn:
         raise StorageError("The journal is away.")
 
-    world = make_world()
-    client = world.connect(caller("read"))
+    deployment = make_deployment()
+    client = deployment.connect(caller("read"))
     client.ask("resources/subscribe", {"uri": "run://of-docs-guide"})
-    monkeypatch.setattr(world.runs, "workflow_of", fail)
+    monkeypatch.setattr(deployment.runs, "workflow_of", fail)
 
-    run = world.runs.submit("of-docs-guide", "write", "done", {})
+    run = deployment.runs.submit("of-docs-guide", "write", "done", {})
 
     assert run.waiting_for == "confirmation"
 
 
 def test_no_caller_is_notified_of_a_hidden_run_that_another_process_changed(
-    make_world: Callable[..., World], tmp_path: Path
+    make_deployment: Callable[..., Deployment], tmp_path: Path
 ) -> None:
-    world = make_world()
-    client = world.connect(caller("read"))
+    deployment = make_deployment()
+    client = deployment.connect(caller("read"))
     for uri in ("run://of-secret-plan", "run://of-docs-guide", "runs://recent"):
         client.ask("resources/subscribe", {"uri": uri})
-    other = Runs(type(world.runs.journal)(world.runs.journal.path), clock=lambda: world.now)
+    other = Runs(SqliteJournal(deployment.journal.path), clock=lambda: deployment.now)
 
     other.submit("of-secret-plan", "write", "done", {})
     assert client.heard() == []
@@ -363,16 +363,16 @@ def test_every_method_is_scoped_or_does_not_exist_for_callers(
     assert whole not in scoped.__mro__
 
 
-def test_scoped_services_do_not_expose_the_journal(make_world: Callable[..., World]) -> None:
-    runs = ScopedRuns(make_world().runs, caller("admin"), confirmation="auto")
+def test_scoped_services_do_not_expose_the_journal(make_deployment: Callable[..., Deployment]) -> None:
+    runs = ScopedRuns(make_deployment().runs, caller("admin"), confirmation="auto")
 
     for name in ("journal", "listeners", "purge", "finish_call"):
         with pytest.raises(AttributeError):
             getattr(runs, name)
 
 
-def test_a_caller_cannot_end_or_restart_shared_services(make_world: Callable[..., World]) -> None:
-    services = make_world().backends.of(caller("admin", workflows=("*",))).services
+def test_a_caller_cannot_end_or_restart_shared_services(make_deployment: Callable[..., Deployment]) -> None:
+    services = make_deployment().backends.of(caller("admin", workflows=("*",))).services
 
     assert [name for name in ("refresh", "start_background", "close") if hasattr(services, name)] == []
 
@@ -393,14 +393,14 @@ class Discovering:
             "ci": ProviderListing(definitions=known("ci", "deploy", "canary"), is_listed=True),
             "vault": ProviderListing(definitions=known("vault", "canary"), is_away=True, cause="the canary is ill"),
         }
-        self.asked: list[Sequence[str] | None] = []
+        self.asked: list[Collection[str] | None] = []
 
     def discovered(self) -> JsonObject:
         return self.found
 
-    def refresh(self, providers: Sequence[str] | None = None) -> Future[None]:
+    def refresh(self, providers: Collection[str] | None = None) -> Future[None]:
         self.asked.append(providers)
-        done = concurrent.futures.Future()
+        done: Future[None] = Future()
         done.set_result(None)
         return done
 
@@ -409,17 +409,20 @@ class Discovering:
 
 
 @pytest.fixture
-def with_providers(make_world: Callable[..., World]) -> World:
-    world = make_world()
-    execution = Discovering()
+def execution() -> Discovering:
+    return Discovering()
+
+
+@pytest.fixture
+def with_providers(make_deployment: Callable[..., Deployment], execution: Discovering) -> Deployment:
+    deployment = make_deployment()
     providers = {name: ProviderConfig(name=name, kind="http") for name in execution.found}
-    world.services = msgspec.structs.replace(world.services, open_execution=lambda: execution)
-    world.workflows = DynamicTools(world.services, Plan(providers=providers))
-    world.execution = execution
-    return world
+    deployment.services = msgspec.structs.replace(deployment.services, open_execution=lambda: execution)
+    deployment.workflows = DynamicTools(deployment.services, Plan(providers=providers))
+    return deployment
 
 
-def test_of_a_provider_a_caller_sees_only_its_own_workflows(with_providers: World) -> None:
+def test_of_a_provider_a_caller_sees_only_its_own_workflows(with_providers: Deployment) -> None:
     client = with_providers.connect(caller("run", workflows=("ci.deploy", "docs-*")))
 
     names = {tool["name"] for tool in client.result("tools/list")["tools"]} - set(BUILTIN_TOOLS)
@@ -432,10 +435,12 @@ def test_of_a_provider_a_caller_sees_only_its_own_workflows(with_providers: Worl
     assert client.refusal("ci_canary")["code"] == -32601
 
 
-def test_only_an_administrator_can_poll_providers_and_sees_its_own_workflows(with_providers: World) -> None:
+def test_only_an_administrator_can_poll_providers_and_sees_its_own_workflows(
+    with_providers: Deployment, execution: Discovering
+) -> None:
     workflows = ("ci.deploy", "docs-*")
     assert with_providers.connect(caller("run", workflows=workflows)).refusal("workflow_refresh")["code"] == -32011
-    assert with_providers.execution.asked == []
+    assert execution.asked == []
     client = with_providers.connect(caller("admin", workflows=workflows))
     client.result("tools/list")
 
@@ -445,7 +450,7 @@ def test_only_an_administrator_can_poll_providers_and_sees_its_own_workflows(wit
     (reply,) = [json.loads(one) for one in client.connection.outbox if b'"result"' in one]
     assert reply["result"]["providers"] == {"ci": {"state": "ready", "workflows": 1}}
     assert reply["result"]["tools"] == 3
-    assert with_providers.execution.asked == [{"ci"}]
+    assert execution.asked == [{"ci"}]
 
 
 @pytest.mark.parametrize(
@@ -458,25 +463,25 @@ def test_only_an_administrator_can_poll_providers_and_sees_its_own_workflows(wit
     ],
 )
 def test_an_administrator_of_some_workflows_polls_only_their_providers(
-    with_providers: World, workflows: tuple[str, ...], asked: list[Sequence[str] | None]
+    with_providers: Deployment, execution: Discovering, workflows: tuple[str, ...], asked: list[Sequence[str] | None]
 ) -> None:
     client = with_providers.connect(caller("admin", workflows=workflows))
     client.result("tools/list")
 
     client.ask("workflow_refresh")
 
-    assert with_providers.execution.asked == [asked]
+    assert execution.asked == [asked]
 
 
-def test_new_tools_are_announced_only_to_callers_who_see_them(make_world: Callable[..., World]) -> None:
-    world = make_world()
-    part, whole = world.connect(caller("read")), world.connect(caller("read", workflows=("*",)))
+def test_new_tools_are_announced_only_to_callers_who_see_them(make_deployment: Callable[..., Deployment]) -> None:
+    deployment = make_deployment()
+    part, whole = deployment.connect(caller("read")), deployment.connect(caller("read", workflows=("*",)))
     for client in (part, whole):
         client.connection.handle(b'{"jsonrpc":"2.0","method":"notifications/initialized"}')
         client.result("tools/list")
-    write(world.library, document(identifier="secret-new"))
+    write(deployment.library, document(identifier="secret-new"))
 
-    def told(client: Client) -> list[Json]:
+    def told(client: ScopedClient) -> list[Json]:
         client.connection.poll()
         methods = [json.loads(one)["method"] for one in client.connection.outbox]
         client.connection.outbox.clear()
@@ -484,5 +489,5 @@ def test_new_tools_are_announced_only_to_callers_who_see_them(make_world: Callab
 
     assert told(whole) == ["notifications/tools/list_changed"]
     assert told(part) == []
-    write(world.library, document(identifier="docs-new"))
+    write(deployment.library, document(identifier="docs-new"))
     assert told(part) == ["notifications/tools/list_changed"]

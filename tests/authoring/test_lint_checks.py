@@ -50,7 +50,7 @@ def length(**fields: Json) -> JsonObject:
     return rule("length", **fields)
 
 
-def fits(schema: JsonObject) -> JsonObject:
+def fits(schema: Json) -> JsonObject:
     return rule("schema", schema=schema)
 
 
@@ -546,7 +546,8 @@ def test_a_large_document_is_linted_in_time(content: JsonObject) -> None:
 
 
 def test_what_is_switched_off_can_be_asked_for() -> None:
-    assert len(lint(document(**{"x-lint": ["WL007"]}), respect_off=False)) == 1
+    off: JsonObject = {"x-lint": ["WL007"]}
+    assert len(lint(document(**off), respect_off=False)) == 1
 
 
 @pytest.mark.parametrize("off", [None, 7, "WL007", {}, {"off": "WL007"}, {"off": [["WL007"]]}, ["WL001"]])

@@ -12,6 +12,7 @@ import pytest
 import workflowlookup
 from support.json_values import Json, JsonObject
 from support.make import document, loop, step
+from support.narrowing import not_none
 from workflowlookup.authoring.graph import draw
 from workflowlookup.authoring.svg import as_fragment, as_svg, measure, wrap
 from workflowlookup.language.building import build
@@ -31,9 +32,9 @@ def picture(*steps: JsonObject, context: JsonObject | None = None, **fields: Jso
 
 def rects(root: Element, style: str) -> list[Box]:
     """The rectangles of a class, without the sheets under a card: left, top, right, bottom."""
-    classes = [(rect, rect.get("class").split()) for rect in root.iter(f"{NS}rect")]
+    classes = [(rect, not_none(rect.get("class")).split()) for rect in root.iter(f"{NS}rect")]
     found = [rect for rect, names in classes if style in names and "sheet" not in names]
-    boxes = [[int(rect.get(name)) for name in ("x", "y", "width", "height")] for rect in found]
+    boxes = [[int(not_none(rect.get(name))) for name in ("x", "y", "width", "height")] for rect in found]
     return [(x, y, x + width, y + height) for x, y, width, height in boxes]
 
 
@@ -167,7 +168,7 @@ def test_a_huge_condition_is_cut_and_its_tooltip_is_whole() -> None:
 
     box = rects(root, "question")[0]
     assert box[3] - box[1] < 100
-    assert len(next(itertools.islice(root.iter(f"{NS}title"), 1, None)).text) > 100_000
+    assert len(not_none(next(itertools.islice(root.iter(f"{NS}title"), 1, None)).text)) > 100_000
 
 
 @pytest.mark.parametrize("text", ["", "word", "a few words that need more than one line", "W" * 99, "é" * 40])
@@ -213,7 +214,10 @@ def test_text_that_reads_from_right_to_left_starts_at_the_right() -> None:
     root = picture(step("one", title="\u0631\u0627\u062c\u0639"), step("two", title="Check \u0631\u0627\u062c\u0639"))
 
     titles = [text for text in root.iter(f"{NS}text") if text.get("class") == "title"]
-    assert [(text.get("direction"), float(text.get("x")) > 0) for text in titles] == [("rtl", True), (None, False)]
+    assert [(text.get("direction"), float(not_none(text.get("x"))) > 0) for text in titles] == [
+        ("rtl", True),
+        (None, False),
+    ]
 
 
 def test_a_step_with_proofs_has_a_tick() -> None:

@@ -14,7 +14,7 @@ import termios
 import time
 from pathlib import Path
 
-from support.warm import Popen, run, take_terminal
+from support.json_values import Json
 from workflowlookup.cli.input import AGENT_VARIABLES
 
 TIMEOUT = 60.0
@@ -22,6 +22,15 @@ PROGRAM = ("-m", "workflowlookup")
 BOUND = (str(Path(__file__).parent.parent / "bound.py"),)
 """The same, bound by the permissions of files."""
 _OURS = ("WORKFLOW", "XDG_", "CLAUDE", "CODEX", "GITHUB_", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "PYTHON")
+_TAKE_TERMINAL = """
+import fcntl, os, signal, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+"""Makes standard input the controlling terminal of a new session, then becomes the command. SIGHUP has its default
+effect, also where the tests were started with `nohup`.
+"""
 
 
 class Cli:
@@ -44,10 +53,12 @@ class Cli:
     def __call__(
         self, *words: str, stdin: bytes = b"", program: tuple[str, ...] = PROGRAM, **environment: str
     ) -> subprocess.CompletedProcess[str]:
-        done = run(
+        done = subprocess.run(
             [sys.executable, *program, *words],
-            stdin=stdin,
+            input=stdin,
+            capture_output=True,
             timeout=TIMEOUT,
+            check=False,
             cwd=self.directory,
             env=self._environment() | environment,
         )
@@ -58,7 +69,7 @@ class Cli:
         """The exit code and all that a person would see who types this."""
         ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-        process = Popen(
+        process = subprocess.Popen(
             self._command(words),
             stdin=theirs,
             stdout=theirs,
@@ -81,7 +92,7 @@ class Cli:
         """A person at a terminal, who reads before they type."""
         return Sitting(self._command(words), self.directory, self._environment() | environment, columns)
 
-    def confirm(self, *words: str, says: str = "y", **environment: str) -> tuple[int, str]:
+    def confirm(self, *words: str, says: str = "y", **environment: Json) -> tuple[int, str]:
         """The exit code and all that was seen when a person answers the question of `confirm`."""
         sitting = self.sit_down("confirm", *words, **environment)
         return sitting.see("[l]eave" if "--deny" not in words else "[y/N]").type(f"{says}\n").leave()
@@ -118,15 +129,14 @@ class Sitting:
     def __init__(self, command: list[str], directory: Path, environment: dict[str, str], columns: int) -> None:
         self._ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-        self._process = Popen(
-            command,
+        self._process = subprocess.Popen(
+            [sys.executable, "-ISc", _TAKE_TERMINAL, *command],
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
             cwd=directory,
             env=environment,
             start_new_session=True,
-            preexec_fn=take_terminal if os.environ.get("WORKFLOWLOOKUP_TEST_COLD") else None,
         )
         os.close(theirs)
         self.seen = ""

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from cli.commands import Cli
+from support.make import write
 
 
 @pytest.fixture
@@ -18,3 +19,10 @@ def project(tmp_path: Path) -> Path:
     directory = tmp_path / ".workflowlookup" / "workflows"
     directory.mkdir(parents=True)
     return directory
+
+
+@pytest.fixture(autouse=True)
+def sample(request: pytest.FixtureRequest) -> None:
+    """Write the document that a module has as `SAMPLE` into the project's library."""
+    if (content := getattr(request.module, "SAMPLE", None)) is not None:
+        write(request.getfixturevalue("project"), content)

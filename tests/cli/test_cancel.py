@@ -1,17 +1,11 @@
 """`workflowlookup cancel`."""
 
 import json
-from pathlib import Path
-
-import pytest
 
 from cli.commands import Cli
-from support.make import document, step, write
+from support.make import document, step
 
-
-@pytest.fixture(autouse=True)
-def _sample(project: Path) -> None:
-    write(project, document(step("only-step")))
+SAMPLE = document(step("only-step"))
 
 
 def start(cli: Cli, stdin: bytes = b"") -> str:

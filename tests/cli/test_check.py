@@ -14,9 +14,7 @@ RULES = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def _sample(project: Path) -> None:
-    write(project, document(step("plan", validationCriteria=RULES), step("free")))
+SAMPLE = document(step("plan", validationCriteria=RULES), step("free"))
 
 
 def test_an_output_that_passes_is_accepted_without_the_line_break_that_editors_add(cli: Cli) -> None:

@@ -1,4 +1,4 @@
-"""Completion in the shells that people have, and the words that it offers."""
+"""Shell completion in bash, zsh and fish, and the words that it offers."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""`workflowlookup confirm`: a person answers on the terminal itself, and nobody else does."""
+"""`workflowlookup confirm`: only a person at the terminal can answer."""
 
 import json
 import shlex
@@ -7,13 +7,11 @@ from pathlib import Path
 import pytest
 
 from cli.commands import Cli
+from support.json_values import JsonObject
 from support.make import FORM, document, step, write
 from workflowlookup.settings import command_line, read_settings
 
-
-@pytest.fixture(autouse=True)
-def _sample(project: Path) -> None:
-    write(project, document(step("sign-off", requireConfirmation=True), step("last-step")))
+SAMPLE = document(step("sign-off", requireConfirmation=True), step("last-step"))
 
 
 @pytest.fixture
@@ -52,7 +50,8 @@ def test_without_a_terminal_nothing_is_confirmed(cli: Cli, held: str, flags: lis
 
 @pytest.mark.parametrize("variable", ["CLAUDECODE", "CODEX_SANDBOX", "GEMINI_CLI"])
 def test_an_agent_is_refused_even_on_a_terminal(cli: Cli, held: str, variable: str) -> None:
-    code, seen = cli.sit_down("confirm", held, **{variable: "1"}).leave()
+    agent: JsonObject = {variable: "1"}
+    code, seen = cli.sit_down("confirm", held, **agent).leave()
 
     assert code == 1
     assert f"{variable} in the environment shows that an agent" in " ".join(seen.split())
@@ -273,7 +272,7 @@ def test_a_denied_output_is_imported_with_and_without_removed_values(cli: Cli, p
 def test_the_command_that_a_person_reads_works_as_it_is_and_no_agent_is_told_one(cli: Cli, given: str) -> None:
     journal = str(cli.directory / "my runs.sqlite")
     flags = ["--journal", journal] if given == "flag" else []
-    environment = {"WORKFLOWLOOKUP_JOURNAL": journal} if given == "environment" else {}
+    environment: JsonObject = {"WORKFLOWLOOKUP_JOURNAL": journal} if given == "environment" else {}
     if given == "file":
         config = cli.home / ".config" / "workflowlookup"
         config.mkdir(parents=True)

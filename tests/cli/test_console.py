@@ -1,4 +1,4 @@
-"""`workflowlookup console`: prints a way in that works once, serves on loopback, and ends when it is told to."""
+"""`workflowlookup console`: prints a URL with a key that works once, serves on loopback, and ends on a signal."""
 
 import contextlib
 import http.client
@@ -17,7 +17,7 @@ import pytest
 from cli.commands import Cli
 from support.json_values import JsonObject
 from support.make import document, step, write
-from support.warm import Popen
+from support.narrowing import not_none
 from workflowlookup.cli.commands.console import _reserve_name
 from workflowlookup.cli.input import AGENT_VARIABLES
 
@@ -25,7 +25,7 @@ from workflowlookup.cli.input import AGENT_VARIABLES
 @pytest.fixture
 def start(cli: Cli) -> Iterator[Callable[..., tuple[subprocess.Popen[str], int, str]]]:
     """Starts the command; its port and the way in that it printed."""
-    running: list[Popen] = []
+    running: list[subprocess.Popen[str]] = []
 
     def start_console(*words: str, **more: str) -> tuple[subprocess.Popen[str], int, str]:
         command = [sys.executable, "-m", "workflowlookup", "console", "--no-open", *words]
@@ -34,7 +34,7 @@ def start(cli: Cli) -> Iterator[Callable[..., tuple[subprocess.Popen[str], int, 
             for name, value in os.environ.items()
             if not name.startswith(("WORKFLOW", "XDG_")) and not AGENT_VARIABLES.fullmatch(name)
         }
-        process = Popen(
+        process = subprocess.Popen(
             command,
             cwd=cli.directory,
             env=environment | {"HOME": str(cli.home)} | more,
@@ -43,9 +43,9 @@ def start(cli: Cli) -> Iterator[Callable[..., tuple[subprocess.Popen[str], int, 
             text=True,
         )
         running.append(process)
-        line = process.stdout.readline()
+        line = not_none(process.stdout).readline()
         found = re.fullmatch(r"http://localhost:(\d+)(/enter\?key=[\w-]+)\n", line)
-        assert found is not None, line + process.stderr.read()
+        assert found is not None, line + not_none(process.stderr).read()
         return process, int(found[1]), found[2]
 
     yield start_console
@@ -55,7 +55,7 @@ def start(cli: Cli) -> Iterator[Callable[..., tuple[subprocess.Popen[str], int, 
 
 
 @contextlib.contextmanager
-def asked(port: int, path: str, **headers: str) -> Iterator[http.client.HTTPResponse]:
+def request_page(port: int, path: str, **headers: str) -> Iterator[http.client.HTTPResponse]:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
     with contextlib.closing(connection):
         connection.request("GET", path, headers=headers)
@@ -65,7 +65,7 @@ def asked(port: int, path: str, **headers: str) -> Iterator[http.client.HTTPResp
 
 def ask(port: int, path: str, **headers: str) -> tuple[int, str, str]:
     """The status, the cookie that was set, and the page."""
-    with asked(port, path, **headers) as answer:
+    with request_page(port, path, **headers) as answer:
         return answer.status, answer.headers.get("set-cookie", "").partition(";")[0], answer.read().decode()
 
 
@@ -81,7 +81,7 @@ def test_it_serves_the_runs_of_this_machine_until_it_is_stopped(
     assert run_id in ask(port, "/runs", cookie=cookie)[2]
     assert ask(port, way_in)[1] == ""
     assert ask(port, "/runs", cookie=cookie, host="evil.example")[0] == 403
-    with asked(port, "/events", cookie=cookie) as stream:
+    with request_page(port, "/events", cookie=cookie) as stream:
         assert stream.readline() == b"retry: 2000\n"
         process.send_signal(told)
         _, complaints = process.communicate(timeout=20)

@@ -64,10 +64,11 @@ def documents(draw: st.DrawFn) -> JsonObject:
     steps = draw(st.lists(STEPS, min_size=1, max_size=3))
     for number, one in enumerate(steps):
         one["id"] = f"step-{number}"
+    own: JsonObject = {"x-it": draw(JSON)}
     made = document(
         loop("a-loop", steps[1:], type="for", count=2) if steps[1:] else steps[0],
         name=draw(WORDS),
-        **{"x-it": draw(JSON)},
+        **own,
     )
     assert is_valid_document(made)
     return made

@@ -1,4 +1,4 @@
-"""A damaged journal at the command line: what was saved is there, what was set aside is named, and `doctor` sees it."""
+"""A damaged journal at the command line: salvaged runs are listed, and the damaged file is named."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""`workflowlookup db`: what it finds and does in tables of every age, in both kinds of store."""
+"""`workflowlookup db` with tables of every schema version, in SQLite and PostgreSQL."""
 
 import json
 
@@ -16,7 +16,8 @@ NOW = len(MIGRATIONS)
 def place(request: pytest.FixtureRequest, cli: Cli) -> str:
     if request.param == "sqlite":
         return str(cli.directory / "data" / "runs.sqlite")
-    return request.getfixturevalue("database")
+    result: str = request.getfixturevalue("database")
+    return result
 
 
 def make_old(place: str, version: int) -> None:
@@ -25,7 +26,7 @@ def make_old(place: str, version: int) -> None:
     execute(place, "INSERT INTO runs VALUES ('old', 'w', '1', 'h', 1, 1, 'waiting', 'output', 'one', 0, 1, NULL, 1)")
 
 
-def set_version(place: str, version: str, least: int) -> None:
+def set_version(place: str, version: int, least: int) -> None:
     meta = f"UPDATE meta SET version = {version}" if "://" in place else f"PRAGMA user_version = {version}"
     execute(place, meta, f"UPDATE levels SET least = {least}")
 

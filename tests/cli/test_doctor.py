@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cli.commands import Cli
-from support.json_values import JsonObject
+from support.json_values import Json, JsonObject
 from support.make import document, write
 from workflowlookup import __version__
 from workflowlookup.cli.checkup import examine
@@ -22,8 +22,9 @@ from workflowlookup.settings import SETTINGS, read_settings
 PROGRAM = Path(sys.executable).with_name("workflowlookup")
 
 
-def report_of(cli: Cli, *words: str, **environment: str) -> JsonObject:
-    return json.loads(cli("doctor", "--json", *words, **environment).stdout)
+def report_of(cli: Cli, *words: str, **environment: Json) -> JsonObject:
+    result: JsonObject = json.loads(cli("doctor", "--json", *words, **environment).stdout)
+    return result
 
 
 def test_a_fresh_installation_has_no_problems(cli: Cli) -> None:

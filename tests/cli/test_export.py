@@ -14,11 +14,9 @@ from support.make import document, loop, step, write
 RULES = [{"type": "contains", "value": "done", "message": "Say that it is done."}]
 
 
-@pytest.fixture(autouse=True)
-def _sample(project: Path) -> None:
-    each = loop("each", [step("work")], type="forEach", items="files")
-    steps = (step("triage", validationCriteria=RULES), each, step("sign-off", requireConfirmation=True))
-    write(project, document(*steps, name="Größe"))
+EACH = loop("each", [step("work")], type="forEach", items="files")
+STEPS = (step("triage", validationCriteria=RULES), EACH, step("sign-off", requireConfirmation=True))
+SAMPLE = document(*STEPS, name="Größe")
 
 
 @pytest.fixture

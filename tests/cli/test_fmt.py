@@ -1,4 +1,4 @@
-"""`workflowlookup fmt`: one form, whoever wrote the document; no change of meaning, and no comment lost."""
+"""`workflowlookup fmt`: one layout for all documents, without changing their meaning or losing comments."""
 
 import itertools
 import json

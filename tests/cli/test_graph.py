@@ -2,7 +2,6 @@
 
 import json
 import xml.etree.ElementTree as ET
-from pathlib import Path
 
 import pytest
 
@@ -17,9 +16,7 @@ STEPS = (
 )
 
 
-@pytest.fixture(autouse=True)
-def _sample(project: Path) -> None:
-    write(project, document(*STEPS))
+SAMPLE = document(*STEPS)
 
 
 def test_the_tree_is_plain_in_a_pipe(cli: Cli) -> None:

@@ -9,12 +9,14 @@ import stat
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
 
 from cli.commands import Cli
+from support.json_values import Json
 from workflowlookup import extras
 from workflowlookup.cli.clients import server_command
 
@@ -78,7 +80,7 @@ OTHERS = """\
 """
 
 
-PARSERS = {".toml": tomllib.loads, ".json": json.loads, ".yaml": yaml.safe_load}
+PARSERS: dict[str, Callable[[str], Json]] = {".toml": tomllib.loads, ".json": json.loads, ".yaml": yaml.safe_load}
 TEXTS = {
     ".json": OTHERS,
     ".toml": 'model = "o9"  # mine\n\n[mcp_servers.other]\ncommand = "npx"\n\n[mcp_servers.other.env]\nA = "b"\n',
@@ -87,7 +89,7 @@ TEXTS = {
 """What a file may hold before."""
 
 
-def content_of(path: Path) -> object:
+def content_of(path: Path) -> Json:
     return PARSERS[path.suffix](path.read_text("utf-8"))
 
 
@@ -410,7 +412,7 @@ def test_an_installation_without_a_script_runs_no_module_of_the_repository(cli: 
     for module in ("msgspec.py", "workflowlookup/__init__.py"):
         (repository / module).write_text(f"open({str(marker)!r}, 'w')\n")
     environment = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "HOME": str(cli.home)}
-    start = [python, "-P", "-m", "workflowlookup", "install", "claude-code", "--print"]
+    start = [str(python), "-P", "-m", "workflowlookup", "install", "claude-code", "--print"]
     printed = subprocess.run(start, cwd=repository, env=environment, capture_output=True, check=True).stdout
     entry = json.loads(printed)["mcpServers"]["workflowlookup"]
 

@@ -209,7 +209,7 @@ def test_sarif_has_the_rules_and_a_result_for_every_finding(cli: Cli, tmp_path: 
 @pytest.mark.parametrize(
     ("words", "environment"), [(["--format", "github"], {}), ([], {"GITHUB_ACTIONS": "true"})], ids=["asked", "in CI"]
 )
-def test_annotations_for_github(cli: Cli, tmp_path: Path, words: list[str], environment: dict) -> None:
+def test_annotations_for_github(cli: Cli, tmp_path: Path, words: list[str], environment: JsonObject) -> None:
     write(tmp_path, document())
 
     done = cli("lint", *words, "sample-workflow.json", **environment)

@@ -1,7 +1,6 @@
-"""What all commands have in common: help, exit codes, errors in a person's words, and a `serve` that pays for none."""
+"""What all commands have in common: help, exit codes and errors; and `serve` imports nothing of the others."""
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -166,7 +165,7 @@ def test_serve_imports_nothing_of_the_other_commands_for_a_handshake(cli: Cli, t
     command = [sys.executable, "-X", "importtime", "-m", "workflowlookup", "serve"]
 
     done = subprocess.run(
-        command, input=hello, capture_output=True, cwd=tmp_path, env={**os.environ, "HOME": str(cli.home)}, check=True
+        command, input=hello, capture_output=True, cwd=tmp_path, env={"HOME": str(cli.home)}, check=True
     )
 
     imported = set(re.findall(r"\| +([\w.]+)\n", done.stderr.decode()))

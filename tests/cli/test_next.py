@@ -3,24 +3,17 @@
 import json
 from pathlib import Path
 
-import pytest
-
 from cli.commands import Cli, plain
 from support.make import document, loop, step, write
 
 RULES = [{"type": "regex", "pattern": r"^\$ \S", "message": "Show the command."}]
 
 
-@pytest.fixture(autouse=True)
-def _sample(project: Path) -> None:
-    write(
-        project,
-        document(
-            step("plan-work", prompt="Plan for {{who}}.", requireConfirmation=True, validationCriteria=RULES),
-            step("large-only", runCondition={"var": "task.size", "equals": "large"}),
-            step("many-only", runCondition={"var": "count", "gt": 2}),
-        ),
-    )
+SAMPLE = document(
+    step("plan-work", prompt="Plan for {{who}}.", requireConfirmation=True, validationCriteria=RULES),
+    step("large-only", runCondition={"var": "task.size", "equals": "large"}),
+    step("many-only", runCondition={"var": "count", "gt": 2}),
+)
 
 
 def test_the_step_comes_with_criteria_confirmation_warnings_and_progress(cli: Cli) -> None:

@@ -289,7 +289,7 @@ def test_the_answer_to_an_agent_names_no_command(cli: Cli, held: str) -> None:
 
 @pytest.mark.parametrize("kinds", ["terminal", "key, terminal"])
 def test_the_setting_allows_answers_that_are_not_signed(cli: Cli, held: str, kinds: str) -> None:
-    allowed = {"WORKFLOWLOOKUP_PERSON_CONFIRMATION": kinds}
+    allowed: JsonObject = {"WORKFLOWLOOKUP_PERSON_CONFIRMATION": kinds}
     code, _ = cli.confirm(held, **allowed)
 
     assert code == 0

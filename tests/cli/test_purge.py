@@ -2,19 +2,16 @@
 
 import json
 import sqlite3
-from pathlib import Path
 
 import pytest
 
 from cli.commands import Cli
-from support.make import document, step, write
+from support.make import document, step
 
 DAY = 86_400_000
 
 
-@pytest.fixture(autouse=True)
-def _sample(project: Path) -> None:
-    write(project, document(step("only-step")))
+SAMPLE = document(step("only-step"))
 
 
 @pytest.fixture

@@ -93,7 +93,8 @@ class World:
         return self.statement()
 
     def statement(self) -> JsonObject:
-        return json.loads(base64.b64decode(json.loads(self.receipt.read_bytes())["payload"]))
+        statement: JsonObject = json.loads(base64.b64decode(json.loads(self.receipt.read_bytes())["payload"]))
+        return statement
 
     def verify(self, *words: str) -> tuple[int, str]:
         done = self.cli("verify", str(self.receipt), *words)
@@ -165,7 +166,7 @@ def test_another_dsse_and_in_toto_implementation_agree(proven: World) -> None:
     from in_toto_attestation.v1.statement_pb2 import Statement as StatementMessage
     from securesystemslib.dsse import Envelope
     from securesystemslib.exceptions import VerificationError
-    from securesystemslib.signer import SSlibKey
+    from securesystemslib.signer._key import SSlibKey
 
     proven.cli("key", "-o", "public.pem")
     pem = (proven.cli.directory / "public.pem").read_bytes()

@@ -13,7 +13,6 @@ from cli.commands import Cli
 from execution.working import call, effects
 from support.json_values import Json, JsonObject
 from support.make import document, step, write
-from support.warm import Popen
 from upstream.upstreams import McpUpstream
 
 
@@ -116,7 +115,9 @@ def test_a_run_that_was_killed_is_resumed(cli: Cli, upstream: McpUpstream) -> No
     assert effects(upstream)[-1] == "b"
 
 
-def begin(cli: Cli, *words: str) -> Popen:
+def begin(cli: Cli, *words: str) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "workflowlookup", *words]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL}
-    return Popen(command, cwd=cli.directory, env=cli._environment(), **pipes)
+    pipe, environment = subprocess.PIPE, cli._environment()
+    return subprocess.Popen(
+        command, cwd=cli.directory, env=environment, stdout=pipe, stderr=pipe, stdin=subprocess.DEVNULL
+    )

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from cli.commands import Cli, plain
+from support.json_values import JsonObject
 from support.make import document, loop, step, write
 
 RULES = [{"type": "contains", "value": "done", "message": "Say that it is done."}]
@@ -19,17 +20,17 @@ STEPS = (
 )
 
 
-@pytest.fixture(autouse=True)
-def _sample(project: Path) -> None:
-    write(project, document(*STEPS))
+SAMPLE = document(*STEPS)
 
 
-def start(cli: Cli, *words: str, stdin: str = "", workflow: str = "sample-workflow") -> dict[str, object]:
-    return json.loads(cli("run", workflow, "--json", *words, stdin=stdin.encode()).stdout)
+def start(cli: Cli, *words: str, stdin: str = "", workflow: str = "sample-workflow") -> JsonObject:
+    result: JsonObject = json.loads(cli("run", workflow, "--json", *words, stdin=stdin.encode()).stdout)
+    return result
 
 
-def status(cli: Cli, run_id: object) -> dict[str, object]:
-    return json.loads(cli("run", "show", str(run_id), "--json").stdout)
+def status(cli: Cli, run_id: object) -> JsonObject:
+    result: JsonObject = json.loads(cli("run", "show", str(run_id), "--json").stdout)
+    return result
 
 
 # ── a person at a terminal ──────────────────────────────────────────────────────────────────────────────────────

@@ -11,10 +11,11 @@ import pytest
 from cli.commands import Cli, plain
 from support.make import document, step, write
 
+SAMPLE = document(step("first-step"), step("sign-off", requireConfirmation=True))
+
 
 @pytest.fixture(autouse=True)
-def _sample(project: Path) -> None:
-    write(project, document(step("first-step"), step("sign-off", requireConfirmation=True)))
+def other_workflow(project: Path) -> None:
     write(project, document(step("only-step"), identifier="other-workflow"))
 
 

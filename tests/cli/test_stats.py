@@ -1,7 +1,6 @@
 """`workflowlookup stats`."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -18,9 +17,7 @@ STEPS = (
 )
 
 
-@pytest.fixture(autouse=True)
-def _sample(project: Path) -> None:
-    write(project, document(*STEPS))
+SAMPLE = document(*STEPS)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""`workflowlookup tools`, and what `doctor` tells of providers."""
+"""`workflowlookup tools`, and what `doctor` reports about providers."""
 
 import json
 from collections.abc import Iterator

@@ -17,7 +17,7 @@ from execution.working import call, effects
 from support.client import ENVELOPE, Server
 from support.json_values import Json, JsonObject
 from support.make import document, step, write
-from support.warm import Popen
+from support.narrowing import not_none
 from support.web import WebClient, WebServer
 from upstream.upstreams import McpUpstream
 
@@ -254,7 +254,8 @@ def test_a_file_named_by_a_clients_project_configuration_is_the_projects(clone: 
 
 
 def test_a_file_in_a_parent_directory_of_the_repository_is_the_projects(clone: Clone, tmp_path: Path) -> None:
-    inner = Cli(clone.directory / "sub") if (clone.directory / "sub").mkdir() is None else clone.cli
+    (clone.directory / "sub").mkdir()
+    inner = Cli(clone.directory / "sub")
     (clone.directory / "sub" / ".workflowlookup").mkdir()
 
     done = inner("tools", "--config", "../workflowlookup.toml", XDG_CONFIG_HOME=str(clone.cli.own.parent))
@@ -333,7 +334,8 @@ def test_without_a_terminal_nothing_is_trusted(clone: Clone) -> None:
 
 @pytest.mark.parametrize("variable", ["CLAUDECODE", "CODEX_SANDBOX", "CURSOR_AGENT", "CURSOR_TRACE_ID", "GEMINI_CLI"])
 def test_in_an_agents_environment_nothing_is_trusted(clone: Clone, variable: str) -> None:
-    code, seen = clone.cli.sit_down("trust", **{variable: "1"}).leave()
+    agent: JsonObject = {variable: "1"}
+    code, seen = clone.cli.sit_down("trust", **agent).leave()
 
     assert code == 1
     assert f"{variable} in the environment shows that an agent runs this command" in " ".join(seen.split())
@@ -437,7 +439,7 @@ def test_the_list_says_what_is_trusted_and_what_is_not(clone: Clone) -> None:
 def test_trust_can_be_given_from_elsewhere_by_path(clone: Clone, tmp_path: Path, serve: Serve) -> None:
     (tmp_path / "elsewhere").mkdir()
     away = Cli(tmp_path / "elsewhere")
-    own = {"XDG_CONFIG_HOME": str(clone.cli.own.parent)}
+    own: JsonObject = {"XDG_CONFIG_HOME": str(clone.cli.own.parent)}
 
     away.sit_down("trust", str(clone.file), **own).see("[y/N]").type("y\n").leave()
 
@@ -651,7 +653,7 @@ def test_a_call_of_a_server_that_is_ignored_is_refused_at_the_start(clone: Clone
 
 # ── a question through the client ───────────────────────────────────────────────────────────────────────────────
 
-FORMS = {"elicitation": {"form": {}}}
+FORMS: JsonObject = {"elicitation": {"form": {}}}
 
 
 def ask_to_start(server: Server, identifier: int, **arguments: Json) -> JsonObject:
@@ -797,8 +799,8 @@ def console(clone: Clone) -> Iterator[Callable[..., tuple[int, str]]]:
     environment = {"HOME": str(clone.cli.home), "XDG_CONFIG_HOME": str(clone.cli.own.parent)}
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("WORKFLOW", "XDG_"))}
     command = [sys.executable, "-m", "workflowlookup", "console", "--no-open", "--port", "0"]
-    process = Popen(command, cwd=clone.directory, env=clean | environment, stdout=subprocess.PIPE, text=True)
-    address = process.stdout.readline().strip()
+    process = subprocess.Popen(command, cwd=clone.directory, env=clean | environment, stdout=subprocess.PIPE, text=True)
+    address = not_none(process.stdout).readline().strip()
     site, _, way_in = address.partition("/enter")
     cookie = httpx2.get(f"{site}/enter{way_in}").headers["set-cookie"].partition(";")[0]
 

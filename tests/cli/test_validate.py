@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cli.commands import BOUND, Cli
+from support.json_values import JsonObject
 from support.make import document, loop, step, write
 
 BAD_JSON = """\
@@ -199,7 +200,9 @@ def test_json_has_every_finding_with_its_position(cli: Cli, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("words", "environment"), [(["--format", "github"], {}), ([], {"GITHUB_ACTIONS": "true"})], ids=["asked", "in CI"]
 )
-def test_annotations_for_github_are_escaped(cli: Cli, tmp_path: Path, words: list[str], environment: dict) -> None:
+def test_annotations_for_github_are_escaped(
+    cli: Cli, tmp_path: Path, words: list[str], environment: JsonObject
+) -> None:
     write(tmp_path, document(step(title="100%\nsure" * 20)), "a,b:c.json")
 
     done = cli("validate", *words, "a,b:c.json", **environment)

@@ -1,4 +1,4 @@
-"""`workflowlookup watch`, as a process; the tests wait for what it says."""
+"""`workflowlookup watch`, as a process; the tests wait for its output."""
 
 import json
 import re
@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from cli.commands import TIMEOUT, Cli
+from support.json_values import JsonObject
 from support.make import document, step, write
-from support.warm import Popen
+from support.narrowing import not_none
 from workflowlookup.cli.commands.validate import Checked
 from workflowlookup.cli.commands.watch import _redraw, _saves
 from workflowlookup.library.changes import PollingWatcher
@@ -25,7 +26,7 @@ class Watch:
     """A watch that runs, and its lines."""
 
     def __init__(self, cli: Cli, *words: str) -> None:
-        self.process = Popen(
+        self.process = subprocess.Popen(
             cli._command(("watch", *words)),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -38,10 +39,10 @@ class Watch:
 
     def line(self) -> str:
         """The next line without its time, which it must have; what to do about it is left out."""
-        line = self.process.stdout.readline()
+        line = not_none(self.process.stdout).readline()
         while line.startswith("    "):
-            line = self.process.stdout.readline()
-        assert re.match(r"\d\d:\d\d:\d\d ", line), (line, self.process.poll() and self.process.stderr.read())
+            line = not_none(self.process.stdout).readline()
+        assert re.match(r"\d\d:\d\d:\d\d ", line), (line, self.process.poll() and not_none(self.process.stderr).read())
         return line[9:].rstrip("\n")
 
     def stop(self) -> tuple[int, str]:
@@ -117,7 +118,7 @@ def test_ctrl_c_exits_silently(watch: Watch) -> None:
 
 
 @pytest.mark.parametrize(("content", "code"), [(SOUND, 0), (document(step(title=7)), 1)], ids=["sound", "not"])
-def test_once_checks_and_exits(cli: Cli, project: Path, content: dict, code: int) -> None:
+def test_once_checks_and_exits(cli: Cli, project: Path, content: JsonObject, code: int) -> None:
     write(project, content)
 
     done = cli("watch", "--once")

@@ -11,15 +11,12 @@ from support.make import document, loop, step, write
 RULES = [{"type": "contains", "value": "done", "message": "Say that it is done."}]
 
 
-@pytest.fixture(autouse=True)
-def _sample(project: Path) -> None:
-    steps = (
-        step("triage", validationCriteria=RULES),
-        step("large-only", runCondition={"var": "size", "equals": "large"}),
-        step("sign-off", requireConfirmation=True),
-        step("last-step"),
-    )
-    write(project, document(*steps))
+SAMPLE = document(
+    step("triage", validationCriteria=RULES),
+    step("large-only", runCondition={"var": "size", "equals": "large"}),
+    step("sign-off", requireConfirmation=True),
+    step("last-step"),
+)
 
 
 @pytest.fixture

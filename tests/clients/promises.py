@@ -86,7 +86,8 @@ def structured(result: JsonObject) -> JsonObject:
     (block,) = result["content"]
     assert block["type"] == "text"
     assert json.loads(block["text"]) == result["structuredContent"]
-    return result["structuredContent"]
+    content: JsonObject = result["structuredContent"]
+    return content
 
 
 def paragraphs(text: str) -> list[str]:

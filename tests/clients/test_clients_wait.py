@@ -13,6 +13,7 @@ from mcp_types import ToolListChangedNotification
 from clients.test_typescript_sdk import FOLDER, node, packages
 from support.json_values import Json
 from support.make import document, settings_file, step, write
+from support.narrowing import not_none
 from upstream.upstreams import McpUpstream
 
 __all__ = ["node", "packages"]
@@ -51,12 +52,12 @@ def test_a_call_that_takes_time_is_answered_with_progress_on_the_way(home: Path,
     async def call() -> tuple[Json, list[str | None], list[str]]:
         told: list[str | None] = []
 
-        async def progress(_: float, __: float | None, message: str | None) -> None:
+        async def on_progress(progress: float, total: float | None, message: str | None) -> None:
             told.append(message)
 
         async with asyncio.timeout(TIMEOUT), Client(server(home), mode=mode, read_timeout_seconds=TIMEOUT) as client:
             started = asyncio.ensure_future(
-                client.call_tool("workflow_start", {"workflowId": "quick-nap"}, progress_callback=progress)
+                client.call_tool("workflow_start", {"workflowId": "quick-nap"}, progress_callback=on_progress)
             )
             meanwhile = await client.call_tool("workflow_list", {})
             result = await started
@@ -65,7 +66,7 @@ def test_a_call_that_takes_time_is_answered_with_progress_on_the_way(home: Path,
     result, told, meanwhile = asyncio.run(call())
     assert (result.structured_content["state"], result.structured_content["result"]) == ("completed", {"slept": 1.0})
     assert told
-    assert all(message.startswith("Take a nap") for message in told)
+    assert all(not_none(message).startswith("Take a nap") for message in told)
     assert meanwhile == ["quick-nap"]
 
 
@@ -92,8 +93,10 @@ def test_a_client_of_the_handshake_era_hears_of_it_too(home: Path) -> None:
             if isinstance(message, ToolListChangedNotification):
                 heard.set()
 
-        options = {"mode": "legacy", "read_timeout_seconds": TIMEOUT, "message_handler": notice}
-        async with asyncio.timeout(TIMEOUT), Client(server(home), **options) as client:
+        async with (
+            asyncio.timeout(TIMEOUT),
+            Client(server(home), mode="legacy", read_timeout_seconds=TIMEOUT, message_handler=notice) as client,
+        ):
             before = await client.list_tools()
             (home / "library" / "quick-nap.json").unlink()
             await heard.wait()

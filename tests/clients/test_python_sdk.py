@@ -8,16 +8,17 @@ from pathlib import Path
 
 import pytest
 from mcp import Client, MCPError, StdioServerParameters
+from mcp.shared.subscriptions import ResourceUpdated
 from mcp_types import ElicitResult, ResourceTemplateReference, ResourceUpdatedNotification
 from pydantic import BaseModel
 
-from support.json_values import Json
+from support.json_values import Json, JsonObject
+from support.narrowing import not_none
 
 pytest.register_assert_rewrite("clients.promises", "clients.confirming")  # so that their asserts explain themselves
 
 from clients.confirming import NEVER, SAID, WORKFLOW, RunPromises, places_after_a_kill, settle  # noqa: E402 - see above
 from clients.promises import CONVERSATION, LATEST_HANDSHAKE, MODERN, Promises  # noqa: E402 - see above
-from support.json_values import JsonObject  # noqa: E402 - see above
 
 TIMEOUT = 30.0
 
@@ -50,7 +51,8 @@ def plain(model: BaseModel) -> Json:
 
 async def answer(client: Client, question: JsonObject) -> JsonObject:
     try:
-        return plain(await ASK[question["do"]](client, question))
+        result: JsonObject = plain(await ASK[question["do"]](client, question))
+        return result
     except MCPError as error:
         return {"failure": {"code": error.error.code, "data": error.error.data}}
 
@@ -68,7 +70,7 @@ async def converse(home: Path, mode: str) -> JsonObject:
     ):
         return {
             "version": client.protocol_version,
-            "server": plain(client.server_info),
+            "server": plain(not_none(client.server_info)),
             "capabilities": plain(client.server_capabilities),
             "instructions": client.instructions,
             **{name: await answer(client, question) for name, question in CONVERSATION.items()},
@@ -79,7 +81,8 @@ async def converse(home: Path, mode: str) -> JsonObject:
 @pytest.fixture(scope="module", params=["auto", "legacy"])
 def mode(request: pytest.FixtureRequest) -> str:
     """`auto`: `server/discover` and what it leads to; `legacy`: `initialize`."""
-    return request.param
+    result: str = request.param
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +133,7 @@ async def advance(home: Path, mode: str, said: JsonObject | None) -> JsonObject:
     heard: list[str] = []
     both_are_open = asyncio.Event()
 
-    async def answer_question(_: object, params: BaseModel) -> ElicitResult:
+    async def answer_question(context: object, params: BaseModel) -> ElicitResult:
         asked.append(plain(params))
         if said == NEVER:
             print("asked", flush=True)
@@ -145,20 +148,27 @@ async def advance(home: Path, mode: str, said: JsonObject | None) -> JsonObject:
             heard.append(str(message.params.uri))
 
     async def call(client: Client, tool: str, **arguments: Json) -> JsonObject:
-        return (await client.call_tool(tool, arguments)).structured_content
+        result: JsonObject = (await client.call_tool(tool, arguments)).structured_content
+        return result
 
     async def follow(client: Client, uri: str, followed: asyncio.Event) -> None:
         async with client.listen(resource_subscriptions=[uri]) as subscription:
             assert plain(subscription.honored) == {"resourceSubscriptions": [uri]}
             followed.set()
             async for event in subscription:
+                assert isinstance(event, ResourceUpdated)
                 heard.append(event.uri)
 
     parameters = server(home, settle(home))
-    asking = {"elicitation_callback": answer_question} if said else {}
     async with (
         asyncio.timeout(TIMEOUT),
-        Client(parameters, mode=mode, read_timeout_seconds=TIMEOUT, message_handler=notice, **asking) as client,
+        Client(
+            parameters,
+            mode=mode,
+            read_timeout_seconds=TIMEOUT,
+            message_handler=notice,
+            elicitation_callback=answer_question if said else None,
+        ) as client,
     ):
         ids = [(await call(client, "workflow_start", workflowId=WORKFLOW))["runId"] for _ in range(2)]
         if mode == "legacy":
@@ -188,7 +198,8 @@ async def advance(home: Path, mode: str, said: JsonObject | None) -> JsonObject:
 
 @pytest.fixture(scope="module", params=list(SAID))
 def outcome(request: pytest.FixtureRequest) -> str:
-    return request.param
+    result: str = request.param
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -216,7 +227,7 @@ def test_a_client_that_is_killed_with_questions_open_leaves_the_runs_waiting(mod
 def test_after_the_form_was_closed_twice_the_agent_is_told_to_stop(mode: str, tmp_path: Path) -> None:
     asked: list[object] = []
 
-    async def close_form(_: object, params: BaseModel) -> ElicitResult:
+    async def close_form(context: object, params: BaseModel) -> ElicitResult:
         asked.append(params)
         return ElicitResult(action="cancel")
 

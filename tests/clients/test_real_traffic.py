@@ -32,7 +32,7 @@ CLAUDE_CODE_INFO = {
     "description": "Anthropic's agentic coding tool",
     "websiteUrl": "https://claude.com/claude-code",
 }
-TASKS = {"tasks": {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}}
+TASKS: JsonObject = {"tasks": {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}}
 CLAUDE_CODE_CAPABILITIES = {"roots": {"listChanged": True}, "elicitation": {"form": {}, "url": {}}}
 CLAUDE_CODE_ENVELOPE = {
     META + "protocolVersion": "2026-07-28",
@@ -115,7 +115,8 @@ def exchange(server: Server, message: JsonObject) -> JsonObject:
     reply = server.receive()
     assert reply.keys() == {"jsonrpc", "id", "result"}, reply
     assert (reply["jsonrpc"], reply["id"]) == ("2.0", message["id"])
-    return reply["result"]
+    result: JsonObject = reply["result"]
+    return result
 
 
 def shake_hands(server: Server, params: JsonObject) -> JsonObject:

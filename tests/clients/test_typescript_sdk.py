@@ -47,7 +47,8 @@ def client(request: pytest.FixtureRequest, node: tuple[str, int]) -> str:
     """The client library and its mode, as `scenario.mjs` names them."""
     if node[1] < OLDEST_NODE[request.param]:
         pytest.skip(f"{request.param} needs Node.js {OLDEST_NODE[request.param]} or newer; found {node[1]}")
-    return request.param
+    result: str = request.param
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +88,8 @@ def hold(
         timeout=90,
     )
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    result: JsonObject = json.loads(done.stdout)
+    return result
 
 
 class TestTypescriptSdk(Promises):
@@ -96,7 +98,8 @@ class TestTypescriptSdk(Promises):
 
 @pytest.fixture(scope="module", params=list(SAID))
 def outcome(request: pytest.FixtureRequest) -> str:
-    return request.param
+    result: str = request.param
+    return result
 
 
 @pytest.fixture(scope="module")

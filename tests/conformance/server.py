@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from conformance import tasks
 from conformance.fixtures import ANSWERS, NEEDS, PROMPTS, QUESTIONS, RESOURCES, ROUNDS, SCHEMAS, TEMPLATE, TOOLS, text
-from support.json_values import Json
+from support.json_values import Json, JsonObject
 from workflowlookup.app_http import serve_http
 from workflowlookup.errors import InvalidParams, MissingClientCapability, ResourceNotFound
 from workflowlookup.protocol import jsonrpc
@@ -101,7 +101,7 @@ class Fixtures(Connection):
             return {"content": [text(f"Hello, {given.get('name')}!")]}
         extensions = ((call.meta or {}).get(CAPABILITIES) or {}).get("extensions") or {}
         if name in tasks.REQUIRED and tasks.EXTENSION not in extensions:
-            needed = {"extensions": {tasks.EXTENSION: {}}}
+            needed: JsonObject = {"extensions": {tasks.EXTENSION: {}}}
             raise MissingClientCapability("This needs tasks.", requiredCapabilities=needed)
         if name in tasks.PLAYED:
             return PLAYED.start(name)
@@ -150,10 +150,10 @@ class Fixtures(Connection):
     def call_id_of_question(self, question_id: str) -> bytes | None:
         return self.open[question_id][0].id if question_id in self.open else super().call_id_of_question(question_id)
 
-    def _hear(self, response: jsonrpc.Response) -> bytes | None:
+    def _handle_response(self, response: jsonrpc.Response) -> bytes | None:
         asked = self.open.pop(msgspec.json.decode(response.id), None)
         if asked is None:
-            return super()._hear(response)
+            return super()._handle_response(response)
         call, name = asked
         words = QUESTIONS[name][0].format((response.result or response.error).decode())
         return jsonrpc.success(call.id, {"content": [text(words)]})

@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from conformance.tasks import documents
+from support.json_values import JsonObject
 from support.make import settings_file, write
+from support.narrowing import not_none
 from support.npm import LOOSELY, install, node_for
 from support.web import WebServer
 from upstream.upstreams import McpUpstream
@@ -71,7 +73,7 @@ def run(node: str, suite: str, url: str, results: Path, *which: str) -> tuple[in
     return done.returncode, done.stdout + done.stderr
 
 
-def checks(results: Path, scenario: str, status: str) -> list[dict]:
+def checks(results: Path, scenario: str, status: str) -> list[JsonObject]:
     """What came out of a scenario, `*` for all."""
     return [
         check
@@ -106,7 +108,7 @@ def test_every_scenario_passes_with_its_fixtures(node: str, suite: str, fixtures
     failed = checks(tmp_path / "results", "*", "FAILURE")
     assert [(check["id"], check.get("errorMessage")) for check in failed] == []
     assert code == 0, said
-    passed = int(re.search(r"Total: (\d+) passed, 0 failed", said)[1])
+    passed = int(not_none(re.search(r"Total: (\d+) passed, 0 failed", said))[1])
     assert passed >= {"0.1.16": 44, "0.2, handshake": 83, "0.2, envelope": 150}[suite]
 
 

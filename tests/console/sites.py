@@ -1,4 +1,4 @@
-"""Sites for tests: a furnished library and journal on the disk, who looks at them, and windows of a real browser."""
+"""Sites for tests: a library and a journal on the disk, visitors, and windows of a real browser."""
 
 import re
 import socket
@@ -27,7 +27,7 @@ from workflowlookup.settings import Settings, read_settings
 from workflowlookup.tools.dynamic import DynamicTools
 
 if TYPE_CHECKING:  # the tests in memory do without Playwright
-    from playwright.sync_api import Browser, ConsoleMessage, Page
+    from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page
 
 
 def viewer(name: str, *scopes: str, workflows: tuple[str, ...] = ("*",)) -> Access:
@@ -153,7 +153,11 @@ class Window:
         self.complaints: list[str] = []
         self.page.on("console", self._note)
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.page.on("dialog", lambda dialog: (self.complaints.append(dialog.message), dialog.dismiss()))
+        self.page.on("dialog", self._dismiss)
+
+    def _dismiss(self, dialog: "Dialog") -> None:
+        self.complaints.append(dialog.message)
+        dialog.dismiss()
 
     def _note(self, message: "ConsoleMessage") -> None:
         if message.type in ("error", "warning"):

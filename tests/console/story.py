@@ -3,6 +3,7 @@
 import random
 from pathlib import Path
 
+from support.clocks import FixedClock
 from support.json_values import Json, JsonObject
 from support.make import document, loop, step, write
 from workflowlookup.language.building import build
@@ -76,15 +77,7 @@ def release(version: str) -> JsonObject:
     )
 
 
-class Clock:
-    """Moves when a test says so."""
-
-    def __init__(self, now: int) -> None:
-        self.now = now
-
-    def __call__(self) -> int:
-        return self.now
-
+class StoryClock(FixedClock):
     def pass_(self, milliseconds: float) -> None:
         self.now += int(milliseconds)
 
@@ -93,7 +86,7 @@ class Team:
     """Agents and people who run workflows, at a pace of their own."""
 
     def __init__(self, place: Path, now: int, seed: int = 7) -> None:
-        self.clock = Clock(now)
+        self.clock = StoryClock(now)
         self.luck = random.Random(seed)
         self.runs = Runs(SqliteJournal(str(place)), clock=self.clock, new_id=self._new_id)
         self.old, self.new = build(release("1.0.0")), build(release("1.1.0"))

@@ -9,7 +9,9 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from console.sites import OpenWindow, ServeSite, Site
+from support.json_values import JsonObject
 from support.make import document, step, write
+from support.narrowing import not_none
 from workflowlookup.language.building import build
 
 PICTURES = Path(__file__).parent.parent.parent / "docs" / "pictures"
@@ -32,7 +34,7 @@ OTHERS = {
     "bundled workflow": "/library/bug-investigation",
 }
 HOSTILE = '<script>alert("owned")</script><img src=x onerror=alert(1)> \u202egnp.exe\u202c {{7*7}} \x1b[31m\x00'
-LOOKS = {
+LOOKS: dict[str, JsonObject] = {
     "light": {},
     "dark": {"color_scheme": "dark"},
     "phone": {"viewport": {"width": 320, "height": 640}},
@@ -40,7 +42,8 @@ LOOKS = {
 
 
 def width(page: Page) -> int:
-    return page.evaluate("document.documentElement.scrollWidth")
+    result: int = page.evaluate("document.documentElement.scrollWidth")
+    return result
 
 
 # ── every page, in every look ───────────────────────────────────────────────────────────────────────────────────
@@ -58,16 +61,16 @@ def test_every_page_is_accessible_and_fits(
         page = opened.open(path.format(**furnished.named))
         page.evaluate(axe)
         found = page.evaluate("axe.run().then(({violations}) => violations)")
-        told = [(one["id"], one["nodes"][0]["html"], one["nodes"][0].get("failureSummary")) for one in found]
-        assert told == [], name
-        assert width(page) <= page.viewport_size["width"], name
+        violations = [(one["id"], one["nodes"][0]["html"], one["nodes"][0].get("failureSummary")) for one in found]
+        assert violations == [], name
+        assert width(page) <= not_none(page.viewport_size)["width"], name
 
 
 @pytest.mark.parametrize("name", ["runs", "run", "library", "workflow", "statistics", "figures"])
 def test_pictures_for_the_docs(
     furnished: Site, serve: ServeSite, window: OpenWindow, tmp_path: Path, name: str
 ) -> None:
-    opened = window(serve(furnished), "judge", reduced_motion="reduce")  # who is not told where files are
+    opened = window(serve(furnished), "judge", reduced_motion="reduce")  # the role judge does not see paths
     opened.page.set_viewport_size({"width": 1280, "height": 1500 if name in ("run", "figures") else 800})
     page = opened.open(PLACES[name].format(**furnished.named))
     page.wait_for_load_state("load")

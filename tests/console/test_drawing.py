@@ -1,7 +1,8 @@
-"""Words, timelines and plots: what strangers wrote is shown and nothing else, whatever it is."""
+"""Texts, timelines and plots: untrusted content is shown as text only."""
 
 import re
 import xml.etree.ElementTree as ET
+from collections.abc import Callable
 from importlib.resources import files
 
 import pytest
@@ -12,12 +13,14 @@ from support.make import document, loop, step
 from workflowlookup.authoring.graph import draw
 from workflowlookup.authoring.svg import as_fragment
 from workflowlookup.console import plots
-from workflowlookup.console.rendering import ago, iso, one_line, plural, visible
+from workflowlookup.console.rendering import ago, iso, one_line, visible
 from workflowlookup.console.timeline import entries
 from workflowlookup.language.building import build
 from workflowlookup.language.patterns import Budget
+from workflowlookup.language.text import plural
 from workflowlookup.runs import advance
-from workflowlookup.runs.draft import Moment
+from workflowlookup.runs.draft import Draft, Moment
+from workflowlookup.runs.run import Run
 from workflowlookup.store.journal import now
 
 
@@ -78,24 +81,22 @@ def test_every_kind_of_event_has_words() -> None:
     )
     draft = advance.begin("r", flow, {"ticket": 1}, {"files": ["a", "b"]}, Moment(time=0, by="agent"))
     records = list(draft.records)
-    for time, move in enumerate(
-        [
-            lambda run, at: advance.submit(run, "plan", "no", {}, at),
-            lambda run, at: advance.submit(run, "plan", "long", {"size": "small"}, at),
-            lambda run, at: advance.submit(run, "look@1", "x", {}, at),
-            lambda run, at: advance.submit(run, "look@2", "x", {}, at),
-            lambda run, at: advance.submit(run, "sign", "x", {}, at),
-            lambda run, at: advance.deny(run, "sign", at, how="relayed", note="no"),
-            lambda run, at: advance.submit(run, "sign", "y", {}, at),
-            lambda run, at: advance.confirm(run, "sign", at, how="console"),
-        ],
-        1,
-    ):
+    moves: list[Callable[[Run, Moment], Draft]] = [
+        lambda run, at: advance.submit(run, "plan", "no", {}, at),
+        lambda run, at: advance.submit(run, "plan", "long", {"size": "small"}, at),
+        lambda run, at: advance.submit(run, "look@1", "x", {}, at),
+        lambda run, at: advance.submit(run, "look@2", "x", {}, at),
+        lambda run, at: advance.submit(run, "sign", "x", {}, at),
+        lambda run, at: advance.deny(run, "sign", at, how="relayed", note="no"),
+        lambda run, at: advance.submit(run, "sign", "y", {}, at),
+        lambda run, at: advance.confirm(run, "sign", at, how="console"),
+    ]
+    for time, move in enumerate(moves, 1):
         draft = move(draft.run, Moment(time=time * 1_000, by="agent" if time != 6 else "person"))
         records += draft.records
-    told = list(entries(draft.run, records, Budget()))
+    timeline = list(entries(draft.run, records, Budget()))
 
-    assert [one.words.title for one in told] == [
+    assert [one.words.title for one in timeline] == [
         "Run started",
         "Offered",
         "Output refused",
@@ -120,13 +121,13 @@ def test_every_kind_of_event_has_words() -> None:
         "Confirmed in the console",
         "Completed",
     ]
-    skipped = told[6].words
+    skipped = timeline[6].words
     assert (skipped.lines, skipped.hints) == (
         ('not true: size equals "small"'.replace("small", "large"),),
         ('size is "small"',),
     )
-    assert [one.by for one in told if one.by] == ["agent", "person", "agent"]
-    assert list(entries(draft.run, records, Budget(), after=20)) == told[20:]
+    assert [one.by for one in timeline if one.by] == ["agent", "person", "agent"]
+    assert list(entries(draft.run, records, Budget(), after=20)) == timeline[20:]
 
 
 def test_a_fragment_links_to_its_steps_with_details() -> None:

@@ -1,4 +1,4 @@
-"""Who gets in, and who does not: viewers, scopes, patterns of workflows, foreign forms, foreign names, odd requests."""
+"""Access to the console: viewers, scopes, patterns of workflows, forms and host names of other sites, odd requests."""
 
 import re
 from collections.abc import Iterator

@@ -1,27 +1,31 @@
-"""News of runs: from this process at once, from others soon, to those who may hear it, and never for ever."""
+"""Live updates of pages: changes by this process at once, by others soon, and only to viewers who may see the run."""
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from typing import Any, TypeVar
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import TypeVar, cast
 
 import pytest
+from starlette.requests import Request
+from starlette.responses import StreamingResponse
 
 from console.sites import VIEWERS, Console, OpenConsole, Site
 from support.json_values import Json
 from support.make import document, step
+from support.narrowing import instance_of, not_none
 from workflowlookup.console.request import RequestRefused
 from workflowlookup.console.run_pages import events
 from workflowlookup.console.streams import HEARTBEAT, RETRY, Streams
 from workflowlookup.language.building import build
 from workflowlookup.shares import Shares
+from workflowlookup.store.sqlite import SqliteJournal
 
 T = TypeVar("T")
 
 FLOW = build(document(step("one-step"), step("two-step"), identifier="other-flow"))
 
 
-async def told(stream: AsyncIterator[T]) -> T:
+async def next_event(stream: AsyncIterator[T]) -> T:
     """The next thing that is sent, which must come soon."""
     async with asyncio.timeout(10):
         return await anext(stream)
@@ -37,27 +41,27 @@ def test_a_change_is_announced_with_the_run_id(empty: Site, is_other: bool) -> N
     async def follow() -> None:
         console = empty.console(pause=0.05)
         stream = console.streams.follow(console.backends.of(VIEWERS["mira"]))
-        assert await told(stream) == RETRY
+        assert await next_event(stream) == RETRY
         await asyncio.sleep(0.1)
         run = (empty.runs if is_other else console.runs).start(FLOW, {}, {})
-        assert ids(await told(stream)) == [run.id]
+        assert ids(await next_event(stream)) == [run.id]
         await stream.aclose()
         console.runs.close()
 
     asyncio.run(follow())
 
 
-def test_nothing_is_polled_while_nobody_listens(empty: Site) -> None:
+def test_nothing_is_polled_while_nobody_listens(empty: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     async def follow() -> None:
         console = empty.console(pause=0.01)
-        looks = []
-        console.runs.watch = lambda listener: looks.append(listener) or 1 / 0
+        looks: list[object] = []
+        monkeypatch.setattr(console.runs, "watch", looks.append)
         await asyncio.sleep(0.05)
         assert looks == []
-        del console.runs.watch
+        monkeypatch.undo()
         first, second = (console.streams.follow(console.backends.of(VIEWERS["mira"])) for _ in range(2))
-        await told(first)
-        await told(second)
+        await next_event(first)
+        await next_event(second)
         assert console.streams.count == 2
         await asyncio.sleep(0.05)
         assert len(console.runs.listeners) == 1
@@ -76,10 +80,10 @@ def test_a_stream_sends_heartbeats_and_ends_with_the_server(empty: Site) -> None
     async def follow() -> None:
         streams = Streams(beat=0.02)
         stream = streams.follow(empty.console().backends.of(VIEWERS["mira"]))
-        assert [await told(stream) for _ in range(3)] == [RETRY, HEARTBEAT, HEARTBEAT]
+        assert [await next_event(stream) for _ in range(3)] == [RETRY, HEARTBEAT, HEARTBEAT]
         streams.close()
         with pytest.raises(StopAsyncIteration):
-            await told(stream)
+            await next_event(stream)
         assert streams.is_full("ada")
 
     asyncio.run(follow())
@@ -92,8 +96,8 @@ def test_a_run_past_its_deadline_fails_while_it_is_watched(empty: Site) -> None:
         console = empty.console(pause=0.03)
         run = empty.runs.start(flow, {}, {})
         stream = console.streams.follow(console.backends.of(VIEWERS["mira"]))
-        await told(stream)
-        assert ids(await told(stream)) == [run.id]
+        await next_event(stream)
+        assert ids(await next_event(stream)) == [run.id]
         assert empty.runs.get(run.id).state == "failed"
         await stream.aclose()
         console.runs.close()
@@ -104,14 +108,15 @@ def test_a_run_past_its_deadline_fails_while_it_is_watched(empty: Site) -> None:
 def test_a_journal_that_cannot_be_followed_is_tried_again(empty: Site, caplog: pytest.LogCaptureFixture) -> None:
     async def follow() -> None:
         console = empty.console(pause=0.05)
-        place, console.runs.journal.path = console.runs.journal.path, "/proc/no/such/place"
+        journal = instance_of(SqliteJournal, console.runs.journal)
+        place, journal.path = journal.path, "/proc/no/such/place"
         stream = console.streams.follow(console.backends.of(VIEWERS["mira"]))
-        await told(stream)
+        await next_event(stream)
         await asyncio.sleep(0.1)
-        console.runs.journal.path = place
+        journal.path = place
         await asyncio.sleep(0.2)
         run = empty.runs.start(FLOW, {}, {})
-        assert run.id in ids(await told(stream))
+        assert run.id in ids(await next_event(stream))
         await stream.aclose()
         console.runs.close()
 
@@ -129,9 +134,10 @@ class Asked:
         self.query_params = query
 
 
-async def open_stream(console: Console, viewer: str, **query: str) -> AsyncIterator[Any]:
-    response = await events(console.identify(Asked(viewer, **query)))
-    return response.body_iterator
+async def open_stream(console: Console, viewer: str, **query: str) -> AsyncGenerator[bytes, None]:
+    response = await events(not_none(console.identify(cast("Request", Asked(viewer, **query)))))
+    stream: AsyncGenerator[bytes, None] = instance_of(StreamingResponse, response).body_iterator  # type: ignore[assignment]
+    return stream
 
 
 def test_each_viewer_is_notified_of_visible_runs_and_of_the_watched_run(site: Site) -> None:
@@ -141,17 +147,17 @@ def test_each_viewer_is_notified_of_visible_runs_and_of_the_watched_run(site: Si
         mira, stranger = [await open_stream(console, viewer) for viewer in ("mira", "stranger")]
         reader = await open_stream(console, "reader", run=watched)
         for stream in (mira, stranger, reader):
-            await told(stream)
+            await next_event(stream)
         await asyncio.sleep(0.1)
         console.runs.confirm(watched, "publish", how="console")
-        assert ids(await told(mira)) == [watched]
+        assert ids(await next_event(mira)) == [watched]
         other = console.runs.start(FLOW, {}, {})
-        assert ids(await told(mira)) == [other.id]
-        assert ids(await told(stranger)) == [other.id]
+        assert ids(await next_event(mira)) == [other.id]
+        assert ids(await next_event(stranger)) == [other.id]
         console.runs.delete(other.id)
-        assert ids(await told(mira)) == [other.id]
+        assert ids(await next_event(mira)) == [other.id]
         console.runs.cancel(watched)
-        assert ids(await told(reader)) == [watched]
+        assert ids(await next_event(reader)) == [watched]
         for stream in (mira, stranger, reader):
             await stream.aclose()
         console.runs.close()
@@ -173,11 +179,11 @@ def test_one_viewer_with_many_pages_does_not_exclude_others(site: Site) -> None:
         console = site.console(listeners=listeners, pause=0.05)
         streams = [await open_stream(console, "mira") for _ in range(listeners.per_caller)]
         for stream in streams:
-            await told(stream)
+            await next_event(stream)
         with pytest.raises(RequestRefused, match="You have too many live pages open"):
             await open_stream(console, "mira")
         streams.append(await open_stream(console, "reader"))
-        assert await told(streams[-1]) == RETRY
+        assert await next_event(streams[-1]) == RETRY
         for stream in streams:
             await stream.aclose()
         console.runs.close()

@@ -1,4 +1,4 @@
-"""Every page, as its address answers: what it shows, for whom, and with which headers."""
+"""Every page: what it shows, to which viewers, and with which headers."""
 
 import json
 import re
@@ -7,8 +7,10 @@ import pytest
 
 from console.sites import OpenConsole, Site
 from support.make import document, loop, step, write
+from support.narrowing import instance_of, not_none
 from workflowlookup.language.building import build
 from workflowlookup.runs.run import fold
+from workflowlookup.store.sqlite import SqliteJournal
 
 PLACES = ["/runs", "/library", "/library/release", "/library/release/changes", "/library/half-done"]
 FIGURES = ["/statistics", "/statistics/release", "/statistics?since=7d", "/tools", "/health"]
@@ -100,7 +102,7 @@ def test_two_versions_are_compared_in_either_order(furnished: Site, visit: OpenC
     assert "Follow every link" in page
     assert '<span class="badge added">added</span>' in page
 
-    turned = re.search(r'href="(\?before=[^"]+)"', page)[1].replace("&amp;", "&")
+    turned = not_none(re.search(r'href="(\?before=[^"]+)"', page))[1].replace("&amp;", "&")
     page = client.get(f"/library/release/changes{turned}").text
     assert '<span class="badge removed">removed</span>' in page
     assert client.get("/library/release/changes?before=none-such").status_code == 404
@@ -136,12 +138,13 @@ def test_runs_are_filtered_by_state_workflow_and_time(furnished: Site, visit: Op
 def test_runs_come_in_pages_that_do_not_overlap(empty: Site, visit: OpenConsole) -> None:
     flow = build(document(step("only-step"), identifier="many"))
     started = [empty.runs.start(flow, {}, {}).id for _ in range(120)]
-    client, seen, path = visit(empty), [], "/runs"
+    client, seen = visit(empty), []
+    path: str | None = "/runs"
     while path:
         page = client.get(path).text
         seen += ids(page)
         following = re.search(r'<a class="button" href="(/runs\?after=[^"]+)">Earlier runs', page)
-        path = following and following[1]
+        path = following[1] if following else None
 
     assert sorted(seen) == sorted(started)
     assert 'id="live"' in client.get("/runs").text
@@ -271,7 +274,7 @@ def test_health_shows_problems_to_administrators(furnished: Site, visit: OpenCon
 def test_an_unreadable_journal_is_reported_without_its_path(empty: Site, visit: OpenConsole) -> None:
     write(empty.library, document(step("one-step")))
     client = visit(empty)
-    client.console.runs.journal.path = "/proc/no/such/place"
+    instance_of(SqliteJournal, client.console.runs.journal).path = "/proc/no/such/place"
     answer = client.get("/runs")
 
     assert answer.status_code == 503

@@ -212,7 +212,7 @@ class Caught:
 
     def send(self, opened: Window, run: Run, origin: str = "", **changes: str) -> int:
         headers = {"Origin": origin or self.origin}
-        form = {**self.fields, **changes}
+        form: dict[str, str | float | bool] = {**self.fields, **changes}
         answer = opened.context.request.post(
             f"{self.origin}/runs/{run.id}/confirm", form=form, headers=headers, max_redirects=0
         )

@@ -1,4 +1,4 @@
-"""What a run asks a person on its page: before a step, with fields to fill in, and of whom."""
+"""The question of a run on its page: before a step, with fields to fill in, and who may answer."""
 
 import re
 

@@ -6,6 +6,7 @@ import sqlite3
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Generic, TypeVar
 
 import msgspec
 import psycopg
@@ -20,7 +21,11 @@ from workflowlookup.runs.chain import with_hashes
 from workflowlookup.runs.draft import Draft, Moment
 from workflowlookup.runs.run import Run
 from workflowlookup.store.journal import Journal, summarise
+from workflowlookup.store.journal_url import JournalUrl
 from workflowlookup.store.migrations import MIGRATIONS
+from workflowlookup.store.sql import SqlJournal
+
+J = TypeVar("J", bound=Journal)
 
 WORKFLOW = build(document(step("one"), step("two"), step("three"), deadlineSeconds=60))
 
@@ -36,14 +41,14 @@ URLS: dict[str, Callable[[pytest.FixtureRequest, Path], str]] = {
 """By kind of journal: the URL of a new one, for a test with this `request` and this directory."""
 
 
-class Store:
+class Store(Generic[J]):
     """A place for a journal, which as many as like can open."""
 
-    def __init__(self, make: Callable[[], Journal]) -> None:
+    def __init__(self, make: Callable[[], J]) -> None:
         self.make = make
-        self._opened: list[Journal] = []
+        self._opened: list[J] = []
 
-    def open(self) -> Journal:
+    def open(self) -> J:
         journal = self.make()
         self._opened.append(journal)
         return journal
@@ -52,6 +57,12 @@ class Store:
         for journal in self._opened:
             with contextlib.suppress(StorageError):
                 journal.close()
+
+
+def open_sql(url: str) -> SqlJournal:
+    journal = JournalUrl(url).open()
+    assert isinstance(journal, SqlJournal)
+    return journal
 
 
 def at_once(call: Callable[[int], object], number: int) -> None:

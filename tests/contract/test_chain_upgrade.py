@@ -10,16 +10,16 @@ import msgspec
 import psycopg
 import pytest
 
-from contract.journaling import URLS, WORKFLOW, make_old_tables
+from contract.journaling import URLS, WORKFLOW, make_old_tables, open_sql
 from workflowlookup.errors import RunDamaged
 from workflowlookup.runs import advance
 from workflowlookup.runs.chain import body_of
 from workflowlookup.runs.draft import Draft, Moment
 from workflowlookup.runs.events import Started, kind_of
 from workflowlookup.runs.run import Run, State
-from workflowlookup.store.journal import Journal, RunSummary, summarise
-from workflowlookup.store.journal_url import JournalUrl
+from workflowlookup.store.journal import RunSummary, summarise
 from workflowlookup.store.service import Runs
+from workflowlookup.store.sql import SqlJournal
 
 BEFORE_HASHES = 7
 """The last schema version without hashes."""
@@ -94,22 +94,22 @@ def old(url: str) -> Iterator[OldProgram]:
 
 
 @pytest.fixture
-def journal(url: str) -> Iterator[Journal]:
-    with contextlib.closing(JournalUrl(url).open()) as journal:
+def journal(url: str) -> Iterator[SqlJournal]:
+    with contextlib.closing(open_sql(url)) as journal:
         yield journal
 
 
-def runs_of(journal: Journal) -> Runs:
+def runs_of(journal: SqlJournal) -> Runs:
     return Runs(journal, clock=lambda: 5_000)
 
 
-def hashes(journal: Journal, run_id: str) -> str:
+def hashes(journal: SqlJournal, run_id: str) -> str:
     """For each event whether it has a hash: `--hh`."""
     rows = journal.query("SELECT hash FROM events WHERE run = ? ORDER BY sequence", (run_id,))
     return "".join("-" if digest is None else "h" for (digest,) in rows)
 
 
-def test_runs_from_before_are_read_and_go_on_with_hashes(old: OldProgram, journal: Journal) -> None:
+def test_runs_from_before_are_read_and_go_on_with_hashes(old: OldProgram, journal: SqlJournal) -> None:
     run = old.submit(old.start("r1"), "first", 2_000)
     assert run is not None
 
@@ -122,7 +122,7 @@ def test_runs_from_before_are_read_and_go_on_with_hashes(old: OldProgram, journa
         runs_of(journal).get("r1")
 
 
-def test_two_versions_take_turns_in_one_run(old: OldProgram, journal: Journal) -> None:
+def test_two_versions_take_turns_in_one_run(old: OldProgram, journal: SqlJournal) -> None:
     new = runs_of(journal)
     run = new.start(WORKFLOW, {"ticket": "T-1"}, {}, run_id="r1")
     moved = old.submit(run, "first", 6_000)
@@ -142,7 +142,7 @@ def test_two_versions_take_turns_in_one_run(old: OldProgram, journal: Journal) -
             runs_of(journal).get("r1")
 
 
-def test_a_run_that_an_old_program_starts_after_the_upgrade_is_a_run(old: OldProgram, journal: Journal) -> None:
+def test_a_run_that_an_old_program_starts_after_the_upgrade_is_a_run(old: OldProgram, journal: SqlJournal) -> None:
     journal.upgrade()
     old.start("r1")
 

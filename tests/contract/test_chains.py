@@ -7,32 +7,32 @@ from pathlib import Path
 
 import pytest
 
-from contract.journaling import URLS, Store, append, begin, submit
+from contract.journaling import URLS, Store, append, begin, open_sql, submit
 from support.make import document, step
 from workflowlookup.errors import RunDamaged
 from workflowlookup.language.building import build
 from workflowlookup.runs import advance
 from workflowlookup.runs.draft import Moment
-from workflowlookup.store.journal import Conflict, Journal, Revision
-from workflowlookup.store.journal_url import JournalUrl
+from workflowlookup.store.journal import Conflict, Revision
 from workflowlookup.store.service import Runs
+from workflowlookup.store.sql import SqlJournal
 
-Tampering = Callable[[Journal], object]
+Tampering = Callable[[SqlJournal], object]
 RUN = "the-run"
 OTHER = "the-other"
 COLUMNS = "run, sequence, time, who, kind, body, hash"
 
 
 @pytest.fixture(params=URLS)
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store[SqlJournal]]:
     url = URLS[request.param](request, tmp_path)
-    store = Store(lambda: JournalUrl(url).open())
+    store = Store(lambda: open_sql(url))
     yield store
     store.close()
 
 
 @pytest.fixture
-def journal(store: Store) -> Journal:
+def journal(store: Store[SqlJournal]) -> SqlJournal:
     """A journal with two runs of eight events each, which wait for the output of their last step."""
     journal = store.open()
     for run_id in (RUN, OTHER):
@@ -42,12 +42,12 @@ def journal(store: Store) -> Journal:
     return journal
 
 
-def runs_of(journal: Journal) -> Runs:
+def runs_of(journal: SqlJournal) -> Runs:
     """The runs of a journal for a process that has just started, before any deadline."""
     return Runs(journal, clock=lambda: 3_000)
 
 
-def change(journal: Journal, *statements: str) -> None:
+def change(journal: SqlJournal, *statements: str) -> None:
     """Change the tables as somebody with the file or the database, but without this program, would."""
     journal.write(*((statement, ()) for statement in statements))
 
@@ -148,7 +148,9 @@ TAMPERING: dict[str, tuple[Sequence[str], str]] = {
 
 
 @pytest.mark.parametrize("case", TAMPERING)
-def test_what_was_changed_is_named_and_the_run_cannot_go_on(store: Store, journal: Journal, case: str) -> None:
+def test_what_was_changed_is_named_and_the_run_cannot_go_on(
+    store: Store[SqlJournal], journal: SqlJournal, case: str
+) -> None:
     statements, problem = TAMPERING[case]
     change(journal, *statements)
     runs = runs_of(store.open())
@@ -169,7 +171,7 @@ def test_what_was_changed_is_named_and_the_run_cannot_go_on(store: Store, journa
 
 
 def test_a_run_with_another_document_is_named_even_if_the_document_is_a_stored_one(
-    store: Store, journal: Journal
+    store: Store[SqlJournal], journal: SqlJournal
 ) -> None:
     other = begin(journal, "third", workflow=build(document(step("one"), step("other")))).run
     change(
@@ -182,7 +184,7 @@ def test_a_run_with_another_document_is_named_even_if_the_document_is_a_stored_o
         runs_of(store.open()).get(RUN)
 
 
-def test_a_whole_run_cannot_get_another_id(store: Store, journal: Journal) -> None:
+def test_a_whole_run_cannot_get_another_id(store: Store[SqlJournal], journal: SqlJournal) -> None:
     change(
         journal,
         f"UPDATE events SET run = 'renamed' WHERE run = '{RUN}'",
@@ -193,7 +195,7 @@ def test_a_whole_run_cannot_get_another_id(store: Store, journal: Journal) -> No
         runs_of(store.open()).get("renamed")
 
 
-def test_the_hash_of_an_event_is_what_the_documentation_says(journal: Journal) -> None:
+def test_the_hash_of_an_event_is_what_the_documentation_says(journal: SqlJournal) -> None:
     head = ""
     for sequence, at, by, digest, body in journal.query(
         f"SELECT sequence, time, who, hash, body FROM events WHERE run = '{RUN}' ORDER BY sequence"
@@ -207,7 +209,7 @@ def test_the_hash_of_an_event_is_what_the_documentation_says(journal: Journal) -
     assert journal.revision(RUN) == Revision(8, run.started, run.hash, 8, head)
 
 
-def test_a_run_that_is_cached_is_checked_from_there_on(store: Store, journal: Journal) -> None:
+def test_a_run_that_is_cached_is_checked_from_there_on(store: Store[SqlJournal], journal: SqlJournal) -> None:
     runs, others = runs_of(store.open()), runs_of(store.open())
     runs.get(RUN)
     others.submit(RUN, "three", "third", {})
@@ -218,7 +220,7 @@ def test_a_run_that_is_cached_is_checked_from_there_on(store: Store, journal: Jo
 
 
 def test_a_run_that_was_deleted_and_came_back_is_another_one_for_who_has_the_old(
-    store: Store, journal: Journal
+    store: Store[SqlJournal], journal: SqlJournal
 ) -> None:
     runs, others = runs_of(store.open()), runs_of(store.open())
     old = runs.get(RUN)
@@ -235,7 +237,7 @@ def test_a_run_that_was_deleted_and_came_back_is_another_one_for_who_has_the_old
 # ── older versions ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def as_before(journal: Journal, run_id: str, after: int = 0) -> None:
+def as_before(journal: SqlJournal, run_id: str, after: int = 0) -> None:
     """Make events look as if a version without hashes had written them."""
     change(
         journal,
@@ -245,7 +247,9 @@ def as_before(journal: Journal, run_id: str, after: int = 0) -> None:
     )
 
 
-def test_events_without_hashes_are_covered_by_the_next_one_that_is_stored(store: Store, journal: Journal) -> None:
+def test_events_without_hashes_are_covered_by_the_next_one_that_is_stored(
+    store: Store[SqlJournal], journal: SqlJournal
+) -> None:
     for after in (4, 0):
         as_before(journal, RUN, after)
         before = runs_of(store.open()).get(RUN)
@@ -259,7 +263,9 @@ def test_events_without_hashes_are_covered_by_the_next_one_that_is_stored(store:
         runs_of(store.open()).get(RUN)
 
 
-def test_a_later_slice_with_a_change_names_the_events_back_to_the_last_hash(store: Store, journal: Journal) -> None:
+def test_a_later_slice_with_a_change_names_the_events_back_to_the_last_hash(
+    store: Store[SqlJournal], journal: SqlJournal
+) -> None:
     as_before(journal, RUN, 2)
     change(journal, f"UPDATE events SET hash = '{'0' * 64}' {HERE} 8")
     head = journal.read(RUN, 0, 5)[-1].hash

@@ -14,7 +14,7 @@ import pytest
 
 from contract.journaling import URLS
 from support.json_values import Json
-from support.warm import Popen
+from support.narrowing import not_none
 from workflowlookup.errors import StorageError
 from workflowlookup.execution.engine import ConcurrencyLimits, engine_of
 
@@ -29,20 +29,22 @@ class Engine:
 
     def __init__(self, url: str, directory: Path, limits: tuple[int, int], *words: str) -> None:
         command = [sys.executable, str(SCRIPT), url, str(directory), *map(str, limits), *words]
-        self.process = Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
         self._read()
 
     def __getattr__(self, name: str) -> Callable[..., Json]:
         def do(*arguments: Json, **options: Any) -> Json:
-            self.process.stdin.write(json.dumps([name, arguments, options]) + "\n")
-            self.process.stdin.flush()
+            not_none(self.process.stdin).write(json.dumps([name, arguments, options]) + "\n")
+            not_none(self.process.stdin).flush()
             return self._read()
 
         return do
 
     def _read(self) -> Json:
-        line = self.process.stdout.readline()
-        assert line, self.process.stderr.read()
+        line = not_none(self.process.stdout).readline()
+        assert line, not_none(self.process.stderr).read()
         return json.loads(line)
 
     @property
@@ -55,7 +57,7 @@ class Engine:
         self.process.wait()
 
 
-class House:
+class EngineGroup:
     """The engines at one journal, and what their drivers wrote."""
 
     def __init__(self, url: str, directory: Path) -> None:
@@ -79,7 +81,7 @@ class House:
         for run in runs:
             (self.directory / run).touch()
 
-    def wait(self, is_so: Callable[..., bool] | int, seconds: float = PATIENCE) -> None:
+    def wait(self, is_so: Callable[[], object], seconds: float = PATIENCE) -> None:
         end = time.monotonic() + seconds
         while not is_so():
             assert time.monotonic() < end, self.log()
@@ -102,109 +104,111 @@ class House:
         for engine in self._engines:
             engine.kill()
             for stream in (engine.process.stdin, engine.process.stdout, engine.process.stderr):
-                stream.close()
+                not_none(stream).close()
 
 
 @pytest.fixture(params=URLS)
-def house(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[House]:
-    made = House(URLS[request.param](request, tmp_path), tmp_path)
+def group(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[EngineGroup]:
+    made = EngineGroup(URLS[request.param](request, tmp_path), tmp_path)
     yield made
     made.close()
 
 
-def test_a_run_is_driven_and_then_no_more(house: House) -> None:
-    engine = house.engine()
+def test_a_run_is_driven_and_then_no_more(group: EngineGroup) -> None:
+    engine = group.engine()
     assert engine.driven(["run"]) == []
 
     engine.start("run", 3)
 
-    house.wait(lambda: house.runs("end") == ["run"])
-    house.wait(lambda: engine.driven(["run"]) == [])
+    group.wait(lambda: group.runs("end") == ["run"])
+    group.wait(lambda: engine.driven(["run"]) == [])
 
 
-def test_starting_a_run_twice_is_starting_it_once(house: House) -> None:
-    first, second = house.engine(), house.engine()
+def test_starting_a_run_twice_is_starting_it_once(group: EngineGroup) -> None:
+    first, second = group.engine(), group.engine()
     for engine in (first, second, first):
         engine.start("hold-it", 3)
-    house.wait(lambda: house.runs() == ["hold-it"])
+    group.wait(lambda: group.runs() == ["hold-it"])
 
     assert first.driven(["hold-it", "other"]) == second.driven(["hold-it", "other"]) == ["hold-it"]
     time.sleep(0.5)
-    assert house.runs() == ["hold-it"]
-    house.release("hold-it")
-    house.wait(lambda: house.runs("end") == ["hold-it"])
+    assert group.runs() == ["hold-it"]
+    group.release("hold-it")
+    group.wait(lambda: group.runs("end") == ["hold-it"])
 
 
-def test_a_run_that_comes_due_again_while_its_driver_ends_is_driven_again(house: House) -> None:
-    engine = house.engine()
+def test_a_run_that_comes_due_again_while_its_driver_ends_is_driven_again(group: EngineGroup) -> None:
+    engine = group.engine()
     engine.start("hold-it", 3)
-    house.wait(lambda: house.runs() == ["hold-it"])
+    group.wait(lambda: group.runs() == ["hold-it"])
 
     engine.start("hold-it", 7)
-    house.release("hold-it")
+    group.release("hold-it")
 
-    house.wait(lambda: house.runs("end") == ["hold-it"] * 2)
+    group.wait(lambda: group.runs("end") == ["hold-it"] * 2)
 
 
-def test_no_more_runs_than_the_limit_are_driven_at_once_and_in_order(house: House) -> None:
-    engine = house.engine(limits=(2, 0))
+def test_no_more_runs_than_the_limit_are_driven_at_once_and_in_order(group: EngineGroup) -> None:
+    engine = group.engine(limits=(2, 0))
     runs = [f"hold-{number}" for number in range(5)]
     for run in runs:
         engine.start(run, 3)
         time.sleep(0.01)
-    house.wait(lambda: len(house.runs()) == 2)
+    group.wait(lambda: len(group.runs()) == 2)
     time.sleep(0.5)
-    assert sorted(house.runs()) == runs[:2]
+    assert sorted(group.runs()) == runs[:2]
     assert engine.driven(runs) == runs  # also those that are queued
 
-    house.release(runs[0])
-    house.wait(lambda: len(house.runs()) == 3)
+    group.release(runs[0])
+    group.wait(lambda: len(group.runs()) == 3)
     engine.set_limits(4, 0)
 
-    house.wait(lambda: sorted(house.runs()) == runs)
-    house.release(*runs)
-    house.wait(lambda: sorted(house.runs("end")) == runs)
+    group.wait(lambda: sorted(group.runs()) == runs)
+    group.release(*runs)
+    group.wait(lambda: sorted(group.runs("end")) == runs)
 
 
 def test_replicas_together_drive_no_more_runs_than_their_common_limit(database: str, tmp_path: Path) -> None:
-    house = House(database, tmp_path)
-    engines = [house.engine(limits=(2, 3)) for _ in range(2)]
+    group = EngineGroup(database, tmp_path)
+    processes = [group.engine(limits=(2, 3)) for _ in range(2)]
     runs = [f"hold-{number}" for number in range(6)]
     for run in runs:
-        engines[0].start(run, 3)
-    house.wait(lambda: len(house.runs()) == 3)
+        processes[0].start(run, 3)
+    group.wait(lambda: len(group.runs()) == 3)
     time.sleep(1)
-    assert len(house.runs()) == 3
-    assert {pid for _, pid in house.log()} == {engine.pid for engine in engines}
+    assert len(group.runs()) == 3
+    assert {pid for _, pid in group.log()} == {engine.pid for engine in processes}
 
-    house.release(*runs)
+    group.release(*runs)
 
-    house.wait(lambda: sorted(house.runs("end")) == runs)
-    house.close()
+    group.wait(lambda: sorted(group.runs("end")) == runs)
+    group.close()
 
 
-def test_what_a_killed_process_was_driving_is_driven_by_another(house: House, request: pytest.FixtureRequest) -> None:
-    first = house.engine()
+def test_what_a_killed_process_was_driving_is_driven_by_another(
+    group: EngineGroup, request: pytest.FixtureRequest
+) -> None:
+    first = group.engine()
     first.start("hold-it", 3)
-    house.wait(lambda: house.runs() == ["hold-it"])
-    second = house.engine()
+    group.wait(lambda: group.runs() == ["hold-it"])
+    second = group.engine()
     first.kill()
     killed = time.monotonic()
 
-    house.driven_again(second, "hold-it", 3)
+    group.driven_again(second, "hold-it", 3)
 
-    assert time.monotonic() - killed < TAKEN_OVER[request.node.callspec.params["house"]]
-    assert house.log()[-1] == ("hold-it", second.pid)
-    house.release("hold-it")
-    house.wait(lambda: house.log("end") == [("hold-it", second.pid)])
+    assert time.monotonic() - killed < TAKEN_OVER[request.node.callspec.params["group"]]
+    assert group.log()[-1] == ("hold-it", second.pid)
+    group.release("hold-it")
+    group.wait(lambda: group.log("end") == [("hold-it", second.pid)])
 
 
-def test_what_a_frozen_process_drives_is_left_to_it(house: House) -> None:
+def test_what_a_frozen_process_drives_is_left_to_it(group: EngineGroup) -> None:
     """For a while: the database cannot tell it from one that is gone (`leases.IDLE_SECONDS`)."""
-    first, second = house.engine(), None
+    first, second = group.engine(), None
     first.start("hold-it", 3)
-    house.wait(lambda: house.runs() == ["hold-it"])
-    second = house.engine()
+    group.wait(lambda: group.runs() == ["hold-it"])
+    second = group.engine()
     first.process.send_signal(signal.SIGSTOP)
     for _ in range(5):
         second.take_over()
@@ -213,60 +217,60 @@ def test_what_a_frozen_process_drives_is_left_to_it(house: House) -> None:
         time.sleep(0.5)
 
     first.process.send_signal(signal.SIGCONT)
-    house.release("hold-it")
+    group.release("hold-it")
 
-    house.wait(lambda: house.log("end") == [("hold-it", first.pid)])
-    assert house.runs() == ["hold-it"]
+    group.wait(lambda: group.log("end") == [("hold-it", first.pid)])
+    assert group.runs() == ["hold-it"]
 
 
-def test_an_engine_that_is_closed_leaves_its_runs_to_others(house: House) -> None:
-    first = house.engine()
+def test_an_engine_that_is_closed_leaves_its_runs_to_others(group: EngineGroup) -> None:
+    first = group.engine()
     first.start("hold-it", 3)
-    house.wait(lambda: house.runs() == ["hold-it"])
+    group.wait(lambda: group.runs() == ["hold-it"])
     first.close()
     assert first.process.wait(20) == 0
-    second = house.engine()
+    second = group.engine()
 
-    house.driven_again(second, "hold-it", 3)
+    group.driven_again(second, "hold-it", 3)
 
-    assert house.log("end") == []
-    assert house.log()[-1] == ("hold-it", second.pid)
+    assert group.log("end") == []
+    assert group.log()[-1] == ("hold-it", second.pid)
 
 
-def test_a_driver_that_ended_by_a_fault_can_be_started_again(house: House) -> None:
-    engine = house.engine()
+def test_a_driver_that_ended_by_a_fault_can_be_started_again(group: EngineGroup) -> None:
+    engine = group.engine()
     engine.start("fail-once", 3)
-    house.wait(lambda: house.runs() == ["fail-once"])
-    house.wait(lambda: engine.driven(["fail-once"]) == [])
+    group.wait(lambda: group.runs() == ["fail-once"])
+    group.wait(lambda: engine.driven(["fail-once"]) == [])
 
     engine.start("fail-once", 3, again=True)
 
-    house.wait(lambda: house.runs("end") == ["fail-once"])
+    group.wait(lambda: group.runs("end") == ["fail-once"])
 
 
-def test_a_guest_drives_its_own_run_and_no_others(house: House) -> None:
-    guest = house.engine("guest")
+def test_a_guest_drives_its_own_run_and_no_others(group: EngineGroup) -> None:
+    guest = group.engine("guest")
     guest.start("mine", 3)
-    house.wait(lambda: house.log("end") == [("mine", guest.pid)])
-    server = house.engine()
+    group.wait(lambda: group.log("end") == [("mine", guest.pid)])
+    server = group.engine()
 
     for number in range(5):
         server.start(f"run-{number}", 3)
 
-    house.wait(lambda: len(house.runs("end")) == 6)
-    assert {pid for run, pid in house.log() if run != "mine"} == {server.pid}
+    group.wait(lambda: len(group.runs("end")) == 6)
+    assert {pid for run, pid in group.log() if run != "mine"} == {server.pid}
 
 
-def test_a_guest_takes_its_run_from_a_process_that_died(house: House) -> None:
-    server = house.engine()
+def test_a_guest_takes_its_run_from_a_process_that_died(group: EngineGroup) -> None:
+    server = group.engine()
     server.start("hold-it", 3)
-    house.wait(lambda: house.runs() == ["hold-it"])
+    group.wait(lambda: group.runs() == ["hold-it"])
     server.kill()
-    guest = house.engine("guest")
+    guest = group.engine("guest")
 
     guest.start("hold-it", 3)
 
-    house.wait(lambda: house.log()[-1] == ("hold-it", guest.pid))
+    group.wait(lambda: group.log()[-1] == ("hold-it", guest.pid))
 
 
 @pytest.mark.parametrize("url", ["{}/no-directory/runs.sqlite", "postgresql://nobody@127.0.0.1:1/nothing"])
@@ -274,5 +278,8 @@ def test_an_engine_that_cannot_be_used_says_so(url: str, tmp_path: Path) -> None
     (tmp_path / "no-directory").touch()
     url = url.format(tmp_path)
 
+    async def never(_: str, __: object) -> None:
+        raise AssertionError("no run is due")
+
     with pytest.raises(StorageError, match=r"^The engine that carries out calls, .*, cannot be used: "):
-        asyncio.run(engine_of(url).make(url, None, ConcurrencyLimits(1), False).open())
+        asyncio.run(engine_of(url).make(url, never, ConcurrencyLimits(1), False).open())

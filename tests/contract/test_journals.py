@@ -2,27 +2,28 @@
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
 import msgspec
 import pytest
 
-from contract.journaling import URLS, WORKFLOW, Store, append, at_once, begin, call, submit
+from contract.journaling import URLS, WORKFLOW, Store, append, at_once, begin, call, open_sql, submit
 from support.json_values import JsonObject
 from support.make import document, step
+from support.narrowing import instance_of
 from workflowlookup.errors import RunStateError, StorageError
 from workflowlookup.language.building import build
 from workflowlookup.runs import advance, server_calls
-from workflowlookup.runs.draft import Moment
-from workflowlookup.runs.run import State
+from workflowlookup.runs.draft import Draft, Moment
+from workflowlookup.runs.events import OutputAccepted
+from workflowlookup.runs.run import Run, State
 from workflowlookup.runs.server_calls import CallFailure
 from workflowlookup.store.journal import (
     READ_BYTES,
     Announcement,
     Conflict,
-    Journal,
     Revision,
     RunQuery,
     Token,
@@ -31,23 +32,24 @@ from workflowlookup.store.journal import (
 from workflowlookup.store.journal_url import JournalUrl
 from workflowlookup.store.postgres import PostgresJournal
 from workflowlookup.store.service import Runs
+from workflowlookup.store.sql import SqlJournal
 from workflowlookup.store.sqlite import SqliteJournal
 
 
 @pytest.fixture(params=URLS)
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store[SqlJournal]]:
     url = URLS[request.param](request, tmp_path)
-    store = Store(lambda: JournalUrl(url).open())
+    store = Store(lambda: open_sql(url))
     yield store
     store.close()
 
 
 @pytest.fixture
-def journal(store: Store) -> Journal:
+def journal(store: Store[SqlJournal]) -> SqlJournal:
     return store.open()
 
 
-def test_what_is_appended_is_read_in_order_by_everyone(store: Store, journal: Journal) -> None:
+def test_what_is_appended_is_read_in_order_by_everyone(store: Store[SqlJournal], journal: SqlJournal) -> None:
     first = begin(journal)
     second = submit(journal, first.run)
 
@@ -59,7 +61,7 @@ def test_what_is_appended_is_read_in_order_by_everyone(store: Store, journal: Jo
         assert reader.head("r1") == second.run.sequence
 
 
-def test_of_long_records_fewer_are_read_at_once(journal: Journal) -> None:
+def test_of_long_records_fewer_are_read_at_once(journal: SqlJournal) -> None:
     run = begin(journal, workflow=build(document(*(step(f"step-{number}") for number in range(3))))).run
     for number in range(3):
         run = submit(journal, run, output=f"{number}" * READ_BYTES).run
@@ -73,7 +75,7 @@ def test_of_long_records_fewer_are_read_at_once(journal: Journal) -> None:
     assert sum(map(len, seen)) == run.sequence == len(journal.read("r1"))
 
 
-def test_it_is_there_after_everyone_has_gone(store: Store, journal: Journal) -> None:
+def test_it_is_there_after_everyone_has_gone(store: Store[SqlJournal], journal: SqlJournal) -> None:
     draft = begin(journal)
     journal.close()
 
@@ -81,19 +83,19 @@ def test_it_is_there_after_everyone_has_gone(store: Store, journal: Journal) -> 
     assert journal.read("r1") == draft.records, "a journal opens itself again"
 
 
-def test_a_run_that_is_not_there_has_no_head_and_no_records(journal: Journal) -> None:
+def test_a_run_that_is_not_there_has_no_head_and_no_records(journal: SqlJournal) -> None:
     assert journal.head("r1") is None
     assert journal.read("r1") == []
 
 
-def test_what_no_id_can_hold_is_asked_for_and_not_found(journal: Journal) -> None:
+def test_what_no_id_can_hold_is_asked_for_and_not_found(journal: SqlJournal) -> None:
     begin(journal)
 
     assert (journal.head("r1\0"), journal.workflow_of("\0"), journal.read("r\x001")) == (None, None, [])
     assert journal.summaries(RunQuery(workflow_id="\0")) == []
 
 
-def test_a_document_is_stored_once_for_all_its_runs(journal: Journal) -> None:
+def test_a_document_is_stored_once_for_all_its_runs(journal: SqlJournal) -> None:
     for run_id in ("r1", "r2", "r3"):
         begin(journal, run_id)
     begin(journal, "r4", workflow=build(document(step("other"))))
@@ -103,7 +105,7 @@ def test_a_document_is_stored_once_for_all_its_runs(journal: Journal) -> None:
 
 
 def test_of_two_appends_that_build_on_the_same_record_one_is_a_conflict_and_leaves_nothing(
-    store: Store, journal: Journal
+    store: Store[SqlJournal], journal: SqlJournal
 ) -> None:
     run = begin(journal).run
     submit(journal, run, output="mine")
@@ -111,11 +113,13 @@ def test_of_two_appends_that_build_on_the_same_record_one_is_a_conflict_and_leav
     with pytest.raises(Conflict):
         submit(store.open(), run, output="another's")
 
-    assert [record.event.output for record in journal.read("r1", after=run.sequence)[:1]] == ["mine"]
+    assert [
+        instance_of(OutputAccepted, record.event).output for record in journal.read("r1", after=run.sequence)[:1]
+    ] == ["mine"]
     assert journal.head("r1") == len(journal.read("r1"))
 
 
-def test_a_run_is_begun_once(store: Store, journal: Journal) -> None:
+def test_a_run_is_begun_once(store: Store[SqlJournal], journal: SqlJournal) -> None:
     first = begin(journal, time=1_000)
 
     with pytest.raises(Conflict):
@@ -125,7 +129,7 @@ def test_a_run_is_begun_once(store: Store, journal: Journal) -> None:
     assert [line.started for line in journal.summaries(RunQuery())] == [1_000]
 
 
-def test_an_append_is_stored_whole_or_not_at_all(journal: Journal) -> None:
+def test_an_append_is_stored_whole_or_not_at_all(journal: SqlJournal) -> None:
     run = begin(journal).run
     draft = advance.submit(run, "one", "done", {}, Moment(time=9))
     twice = [*draft.records, draft.records[-1]]
@@ -139,7 +143,7 @@ def test_an_append_is_stored_whole_or_not_at_all(journal: Journal) -> None:
     assert journal.head("r1") == draft.run.sequence
 
 
-def test_many_at_once_and_each_record_is_stored_once(store: Store) -> None:
+def test_many_at_once_and_each_record_is_stored_once(store: Store[SqlJournal]) -> None:
     run = begin(store.open()).run
     won, lost = [], []
 
@@ -159,7 +163,7 @@ def test_many_at_once_and_each_record_is_stored_once(store: Store) -> None:
 
 
 def test_pieces_of_work_are_each_answered_and_a_refused_one_takes_no_other_with_it(
-    store: Store, journal: Journal
+    store: Store[SqlJournal], journal: SqlJournal
 ) -> None:
     runs, others = Runs(journal), Runs(store.open())
     first, second = (runs.start(WORKFLOW, {}, {}).id for _ in range(2))
@@ -174,13 +178,13 @@ def test_pieces_of_work_are_each_answered_and_a_refused_one_takes_no_other_with_
     )
 
     assert isinstance(refusal, RunStateError)
-    assert [after_first.current, after_both.current] == ["two", "three"]
+    assert [instance_of(Run, after_first).current, instance_of(Run, after_both).current] == ["two", "three"]
     assert others.get(first) == after_both
     assert others.get(second).state is State.CANCELLED
 
 
 @pytest.fixture
-def many(journal: Journal) -> Journal:
+def many(journal: SqlJournal) -> SqlJournal:
     """Runs of two workflows, two of them started in the same millisecond."""
     other = build(document(step("one"), identifier="other-workflow"))
     for number, time in enumerate([1_000, 2_000, 2_000, 3_000, 4_000]):
@@ -206,7 +210,7 @@ def many(journal: Journal) -> Journal:
     ],
     ids=repr,
 )
-def test_runs_are_listed_the_last_started_first(many: Journal, query: JsonObject, expected: list[str]) -> None:
+def test_runs_are_listed_the_last_started_first(many: SqlJournal, query: JsonObject, expected: list[str]) -> None:
     assert [line.id for line in many.summaries(RunQuery(**query))] == expected
 
 
@@ -223,7 +227,7 @@ def test_runs_are_listed_the_last_started_first(many: Journal, query: JsonObject
     ],
 )
 def test_runs_are_listed_by_patterns_of_workflows(
-    journal: Journal, patterns: tuple[str, ...], expected: list[str]
+    journal: SqlJournal, patterns: tuple[str, ...], expected: list[str]
 ) -> None:
     for time, name in enumerate(("docs-b", "docs_a", "docsxa"), 1):
         begin(journal, f"run-{name}", time=time, workflow=build(document(step("one"), identifier=name)))
@@ -235,13 +239,13 @@ def test_runs_are_listed_by_patterns_of_workflows(
     assert journal.workflow_of("no-such-run") is None
 
 
-def test_a_line_about_a_run_says_what_the_run_says(journal: Journal) -> None:
+def test_a_line_about_a_run_says_what_the_run_says(journal: SqlJournal) -> None:
     run = submit(journal, begin(journal).run).run
 
     assert journal.summaries(RunQuery()) == [summarise(run)]
 
 
-def test_runs_are_overdue_after_their_deadline_and_not_when_they_are_over(journal: Journal) -> None:
+def test_runs_are_overdue_after_their_deadline_and_not_when_they_are_over(journal: SqlJournal) -> None:
     run = begin(journal, time=1_000).run
     begin(journal, "unlimited", workflow=build(document()))
 
@@ -252,7 +256,7 @@ def test_runs_are_overdue_after_their_deadline_and_not_when_they_are_over(journa
     assert journal.overdue(99_999) == []
 
 
-def test_runs_at_work_are_known_the_one_that_waits_longest_first(journal: Journal) -> None:
+def test_runs_at_work_are_known_the_one_that_waits_longest_first(journal: SqlJournal) -> None:
     begin(journal, "prompt")
     second, first = call(journal, "b", time=2_000), call(journal, "c", time=1_000)
     call(journal, "a", time=2_000)
@@ -272,7 +276,7 @@ def test_runs_at_work_are_known_the_one_that_waits_longest_first(journal: Journa
 
 
 def test_a_call_that_was_left_running_is_known_until_it_is_said_what_became_of_it(
-    store: Store, journal: Journal
+    store: Store[SqlJournal], journal: SqlJournal
 ) -> None:
     run = call(journal, "a")
     run = append(journal, run.sequence, server_calls.begin_call(run, Moment(time=2_000))).run
@@ -283,17 +287,18 @@ def test_a_call_that_was_left_running_is_known_until_it_is_said_what_became_of_i
     assert journal.runs_to_stop() == []
 
 
-def test_events_of_calls_are_read_as_they_were_stored(journal: Journal) -> None:
+def test_events_of_calls_are_read_as_they_were_stored(journal: SqlJournal) -> None:
     run, records = call(journal, "a"), journal.read("a")
     at = Moment(time=2_000)
-    for move in (
+    moves: list[Callable[[Run], Draft]] = [
         lambda run: server_calls.begin_call(run, at),
         lambda run: server_calls.acknowledge_call(run, "7 \0 é", at),
         lambda run: server_calls.report_call(run, 1, 2.5, "half", at),
         lambda run: server_calls.fail_call(run, CallFailure(reason="no route"), at),
         lambda run: server_calls.begin_call(run, at),
         lambda run: server_calls.finish_call(run, "ok", {"a": [1, None]}, at),
-    ):
+    ]
+    for move in moves:
         draft = append(journal, run.sequence, move(run))
         records += draft.records
         run = draft.run
@@ -302,7 +307,7 @@ def test_events_of_calls_are_read_as_they_were_stored(journal: Journal) -> None:
     assert run.context["made"] == {"a": [1, None]}
 
 
-def test_the_version_changes_when_another_process_writes(store: Store, journal: Journal) -> None:
+def test_the_version_changes_when_another_process_writes(store: Store[SqlJournal], journal: SqlJournal) -> None:
     run = begin(journal).run
     other = store.open()
     before = other.version()
@@ -315,7 +320,7 @@ def test_the_version_changes_when_another_process_writes(store: Store, journal: 
     assert other.heads(since=2_001) == {}
 
 
-def test_a_run_that_is_deleted_is_gone_and_can_be_begun_again(journal: Journal) -> None:
+def test_a_run_that_is_deleted_is_gone_and_can_be_begun_again(journal: SqlJournal) -> None:
     begin(journal)
     begin(journal, "r2")
 
@@ -325,7 +330,7 @@ def test_a_run_that_is_deleted_is_gone_and_can_be_begun_again(journal: Journal) 
     begin(journal)
 
 
-def test_nothing_is_appended_to_another_run_of_the_same_id(journal: Journal) -> None:
+def test_nothing_is_appended_to_another_run_of_the_same_id(journal: SqlJournal) -> None:
     old = begin(journal, time=1_000).run
     journal.delete("r1")
     new = begin(journal, time=1_001)
@@ -337,7 +342,7 @@ def test_nothing_is_appended_to_another_run_of_the_same_id(journal: Journal) -> 
     assert journal.revision("r1") == Revision(new.run.sequence, 1_001, new.run.hash, new.run.sequence, new.run.head)
 
 
-def test_purging_takes_what_is_over_and_old(many: Journal) -> None:
+def test_purging_takes_what_is_over_and_old(many: SqlJournal) -> None:
     assert many.purge(before=6_000) == 0
     assert many.purge(before=6_001) == 1
     assert many.head("over") is None
@@ -345,7 +350,7 @@ def test_purging_takes_what_is_over_and_old(many: Journal) -> None:
     assert len(many.summaries(RunQuery())) == 5
 
 
-def test_a_record_that_cannot_be_read_is_named(journal: Journal) -> None:
+def test_a_record_that_cannot_be_read_is_named(journal: SqlJournal) -> None:
     begin(journal)
     with journal.writing() as transaction:
         transaction.execute("UPDATE events SET body = ? WHERE sequence = ?", ('{"event":"from-the-future"}', 2))
@@ -354,7 +359,7 @@ def test_a_record_that_cannot_be_read_is_named(journal: Journal) -> None:
         journal.read("r1")
 
 
-def test_it_can_be_opened_by_many_at_the_same_moment(store: Store) -> None:
+def test_it_can_be_opened_by_many_at_the_same_moment(store: Store[SqlJournal]) -> None:
     heads = []
 
     def look(_: object) -> None:
@@ -367,7 +372,7 @@ def test_it_can_be_opened_by_many_at_the_same_moment(store: Store) -> None:
     assert heads == [None] * 8
 
 
-def test_names_of_tools_are_kept_and_the_first_to_take_one_has_it(store: Store) -> None:
+def test_names_of_tools_are_kept_and_the_first_to_take_one_has_it(store: Store[SqlJournal]) -> None:
     journal, other = store.open(), store.open()
     journal.store_tool_names({("p", "1"): "report", ("p", "2"): "report_2"}, [], 1_000)
 
@@ -378,7 +383,7 @@ def test_names_of_tools_are_kept_and_the_first_to_take_one_has_it(store: Store) 
     assert journal.tool_names() == {("q", "9"): "report", ("p", "2"): "report_2", ("q", "8"): "free"}
 
 
-def test_a_freed_name_is_known_with_its_time_and_who_had_it(store: Store) -> None:
+def test_a_freed_name_is_known_with_its_time_and_who_had_it(store: Store[SqlJournal]) -> None:
     journal, other = store.open(), store.open()
     journal.store_tool_names({("p", "1"): "report", ("p", "2"): "other"}, [], 1_000)
     journal.store_tool_names({}, [("p", "1"), ("p", "7")], 3_000)
@@ -391,7 +396,7 @@ def test_a_freed_name_is_known_with_its_time_and_who_had_it(store: Store) -> Non
     assert other.freed_names(4_000) == {"report": ("p", "1")}
 
 
-def test_what_a_provider_listed_is_remembered(store: Store) -> None:
+def test_what_a_provider_listed_is_remembered(store: Store[SqlJournal]) -> None:
     journal, other = store.open(), store.open()
     journal.store_provider_listing("p", "settings", "[]")
     journal.store_provider_listing("p", "others", '["ä"]')
@@ -410,7 +415,7 @@ def test_records_are_the_same_in_both(database: str, tmp_path: Path) -> None:
     here.close()
 
 
-def test_runs_of_a_state_are_found_by_an_index_and_counted_by_it(journal: Journal) -> None:
+def test_runs_of_a_state_are_found_by_an_index_and_counted_by_it(journal: SqlJournal) -> None:
     run = begin(journal, "r1").run
     for number in range(40):
         begin(journal, f"other-{number}", time=2_000 + number)
@@ -441,7 +446,8 @@ def test_a_submission_that_leaves_the_state_as_it_is_touches_no_index_of_states(
         nonlocal run
         run = submit(journal, run, output=str(run.sequence)).run
         ((_, logged, _),) = journal.query("PRAGMA wal_checkpoint(PASSIVE)")
-        return logged
+        result: int = logged
+        return result
 
     with_index = min(pages() for _ in range(5))
     journal.query("DROP INDEX runs_by_state")
@@ -467,7 +473,7 @@ def token(identifier: str, name: str = "ci-bot", created: int = 1_000) -> Token:
     )
 
 
-def test_a_token_is_stored_once_a_name_until_it_is_revoked(store: Store) -> None:
+def test_a_token_is_stored_once_a_name_until_it_is_revoked(store: Store[SqlJournal]) -> None:
     journal, other = store.open(), store.open()
     first, second = token("first"), token("second", created=2_000)
 
@@ -483,7 +489,7 @@ def test_a_token_is_stored_once_a_name_until_it_is_revoked(store: Store) -> None
     assert other.tokens_by_id("third") == []
 
 
-def test_no_token_is_stored_when_what_comes_before_fails(journal: Journal) -> None:
+def test_no_token_is_stored_when_what_comes_before_fails(journal: SqlJournal) -> None:
     def fail() -> NoReturn:
         raise StorageError("no room")
 
@@ -493,7 +499,7 @@ def test_no_token_is_stored_when_what_comes_before_fails(journal: Journal) -> No
     assert journal.tokens() == []
 
 
-def test_that_tokens_are_required_is_known_to_all(store: Store) -> None:
+def test_that_tokens_are_required_is_known_to_all(store: Store[SqlJournal]) -> None:
     journal, other = store.open(), store.open()
     assert not other.requires_tokens()
 
@@ -506,7 +512,7 @@ def test_that_tokens_are_required_is_known_to_all(store: Store) -> None:
 # ── sessions ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_session_is_found_by_its_owner_while_it_is_used(store: Store) -> None:
+def test_a_session_is_found_by_its_owner_while_it_is_used(store: Store[SqlJournal]) -> None:
     journal, other = store.open(), store.open()
     journal.add_session("s", "ada", '{"é": 1}', 1_000)
     journal.add_session("s", "eve", "{}", 1_001)
@@ -518,7 +524,7 @@ def test_a_session_is_found_by_its_owner_while_it_is_used(store: Store) -> None:
     assert journal.session_opening("s", "ada", 2_000) == '{"é": 1}'
 
 
-def test_what_a_session_follows_is_forgotten_with_it(store: Store) -> None:
+def test_what_a_session_follows_is_forgotten_with_it(store: Store[SqlJournal]) -> None:
     journal, other = store.open(), store.open()
     for key in ("idle", "used", "ended"):
         journal.add_session(key, "ada", "{}", 1_000)
@@ -540,7 +546,7 @@ def test_what_a_session_follows_is_forgotten_with_it(store: Store) -> None:
 # ── the console, and secrets of the servers ─────────────────────────────────────────────────────────────────────────
 
 
-def test_a_session_of_the_console_is_there_until_it_expires_or_ends(store: Store) -> None:
+def test_a_session_of_the_console_is_there_until_it_expires_or_ends(store: Store[SqlJournal]) -> None:
     journal, other = store.open(), store.open()
     journal.add_console_session("a", "é", 2_000, 1_000)
     journal.add_console_session("b", "b", 3_000, 1_000)
@@ -554,7 +560,7 @@ def test_a_session_of_the_console_is_there_until_it_expires_or_ends(store: Store
     assert journal.console_session("a", 0) is None  # what has expired is deleted
 
 
-def test_a_secret_is_the_same_for_all_servers(store: Store) -> None:
+def test_a_secret_is_the_same_for_all_servers(store: Store[SqlJournal]) -> None:
     journal, other = store.open(), store.open()
 
     assert journal.shared_secret("questions", "one") == "one"
@@ -565,17 +571,17 @@ def test_a_secret_is_the_same_for_all_servers(store: Store) -> None:
 # ── announcements ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def announce(journal: Journal, topic: str, time: int = 1_000, oldest: int = 0) -> None:
+def announce(journal: SqlJournal, topic: str, time: int = 1_000, oldest: int = 0) -> None:
     journal.announce(Announcement(time=time, origin="one", topic=topic, body="é"), oldest)
 
 
-def announce_apart(store: Store, topic: str) -> None:
+def announce_apart(store: Store[SqlJournal], topic: str) -> None:
     """From another thread, as another server would."""
     with contextlib.closing(store.make()) as journal:
         announce(journal, topic)
 
 
-def test_announcements_are_numbered_in_order_and_old_ones_are_forgotten(store: Store) -> None:
+def test_announcements_are_numbered_in_order_and_old_ones_are_forgotten(store: Store[SqlJournal]) -> None:
     journal, other = store.open(), store.open()
     assert (other.last_announcement(), other.announcements(0)) == (0, [])
 
@@ -590,7 +596,7 @@ def test_announcements_are_numbered_in_order_and_old_ones_are_forgotten(store: S
     assert other.last_announcement() == 3
 
 
-def test_many_announcements_at_once_have_numbers_of_their_own(store: Store) -> None:
+def test_many_announcements_at_once_have_numbers_of_their_own(store: Store[SqlJournal]) -> None:
     store.open().head("r1")
 
     at_once(lambda number: announce_apart(store, str(number)), 6)
@@ -600,7 +606,7 @@ def test_many_announcements_at_once_have_numbers_of_their_own(store: Store) -> N
     assert {one.topic for one in found} == set("012345")
 
 
-def test_whoever_waits_for_an_announcement_hears_of_it(store: Store) -> None:
+def test_whoever_waits_for_an_announcement_hears_of_it(store: Store[SqlJournal]) -> None:
     journal, other = store.open(), store.open()
     assert other.await_announcement(30), "there may have been some before"
     assert not other.await_announcement(0.05)

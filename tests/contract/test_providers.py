@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from support.json_values import Json
+from support.narrowing import not_none
 from upstream.upstreams import ONE, HttpUpstream, McpUpstream
 from workflowlookup.errors import NotSupported
 from workflowlookup.providers.config import ProviderConfig, ServerConfig
@@ -21,11 +22,13 @@ KINDS = ["mcp-stdio", "mcp-http", "http-plain", "http-simplified"]
 
 @pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> str:
-    return request.param
+    result: str = request.param
+    return result
 
 
 @pytest.fixture
-def upstream(kind: str, tmp_path: Path) -> Iterator[McpUpstream]:
+def upstream(kind: str, tmp_path: Path) -> Iterator[McpUpstream | HttpUpstream]:
+    made: McpUpstream | HttpUpstream
     if kind.startswith("mcp"):
         made = McpUpstream(tmp_path / "up", http=kind == "mcp-http")
     else:
@@ -35,9 +38,9 @@ def upstream(kind: str, tmp_path: Path) -> Iterator[McpUpstream]:
 
 
 @contextlib.asynccontextmanager
-async def opened(kind: str, upstream: McpUpstream, **options: Any) -> AsyncIterator[Provider]:
+async def opened(kind: str, upstream: McpUpstream | HttpUpstream, **options: Any) -> AsyncIterator[Provider]:
     servers = {}
-    if kind.startswith("mcp"):
+    if isinstance(upstream, McpUpstream):
         server = upstream.server()
         servers["up"] = ServerConfig(
             name="up", command=server.get("command", ""), args=tuple(server.get("args", ())), url=server.get("url", "")
@@ -62,8 +65,8 @@ async def finish(provider: Provider, workflow: str, remote_id: str) -> RemoteSta
     return status
 
 
-def test_it_lists_starts_and_tells_the_end(kind: str, upstream: McpUpstream) -> None:
-    async def go() -> tuple[tuple[Definition, ...], tuple[str, ...], RemoteStatus]:
+def test_it_lists_starts_and_tells_the_end(kind: str, upstream: McpUpstream | HttpUpstream) -> None:
+    async def go() -> tuple[list[Definition], list[str], RemoteStatus]:
         async with opened(kind, upstream) as provider:
             definitions, problems = read_definitions(await provider.list(), "up")
             run = await provider.start("deploy", {"service": "a"}, "key-1")
@@ -77,7 +80,9 @@ def test_it_lists_starts_and_tells_the_end(kind: str, upstream: McpUpstream) -> 
     assert len(upstream.runs()) == 1
 
 
-def test_states_that_nobody_knows_mean_that_it_goes_on_and_null_is_an_output(kind: str, upstream: McpUpstream) -> None:
+def test_states_that_nobody_knows_mean_that_it_goes_on_and_null_is_an_output(
+    kind: str, upstream: McpUpstream | HttpUpstream
+) -> None:
     upstream.control(runs={"*": {"seconds": 1.5, "states": ["QUEUED", "WARMING-UP", "paused"], "output": None}})
 
     async def go() -> tuple[RemoteStatus, RemoteStatus]:
@@ -93,7 +98,7 @@ def test_states_that_nobody_knows_mean_that_it_goes_on_and_null_is_an_output(kin
     assert (last.state, last.output) == ("completed", None)
 
 
-def test_a_failure_comes_with_what_the_provider_says(kind: str, upstream: McpUpstream) -> None:
+def test_a_failure_comes_with_what_the_provider_says(kind: str, upstream: McpUpstream | HttpUpstream) -> None:
     upstream.control(runs={"*": {"seconds": 0, "outcome": "failed", "error": "no more disk"}})
 
     async def go() -> RemoteStatus:
@@ -103,13 +108,13 @@ def test_a_failure_comes_with_what_the_provider_says(kind: str, upstream: McpUps
 
     status = asyncio.run(go())
 
-    assert (status.state, status.error.message) == ("failed", "no more disk")
+    assert (status.state, not_none(status.error).message) == ("failed", "no more disk")
 
 
-def test_a_run_is_cancelled_or_it_is_said_that_it_cannot_be(kind: str, upstream: McpUpstream) -> None:
+def test_a_run_is_cancelled_or_it_is_said_that_it_cannot_be(kind: str, upstream: McpUpstream | HttpUpstream) -> None:
     upstream.control(runs={"*": {"seconds": 60}})
 
-    async def go() -> tuple[bool, str]:
+    async def go() -> tuple[str | None, str]:
         async with opened(kind, upstream) as provider:
             run = await provider.start("deploy", {}, "")
             told = await provider.cancel("deploy", run.remote_id)
@@ -123,7 +128,9 @@ def test_a_run_is_cancelled_or_it_is_said_that_it_cannot_be(kind: str, upstream:
 
 
 @pytest.mark.parametrize("how", ["fail", "garbage"])
-def test_a_list_that_cannot_be_used_is_an_error_with_its_cause(kind: str, upstream: McpUpstream, how: str) -> None:
+def test_a_list_that_cannot_be_used_is_an_error_with_its_cause(
+    kind: str, upstream: McpUpstream | HttpUpstream, how: str
+) -> None:
     upstream.control(list=how)
 
     async def go() -> tuple[list[Definition], list[str]]:
@@ -135,7 +142,7 @@ def test_a_list_that_cannot_be_used_is_an_error_with_its_cause(kind: str, upstre
     assert {"fail": "is broken today", "garbage": "answer"}[how] in str(problem.value)
 
 
-def test_one_that_hangs_is_given_up(kind: str, upstream: McpUpstream) -> None:
+def test_one_that_hangs_is_given_up(kind: str, upstream: McpUpstream | HttpUpstream) -> None:
     upstream.control(list="hang", status="hang")
 
     async def go() -> None:
@@ -146,7 +153,9 @@ def test_one_that_hangs_is_given_up(kind: str, upstream: McpUpstream) -> None:
     asyncio.run(go())
 
 
-def test_a_start_is_sent_once_and_an_unclear_answer_is_told_as_such(kind: str, upstream: McpUpstream) -> None:
+def test_a_start_is_sent_once_and_an_unclear_answer_is_told_as_such(
+    kind: str, upstream: McpUpstream | HttpUpstream
+) -> None:
     upstream.control(start="fail")
 
     async def go() -> bool:
@@ -163,7 +172,7 @@ def test_a_start_is_sent_once_and_an_unclear_answer_is_told_as_such(kind: str, u
     assert maybe is kind.startswith("http")  # a tool that says no has said so; a 500 says nothing
 
 
-def test_one_that_is_down_is_told_and_comes_back(kind: str, upstream: McpUpstream) -> None:
+def test_one_that_is_down_is_told_and_comes_back(kind: str, upstream: McpUpstream | HttpUpstream) -> None:
     if kind == "mcp-stdio":
         pytest.skip("it is started by whoever asks")
     upstream.stop()
@@ -181,7 +190,9 @@ def test_one_that_is_down_is_told_and_comes_back(kind: str, upstream: McpUpstrea
     assert [definition.id for definition in read_definitions(raw, "up")[0]] == ["deploy"]
 
 
-def test_a_start_that_never_reached_a_system_that_is_down_was_not_begun_there(kind: str, upstream: McpUpstream) -> None:
+def test_a_start_that_never_reached_a_system_that_is_down_was_not_begun_there(
+    kind: str, upstream: McpUpstream | HttpUpstream
+) -> None:
     if kind == "mcp-stdio":
         pytest.skip("it is started by whoever asks")
     upstream.stop()

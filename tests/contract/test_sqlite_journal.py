@@ -12,7 +12,7 @@ import pytest
 
 from contract.journaling import Store, at_once, begin, call, submit
 from workflowlookup.errors import StorageError
-from workflowlookup.store.journal import Journal, RunQuery
+from workflowlookup.store.journal import RunQuery
 from workflowlookup.store.migrations import MIGRATIONS
 from workflowlookup.store.sqlite import SqliteJournal
 
@@ -23,13 +23,13 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def opened(path: Path) -> Iterator[Callable[[], Journal]]:
+def opened(path: Path) -> Iterator[Callable[[], SqliteJournal]]:
     store = Store(lambda: SqliteJournal(str(path)))
     yield store.open
     store.close()
 
 
-def test_only_its_user_may_read_the_file(path: Path, opened: Callable[[], Journal]) -> None:
+def test_only_its_user_may_read_the_file(path: Path, opened: Callable[[], SqliteJournal]) -> None:
     begin(opened())
 
     modes = {name: stat.S_IMODE(os.stat(path.parent / name).st_mode) for name in os.listdir(path.parent)}
@@ -38,7 +38,7 @@ def test_only_its_user_may_read_the_file(path: Path, opened: Callable[[], Journa
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
 
-def test_a_commit_is_on_the_disk_when_it_returns(opened: Callable[[], Journal]) -> None:
+def test_a_commit_is_on_the_disk_when_it_returns(opened: Callable[[], SqliteJournal]) -> None:
     journal = opened()
     begin(journal)
 
@@ -54,7 +54,7 @@ def spoil(path: Path, offset: int) -> None:
 
 @pytest.mark.parametrize("offset", [0, 4096], ids=["header", "a page"])
 def test_a_damaged_file_is_set_aside_named_and_never_deleted(
-    path: Path, opened: Callable[[], Journal], caplog: pytest.LogCaptureFixture, offset: int
+    path: Path, opened: Callable[[], SqliteJournal], caplog: pytest.LogCaptureFixture, offset: int
 ) -> None:
     first = opened()
     begin(first)
@@ -74,7 +74,7 @@ def test_a_damaged_file_is_set_aside_named_and_never_deleted(
     assert (journal.head("r1"), journal.head("new")) == (2, 2)
 
 
-def test_a_file_that_several_find_damaged_is_set_aside_once(path: Path, opened: Callable[[], Journal]) -> None:
+def test_a_file_that_several_find_damaged_is_set_aside_once(path: Path, opened: Callable[[], SqliteJournal]) -> None:
     first = opened()
     begin(first)
     first.close()
@@ -98,7 +98,9 @@ def test_a_file_that_several_find_damaged_is_set_aside_once(path: Path, opened: 
     assert kept == sorted(["r1", *stored]), "nothing went to the old file"
 
 
-def test_those_who_had_a_damaged_file_open_go_on_with_the_new_one(path: Path, opened: Callable[[], Journal]) -> None:
+def test_those_who_had_a_damaged_file_open_go_on_with_the_new_one(
+    path: Path, opened: Callable[[], SqliteJournal]
+) -> None:
     first, second = opened(), opened()
     begin(first)
     assert second.head("r1") == 2
@@ -114,7 +116,7 @@ def test_those_who_had_a_damaged_file_open_go_on_with_the_new_one(path: Path, op
 
 
 def test_a_file_that_another_process_holds_is_waited_for_and_then_refused(path: Path) -> None:
-    journal = SqliteJournal(path, 0.1)
+    journal = SqliteJournal(str(path), 0.1)
     run = begin(journal).run
     holder = sqlite3.connect(path, isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
@@ -127,7 +129,7 @@ def test_a_file_that_another_process_holds_is_waited_for_and_then_refused(path: 
     submit(journal, run)
 
 
-def test_a_file_that_cannot_be_written_is_refused_until_it_can(path: Path, opened: Callable[[], Journal]) -> None:
+def test_a_file_that_cannot_be_written_is_refused_until_it_can(path: Path, opened: Callable[[], SqliteJournal]) -> None:
     journal = opened()
     run = begin(journal).run
     journal.query("PRAGMA query_only = ON")  # what a read-only file answers, also to root
@@ -146,7 +148,7 @@ def test_a_place_that_cannot_be_is_refused_by_name(tmp_path: Path) -> None:
         journal.head("r1")
 
 
-def test_a_file_of_an_older_version_is_brought_up_to_date(path: Path, opened: Callable[[], Journal]) -> None:
+def test_a_file_of_an_older_version_is_brought_up_to_date(path: Path, opened: Callable[[], SqliteJournal]) -> None:
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with contextlib.closing(sqlite3.connect(path)) as old:
         old.executescript(MIGRATIONS[0])
@@ -158,7 +160,7 @@ def test_a_file_of_an_older_version_is_brought_up_to_date(path: Path, opened: Ca
     assert [one.id for one in journal.at_work(5)] == ["a"]
 
 
-def test_a_file_of_a_newer_version_is_left_alone(path: Path, opened: Callable[[], Journal]) -> None:
+def test_a_file_of_a_newer_version_is_left_alone(path: Path, opened: Callable[[], SqliteJournal]) -> None:
     first = opened()
     begin(first)
     first.query("PRAGMA user_version = 99")

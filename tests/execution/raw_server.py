@@ -49,8 +49,8 @@ def main() -> None:
                     time.sleep(0.1)
                 reply(number, result={"content": []})
             case "tools/call", "helper":  # leaves a process behind that hears nothing
-                quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-                helper = subprocess.Popen(["sleep", "600"], **quiet)
+                quiet = subprocess.DEVNULL
+                helper = subprocess.Popen(["sleep", "600"], stdin=quiet, stdout=quiet, stderr=quiet)
                 reply(number, result={"content": [], "structuredContent": {"pid": helper.pid}})
             case _, _ if number is not None:
                 reply(number, error={"code": -32601, "message": "no such method"})

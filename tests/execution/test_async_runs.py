@@ -1,7 +1,8 @@
-"""Runs as the worker's loop uses them: what is asked for while the journal is busy is done next, in one commit."""
+"""`AsyncRuns`: work that is queued while the journal is busy is done next, in one commit."""
 
 import asyncio
 import contextlib
+import functools
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from execution.working import call, flow, open_runs
+from support.narrowing import not_none
 from workflowlookup.errors import RunNotFound
 from workflowlookup.execution.async_runs import AsyncRuns
 from workflowlookup.runs.run import Run
@@ -60,7 +62,7 @@ def test_work_queued_while_the_journal_is_busy_is_stored_in_one_commit(tmp_path:
         runs = AsyncRuns(lambda: open_runs(place), count_begun)
         async with asyncio.timeout(SECONDS):
             kept = await busy.keep(runs)
-            asked = [asyncio.create_task(runs.do(lambda runs, run_id=run_id: begin(runs, run_id))) for run_id in ids]
+            asked = [asyncio.create_task(runs.do(functools.partial(begin, run_id=run_id))) for run_id in ids]
             await asyncio.sleep(0)
             busy.release()
             await asyncio.gather(kept, *asked)
@@ -89,13 +91,13 @@ def test_abandoned_work_is_not_started(place: str, others: Runs) -> None:
 
     asyncio.run(ask())
 
-    assert others.get(run_id).calling.attempt == 0
+    assert not_none(others.get(run_id).calling).attempt == 0
 
 
 def test_each_caller_gets_the_exception_of_its_own_work(place: str, others: Runs) -> None:
     run_id = others.start(FLOW, {}, {}).id
 
-    async def ask() -> list[object]:
+    async def ask() -> tuple[object, ...]:
         runs = AsyncRuns(lambda: open_runs(place), lambda *_: None)
         async with asyncio.timeout(SECONDS):
             outcomes = await asyncio.gather(

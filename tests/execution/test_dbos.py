@@ -1,4 +1,4 @@
-"""What the engine counts on in DBOS, and what it does about the rest: each is a promise that an update may break."""
+"""The DBOS engine, and the behaviour of DBOS that it relies on, which an update may break."""
 
 import asyncio
 import gc
@@ -14,6 +14,7 @@ import psycopg
 import pytest
 
 from replicas.fleet import DatabaseLink
+from support.narrowing import not_none
 from support.postgres import Postgres
 from workflowlookup.execution import dbos as dbos_engine
 from workflowlookup.execution import leases as leases_module
@@ -28,7 +29,7 @@ class Ends:
     """Drivers that say when they ended."""
 
     def __init__(self) -> None:
-        self.through = {}
+        self.through: dict[str, asyncio.Event] = {}
 
     async def drive(self, run_id: str, slot: Slot) -> None:
         self.through.setdefault(run_id, asyncio.Event()).set()
@@ -124,7 +125,9 @@ def test_the_total_limit_is_the_last_one_set_by_any_replica(database: str) -> No
     async def conversation(engine: DbosEngine, _: object) -> tuple[int | None, int | None]:
         await engine.set_limits(ConcurrencyLimits(7, 5))
         queue = await dbos.DBOS.retrieve_queue_async("runs")
-        return await queue.get_worker_concurrency_async(), await queue.get_global_concurrency_async()
+        return await not_none(queue).get_worker_concurrency_async(), await not_none(
+            queue
+        ).get_global_concurrency_async()
 
     assert with_engine(database, conversation) == (5, 5)  # no replica may have more than all
 

@@ -1,4 +1,4 @@
-"""Runs that go by themselves: the server makes their calls, in order, and stores what comes of each."""
+"""Runs with calls: the server makes them in order, and stores each result."""
 
 import os
 import subprocess
@@ -11,6 +11,7 @@ import psycopg
 
 from execution.working import Working, call, effects, flow, open_runs, server_config
 from support.make import loop, step
+from support.narrowing import end_of, failure_of, not_none
 from upstream.upstreams import McpUpstream
 from workflowlookup.providers.config import Plan
 from workflowlookup.runs.run import Run, State, Waiting
@@ -63,8 +64,8 @@ def test_a_call_that_keeps_failing_fails_the_run_and_says_why(sqlite_place: str,
     run = work(sqlite_place).finished(flow(call("one", "fail", {"message": "no luck"}, retries=1)))
 
     assert run.state is State.FAILED
-    assert "tool 'fail' of MCP server 'up', failed 2 times: no luck." in run.end.reason
-    assert run.calling.stopped is None
+    assert "tool 'fail' of MCP server 'up', failed 2 times: no luck." in end_of(run).reason
+    assert not_none(run.calling).stopped is None
 
 
 def test_a_result_that_fails_the_criteria_counts_as_a_failed_attempt(
@@ -76,7 +77,7 @@ def test_a_result_that_fails_the_criteria_counts_as_a_failed_attempt(
     run = work(sqlite_place).finished(flow(refused))
 
     assert run.state is State.FAILED
-    assert "was refused" in run.end.reason
+    assert "was refused" in end_of(run).reason
     assert len(upstream.seen("call")) == 2
 
 
@@ -84,7 +85,7 @@ def test_an_unconfigured_server_fails_the_run(sqlite_place: str, work: Callable[
     run = work(sqlite_place).finished(flow(call("one", "say", server="elsewhere")))
 
     assert run.state is State.FAILED
-    assert "The settings name no MCP server 'elsewhere'." in run.end.reason
+    assert "The settings name no MCP server 'elsewhere'." in end_of(run).reason
 
 
 def test_a_call_that_times_out_is_stopped_and_recorded(
@@ -94,11 +95,11 @@ def test_a_call_that_times_out_is_stopped_and_recorded(
     run = working.finished(flow(call("zero", "say"), call("one", "stubborn", {"seconds": 60}, timeoutSeconds=0.5)))
 
     assert run.state is State.FAILED
-    assert run.end.timed_out
+    assert failure_of(run).timed_out
     (pid,) = {entry["pid"] for entry in upstream.seen("began")}
     assert (
         f"it took longer than 0.5 seconds; the MCP server 'up' was asked to stop, and its process {pid} was killed"
-        in run.end.reason
+        in end_of(run).reason
     )
     assert upstream.pids() == []
 
@@ -111,9 +112,9 @@ def test_a_run_past_its_deadline_stops_its_call(
     run = working.finished(flow(call("one", "sleep", {"seconds": 60})), timeout=3)
 
     assert run.state is State.FAILED
-    assert run.end.timed_out
-    assert run.calling.stopped.stopped
-    assert "was killed" in run.calling.stopped.told
+    assert failure_of(run).timed_out
+    assert not_none(not_none(run.calling).stopped).stopped
+    assert "was killed" in not_none(not_none(run.calling).stopped).told
     assert upstream.wait_for("cancelled")
 
 
@@ -126,7 +127,7 @@ def test_a_cancelled_run_stops_its_call(place: str, work: Callable[..., Working]
     run = working.over(run.id)
 
     assert run.state is State.CANCELLED
-    assert run.calling.stopped.stopped
+    assert not_none(not_none(run.calling).stopped).stopped
     assert upstream.wait_for("cancelled")
     assert upstream.pids() == []
 
@@ -142,7 +143,7 @@ def test_a_run_cancelled_by_another_process_stops_too(
     other.cancel(run.id)
     other.close()
 
-    assert working.over(run.id, 5).calling.stopped.stopped
+    assert not_none(not_none(working.over(run.id, 5).calling).stopped).stopped
 
 
 def test_runs_beyond_the_limit_are_queued_in_order_and_the_limit_can_change(
@@ -182,7 +183,7 @@ def test_a_run_that_waits_for_its_turn_can_run_out_of_time(
 
     run = working.over(short.id, 10)
 
-    assert (run.state, run.end.timed_out, run.calling.begun) == (State.FAILED, True, False)
+    assert (run.state, failure_of(run).timed_out, not_none(run.calling).begun) == (State.FAILED, True, False)
     working.runs.cancel(long.id)
     working.over(long.id)
     assert [entry["tool"] for entry in upstream.seen("call")] == ["sleep"]

@@ -13,8 +13,8 @@ import pytest
 
 from execution.working import effects, open_runs
 from support.journey import IS_SOAK, mostly_on
+from support.narrowing import not_none
 from support.postgres import Postgres
-from support.warm import Popen
 from upstream.upstreams import McpUpstream
 from workflowlookup.runs.run import Run, State
 
@@ -28,14 +28,14 @@ class Replicas:
     def __init__(self, place: str, upstream: McpUpstream) -> None:
         self.place, self.upstream = place, upstream
         self.runs = open_runs(place)
-        self.processes: list[Popen] = []
+        self.processes: list[subprocess.Popen[str]] = []
 
     def begin(self, *arguments: object) -> tuple[subprocess.Popen[str], list[str]]:
         command = [sys.executable, str(REPLICA), self.place, str(self.upstream.directory), *map(str, arguments)]
-        process = Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.processes.append(process)
-        said = process.stdout.readline().split()
-        assert said, process.stderr.read()
+        said = not_none(process.stdout).readline().split()
+        assert said, not_none(process.stderr).read()
         return process, said
 
     def kill(self, process: subprocess.Popen[str]) -> None:
@@ -60,9 +60,9 @@ class Replicas:
                 process.send_signal(signal.SIGCONT)
                 process.kill()
             process.wait()
-            process.stdout.close()
-            assert "Traceback" not in process.stderr.read()
-            process.stderr.close()
+            not_none(process.stdout).close()
+            assert "Traceback" not in not_none(process.stderr).read()
+            not_none(process.stderr).close()
         self.runs.close()
         for pid in self.upstream.pids():
             os.kill(pid, signal.SIGKILL)
@@ -174,5 +174,5 @@ def test_a_run_cancelled_without_a_driver_says_what_may_still_run(replicas: Repl
     while (run := replicas.runs.get(run_id)).needs_stop:
         assert time.monotonic() < end
         time.sleep(0.1)
-    assert not run.calling.stopped.stopped
-    assert "the MCP server 'up' may still be at work on it" in run.calling.stopped.told
+    assert not not_none(not_none(run.calling).stopped).stopped
+    assert "the MCP server 'up' may still be at work on it" in not_none(not_none(run.calling).stopped).told

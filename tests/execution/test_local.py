@@ -35,7 +35,7 @@ print(*sys.modules)
 """
 
 
-def in_another_process(path: Path, what: str) -> str:
+def in_another_process(path: Path | str, what: str) -> str:
     """What comes of an expression over the locks of another process."""
     script = (
         f"from workflowlookup.execution.local import RunLocks\nlocks = RunLocks({str(path)!r})\nlocks.open()\n"
@@ -82,7 +82,8 @@ def test_a_child_does_not_keep_the_locks_of_a_process_that_ended(locks: RunLocks
     script = (
         f"import subprocess, os\nfrom workflowlookup.execution.local import RunLocks\n"
         f"locks = RunLocks({str(tmp_path / 'runs.sqlite.drivers')!r})\nlocks.open()\nassert locks.acquire('run')\n"
-        "print(subprocess.Popen(['sleep', '60'], stdout=subprocess.DEVNULL).pid, flush=True)\n"
+        "quiet = subprocess.DEVNULL\n"
+        "print(subprocess.Popen(['sleep', '60'], stdout=quiet, stderr=quiet).pid, flush=True)\n"
         "os.kill(os.getpid(), 9)\n"
     )
     child = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False).stdout

@@ -10,10 +10,11 @@ import pytest
 
 from execution.working import Working, open_runs, server_config
 from support.json_values import Json
+from support.narrowing import end_of, failure_of, not_none
 from upstream.upstreams import HttpUpstream, McpUpstream
 from workflowlookup.execution import driver
 from workflowlookup.language.building import build
-from workflowlookup.providers.config import Plan, ProviderConfig
+from workflowlookup.providers.config import Plan, ProviderConfig, ServerConfig
 from workflowlookup.providers.definition import as_document, read_definitions
 from workflowlookup.runs.run import State
 
@@ -24,22 +25,22 @@ class Remote:
     def __init__(self, kind: str, directory: Path, **options: Any) -> None:
         self.kind = kind
         if kind == "http":
-            self.world = HttpUpstream(directory)
-            options = {"base_url": self.world.url, **options}
-            self.servers = {}
+            self.upstream: HttpUpstream | McpUpstream = HttpUpstream(directory)
+            options = {"base_url": self.upstream.url, **options}
+            self.servers: dict[str, ServerConfig] = {}
         else:
-            self.world = McpUpstream(directory)
+            self.upstream = McpUpstream(directory)
             options = {"server": "up", **options}
-            self.servers = {"up": server_config(self.world)}
+            self.servers = {"up": server_config(self.upstream)}
         self.providers = {"far": ProviderConfig(name="far", kind=kind, options=options)}
-        definitions, _ = read_definitions(self.world.workflows(), "far")
+        definitions, _ = read_definitions(self.upstream.workflows(), "far")
         self.workflow = build(as_document(definitions[0]))
 
 
 @pytest.fixture(params=["mcp", "http"])
 def remote(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Remote]:
     found = Remote(request.param, tmp_path / "far", interval=0.5)
-    with found.world:
+    with found.upstream:
         yield found
 
 
@@ -52,184 +53,188 @@ INPUT = {"service": "shop", "replicas": 2}
 
 
 def test_a_remote_run_is_followed_to_its_end(working: Working, remote: Remote) -> None:
-    remote.world.control(runs={"deploy": {"seconds": 0.3, "output": {"url": "https://shop"}, "progress": True}})
+    remote.upstream.control(runs={"deploy": {"seconds": 0.3, "output": {"url": "https://shop"}, "progress": True}})
     run = working.finished(remote.workflow, INPUT)
 
     assert (run.state, run.context["result"]) == (State.COMPLETED, {"url": "https://shop"})
-    (begun,) = remote.world.runs()
+    (begun,) = remote.upstream.runs()
     assert (begun["input"], begun["workflow"]) == (INPUT, "deploy")
     assert "CallAcknowledged" in working.events(run.id)
 
 
 @pytest.mark.parametrize("output", [None, "just text", 7, [1, 2], {}])
 def test_any_output_is_accepted(working: Working, remote: Remote, output: Json) -> None:
-    remote.world.control(runs={"deploy": {"seconds": 0, "output": output}})
+    remote.upstream.control(runs={"deploy": {"seconds": 0, "output": output}})
     run = working.finished(remote.workflow, INPUT)
 
     assert (run.state, run.context["result"]) == (State.COMPLETED, output)
 
 
 def test_unknown_states_mean_running(working: Working, remote: Remote) -> None:
-    remote.world.control(runs={"deploy": {"seconds": 0.6, "states": ["QUEUED", "PREPARING", "ALMOST"], "output": 1}})
+    remote.upstream.control(runs={"deploy": {"seconds": 0.6, "states": ["QUEUED", "PREPARING", "ALMOST"], "output": 1}})
 
     assert working.finished(remote.workflow, INPUT).context["result"] == 1
 
 
 def test_a_remote_run_that_fails_says_why(working: Working, remote: Remote) -> None:
-    remote.world.control(runs={"deploy": {"seconds": 0, "outcome": "failed", "error": "no capacity"}})
+    remote.upstream.control(runs={"deploy": {"seconds": 0, "outcome": "failed", "error": "no capacity"}})
     run = working.finished(remote.workflow, INPUT)
 
     assert run.state is State.FAILED
-    assert "no capacity" in run.end.reason
+    assert "no capacity" in end_of(run).reason
 
 
 def test_another_attempt_after_a_job_that_failed_is_another_job(working: Working, remote: Remote) -> None:
-    remote.world.control(runs={"deploy": {"seconds": 0, "outcome": "failed", "error": "no capacity"}})
-    (definition,), _ = read_definitions(remote.world.workflows(), "far")
+    remote.upstream.control(runs={"deploy": {"seconds": 0, "outcome": "failed", "error": "no capacity"}})
+    (definition,), _ = read_definitions(remote.upstream.workflows(), "far")
     document = as_document(definition)
     document["steps"][0]["call"]["retries"] = 1
 
     run = working.finished(build(document), INPUT)
 
-    assert [begun["key"] for begun in remote.world.runs()] == [f"{run.id}:remote", f"{run.id}:remote:2"]
+    assert [begun["key"] for begun in remote.upstream.runs()] == [f"{run.id}:remote", f"{run.id}:remote:2"]
 
 
 def test_a_remote_run_is_cancelled_at_its_provider(working: Working, remote: Remote) -> None:
-    remote.world.control(runs={"deploy": {"seconds": 60}})
+    remote.upstream.control(runs={"deploy": {"seconds": 60}})
     run = working.start(remote.workflow, INPUT)
-    working.until(run.id, lambda run: run.calling.remote_id)
+    working.until(run.id, lambda run: not_none(run.calling).remote_id)
 
     working.runs.cancel(run.id)
     run = working.over(run.id)
 
-    (far,) = remote.world.runs()
+    (far,) = remote.upstream.runs()
     assert far["state"] == "CANCELLED"
-    assert (run.calling.stopped.stopped, run.calling.stopped.told) == (
+    assert (not_none(not_none(run.calling).stopped).stopped, not_none(not_none(run.calling).stopped).told) == (
         True,
         f"the provider 'far' cancelled run {far['id']}",
     )
 
 
 def test_a_remote_run_cancelled_during_its_start_is_cancelled_at_its_provider(working: Working, remote: Remote) -> None:
-    remote.world.control(delay=0.5, runs={"deploy": {"seconds": 60}})
+    remote.upstream.control(delay=0.5, runs={"deploy": {"seconds": 60}})
     run = working.start(remote.workflow, INPUT)
-    remote.world.wait_for("start" if remote.kind == "http" else "call")
+    remote.upstream.wait_for("start" if remote.kind == "http" else "call")
 
     working.runs.cancel(run.id)
     run = working.over(run.id)
 
-    (begun,) = remote.world.runs()
+    (begun,) = remote.upstream.runs()
     assert begun["state"] == "CANCELLED"
-    assert run.calling.stopped.told == f"the provider 'far' cancelled run {begun['id']}"
+    assert not_none(not_none(run.calling).stopped).told == f"the provider 'far' cancelled run {begun['id']}"
 
 
 def test_a_remote_run_started_just_before_the_cancel_is_cancelled_at_its_provider(
     working: Working, remote: Remote, sqlite_place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(driver, "POLL_SECONDS", 2.0)
-    remote.world.control(delay=0.5, runs={"deploy": {"seconds": 60}})
+    remote.upstream.control(delay=0.5, runs={"deploy": {"seconds": 60}})
     run = working.start(remote.workflow, INPUT)
-    remote.world.wait_for("start" if remote.kind == "http" else "call")
+    remote.upstream.wait_for("start" if remote.kind == "http" else "call")
 
     with contextlib.closing(open_runs(sqlite_place)) as others:
         others.cancel(run.id)
     run = working.over(run.id)
 
-    (begun,) = remote.world.runs()
+    (begun,) = remote.upstream.runs()
     assert begun["state"] == "CANCELLED"
-    assert run.calling.stopped.told == f"the provider 'far' cancelled run {begun['id']}"
+    assert not_none(not_none(run.calling).stopped).told == f"the provider 'far' cancelled run {begun['id']}"
 
 
 def test_a_remote_run_that_cannot_be_cancelled_is_reported_as_running(working: Working, remote: Remote) -> None:
-    remote.world.control(runs={"deploy": {"seconds": 60}}, cancel="fail")
+    remote.upstream.control(runs={"deploy": {"seconds": 60}}, cancel="fail")
     run = working.start(remote.workflow, INPUT)
-    working.until(run.id, lambda run: run.calling.remote_id)
+    working.until(run.id, lambda run: not_none(run.calling).remote_id)
 
     working.runs.cancel(run.id)
-    stopped = working.until(run.id, lambda run: run.calling.stopped).calling.stopped
+    stopped = not_none(working.until(run.id, lambda run: not_none(run.calling).stopped).calling).stopped
 
-    assert (stopped.stopped, stopped.is_pending) == (False, True)
-    assert "may still be running there" in stopped.told
+    assert (not_none(stopped).stopped, not_none(stopped).is_pending) == (False, True)
+    assert "may still be running there" in not_none(stopped).told
 
 
 def test_a_cancel_that_fails_is_sent_again_until_the_other_system_says_that_it_stopped(
     working: Working, remote: Remote
 ) -> None:
-    remote.world.control(runs={"deploy": {"seconds": 300}}, cancel="fail")
+    remote.upstream.control(runs={"deploy": {"seconds": 300}}, cancel="fail")
     run = working.start(remote.workflow, INPUT)
-    working.until(run.id, lambda run: run.calling.remote_id)
+    working.until(run.id, lambda run: not_none(run.calling).remote_id)
     working.runs.cancel(run.id)
-    working.until(run.id, lambda run: run.calling.stopped)
+    working.until(run.id, lambda run: not_none(run.calling).stopped)
 
-    remote.world.control(cancel="ok")
+    remote.upstream.control(cancel="ok")
     run = working.over(run.id)
 
-    (far,) = remote.world.runs()
-    assert (far["state"], run.calling.stopped.stopped) == ("CANCELLED", True)
+    (far,) = remote.upstream.runs()
+    assert (far["state"], not_none(not_none(run.calling).stopped).stopped) == ("CANCELLED", True)
 
 
 def test_a_cancel_is_finished_by_the_next_server(
     work: Callable[..., Working], sqlite_place: str, remote: Remote
 ) -> None:
-    remote.world.control(runs={"deploy": {"seconds": 300}}, cancel="fail")
+    remote.upstream.control(runs={"deploy": {"seconds": 300}}, cancel="fail")
     first = work(sqlite_place, servers=remote.servers, providers=remote.providers)
     run = first.start(remote.workflow, INPUT)
-    first.until(run.id, lambda run: run.calling.remote_id)
+    first.until(run.id, lambda run: not_none(run.calling).remote_id)
     first.runs.cancel(run.id)
-    first.until(run.id, lambda run: run.calling.stopped)
+    first.until(run.id, lambda run: not_none(run.calling).stopped)
     first.close()
 
-    remote.world.control(cancel="ok")
+    remote.upstream.control(cancel="ok")
     second = work(sqlite_place, servers=remote.servers, providers=remote.providers)
     second.execution.recover()
 
-    assert second.over(run.id).calling.stopped.stopped
-    assert [far["state"] for far in remote.world.runs()] == ["CANCELLED"]
+    assert not_none(not_none(second.over(run.id).calling).stopped).stopped
+    assert [far["state"] for far in remote.upstream.runs()] == ["CANCELLED"]
 
 
 def test_a_remote_run_that_times_out_is_cancelled_at_its_provider(working: Working, remote: Remote) -> None:
-    remote.world.control(runs={"*": {"seconds": 0}})
+    remote.upstream.control(runs={"*": {"seconds": 0}})
     working.finished(remote.workflow, INPUT)
-    remote.world.control(runs={"*": {"seconds": 60}})
+    remote.upstream.control(runs={"*": {"seconds": 60}})
     run = working.finished(remote.workflow, INPUT, timeout=3)
 
-    assert (run.state, run.end.timed_out, run.calling.stopped.stopped) == (State.FAILED, True, True)
-    assert remote.world.runs()[-1]["state"] == "CANCELLED"
+    assert (run.state, failure_of(run).timed_out, not_none(not_none(run.calling).stopped).stopped) == (
+        State.FAILED,
+        True,
+        True,
+    )
+    assert remote.upstream.runs()[-1]["state"] == "CANCELLED"
 
 
 def test_a_provider_that_does_not_answer_for_a_while_is_waited_for(working: Working, remote: Remote) -> None:
-    remote.world.control(runs={"deploy": {"seconds": 0.5}}, status="fail")
+    remote.upstream.control(runs={"deploy": {"seconds": 0.5}}, status="fail")
     run = working.start(remote.workflow, INPUT)
-    working.until(run.id, lambda run: run.calling.remote_id)
+    working.until(run.id, lambda run: not_none(run.calling).remote_id)
     time.sleep(1)
-    remote.world.control(status="ok")
+    remote.upstream.control(status="ok")
 
     assert working.over(run.id).state is State.COMPLETED
 
 
 def test_a_start_whose_answer_was_lost_is_not_sent_again(working: Working, remote: Remote) -> None:
-    remote.world.control(start="hang" if remote.kind == "mcp" else "lost")
+    remote.upstream.control(start="hang" if remote.kind == "mcp" else "lost")
     run = working.start(remote.workflow, INPUT, timeout=4)
     run = working.over(run.id)
 
     assert run.state is State.FAILED
-    assert len(remote.world.runs()) <= 1
+    assert len(remote.upstream.runs()) <= 1
 
 
 def test_a_remote_run_continues_after_a_restart_without_a_second_start(
     work: Callable[..., Working], sqlite_place: str, remote: Remote
 ) -> None:
-    remote.world.control(runs={"deploy": {"seconds": 3, "output": "deployed"}})
+    remote.upstream.control(runs={"deploy": {"seconds": 3, "output": "deployed"}})
     first = work(sqlite_place, servers=remote.servers, providers=remote.providers)
     run = first.start(remote.workflow, INPUT)
-    first.until(run.id, lambda run: run.calling.remote_id)
+    first.until(run.id, lambda run: not_none(run.calling).remote_id)
     first.close()
 
     second = work(sqlite_place, servers=remote.servers, providers=remote.providers)
     second.execution.recover()
 
     assert second.over(run.id, 60).context["result"] == "deployed"
-    assert len(remote.world.runs()) == 1
+    assert len(remote.upstream.runs()) == 1
 
 
 @pytest.mark.parametrize("idempotent", [False, True])
@@ -237,14 +242,14 @@ def test_a_start_that_was_cut_off_is_repeated_only_where_keys_are_honoured(
     tmp_path: Path, work: Callable[..., Working], sqlite_place: str, idempotent: bool
 ) -> None:
     remote = Remote("http", tmp_path / "far", idempotent=idempotent)
-    with remote.world:
-        remote.world.control(delay=5)
+    with remote.upstream:
+        remote.upstream.control(delay=5)
         first = work(sqlite_place, servers={}, providers=remote.providers)
         run = first.start(remote.workflow, INPUT)
-        first.until(run.id, lambda run: run.calling.begun)
+        first.until(run.id, lambda run: not_none(run.calling).begun)
         time.sleep(0.2)
         first.close()
-        remote.world.control(delay=0)
+        remote.upstream.control(delay=0)
 
         second = work(sqlite_place, servers={}, providers=remote.providers)
         second.execution.recover()
@@ -254,14 +259,14 @@ def test_a_start_that_was_cut_off_is_repeated_only_where_keys_are_honoured(
         assert run.state is State.COMPLETED
     else:
         assert run.state is State.FAILED
-        assert "It may be running there, so it is not started again" in run.end.reason
+        assert "It may be running there, so it is not started again" in end_of(run).reason
 
 
 def test_a_provider_removed_from_the_settings_fails_the_run(working: Working, remote: Remote) -> None:
     working.execution.apply(Plan())
     run = working.finished(remote.workflow, INPUT)
 
-    assert "the settings name no provider 'far'" in run.end.reason
+    assert "the settings name no provider 'far'" in end_of(run).reason
 
 
 def test_workflows_of_a_provider_are_discovered_in_the_background(working: Working, remote: Remote) -> None:
@@ -272,6 +277,6 @@ def test_workflows_of_a_provider_are_discovered_in_the_background(working: Worki
         time.sleep(0.02)
 
     assert [d.id for d in working.execution.discovered()["far"].definitions] == ["deploy"]
-    remote.world.control(workflows=[])
+    remote.upstream.control(workflows=[])
     working.execution.refresh().result(20)
     assert working.execution.discovered()["far"].definitions == ()

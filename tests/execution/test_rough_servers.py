@@ -1,4 +1,4 @@
-"""Upstream MCP servers that do what they should not: nobody waits for ever, nothing leaks, nobody is left behind."""
+"""MCP servers that misbehave: no call waits for ever, nothing leaks, and no process is left behind."""
 
 import asyncio
 import json
@@ -11,14 +11,18 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCResponse
 
 from execution.working import Working, call, flow
 from spec.stage import staged
-from support.json_values import Json
+from support.json_values import Json, JsonObject
 from support.make import settings_file
+from support.narrowing import instance_of
 from support.processes import is_gone
 from upstream.upstreams import table
 from workflowlookup.errors import ProviderUnavailable
+from workflowlookup.language.values import Progress
 from workflowlookup.providers.child import _parsed
 from workflowlookup.providers.config import ServerConfig
 from workflowlookup.providers.upstream import CallResult, Upstreams
@@ -66,7 +70,8 @@ def test_messages_that_are_not_answers_are_skipped(line: bytes) -> None:
 
 
 def test_bytes_that_are_not_utf_8_do_not_lose_the_answer() -> None:
-    assert _parsed(b'{"jsonrpc": "2.0", "id": 7, "result": {"a": "\xff"}}').message.result == {"a": "\ufffd"}
+    parsed = instance_of(SessionMessage, _parsed(b'{"jsonrpc": "2.0", "id": 7, "result": {"a": "\xff"}}'))
+    assert instance_of(JSONRPCResponse, parsed.message).result == {"a": "\ufffd"}
 
 
 @pytest.mark.parametrize(
@@ -134,11 +139,12 @@ def test_processes_left_by_a_server_that_exits_are_ended() -> None:
 
 def test_progress_that_is_not_a_number_is_ignored(sqlite_place: str, work: Callable[..., Working]) -> None:
     working = work(sqlite_place, servers={"raw": raw()})
-    told = []
+    told: list[Progress] = []
     run = working.start(flow(call("one", "progress", {"values": ["1", "NaN", "1e999", "2"]}, server="raw")))
 
     while not working.runs.get(run.id).is_over:
-        if (progress := working.execution.progress(run.id)) not in [*told, None]:
+        progress = working.execution.progress(run.id)
+        if progress is not None and progress not in told:
             told.append(progress)
         time.sleep(0.01)
 
@@ -166,7 +172,7 @@ def test_a_terminated_server_ends_its_processes_and_keeps_the_run(tmp_path: Path
         said = table("mcpServers.deaf", {"command": sys.executable, "args": ["-c", deaf]})
         settings_file(stage.home).write_text(said)
         server = stage.serve()
-        document = {"id": "deaf-one", "name": "Deaf", "description": "d", "version": "1.0.0"}
+        document: JsonObject = {"id": "deaf-one", "name": "Deaf", "description": "d", "version": "1.0.0"}
         document["steps"] = [call("one", "x", server="deaf")]
         folder = stage.home / ".workflowlookup" / "workflows"
         folder.mkdir(parents=True)

@@ -1,16 +1,18 @@
-"""Runs that somebody else moves while they are driven here: the driver notices, and makes no call that is not its own."""
+"""Runs that another process changes while they are driven here: the driver notices, and makes no further call."""
 
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from typing import cast
 
 import pytest
 
 from execution.working import call, flow, open_runs
 from workflowlookup.execution.async_runs import AsyncRuns
-from workflowlookup.execution.call_runner import Outcome
+from workflowlookup.execution.call_runner import CallRunner, Outcome
 from workflowlookup.execution.driver import Driver
 from workflowlookup.execution.engine import Slots, Superseded
+from workflowlookup.execution.proof_runner import ProofRunner
 from workflowlookup.runs.run import Run, State
 from workflowlookup.store.service import Runs
 
@@ -46,7 +48,13 @@ async def driven(place: str, calls: Calls) -> AsyncIterator[tuple[str, asyncio.T
     run = others.start(flow(call("one", "say"), call("two", "say"), call("three", "say")), {}, {})
     runs = AsyncRuns(lambda: open_runs(place), lambda *_: None)
     async with asyncio.timeout(SECONDS):
-        yield run.id, asyncio.create_task(Driver(runs, calls, lambda: None).drive(run.id, Slots(1))), others
+        yield (
+            run.id,
+            asyncio.create_task(
+                Driver(runs, cast("CallRunner", calls), ProofRunner(), lambda: None).drive(run.id, Slots(1))
+            ),
+            others,
+        )
     await runs.aclose()
     others.close()
 

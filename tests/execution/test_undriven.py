@@ -1,4 +1,4 @@
-"""A run that needs the server is driven by somebody, whatever happened to whoever drove it, or to another run."""
+"""Every due run gets a driver, even if its last driver or another run failed."""
 
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -14,11 +14,13 @@ from workflowlookup.execution.driver import Driver
 from workflowlookup.execution.engine import Slot
 from workflowlookup.execution.local import LocalEngine
 from workflowlookup.runs.run import State
+from workflowlookup.store.sql import SqlJournal
 
 LOST = OperationalError("COMMIT", None, psycopg.OperationalError("server closed the connection unexpectedly"))
 
 
 def damage(working: Working, run_id: str) -> None:
+    assert isinstance(working.runs.journal, SqlJournal)
     with working.runs.journal.writing() as transaction:
         transaction.execute("UPDATE events SET body = ? WHERE run = ?", ('{"type": "of a newer version"}', run_id))
 
@@ -44,7 +46,8 @@ def test_a_driver_that_crashed_is_replaced(
 ) -> None:
     """What the engine has as done for good is not what the run has come to."""
     monkeypatch.setattr(loop_services, "TAKE_OVER_SECONDS", 0.3)
-    drive, faults = Driver.drive, []
+    drive = Driver.drive
+    faults: list[str] = []
 
     async def fail_once(self: Driver, run_id: str, slot: Slot) -> None:
         if not faults:

@@ -10,7 +10,8 @@ from typing import TypeVar
 
 import pytest
 
-from support.json_values import Json
+from execution.working import server_config
+from support.json_values import Json, JsonObject
 from support.processes import is_alive
 from upstream.upstreams import McpUpstream
 from workflowlookup.errors import ProviderUnavailable
@@ -24,15 +25,11 @@ EVERY_WAY = pytest.mark.parametrize("way", [{}, {"sdk": True}, {"http": True}], 
 PIPES_AND_HTTP = pytest.mark.parametrize("way", [{}, {"http": True}], ids=["stdio", "http"])
 
 
-def config_of(upstream: McpUpstream) -> ServerConfig:
-    return ServerConfig(name=upstream.name, **{k: tuple(v) if k == "args" else v for k, v in upstream.server().items()})
-
-
 def talk(upstream: McpUpstream, conversation: Callable[[Upstreams], Awaitable[T]]) -> T:
     """Hold the conversation, and close everything after it."""
 
     async def held() -> T:
-        upstreams = Upstreams({upstream.name: config_of(upstream)})
+        upstreams = Upstreams({upstream.name: server_config(upstream)})
         try:
             return await asyncio.wait_for(conversation(upstreams), 30)
         finally:
@@ -42,7 +39,7 @@ def talk(upstream: McpUpstream, conversation: Callable[[Upstreams], Awaitable[T]
 
 
 @EVERY_WAY
-def test_a_call_returns_the_tools_answer_and_sends_its_key(tmp_path: Path, way: dict[str, bool]) -> None:
+def test_a_call_returns_the_tools_answer_and_sends_its_key(tmp_path: Path, way: JsonObject) -> None:
     async def conversation(upstreams: Upstreams) -> tuple[CallResult, CallResult, CallResult]:
         structured = await upstreams.call("up", "echo", {"a": 1}, key="run:step")
         text = await upstreams.call("up", "say", {"text": "hello"})
@@ -58,7 +55,7 @@ def test_a_call_returns_the_tools_answer_and_sends_its_key(tmp_path: Path, way: 
 
 
 @EVERY_WAY
-def test_errors_of_tools_are_answers(tmp_path: Path, way: dict[str, bool]) -> None:
+def test_errors_of_tools_are_answers(tmp_path: Path, way: JsonObject) -> None:
     async def conversation(upstreams: Upstreams) -> list[CallResult]:
         return [
             await upstreams.call("up", "fail", {"message": "no luck"}),
@@ -75,8 +72,8 @@ def test_errors_of_tools_are_answers(tmp_path: Path, way: dict[str, bool]) -> No
 
 
 @PIPES_AND_HTTP
-def test_progress_is_received(tmp_path: Path, way: dict[str, bool]) -> None:
-    heard = []
+def test_progress_is_received(tmp_path: Path, way: JsonObject) -> None:
+    heard: list[object] = []
 
     async def conversation(upstreams: Upstreams) -> None:
         await upstreams.call("up", "sleep", {"seconds": 0.2, "steps": 2}, on_progress=heard.append)
@@ -87,7 +84,7 @@ def test_progress_is_received(tmp_path: Path, way: dict[str, bool]) -> None:
 
 
 @PIPES_AND_HTTP
-def test_a_cancelled_call_is_cancelled_upstream(tmp_path: Path, way: dict[str, bool]) -> None:
+def test_a_cancelled_call_is_cancelled_upstream(tmp_path: Path, way: JsonObject) -> None:
     async def conversation(upstreams: Upstreams) -> CallResult:
         call = asyncio.create_task(upstreams.call("up", "sleep", {"seconds": 30}, key="k"))
         await asyncio.to_thread(upstream.wait_for, "call")
@@ -103,7 +100,7 @@ def test_a_cancelled_call_is_cancelled_upstream(tmp_path: Path, way: dict[str, b
 
 
 @PIPES_AND_HTTP
-def test_a_call_that_takes_too_long_is_cancelled_upstream(tmp_path: Path, way: dict[str, bool]) -> None:
+def test_a_call_that_takes_too_long_is_cancelled_upstream(tmp_path: Path, way: JsonObject) -> None:
     async def conversation(upstreams: Upstreams) -> None:
         await upstreams.call("up", "say", {})
         with pytest.raises(TimeoutError):
@@ -230,7 +227,7 @@ def test_a_server_that_cannot_be_started_says_why(tmp_path: Path) -> None:
 
 def test_changed_settings_close_the_changed_sessions_once_idle(tmp_path: Path) -> None:
     async def conversation(upstreams: Upstreams) -> tuple[Json, Json]:
-        config = config_of(upstream)
+        config = server_config(upstream)
         call = asyncio.create_task(upstreams.call("up", "sleep", {"seconds": 1}))
         await asyncio.to_thread(upstream.wait_for, "call")
         upstreams.apply({"up": ServerConfig(name="up", command=config.command, args=config.args, env={"COLOR": "red"})})

@@ -1,4 +1,4 @@
-"""The worker's thread: what is asked of it, and for whom."""
+"""The worker's thread: work runs there in the context of its caller."""
 
 import contextvars
 import threading
@@ -8,8 +8,8 @@ from workflowlookup.execution.service import Worker
 WHO = contextvars.ContextVar("who", default="nobody")
 
 
-class House:
-    """Lives on the loop, and does nothing there."""
+class Host:
+    """Services of the loop that do nothing."""
 
     async def aclose(self) -> None:
         """Nothing is open."""
@@ -20,9 +20,9 @@ def test_work_keeps_the_context_of_its_caller() -> None:
     is_ready = threading.Event()
     heard, is_heard = [], threading.Event()
 
-    def make() -> House:
+    def make() -> Host:
         is_ready.wait()
-        return House()
+        return Host()
 
     async def tell(_: object) -> None:
         heard.append(WHO.get())
@@ -30,8 +30,13 @@ def test_work_keeps_the_context_of_its_caller() -> None:
             is_heard.set()
 
     worker = Worker(make)
+
+    def post_as(who: str) -> None:
+        WHO.set(who)
+        worker.post(tell)
+
     for who in ("a", "b", "c"):
-        contextvars.copy_context().run(lambda who=who: (WHO.set(who), worker.post(tell)))
+        contextvars.copy_context().run(post_as, who)
     is_ready.set()
 
     assert is_heard.wait(20)

@@ -21,8 +21,8 @@ PATIENCE = 30.0
 
 
 def server_config(upstream: McpUpstream) -> ServerConfig:
-    said = {key: tuple(value) if key == "args" else value for key, value in upstream.server().items()}
-    return ServerConfig(name=upstream.name, **said)
+    fields: JsonObject = {key: tuple(value) if key == "args" else value for key, value in upstream.server().items()}
+    return ServerConfig(name=upstream.name, **fields)
 
 
 def call(
@@ -55,7 +55,11 @@ class Working:
         self.rung = threading.Event()
         self.runs = open_runs(place)
         self.execution = Execution(plan, lambda: open_runs(place), place, self.rung.set)
-        self.runs.listeners.append(lambda _, run: run and self.execution.follow(run))
+        self.runs.listeners.append(self._follow)
+
+    def _follow(self, _: str, run: Run | None) -> None:
+        if run is not None:
+            self.execution.follow(run)
 
     def start(self, workflow: Workflow, given: JsonObject | None = None, **options: Any) -> Run:
         return self.runs.start(workflow, given or {}, {}, **options)

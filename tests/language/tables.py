@@ -42,7 +42,8 @@ class Row:
     @property
     def cells(self) -> Sequence[Any]:
         """What follows the name, for the kinds that are lists."""
-        return self.content[1:]
+        cells: Sequence[Any] = self.content[1:]
+        return cells
 
     def document(self) -> JsonObject:
         """The document that the row is about, under the row's own id."""
@@ -54,7 +55,8 @@ class Row:
             case "fills":
                 return make.document(filled_everywhere(self.cells[0]), identifier=self.identifier)
             case "finds":
-                return with_defaults(self.content["document"], self.identifier)
+                result: JsonObject = with_defaults(self.content["document"], self.identifier)
+                return result
             case _:
                 steps = [short_step(step) for step in self.content["steps"]]
                 return make.document(*steps, **{"identifier": self.identifier, **self.content.get("workflow", {})})

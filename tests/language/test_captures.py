@@ -9,17 +9,20 @@ from hypothesis import strategies as st
 
 from support.json_values import Json, JsonObject
 from support.make import document, step
+from support.narrowing import instance_of
 from workflowlookup.language import patterns
 from workflowlookup.language.building import build
 from workflowlookup.language.captures import capture_values, value_in_line
 from workflowlookup.language.document import check
+from workflowlookup.language.model import PromptStep
 from workflowlookup.language.patterns import Budget
 
 KIND = {"kind": {"enum": ["plain", "hidden"]}}
 
 
 def captured(produces: JsonObject, output: str) -> tuple[JsonObject, list[str]]:
-    result = capture_values(build(document(step(produces=produces))).steps["first-step"].captures, output, Budget())
+    built = instance_of(PromptStep, build(document(step(produces=produces))).steps["first-step"])
+    result = capture_values(built.captures, output, Budget())
     return dict(result.values), [issue.message for issue in result.issues]
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from support.json_values import Json, JsonObject
 from support.make import document, loop, step
+from support.narrowing import not_none
 from workflowlookup.language.building import build
 from workflowlookup.language.contract import unmet
 from workflowlookup.language.document import check
@@ -24,7 +25,7 @@ SCHEMA = {
 def needs(workflow: JsonObject, completed: tuple[()] = (), context: JsonObject | None = None) -> list[str]:
     built = build(workflow)
     upcoming = next_step(built, completed, context or {}, Budget())
-    return [need.sentence() for need in unmet(built, upcoming.step, upcoming.context)]
+    return [need.sentence() for need in unmet(built, not_none(upcoming.step), upcoming.context)]
 
 
 def test_a_missing_variable_is_reported_with_type_source_and_example() -> None:
@@ -33,7 +34,7 @@ def test_a_missing_variable_is_reported_with_type_source_and_example() -> None:
     )
     upcoming = next_step(workflow, ["triage"], {}, Budget())
 
-    (need,) = unmet(workflow, upcoming.step, upcoming.context)
+    (need,) = unmet(workflow, not_none(upcoming.step), upcoming.context)
 
     assert need.sentence() == "taskSize is not set: expected one of 'small', 'large' (step 'triage' produces it)"
     assert need.example == {"context": {"taskSize": "small"}}
@@ -78,7 +79,8 @@ def test_a_document_without_a_contract_needs_nothing() -> None:
 
 @pytest.mark.parametrize("field", ["contextSchema", "inputSchema"])
 def test_a_malformed_schema_of_the_context_or_the_input_is_an_error_of_the_document(field: str) -> None:
-    (finding,) = check(document(**{field: {"type": "nonsense"}}))
+    broken: JsonObject = {field: {"type": "nonsense"}}
+    (finding,) = check(document(**broken))
 
     assert finding.message.startswith(f"The JSON Schema in '{field}' is malformed")
 

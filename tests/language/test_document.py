@@ -7,9 +7,11 @@ import pytest
 
 from support.json_values import Json, JsonObject
 from support.make import document, loop, step
+from support.narrowing import instance_of
 from workflowlookup.language import syntax
 from workflowlookup.language.building import build
 from workflowlookup.language.document import Severity, check, is_valid_document
+from workflowlookup.language.model import LoopStep
 from workflowlookup.language.schemas import compile_schema_text, expected_by
 from workflowlookup.language.syntax import RepeatedField, SyntaxProblem, TooDeep, parse_json, parse_yaml
 
@@ -137,7 +139,7 @@ def test_an_error_says_what_and_where(content: JsonObject, expected: Json) -> No
 GOOD = [
     ("the least there can be", {"id": "abc", "name": "n", "description": "d", "steps": [step()]}),
     ("dots and underscores in ids", document(identifier="wr.some_thing")),
-    ("data of one's own", document(step(**{"x-note": 1}), **{"x-team": "core"})),
+    ("data of one's own", document({**step(), "x-note": 1}) | {"x-team": "core"}),
     ("an empty condition at the top", document(step(runCondition={}))),
     ("nested loops", document(loop("a-loop", [loop("b-loop", [step()], type="for", count=1)], type="for", count=1))),
 ]
@@ -280,7 +282,7 @@ def test_whole_numbers_may_be_written_as_fractions() -> None:
     workflow = build(content)
 
     assert check(content) == []
-    assert workflow.steps["a-loop"].loop.max_iterations == 5
+    assert instance_of(LoopStep, workflow.steps["a-loop"]).loop.max_iterations == 5
 
 
 @pytest.mark.parametrize(
@@ -301,7 +303,7 @@ def test_whole_numbers_may_be_written_as_fractions() -> None:
     ],
     ids=["open", "twice", "object", "infinity", "binary", "recursive", "bytes", "bomb"],
 )
-def test_yaml_that_is_not_a_document_is_refused(text: str, words: str) -> None:
+def test_yaml_that_is_not_a_document_is_refused(text: bytes, words: str) -> None:
     with pytest.raises(SyntaxProblem, match=words.replace("(", r"\(")):
         parse_yaml(text)
 

@@ -1,7 +1,7 @@
 """Which step comes next: what the rows of `tests/language/steps.yaml` and `loops.yaml` cannot say."""
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import pytest
 
@@ -16,7 +16,7 @@ from workflowlookup.language.patterns import Budget
 BODY, FINISH = step("body-step"), step("finish")
 
 
-def next_of(steps: Iterable[JsonObject], completed: tuple[()] = (), context: JsonObject | None = None) -> NextStep:
+def next_of(steps: Iterable[JsonObject], completed: Sequence[str] = (), context: JsonObject | None = None) -> NextStep:
     return next_step(build(document(*steps)), completed, context or {}, Budget())
 
 

@@ -7,11 +7,13 @@ import pytest
 
 from support.json_values import JsonObject
 from support.make import document, step
+from support.narrowing import instance_of
 from workflowlookup.authoring.lint import lint
 from workflowlookup.errors import InvalidCriteria
 from workflowlookup.language import rules
 from workflowlookup.language.building import build
 from workflowlookup.language.document import check
+from workflowlookup.language.model import PromptStep
 from workflowlookup.language.navigation import next_step
 from workflowlookup.language.patterns import Budget
 from workflowlookup.language.rules import RULES, MalformedCriteria, parse_criteria
@@ -45,7 +47,7 @@ def test_a_rule_without_a_line_in_the_table_is_refused_in_words() -> None:
     assert check(content) is not None
     assert lint(content) is not None
     with pytest.raises(InvalidCriteria, match="no rule of type") as refusal:
-        judge(workflow.steps["first-step"].check, "an output", {}, Budget())
+        judge(instance_of(PromptStep, workflow.steps["first-step"]).check, "an output", {}, Budget())
     assert refusal.value.data == {"details": "there is no rule of type 'lines'"}
 
 

@@ -14,11 +14,13 @@ from language.tables import FOLDER, KINDS, ROWS, Row
 from support.client import Server
 from support.json_values import Json, JsonObject
 from support.make import check_of, write
+from support.narrowing import instance_of
 from workflowlookup.errors import WorkflowLookupError
 from workflowlookup.language.building import build
 from workflowlookup.language.conditions import OPERATORS, evaluate
 from workflowlookup.language.document import Severity, check, is_valid_document
 from workflowlookup.language.guidance import guide
+from workflowlookup.language.model import PromptStep
 from workflowlookup.language.navigation import explain_skip, find_step, next_step, scope_of
 from workflowlookup.language.patterns import Budget
 from workflowlookup.language.syntax import parse_json, parse_yaml
@@ -66,7 +68,8 @@ def test_every_operator_has_a_row_that_holds_and_one_that_fails() -> None:
 
 @of("holds", "fails")
 def test_core_condition(row: Row) -> None:
-    assert evaluate(*row.cells, Budget()) is (row.kind == "holds")
+    condition, scope = row.cells
+    assert evaluate(condition, scope, Budget()) is (row.kind == "holds")
 
 
 @of("passes", "issues")
@@ -103,7 +106,7 @@ def test_core_next(row: Row) -> None:
 def test_core_walk(row: Row) -> None:
     done = list(row.content.get("completed", []))
     workflow = build(row.document())
-    path = []
+    path: list[str] = []
     while (upcoming := next_step(workflow, done, row.content.get("context", {}), Budget())).step and len(
         path
     ) < MAX_STEPS:
@@ -119,7 +122,7 @@ def test_core_output(row: Row) -> None:
     step = find_step(workflow, row.content["step"])
     scope = scope_of(workflow, row.content["step"], row.content.get("context", {}))
 
-    verdict = judge(step.check, row.content["output"], scope, Budget())
+    verdict = judge(instance_of(PromptStep, step).check, row.content["output"], scope, Budget())
 
     assert [issue.message for issue in verdict.issues] == row.content["issues"]
 
@@ -238,7 +241,7 @@ def test_process_next(server: Server, row: Row) -> None:
 @of("walks")
 def test_process_walk(server: Server, row: Row) -> None:
     done = list(row.content.get("completed", []))
-    path = []
+    path: list[str] = []
     while (answer := ask_next(server, row, done, row.content.get("context", {})))["step"] and len(path) < MAX_STEPS:
         path.append(answer["step"]["id"])
         done.append(answer["step"]["id"])
@@ -300,9 +303,10 @@ def judging(row: Row, output: str, context: JsonObject) -> JsonObject:
 
 
 def ask_next(server: Server, row: Row, completed: list[str], context: JsonObject) -> JsonObject:
-    return server.result(
+    result: JsonObject = server.result(
         "workflow_next", {"workflowId": row.identifier, "completedSteps": completed, "context": context}
     )
+    return result
 
 
 def expected_answer(row: Row) -> JsonObject:

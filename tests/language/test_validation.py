@@ -1,6 +1,7 @@
 """Judging outputs: suggestions, limits and refusals. What passes and what fails: `tests/language/rules.yaml`."""
 
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -184,8 +185,13 @@ def test_a_rule_that_cannot_be_applied_is_refused_when_it_applies() -> None:
 
 
 def test_a_rule_that_does_not_apply_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    compiled = []
-    monkeypatch.setattr(rules, "compile_pattern", lambda pattern, *_: compiled.append(pattern) or (lambda *_: True))
+    compiled: list[str] = []
+
+    def compile_pattern(pattern: str, *_: object) -> Callable[..., bool]:
+        compiled.append(pattern)
+        return lambda *_: True
+
+    monkeypatch.setattr(rules, "compile_pattern", compile_pattern)
     never = {"type": "regex", "pattern": "never", "message": "m", "condition": {"var": "no"}}
     criteria = check_of([never, {"type": "regex", "pattern": "always", "message": "m"}])
 

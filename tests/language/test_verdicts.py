@@ -90,7 +90,7 @@ def test_a_variable_that_is_always_set_is_never_missing() -> None:
     )
 
 
-SCALARS = [
+SCALARS: list[Json] = [
     None,
     True,
     False,
@@ -127,7 +127,7 @@ def random_condition(source: random.Random, depth: int = 2) -> JsonObject:
         return {"not": random_condition(source, depth - 1)}
     if kind != "var":
         return {kind: [random_condition(source, depth - 1) for _ in range(source.randint(1, 3))]}
-    condition = {"var": source.choice("xy")}
+    condition: JsonObject = {"var": source.choice("xy")}
     for operator in source.sample(sorted(conditions.OPERATORS), source.randint(0, 2)):
         values = {"in": source.sample(SCALARS, 3), "exists": source.random() < 0.5, "matches": "a"}
         condition[operator] = values.get(operator, source.choice(SCALARS[3:-3]))

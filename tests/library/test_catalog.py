@@ -12,12 +12,14 @@ from pathlib import Path
 import pytest
 
 from support.make import document, step, write
+from support.narrowing import not_none
 from workflowlookup.errors import InvalidWorkflow, NotReadYet, SecurityError, StorageError, WorkflowNotFound
 from workflowlookup.library import catalog as catalog_module
 from workflowlookup.library import directory as directory_module
 from workflowlookup.library.catalog import Catalog
 from workflowlookup.library.changes import ChangeWatcher, InotifyWatcher, PollingWatcher
 from workflowlookup.library.directory import DirectorySource, Listing
+from workflowlookup.library.files import LoadedFile, load
 
 
 @pytest.fixture(
@@ -26,7 +28,8 @@ from workflowlookup.library.directory import DirectorySource, Listing
 )
 def make_watcher(request: pytest.FixtureRequest) -> Callable[[], ChangeWatcher]:
     """Both watchers; the polling one scans every time."""
-    return request.param
+    make: Callable[[], ChangeWatcher] = request.param
+    return make
 
 
 @pytest.fixture
@@ -103,11 +106,13 @@ def test_only_what_changed_is_read_again(
     for number in range(20):
         write(library, document(identifier=f"flow-{number:02}"))
     catalog.snapshot()
-    read = []
-    load = directory_module.load
-    monkeypatch.setattr(
-        directory_module, "load", lambda path, root: read.append(os.path.basename(path)) or load(path, root)
-    )
+    read: list[str] = []
+
+    def counted(path: str, root: str) -> LoadedFile:
+        read.append(os.path.basename(path))
+        return load(path, root)
+
+    monkeypatch.setattr(directory_module, "load", counted)
 
     write(library, document(identifier="flow-07", name="Changed"))
     assert catalog.get("flow-07").name == "Changed"
@@ -377,7 +382,9 @@ def test_the_refusal_of_a_document_keeps_no_traceback(catalog: catalog_module.Ca
 
     refusals = [entry.file.refusal for entry in catalog.snapshot().problems]
 
-    assert [(r.__traceback__, r.__cause__, r.__context__) for r in refusals] == [(None, None, None)] * 2
+    assert [(not_none(r).__traceback__, not_none(r).__cause__, not_none(r).__context__) for r in refusals] == [
+        (None, None, None)
+    ] * 2
 
 
 def test_a_document_larger_than_the_cache_is_not_cached(

@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 
 from support.client import ENVELOPE
 from support.json_values import Json, JsonObject
+from support.memory_client import MemoryClient
 from workflowlookup.access import Access
+from workflowlookup.library.catalog import Catalog
 from workflowlookup.protocol.backend import Backend
 from workflowlookup.protocol.connection import Connection
 from workflowlookup.protocol.questions import signed_key
@@ -22,8 +24,8 @@ FORM = {
     "required": ["confirmed"],
 }
 YES = {"action": "accept", "content": {"confirmed": True}}
-CAN = {"elicitation": {"form": {}}}
-SERVICES = Services(catalog=None)
+CAN: JsonObject = {"elicitation": {"form": {}}}
+SERVICES = Services(catalog=Catalog([]))
 MODERN_CAN = {**ENVELOPE, "io.modelcontextprotocol/clientCapabilities": CAN}
 
 
@@ -55,10 +57,10 @@ TOOL = Tool(
 )
 
 
-class Client:
+class AskingClient(MemoryClient):
     """One end of a connection in memory."""
 
-    def __init__(self, version: str = "2025-11-25", capabilities: JsonObject = CAN) -> None:
+    def __init__(self, version: str | None = "2025-11-25", capabilities: JsonObject = CAN) -> None:
         backend = Backend(lambda: SERVICES)
         backend.registry = Registry({TOOL.name: TOOL}, SERVICES)
         self.connection = Connection(backend)
@@ -67,10 +69,9 @@ class Client:
             self.send({"id": 0, "method": "initialize", "params": hello})
 
     def send(self, message: JsonObject) -> Json:
-        reply = self.connection.handle(json.dumps({"jsonrpc": "2.0", **message}).encode())
-        return reply and json.loads(reply)
+        return self.exchange(message)
 
-    def call(self, identifier: int = 1, **arguments: Json) -> Json:
+    def call(self, identifier: int | str = 1, **arguments: Json) -> Json:
         params = {"name": "ask_person", "arguments": arguments}
         return self.send({"id": identifier, "method": "tools/call", "params": params})
 
@@ -89,11 +90,9 @@ class Client:
 
     def heard(self) -> list[Json]:
         """What the server sent by itself since the last time."""
-        messages = [json.loads(message) for message in self.connection.outbox]
-        self.connection.outbox.clear()
-        return messages
+        return self.sent()
 
-    def cancel(self, identifier: str) -> None:
+    def cancel(self, identifier: Json) -> None:
         self.send({"method": "notifications/cancelled", "params": {"requestId": identifier}})
 
 
@@ -111,7 +110,7 @@ def answers(reply: Json) -> Json:
 
 @pytest.mark.parametrize("version", ["2025-06-18", "2025-11-25"])
 def test_a_question_is_a_request_and_the_call_is_answered_when_its_response_comes(version: str) -> None:
-    client = Client(version)
+    client = AskingClient(version)
 
     assert client.call(what="step two") is None
     assert client.heard() == [
@@ -131,7 +130,7 @@ def test_a_question_is_a_request_and_the_call_is_answered_when_its_response_come
 
 @pytest.mark.parametrize("action", ["decline", "cancel"])
 def test_a_declined_or_dismissed_form_has_no_content(action: str) -> None:
-    client = Client()
+    client = AskingClient()
     client.call()
 
     reply = client.send({"id": "wl-1", "result": {"action": action, "content": {"confirmed": True}}})
@@ -159,7 +158,7 @@ def test_a_declined_or_dismissed_form_has_no_content(action: str) -> None:
     ids=json.dumps,
 )
 def test_an_error_or_an_invalid_answer_counts_as_dismissed(response: JsonObject) -> None:
-    client = Client()
+    client = AskingClient()
     client.call()
 
     reply = client.send({"id": "wl-1", **response})
@@ -168,7 +167,7 @@ def test_an_error_or_an_invalid_answer_counts_as_dismissed(response: JsonObject)
 
 
 def test_other_calls_go_on_while_questions_are_open_and_each_answer_finds_its_call() -> None:
-    client = Client()
+    client = AskingClient()
     client.call("first", what="a")
     client.call("second", what="b")
     assert [message["id"] for message in client.heard()] == ["wl-1", "wl-2"]
@@ -182,7 +181,7 @@ def test_other_calls_go_on_while_questions_are_open_and_each_answer_finds_its_ca
 
 
 def test_a_tool_may_ask_one_thing_after_another() -> None:
-    client = Client()
+    client = AskingClient()
     client.call(times=2)
 
     assert client.send({"id": "wl-1", "result": YES}) is None
@@ -193,14 +192,14 @@ def test_a_tool_may_ask_one_thing_after_another() -> None:
 
 
 def test_a_call_by_the_tools_own_name_can_ask_too() -> None:
-    client = Client()
+    client = AskingClient()
     assert client.send({"id": 1, "method": "ask_person", "params": {}}) is None
 
     assert client.send({"id": "wl-1", "result": YES})["result"]["answers"] == {"question 0": YES}
 
 
 def test_a_response_to_no_open_question_is_ignored() -> None:
-    client = Client()
+    client = AskingClient()
     for identifier in ("wl-1", 1, "", -1.5):
         assert client.send({"id": identifier, "result": YES}) is None
     client.call()
@@ -214,7 +213,7 @@ def test_a_response_to_no_open_question_is_ignored() -> None:
 
 
 def test_cancelling_a_call_withdraws_its_question_and_it_is_never_answered() -> None:
-    client = Client()
+    client = AskingClient()
     client.call(7)
     client.call(8)
     client.heard()
@@ -231,7 +230,7 @@ def test_cancelling_a_call_withdraws_its_question_and_it_is_never_answered() -> 
 
 
 def test_the_end_of_the_connection_answers_the_call_with_an_open_question() -> None:
-    client = Client()
+    client = AskingClient()
     client.call()
     client.heard()
     client.connection.close()
@@ -242,7 +241,7 @@ def test_the_end_of_the_connection_answers_the_call_with_an_open_question() -> N
 
 
 def test_open_questions_are_limited() -> None:
-    client = Client()
+    client = AskingClient()
     for number in range(64):
         assert client.call(number) is None
 
@@ -261,7 +260,7 @@ def test_open_questions_are_limited() -> None:
     ],
 )
 def test_a_client_that_cannot_show_forms_is_never_asked(version: str, capabilities: JsonObject) -> None:
-    client = Client(version, capabilities)
+    client = AskingClient(version, capabilities)
 
     assert answers(client.call()) == "nobody can be asked"
     assert client.call(anyway=True)["error"]["code"] == -32021
@@ -269,7 +268,7 @@ def test_a_client_that_cannot_show_forms_is_never_asked(version: str, capabiliti
 
 
 def test_an_internal_error_after_the_answer_is_the_reply_to_the_call(caplog: pytest.LogCaptureFixture) -> None:
-    client = Client()
+    client = AskingClient()
     client.call(fail=True)
 
     reply = client.send({"id": "wl-1", "result": YES})
@@ -280,7 +279,7 @@ def test_an_internal_error_after_the_answer_is_the_reply_to_the_call(caplog: pyt
 
 @pytest.mark.parametrize("era", ["handshake", "envelope"])
 def test_a_tool_that_asks_the_same_question_again_ends_the_call(era: str, caplog: pytest.LogCaptureFixture) -> None:
-    client = Client()
+    client = AskingClient()
     if era == "handshake":
         client.call(again=True)
         reply = client.send({"id": "wl-1", "result": YES})
@@ -295,7 +294,7 @@ def test_a_tool_that_asks_the_same_question_again_ends_the_call(era: str, caplog
 
 
 def test_since_2026_a_question_is_the_result_and_the_answer_comes_with_the_call_sent_again() -> None:
-    client = Client(version=None)
+    client = AskingClient(version=None)
 
     result = client.modern(what="step two")["result"]
     again = client.modern({"question 0": YES}, what="step two")
@@ -315,13 +314,13 @@ def test_since_2026_a_question_is_the_result_and_the_answer_comes_with_the_call_
 
 @pytest.mark.parametrize("action", ["decline", "cancel"])
 def test_since_2026_declining_and_dismissing_come_with_the_call_too(action: str) -> None:
-    assert answers(Client(version=None).modern({"question 0": {"action": action}})) == {
+    assert answers(AskingClient(version=None).modern({"question 0": {"action": action}})) == {
         "question 0": {"action": action}
     }
 
 
 def test_since_2026_missing_answers_are_asked_for_again_and_others_are_ignored() -> None:
-    client = Client(version=None)
+    client = AskingClient(version=None)
 
     missing = client.modern({"question 9": YES, "x": {"role": "assistant"}, "y": 7})["result"]
     half = client.modern({"question 0": YES}, times=2)["result"]
@@ -339,16 +338,16 @@ def test_since_2026_missing_answers_are_asked_for_again_and_others_are_ignored()
         "question 0.",
         wire("question 0", what="something else"),
         wire("question 1"),
-        signed_key(question("question 0"), Services(catalog=None, question_secret=lambda: "of another server")),
+        signed_key(question("question 0"), Services(catalog=Catalog([]), question_secret=lambda: "of another server")),
         signed_key(
             question("question 0"),
-            Services(catalog=None, access=Access(name="token eve", kind="agent", scopes=frozenset({"run"}))),
+            Services(catalog=Catalog([]), access=Access(name="token eve", kind="agent", scopes=frozenset({"run"}))),
         ),
     ],
     ids=["unsigned", "an empty signature", "another text", "another question", "another server", "another caller"],
 )
 def test_since_2026_an_answer_to_a_question_of_another_caller_is_ignored(key: str) -> None:
-    result = Client(version=None).forge({key: YES})["result"]
+    result = AskingClient(version=None).forge({key: YES})["result"]
 
     assert result["resultType"] == "input_required"
     assert result["inputRequests"].keys() == {wire("question 0")}
@@ -375,7 +374,7 @@ def test_since_2026_an_answer_to_a_question_of_another_caller_is_ignored(key: st
     ids=json.dumps,
 )
 def test_since_2026_hostile_answers_are_refused_by_name(responses: Json, words: str) -> None:
-    error = Client(version=None).modern(responses)["error"]
+    error = AskingClient(version=None).modern(responses)["error"]
 
     assert error["code"] == -32602
     assert words in error["data"]["details"]
@@ -385,13 +384,14 @@ def test_since_2026_answers_nest_no_deeper_than_everything_else() -> None:
     deep = json.loads("[" * 400 + "]" * 400)
 
     assert (
-        Client(version=None).modern({"question 0": {**YES, "content": {"confirmed": deep}}})["error"]["code"] == -32700
+        AskingClient(version=None).modern({"question 0": {**YES, "content": {"confirmed": deep}}})["error"]["code"]
+        == -32700
     )
 
 
 @pytest.mark.parametrize("capabilities", [{}, {"elicitation": {"url": {}}}])
 def test_since_2026_each_request_has_its_own_capabilities(capabilities: JsonObject) -> None:
-    client = Client()
+    client = AskingClient()
     cannot = {**ENVELOPE, "io.modelcontextprotocol/clientCapabilities": capabilities}
 
     assert answers(client.modern(meta=cannot)) == "nobody can be asked"
@@ -401,7 +401,7 @@ def test_since_2026_each_request_has_its_own_capabilities(capabilities: JsonObje
 
 
 def test_since_2026_only_tools_call_may_be_answered_with_a_question() -> None:
-    client = Client()
+    client = AskingClient()
 
     direct = client.send({"id": 1, "method": "ask_person", "params": {"_meta": MODERN_CAN}})
 
@@ -434,7 +434,7 @@ def is_answer(answer: Json) -> bool:
 @settings(deadline=None)
 @given(ANSWER)
 def test_any_response_answers_the_call_with_an_answer_that_fits_the_form(response: Json) -> None:
-    client = Client()
+    client = AskingClient()
     client.call()
 
     assert is_answer(answers(client.send({"id": "wl-1", "result": response}))["question 0"])
@@ -443,7 +443,7 @@ def test_any_response_answers_the_call_with_an_answer_that_fits_the_form(respons
 @settings(deadline=None)
 @given(JSON | st.fixed_dictionaries({"question 0": ANSWER}))
 def test_since_2026_any_responses_are_refused_or_fit_the_form_or_are_asked_for_again(responses: Json) -> None:
-    reply = Client(version=None).modern(responses)
+    reply = AskingClient(version=None).modern(responses)
 
     if "error" in reply:
         assert reply["error"]["code"] == -32602

@@ -1,5 +1,6 @@
 """The two eras on one connection: what each version is answered, and what waits."""
 
+import gc
 import json
 from pathlib import Path
 
@@ -8,8 +9,10 @@ import pytest
 from support.client import ENVELOPE
 from support.json_values import Json, JsonObject
 from support.make import document, loop, step, write
+from support.narrowing import not_none
 from workflowlookup import __version__
 from workflowlookup.app import make_connection
+from workflowlookup.library.catalog import Catalog
 from workflowlookup.protocol import connection as connections
 from workflowlookup.protocol import memory
 from workflowlookup.protocol.backend import Backend
@@ -34,7 +37,7 @@ def connection(library: Path) -> connections.Connection:
     return make_connection(settings)
 
 
-def ask(connection: Connection, method: str, params: JsonObject | None = None, identifier: int = 1) -> Json:
+def ask(connection: Connection, method: str, params: JsonObject | None = None, identifier: int | str = 1) -> Json:
     message = {"jsonrpc": "2.0", "id": identifier, "method": method, "params": params}
     reply = connection.handle(json.dumps(message).encode())
     return reply and json.loads(reply)
@@ -45,7 +48,11 @@ def initialize(connection: connections.Connection, version: str) -> Json:
 
 
 def modern(
-    connection: connections.Connection, method: str, params: JsonObject | None = None, identifier: int = 1, **meta: Json
+    connection: connections.Connection,
+    method: str,
+    params: JsonObject | None = None,
+    identifier: int | str = 1,
+    **meta: Json,
 ) -> Json:
     return ask(connection, method, {**(params or {}), "_meta": {**ENVELOPE, **meta}}, identifier)
 
@@ -62,7 +69,7 @@ def test_a_reply_repeats_the_id_exactly_as_it_was_sent(connection: connections.C
 
 @pytest.mark.parametrize("identifier", ["true", "null", "[1]", "{}", '"\\ud800"'])
 def test_an_invalid_id_is_an_invalid_request(connection: connections.Connection, identifier: str) -> None:
-    reply = json.loads(connection.handle(f'{{"jsonrpc":"2.0","id":{identifier},"method":"ping"}}'.encode()))
+    reply = json.loads(not_none(connection.handle(f'{{"jsonrpc":"2.0","id":{identifier},"method":"ping"}}'.encode())))
 
     assert (reply["id"], reply["error"]["code"]) in [(None, -32600), (None, -32700)]
 
@@ -73,7 +80,7 @@ def test_discover_is_answered_at_once_and_initialize_after_it_on_the_same_connec
     discovered = modern(connection, "server/discover")["result"]
     initialized = initialize(connection, "2025-11-25")["result"]
     del initialized["capabilities"]["tasks"]
-    extensions = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
+    extensions: JsonObject = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
 
     assert discovered == {
         "resultType": "complete",
@@ -111,7 +118,8 @@ def test_lists_of_the_envelope_era_say_how_long_they_may_be_cached(
 def test_an_unknown_version_in_the_envelope_is_refused_with_what_is_supported(
     connection: connections.Connection,
 ) -> None:
-    reply = modern(connection, "tools/list", **{"io.modelcontextprotocol/protocolVersion": "2099-01-01"})
+    version: JsonObject = {"io.modelcontextprotocol/protocolVersion": "2099-01-01"}
+    reply = modern(connection, "tools/list", **version)
 
     assert reply["error"] == {
         "code": -32022,
@@ -156,7 +164,12 @@ def test_codes_that_the_envelope_era_forbids_are_not_sent_there(connection: conn
 
 
 def test_a_handler_gets_the_caller_in_both_eras() -> None:
-    seen = []
+    seen: list[Caller] = []
+
+    def handle(_services: Services, _arguments: JsonObject, caller: Caller) -> JsonObject:
+        seen.append(caller)
+        return {}
+
     tool = Tool(
         name="who",
         title="Who",
@@ -164,9 +177,9 @@ def test_a_handler_gets_the_caller_in_both_eras() -> None:
         arguments=SchemaArguments({"type": "object"}),
         output_schema={"type": "object", "properties": {}, "required": []},
         example=({}, {}),
-        handler=lambda services, arguments, caller: seen.append(caller) or {},
+        handler=handle,
     )
-    backend = Backend(lambda: Services(catalog=None))
+    backend = Backend(lambda: Services(catalog=Catalog([])))
     backend.registry = Registry({tool.name: tool}, backend.services)
     connection = Connection(backend)
     hello = {"protocolVersion": "2025-11-25", "capabilities": {"roots": {}}, "clientInfo": {"name": "old"}}
@@ -178,7 +191,7 @@ def test_a_handler_gets_the_caller_in_both_eras() -> None:
     ask(connection, "initialize", {**hello, "clientInfo": {"name": 5}})
     ask(connection, "who")
 
-    roots = {"roots": {}}
+    roots: JsonObject = {"roots": {}}
     assert seen == [
         Caller(capabilities=roots, name="old"),
         Caller(capabilities=roots, name="old"),
@@ -260,7 +273,7 @@ BATCH = b'[{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","method":"x
 def test_a_batch_is_answered_where_the_version_has_them(connection: connections.Connection, version: str) -> None:
     initialize(connection, version)
 
-    replies = json.loads(connection.handle(BATCH))
+    replies = json.loads(not_none(connection.handle(BATCH)))
 
     assert [(reply["id"], reply.get("error", {}).get("code")) for reply in replies] == [
         (1, None),
@@ -275,7 +288,7 @@ def test_a_batch_is_refused_elsewhere(connection: connections.Connection, versio
     if version:
         initialize(connection, version)
 
-    reply = json.loads(connection.handle(BATCH))
+    reply = json.loads(not_none(connection.handle(BATCH)))
 
     assert (reply["id"], reply["error"]["code"]) == (None, -32600)
 
@@ -287,7 +300,7 @@ def test_a_batch_is_refused_elsewhere(connection: connections.Connection, versio
 )
 def test_a_batch_of_invalid_size_or_form_is_refused(connection: connections.Connection, batch: bytes) -> None:
     initialize(connection, "2024-11-05")
-    replies = json.loads(connection.handle(batch))
+    replies = json.loads(not_none(connection.handle(batch)))
 
     assert all(reply["error"]["code"] == -32600 for reply in (replies if isinstance(replies, list) else [replies]))
 
@@ -296,7 +309,7 @@ def test_initialize_and_shutdown_are_refused_in_a_batch(connection: connections.
     initialize(connection, "2024-11-05")
     batch = [{"jsonrpc": "2.0", "id": name, "method": name} for name in ("initialize", "shutdown")]
 
-    replies = json.loads(connection.handle(json.dumps(batch).encode()))
+    replies = json.loads(not_none(connection.handle(json.dumps(batch).encode())))
 
     assert [reply["error"]["code"] for reply in replies] == [-32600, -32600]
     assert not connection.is_finished
@@ -378,7 +391,7 @@ def test_deeply_nested_values_are_refused_and_no_internal_error(connection: conn
     initialize(connection, "2025-11-25")
     for depth in (100, 500, 900, 990):
         line = b'{"jsonrpc":"2.0","id":1,"method":"workflow_next","params":{"workflowId":"sample-workflow","completedSteps":[],"context":{"x":%b}}}'
-        reply = json.loads(connection.handle(line % (b"[" * depth + b"]" * depth)))
+        reply = json.loads(not_none(connection.handle(line % (b"[" * depth + b"]" * depth))))
         assert "result" in reply or reply["error"]["code"] in (-32602, -32700)
 
 
@@ -387,7 +400,7 @@ def test_memory_is_returned_after_requests_that_took_long_together(
 ) -> None:
     released, costs = [], [memory.SHORT_SECONDS / 2] * 20 + [memory.COSTLY_SECONDS * 0.6] * 2
     clock = iter([time for cost in costs for time in (0.0, cost)])
-    monkeypatch.setattr(memory.gc, "collect", lambda: released.append(True))
+    monkeypatch.setattr(gc, "collect", lambda: released.append(True))
     monkeypatch.setattr(connections, "monotonic", clock.__next__)
 
     initialize(connection, "2025-11-25")

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.json_values import Json, JsonObject
+from support.narrowing import instance_of
 from workflowlookup.protocol.jsonrpc import (
     MAX_ID_BYTES,
     MalformedMessage,
@@ -116,8 +117,8 @@ def test_an_id_that_is_too_long_is_refused_and_not_repeated() -> None:
     longest = b'"' + b"x" * (MAX_ID_BYTES - 2) + b'"'
     message = b'{"jsonrpc":"2.0","id":%b,"method":"ping"}'
 
-    assert decode(message % longest).id == longest
+    assert instance_of(Request, decode(message % longest)).id == longest
     for identifier in (b'"x' + longest[1:], b"1" * (MAX_ID_BYTES + 1)):
-        refused = decode(message % identifier)
+        refused = instance_of(MalformedMessage, decode(message % identifier))
         assert (refused.id, refused.problem.code) == (b"null", -32600)
         assert "longer than 8,192 bytes" in str(refused.problem.data)

@@ -2,15 +2,18 @@
 
 import json
 from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from support.client import ENVELOPE
 from support.json_values import Json, JsonObject
+from support.memory_client import MemoryClient
+from workflowlookup.library.catalog import CatalogView
 from workflowlookup.protocol.backend import Backend
 from workflowlookup.protocol.connection import LIST_POLL_SECONDS, POLL_SECONDS, Connection
 from workflowlookup.tools.arguments import SchemaArguments
-from workflowlookup.tools.contract import Services, Tool
+from workflowlookup.tools.contract import Services, Tool, WorkflowTools
 from workflowlookup.tools.registry import Registry
 
 TOOLS = "notifications/tools/list_changed"
@@ -32,8 +35,9 @@ class Workflows:
     """Makes tools of what a test says, when it is asked to."""
 
     def __init__(self) -> None:
-        self.wanted = self.made = []
-        self.problem = None
+        self.wanted: list[Tool] = []
+        self.made = self.wanted
+        self.problem: Exception | None = None
         self.refreshes = 0
 
     def attach(self, registry: Registry) -> None:
@@ -49,12 +53,12 @@ class Workflows:
         return self.registry.replace(self.made)
 
 
-class Client:
-    def __init__(self, version: str = "2025-11-25", *, is_on: bool = True, initialized: bool = True) -> None:
+class ListClient(MemoryClient):
+    def __init__(self, version: str | None = "2025-11-25", *, is_on: bool = True, initialized: bool = True) -> None:
         self.workflows = Workflows()
         self.library = SimpleNamespace(encoded=b"[]", summaries=())
-        catalog = SimpleNamespace(snapshot=lambda: self.library)
-        services = Services(catalog=catalog, open_workflows=lambda: self.workflows)
+        catalog = cast("CatalogView", SimpleNamespace(snapshot=lambda: self.library))
+        services = Services(catalog=catalog, open_workflows=lambda: cast("WorkflowTools", self.workflows))
         backend = Backend(lambda: services, announces_changes=lambda: is_on)
         backend.registry = Registry({"built_in": tool("built_in")}, services)
         self.connection = Connection(backend)
@@ -63,10 +67,9 @@ class Client:
             if initialized:
                 self.connection.handle(b'{"jsonrpc":"2.0","method":"notifications/initialized"}')
 
-    def ask(self, method: str, params: JsonObject | None = None, identifier: int = 1) -> Json:
+    def ask(self, method: str, params: JsonObject | None = None, identifier: int | str = 1) -> Json:
         message = {"jsonrpc": "2.0", "id": identifier, "method": method, "params": params or {}}
-        reply = self.connection.handle(json.dumps(message).encode())
-        return reply and json.loads(reply)
+        return self.exchange(message)
 
     def names(self, **params: Json) -> list[Json]:
         return [one["name"] for one in self.ask("tools/list", params)["result"]["tools"]]
@@ -78,16 +81,14 @@ class Client:
     def heard(self) -> list[Json]:
         if self.connection.needs_polling:
             self.connection.poll()
-        messages = [json.loads(message) for message in self.connection.outbox]
-        self.connection.outbox.clear()
-        return messages
+        return self.sent()
 
     def told(self) -> list[Json]:
         return [message["method"] for message in self.heard()]
 
 
 def test_the_tools_are_the_built_in_ones_and_then_the_others_by_name() -> None:
-    client = Client()
+    client = ListClient()
     client.workflows.wanted = [tool("b"), tool("a"), tool("built_in", "Not this one.")]
 
     assert client.names() == ["built_in", "a", "b"]
@@ -95,7 +96,7 @@ def test_the_tools_are_the_built_in_ones_and_then_the_others_by_name() -> None:
 
 
 def test_a_change_is_announced_once_to_a_client_that_listed() -> None:
-    client = Client()
+    client = ListClient()
     client.names()
     assert client.told() == []
     client.workflows.wanted = [tool("a")]
@@ -107,7 +108,7 @@ def test_a_change_is_announced_once_to_a_client_that_listed() -> None:
 
 
 def test_nothing_is_announced_before_the_first_list_or_if_the_list_itself_shows_it() -> None:
-    client = Client()
+    client = ListClient()
     client.workflows.wanted = [tool("a")]
     assert not client.connection.needs_polling
     assert client.told() == []
@@ -119,7 +120,7 @@ def test_nothing_is_announced_before_the_first_list_or_if_the_list_itself_shows_
 
 
 def test_an_equal_new_list_is_no_change() -> None:
-    client = Client()
+    client = ListClient()
     client.workflows.wanted = [tool("a"), tool("b")]
     client.names()
     client.workflows.wanted = [tool("b"), tool("a")]
@@ -131,7 +132,7 @@ def test_an_equal_new_list_is_no_change() -> None:
 
 @pytest.mark.parametrize("road", ["a", "tools/call"])
 def test_a_new_tool_can_be_called_before_it_is_announced(road: str) -> None:
-    client = Client()
+    client = ListClient()
     client.names()
     client.workflows.wanted = [tool("a")]
 
@@ -141,7 +142,7 @@ def test_a_new_tool_can_be_called_before_it_is_announced(road: str) -> None:
 
 
 def test_arguments_are_checked_against_the_current_schema_of_a_tool() -> None:
-    client = Client()
+    client = ListClient()
     client.workflows.wanted = [tool("a", type="object", properties={"n": {"type": "integer"}})]
     client.names()
     assert "error" in client.ask("a", {"n": "x"})
@@ -152,7 +153,7 @@ def test_arguments_are_checked_against_the_current_schema_of_a_tool() -> None:
 
 
 def test_a_client_that_never_sent_initialized_gets_no_notification() -> None:
-    client = Client(initialized=False)
+    client = ListClient(initialized=False)
     client.names()
     client.workflows.wanted = [tool("a")]
 
@@ -160,7 +161,7 @@ def test_a_client_that_never_sent_initialized_gets_no_notification() -> None:
 
 
 def test_in_the_envelope_era_listen_requests_get_the_notifications() -> None:
-    client = Client(None)
+    client = ListClient(None)
     assert client.listen("x", toolsListChanged=True, promptsListChanged=True) == {"toolsListChanged": True}
     assert client.listen("y", resourcesListChanged=True, toolsListChanged=False) == {"resourcesListChanged": True}
     client.ask("tools/list", {"_meta": ENVELOPE})
@@ -173,7 +174,7 @@ def test_in_the_envelope_era_listen_requests_get_the_notifications() -> None:
 
 
 def test_without_workflow_tools_no_notifications_are_promised() -> None:
-    client = Client(is_on=False)
+    client = ListClient(is_on=False)
 
     assert client.listen("x", toolsListChanged=True, resourcesListChanged=True) == {}
     capabilities = client.ask("server/discover")["result"]["capabilities"]
@@ -182,7 +183,7 @@ def test_without_workflow_tools_no_notifications_are_promised() -> None:
 
 
 def test_a_change_of_the_library_is_announced_to_a_client_that_listed_resources() -> None:
-    client = Client()
+    client = ListClient()
     client.library = SimpleNamespace(encoded=b"[1]", summaries=())
     client.ask("resources/list")
     assert client.told() == []
@@ -195,7 +196,7 @@ def test_a_change_of_the_library_is_announced_to_a_client_that_listed_resources(
 
 
 def test_a_failed_poll_is_logged_once_and_retried(caplog: pytest.LogCaptureFixture) -> None:
-    client = Client()
+    client = ListClient()
     client.names()
     client.workflows.problem = OSError("gone")
     assert client.told() == client.told() == []
@@ -207,7 +208,7 @@ def test_a_failed_poll_is_logged_once_and_retried(caplog: pytest.LogCaptureFixtu
 
 
 def test_lists_are_polled_less_often_than_calls() -> None:
-    client = Client()
+    client = ListClient()
     client.names()
 
     assert client.connection.poll_seconds == LIST_POLL_SECONDS > POLL_SECONDS

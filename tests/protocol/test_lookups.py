@@ -12,6 +12,7 @@ from hypothesis.strategies import DrawFn
 from support.client import ENVELOPE
 from support.json_values import Json, JsonObject
 from support.make import document, step, write
+from support.narrowing import not_none
 from workflowlookup.app import make_connection
 from workflowlookup.language.building import build
 from workflowlookup.language.model import Workflow
@@ -38,7 +39,7 @@ def connect(*directories: Path) -> Connection:
 
 def say(connection: Connection, method: str, params: JsonObject, identifier: int = 1) -> Json:
     message = {"jsonrpc": "2.0", "id": identifier, "method": method, "params": params}
-    return json.loads(connection.handle(json.dumps(message).encode()))
+    return json.loads(not_none(connection.handle(json.dumps(message).encode())))
 
 
 def first_step(connection: Connection) -> Json:
@@ -105,7 +106,7 @@ def test_unreadable_values_are_refused_at_any_position(library: Path, odd: bytes
     params = b'"name":"workflow_get","arguments":{"id":"plain-one"},' + place % odd
     line = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{%b}}' % params
 
-    assert json.loads(connect(library).handle(line))["error"]["code"] == code
+    assert json.loads(not_none(connect(library).handle(line)))["error"]["code"] == code
 
 
 # ── each caller sees its own values ─────────────────────────────────────────────────────────────────────────────────

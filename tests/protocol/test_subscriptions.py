@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from typing import Self
+from typing import Self, cast
 
 import pytest
 from hypothesis import given, settings
@@ -10,8 +10,11 @@ from hypothesis import strategies as st
 
 from support.client import ENVELOPE
 from support.json_values import Json, JsonObject
+from support.memory_client import MemoryClient
+from workflowlookup.library.catalog import Catalog
 from workflowlookup.protocol.backend import Backend
 from workflowlookup.protocol.connection import Connection
+from workflowlookup.store.runs_view import RunsView
 from workflowlookup.tools.contract import Services
 
 RUN = "run://one"
@@ -22,10 +25,10 @@ class Runs:
     """The side of the runs that subscriptions see, played by hand: `here` changes a run, `elsewhere` others do."""
 
     def __init__(self) -> None:
-        self.listener = None
-        self.others = []
+        self.listener: Callable[[str], None] | None = None
+        self.others: list[str] = []
         self.looks = 0
-        self.problem = None
+        self.problem: Exception | None = None
 
     def watch(self, listener: Callable[[str], None]) -> Self:
         assert self.listener is None
@@ -49,29 +52,29 @@ class Runs:
             self.listener(run_id)
 
 
-class Client:
-    def __init__(self, version: str = "2025-11-25") -> None:
+class SubscribingClient(MemoryClient):
+    def __init__(self, version: str | None = "2025-11-25") -> None:
         self.runs = Runs()
-        self.connection = Connection(Backend(lambda: Services(catalog=None, open_runs=lambda: self.runs)))
+        self.connection = Connection(
+            Backend(lambda: Services(catalog=Catalog([]), open_runs=lambda: cast("RunsView", self.runs)))
+        )
         if version:
             self.ask("initialize", {"protocolVersion": version, "capabilities": {}})
 
-    def ask(self, method: str, params: JsonObject | None = None, identifier: int = 1) -> Json:
+    def ask(self, method: str, params: JsonObject | None = None, identifier: int | str = 1) -> Json:
         message = {"jsonrpc": "2.0", "id": identifier, "method": method, "params": params}
-        reply = self.connection.handle(json.dumps(message).encode())
-        return reply and json.loads(reply)
+        return self.exchange(message)
 
-    def listen(self, identifier: str, **notifications: Json) -> Json:
+    def listen(self, identifier: int | str, **notifications: Json) -> Json:
         return self.ask("subscriptions/listen", {"notifications": notifications, "_meta": ENVELOPE}, identifier)
 
-    def cancel(self, identifier: str) -> None:
+    def cancel(self, identifier: int | str) -> None:
         message = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": identifier}}
         self.connection.handle(json.dumps(message).encode())
 
     def heard(self) -> list[tuple[str, str | None, Json]]:
         """What came since the last time: method, address and subscription."""
-        messages = [json.loads(message) for message in self.connection.outbox]
-        self.connection.outbox.clear()
+        messages = self.sent()
         subscription = "io.modelcontextprotocol/subscriptionId"
         return [
             (
@@ -89,7 +92,7 @@ def updated(address: str, subscription: Json = None) -> tuple[str, str, Json]:
 
 @pytest.mark.parametrize("version", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"])
 def test_a_subscriber_is_notified_of_own_changes_at_once_and_of_others_at_the_next_poll(version: str) -> None:
-    client = Client(version)
+    client = SubscribingClient(version)
 
     assert client.ask("resources/subscribe", {"uri": RUN})["result"] == {}
     client.runs.here("one")
@@ -102,7 +105,7 @@ def test_a_subscriber_is_notified_of_own_changes_at_once_and_of_others_at_the_ne
 
 
 def test_the_list_of_recent_runs_changes_with_every_run() -> None:
-    client = Client()
+    client = SubscribingClient()
     client.ask("resources/subscribe", {"uri": RECENT})
     client.runs.here("one")
     assert client.heard() == [updated(RECENT)]
@@ -113,7 +116,7 @@ def test_the_list_of_recent_runs_changes_with_every_run() -> None:
 
 
 def test_a_call_that_changes_a_run_twice_is_announced_once() -> None:
-    client = Client()
+    client = SubscribingClient()
     client.ask("resources/subscribe", {"uri": RUN})
     client.runs.here("one")
     client.runs.here("one")
@@ -122,7 +125,7 @@ def test_a_call_that_changes_a_run_twice_is_announced_once() -> None:
 
 
 def test_the_journal_is_watched_from_the_first_to_the_last_subscription() -> None:
-    client = Client()
+    client = SubscribingClient()
     assert not client.connection.needs_polling
     client.connection.poll()
     client.ask("resources/subscribe", {"uri": RUN})
@@ -148,7 +151,7 @@ def test_the_journal_is_watched_from_the_first_to_the_last_subscription() -> Non
 
 
 def test_a_listen_request_without_announced_uris_watches_nothing() -> None:
-    client = Client(None)
+    client = SubscribingClient(None)
     client.listen("a", toolsListChanged=True, resourcesListChanged=True, resourceSubscriptions=[])
 
     assert not client.connection.needs_polling
@@ -159,7 +162,7 @@ def test_a_listen_request_without_announced_uris_watches_nothing() -> None:
     ["workflow://code-review", "run://", "runs://all", "RUN://one", "", "file:///etc/passwd", "run://" + "a" * 300],
 )
 def test_a_uri_whose_changes_are_not_announced_cannot_be_subscribed_to(address: str) -> None:
-    client = Client()
+    client = SubscribingClient()
     error = client.ask("resources/subscribe", {"uri": address})["error"]
     client.listen("a", resourceSubscriptions=[address, RUN])
     acknowledged = json.loads(client.connection.outbox.pop())
@@ -170,7 +173,7 @@ def test_a_uri_whose_changes_are_not_announced_cannot_be_subscribed_to(address: 
 
 
 def test_since_2026_each_listen_request_is_notified_of_its_own_uris_with_its_own_id() -> None:
-    client = Client(None)
+    client = SubscribingClient(None)
     client.listen("a", resourceSubscriptions=[RUN, RECENT, RUN])
     client.listen(7, resourceSubscriptions=["run://two"])
     assert [method for method, _, _ in client.heard()] == ["subscriptions/acknowledged"] * 2
@@ -185,7 +188,7 @@ def test_since_2026_each_listen_request_is_notified_of_its_own_uris_with_its_own
 
 
 def test_since_2026_the_acknowledgement_names_what_is_announced() -> None:
-    client = Client(None)
+    client = SubscribingClient(None)
     client.listen("a", resourceSubscriptions=[RECENT, RUN], toolsListChanged=True)
 
     assert json.loads(client.connection.outbox.pop())["params"] == {
@@ -196,7 +199,7 @@ def test_since_2026_the_acknowledgement_names_what_is_announced() -> None:
 
 @pytest.mark.parametrize("addresses", ["run://one", {"uri": RUN}, [5], [RUN, None], True])
 def test_since_2026_invalid_uris_are_refused(addresses: Json) -> None:
-    client = Client(None)
+    client = SubscribingClient(None)
 
     error = client.listen("a", resourceSubscriptions=addresses)["error"]
 
@@ -206,7 +209,7 @@ def test_since_2026_invalid_uris_are_refused(addresses: Json) -> None:
 
 
 def test_the_number_of_uris_is_limited() -> None:
-    client = Client()
+    client = SubscribingClient()
     for number in range(100):
         client.ask("resources/subscribe", {"uri": f"run://{number}"})
 
@@ -219,11 +222,11 @@ def test_the_number_of_uris_is_limited() -> None:
 @pytest.mark.parametrize("params", [None, {}, {"uri": None}, {"uri": 5}])
 @pytest.mark.parametrize("method", ["resources/subscribe", "resources/unsubscribe"])
 def test_a_subscription_needs_a_uri(method: str, params: JsonObject | None) -> None:
-    assert Client().ask(method, params)["error"]["code"] == -32602
+    assert SubscribingClient().ask(method, params)["error"]["code"] == -32602
 
 
 def test_each_era_has_its_own_way_to_subscribe() -> None:
-    client = Client()
+    client = SubscribingClient()
     modern = client.ask("resources/subscribe", {"uri": RUN, "_meta": ENVELOPE})
     old = client.ask("subscriptions/listen", {"notifications": {}})
 
@@ -231,11 +234,13 @@ def test_each_era_has_its_own_way_to_subscribe() -> None:
 
 
 def test_subscribing_needs_the_handshake() -> None:
-    assert Client(None).ask("resources/subscribe", {"uri": RUN})["error"]["message"] == "Server not initialized"
+    assert (
+        SubscribingClient(None).ask("resources/subscribe", {"uri": RUN})["error"]["message"] == "Server not initialized"
+    )
 
 
 def test_the_end_of_the_connection_ends_streams_with_their_result_and_stops_watching() -> None:
-    client = Client()
+    client = SubscribingClient()
     client.ask("resources/subscribe", {"uri": RUN})
     client.listen("a", resourceSubscriptions=[RUN])
     client.heard()
@@ -250,7 +255,7 @@ def test_the_end_of_the_connection_ends_streams_with_their_result_and_stops_watc
 def test_a_failed_poll_of_the_journal_is_logged_once_and_retried(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    client = Client()
+    client = SubscribingClient()
     client.ask("resources/subscribe", {"uri": RUN})
     client.runs.problem = OSError("no such device")
     for _ in range(3):
@@ -264,7 +269,7 @@ def test_a_failed_poll_of_the_journal_is_logged_once_and_retried(
 
 
 def test_a_watch_that_cannot_begin_refuses_the_subscription() -> None:
-    client = Client()
+    client = SubscribingClient()
     client.runs.problem = OSError("no such device")
 
     assert client.ask("resources/subscribe", {"uri": RUN})["error"]["code"] == -32603
@@ -286,7 +291,9 @@ MOVE = st.one_of(
 def test_the_journal_is_watched_exactly_while_there_are_subscriptions(
     moves: list[tuple[str, Json]],
 ) -> None:
-    client, followed, streams = Client(), set(), {}
+    client = SubscribingClient()
+    followed: set[str] = set()
+    streams: JsonObject = {}
     for what, argument in moves:
         if what == "listen":
             identifier, addresses = argument

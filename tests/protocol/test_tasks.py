@@ -4,14 +4,17 @@ import json
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from support.client import ENVELOPE
 from support.json_values import Json, JsonObject
 from support.make import document, step
+from support.memory_client import MemoryClient
 from workflowlookup.language.building import build
 from workflowlookup.language.model import Workflow
+from workflowlookup.library.catalog import CatalogView
 from workflowlookup.protocol.backend import Backend
 from workflowlookup.protocol.connection import Connection
 from workflowlookup.runs.server_calls import CallFailure
@@ -25,7 +28,7 @@ DOCUMENTS = {
     "agent": document(CALL, step("last"), id="agent"),
     "person": document(CALL, {**CALL, "id": "held", "requireConfirmation": True}, id="person"),
 }
-CAN = {"elicitation": {"form": {}}}
+CAN: JsonObject = {"elicitation": {"form": {}}}
 EXTENSION = "io.modelcontextprotocol/tasks"
 RELATED = "io.modelcontextprotocol/related-task"
 CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
@@ -37,22 +40,24 @@ class Catalog:
         return build(DOCUMENTS[wanted])
 
 
-class Client:
+class TaskClient(MemoryClient):
     """A client and, beside it, the one who does the work."""
 
-    def __init__(self, place: str, version: str = "2025-11-25", capabilities: JsonObject = CAN) -> None:
-        self.runs, mine = Runs(SqliteJournal(place)), Runs(SqliteJournal(place))
-        services = Services(catalog=Catalog(), open_runs=lambda: mine)
+    def __init__(self, place: str, version: str | None = "2025-11-25", capabilities: JsonObject = CAN) -> None:
+        self.runs, self._mine = Runs(SqliteJournal(place)), Runs(SqliteJournal(place))
+        services = Services(catalog=cast("CatalogView", Catalog()), open_runs=lambda: self._mine)
         self.connection = Connection(Backend(lambda: services))
         self.ids = count(1)
-        self.close = lambda: (self.runs.close(), mine.close())
         if version:
             self.hello = self.ask("initialize", {"protocolVersion": version, "capabilities": capabilities})
 
+    def close(self) -> None:
+        self.runs.close()
+        self._mine.close()
+
     def ask(self, method: str, params: JsonObject | None = None) -> Json:
         message = {"jsonrpc": "2.0", "id": next(self.ids), "method": method, "params": params or {}}
-        reply = self.connection.handle(json.dumps(message).encode())
-        return reply and json.loads(reply)
+        return self.exchange(message)
 
     def result(self, method: str, **params: Json) -> Json:
         reply = self.ask(method, params)
@@ -69,11 +74,9 @@ class Client:
 
     def heard(self) -> list[Json]:
         self.connection.poll()
-        messages = [json.loads(message) for message in self.connection.outbox]
-        self.connection.outbox.clear()
-        return messages
+        return self.sent()
 
-    def work(self, run_id: str, step_id: str = "call-it", value: str = "Issue 7") -> None:
+    def work(self, run_id: str, step_id: str = "call-it", value: Json = "Issue 7") -> None:
         self.runs.begin_call(run_id, step_id)
         self.runs.finish_call(run_id, step_id, str(value), value)
 
@@ -83,11 +86,11 @@ class Client:
 
 
 @pytest.fixture
-def make_client(tmp_path: Path) -> Iterator[Callable[..., Client]]:
-    clients: list[Client] = []
+def make_client(tmp_path: Path) -> Iterator[Callable[..., TaskClient]]:
+    clients: list[TaskClient] = []
 
-    def make(*options: Json, **more: Json) -> Client:
-        clients.append(Client(str(tmp_path / "runs.sqlite"), *options, **more))
+    def make(*options: Json, **more: Json) -> TaskClient:
+        clients.append(TaskClient(str(tmp_path / "runs.sqlite"), *options, **more))
         return clients[-1]
 
     yield make
@@ -96,27 +99,30 @@ def make_client(tmp_path: Path) -> Iterator[Callable[..., Client]]:
 
 
 @pytest.fixture
-def client(make_client: Callable[..., Client]) -> Client:
+def client(make_client: Callable[..., TaskClient]) -> TaskClient:
     return make_client()
 
 
 @pytest.fixture
-def modern(make_client: Callable[..., Client]) -> Callable[..., Json]:
+def modern(make_client: Callable[..., TaskClient]) -> "EnvelopeClient":
+    return EnvelopeClient(make_client(None))
+
+
+class EnvelopeClient:
     """A client of the envelope era, as a function."""
-    client = make_client(None)
 
-    def ask(method: str, meta: JsonObject = KNOWS, **params: Json) -> Json:
-        return client.result(method, **params, _meta=meta)
+    def __init__(self, client: TaskClient) -> None:
+        self.client = client
 
-    ask.client = client
-    return ask
+    def __call__(self, method: str, meta: JsonObject = KNOWS, **params: Json) -> Json:
+        return self.client.result(method, **params, _meta=meta)
 
 
 # ── 2025-11-25 ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_task_capability_depends_on_the_version(make_client: Callable[..., Client]) -> None:
-    promised = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
+def test_the_task_capability_depends_on_the_version(make_client: Callable[..., TaskClient]) -> None:
+    promised: JsonObject = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
     assert make_client().hello["result"]["capabilities"]["tasks"] == promised
     assert "tasks" not in make_client("2025-06-18").hello["result"]["capabilities"]
     capabilities = make_client(None).result("server/discover", _meta=ENVELOPE)["capabilities"]
@@ -131,13 +137,13 @@ def test_the_task_capability_depends_on_the_version(make_client: Callable[..., C
         ({"ttl": True}, "task.ttl must be a number of milliseconds"),
     ],
 )
-def test_an_invalid_task_request_is_refused(client: Client, task: Json, problem: str) -> None:
+def test_an_invalid_task_request_is_refused(client: TaskClient, task: Json, problem: str) -> None:
     refused = client.start(task=task)
 
     assert (refused["code"], refused["data"]["details"]) == (-32602, problem)
 
 
-def test_a_call_as_a_task_is_answered_at_once_and_its_result_can_be_awaited(client: Client) -> None:
+def test_a_call_as_a_task_is_answered_at_once_and_its_result_can_be_awaited(client: TaskClient) -> None:
     task = client.start(task={"ttl": 60_000})["task"]
 
     assert task.keys() == {
@@ -158,12 +164,12 @@ def test_a_call_as_a_task_is_answered_at_once_and_its_result_can_be_awaited(clie
 
 
 @pytest.mark.parametrize("task", [False, 5, "yes", []])
-def test_a_task_parameter_that_is_no_object_starts_nothing(client: Client, task: Json) -> None:
+def test_a_task_parameter_that_is_no_object_starts_nothing(client: TaskClient, task: Json) -> None:
     assert client.start(task=task)["data"] == {"details": "task must be an object"}
     assert client.runs.recent(1) == []
 
 
-def test_a_task_outlives_its_connection(client: Client, make_client: Callable[..., Client]) -> None:
+def test_a_task_outlives_its_connection(client: TaskClient, make_client: Callable[..., TaskClient]) -> None:
     task_id = client.start(task={})["task"]["taskId"]
     client.connection.close()
     client.work(task_id)
@@ -173,7 +179,7 @@ def test_a_task_outlives_its_connection(client: Client, make_client: Callable[..
     assert other.result("tasks/result", taskId=task_id)["structuredContent"]["result"] == "Issue 7"
 
 
-def test_progress_of_a_task_goes_to_the_token_of_its_call(client: Client) -> None:
+def test_progress_of_a_task_goes_to_the_token_of_its_call(client: TaskClient) -> None:
     task_id = client.start(task={}, _meta={"progressToken": "t"})["task"]["taskId"]
     client.runs.begin_call(task_id, "call-it")
     client.runs.report_call(task_id, "call-it", 1, 2, "half")
@@ -188,7 +194,7 @@ def test_progress_of_a_task_goes_to_the_token_of_its_call(client: Client) -> Non
     }
 
 
-def test_a_failed_task_has_the_error_as_its_result(client: Client) -> None:
+def test_a_failed_task_has_the_error_as_its_result(client: TaskClient) -> None:
     task_id = client.start(task={})["task"]["taskId"]
     client.fail(task_id)
 
@@ -197,7 +203,7 @@ def test_a_failed_task_has_the_error_as_its_result(client: Client) -> None:
     assert (result["isError"], result["structuredContent"]["data"]["runId"]) == (True, task_id)
 
 
-def test_a_task_is_cancelled_once(client: Client) -> None:
+def test_a_task_is_cancelled_once(client: TaskClient) -> None:
     task_id = client.start(task={})["task"]["taskId"]
 
     assert client.result("tasks/cancel", taskId=task_id)["status"] == "cancelled"
@@ -206,7 +212,7 @@ def test_a_task_is_cancelled_once(client: Client) -> None:
     assert client.result("tasks/get", taskId=task_id)["status"] == "cancelled"
 
 
-def test_cancelling_the_wait_for_a_result_does_not_cancel_the_task(client: Client) -> None:
+def test_cancelling_the_wait_for_a_result_does_not_cancel_the_task(client: TaskClient) -> None:
     task_id = client.start(task={})["task"]["taskId"]
     client.result("tasks/result", taskId=task_id)
     cancelled = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 3}}
@@ -216,7 +222,7 @@ def test_cancelling_the_wait_for_a_result_does_not_cancel_the_task(client: Clien
     assert client.runs.get(task_id).state == "queued"
 
 
-def test_a_run_that_waits_for_the_agent_is_a_completed_task(client: Client) -> None:
+def test_a_run_that_waits_for_the_agent_is_a_completed_task(client: TaskClient) -> None:
     task_id = client.start("agent", task={})["task"]["taskId"]
     client.work(task_id)
 
@@ -225,7 +231,7 @@ def test_a_run_that_waits_for_the_agent_is_a_completed_task(client: Client) -> N
     assert (told["waitingFor"], told["step"]["id"]) == ("output", "last")
 
 
-def test_a_needed_person_is_asked_by_tasks_result(client: Client) -> None:
+def test_a_needed_person_is_asked_by_tasks_result(client: TaskClient) -> None:
     task_id = client.start("person", task={})["task"]["taskId"]
     client.work(task_id)
     assert client.result("tasks/get", taskId=task_id)["status"] == "input_required"
@@ -238,7 +244,7 @@ def test_a_needed_person_is_asked_by_tasks_result(client: Client) -> None:
     assert [m["result"]["structuredContent"]["result"] for m in client.heard() if "result" in m] == ["Issue 8"]
 
 
-def test_if_nobody_can_be_asked_the_result_says_how_to_go_on(make_client: Callable[..., Client]) -> None:
+def test_if_nobody_can_be_asked_the_result_says_how_to_go_on(make_client: Callable[..., TaskClient]) -> None:
     client = make_client(capabilities={})
     task_id = client.start("person", task={})["task"]["taskId"]
     client.work(task_id)
@@ -247,7 +253,7 @@ def test_if_nobody_can_be_asked_the_result_says_how_to_go_on(make_client: Callab
     assert client.result("tasks/result", taskId=task_id)["structuredContent"]["waitingFor"] == "confirmation"
 
 
-def test_tasks_are_listed_in_pages(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tasks_are_listed_in_pages(client: TaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workflowlookup.protocol.tasks.PAGE_SIZE", 2)
     ids = {client.start(task={})["task"]["taskId"] for _ in range(3)}
     first = client.result("tasks/list")
@@ -259,7 +265,7 @@ def test_tasks_are_listed_in_pages(client: Client, monkeypatch: pytest.MonkeyPat
     assert client.result("tasks/list", cursor="nonsense")["code"] == -32602
 
 
-def test_a_call_without_a_run_cannot_be_a_task(client: Client, make_client: Callable[..., Client]) -> None:
+def test_a_call_without_a_run_cannot_be_a_task(client: TaskClient, make_client: Callable[..., TaskClient]) -> None:
     wrong = client.result("tools/call", name="workflow_runs", arguments={}, task={})
     assert (wrong["code"], "cannot be called as a task" in wrong["data"].get("details", "") or True) == (-32601, True)
     for method in ("tasks/get", "tasks/result", "tasks/cancel"):
@@ -268,7 +274,7 @@ def test_a_call_without_a_run_cannot_be_a_task(client: Client, make_client: Call
     assert make_client("2025-06-18").result("tasks/get", taskId="x")["code"] == -32601
 
 
-def test_before_2025_11_25_the_task_parameter_is_ignored(make_client: Callable[..., Client]) -> None:
+def test_before_2025_11_25_the_task_parameter_is_ignored(make_client: Callable[..., TaskClient]) -> None:
     client = make_client("2025-06-18")
 
     assert client.start(task={}) is None
@@ -278,11 +284,11 @@ def test_before_2025_11_25_the_task_parameter_is_ignored(make_client: Callable[.
 # ── the extension ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def begin(modern: Callable[..., Json], workflow: str = "one-call", meta: JsonObject = KNOWS, **more: Json) -> Json:
+def begin(modern: EnvelopeClient, workflow: str = "one-call", meta: JsonObject = KNOWS, **more: Json) -> Json:
     return modern("tools/call", meta, name="workflow_start", arguments={"workflowId": workflow}, **more)
 
 
-def test_a_pending_call_becomes_a_task_if_the_client_supports_tasks(modern: Callable[..., Json]) -> None:
+def test_a_pending_call_becomes_a_task_if_the_client_supports_tasks(modern: EnvelopeClient) -> None:
     created = begin(modern, task={"ttl": 5})
 
     assert (created["resultType"], created["status"], created["ttlMs"]) == ("task", "working", None)
@@ -297,7 +303,7 @@ def test_a_pending_call_becomes_a_task_if_the_client_supports_tasks(modern: Call
     assert "_meta" not in done["result"]
 
 
-def test_a_call_of_a_client_without_tasks_stays_pending(modern: Callable[..., Json]) -> None:
+def test_a_call_of_a_client_without_tasks_stays_pending(modern: EnvelopeClient) -> None:
     assert begin(modern, meta=ENVELOPE) is None
     assert modern.client.connection.is_busy
     for method in ("tasks/get", "tasks/update", "tasks/cancel"):
@@ -305,13 +311,13 @@ def test_a_call_of_a_client_without_tasks_stays_pending(modern: Callable[..., Js
         assert (error["code"], error["data"]) == (-32021, {"requiredCapabilities": {"extensions": {EXTENSION: {}}}})
 
 
-def test_a_call_that_is_answered_at_once_is_no_task(modern: Callable[..., Json]) -> None:
+def test_a_call_that_is_answered_at_once_is_no_task(modern: EnvelopeClient) -> None:
     result = modern("tools/call", name="workflow_runs", arguments={}, task={})
 
     assert (result["resultType"], "taskId" in result) == ("complete", False)
 
 
-def test_a_tool_that_fails_is_completed_with_an_error(modern: Callable[..., Json]) -> None:
+def test_a_tool_that_fails_is_completed_with_an_error(modern: EnvelopeClient) -> None:
     task_id = begin(modern)["taskId"]
     modern.client.fail(task_id)
 
@@ -319,7 +325,7 @@ def test_a_tool_that_fails_is_completed_with_an_error(modern: Callable[..., Json
     assert (done["status"], done["result"]["isError"]) == ("completed", True)
 
 
-def test_a_cancel_returns_an_empty_result_and_can_be_repeated(modern: Callable[..., Json]) -> None:
+def test_a_cancel_returns_an_empty_result_and_can_be_repeated(modern: EnvelopeClient) -> None:
     task_id = begin(modern)["taskId"]
 
     for _ in range(2):
@@ -330,7 +336,7 @@ def test_a_cancel_returns_an_empty_result_and_can_be_repeated(modern: Callable[.
 
 
 @pytest.mark.parametrize("agrees", [True, False])
-def test_a_task_asks_a_person_and_goes_on_with_the_answer(modern: Callable[..., Json], agrees: bool) -> None:
+def test_a_task_asks_a_person_and_goes_on_with_the_answer(modern: EnvelopeClient, agrees: bool) -> None:
     task_id = begin(modern, "person")["taskId"]
     modern.client.work(task_id)
     asking = modern("tasks/get", taskId=task_id)
@@ -348,6 +354,6 @@ def test_a_task_asks_a_person_and_goes_on_with_the_answer(modern: Callable[..., 
     modern("tasks/update", taskId=task_id, inputResponses=said)
 
 
-def test_methods_that_the_extension_does_not_have_are_not_found(modern: Callable[..., Json]) -> None:
+def test_methods_that_the_extension_does_not_have_are_not_found(modern: EnvelopeClient) -> None:
     for method in ("tasks/result", "tasks/list"):
         assert modern(method, taskId="x")["code"] == -32601

@@ -6,8 +6,11 @@ import pytest
 
 from support.client import ENVELOPE
 from support.json_values import Json, JsonObject
+from support.memory_client import MemoryClient
+from support.narrowing import not_none
 from workflowlookup.errors import ExecutionFailed
 from workflowlookup.language.values import Progress
+from workflowlookup.library.catalog import Catalog
 from workflowlookup.protocol.backend import ServerBackend
 from workflowlookup.protocol.connection import Connection
 from workflowlookup.protocol.pending_calls import MAX_PENDING
@@ -16,7 +19,7 @@ from workflowlookup.tools.contract import Caller, Elicitation, Pending, ServerSe
 from workflowlookup.tools.registry import Registry
 
 FORM = {"type": "object", "properties": {"yes": {"type": "boolean"}}, "required": ["yes"]}
-CAN = {"elicitation": {}}
+CAN: JsonObject = {"elicitation": {}}
 MODERN = {**ENVELOPE, "io.modelcontextprotocol/clientCapabilities": CAN}
 
 
@@ -24,9 +27,9 @@ class Work:
     """What the server works on, moved by hand."""
 
     def __init__(self) -> None:
-        self.given_up = []
-        self.results = {}
-        self.progress = None
+        self.given_up: list[tuple[str, str]] = []
+        self.results: JsonObject = {}
+        self.progress: Progress | None = None
         self.callers: list[Caller] = []
 
     def handle(self, _: object, arguments: JsonObject, caller: Caller) -> JsonObject | Pending:
@@ -49,8 +52,8 @@ class Work:
         )
 
 
-class Client:
-    def __init__(self, version: str = "2025-11-25") -> None:
+class WaitingClient(MemoryClient):
+    def __init__(self, version: str | None = "2025-11-25") -> None:
         self.work = Work()
         self.is_closed = 0
         tools = [
@@ -62,7 +65,7 @@ class Client:
                 handler=self.work.handle,
             )
         ]
-        services = ServerServices(catalog=None, close=self.closed)
+        services = ServerServices(catalog=Catalog([]), close=self.closed)
         backend = ServerBackend(lambda: services)
         backend.registry = Registry({tool.name: tool for tool in tools}, backend.services)
         self.connection = Connection(backend)
@@ -72,24 +75,22 @@ class Client:
     def closed(self) -> None:
         self.is_closed += 1
 
-    def send(self, method: str, params: JsonObject | None = None, identifier: int = 1) -> Json:
+    def send(self, method: str, params: JsonObject | None = None, identifier: int | str | None = 1) -> Json:
         message = {"jsonrpc": "2.0", "id": identifier, "method": method, "params": params}
         reply = self.connection.handle(json.dumps({k: v for k, v in message.items() if v is not None}).encode())
         return reply and json.loads(reply)
 
-    def work_on(self, name: str, identifier: int = 1, meta: JsonObject | None = None, **more: Json) -> Json:
+    def work_on(self, name: str, identifier: int | str = 1, meta: JsonObject | None = None, **more: Json) -> Json:
         params = {"name": "work", "arguments": {"name": name}, "_meta": meta or {}, **more}
         return self.send("tools/call", params, identifier)
 
     def heard(self) -> list[Json]:
         self.connection.poll()
-        messages = [json.loads(message) for message in self.connection.outbox]
-        self.connection.outbox.clear()
-        return messages
+        return self.sent()
 
 
 def test_a_pending_call_blocks_no_other_message() -> None:
-    client = Client()
+    client = WaitingClient()
 
     assert client.work_on("long", 7) is None
     assert client.connection.needs_polling
@@ -104,7 +105,7 @@ def test_a_pending_call_blocks_no_other_message() -> None:
 
 
 def test_calls_are_answered_in_the_order_in_which_they_are_done() -> None:
-    client = Client()
+    client = WaitingClient()
     for number, name in enumerate(("one", "two", "three")):
         client.work_on(name, number)
     client.work.results["two"] = {"n": 2}
@@ -115,7 +116,7 @@ def test_calls_are_answered_in_the_order_in_which_they_are_done() -> None:
 
 
 def test_a_tool_called_by_its_own_name_waits_too() -> None:
-    client = Client()
+    client = WaitingClient()
 
     assert client.send("work", {"name": "long"}, 3) is None
     client.work.results["long"] = {"runId": "long"}
@@ -123,7 +124,7 @@ def test_a_tool_called_by_its_own_name_waits_too() -> None:
 
 
 def test_in_the_envelope_era_the_answer_says_that_it_is_complete() -> None:
-    client = Client(None)
+    client = WaitingClient(None)
     client.work_on("long", meta=MODERN)
     client.work.results["long"] = {"runId": "long"}
 
@@ -133,7 +134,7 @@ def test_in_the_envelope_era_the_answer_says_that_it_is_complete() -> None:
 
 @pytest.mark.parametrize(("version", "is_result"), [("2024-11-05", False), ("2025-03-26", True), ("2025-11-25", True)])
 def test_a_pending_call_that_fails_has_the_same_error_as_one_that_fails_at_once(version: str, is_result: bool) -> None:
-    client = Client(version)
+    client = WaitingClient(version)
     client.work_on("bad")
     client.work.results["bad"] = ExecutionFailed("Look at the log.", runId="bad")
 
@@ -144,7 +145,7 @@ def test_a_pending_call_that_fails_has_the_same_error_as_one_that_fails_at_once(
 
 
 def test_an_unexpected_exception_is_an_internal_error_and_ends_the_wait() -> None:
-    client = Client()
+    client = WaitingClient()
     client.work_on("bad")
     client.work.results["bad"] = ZeroDivisionError()
 
@@ -154,7 +155,7 @@ def test_an_unexpected_exception_is_an_internal_error_and_ends_the_wait() -> Non
 
 @pytest.mark.parametrize("token", ["t", 0])
 def test_increasing_progress_is_reported_to_calls_with_a_token(token: str | int) -> None:
-    client = Client()
+    client = WaitingClient()
     client.work_on("silent", 1)
     client.work_on("told", 2, meta={"progressToken": token})
 
@@ -170,7 +171,7 @@ def test_increasing_progress_is_reported_to_calls_with_a_token(token: str | int)
 
 
 def test_no_progress_comes_after_the_answer() -> None:
-    client = Client()
+    client = WaitingClient()
     client.work_on("long", 2, meta={"progressToken": "t"})
     client.work.progress = Progress(3, None, "")
     client.work.results["long"] = {}
@@ -181,7 +182,7 @@ def test_no_progress_comes_after_the_answer() -> None:
 
 
 def test_a_cancelled_call_is_abandoned_and_not_answered() -> None:
-    client = Client()
+    client = WaitingClient()
     client.work_on("one", 1)
     client.work_on("two", "1")
     client.send("notifications/cancelled", {"requestId": "1", "reason": "too slow"}, None)
@@ -192,7 +193,7 @@ def test_a_cancelled_call_is_abandoned_and_not_answered() -> None:
 
 
 def test_a_call_may_set_a_timeout() -> None:
-    client = Client()
+    client = WaitingClient()
     client.work_on("one", 1, meta={"workflowlookup/timeoutSeconds": 2.5})
     client.work_on("two", 2)
 
@@ -203,19 +204,19 @@ def test_a_call_may_set_a_timeout() -> None:
 
 
 def test_a_pending_call_may_ask_a_question() -> None:
-    client = Client()
+    client = WaitingClient()
     client.work_on("careful", 5)
     client.work.results["careful"] = Elicitation(key="sure", message="Sure?", schema=FORM)
 
     (question,) = client.heard()
     assert question["method"] == "elicitation/create"
     answer = {"jsonrpc": "2.0", "id": question["id"], "result": {"action": "accept", "content": {"yes": True}}}
-    reply = json.loads(client.connection.handle(json.dumps(answer).encode()))
+    reply = json.loads(not_none(client.connection.handle(json.dumps(answer).encode())))
     assert (reply["id"], reply["result"]["structuredContent"]) == (5, {"sure": "accept"})
 
 
 def test_in_the_envelope_era_a_question_of_a_pending_call_is_its_result() -> None:
-    client = Client(None)
+    client = WaitingClient(None)
     client.work.results["careful"] = Elicitation(key="sure", message="Sure?", schema=FORM)
     client.work_on("careful", 5, meta=MODERN)
 
@@ -228,7 +229,7 @@ def test_in_the_envelope_era_a_question_of_a_pending_call_is_its_result() -> Non
 
 
 def test_calls_over_the_limit_are_refused_and_their_work_is_abandoned() -> None:
-    client = Client()
+    client = WaitingClient()
     for number in range(MAX_PENDING):
         assert client.work_on(f"work {number}", number) is None
 
@@ -238,7 +239,7 @@ def test_calls_over_the_limit_are_refused_and_their_work_is_abandoned() -> None:
 
 
 def test_the_id_of_a_pending_call_cannot_be_used_again() -> None:
-    client = Client()
+    client = WaitingClient()
     client.work_on("one", 1)
 
     assert "ids must differ" in json.dumps(client.work_on("two", 1))
@@ -247,7 +248,7 @@ def test_the_id_of_a_pending_call_cannot_be_used_again() -> None:
 
 
 def test_at_the_end_pending_calls_are_abandoned_and_get_an_error() -> None:
-    client = Client()
+    client = WaitingClient()
     client.work_on("long", 3)
     client.connection.close()
     client.connection.close()
@@ -259,7 +260,7 @@ def test_at_the_end_pending_calls_are_abandoned_and_get_an_error() -> None:
 
 
 def test_shutdown_is_answered_after_pending_calls() -> None:
-    client = Client()
+    client = WaitingClient()
     client.work_on("long", 3)
 
     assert client.send("shutdown", identifier=4) is None
@@ -271,8 +272,8 @@ def test_shutdown_is_answered_after_pending_calls() -> None:
 
 
 def test_a_pending_call_without_a_run_never_becomes_a_task() -> None:
-    client = Client(version=None)
-    knows = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
+    client = WaitingClient(version=None)
+    knows: JsonObject = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
     meta = {**ENVELOPE, "io.modelcontextprotocol/clientCapabilities": knows}
 
     at_once = client.send("tools/call", {"name": "work", "arguments": {"name": ""}, "_meta": meta}, 5)

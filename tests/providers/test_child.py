@@ -1,15 +1,18 @@
-"""The processes of MCP servers, when ours is told to end."""
+"""The processes of MCP servers when our process is terminated."""
 
 import asyncio
 import os
 import sys
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCNotification
 
+from support.narrowing import instance_of, not_none
+from support.processes import is_gone
 from workflowlookup.processes import children
 from workflowlookup.processes.children import end_all
 from workflowlookup.providers.child import Child
@@ -66,13 +69,6 @@ time.sleep(60 if ignores else 0)
 """
 
 
-def is_alive(process: Path) -> bool:
-    try:
-        return ") Z " not in process.read_text()
-    except OSError:
-        return False
-
-
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="processes are found by /proc")
 @pytest.mark.parametrize("child_at_the_end", ["ignores", "ends"])
 def test_descendants_end_with_a_child_even_in_another_session_and_without_its_environment(
@@ -80,14 +76,9 @@ def test_descendants_end_with_a_child_even_in_another_session_and_without_its_en
 ) -> None:
     config = ServerConfig(name="p", command=sys.executable, args=("-c", STARTS_ANOTHER, child_at_the_end))
 
-    async def conversation() -> str:
+    async def conversation() -> int:
         async with Child(config).streams() as (from_child, _):
-            message = await from_child.receive()
-            return message.message.params["pid"]
+            message = instance_of(SessionMessage, await from_child.receive()).message
+            return int(not_none(instance_of(JSONRPCNotification, message).params)["pid"])
 
-    other = Path(f"/proc/{asyncio.run(conversation())}/stat")
-    deadline = time.monotonic() + 10
-    while is_alive(other) and time.monotonic() < deadline:  # a signal takes its time
-        time.sleep(0.01)
-
-    assert not is_alive(other)
+    assert is_gone(asyncio.run(conversation()))  # a signal takes its time

@@ -1,10 +1,12 @@
-"""What providers say of workflows: required fields, defaults, and what is done about bad ones (requirement 6)."""
+"""Definitions of workflows that providers list: required fields, defaults, and invalid ones (requirement 6)."""
 
 import pytest
 
-from support.json_values import Json
+from support.json_values import Json, JsonObject
+from support.narrowing import instance_of
 from workflowlookup.language.building import build
 from workflowlookup.language.document import check
+from workflowlookup.language.model import PromptStep, WorkflowCall
 from workflowlookup.providers.definition import GENERIC_SCHEMA, Definition, as_document, read_definitions
 
 GOOD = {"id": "a", "name": "A", "description": "d"}
@@ -95,11 +97,12 @@ def test_a_remote_workflow_is_a_valid_document(workflow_id: str, document_id: st
     assert [finding.message for finding in check(document) if finding.severity == "error"] == []
     assert document["id"].startswith(document_id)
     workflow = build(document)
-    assert workflow.steps["remote"].call.workflow == workflow_id
+    call = instance_of(PromptStep, workflow.steps["remote"]).call
+    assert instance_of(WorkflowCall, call).workflow == workflow_id
 
 
 def test_a_deeply_nested_message_does_not_affect_others() -> None:
-    deep = {}
+    deep: JsonObject = {}
     for _ in range(400):
         deep = {"allOf": [deep]}
 

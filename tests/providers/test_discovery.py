@@ -1,4 +1,4 @@
-"""Discovery: behind, for ever, and with a word in the log for everything that goes wrong."""
+"""Discovery of workflows in the background, with a log line for every failure."""
 
 import asyncio
 import contextlib

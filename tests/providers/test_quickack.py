@@ -1,4 +1,4 @@
-"""Services that send the head and the body of an answer apart: the body comes when the head is acknowledged."""
+"""Services that send head and body of a response separately: the body comes when the head is acknowledged."""
 
 import asyncio
 import contextlib
@@ -6,7 +6,7 @@ import socket
 import sys
 import threading
 from asyncio.trsock import TransportSocket
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -37,7 +37,7 @@ async def ask_mcp_server(url: str) -> None:
 
 @pytest.mark.parametrize("ask", [ask_service, ask_mcp_server])
 def test_the_head_of_an_answer_is_acknowledged_before_there_is_a_body(
-    monkeypatch: pytest.MonkeyPatch, ask: Callable[..., Awaitable[None]]
+    monkeypatch: pytest.MonkeyPatch, ask: Callable[..., Coroutine[Any, Any, None]]
 ) -> None:
     acknowledged = threading.Event()
     before_the_body = []
@@ -45,7 +45,7 @@ def test_the_head_of_an_answer_is_acknowledged_before_there_is_a_body(
     def set_option(wire: Any, *option: int) -> None:
         if option == (socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1):
             acknowledged.set()
-        return wire._sock.setsockopt(*option)
+        wire._sock.setsockopt(*option)
 
     class Service(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

@@ -1,4 +1,4 @@
-"""The words that other systems have for states."""
+"""The words of other systems for the states of a run."""
 
 import re
 from pathlib import Path

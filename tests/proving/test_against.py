@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from support.json_values import JsonObject
 from support.proving import Project
 from support.waiting import wait_until
 from workflowlookup.proving.scratch import PREFIX
@@ -91,7 +92,7 @@ def test_a_regression_test_fails_without_the_fix_and_passes_with_it(folder: Proj
         folder.write(path, text)
     folder.commit("with a bug")
     folder.begin()
-    fails_before = {"exitCode": "nonzero", "against": AGAINST, "env": ["CARGO_HOME", "RUSTUP_HOME"]}
+    fails_before: JsonObject = {"exitCode": "nonzero", "against": AGAINST, "env": ["CARGO_HOME", "RUSTUP_HOME"]}
 
     def verdicts() -> list[str]:
         before = folder.run(*language.command, **fails_before)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from support.json_values import JsonObject
 from support.proving import Project
 from workflowlookup.language.proof import PROOFS
 from workflowlookup.proving.prover import KINDS
@@ -45,7 +46,7 @@ def test_a_command(folder: Project, script: str, fields: dict[str, Any], verdict
 
 
 def test_a_measure_is_the_last_match_and_may_be_compared(folder: Project) -> None:
-    entry = {
+    entry: JsonObject = {
         "measure": {"n": {"pattern": r"(\d+) passed", "type": "integer"}},
         "holds": {"var": "proof.it.n", "gte": "{{proof.baseline.n}}"},
     }

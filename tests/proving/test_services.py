@@ -149,7 +149,7 @@ def test_a_service_that_comes_late_is_waited_for(folder: Project) -> None:
 
     thread = threading.Thread(target=start)
     thread.start()
-    folder.progress = Started(started)  # type: ignore[assignment]
+    folder.progress = Started(started)
     entry = {"kind": "http", "url": f"http://127.0.0.1:{port}/", "body": ["^ready$"], "within": 20}
     assert folder.take(entry).verdict == "passed"
     thread.join()
@@ -167,15 +167,24 @@ class Started(list[str]):
         self._event.set()
 
 
+def receive_and_wait(connection: socket.socket) -> None:
+    connection.recv(10_000_000)
+    time.sleep(3)
+
+
+def send_slowly(connection: socket.socket, data: bytes, beginning: bytes = b"") -> None:
+    connection.sendall(beginning)
+    for _ in range(40):
+        connection.sendall(data)
+        time.sleep(0.1)
+
+
 @pytest.mark.parametrize(
     "answer",
     [
-        lambda connection: connection.recv(10_000_000) and time.sleep(3),
-        lambda connection: [connection.sendall(b"x") or time.sleep(0.1) for _ in range(40)],
-        lambda connection: [
-            connection.sendall(b"HTTP/1.1 200 OK\r\n"),
-            *([connection.sendall(b"a: b\r\n") or time.sleep(0.1) for _ in range(40)]),
-        ],
+        receive_and_wait,
+        lambda connection: send_slowly(connection, b"x"),
+        lambda connection: send_slowly(connection, b"a: b\r\n", b"HTTP/1.1 200 OK\r\n"),
         lambda connection: connection.sendall(b"SSH-2.0-nothing\r\n\r\n"),
         lambda connection: connection.sendall(b"HTTP/1.1 200 OK\r\n" + b"a" * 100_000),
         lambda connection: None,
@@ -228,7 +237,18 @@ def test_https_needs_a_certificate_for_the_host(
     folder: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", certificate]
+    command = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-keyout",
+        str(key),
+        "-out",
+        str(certificate),
+    ]
     names = ["-days", "1", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
     subprocess.run([*command, *names], check=True, capture_output=True)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -240,7 +240,7 @@ class Fleet:
     def _start(self, number: int) -> WebServer:
         seconds = shipped_environment()["WORKFLOWLOOKUP_STOP_DELAY_SECONDS"]
         address = f"127.0.0.1:{self.ports[number]}"
-        flags = ("--http", address, "--stop-delay-seconds", seconds, "--drain-seconds", "60")
+        flags: tuple[str, ...] = ("--http", address, "--stop-delay-seconds", seconds, "--drain-seconds", "60")
         limits = ("--requests-per-minute", "0", "--timeout-seconds", "600")
         environment = {"WORKFLOWLOOKUP_JOURNAL": self._databases[number]}
         flags += limits + self._flags

@@ -19,7 +19,7 @@ from upstream.upstreams import McpUpstream
 from workflowlookup.store.postgres import PostgresJournal
 from workflowlookup.store.replica_bus import ReplicaBus
 
-ASKS = {"elicitation": {}}
+ASKS: JsonObject = {"elicitation": {}}
 PING = {"jsonrpc": "2.0", "id": 99, "method": "ping"}
 
 
@@ -234,7 +234,7 @@ def test_a_call_is_cancelled_by_way_of_another_replica(
     client, other = connect(first), connect(second)
     client.initialize()
     other.session = client.session
-    answers = []
+    answers: list[JsonObject] = []
     call = {"name": "workflow_start", "arguments": {"workflowId": "takes-a-while", "runId": "slow"}}
     message = {"jsonrpc": "2.0", "id": 60, "method": "tools/call", "params": call}
     thread = threading.Thread(target=lambda: answers.extend(client.stream(message)), daemon=True)
@@ -360,7 +360,11 @@ def test_one_that_was_deaf_for_too_long_looks_at_everything(database: str) -> No
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute("DELETE FROM workflowlookup.news WHERE topic IN ('a', 'b')")
 
-    wait_until(lambda: other.poll() or len(heard) == 2)
+    def has_heard_both() -> bool:
+        other.poll()
+        return len(heard) == 2
+
+    wait_until(has_heard_both)
 
     assert heard == ["missed", "c"]
     one.close()

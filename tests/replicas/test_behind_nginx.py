@@ -100,7 +100,7 @@ def test_nginx_accepts_the_configuration(tmp_path: Path) -> None:
 class Stub(ThreadingHTTPServer):
     """In place of a replica: answers every POST with a status, or by closing the connection; counts them."""
 
-    def __init__(self, status: int) -> None:
+    def __init__(self, status: int | str | None) -> None:
         stub = self
         self.posts = 0
 
@@ -113,7 +113,7 @@ class Stub(ThreadingHTTPServer):
             def do_POST(self) -> None:
                 stub.posts += 1
                 self.rfile.read(int(self.headers["content-length"]))
-                if status is None:
+                if not isinstance(status, int):
                     self.close_connection = True
                 else:
                     self._respond(status)

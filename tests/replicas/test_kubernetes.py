@@ -3,7 +3,7 @@
 import copy
 import re
 
-import kubernetes_validate
+import kubernetes_validate  # type: ignore[import-untyped]
 import pytest
 import yaml
 

@@ -1,20 +1,34 @@
 """What follows from a call: the events that a run gets, and the refusals that leave it as it was."""
 
 import json
-from collections.abc import Sequence
-from typing import Self
+from collections.abc import Mapping, Sequence
+from typing import Any, Self, TypeVar
 
 import pytest
 
 from support.json_values import Json, JsonObject
 from support.make import document, loop, step
+from support.narrowing import end_of, instance_of, not_none
 from workflowlookup.errors import InvalidCriteria, InvalidParams, InvalidWorkflow, RunStateError, StepNotFound
 from workflowlookup.language.building import build
 from workflowlookup.runs import advance
 from workflowlookup.runs.draft import CORRECT_DOCUMENT, Draft, Moment
-from workflowlookup.runs.events import Event, Record, kind_of
+from workflowlookup.runs.events import (
+    Cancelled,
+    EndUnknown,
+    Event,
+    Failed,
+    LoopEntered,
+    LoopIterated,
+    LoopLeft,
+    OutputRefused,
+    Record,
+    StepSkipped,
+    kind_of,
+)
 from workflowlookup.runs.run import State, Waiting, fold
 
+E = TypeVar("E", bound=Event)
 LONG = [{"type": "length", "min": 5, "message": "Too short."}]
 
 
@@ -49,12 +63,21 @@ class Story:
     def cancel(self, reason: str = "") -> Self:
         return self._take(advance.cancel(self.run, self.at, reason), self.records)
 
-    def expire(self) -> Self | None:
-        draft = advance.expire(self.run, self.at)
-        return self._take(draft, self.records) if draft else None
+    def expire(self) -> Self:
+        return self._take(not_none(advance.expire(self.run, self.at)), self.records)
 
-    def events(self, kind: str) -> list[Event]:
-        return [record.event for record in self.records if kind_of(record.event) == kind]
+    def events(self, kind: type[E]) -> list[E]:
+        return [record.event for record in self.records if isinstance(record.event, kind)]
+
+    @property
+    def refusal(self) -> OutputRefused:
+        """The last submission, which was refused."""
+        return instance_of(OutputRefused, self.run.last_submission)
+
+    @property
+    def end(self) -> Failed | EndUnknown | Cancelled:
+        """How the run ended, which is not by its last step."""
+        return end_of(self.run)
 
 
 def test_a_run_offers_its_first_step() -> None:
@@ -80,8 +103,8 @@ def test_a_refused_output_stays_at_its_step_and_is_counted() -> None:
     story.submit("one", "no")
 
     assert story.last == ["output-refused", "step-offered"]
-    assert (story.run.current, story.run.attempts, story.run.results) == ("one", 1, {})
-    assert story.run.last_submission.issues == ("Too short.",)
+    assert (story.run.current, story.run.attempts, dict(story.run.results)) == ("one", 1, {})
+    assert story.refusal.issues == ("Too short.",)
     assert story.submit("one", "nope").run.attempts == 2
     assert story.submit("one", "long enough").run.attempts == 0
 
@@ -107,8 +130,8 @@ def test_changes_sent_with_an_output_disable_no_rule() -> None:
 
     story.submit("two", "delete", size="small")
 
-    assert story.run.last_submission.issues == ("Name the rollback.",)
-    assert len(story.submit("two", "rollback", size="small").run.last_submission.issues) == 1
+    assert story.refusal.issues == ("Name the rollback.",)
+    assert len(story.submit("two", "rollback", size="small").refusal.issues) == 1
 
 
 def test_changes_sent_with_an_output_alter_no_rule() -> None:
@@ -120,7 +143,7 @@ def test_changes_sent_with_an_output_alter_no_rule() -> None:
 
     for ticket in ("", "X", None):
         story.submit("one", "X Ticket X", ticket=ticket)
-        assert story.run.last_submission.issues == ("Name T-17.", "Begin with it.")
+        assert story.refusal.issues == ("Name T-17.", "Begin with it.")
     assert story.submit("one", "T-17: Ticket T-17").run.current == "two"
 
 
@@ -130,9 +153,9 @@ def test_a_rule_takes_an_unset_variable_from_the_changes_sent_with_the_output(be
     story = Story(document(step("one", validationCriteria=[rule]), step("two")), context=before)
     unset = "Name the ticket: a rule cannot be judged, because ticket is not set in the context, or blank."
 
-    assert story.submit("one", "Ticket  ").run.last_submission.issues == (unset,)
-    assert story.submit("one", "Ticket  ", ticket=" ").run.last_submission.issues == (unset,)
-    assert story.submit("one", "Ticket 7", ticket=17).run.last_submission.issues == ("Name the ticket.",)
+    assert story.submit("one", "Ticket  ").refusal.issues == (unset,)
+    assert story.submit("one", "Ticket  ", ticket=" ").refusal.issues == (unset,)
+    assert story.submit("one", "Ticket 7", ticket=17).refusal.issues == ("Name the ticket.",)
     assert story.submit("one", "Ticket 17", ticket=17).run.current == "two"
 
 
@@ -169,7 +192,7 @@ def test_of_very_many_skipped_steps_the_first_are_recorded() -> None:
     inner = loop("inner", [step("never", runCondition={"var": "no"})], type="for", count=200, maxIterations=200)
     story = Story(document(loop("outer", [inner], type="for", count=100, maxIterations=100), step("last")))
 
-    assert len(story.events("step-skipped")) == 10_000
+    assert len(story.events(StepSkipped)) == 10_000
     assert (story.run.current, story.run.warnings) == (
         "last",
         ("Only the first 10,000 of 20,000 skipped steps were recorded",),
@@ -249,7 +272,7 @@ def test_a_missing_product_is_asked_for_with_an_example() -> None:
     story.submit("triage")
 
     assert story.last == ["output-refused", "step-offered"]
-    judged = story.run.last_submission
+    judged = story.refusal
     assert judged.issues == ("size is not set: expected one of 'small', 'large' (step 'triage' produces it)",)
     assert judged.suggestions == ('Send {"context":{"size":"small"}} with the output.',)
     assert [need.variable for need in judged.missing] == ["size"]
@@ -259,7 +282,7 @@ def test_a_missing_product_is_asked_for_with_an_example() -> None:
 def test_the_required_variables_of_a_step_must_be_set_when_it_is_done() -> None:
     story = Story(document(step("plan", requires=["owner"])))
 
-    assert [need.variable for need in story.submit("plan").run.last_submission.missing] == ["owner"]
+    assert [need.variable for need in story.submit("plan").refusal.missing] == ["owner"]
     assert story.submit("plan", owner="Ada").run.state is State.COMPLETED
 
 
@@ -280,7 +303,7 @@ def test_the_run_fails_when_no_attempts_are_left() -> None:
     story.submit("one", "a")
 
     assert story.submit("one", "b").last == ["output-refused", "failed"]
-    assert story.run.end.reason == "The output of step 'one' was refused 2 times, the limit of this step."
+    assert story.end.reason == "The output of step 'one' was refused 2 times, the limit of this step."
 
 
 def asked_after_attempts() -> Story:
@@ -291,19 +314,19 @@ def asked_after_attempts() -> Story:
 def test_a_person_may_accept_the_last_output_and_is_not_asked_twice() -> None:
     story = asked_after_attempts()
     assert story.last == ["output-refused", "confirmation-asked"]
-    assert story.run.open_question.reason == "attempts"
+    assert not_none(story.run.open_question).reason == "attempts"
 
     story.confirm()
 
     assert story.last == ["confirmation-given", "output-accepted", "context-changed", "step-offered"]
-    assert (story.run.results, story.run.context, story.run.current) == ({"one": "a"}, {"size": 3}, "two")
+    assert (dict(story.run.results), story.run.context, story.run.current) == ({"one": "a"}, {"size": 3}, "two")
 
 
 def test_a_person_may_end_the_run_after_the_last_attempt() -> None:
     story = asked_after_attempts().deny(note="Not like this.")
 
     assert story.last == ["confirmation-denied", "failed"]
-    assert story.run.end.reason == "Step 'one' was refused once, and a person did not accept it: Not like this."
+    assert story.end.reason == "Step 'one' was refused once, and a person did not accept it: Not like this."
 
 
 def confirmed(**fields: Json) -> JsonObject:
@@ -330,7 +353,7 @@ def test_a_person_does_not_agree_and_the_step_is_offered_again_with_the_note() -
     story = Story(confirmed()).submit("one").deny(note="Think again.")
 
     assert story.last == ["confirmation-denied", "step-offered"]
-    assert (story.run.current, story.run.results, story.run.note) == ("one", {}, "Think again.")
+    assert (story.run.current, dict(story.run.results), story.run.note) == ("one", {}, "Think again.")
     assert story.submit("one").last == ["output-accepted", "confirmation-asked"], "the same words, once more"
     assert story.confirm().run.current == "two"
 
@@ -346,25 +369,25 @@ def test_a_deadline_fails_the_run_and_waiting_for_a_person_does_not_count() -> N
     story.now = 1_500
     story.submit("one")
     story.now = 900_000
-    assert story.expire() is None
+    assert advance.expire(story.run, story.at) is None
     story.confirm()
     story.now = 901_000
-    assert story.expire() is None
+    assert advance.expire(story.run, story.at) is None
     story.now = 901_001
 
     assert story.expire().last == ["failed"]
-    assert story.run.end.reason == "The run was not done within 1.5 seconds; it waited for the output of step 'two'."
+    assert story.end.reason == "The run was not done within 1.5 seconds; it waited for the output of step 'two'."
 
 
 def test_a_run_can_be_cancelled_wherever_it_waits() -> None:
-    assert Story(document()).cancel("no need").run.end.reason == "no need"
+    assert Story(document()).cancel("no need").end.reason == "no need"
     assert Story(confirmed()).submit("one").cancel().run.state is State.CANCELLED
 
 
 # ── refusals ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def refused(story: Story, step_id: str, kind: type[RunStateError] = RunStateError) -> JsonObject:
+def refused(story: Story, step_id: str, kind: type[RunStateError | StepNotFound] = RunStateError) -> Mapping[str, Any]:
     with pytest.raises(kind) as refusal:
         story.submit(step_id)
     return refusal.value.data
@@ -421,7 +444,7 @@ def test_a_for_each_goes_through_the_list_that_was_there_when_it_was_entered() -
         document(loop("all", [step("look")], type="forEach", items="files"), step("end")), {}, {"files": ["a", "b"]}
     )
     assert story.last == ["started", "loop-entered", "step-offered"]
-    (entered,) = story.events("loop-entered")
+    (entered,) = story.events(LoopEntered)
     assert (entered.loop_id, entered.iteration, entered.total, entered.items) == ("all", 1, 2, ["a", "b"])
 
     story.submit("look@1", files=["x", "y", "z"])
@@ -429,7 +452,7 @@ def test_a_for_each_goes_through_the_list_that_was_there_when_it_was_entered() -
     assert story.last == ["output-accepted", "context-changed", "loop-iterated", "step-offered"]
     assert story.run.scope["currentItem"] == "b"
     assert story.submit("look@2").last == ["output-accepted", "loop-left", "step-offered"]
-    assert story.events("loop-left")[0].why == "every item is done"
+    assert story.events(LoopLeft)[0].why == "every item is done"
     assert story.submit("end").run.state is State.COMPLETED
 
 
@@ -443,7 +466,7 @@ def test_nested_loops_begin_outermost_first_and_end_innermost_first() -> None:
     told = [
         (kind_of(event), event.loop_id, getattr(event, "iteration", None))
         for event in (record.event for record in story.records)
-        if kind_of(event).startswith("loop")
+        if isinstance(event, LoopEntered | LoopIterated | LoopLeft)
     ]
     assert told == [
         ("loop-entered", "outer", 1),
@@ -471,7 +494,7 @@ def test_nested_loops_begin_outermost_first_and_end_innermost_first() -> None:
 def test_a_loop_says_why_it_ended(fields: JsonObject, changes: JsonObject, why: str) -> None:
     story = Story(document(loop("again", [step("look")], **fields)), {"times": 1}).submit("look@1", **changes)
 
-    (left,) = story.events("loop-left")
+    (left,) = story.events(LoopLeft)
     assert story.run.state is State.COMPLETED
     assert left.why == why
 
@@ -481,7 +504,7 @@ def test_a_loop_whose_run_condition_fails_ends_with_all_loops_in_it() -> None:
     outer = {**loop("outer", [inner], type="for", count=5), "runCondition": {"not": {"var": "enough"}}}
     story = Story(document(outer, step("end"))).submit("look@1.1", enough=True)
 
-    left = [(event.loop_id, event.why) for event in story.events("loop-left")]
+    left = [(event.loop_id, event.why) for event in story.events(LoopLeft)]
     assert left == [("inner@1", "not true: not (enough is true)"), ("outer", "not true: not (enough is true)")]
     assert (story.run.current, story.run.iterating) == ("end", {})
 
@@ -496,7 +519,7 @@ def test_a_run_that_goes_back_to_an_earlier_step_returns_to_where_its_loop_was()
     story.submit("rework", broken=False)
 
     assert story.run.current == "look@3"
-    assert len(story.events("loop-entered")) == 1
+    assert len(story.events(LoopEntered)) == 1
 
 
 def test_a_loop_without_a_condition_is_ended_by_its_id_and_only_such_a_loop() -> None:
@@ -506,7 +529,7 @@ def test_a_loop_without_a_condition_is_ended_by_its_id_and_only_such_a_loop() ->
     story.submit("again", "nothing left to look at")
 
     assert story.last == ["output-accepted", "loop-left", "step-offered"]
-    assert story.events("loop-left")[0].why == "the agent ended it"
+    assert story.events(LoopLeft)[0].why == "the agent ended it"
     other = Story(document(loop("again", [step("look")], type="while", condition={"not": {"var": "done"}})))
     assert refused(other, "again")["expected"] == "look@1"
 

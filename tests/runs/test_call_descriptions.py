@@ -5,6 +5,7 @@ import pytest
 from runs.test_calls import Calling, call
 from support.json_values import Json, JsonObject
 from support.make import document, loop, step
+from support.narrowing import not_none
 from workflowlookup.authoring.compare import compare
 from workflowlookup.authoring.coverage import Coverage
 from workflowlookup.authoring.fixtures import parse_fixture
@@ -23,7 +24,7 @@ from workflowlookup.runs.statistics import Tally
 from workflowlookup.runs.why import Fate, explain_run
 
 NAME = "tool 'create' of MCP server 'tracker'"
-FAR = {"id": "remote", "title": "Far", "call": {"provider": "ci", "workflow": "Build", "saveAs": "result"}}
+FAR: JsonObject = {"id": "remote", "title": "Far", "call": {"provider": "ci", "workflow": "Build", "saveAs": "result"}}
 
 
 def guidance_for(content: JsonObject, **context: Json) -> Guidance:
@@ -164,7 +165,7 @@ def test_why_says_what_a_call_waits_for_and_how_often_it_failed() -> None:
 def test_statistics_count_calls() -> None:
     tally = Tally()
     tally.add("r1", story().records)
-    first, second = tally.statistics().steps
+    first, second = not_none(tally.statistics()).steps
 
     assert (first.reached, first.done, first.refused, first.tries) == (1, 1, 1, 2.0)
     assert (second.reached, second.done, second.stopped) == (1, 0, 1)

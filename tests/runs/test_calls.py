@@ -8,15 +8,16 @@ import pytest
 from runs.test_advance import Story
 from support.json_values import Json, JsonObject
 from support.make import document, loop, step
+from support.narrowing import instance_of, not_none
 from workflowlookup.errors import RunStateError
 from workflowlookup.language.building import build
-from workflowlookup.language.model import ToolCall, WorkflowCall
+from workflowlookup.language.model import PromptStep, ToolCall, WorkflowCall
 from workflowlookup.language.patterns import Budget
 from workflowlookup.runs import advance, server_calls
 from workflowlookup.runs.draft import CHECK_REMOTE_SYSTEM, START_NEW_RUN, remedy_of
-from workflowlookup.runs.events import RemoteError
+from workflowlookup.runs.events import Failed, RemoteError
 from workflowlookup.runs.results import part_of, result_of
-from workflowlookup.runs.run import State, Waiting
+from workflowlookup.runs.run import CallState, State, Waiting
 from workflowlookup.runs.server_calls import CallFailure
 from workflowlookup.runs.why import explain_run
 
@@ -47,11 +48,18 @@ class Calling(Story):
     def finish(self, output: str = "done", value: Json = None) -> Self:
         return self._take(server_calls.finish_call(self.run, output, value, self.at), self.records)
 
-    def fail(self, reason: str = "it broke", **how: bool | RemoteError) -> Self:
-        return self._take(server_calls.fail_call(self.run, CallFailure(reason=reason, **how), self.at), self.records)
+    def fail(self, reason: str = "it broke", error: RemoteError | None = None, **how: bool) -> Self:
+        return self._take(
+            server_calls.fail_call(self.run, CallFailure(reason=reason, error=error, **how), self.at), self.records
+        )
 
     def stop(self, stopped: bool, told: str) -> Self:
         return self._take(server_calls.stop_call(self.run, stopped, told, self.at), self.records)
+
+    @property
+    def calling(self) -> CallState:
+        """The call that is due or under way."""
+        return not_none(self.run.calling)
 
     @property
     def status(self) -> tuple[State, Waiting | None]:
@@ -71,10 +79,12 @@ def test_the_model_has_tool_calls_and_workflow_calls() -> None:
         )
     )
 
-    assert workflow.steps["call-it"].call == ToolCall(
+    assert instance_of(PromptStep, workflow.steps["call-it"]).call == ToolCall(
         server="tracker", tool="create", arguments={"n": "{{count}}"}, save_as="issue", retries=2, timeout_seconds=30
     )
-    assert workflow.steps["remote"].call == WorkflowCall(provider="ci", workflow="Build 1", save_as="result")
+    assert instance_of(PromptStep, workflow.steps["remote"]).call == WorkflowCall(
+        provider="ci", workflow="Build 1", save_as="result"
+    )
     assert workflow.goes_by_itself
     assert workflow.execution_type == "sync"
     assert not build(document(call(), step("one"))).goes_by_itself
@@ -84,9 +94,9 @@ def test_a_call_is_due_then_made_and_its_result_leads_on() -> None:
     story = Calling(document(call(saveAs="issue"), step("next", prompt="See {{issue.id}}.")))
 
     assert (story.last, story.status) == (["started", "call-due"], DUE)
-    assert (story.run.calling.due, story.run.calling.begun) == (2, False)
+    assert (story.calling.due, story.calling.begun) == (2, False)
     assert (story.begin().last, story.status) == (["call-begun"], CALLING)
-    assert (story.run.calling.attempt, story.run.calling.key) == (1, "r1:call-it")
+    assert (story.calling.attempt, story.calling.key) == (1, "r1:call-it")
     story.finish("Issue 7", {"id": 7})
     assert story.last == ["output-accepted", "context-changed", "step-offered"]
     assert story.run.context == {"issue": {"id": 7}}
@@ -129,7 +139,7 @@ def test_an_unset_variable_fails_the_run_before_the_call() -> None:
     story.submit("one")
 
     assert story.last == ["output-accepted", "failed"]
-    assert story.run.end.reason == "Step 'call-it' cannot be called: title is not set."
+    assert story.end.reason == "Step 'call-it' cannot be called: title is not set."
 
 
 def test_a_workflow_call_without_arguments_gets_the_input() -> None:
@@ -138,7 +148,7 @@ def test_a_workflow_call_without_arguments_gets_the_input() -> None:
 
     assert story.run.call_arguments == {"branch": "main"}
     story.begin().acknowledge("77")
-    assert (story.run.calling.remote_id, story.run.remote_ids, story.status) == ("77", {"remote": "77"}, CALLING)
+    assert (story.calling.remote_id, dict(story.run.remote_ids), story.status) == ("77", {"remote": "77"}, CALLING)
     assert story.finish("ok", {"a": 1}).run.remote_ids == {"remote": "77"}
 
 
@@ -155,30 +165,35 @@ def test_a_workflow_call_is_not_made_with_an_unset_variable() -> None:
 
     story = Calling(document(step("one"), {"id": "remote", "title": "Far", "call": far})).submit("one")
 
-    assert story.run.end.reason == "Step 'remote' cannot be called: branch is not set."
+    assert story.end.reason == "Step 'remote' cannot be called: branch is not set."
 
 
 def test_progress_is_stored_without_what_is_not_a_number() -> None:
     story = Calling(document(call())).begin()
 
     story.report(1, 4, "one of four")
-    progress = story.run.calling.progress
-    assert (progress.done, progress.total, progress.message, story.status) == (1.0, 4.0, "one of four", CALLING)
+    progress = story.calling.progress
+    assert (not_none(progress).done, not_none(progress).total, not_none(progress).message, story.status) == (
+        1.0,
+        4.0,
+        "one of four",
+        CALLING,
+    )
     story.report(float("nan"), float("inf"), "half a \ud800")
-    progress = story.run.calling.progress
-    assert (progress.done, progress.total, progress.message) == (0.0, None, "half a ?")
+    progress = story.calling.progress
+    assert (not_none(progress).done, not_none(progress).total, not_none(progress).message) == (0.0, None, "half a ?")
 
 
 def test_a_failed_call_is_due_again_up_to_its_retries_with_the_same_key() -> None:
     story = Calling(document(call(retries=1))).begin()
 
     assert (story.fail("no route").last, story.status) == (["call-failed", "call-due"], DUE)
-    assert (story.run.calling.failure, story.run.calling.due) == ("no route", 2)
+    assert (story.calling.failure, story.calling.due) == ("no route", 2)
     story.begin()
-    assert (story.run.calling.attempt, story.run.calling.key) == (2, "r1:call-it")
+    assert (story.calling.attempt, story.calling.key) == (2, "r1:call-it")
     story.fail("no route at all.")
     assert story.last == ["call-failed", "failed"]
-    assert story.run.end.reason == (
+    assert story.end.reason == (
         "Step 'call-it', the call of tool 'create' of MCP server 'tracker', failed 2 times: no route at all."
     )
     assert not story.run.needs_stop, "what failed by itself is not running"
@@ -188,7 +203,7 @@ def test_a_final_failure_is_not_retried_even_before_the_call_was_begun() -> None
     assert Calling(document(call(retries=5))).begin().fail(is_final=True).run.state is State.FAILED
     story = Calling(document(call(retries=5)))
     assert story.fail("no server 'tracker' is configured", timed_out=True).last == ["failed"]
-    assert story.run.end.timed_out
+    assert instance_of(Failed, story.end).timed_out
 
 
 def test_a_refused_result_counts_as_an_attempt() -> None:
@@ -197,7 +212,7 @@ def test_a_refused_result_counts_as_an_attempt() -> None:
     assert story.begin().finish("no", 1).last == ["output-refused", "call-due"]
     assert story.run.context == {}
     assert story.begin().finish("no", 1).last == ["output-refused", "failed"]
-    assert story.run.end.reason.endswith("was refused 2 times: Too short.")
+    assert story.end.reason.endswith("was refused 2 times: Too short.")
     assert not story.run.needs_stop
 
 
@@ -214,7 +229,7 @@ def test_a_result_that_does_not_fit_the_contract_is_refused_and_stored() -> None
     schema = {"type": "object", "properties": {"issue": {"type": "integer"}}}
     story = Calling(document(call(saveAs="issue", retries=3), contextSchema=schema)).begin().finish("x", "x")
     assert story.run.state is State.FAILED
-    assert "its result does not fit: " in story.run.end.reason
+    assert "its result does not fit: " in story.end.reason
     assert story.last == ["output-refused", "failed"]
 
 
@@ -226,7 +241,7 @@ def test_a_result_too_long_for_the_context_is_stored_and_its_variable_refers_to_
     assert reference["resource"] == f"run://{story.run.id}/result?step={next(iter(story.run.results))}"
     assert reference["characters"] == 300_012
     result = result_of(story.run)
-    assert (result.is_json, result.value) == (True, {"items": "x" * 300_000})
+    assert (not_none(result).is_json, not_none(result).value) == (True, {"items": "x" * 300_000})
 
 
 def test_a_result_too_long_to_store_is_cut_and_completes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,8 +250,8 @@ def test_a_result_too_long_to_store_is_cut_and_completes(monkeypatch: pytest.Mon
 
     assert story.run.state is State.COMPLETED
     result = result_of(story.run)
-    assert (len(result.text), result.characters) == (1_000, 5_000)
-    assert part_of(result)["kept"] == 1_000
+    assert (len(not_none(result).text), not_none(result).characters) == (1_000, 5_000)
+    assert part_of(not_none(result))["kept"] == 1_000
 
 
 def test_a_value_that_is_not_json_is_stored_as_the_text_of_the_result() -> None:
@@ -249,7 +264,7 @@ def test_criteria_that_cannot_be_applied_fail_the_run() -> None:
     story = Calling(document(call(retries=3, fields={"validationCriteria": [{"type": "nonsense"}]}))).begin()
 
     assert story.finish().run.state is State.FAILED
-    assert "cannot be judged" in story.run.end.reason
+    assert "cannot be judged" in story.end.reason
 
 
 def test_a_step_must_produce_what_it_promises() -> None:
@@ -264,7 +279,7 @@ def test_a_person_is_asked_before_the_call_is_made() -> None:
     story.submit("one")
 
     assert story.last == ["output-accepted", "confirmation-asked"]
-    assert (story.run.current, story.run.open_question.reason) == ("call-it", "call")
+    assert (story.run.current, not_none(story.run.open_question).reason) == ("call-it", "call")
     assert (story.confirm().last, story.status) == (["confirmation-given", "call-due"], DUE)
     assert story.begin().finish().run.current == "two"
 
@@ -274,7 +289,7 @@ def test_a_person_who_does_not_agree_to_a_call_ends_the_run_and_what_was_submitt
     story.submit("one").deny(note="too dear")
 
     assert story.last == ["confirmation-denied", "failed"]
-    assert story.run.end.reason.endswith("the call of tool 'create' of MCP server 'tracker': too dear")
+    assert story.end.reason.endswith("the call of tool 'create' of MCP server 'tracker': too dear")
     assert story.run.results == {"one": "done"}
     assert len(story.run.submissions) == 1
 
@@ -285,11 +300,11 @@ def test_each_call_in_a_loop_has_its_own_key() -> None:
     )
     story = Calling(document(each), {"xs": ["a", "b"]})
 
-    calls = []
+    calls: list[object] = []
     while not story.run.is_over:
-        calls.append((story.run.current, story.run.loop.item, dict(story.run.call_arguments)))
+        calls.append((story.run.current, not_none(story.run.loop).item, dict(story.run.call_arguments)))
         story.begin()
-        calls.append(story.run.calling.key)
+        calls.append(story.calling.key)
         story.finish("ok", 1)
     assert calls == [("call-it@1", "a", {"x": "a"}), "r1:call-it@1", ("call-it@2", "b", {"x": "b"}), "r1:call-it@2"]
 
@@ -300,7 +315,7 @@ def test_a_call_that_runs_when_the_run_ends_has_to_be_stopped() -> None:
     assert story.run.needs_stop
     story.stop(True, "The MCP server 'tracker' was told to stop.")
     assert (story.last, story.run.state, story.run.needs_stop) == (["call-stopped"], State.CANCELLED, False)
-    assert story.run.calling.stopped.told == "The MCP server 'tracker' was told to stop."
+    assert not_none(story.calling.stopped).told == "The MCP server 'tracker' was told to stop."
     with pytest.raises(RunStateError):
         story.stop(True, "again")
     assert not Calling(document(call())).cancel().run.needs_stop, "nothing had begun"
@@ -309,14 +324,14 @@ def test_a_call_that_runs_when_the_run_ends_has_to_be_stopped() -> None:
 def test_the_time_of_a_run_counts_while_a_call_is_due_and_while_it_is_made() -> None:
     story = Calling(document(call(), deadlineSeconds=2))
     story.now = 4_000
-    assert story.expire().run.end.reason.endswith("had not started.")
-    assert story.run.end.timed_out
+    assert story.expire().end.reason.endswith("had not started.")
+    assert instance_of(Failed, story.end).timed_out
     assert not story.run.needs_stop
     story = Calling(document(call(), deadlineSeconds=2)).begin()
     story.now = 2_900
-    assert story.expire() is None
+    assert advance.expire(story.run, story.at) is None
     story.now = 4_000
-    assert story.expire().run.end.reason == (
+    assert story.expire().end.reason == (
         "The run was not done within 2 seconds; step 'call-it', the call of tool 'create' of MCP server 'tracker', "
         "was still running."
     )
@@ -356,17 +371,17 @@ REMOTE_ERROR = RemoteError(code="QUOTA", message="no quota left", detail={"limit
 def test_the_error_of_another_system_is_stored_and_in_why() -> None:
     story = Calling(document(call())).begin().fail("no quota left", error=REMOTE_ERROR)
 
-    assert story.run.calling.error == REMOTE_ERROR
+    assert story.calling.error == REMOTE_ERROR
     (reason,) = explain_run(story.run, story.records, Budget()).steps
     assert (reason.failure, reason.error) == ("no quota left", REMOTE_ERROR)
 
 
 def test_the_beginning_of_a_long_detail_is_stored_as_text() -> None:
     long = RemoteError(message="m", detail=["x" * 100_000])
-    error = Calling(document(call())).begin().fail("no", error=long).run.calling.error
+    error = Calling(document(call())).begin().fail("no", error=long).calling.error
 
-    assert error.detail.startswith('["xxx')
-    assert len(error.detail) < 20_000
+    assert not_none(error).detail.startswith('["xxx')
+    assert len(not_none(error).detail) < 20_000
 
 
 def test_a_lost_call_ends_the_run_as_unknown_and_needs_no_stop() -> None:
@@ -375,7 +390,7 @@ def test_a_lost_call_ends_the_run_as_unknown_and_needs_no_stop() -> None:
 
     assert story.status == (State.UNKNOWN, None)
     assert not story.run.needs_stop
-    assert "there as run far-1, and how it ended is unknown: nobody can be asked." in story.run.end.reason
+    assert "there as run far-1, and how it ended is unknown: nobody can be asked." in story.end.reason
     assert remedy_of(story.run) == CHECK_REMOTE_SYSTEM
 
 
@@ -396,7 +411,7 @@ def test_a_long_result_that_a_person_accepts_can_be_read() -> None:
     story = Calling(document(call(saveAs="issue", fields=fields))).begin().finish("no", ["x" * 300_000]).confirm()
 
     assert story.run.state is State.COMPLETED
-    assert result_of(story.run).text == "no"
+    assert not_none(result_of(story.run)).text == "no"
 
 
 def test_a_run_fails_if_finding_the_step_after_a_call_takes_too_long() -> None:
@@ -406,4 +421,4 @@ def test_a_run_fails_if_finding_the_step_after_a_call_takes_too_long() -> None:
     story.finish("done", "a" * 50_000 + "b")
 
     assert (story.run.state, story.last) == (State.FAILED, ["output-accepted", "context-changed", "failed"])
-    assert "given up at step 'two'" in story.run.end.reason
+    assert "given up at step 'two'" in story.end.reason

@@ -1,7 +1,6 @@
 """The persistent map: a dictionary in all that can be seen, whose changed copies are cheap."""
 
 import math
-from collections.abc import Mapping
 
 import pytest
 from hypothesis import given
@@ -44,9 +43,7 @@ def test_an_entry_is_copied_a_logarithmic_number_of_times(monkeypatch: pytest.Mo
     copied = 0
     merged = persistent_map._merged
 
-    def counted(
-        older: Mapping[str, int], newer: Mapping[str, int], *, is_oldest: bool
-    ) -> dict[persistent_map.K, persistent_map.V]:
+    def counted(older: dict[str, int], newer: dict[str, int], *, is_oldest: bool) -> dict[str, int]:
         nonlocal copied
         copied += len(older) + len(newer)
         return merged(older, newer, is_oldest=is_oldest)

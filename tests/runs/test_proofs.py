@@ -64,7 +64,9 @@ class Story:
     @property
     def due(self) -> str | None:
         due = next_due(self.run, Budget())
-        return f"snapshot of the {due.since}" if isinstance(due, SnapshotDue) else due and due.name
+        if due is None:
+            return None
+        return f"snapshot of the {due.since}" if isinstance(due, SnapshotDue) else due.name
 
     def kinds(self) -> list[str]:
         return [kind_of(record.event) for record in self.records]
@@ -74,7 +76,7 @@ def test_an_output_counts_only_after_every_proof_has_passed() -> None:
     story = Story(step("one", proof=[TESTS, LINT]), step("two"))
 
     waiting = story.submit()
-    assert (waiting.state, waiting.waiting_for, waiting.results, story.due) == (
+    assert (waiting.state, waiting.waiting_for, dict(waiting.results), story.due) == (
         State.RUNNING,
         Waiting.PROOF,
         {},
@@ -84,7 +86,7 @@ def test_an_output_counts_only_after_every_proof_has_passed() -> None:
     assert story.take("tests").waiting_for is Waiting.PROOF
     after = story.take("lint", summary="make lint", exit_code=0, seconds=41)
 
-    assert (after.current, after.results, after.proving) == ("two", {"one": "done"}, None)
+    assert (after.current, dict(after.results), after.proving) == ("two", {"one": "done"}, None)
     assert after.proof_counts == ProofCounts(passed=2)
     assert list(sentences_of(after, "one")) == ["proved: tests", "proved: lint (make lint, exit code 0, 41 s)"]
 
@@ -120,7 +122,7 @@ def test_what_cannot_be_judged_never_passes(when_unproved: str, state: Waiting, 
     assert story.take("tests", "unproved", reason="no command 'test'").waiting_for is Waiting.PROOF
     after = story.take("lint")
 
-    assert (after.waiting_for, after.results, after.current) == (state, {}, "one")
+    assert (after.waiting_for, dict(after.results), after.current) == (state, {}, "one")
     assert isinstance(story.records[-1].event, last)
     assert proved(after.proof_counts) == "proved 1 of 2"
 
@@ -149,7 +151,7 @@ def test_a_person_may_accept_what_is_not_proven_and_that_is_recorded() -> None:
         advance.confirm(asked, "one", story.now, how="relayed")
     after = story.store(advance.confirm(asked, "one", story.now, how="terminal"))
 
-    assert (after.current, after.context, after.results) == ("two", {"size": "large"}, {"one": "the output"})
+    assert (after.current, after.context, dict(after.results)) == ("two", {"size": "large"}, {"one": "the output"})
     assert after.proof_counts == ProofCounts(passed=1, waived=1)
     assert next(sentences_of(after, "one")) == "waived: tests: There is no command 'test'."
 

@@ -18,6 +18,7 @@ from workflowlookup.language.text import duration
 from workflowlookup.runs import advance
 from workflowlookup.runs import report as reporting
 from workflowlookup.runs.draft import Draft, Moment
+from workflowlookup.runs.events import Record
 from workflowlookup.runs.report import clock, code, fenced, inline, item, report
 
 MARKDOWN = MarkdownIt("commonmark").enable(["table", "strikethrough"])
@@ -352,7 +353,7 @@ def test_text_on_a_line_is_only_text(text: str) -> None:
 def test_a_code_span_is_one_span(text: str) -> None:
     tokens = MARKDOWN.parseInline(f"a {code(text)} b")[0].children
 
-    assert [token.type for token in tokens if token.content] == ["text", "code_inline", "text"]
+    assert [token.type for token in tokens or () if token.content] == ["text", "code_inline", "text"]
 
 
 @settings(deadline=None)
@@ -381,6 +382,6 @@ def test_text_from_strangers_does_not_change_the_structure_of_a_report(output: s
 
 def test_records_can_be_encoded_and_reported_the_same() -> None:
     reported = ReportedRun(step("one")).do("submit", "one", "x")
-    again = msgspec.json.decode(msgspec.json.encode(reported.records), type=list[reporting.Record])
+    again = msgspec.json.decode(msgspec.json.encode(reported.records), type=list[Record])
 
     assert report("r-1", again) == reported.report()

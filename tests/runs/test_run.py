@@ -1,7 +1,5 @@
 """The fold: what events come to, which of them are allowed where, and that a half-told run is never read."""
 
-from typing import Any
-
 import msgspec
 import pytest
 
@@ -34,7 +32,7 @@ def begun(*steps: JsonObject) -> Draft:
 
 
 def test_the_table_has_every_status_and_every_event() -> None:
-    statuses = {(state, None) for state in State if state is not State.WAITING}
+    statuses: set[tuple[State, Waiting | None]] = {(state, None) for state in State if state is not State.WAITING}
     statuses |= {
         (State.WAITING, Waiting.OUTPUT),
         (State.WAITING, Waiting.CONTEXT),
@@ -70,9 +68,17 @@ def test_an_event_is_allowed_exactly_where_the_table_has_it(
 
 
 def sample(kind: type[Event]) -> Event:
-    values: dict[str, Any] = {"step_id": "one", "loop_id": "a-loop", "key": "k", "condition": {}, "changes": {}}
-    values |= {"iteration": 1, "judgement": Judgement(name="tests", kind="command", verdict="passed")}
-    return kind(**{name: values.get(name, "text") for name in required(kind)})
+    values: JsonObject = {
+        "step_id": "one",
+        "loop_id": "a-loop",
+        "key": "k",
+        "condition": {},
+        "changes": {},
+        "iteration": 1,
+        "judgement": Judgement(name="tests", kind="command", verdict="passed"),
+    }
+    fields: JsonObject = {name: values.get(name, "text") for name in required(kind)}
+    return kind(**fields)
 
 
 def required(kind: type[Event]) -> list[str]:
@@ -170,7 +176,7 @@ def test_what_a_batch_adds_does_not_change_the_run_before_it() -> None:
 
     advance.submit(run, "one", "done", {"a": 1}, Moment(time=6))
 
-    assert (run.current, run.results, run.context, run.submissions) == ("one", {}, {}, {})
+    assert (run.current, dict(run.results), run.context, dict(run.submissions)) == ("one", {}, {}, {})
 
 
 def test_defaults_are_omitted_from_journals() -> None:

@@ -2,6 +2,7 @@
 
 from support.json_values import Json, JsonObject
 from support.make import document, step
+from support.narrowing import not_none
 from workflowlookup.language.building import build
 from workflowlookup.runs import advance
 from workflowlookup.runs.draft import Moment
@@ -17,13 +18,14 @@ def statistics_of(content: JsonObject, *calls: tuple[str, ...]) -> StepStatistic
     for number, (what, *words) in enumerate(calls, 1):
         at = Moment(time=number * 1_000)
         if what == "submit":
-            draft = advance.submit(draft.run, "only-step", *words, {}, at)
+            (output,) = words
+            draft = advance.submit(draft.run, "only-step", output, {}, at)
         else:
             draft = getattr(advance, what)(draft.run, "only-step", at, how="console")
         records += draft.records
     tally = Tally()
     tally.add("a-run", records)
-    return tally.statistics().steps[0]
+    return not_none(tally.statistics()).steps[0]
 
 
 def expected(**counted: Json) -> StepStatistics:
@@ -59,6 +61,6 @@ def test_the_slow_time_of_two_is_the_longer_one() -> None:
         records += advance.submit(draft.run, "only-step", "done", {}, Moment(time=seconds * 1_000)).records
         tally.add(f"run-{number}", records)
 
-    (only,) = tally.statistics().steps
+    (only,) = not_none(tally.statistics()).steps
 
     assert (only.median_time, only.slow_time) == (6_000, 8_000)

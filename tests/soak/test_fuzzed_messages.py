@@ -4,7 +4,6 @@ flat. `make soak` sends 200,000 in each of five configurations; other runs send 
 
 import json
 import random
-import subprocess
 import threading
 from pathlib import Path
 
@@ -12,8 +11,9 @@ import pytest
 
 from support.client import ENVELOPE, Server
 from support.journey import IS_SOAK
-from support.json_values import Json
+from support.json_values import Json, JsonObject
 from support.make import document, loop, step, write
+from support.processes import memory_of
 
 MESSAGES = 200_000 if IS_SOAK else 4_000
 """For each configuration."""
@@ -80,7 +80,12 @@ class Fuzz:
     def params(self) -> Json:
         if self._random.random() < 0.2:
             return self.value()
-        known = {"workflowId": "sample-workflow", "stepId": "first-step", "completedSteps": [], "output": "x"}
+        known: JsonObject = {
+            "workflowId": "sample-workflow",
+            "stepId": "first-step",
+            "completedSteps": [],
+            "output": "x",
+        }
         params = {name: value for name, value in known.items() if self._random.random() < 0.8}
         params |= {self._random.choice(NAMES): self.value(1) for _ in range(self._random.randrange(3))}
         if self._random.random() < 0.2:
@@ -115,18 +120,13 @@ def replies_of(server: Server, lines: list[bytes], mark: str) -> list[Json]:
     ping = json.dumps({"jsonrpc": "2.0", "id": mark, "method": "ping"}).encode()
     writer = threading.Thread(target=server.write, args=(b"\n".join([*lines, ping]) + b"\n",))
     writer.start()
-    replies = []
+    replies: list[Json] = []
     while True:
         reply = server.receive(60)
         if isinstance(reply, dict) and reply.get("id") == mark:
             writer.join()
             return replies
         replies.append(reply)
-
-
-def memory_of(process: "subprocess.Popen[bytes]") -> int:
-    status = Path(f"/proc/{process.pid}/status").read_text()
-    return int(status.partition("VmRSS:")[2].split()[0]) << 10
 
 
 @pytest.mark.parametrize(("version", "environment"), CONFIGURATIONS.values(), ids=CONFIGURATIONS)
@@ -153,9 +153,9 @@ def test_every_message_gets_a_designed_answer(
         assert {number for _, number in messages if number} <= {one.get("id") for one in flat}
         sent, answered = sent + len(lines), answered + len(flat)
         if before is None and sent >= MESSAGES / 2:
-            before = memory_of(server.process)
+            before = memory_of(server.process.pid)
         elif before is not None:
-            growth = memory_of(server.process) - before
+            growth = memory_of(server.process.pid) - before
     server.close_input()
 
     assert server.wait() == 0

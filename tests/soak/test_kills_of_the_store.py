@@ -21,7 +21,7 @@ import pytest
 
 from support.journey import IS_SOAK
 from support.make import document, step
-from support.warm import Popen
+from support.narrowing import instance_of
 from workflowlookup.language.building import build
 from workflowlookup.runs.events import Record
 from workflowlookup.store.migrations import MIGRATIONS
@@ -51,7 +51,7 @@ def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
         runs.submit(run.id, "first", f"output {number}", {})
         if number % 2:
             runs.submit(run.id, "second", f"last output {number}", {})
-    runs.journal.query("PRAGMA wal_checkpoint(TRUNCATE)")
+    instance_of(SqliteJournal, runs.journal).query("PRAGMA wal_checkpoint(TRUNCATE)")
     runs.close()
     return path
 
@@ -159,6 +159,8 @@ def copy_of(journal: Path, directory: Path) -> Path:
 def run(path: Path, words: tuple[str, ...], seconds: float = 0) -> tuple[int, str]:
     """The exit code, negative for one that was killed; and the last line of what it complained of."""
     command = [sys.executable, COMMAND, str(seconds), *words, "--journal", str(path)]
-    process = Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
     complaints = process.communicate(timeout=120)[1]
     return process.returncode, complaints.strip().rpartition("\n")[2]

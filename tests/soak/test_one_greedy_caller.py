@@ -102,7 +102,7 @@ def report(name: str, rounds: Sequence[Latencies]) -> float:
     """Print the medians of the rounds; that of the 99th percentile."""
     p50, p99 = (statistics.median(getattr(each, field) for each in rounds) for field in ("p50", "p99"))
     print(f"{name}: {sum(each.reads for each in rounds):,} reads, p50 {p50:.1f}, p99 {p99:.1f} ms")
-    return p99
+    return float(p99)
 
 
 def test_others_are_served_while_one_token_takes_all_it_can(crowd: Crowd, capsys: pytest.CaptureFixture[str]) -> None:

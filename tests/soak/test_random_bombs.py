@@ -2,6 +2,7 @@
 
 import json
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,6 @@ class Maker:
         return self.random.choice(WORDS) * self.count(2_000)
 
     def schema(self, depth: int = 4) -> Json:
-        inner = self.schema if depth <= 0 else lambda: self.schema(depth - 1)
         if depth <= 0:
             return self.random.choice(
                 [
@@ -62,16 +62,19 @@ class Maker:
                     {"$ref": "#"},
                 ]
             )
-        return self.random.choice(
-            [
-                lambda: {self.random.choice(["anyOf", "allOf", "oneOf"]): self.several(inner, 30) or [True]},
-                lambda: {"items": inner(), "uniqueItems": True},
-                lambda: {"properties": {f"v{n}": part for n, part in enumerate(self.several(inner, 100))}},
-                lambda: {"patternProperties": {self.pattern(): inner()}, "unevaluatedProperties": inner()},
-                lambda: {"contains": {"not": inner()}, "minContains": self.count(1_000)},
-                lambda: {"multipleOf": 1e-300, "not": inner()},
-            ]
-        )()
+
+        def inner() -> Json:
+            return self.schema(depth - 1)
+
+        makers: list[Callable[[], JsonObject]] = [
+            lambda: {self.random.choice(["anyOf", "allOf", "oneOf"]): self.several(inner, 30) or [True]},
+            lambda: {"items": inner(), "uniqueItems": True},
+            lambda: {"properties": {f"v{n}": part for n, part in enumerate(self.several(inner, 100))}},
+            lambda: {"patternProperties": {self.pattern(): inner()}, "unevaluatedProperties": inner()},
+            lambda: {"contains": {"not": inner()}, "minContains": self.count(1_000)},
+            lambda: {"multipleOf": 1e-300, "not": inner()},
+        ]
+        return self.random.choice(makers)()
 
     def condition(self, depth: int = 3) -> Json:
         if depth <= 0 or self.random.random() < 0.3:
@@ -101,7 +104,7 @@ class Maker:
 
     def step(self, number: int) -> Json:
         fields: JsonObject = {}
-        makers = {
+        makers: dict[str, Callable[[], Json]] = {
             "runCondition": self.condition,
             "validationCriteria": lambda: self.several(self.rule, 300),
             "produces": lambda: {f"v{n}": part for n, part in enumerate(self.several(self.capture, 300))},

@@ -35,7 +35,7 @@ RECOVERY_SECONDS = 6
 MOST_GROWTH = 24 << 20
 
 
-class House:
+class LoadedReplicas:
     """The replicas, and what happens to them. The first one is spared: its memory is looked at."""
 
     def __init__(self, home: Path, postgres: Postgres) -> None:
@@ -102,70 +102,70 @@ def size_of(process: int | str) -> int:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
+def loaded(tmp_path: Path) -> Iterator[LoadedReplicas]:
     postgres = Postgres()
-    house = House(tmp_path, postgres)
-    yield house
-    house.stop()
+    loaded = LoadedReplicas(tmp_path, postgres)
+    yield loaded
+    loaded.stop()
     postgres.remove()
 
 
 def test_nothing_acknowledged_is_lost_and_nothing_is_done_twice(
-    house: House, capsys: pytest.CaptureFixture[str]
+    loaded: LoadedReplicas, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ledger = Ledger()
     begun = time.monotonic()
-    asyncio.run(ride(house, ledger))
+    asyncio.run(ride(loaded, ledger))
     took = time.monotonic() - begun
-    journal = PostgresJournal(house.place)
+    journal = PostgresJournal(loaded.place)
     wait_for_calls(journal)
     found = judge(journal, ledger)
     journal.close()
     with capsys.disabled():
-        tell(house, ledger, took, found)
+        tell(loaded, ledger, took, found)
 
     assert ledger.lies == []
-    assert ledger.failures(house.faults) == []
+    assert ledger.failures(loaded.faults) == []
     assert found == {"lost": [], "twice": [], "unfinished": []}
-    settled = house.memory[len(house.memory) * 2 // 5 :]
+    settled = loaded.memory[len(loaded.memory) * 2 // 5 :]
     if IS_SOAK:
         assert settled[-1] - min(settled) < MOST_GROWTH, settled
-    assert "Traceback" not in house.servers[0].log()
+    assert "Traceback" not in loaded.servers[0].log()
 
 
-async def ride(house: House, ledger: Ledger) -> None:
-    await house.proxy.start()
-    house.publish()
+async def ride(loaded: LoadedReplicas, ledger: Ledger) -> None:
+    await loaded.proxy.start()
+    loaded.publish()
     until = time.monotonic() + SECONDS
-    url = f"http://127.0.0.1:{house.proxy.port}/mcp"
-    weighing = asyncio.create_task(house.weigh())
-    trouble = asyncio.create_task(house.trouble(until - FAULT_SECONDS))
+    url = f"http://127.0.0.1:{loaded.proxy.port}/mcp"
+    weighing = asyncio.create_task(loaded.weigh())
+    trouble = asyncio.create_task(loaded.trouble(until - FAULT_SECONDS))
     async with crowd_http() as http:
         sender = ProxySender(http, url)
         crowd = [Member(f"m{number}", sender, ledger, is_modern=number % 2 == 0) for number in range(CLIENTS)]
         await asyncio.gather(*(member.lead_runs(until) for member in crowd))
     await trouble
     weighing.cancel()
-    await house.proxy.stop()
+    await loaded.proxy.stop()
 
 
-def tell(house: House, ledger: Ledger, took: float, found: dict[str, list[str]]) -> None:
+def tell(loaded: LoadedReplicas, ledger: Ledger, took: float, found: dict[str, list[str]]) -> None:
     seconds = sorted(ledger.seconds)
     p99 = seconds[int(len(seconds) * 0.99)] if seconds else 0
-    mebibytes = [size / (1 << 20) for size in house.memory]
+    mebibytes = [size / (1 << 20) for size in loaded.memory]
     print(
         f"\n{CLIENTS} clients of both eras, 3 replicas, {took:.0f} s: {len(seconds):,} calls acknowledged "
         f"({len(seconds) / took:.0f}/s), p50 {statistics.median(seconds) * 1000:.0f} ms, p99 {p99 * 1000:.0f} ms "
         f"(with waiting and asking again), {len(ledger.outputs):,} runs\n"
-        f"{house.kills} replicas killed, PostgreSQL restarted {house.restarts} times; longest time without any answer "
+        f"{loaded.kills} replicas killed, PostgreSQL restarted {loaded.restarts} times; longest time without any answer "
         f"{ledger.longest_silence:.1f} s\n"
         f"asked again because: {dict(collections.Counter(word for _, word in ledger.troubles).most_common())}; "
-        f"late: {ledger.late[:20]}; failed without a fault: {len(ledger.failures(house.faults))}\n"
+        f"late: {ledger.late[:20]}; failed without a fault: {len(ledger.failures(loaded.faults))}\n"
         f"lost {len(found['lost'])}, twice {len(found['twice'])}, unfinished {len(found['unfinished'])}, "
         f"dishonest answers {len(ledger.lies)}\n"
-        f"runs that were left by their driver: {sum(server.log().count('driven anew') for server in house.servers)} "
+        f"runs that were left by their driver: {sum(server.log().count('driven anew') for server in loaded.servers)} "
         f"(by the servers that live)\n"
-        f"connections to PostgreSQL, of all three: {house.connections()}\n"
+        f"connections to PostgreSQL, of all three: {loaded.connections()}\n"
         f"memory of the replica that was never killed: {mebibytes[0]:.0f} MiB at first, "
         f"{mebibytes[len(mebibytes) * 2 // 5]:.0f} after two fifths, {mebibytes[-1]:.0f} at the end"
     )

@@ -1,4 +1,4 @@
-"""The three roads to a tool, and what a reply looks like at the end of each.
+"""The three ways to call a tool, and the form of the reply for each.
 
 `ask(tool, arguments)` gives `{"result": …}` or `{"error": {code, message, data}}`, as the spec shows it for the tool's own
 name as the method. The other two roads wrap the same answer; the wrapping is checked here, on every call.
@@ -101,4 +101,5 @@ class Ask:
     def error(self, tool: str, arguments: Json = None) -> JsonObject:
         reply = self(tool, arguments)
         assert "error" in reply, reply
-        return reply["error"]
+        result: JsonObject = reply["error"]
+        return result

@@ -1,4 +1,4 @@
-"""A server with other systems around it, all of them real processes, and a client that hears what is said in between."""
+"""A server with other systems around it, all real processes, and a client that records notifications."""
 
 import itertools
 import json
@@ -102,10 +102,13 @@ class Stage:
     def upstream(self, kind: str, **control: Any) -> Upstream:
         """An upstream that runs: "http", "mcp" (over HTTP) or "stdio"."""
         name = "svc" if kind == "http" else "up"
-        made = HttpUpstream(self.home / name) if kind == "http" else McpUpstream(self.home / name, http=kind == "mcp")
+        made: Upstream = (
+            HttpUpstream(self.home / name) if kind == "http" else McpUpstream(self.home / name, http=kind == "mcp")
+        )
         if control:
             made.control(**control)
-        return self._stack.enter_context(made)
+        self._stack.enter_context(made)
+        return made
 
     def configure(self, *upstreams: Upstream, options: JsonObject | None = None, **settings: Any) -> None:
         """Writes the settings file."""

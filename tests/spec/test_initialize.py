@@ -1,4 +1,4 @@
-"""The handshake: what is asked, what is answered, and what is refused."""
+"""The handshake: valid and invalid requests, and their answers."""
 
 import re
 from typing import Any
@@ -22,7 +22,7 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 # ── what is answered ────────────────────────────────────────────────────────────────────────────────────────────
-TASKS = {"tasks": {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}}
+TASKS: JsonObject = {"tasks": {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}}
 
 
 @pytest.mark.spec(

@@ -1,4 +1,4 @@
-"""What a request may look like, what a reply looks like, and which code each kind of nonsense gets."""
+"""The form of requests and replies, and the error code of each kind of malformed request."""
 
 import json
 from typing import Any

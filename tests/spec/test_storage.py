@@ -1,4 +1,4 @@
-"""Documents that cannot be served: malformed, unreadable or unsafe files, and what is told about each."""
+"""Documents that cannot be served: malformed, unreadable or unsafe files, and the error of each."""
 
 import json
 import os

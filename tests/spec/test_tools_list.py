@@ -1,4 +1,4 @@
-"""What tools/list tells: names, descriptions, schemas and examples, next to what the spec shows.
+"""tools/list: names, descriptions, schemas and examples, compared with the spec.
 
 `SHOWN` is the spec's own list, as it stands there. `OURS` has the places where a decision of ours changes a schema.
 """

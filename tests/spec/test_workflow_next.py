@@ -1,4 +1,4 @@
-"""workflow_next: the step that comes next, and all that the agent is told about it."""
+"""workflow_next: the next step, and what the agent reads about it."""
 
 import json
 from pathlib import Path

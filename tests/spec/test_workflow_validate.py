@@ -447,7 +447,7 @@ def assert_refused(ask: Ask, workflow: str, code: int, message: str, *named: str
     assert ask.result("workflow_next", {"workflowId": workflow, "completedSteps": []})["step"]["id"] == "only-step"
 
 
-COMPLETE = {
+COMPLETE: dict[str, JsonObject] = {
     "contains": {"type": "contains", "value": "x", "message": "m"},
     "regex": {"type": "regex", "pattern": "x", "message": "m"},
     "length": {"type": "length", "min": 1, "message": "m"},

@@ -16,7 +16,8 @@ VALID = {"valid": True, "issues": [], "suggestions": []}
 
 def judge(ask: Ask, content: Json) -> JsonObject:
     text = content if isinstance(content, str) else json.dumps(content)
-    return ask.result("workflow_validate_json", {"workflowJson": text})
+    result: JsonObject = ask.result("workflow_validate_json", {"workflowJson": text})
+    return result
 
 
 def without(name: str) -> JsonObject:

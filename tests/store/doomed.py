@@ -1,4 +1,4 @@
-"""The server, but killed in the middle of its work: at the n-th touch of the journal, n being the first argument.
+"""A server that is killed in the middle of its work: at the n-th access to the journal, n being the first argument.
 
 A touch is each of: before an append or another transaction, at its begin, after each statement and each row of it, and
 when it is stored but nobody has been told.
@@ -15,7 +15,6 @@ import msgspec
 
 from workflowlookup.cli.main import main
 from workflowlookup.store import journal_url
-from workflowlookup.store.journal import Journal
 
 touches_left = int(sys.argv.pop(1))
 
@@ -44,8 +43,8 @@ class Doomed:
             touch()
 
 
-def doomed(open_journal: Callable[..., Journal]) -> Callable[..., Journal]:
-    def open_doomed(*arguments: Any) -> Journal:
+def doomed(open_journal: Callable[..., Any]) -> Callable[..., Any]:
+    def open_doomed(*arguments: Any) -> Any:
         journal = open_journal(*arguments)
         append, whole = journal.append, journal.writing
 
@@ -68,7 +67,6 @@ def doomed(open_journal: Callable[..., Journal]) -> Callable[..., Journal]:
     return open_doomed
 
 
-journal_url.JOURNALS = {
-    scheme: msgspec.structs.replace(kind, open=doomed(kind.open)) for scheme, kind in journal_url.JOURNALS.items()
-}
+kinds = {scheme: msgspec.structs.replace(kind, open=doomed(kind.open)) for scheme, kind in journal_url.JOURNALS.items()}
+vars(journal_url)["JOURNALS"] = kinds
 sys.exit(main(sys.argv[1:]))

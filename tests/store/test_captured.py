@@ -1,4 +1,4 @@
-"""Variables come out of outputs, and values of the input stay: over stdio, as an agent meets it."""
+"""Variables captured from outputs, and protected values of the input, over standard input and output."""
 
 from pathlib import Path
 

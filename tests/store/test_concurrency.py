@@ -14,7 +14,7 @@ from support.client import TIMEOUT, Server, Start
 from support.journey import folded, open_journal, read
 from support.json_values import Json, JsonObject
 from support.make import document, loop, step, write
-from workflowlookup.runs.events import kind_of
+from workflowlookup.runs.events import ConfirmationGiven, OutputAccepted, kind_of
 from workflowlookup.store.journal import RunQuery
 
 RUNS, CLIENTS = (200, 8) if journey.IS_SOAK else (20, 3)
@@ -47,7 +47,7 @@ def all_at_once(work: Callable[..., None], number: int) -> None:
     assert not problems
 
 
-class Client:
+class Agent:
     """An agent with a server of its own, that takes up whatever run is not over, and notes what it is told."""
 
     def __init__(self, name: str, start_server: Callable[[], Server]) -> None:
@@ -55,7 +55,9 @@ class Client:
         self.server = start_server()
         self._chance = random.Random(name)
         self.deaths = 0
-        self.accepted, self.refused, self.confirmed = {}, [], []
+        self.accepted: dict[tuple[str, str], str] = {}
+        self.refused: list[Json] = []
+        self.confirmed: list[str] = []
 
     def advance(self, run_id: str) -> bool:
         """One step further, if nobody is faster; whether the run is over."""
@@ -93,11 +95,11 @@ class Client:
         return False
 
 
-class Unlucky(Client):
+class Unlucky(Agent):
     """One whose server is killed now and then in the middle of a call, which is then sent again to a new one."""
 
-    def request(self, tool: str, arguments: JsonObject) -> None:
-        reply = None
+    def request(self, tool: str, arguments: JsonObject) -> JsonObject:
+        reply: JsonObject | None = None
         while reply is None:
             killer = threading.Timer(self._chance.uniform(0, 0.004), self.server.process.kill)
             is_doomed = tool != "workflow_status" and self._chance.random() < 0.1
@@ -116,14 +118,14 @@ class Unlucky(Client):
 
 
 @pytest.fixture
-def clients(serve: Start, place: str, library: Path, request: pytest.FixtureRequest) -> list[Client]:
+def clients(serve: Start, place: str, library: Path, request: pytest.FixtureRequest) -> list[Agent]:
     write(library, FLOW)
-    kind = getattr(request, "param", Client)
+    kind = getattr(request, "param", Agent)
     return [kind(f"client-{number}", lambda: serve(place)) for number in range(CLIENTS)]
 
 
-@pytest.mark.parametrize("clients", [Client, Unlucky], indirect=True, ids=["undisturbed", "with kills"])
-def test_runs_that_are_advanced_by_all_at_once_end_where_they_should(clients: list[Client], place: str) -> None:
+@pytest.mark.parametrize("clients", [Agent, Unlucky], indirect=True, ids=["undisturbed", "with kills"])
+def test_runs_that_are_advanced_by_all_at_once_end_where_they_should(clients: list[Agent], place: str) -> None:
     is_unlucky = isinstance(clients[0], Unlucky)
     names = [f"run-{number}" for number in range(RUNS // 4 if is_unlucky else RUNS)]
 
@@ -152,18 +154,18 @@ def test_runs_that_are_advanced_by_all_at_once_end_where_they_should(clients: li
         run = folded(run_id, records)
         assert run.state == "completed"
         assert dict(run.results) == {step_id: accepted[run_id, step_id] for step_id in STEPS}
-        given = [record.event.note for record in records if kind_of(record.event) == "confirmation-given"]
+        given = [record.event.note for record in records if isinstance(record.event, ConfirmationGiven)]
         assert given == [client.name for client in clients if run_id in client.confirmed]
 
 
 def test_of_all_outputs_for_one_step_one_is_accepted_and_the_others_get_the_state(
-    clients: list[Client], place: str
+    clients: list[Agent], place: str
 ) -> None:
     first = clients[0].server
     rounds = 20 if journey.IS_SOAK else 8
     for number in range(rounds):
         first.result(*journey.start(f"run-{number}", "sample-workflow"))
-    replies = collections.defaultdict(dict)
+    replies: dict[int, dict[int, JsonObject]] = collections.defaultdict(dict)
     together = threading.Barrier(CLIENTS, timeout=TIMEOUT)
 
     def work(index: int) -> None:
@@ -179,7 +181,7 @@ def test_of_all_outputs_for_one_step_one_is_accepted_and_the_others_get_the_stat
         ((winner, result),) = won.items()
         assert result["step"]["id"] == "turn@1"
         records = read(place, f"run-{number}")
-        outputs = [record.event.output for record in records if kind_of(record.event) == "output-accepted"]
+        outputs = [record.event.output for record in records if isinstance(record.event, OutputAccepted)]
         assert outputs == [f"output of {winner}"]
         for index in replies[number].keys() - {winner}:
             error = replies[number][index]["error"]
@@ -189,7 +191,7 @@ def test_of_all_outputs_for_one_step_one_is_accepted_and_the_others_get_the_stat
 
 
 def test_the_same_submission_from_all_at_once_is_stored_once_and_answered_alike(
-    clients: list[Client], place: str
+    clients: list[Agent], place: str
 ) -> None:
     clients[0].server.result(*journey.start(workflow_id="sample-workflow"))
     replies: dict[int, Json] = {}
@@ -203,7 +205,7 @@ def test_the_same_submission_from_all_at_once_is_stored_once_and_answered_alike(
     assert [kind_of(record.event) for record in read(place)].count("output-accepted") == 1
 
 
-def test_concurrent_starts_with_one_id_start_one_run(clients: list[Client], place: str) -> None:
+def test_concurrent_starts_with_one_id_start_one_run(clients: list[Agent], place: str) -> None:
     replies: dict[int, Json] = {}
 
     def work(index: int) -> None:

@@ -1,4 +1,4 @@
-"""Whom a run asks, when, and whose word counts: a real server over pipes, in both eras of the protocol."""
+"""Confirmations: who is asked, when, and whose answer counts; with a real server, in both eras of the protocol."""
 
 import contextlib
 import json
@@ -489,7 +489,8 @@ def modern(serve: Callable[..., Server]) -> Modern:
 
 def key_of(asked: Json) -> str:
     (key,) = asked["inputRequests"]
-    return key
+    result: str = key
+    return result
 
 
 def test_since_2026_after_the_second_dismissal_the_agent_must_stop(modern: Modern) -> None:

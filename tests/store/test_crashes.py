@@ -18,10 +18,12 @@ from support.client import Server, Start
 from support.journey import RUN, TWO_WAYS, calls, folded, mostly_on, open_journal, read, refuse_half, without_times
 from support.json_values import Json, JsonObject
 from support.make import document, loop, step, write
+from support.narrowing import instance_of, not_none
 from support.postgres import Postgres
-from workflowlookup.runs.events import Record, kind_of
+from workflowlookup.runs.events import OutputAccepted, Record
 from workflowlookup.runs.run import fold
 from workflowlookup.store.journal import RunQuery
+from workflowlookup.store.sqlite import SqliteJournal
 
 DOOMED = str(Path(__file__).with_name("doomed.py"))
 WAL_HEADER, FRAME_HEADER, PAGE = 32, 24, 4096
@@ -99,7 +101,7 @@ def test_a_server_killed_within_every_write_stores_complete_calls_and_loses_none
             if reply is not None:
                 break
             deaths += 1
-        answers.append(reply["result"])
+        answers.append(not_none(reply)["result"])
 
     assert answers == expected
     assert without_times(read(place)) == without_times(records)
@@ -145,7 +147,7 @@ def test_whenever_a_server_is_killed_no_submission_is_lost_and_none_counts_twice
     for number in range(SUBMISSIONS // PER_RUN):
         records = read(place, f"run-{number}")
         assert folded(f"run-{number}", records).state == "completed"
-        outputs += [r.event.output for r in records if kind_of(r.event) == "output-accepted"]
+        outputs += [r.event.output for r in records if isinstance(r.event, OutputAccepted)]
     assert outputs == [f"output {number}" for number in range(SUBMISSIONS)]
 
 
@@ -172,7 +174,7 @@ def test_a_database_that_crashes_under_the_server_loses_nothing(
     crash.join()
 
     assert refusals <= {(-32006, "The journal of runs,")}
-    outputs = [r.event.output for r in read(database) if kind_of(r.event) == "output-accepted"]
+    outputs = [r.event.output for r in read(database) if isinstance(r.event, OutputAccepted)]
     assert outputs == [f"output {turn}" for turn in range(1, 41)]
 
 
@@ -192,7 +194,9 @@ def left(serve: Start, tmp_path: Path) -> tuple[Path, list[Record]]:
     return kept / "runs.sqlite", read(str(place))
 
 
-def copy(source: Path, tmp_path: Path, name: str, *, database: bytes | None = None, log: bytes | None = None) -> str:
+def copy(
+    source: Path, tmp_path: Path, name: str | int, *, database: bytes | None = None, log: bytes | None = None
+) -> str:
     """A copy of the journal, with another content of the file or of the log."""
     directory = tmp_path / f"copy-{name}"
     directory.mkdir()
@@ -207,7 +211,7 @@ def surviving(place: str) -> int:
     journal = open_journal(place)
     try:
         records, lines = journal.read(RUN), journal.summaries(RunQuery())
-        assert journal.query("PRAGMA integrity_check") == [("ok",)]
+        assert instance_of(SqliteJournal, journal).query("PRAGMA integrity_check") == [("ok",)]
     finally:
         journal.close()
     refuse_half(RUN, records, lines)
@@ -254,7 +258,7 @@ def test_a_checkpoint_that_was_half_done_loses_nothing(left: tuple[Path, list[Re
     done = tmp_path / "done"
     shutil.copytree(source.parent, done)
     journal = open_journal(str(done / "runs.sqlite"))
-    journal.query("PRAGMA wal_checkpoint(TRUNCATE)")
+    instance_of(SqliteJournal, journal).query("PRAGMA wal_checkpoint(TRUNCATE)")
     journal.close()
     after = (done / "runs.sqlite").read_bytes()
     pages = len(after) // PAGE

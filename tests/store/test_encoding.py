@@ -1,4 +1,4 @@
-"""A database that cannot hold every text is told so at once, not by the first text that does not fit."""
+"""A database whose encoding is not UTF8 is refused at once, not with the first text that does not fit."""
 
 import psycopg
 import pytest

@@ -1,4 +1,4 @@
-"""Runs with long outputs: whoever shows one has excerpts of them, whatever was submitted."""
+"""Runs with long outputs are shown with excerpts of them."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,10 +1,10 @@
-"""The journal of a server on an event loop: what hangs holds up nobody, and is over when it is over."""
+"""The journal of a server on an event loop: a call that hangs does not block others, and times out."""
 
 import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,7 +28,7 @@ class HangingJournal(SqliteJournal):
 
     flows: threading.Event
 
-    def query(self, statement: str, values: tuple[()] = ()) -> list[tuple[Any, ...]]:
+    def query(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
         self.flows.wait(30)
         return super().query(statement, values)
 
@@ -68,7 +68,7 @@ def pool(make_pool: Callable[[float], JournalPool]) -> JournalPool:
     return make_pool(SECONDS)
 
 
-def on_loop(work: Callable[[], T]) -> greenlets.T:
+def on_loop(work: Callable[[], T]) -> T:
     """Run synchronous work as a request does."""
 
     async def do() -> T:
@@ -90,7 +90,7 @@ def test_the_event_loop_runs_while_a_call_waits(
 ) -> None:
     pool = make_pool(30)
 
-    async def serve() -> tuple[bool, int]:
+    async def serve() -> tuple[bool, int | None]:
         flows.clear()
         waiting = asyncio.create_task(greenlets.run(ask))
         await asyncio.sleep(0.1)
@@ -98,7 +98,7 @@ def test_the_event_loop_runs_while_a_call_waits(
         flows.set()
         return is_waiting, await waiting
 
-    async def ask() -> int:
+    async def ask() -> int | None:
         return pool.journal.head("r1")
 
     assert asyncio.run(serve()) == (True, None)
@@ -131,13 +131,14 @@ def test_the_journal_timeout_applies_to_all_calls_of_a_request_together(
 
     monkeypatch.setattr(HangingJournal, "query", slow_query)
 
-    async def ask() -> int:
+    async def ask() -> int | None:
         try:
             return pool.journal.head("r1")
         except JournalUnavailable as refused:
-            return refused.data["retryAfterSeconds"]
+            result: int = refused.data["retryAfterSeconds"]
+            return result
 
-    async def ask_often() -> tuple[list[int], int]:
+    async def ask_often() -> tuple[list[int | None], int | None]:
         answers = [await ask() for _ in range(4)]
         await asyncio.sleep(SLOW_SECONDS)  # as one that waits for its run
         return answers, await ask()
@@ -240,7 +241,7 @@ def test_a_request_that_times_out_on_a_lock_is_answered() -> None:
         await asyncio.sleep(0)
         return "refused"
 
-    async def serve() -> int:
+    async def serve() -> str:
         _, answer = await asyncio.gather(greenlets.run(hold), greenlets.run(ask))
         return answer
 
@@ -252,8 +253,14 @@ def test_a_waiter_for_a_timed_out_holder_does_not_wait_again(
     pool: JournalPool, flows: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flows.clear()
-    lock, calls, submit = greenlets.Lock(), [], pool._submit
-    monkeypatch.setattr(pool, "_submit", lambda call: (calls.append(call.name), submit(call)))
+    lock, submit = greenlets.Lock(), pool._submit
+    calls: list[str] = []
+
+    def count(call: Any) -> None:
+        calls.append(call.name)
+        submit(call)
+
+    monkeypatch.setattr(pool, "_submit", count)
 
     async def ask() -> None:
         with lock.hold(10), pytest.raises(JournalUnavailable, match="Nothing was changed"):

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from support.json_values import Json, JsonObject
 from support.make import document, loop, step, write
+from support.narrowing import not_none
 from workflowlookup.errors import RunStateError, StepNotFound, WorkflowLookupError
 from workflowlookup.language.building import build
 from workflowlookup.library.catalog import Catalog
@@ -68,11 +69,15 @@ CALLS = st.one_of(
     st.tuples(st.just("runs"), st.none(), st.none()),
     st.tuples(st.just("start"), st.none(), st.none()),
 )
-FORMS = {"elicitation": {}}
+FORMS: JsonObject = {"elicitation": {}}
 PERSONS = st.sampled_from([{"action": "accept", "content": {}}, {"action": "decline"}, {"action": "cancel"}])
 
 
-class World:
+def registry_of(catalog: Catalog, runs: Runs) -> Registry:
+    return Registry(BUILTIN_TOOLS, Services(catalog=catalog, open_runs=lambda: runs))
+
+
+class TwoProcesses:
     """Two processes on one journal, a clock, and the calls that were made."""
 
     def __init__(self, directory: Path) -> None:
@@ -83,12 +88,12 @@ class World:
         ids = map("run-{}".format, itertools.count())
         self.runs = [Runs(journal, clock=lambda: self.now, new_id=lambda: next(ids)) for journal in journals]
         catalog = Catalog([DirectorySource("library", str(directory / "library"))])
-        self.registries = [
-            Registry(BUILTIN_TOOLS, Services(catalog=catalog, open_runs=lambda runs=runs: runs)) for runs in self.runs
-        ]
+        self.registries = [registry_of(catalog, runs) for runs in self.runs]
         self.made: list[tuple[str, JsonObject]] = []
 
-    def call(self, tool: str, arguments: JsonObject, caller: Caller | None = None, answer: Json = None) -> str | None:
+    def call(
+        self, tool: str, arguments: JsonObject, caller: Caller | None = None, answer: Json = None
+    ) -> JsonObject | None:
         """The answer of one of the processes in turn, or the refusal; a question is answered."""
         registry = self.registries[len(self.made) % 2]
         caller = caller or Caller()
@@ -102,27 +107,28 @@ class World:
         except WorkflowLookupError as refusal:
             assert refusal.code in (-32005, -32003, -32602), refusal.explain()
             return None
-        return msgspec.json.decode(msgspec.json.encode(told))
+        result: JsonObject = msgspec.json.decode(msgspec.json.encode(told))
+        return result
 
     def close(self) -> None:
         for runs in self.runs:
             runs.close()
 
 
-def check(world: World, run_id: str) -> None:
-    one, other = (runs.get(run_id) for runs in world.runs)
-    records = world.runs[0].history(run_id)
+def check(processes: TwoProcesses, run_id: str) -> None:
+    one, other = (runs.get(run_id) for runs in processes.runs)
+    records = processes.runs[0].history(run_id)
     assert one == other == fold(run_id, records) == replay(run_id, records)
     assert [record.sequence for record in records] == list(range(1, len(records) + 1))
     assert one.rests
-    place = (State.QUEUED, None)
+    place: tuple[State, Waiting | None] = (State.QUEUED, None)
     run = None
     for record in records:
         run = fold(run_id, [record]) if run is None else apply(run, record)
         place = TRANSITIONS[place][type(record.event)]
         assert (run.state, run.waiting_for) == place
     assert (one.state is State.COMPLETED) == isinstance(records[-1].event, Completed)
-    (line,) = [line for line in world.runs[1].summaries(RunQuery()) if line.id == run_id]
+    (line,) = [line for line in processes.runs[1].summaries(RunQuery()) if line.id == run_id]
     assert line == summarise(one)
 
 
@@ -138,38 +144,41 @@ def test_any_sequence_of_calls_follows_the_transitions(
     workflow: str, context: JsonObject, calls: list[tuple[str, Json, Json]], forms: bool, person: JsonObject
 ) -> None:
     with tempfile.TemporaryDirectory() as directory:
-        world = World(Path(directory))
+        processes = TwoProcesses(Path(directory))
         caller = Caller(capabilities=FORMS if forms else {}, name="tests")
-        first = world.call("workflow_start", {"workflowId": workflow, "context": context, "runId": "mine"})
+        first = processes.call("workflow_start", {"workflowId": workflow, "context": context, "runId": "mine"})
         if first is None:  # the context did not fit
-            world.close()
+            processes.close()
             return
         for kind, what, more in calls:
-            now = world.call("workflow_status", {"runId": "mine"})
-            at = world.runs[0].get("mine").current or "end"
+            now = processes.call("workflow_status", {"runId": "mine"})
+            at = processes.runs[0].get("mine").current or "end"
             run = {"runId": "mine", "stepId": at}
             if kind == "submit":
-                world.call("workflow_submit", {**run, "output": what, "context": more}, caller, person)
+                processes.call("workflow_submit", {**run, "output": what, "context": more}, caller, person)
             elif kind == "supply":
-                world.call("workflow_submit", {**run, "context": more}, caller, person)
+                processes.call("workflow_submit", {**run, "context": more}, caller, person)
             elif kind == "astray":
-                world.call("workflow_submit", {**run, "stepId": what, "output": "ok", "context": more}, caller, person)
+                processes.call(
+                    "workflow_submit", {**run, "stepId": what, "output": "ok", "context": more}, caller, person
+                )
             elif kind == "relay":
-                world.call("workflow_submit", {**run, "confirmed": what, "note": more}, caller, person)
+                processes.call("workflow_submit", {**run, "confirmed": what, "note": more}, caller, person)
             elif kind == "again":
-                world.call(*world.made[what % len(world.made)], caller, person)
+                tool, arguments = processes.made[what % len(processes.made)]
+                processes.call(tool, arguments, caller, person)
             elif kind == "wait":
-                world.now += what
+                processes.now += what
             elif kind == "status":
-                assert world.call("workflow_status", {"runId": "mine"}) == now
+                assert processes.call("workflow_status", {"runId": "mine"}) == now
             elif kind == "runs":
-                world.call("workflow_runs", {})
+                processes.call("workflow_runs", {})
             else:
-                world.call("workflow_start", {"workflowId": workflow, "context": context, "runId": "mine"})
-            check(world, "mine")
-        world.call("workflow_cancel", {"runId": "mine"})
-        check(world, "mine")
-        world.close()
+                processes.call("workflow_start", {"workflowId": workflow, "context": context, "runId": "mine"})
+            check(processes, "mine")
+        processes.call("workflow_cancel", {"runId": "mine"})
+        check(processes, "mine")
+        processes.close()
 
 
 @settings(max_examples=40, deadline=None)
@@ -178,34 +187,34 @@ def test_a_repeated_accepted_submission_gets_its_verdict_and_the_current_state(
     outputs: list[tuple[str, JsonObject]],
 ) -> None:
     with tempfile.TemporaryDirectory() as directory:
-        world = World(Path(directory))
-        now = world.call(
+        processes = TwoProcesses(Path(directory))
+        now = processes.call(
             "workflow_start", {"workflowId": "everything", "context": {"files": ["a"], "times": 0}, "runId": "mine"}
         )
-        answers = {}
+        answers: dict[bytes, JsonObject] = {}
         for output, changes in outputs:
             if now is None or "step" not in now:
                 break
             arguments = {"runId": "mine", "stepId": now["step"]["id"], "output": output, "context": changes}
-            told = world.call("workflow_submit", arguments)
+            told = processes.call("workflow_submit", arguments)
             if told is not None:
                 if told["verdict"]["valid"]:
                     answers.setdefault(msgspec.json.encode(arguments, order="deterministic"), told)
-                now = world.call("workflow_status", {"runId": "mine"})
-        before = world.runs[0].get("mine").sequence
-        for arguments, told in answers.items():
-            again = world.call("workflow_submit", msgspec.json.decode(arguments))
+                now = processes.call("workflow_status", {"runId": "mine"})
+        before = processes.runs[0].get("mine").sequence
+        for sent, told in answers.items():
+            again = not_none(processes.call("workflow_submit", msgspec.json.decode(sent)))
             assert again["verdict"] == told["verdict"]
             assert [again.get(name) for name in ("state", "step", "progress")] == [
-                now.get(name) for name in ("state", "step", "progress")
+                not_none(now).get(name) for name in ("state", "step", "progress")
             ]
-        assert world.runs[0].get("mine").sequence == before
-        world.close()
+        assert processes.runs[0].get("mine").sequence == before
+        processes.close()
 
 
 # ── calls of the server's own ───────────────────────────────────────────────────────────────────────────────────
 
-TOOL = {"server": "tracker", "tool": "make", "saveAs": "flag", "retries": 1}
+TOOL: JsonObject = {"server": "tracker", "tool": "make", "saveAs": "flag", "retries": 1}
 CALLING = build(
     document(
         {"id": "ask-first", "title": "A", "call": TOOL, "requireConfirmation": {"var": "times"}},
@@ -270,17 +279,17 @@ def test_any_interleaving_of_drivers_agents_and_persons_follows_the_transitions(
     context: JsonObject, timeout: float | None, done: list[tuple[Json, ...]]
 ) -> None:
     with tempfile.TemporaryDirectory() as directory:
-        world = World(Path(directory))
-        world.runs[0].start(CALLING, {}, context, run_id="mine", timeout=timeout)
-        keys = {}
+        processes = TwoProcesses(Path(directory))
+        processes.runs[0].start(CALLING, {}, context, run_id="mine", timeout=timeout)
+        keys: dict[str, str] = {}
         for index, what in enumerate(done):
             if what[0] == "wait":
-                world.now += what[1]
-            runs = world.runs[index % 2]
+                processes.now += what[1]
+            runs = processes.runs[index % 2]
             before = runs.get("mine").calling
             with contextlib.suppress(RunStateError, StepNotFound):
                 work(runs, runs.get("mine"), what)
-            check(world, "mine")
+            check(processes, "mine")
             run = runs.get("mine")
             if run.calling is not None:
                 if before is not None and before.remote_id and not before.may_run:  # the next attempt is another job
@@ -291,4 +300,4 @@ def test_any_interleaving_of_drivers_agents_and_persons_follows_the_transitions(
             assert at_work == (["mine"] if run.waiting_for is Waiting.CALL else [])
             assert runs.runs_to_stop() == (["mine"] if run.needs_stop else [])
             assert runs.queue_position("mine") == ((1, 1) if run.state is State.QUEUED else (0, 0))
-        world.close()
+        processes.close()

@@ -1,4 +1,4 @@
-"""A bad page in a journal: what can still be read of it is in the new one, and what was set aside is named."""
+"""A bad page in a journal: what can be read is copied into a new one, and the damaged file is named."""
 
 import contextlib
 import os
@@ -20,6 +20,7 @@ from support.client import Start
 from support.damage import PAGE, set_aside, spoil_page
 from support.journey import RUN, calls, folded, read
 from support.make import document, step
+from support.narrowing import instance_of, not_none
 from workflowlookup.errors import RunDamaged, StorageError
 from workflowlookup.language.building import build
 from workflowlookup.store import salvage
@@ -73,7 +74,7 @@ def after_damage(path: Path) -> tuple[set[str], set[str]]:
             runs.summaries(RunQuery(limit=1_000))
             [runs.journal.read(run_id) for run_id in (RUN, *OTHERS)]
             runs.journal.tool_names()
-            runs.journal.query("SELECT * FROM tokens")
+            instance_of(SqliteJournal, runs.journal).query("SELECT * FROM tokens")
     whole: set[str] = set()
     damaged: set[str] = set()
     for summary in runs.all_summaries():
@@ -132,7 +133,7 @@ def test_a_truncated_file_reports_an_unknown_number_of_runs(stored: Path, kept: 
         r"(\d+) pages of the file are missing or cannot be read: more runs may be lost\n",
         (aside.parent / f"{aside.name}.txt").read_text(),
     )
-    assert int(told[1]) >= before - int(before * kept)
+    assert int(not_none(told)[1]) >= before - int(before * kept)
 
 
 def test_any_single_bad_page_loses_few_runs(stored: Path, tmp_path: Path) -> None:
@@ -487,7 +488,8 @@ def test_the_reserved_bytes_of_a_page_are_not_read(tmp_path: Path) -> None:
 def test_journal_files_get_our_application_id_also_when_made_by_older_versions(path: Path, stored: Path) -> None:
     def application() -> bytes:
         with contextlib.closing(sqlite3.connect(path)) as connection:
-            return connection.execute("PRAGMA application_id").fetchone()[0].to_bytes(4, "big")
+            result: bytes = connection.execute("PRAGMA application_id").fetchone()[0].to_bytes(4, "big")
+            return result
 
     assert application() == b"wlku"
     with contextlib.closing(sqlite3.connect(path)) as connection:

@@ -1,4 +1,4 @@
-"""The service: what is stored before it is told, what is told again, and what happens when two come at once."""
+"""The service: events are stored before they are reported, repeated and concurrent calls are recognized."""
 
 import contextlib
 import sqlite3
@@ -11,10 +11,11 @@ import pytest
 
 from support.clocks import TickingClock
 from support.make import document, long_run, step
+from support.narrowing import instance_of
 from workflowlookup.errors import InvalidParams, RunNotFound, RunStateError, StorageError
 from workflowlookup.language.building import build
 from workflowlookup.runs.events import kind_of
-from workflowlookup.runs.run import State, Waiting, fold
+from workflowlookup.runs.run import Run, State, Waiting, fold
 from workflowlookup.store.journal import RunQuery, summarise
 from workflowlookup.store.run_cache import MAX_FOLDED, SLICE
 from workflowlookup.store.service import Runs
@@ -40,14 +41,15 @@ def test_another_process_reads_what_was_acknowledged(runs: Runs, open_runs: Call
 
 def test_a_run_equals_the_fold_of_its_journal_after_every_call(runs: Runs) -> None:
     run = runs.start(HELD, {}, {})
-    for call in (
+    calls: list[Callable[[], Run]] = [
         lambda: runs.submit(run.id, "one", " ", {}),
         lambda: runs.submit(run.id, "one", "done", {}),
         lambda: runs.deny(run.id, note="no", how="console"),
         lambda: runs.submit(run.id, "one", "done", {}),
         lambda: runs.confirm(run.id, how="console"),
         lambda: runs.cancel(run.id, "enough"),
-    ):
+    ]
+    for call in calls:
         assert call() == fold(run.id, runs.history(run.id)) == runs.get(run.id)
 
 
@@ -130,11 +132,12 @@ def overtaken(runs: Runs, other: Runs, call: Callable[[Runs], object]) -> None:
     append = runs.journal.append
 
     def late(*arguments: Any) -> None:
-        runs.journal.append = append
+        patch.undo()
         call(other)
         append(*arguments)
 
-    runs.journal.append = late
+    patch = pytest.MonkeyPatch()
+    patch.setattr(runs.journal, "append", late)
 
 
 def test_of_two_outputs_for_one_step_one_is_accepted_and_the_other_gets_what_is_expected(
@@ -237,7 +240,7 @@ def test_after_returns_the_state_after_the_next_call_only(runs: Runs) -> None:
 def test_a_watch_notices_its_own_process_at_once_and_others_when_polled(
     runs: Runs, open_runs: Callable[..., Runs]
 ) -> None:
-    told = []
+    told: list[str] = []
     first, second = runs.start(TWO, {}, {}).id, runs.start(TWO, {}, {}).id
     watch = runs.watch(told.append)
     runs.submit(first, "one", "long enough", {})
@@ -303,7 +306,9 @@ def test_a_deleted_run_is_not_confused_with_a_new_one_of_the_same_id(
 def test_a_damaged_run_does_not_hide_others(runs: Runs, clock: TickingClock) -> None:
     late = build(document(step("one"), deadlineSeconds=1))
     broken, whole = (runs.start(late, {}, {}).id for _ in range(2))
-    runs.journal.query("UPDATE events SET body = 'garbage' WHERE run = ? AND sequence = 2", (broken,))
+    instance_of(SqliteJournal, runs.journal).query(
+        "UPDATE events SET body = 'garbage' WHERE run = ? AND sequence = 2", (broken,)
+    )
     clock.now += 2_000
 
     states = {line.id: line.state for line in Runs(runs.journal, clock=clock).recent(10)}
@@ -357,6 +362,10 @@ def test_between_two_slices_the_run_may_change_or_be_replaced(runs: Runs, open_r
 # ── several pieces of work in one commit ────────────────────────────────────────────────────────────────────────
 
 
+def submission(run_id: str) -> Callable[[Runs], Run]:
+    return lambda runs: runs.submit(run_id, "one", "long enough", {})
+
+
 def test_listeners_are_notified_of_grouped_work_once_all_of_it_is_stored(
     runs: Runs, open_runs: Callable[..., Runs]
 ) -> None:
@@ -364,7 +373,7 @@ def test_listeners_are_notified_of_grouped_work_once_all_of_it_is_stored(
     ids = [runs.start(TWO, {}, {}).id for _ in range(3)]
     runs.listeners.append(lambda run_id, _: heard.append((run_id, {other: others.get(other).current for other in ids})))
 
-    runs.do_all([lambda runs, run_id=run_id: runs.submit(run_id, "one", "long enough", {}) for run_id in ids])
+    runs.do_all([submission(run_id) for run_id in ids])
 
     assert heard == [(run_id, dict.fromkeys(ids, "two")) for run_id in ids]
 
@@ -381,9 +390,7 @@ def test_grouped_work_that_cannot_be_stored_does_not_fail_the_rest(
         )
     runs.listeners.append(lambda run_id, _: heard.append(run_id))
 
-    outcomes = runs.do_all(
-        [lambda runs, run_id=run_id: runs.submit(run_id, "one", "long enough", {}) for run_id in ids]
-    )
+    outcomes = runs.do_all([submission(run_id) for run_id in ids])
 
     assert isinstance(outcomes[1], StorageError)
     assert [outcomes[0], outcomes[2]] == [open_runs().get(ids[0]), open_runs().get(ids[2])]
@@ -398,8 +405,8 @@ def test_nothing_is_cached_of_a_commit_that_fails(runs: Runs, open_runs: Callabl
         runs.close()  # and with it the transaction of the commit
         return runs.get(run_id).current
 
-    moved, current = runs.do_all([lambda runs: runs.submit(run_id, "one", "long enough", {}), close])
+    moved, current = runs.do_all([submission(run_id), close])
 
-    assert (moved.current, current) == ("two", "two")
+    assert (instance_of(Run, moved).current, current) == ("two", "two")
     assert open_runs().get(run_id) == moved
     assert kinds(runs, run_id).count("output-accepted") == 1

@@ -1,4 +1,4 @@
-"""Calls in the service: what a driver may repeat, who is at work, and what was left running."""
+"""Calls in the service: what a driver may repeat, which runs are at work, and which calls were left running."""
 
 from collections.abc import Callable
 
@@ -8,13 +8,19 @@ from store.test_service import kinds
 from support.clocks import TickingClock
 from support.json_values import JsonObject
 from support.make import document, step
+from support.narrowing import instance_of, not_none
 from workflowlookup.errors import InvalidParams, RunStateError
 from workflowlookup.language.building import build
-from workflowlookup.runs.run import State, Waiting
+from workflowlookup.runs.events import Failed
+from workflowlookup.runs.run import Run, State, Waiting
 from workflowlookup.runs.server_calls import CallFailure
 from workflowlookup.store.service import Runs
 
-CALL = {"id": "call-it", "title": "Call it", "call": {"server": "tracker", "tool": "create", "saveAs": "issue"}}
+CALL: JsonObject = {
+    "id": "call-it",
+    "title": "Call it",
+    "call": {"server": "tracker", "tool": "create", "saveAs": "issue"},
+}
 ONE = build(document(CALL, step("last")))
 TWICE = build(document({**CALL, "call": {**CALL["call"], "retries": 1}}))
 
@@ -27,7 +33,7 @@ def test_a_call_is_begun_and_finished(runs: Runs) -> None:
     after = runs.finish_call(run.id, "call-it", "Issue 7", {"id": 7})
 
     assert run.timeout == 60
-    assert (after.current, after.context, after.remote_ids) == ("last", {"issue": {"id": 7}}, {"call-it": "77"})
+    assert (after.current, after.context, dict(after.remote_ids)) == ("last", {"issue": {"id": 7}}, {"call-it": "77"})
     assert kinds(runs, run.id) == [
         *("started", "call-due", "call-begun", "call-acknowledged", "call-progressed"),
         *("output-accepted", "context-changed", "step-offered"),
@@ -59,10 +65,10 @@ def test_reports_are_stored_at_most_once_a_second_and_never_go_back(runs: Runs, 
     runs.begin_call(run.id, "call-it")
     for done in (1, 2, 3):
         runs.report_call(run.id, "call-it", done)
-    assert runs.get(run.id).calling.progress.done == 1
+    assert not_none(not_none(runs.get(run.id).calling).progress).done == 1
     clock.now += 1_000
-    assert runs.report_call(run.id, "call-it", 0.5).calling.progress.done == 1
-    assert runs.report_call(run.id, "call-it", 4).calling.progress.done == 4
+    assert not_none(not_none(runs.report_call(run.id, "call-it", 0.5).calling).progress).done == 1
+    assert not_none(not_none(runs.report_call(run.id, "call-it", 4).calling).progress).done == 4
     assert kinds(runs, run.id).count("call-progressed") == 2
 
 
@@ -72,12 +78,13 @@ def test_late_outputs_and_outputs_for_another_step_are_refused(runs: Runs) -> No
     with pytest.raises(RunStateError):
         runs.finish_call(run.id, "last", "x", None)
     runs.finish_call(run.id, "call-it", "x", None)
-    for late in (
+    late_calls: list[Callable[[], Run]] = [
         lambda: runs.begin_call(run.id, "call-it"),
         lambda: runs.finish_call(run.id, "call-it", "x", None),
         lambda: runs.fail_call(run.id, "call-it", CallFailure(reason="x")),
         lambda: runs.stop_call(run.id, "call-it", True, "x"),
-    ):
+    ]
+    for late in late_calls:
         with pytest.raises(RunStateError):
             late()
 
@@ -88,7 +95,8 @@ def test_a_failed_call_is_due_again(runs: Runs) -> None:
     again = runs.fail_call(run.id, "call-it", CallFailure(reason="no route"))
     assert (again.state, again.waiting_for) == (State.QUEUED, Waiting.CALL)
     runs.begin_call(run.id, "call-it")
-    assert runs.fail_call(run.id, "call-it", CallFailure(reason="no route", timed_out=True)).end.timed_out
+    failed = runs.fail_call(run.id, "call-it", CallFailure(reason="no route", timed_out=True))
+    assert instance_of(Failed, failed.end).timed_out
 
 
 def test_runs_at_work_and_queued_runs_are_listed(runs: Runs) -> None:

@@ -1,4 +1,4 @@
-"""Faults of storage: no room, no right to write, damage. Each is told with a remedy, and nothing is lost by it."""
+"""Storage errors: a full disk, missing permissions, damage. Each has a remedy, and nothing is lost."""
 
 import contextlib
 import os
@@ -8,6 +8,7 @@ import sqlite3
 import stat
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from support.damage import PAGE, set_aside
 from support.journey import RUN, calls, folded, read
 from support.json_values import Json, JsonObject
 from support.make import document, step, write
+from support.narrowing import instance_of
 from workflowlookup.errors import RunDamaged, RunNotFound, RunStateError, StorageError
 from workflowlookup.language.building import build
 from workflowlookup.runs.run import fold
@@ -63,9 +65,9 @@ def leave_room(server: Server, size: int) -> None:
 
 
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="the limits of another process can be set on Linux only")
-@pytest.mark.parametrize("room", [0, 1_000, "what it has"])
+@pytest.mark.parametrize("room", [0, 1_000, None], ids=["none", "some", "what it has"])
 def test_a_full_disk_is_reported_and_the_run_continues_when_there_is_room(
-    serve: Start, path: Path, room: int | str
+    serve: Start, path: Path, room: int | None
 ) -> None:
     server = serve(path)
     answers = calls("completed")
@@ -73,7 +75,7 @@ def test_a_full_disk_is_reported_and_the_run_continues_when_there_is_room(
         server.result(*call)
     before = status(server)
 
-    leave_room(server, os.path.getsize(f"{path}-wal") if room == "what it has" else room)
+    leave_room(server, os.path.getsize(f"{path}-wal") if room is None else room)
     for call in (answers[3], answers[3], journey.start("another"), ("workflow_cancel", {"runId": RUN})):
         assert refusal(server, *call).endswith("has room; the run goes on from where it is.")
     assert status(server) == before, "what is stored can be read"
@@ -105,12 +107,12 @@ def test_a_database_that_may_not_grow_is_full(path: Path) -> None:
     runs = Runs(SqliteJournal(str(path)))
     workflow = build(document())
     run = runs.start(workflow, {}, {})
-    (pages,) = runs.journal.query("PRAGMA page_count")[0]
-    runs.journal.query(f"PRAGMA max_page_count = {pages}")
+    (pages,) = instance_of(SqliteJournal, runs.journal).query("PRAGMA page_count")[0]
+    instance_of(SqliteJournal, runs.journal).query(f"PRAGMA max_page_count = {pages}")
     with pytest.raises(StorageError, match=r"full\. Make room on its disk; the run goes on from where it is\."):
         runs.submit(run.id, "first-step", "long " * 10_000, {})
     assert runs.get(run.id) == run
-    runs.journal.query("PRAGMA max_page_count = 1000000")
+    instance_of(SqliteJournal, runs.journal).query("PRAGMA max_page_count = 1000000")
 
     assert runs.submit(run.id, "first-step", "long " * 10_000, {}).state == "completed"
     runs.close()
@@ -169,7 +171,7 @@ def stored(serve: Start, path: Path) -> bytes:
     return path.read_bytes()
 
 
-def spoilt(content: JsonObject, how: str) -> Json:
+def spoilt(content: bytes, how: str) -> bytes:
     garbage = random.Random(4).randbytes(len(content))
     return {
         "no database": b"garbage" * 1_000,
@@ -298,7 +300,7 @@ def test_a_journal_of_a_newer_version_is_not_touched(serve: Start, path: Path, s
     assert set_aside(path) == []
 
 
-def damage(content: JsonObject, chance: random.Random) -> bytes:
+def damage(content: bytes, chance: random.Random) -> bytes:
     """A few bytes, a stretch, a page or the end are not what they were."""
     data, at = bytearray(content), chance.randrange(len(content))
     match chance.choice(["bytes", "stretch", "page", "end"]):
@@ -391,14 +393,15 @@ def test_with_any_damage_every_call_is_answered_or_refused_by_name(tmp_path: Pat
         path.write_bytes(damage(stored, random.Random(seed)))
         runs = Runs(SqliteJournal(str(path)))
         refused = []
-        for call in (
+        calls: list[Callable[[Runs], object]] = [
             lambda runs: runs.get(RUN),
             lambda runs: runs.summaries(RunQuery()),
             lambda runs: runs.submit("other-3", "plan", "a long plan", {}),
             lambda runs: runs.submit(RUN, "review@2", "looks bad", {}),
             lambda runs: runs.cancel("other-4"),
             lambda runs: runs.start(workflow, {}, {}, run_id="new"),
-        ):
+        ]
+        for call in calls:
             try:
                 call(runs)
             except (StorageError, RunStateError) as refusal:

@@ -1,4 +1,4 @@
-"""The run tools as clients meet them: a real server over pipes, and what every answer promises."""
+"""The run tools with a real server over pipes, and what every answer contains."""
 
 import json
 import re
@@ -22,14 +22,14 @@ OUTPUT_SCHEMAS = {
 
 
 @pytest.fixture
-def serve(start: Start, library: Path) -> Callable[..., Server]:
+def serve(start: Start, library: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Server]:
     """A server for these documents; every result is held against the schema of its tool."""
 
     def serve_documents(*documents: JsonObject, **environment: str) -> Server:
         for one in documents:
             write(library, one)
         server = start(directory=library, **environment)
-        server.result = checked(server)
+        monkeypatch.setattr(server, "result", checked(server))
         return server
 
     return serve_documents
@@ -151,7 +151,7 @@ def test_a_repeated_submission_gets_its_old_verdict_with_the_current_state_and_n
 ) -> None:
     server = serve(TWO)
     run = started(server)
-    arguments = {"output": "good enough", "context": {"a": 1, "b": 2}}
+    arguments: JsonObject = {"output": "good enough", "context": {"a": 1, "b": 2}}
     first = submitted(server, run, "one", **arguments)
     assert submitted(server, run, "one", **arguments) == first
     submitted(server, run, "two")
@@ -359,7 +359,7 @@ def test_with_confirmation_person_a_relayed_answer_is_refused(serve: Callable[..
 
 def with_forms(start: Start, library: Path, **environment: str) -> Server:
     server = start(directory=library, version=None, **environment)
-    capabilities = {"elicitation": {}}
+    capabilities: JsonObject = {"elicitation": {}}
     info = {"name": "forms", "version": "1"}
     server.request("initialize", {"protocolVersion": "2025-11-25", "capabilities": capabilities, "clientInfo": info})
     server.notify("notifications/initialized")
@@ -457,7 +457,8 @@ def test_the_report_distinguishes_a_form_from_a_relayed_answer(start: Start, lib
 
 def _confirmed_in_report(server: Server, run: Json) -> str:
     report = server.result("resources/read", {"uri": f"run://{run['runId']}"})["contents"][0]["text"]
-    return next(line for line in report.splitlines() if line.startswith("Confirmed"))
+    result: str = next(line for line in report.splitlines() if line.startswith("Confirmed"))
+    return result
 
 
 def test_after_the_last_attempt_a_person_may_accept_the_output(serve: Callable[..., Server]) -> None:

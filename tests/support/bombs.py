@@ -135,7 +135,7 @@ def patterns_in_schemas() -> Bomb:
 
 @bomb
 def patterns_of_names_in_schemas() -> Bomb:
-    patterns = {f"^(?:a|b){{0,{1_000 + n}}}c": {} for n in range(100)}
+    patterns: JsonObject = {f"^(?:a|b){{0,{1_000 + n}}}c": {} for n in range(100)}
     return _of_schema({"patternProperties": patterns}, {"a" * 200 + str(n): n for n in range(500)})
 
 

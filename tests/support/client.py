@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from support.json_values import Json, JsonObject
-from support.warm import Popen
 
 TIMEOUT = 20.0
 ENVELOPE = {
@@ -37,7 +36,7 @@ class Server:
         (home / "project" / ".git").mkdir(parents=True, exist_ok=True)
         if directory is not None:
             clean |= {"WORKFLOWLOOKUP_BUNDLED": "false", "WORKFLOW_STORAGE_PATH": str(directory)}
-        self.process = Popen(
+        self.process = subprocess.Popen(
             [sys.executable, *program, "serve"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -62,7 +61,8 @@ class Server:
         reply = self.receive()
         assert reply.pop("jsonrpc") == "2.0"
         assert reply.pop("id") == identifier
-        return reply
+        result: JsonObject = reply
+        return result
 
     def result(self, method: str, params: Json = None) -> Json:
         reply = self.request(method, params)
@@ -72,11 +72,13 @@ class Server:
     def error(self, method: str, params: Json = None) -> JsonObject:
         reply = self.request(method, params)
         assert "error" in reply, reply
-        return reply["error"]
+        result: JsonObject = reply["error"]
+        return result
 
     def call(self, tool: str, arguments: JsonObject | None = None) -> JsonObject:
         """The result of `tools/call`."""
-        return self.result("tools/call", {"name": tool, "arguments": arguments or {}})
+        result: JsonObject = self.result("tools/call", {"name": tool, "arguments": arguments or {}})
+        return result
 
     def modern(self, method: str, params: JsonObject | None = None) -> JsonObject:
         """The whole reply to a request of the envelope era."""
@@ -109,7 +111,8 @@ class Server:
         """Whether nothing comes: asked by sending a ping, whose answer must be the next message."""
         identifier = f"silence-{next(self._ids)}"
         self.send({"jsonrpc": "2.0", "id": identifier, "method": "ping"})
-        return self.receive() == {"jsonrpc": "2.0", "id": identifier, "result": {}}
+        result: bool = self.receive() == {"jsonrpc": "2.0", "id": identifier, "result": {}}
+        return result
 
     def close_input(self) -> None:
         assert self.process.stdin is not None

@@ -10,3 +10,13 @@ class TickingClock:
     def __call__(self) -> int:
         self.now += 1
         return self.now
+
+
+class FixedClock:
+    """Moves only when a test says so."""
+
+    def __init__(self, now: int) -> None:
+        self.now = now
+
+    def __call__(self) -> int:
+        return self.now

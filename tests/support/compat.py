@@ -249,7 +249,9 @@ class Walker:
 
     def walk(self, context: JsonObject, rounds: Mapping[str, int]) -> None:
         """Complete whatever comes next until nothing does."""
-        workflow, completed, handed_out = self.workflow, [], set()
+        workflow = self.workflow
+        completed: list[str] = []
+        handed_out: set[str] = set()
         context = {**self._lists_and_counts(rounds), **context}
         given = dict(context)
         ended: set[str] = set()
@@ -489,7 +491,7 @@ def main(directory: str) -> int:
             refused.append((name, str(refusal).replace(str(path), name).removeprefix(f"{name}: ")))
             continue
         try:
-            unused.update({finding.path[-1] for finding in check(document) if finding.severity is Severity.NOTE})
+            unused.update({str(finding.path[-1]) for finding in check(document) if finding.severity is Severity.NOTE})
             editions[edition_of(document)] += 1
             features.update(set(features_of(document)))
             workflow = build(document)

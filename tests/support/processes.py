@@ -1,4 +1,4 @@
-"""Whether processes are still there."""
+"""What Linux knows about processes: whether they are still there, and their memory."""
 
 import time
 from pathlib import Path
@@ -18,3 +18,17 @@ def is_gone(pid: int, seconds: float = 10.0) -> bool:
     while is_alive(pid) and time.monotonic() < end:
         time.sleep(0.02)
     return not is_alive(pid)
+
+
+def memory_of(pid: int) -> int:
+    """The bytes that a process has in memory now."""
+    return _status(pid, "VmRSS")
+
+
+def peak_memory_of(pid: int) -> int:
+    """The most bytes that a process ever had in memory."""
+    return _status(pid, "VmHWM")
+
+
+def _status(pid: int, name: str) -> int:
+    return int(Path(f"/proc/{pid}/status").read_text("ascii").partition(f"{name}:")[2].split()[0]) << 10

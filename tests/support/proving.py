@@ -41,7 +41,7 @@ class Project:
         identity = ("-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false")
         command = ["git", "-c", "init.defaultBranch=main", "-c", "protocol.file.allow=always", *identity, *arguments]
         done = subprocess.run(command, cwd=self.root, capture_output=True, text=True, check=True, **options)
-        return done.stdout.strip()
+        return str(done.stdout).strip()
 
     def commit(self, message: str = "change") -> str:
         self.git("add", "-A")

@@ -144,7 +144,7 @@ def _inserted(text: str, after: ast.expr, added: str) -> str:
 
 
 def _parts(table: ast.expr) -> list[Json]:
-    return table.values if isinstance(table, ast.Dict) else table.args if isinstance(table, ast.Call) else table.elts  # type: ignore[attr-defined,no-any-return]
+    return table.values if isinstance(table, ast.Dict) else table.args if isinstance(table, ast.Call) else table.elts  # type: ignore[attr-defined]
 
 
 def _table(module: ast.Module, what: str) -> ast.expr:
@@ -169,4 +169,4 @@ def _assigned(node: ast.stmt, name: str) -> ast.expr | None:
     target = (
         node.target if isinstance(node, ast.AnnAssign) else node.targets[0] if isinstance(node, ast.Assign) else None
     )
-    return node.value if isinstance(target, ast.Name) and target.id == name else None  # type: ignore[attr-defined,no-any-return]
+    return node.value if isinstance(target, ast.Name) and target.id == name else None  # type: ignore[attr-defined]

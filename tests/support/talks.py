@@ -18,7 +18,7 @@ from support.json_values import JsonObject
 from support.web import HEADERS, WebClient, routing
 from workflowlookup.protocol.connection import Connection
 
-ASKS = {"elicitation": {}}
+ASKS: JsonObject = {"elicitation": {}}
 CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
 MODERN = {**ENVELOPE, CAPABILITIES: ASKS}
 SECONDS = 60.0
@@ -36,7 +36,8 @@ class Said:
     @property
     def told(self) -> Message:
         """The structured content of a tool's result."""
-        return self.reply["result"]["structuredContent"]
+        result: JsonObject = self.reply["result"]["structuredContent"]
+        return result
 
 
 class Talk:
@@ -211,7 +212,8 @@ class PipeWire(LineWire):
         self.server.send(message)
 
     def receive(self, timeout: float = SECONDS) -> Message:
-        return self.server.receive(timeout)
+        result: JsonObject = self.server.receive(timeout)
+        return result
 
 
 class MemoryWire(LineWire):
@@ -248,7 +250,7 @@ class WebWire(Wire):
         self.client = client
 
     def request(self, message: Message, heard: list[Message], person: Person) -> Message:
-        self.client.ids = iter([message["id"]])
+        self.client.ids = itertools.count(message["id"])
         self.client.on_question = lambda question: {"result": person(plain(question))}
         items: list[Message] = []
         reply = self.client.request(message["method"], message["params"], items)

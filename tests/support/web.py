@@ -10,14 +10,14 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Protocol
 
 import httpx2
 
 from support.client import ENVELOPE
 from support.json_values import Json, JsonObject
-from support.warm import Popen
 
 TIMEOUT = 60.0
 MODERN = {"mcp-protocol-version": "2026-07-28"}
@@ -58,7 +58,7 @@ class WebServer:
         (home / "project" / ".git").mkdir(parents=True, exist_ok=True)
         if directory is not None:
             clean |= {"WORKFLOWLOOKUP_BUNDLED": "false", "WORKFLOW_STORAGE_PATH": str(directory)}
-        self.process = Popen(
+        self.process = subprocess.Popen(
             [sys.executable, *program, "--http", "127.0.0.1:0", *flags],
             stdin=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -172,7 +172,11 @@ class WebClient:
         self.http.close()
 
 
-def events(response: httpx2.Response) -> Iterator[JsonObject]:
+class Lines(Protocol):
+    def iter_lines(self) -> Iterable[str]: ...
+
+
+def events(response: Lines) -> Iterator[JsonObject]:
     """The messages of a stream of server-sent events."""
     for line in response.iter_lines():
         if line.startswith("data: ") and line != "data: ":

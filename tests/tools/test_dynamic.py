@@ -16,7 +16,7 @@ from workflowlookup.library.catalog import Catalog
 from workflowlookup.library.directory import DirectorySource
 from workflowlookup.providers.config import Plan
 from workflowlookup.tools.builtin import BUILTIN_TOOLS
-from workflowlookup.tools.contract import Services
+from workflowlookup.tools.contract import ServerServices
 from workflowlookup.tools.dynamic import DynamicTools
 from workflowlookup.tools.registry import Registry
 
@@ -232,7 +232,7 @@ def test_settings_take_effect_while_the_server_runs_and_broken_ones_do_not(
 
 
 def test_as_long_as_nothing_changes_nothing_is_made_anew(library: Path) -> None:
-    services = Services(catalog=Catalog([DirectorySource("directories", str(library))]))
+    services = ServerServices(catalog=Catalog([DirectorySource("directories", str(library))]))
     (library / "one.json").write_text(json.dumps(document(step("only"))))
     registry = Registry(BUILTIN_TOOLS, services)
     tools = DynamicTools(services, Plan())

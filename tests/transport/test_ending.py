@@ -37,8 +37,8 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., WebServer]]:
     def start(*flags: str, environment: dict[str, str] | None = None) -> WebServer:
         write(tmp_path / "library", document(step("one"), identifier="by-hand"))
         drain = ("--drain-seconds", str(DRAIN_SECONDS))
-        options = {"directory": tmp_path / "library", "environment": environment}
-        started.append(WebServer(tmp_path, *drain, *flags, **options))
+        server = WebServer(tmp_path, *drain, *flags, directory=tmp_path / "library", environment=environment)
+        started.append(server)
         return started[-1]
 
     yield start

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,7 +37,7 @@ time.sleep(600)
 """A server that hears nothing, nor do its children: one in its process group, and one in a session of its own."""
 
 
-def ends_in_time(process: "subprocess.Popen[bytes]") -> int:
+def ends_in_time(process: "subprocess.Popen[Any]") -> int:
     begun = time.monotonic()
     code = process.wait(IN_TIME * 3)
     assert time.monotonic() - begun < IN_TIME
@@ -56,7 +57,7 @@ def stubborn(tmp_path: Path, library: Path) -> Callable[[], list[int]]:
     )
     work = {"id": "work", "title": "Work", "call": {"server": "stubborn", "tool": "x", "arguments": {}}}
     write(library, document(work, identifier="never-ends"))
-    return lambda: [int(pid) for pid in wait_until(lambda: pids.exists() and pids.read_text()).split()]
+    return lambda: [int(pid) for pid in wait_until(lambda: pids.read_text() if pids.exists() else "").split()]
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, None], ids=["SIGTERM", "SIGINT", "end of input"])

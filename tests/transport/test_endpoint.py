@@ -4,7 +4,7 @@ import asyncio
 import functools
 import json
 import sqlite3
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -48,9 +48,10 @@ MIRRORED = {"type": "object", "properties": {"workflowId": {"type": "string", "x
 class Answer:
     """What came back for a message, and how many tasks it took."""
 
-    def __init__(self, sent: list[JsonObject], tasks: int) -> None:
+    def __init__(self, sent: list[MutableMapping[str, Any]], tasks: int) -> None:
         start, *bodies = sent
-        self.status, self.tasks = start["status"], tasks
+        self.status: int = start["status"]
+        self.tasks = tasks
         self.headers = {name.decode().lower(): value.decode() for name, value in start["headers"]}
         self.lines = b"".join(event.get("body", b"") for event in bodies).decode().splitlines()
 
@@ -90,7 +91,7 @@ class Caller:
         body = [{"type": "http.request", "body": content, "more_body": False}]
         raw = [(name.encode(), value.encode("latin-1")) for name, value in (self._headers | headers).items()]
         scope = {"type": "http", "method": http_method, "path": "/mcp", "query_string": b"", "headers": raw}
-        sent: list[JsonObject] = []
+        sent: list[MutableMapping[str, Any]] = []
         ended = asyncio.Event()
 
         async def receive() -> JsonObject:
@@ -98,7 +99,7 @@ class Caller:
                 await ended.wait()
             return body.pop() if body else {"type": "http.disconnect"}
 
-        async def send(event: JsonObject) -> None:
+        async def send(event: MutableMapping[str, Any]) -> None:
             sent.append(event)
             if event["type"] == "http.response.body" and not event.get("more_body", False):
                 ended.set()
@@ -110,7 +111,7 @@ class Caller:
             tasks.append(coroutine)
             return asyncio.Task(coroutine, loop=loop, **options)
 
-        loop.set_task_factory(make)
+        loop.set_task_factory(make)  # type: ignore[arg-type]  # its type differs between versions of Python
         try:
             await self._endpoint(scope, receive, send)
         finally:
@@ -127,7 +128,7 @@ class HoldConversation(Protocol):
 
 
 @pytest.fixture
-def talk(tmp_path: Path) -> HoldConversation:
+def talk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HoldConversation:
     """Has a conversation with an endpoint."""
     write(tmp_path / "library", document(step(), identifier="by-hand"))
     environment = {"HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path), "WORKFLOWLOOKUP_BUNDLED": "false"}
@@ -139,7 +140,7 @@ def talk(tmp_path: Path) -> HoldConversation:
     ) -> tuple[T, Endpoint]:
         def connect(_: object) -> Connection:
             connection = make_connection(settings)
-            connection.input_schema_of = (schemas or {}).get
+            monkeypatch.setattr(connection, "input_schema_of", (schemas or {}).get)
             return connection
 
         async def run() -> tuple[T, Endpoint]:
@@ -217,7 +218,8 @@ def test_a_request_with_wrong_headers_is_not_carried_out(
 def test_a_request_with_correct_routing_headers_is_carried_out(talk: HoldConversation) -> None:
     async def conversation(caller: Caller) -> int:
         await caller.open(MODERN)
-        return (await caller.post(*START, **{"mcp-param-workflow": "by-hand"})).status
+        header: JsonObject = {"mcp-param-workflow": "by-hand"}
+        return (await caller.post(*START, **header)).status
 
     assert talk(conversation, schemas={"workflow_start": MIRRORED})[0] == 200
 
@@ -231,7 +233,8 @@ def test_other_methods_are_refused(
     talk: HoldConversation, method: str, version: str, status: int, allow: str | None
 ) -> None:
     async def conversation(caller: Caller) -> Answer:
-        return await caller.ask(method, **({"mcp-protocol-version": version} if version else {}))
+        header: JsonObject = {"mcp-protocol-version": version} if version else {}
+        return await caller.ask(method, **header)
 
     answer, _ = talk(conversation)
 
@@ -325,7 +328,8 @@ def test_a_subscription_that_cannot_be_stored_for_other_replicas_is_refused_with
 class Interrupted(ReplicaSessions):
     """Something else happens while a session is adopted, or ended."""
 
-    while_adopting = while_ending = staticmethod(lambda _: None)
+    while_adopting: Callable[[Session], object] = staticmethod(lambda _: None)
+    while_ending: Callable[[Session], object] = staticmethod(lambda _: None)
 
     def load_subscriptions(self, session: Session) -> None:
         super().load_subscriptions(session)
@@ -337,11 +341,15 @@ class Interrupted(ReplicaSessions):
 
 
 @pytest.fixture
-def shared(tmp_path: Path) -> list[ReplicaSessions] | type[Interrupted]:
+def shared(tmp_path: Path) -> tuple[ReplicaSessions, Interrupted]:
     """The sessions of two replicas, one of which is interrupted."""
     path = str(tmp_path / "shared.sqlite")
     bus = ReplicaBus(lambda: SqliteJournal(path), lambda: None)
-    return [kind(StoredSessions(SqliteJournal(path), 60), bus, 60) for kind in (ReplicaSessions, Interrupted)]
+
+    def sessions() -> StoredSessions:
+        return StoredSessions(SqliteJournal(path), 60)
+
+    return ReplicaSessions(sessions(), bus, 60), Interrupted(sessions(), bus, 60)
 
 
 def begin_session(talk: HoldConversation, replicas: ReplicaSessions) -> dict[str, str]:
@@ -353,7 +361,7 @@ def begin_session(talk: HoldConversation, replicas: ReplicaSessions) -> dict[str
 
 
 def test_a_session_that_another_replica_ends_while_it_is_continued_here_ends(
-    talk: HoldConversation, shared: list[ReplicaSessions] | type[Interrupted]
+    talk: HoldConversation, shared: tuple[ReplicaSessions, Interrupted]
 ) -> None:
     first, second = shared
     headers = begin_session(talk, first)
@@ -369,7 +377,7 @@ def test_a_session_that_another_replica_ends_while_it_is_continued_here_ends(
 
 
 def test_a_session_that_is_continued_while_it_is_ended_ends(
-    talk: HoldConversation, shared: list[ReplicaSessions] | type[Interrupted]
+    talk: HoldConversation, shared: tuple[ReplicaSessions, Interrupted]
 ) -> None:
     first, second = shared
     headers = begin_session(talk, first)
@@ -377,7 +385,9 @@ def test_a_session_that_is_continued_while_it_is_ended_ends(
 
     async def end(caller: Caller) -> tuple[int, int]:
         caller._headers = headers
-        adopt = functools.partial(caller._endpoint._session_of, Exchange(None, None, {}, raw, None, "", None))
+        unused: Any = None
+        exchange = Exchange(unused, unused, {}, raw, unused, "", unused)
+        adopt = functools.partial(caller._endpoint._session_of, exchange)
         second.while_ending = lambda _: adopt()
         return (await caller.ask("DELETE")).status, (await caller.post("ping", {})).status
 

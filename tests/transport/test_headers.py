@@ -14,6 +14,7 @@ from starlette.datastructures import Headers
 
 from support.client import ENVELOPE
 from support.json_values import Json, JsonObject
+from support.narrowing import instance_of
 from workflowlookup.errors import HeaderMismatch, InvalidParams
 from workflowlookup.protocol.jsonrpc import Request
 from workflowlookup.transport.http.headers import accepts, check_routing, is_json
@@ -42,7 +43,7 @@ def sent(**headers: str) -> list[tuple[bytes, bytes]]:
     return [(name.replace("_", "-").encode(), one.encode()) for name, values in each.items() for one in values]
 
 
-def code_of(request: Request, headers: list[tuple[bytes, bytes]], schema: JsonObject) -> int | None:
+def code_of(request: Request, headers: list[tuple[bytes, bytes]], schema: JsonObject | None) -> int | None:
     """What we refuse it with; None when it is taken."""
     try:
         check_routing(request, headers, lambda _: schema)
@@ -55,9 +56,9 @@ def sdk_code_of(request: Request, raw: list[tuple[bytes, bytes]], schema: JsonOb
     headers = Headers(raw=raw)
     if find_duplicated_routing_header(headers.items()) is not None:
         return -32020
-    verdict = classify_inbound_request({"method": request.method, "params": request.params}, headers=headers)
+    verdict: object = classify_inbound_request({"method": request.method, "params": request.params}, headers=headers)
     if not isinstance(verdict, InboundLadderRejection):
-        verdict = validate_mcp_param_headers(schema, request.params["arguments"], headers)
+        verdict = validate_mcp_param_headers(schema, instance_of(dict, request.params)["arguments"], headers)
     return verdict.code if isinstance(verdict, InboundLadderRejection) else None
 
 

@@ -1,7 +1,6 @@
 """The real server over HTTP: what is refused and how, sessions and how they end, what it tells of itself."""
 
 import contextlib
-import functools
 import json
 import os
 import re
@@ -415,7 +414,7 @@ def test_events_of_a_broken_stream_are_replayed_only_to_their_own_session(plain:
 
     def resume(who: WebClient) -> str:
         headers = who.session | {"last-event-id": first, "accept": "text/event-stream"}
-        lines = []
+        lines: list[str] = []
         gone = contextlib.suppress(httpx2.TimeoutException)
         with gone, who.http.stream("GET", plain.url, headers=headers, timeout=1.5) as resumed:
             lines.extend(line for line in resumed.iter_lines())
@@ -485,7 +484,9 @@ def test_a_question_is_asked_for_a_request_nested_up_to_the_limit(
     client.on_question = lambda _: {"result": {"action": "accept", "content": {}}}
     start = {"name": "workflow_start", "arguments": {"workflowId": "asks-a-person"}}
     run = client.request("tools/call", start)["result"]["structuredContent"]["runId"]
-    deep = functools.reduce(lambda inner, _: [inner], range(MAX_NESTING - 10), [])
+    deep: list[object] = []
+    for _ in range(MAX_NESTING - 10):
+        deep = [deep]
 
     submission = {"runId": run, "stepId": "one", "output": "done"}
     reply = client.request("tools/call", {"name": "workflow_submit", "arguments": submission, "_meta": {"deep": deep}})

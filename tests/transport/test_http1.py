@@ -94,9 +94,9 @@ async def converse(
                 for part in parts:
                     writer.write(part)
                     await writer.drain()
-                    if half_closes and part is parts[-1]:
-                        writer.write_eof()
                     await asyncio.sleep(pause)
+                if half_closes:
+                    writer.write_eof()
                 while data := await reader.read(65536):
                     received += data
                 received += b"<closed>"

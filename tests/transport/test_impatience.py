@@ -3,11 +3,13 @@
 import asyncio
 import contextlib
 from collections.abc import Callable
+from typing import cast
 
 import pytest
 import uvicorn
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
+from uvicorn.server import ServerState
 
 from workflowlookup.transport.http import http1
 from workflowlookup.transport.http.connections import ConnectionTable
@@ -35,15 +37,19 @@ def talk(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     async def held(*said: bytes, seconds: float = 2.0) -> str:
         listener = listen("127.0.0.1", 0)
         connections = ConnectionTable(10, 10)
+
+        def protocol(*, server_state: ServerState, **_: object) -> HttpProtocol:
+            return HttpProtocol(site, connections, server_state)
+
         config = uvicorn.Config(
             site,
-            http=lambda *, server_state, **_: HttpProtocol(site, connections, server_state),
+            http=cast("type[asyncio.Protocol]", protocol),
             ws="none",
             lifespan="off",
             log_config=None,
         )
         server = uvicorn.Server(config)
-        server.capture_signals = contextlib.nullcontext
+        monkeypatch.setattr(server, "capture_signals", contextlib.nullcontext)
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         reader, writer = await asyncio.open_connection(*listener.getsockname())
         ended = asyncio.create_task(reader.read())

@@ -3,6 +3,7 @@ somebody else holds. Everything that needs no journal goes on, what needs it is 
 """
 
 import contextlib
+import functools
 import sqlite3
 import threading
 import time
@@ -100,10 +101,14 @@ class Answer:
         )
 
 
+def is_ready(url: str) -> bool:
+    return httpx2.get(url).status_code == 200
+
+
 class Site:
     """A server, and its database."""
 
-    def __init__(self, home: Path, database: Frozen | Silent) -> None:
+    def __init__(self, home: Path, database: "Frozen | Silent | HeldFile") -> None:
         self.database = database
         self.upstream = McpUpstream(home / "up")
         self._home = home
@@ -114,7 +119,7 @@ class Site:
         settings_file(home).write_text(self.upstream.toml())
         self._servers: list[WebServer] = []
         self.server = self.start()
-        self.headers = {}
+        self.headers: dict[str, str] = {}
 
     def start(self) -> WebServer:
         """Start another replica."""
@@ -251,7 +256,7 @@ def test_a_session_of_two_replicas_goes_on_at_both_after_an_outage(frozen: Site)
             assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
 
     for url in urls:
-        wait_until(lambda url=url: httpx2.get(url.replace("/mcp", "/readyz")).status_code == 200)
+        wait_until(functools.partial(is_ready, url.replace("/mcp", "/readyz")))
     assert call_tool(client, "workflow_submit", runId=run, stepId="two", output="done")["state"] == "completed"
     client.url = urls[0]
     assert call_tool(client, "workflow_status", runId=run)["state"] == "completed"

@@ -1,5 +1,7 @@
 """How much is taken over HTTP: names, origins, rates."""
 
+import time
+
 import pytest
 
 from workflowlookup import shares
@@ -71,7 +73,7 @@ def test_a_server_on_loopback_allows_loopback_hosts_only(host: str) -> None:
 
 def test_a_client_that_waits_may_send_again(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
-    monkeypatch.setattr(shares.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     rate = TokenBuckets(60)
 
     assert [rate.take("one") for _ in range(60)] == [(0, 0)] * 60
@@ -83,7 +85,7 @@ def test_a_client_that_waits_may_send_again(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_client_that_is_too_fast_is_delayed_and_then_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shares.time, "monotonic", lambda: 1000.0)
+    monkeypatch.setattr(time, "monotonic", lambda: 1000.0)
     rate = TokenBuckets(6_000, max_delay=1.0)
 
     assert [rate.take("one") for _ in range(shares.BURST)] == [(0, 0)] * shares.BURST

@@ -52,7 +52,8 @@ def serve(start: Start, library: Path, tmp_path: Path, project: Project) -> Serv
 
 def content(result: JsonObject) -> JsonObject:
     assert not result.get("isError"), result
-    return result["structuredContent"]
+    structured: JsonObject = result["structuredContent"]
+    return structured
 
 
 def begin(server: Server, workflow: str, run: str = "r1") -> JsonObject:

@@ -14,9 +14,10 @@ import pytest
 from support.client import ENVELOPE, Server, Start
 from support.json_values import Json, JsonObject
 from support.make import document, step, write
+from support.narrowing import not_none
 from support.processes import is_alive
 
-ASKS = {"elicitation": {}}
+ASKS: JsonObject = {"elicitation": {}}
 MODERN_ASKS = {**ENVELOPE, "io.modelcontextprotocol/clientCapabilities": ASKS}
 YES = {"action": "accept", "content": {}}
 FLOW = "needs-a-word"
@@ -232,7 +233,7 @@ def test_a_client_that_is_killed_while_its_person_thinks_ends_the_server_quietly
     )
     tests = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     with subprocess.Popen([sys.executable, "-c", script, tests, str(tmp_path)], stdout=subprocess.PIPE) as client:
-        run_id, pid = client.stdout.readline().decode().split()
+        run_id, pid = not_none(client.stdout).readline().decode().split()
         client.kill()
     deadline = time.monotonic() + 10
     while is_alive(int(pid)) and time.monotonic() < deadline:
@@ -260,7 +261,7 @@ def test_an_answer_after_another_process_decided_returns_the_current_state(runs:
 def hears(server: Server, *addresses: str, within: float = 1.0) -> bool:
     """Whether news of these addresses, and no other, come in time."""
     deadline = time.monotonic() + within
-    heard = set()
+    heard: set[str] = set()
     while heard != set(addresses):
         message = server.receive(max(0.01, deadline - time.monotonic()))
         assert message["method"] == "notifications/resources/updated"
@@ -381,7 +382,7 @@ def test_a_subscriber_that_does_not_read_gets_the_notification_when_it_reads(run
         server.send({"jsonrpc": "2.0", "id": number, "method": "tools/list"})
     begin(other)
 
-    replies = []
+    replies: list[Json] = []
     while len(replies) < count:
         message = server.receive()
         replies += [message["id"]] if "id" in message else []

@@ -39,7 +39,7 @@ def home(tmp_path: Path) -> Path:
 @pytest.fixture
 def talk(home: Path) -> Iterator[Callable[..., Talk]]:
     """Begins a talk over a carrier, each with a journal of its own."""
-    ends = []
+    ends: list[Callable[[], object]] = []
 
     def begin(carrier: str, *, is_modern: bool) -> Talk:
         place = home / f"{carrier}-{is_modern}"
@@ -67,7 +67,7 @@ def talk(home: Path) -> Iterator[Callable[..., Talk]]:
 
 def converse(talk: Talk) -> Json:
     """Everything that can be said, and what came back for it."""
-    said = {"opening": talk.opening}
+    said: JsonObject = {"opening": talk.opening}
 
     def note(name: str, something: Said) -> Said:
         said[name] = (something.reply, something.asked)
@@ -127,7 +127,7 @@ def talk_of_tasks(talk: Talk, note: Callable[..., Said]) -> None:
         note("task, over", talk.ask("tasks/get", named))
         note("task cancelled too late", talk.ask("tasks/cancel", named))
         return
-    knows = {"capabilities": {"extensions": {"io.modelcontextprotocol/tasks": {}}}}
+    knows: JsonObject = {"capabilities": {"extensions": {"io.modelcontextprotocol/tasks": {}}}}
     created = note("task", talk.ask("tools/call", call, **knows))
     named = {"taskId": created.reply["result"]["taskId"]}
     end = time.monotonic() + 30

@@ -1,9 +1,12 @@
 """When a session is told of changes: at once, and seldom enough that hundreds of listeners hold up nobody."""
 
+import time
 import types
+from typing import cast
 
 import pytest
 
+from workflowlookup.protocol.connection import Connection
 from workflowlookup.transport.http import sessions
 from workflowlookup.transport.http.metrics import Metrics
 from workflowlookup.transport.http.sessions import CHANGES_PAUSE_SECONDS, Session
@@ -12,7 +15,7 @@ from workflowlookup.transport.http.sessions import CHANGES_PAUSE_SECONDS, Sessio
 @pytest.fixture
 def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [1_000.0]
-    monkeypatch.setattr(sessions.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     return now
 
 
@@ -23,7 +26,7 @@ def connection() -> types.SimpleNamespace:
 
 @pytest.fixture
 def session(connection: types.SimpleNamespace, now: list[float]) -> sessions.Session:
-    session = Session(connection, None, Metrics(), "2026-07-28")
+    session = Session(cast("Connection", connection), None, Metrics(), "2026-07-28")
     assert session.must_poll(is_woken=True)
     session.poll()
     return session

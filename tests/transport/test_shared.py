@@ -8,6 +8,7 @@ import pytest
 from support.make import document, step
 from workflowlookup.auth.backends import SharedBackend
 from workflowlookup.language.building import build
+from workflowlookup.library.catalog import Catalog
 from workflowlookup.store.service import Runs
 from workflowlookup.store.sqlite import SqliteJournal
 from workflowlookup.tools.contract import ServerServices
@@ -43,7 +44,7 @@ def other(tmp_path: Path) -> Iterator[Runs]:
 @pytest.fixture
 def backend(journal: Counting) -> SharedBackend:
     runs = Runs(journal)
-    return SharedBackend(lambda: ServerServices(catalog=None, open_runs=lambda: runs), lambda: None)
+    return SharedBackend(lambda: ServerServices(catalog=Catalog([]), open_runs=lambda: runs), lambda: None)
 
 
 def test_one_poll_of_the_journal_serves_all_subscribers(backend: SharedBackend, journal: Counting, other: Runs) -> None:

@@ -18,6 +18,7 @@ import pytest
 from support.client import Start
 from support.json_values import Json, JsonObject
 from support.make import document, write
+from support.narrowing import not_none
 
 PING = b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n'
 PONG = {"jsonrpc": "2.0", "id": 1, "result": {}}
@@ -33,6 +34,24 @@ def quiet(tmp_path: Path) -> JsonObject:
 
 def run(data: bytes, quiet: JsonObject, **options: Any) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(COMMAND, input=data, capture_output=True, check=False, **quiet, **options)
+
+
+def read_from(source: Any, quiet: JsonObject) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        COMMAND,
+        stdin=source,
+        capture_output=True,
+        check=False,
+        cwd=quiet["cwd"],
+        env=quiet["env"],
+        timeout=quiet["timeout"],
+    )
+
+
+def begin(quiet: JsonObject, stdin: Any, stdout: Any = subprocess.PIPE) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        COMMAND, stdin=stdin, stdout=stdout, stderr=subprocess.PIPE, cwd=quiet["cwd"], env=quiet["env"]
+    )
 
 
 def replies(output: bytes) -> list[Json]:
@@ -115,7 +134,7 @@ def test_an_id_out_of_range_is_repeated_in_the_error(start: Start, number: str) 
     server = start(version=None)
     server.write(b'{"jsonrpc":"2.0","id":%b,"method":"ping"}\n' % number.encode())
 
-    line = server.process.stdout.readline()
+    line = not_none(server.process.stdout).readline()
 
     assert line.startswith(b'{"jsonrpc":"2.0","id":%b,"error":{"code":-32600,' % number.encode())
 
@@ -165,15 +184,15 @@ def test_a_file_as_input_is_read_to_its_end(tmp_path: Path, quiet: JsonObject) -
     (tmp_path / "requests").write_bytes(PING * 3)
 
     with (tmp_path / "requests").open("rb") as requests:
-        done = subprocess.run(COMMAND, stdin=requests, capture_output=True, check=False, **quiet)
+        done = read_from(requests, quiet)
 
     assert (replies(done.stdout), done.returncode) == ([PONG] * 3, 0)
 
 
 def test_a_socket_as_input_and_output_works(quiet: JsonObject) -> None:
     ours, theirs = socket.socketpair()
-    timeout = quiet.pop("timeout")
-    with subprocess.Popen(COMMAND, stdin=theirs, stdout=theirs, stderr=subprocess.PIPE, **quiet) as process:
+    timeout = quiet["timeout"]
+    with begin(quiet, theirs, theirs) as process:
         theirs.close()
         ours.settimeout(timeout)
         answers: list[Json] = []
@@ -189,14 +208,14 @@ def test_a_socket_as_input_and_output_works(quiet: JsonObject) -> None:
 
 def test_on_a_terminal_it_says_what_it_is_and_how_to_use_it(quiet: JsonObject) -> None:
     controller, terminal = pty.openpty()
-    timeout = quiet.pop("timeout")
-    with subprocess.Popen(COMMAND, stdin=terminal, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **quiet) as process:
+    timeout = quiet["timeout"]
+    with begin(quiet, terminal) as process:
         os.close(terminal)
         os.write(controller, PING)
-        answer = process.stdout.readline()
+        answer = not_none(process.stdout).readline()
         os.write(controller, b"\x04")
         code = process.wait(timeout)
-        greeting = process.stderr.read().decode()
+        greeting = not_none(process.stderr).read().decode()
     os.close(controller)
 
     assert (json.loads(answer), code) == (PONG, 0)
@@ -208,7 +227,7 @@ def test_input_that_cannot_be_read_is_a_fatal_error_with_a_reply_and_an_exit_cod
     tmp_path: Path, quiet: JsonObject
 ) -> None:
     write_only = os.open(tmp_path / "write-only", os.O_WRONLY | os.O_CREAT)
-    done = subprocess.run(COMMAND, stdin=write_only, capture_output=True, check=False, **quiet)
+    done = read_from(write_only, quiet)
     os.close(write_only)
 
     assert replies(done.stdout) == [
@@ -248,21 +267,19 @@ def test_a_client_that_writes_without_reading_is_not_a_deadlock(start: Start) ->
 
 
 def test_a_client_that_stops_reading_and_disconnects_ends_the_server_quietly(quiet: JsonObject) -> None:
-    timeout = quiet.pop("timeout")
-    with subprocess.Popen(
-        COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **quiet
-    ) as process:
-        process.stdin.write(PING)
-        process.stdin.flush()
-        process.stdout.readline()
-        process.stdout.close()
+    timeout = quiet["timeout"]
+    with begin(quiet, subprocess.PIPE) as process:
+        not_none(process.stdin).write(PING)
+        not_none(process.stdin).flush()
+        not_none(process.stdout).readline()
+        not_none(process.stdout).close()
         try:
-            process.stdin.write(PING * 100)
-            process.stdin.flush()
+            not_none(process.stdin).write(PING * 100)
+            not_none(process.stdin).flush()
         except BrokenPipeError:
             pass
         code = process.wait(timeout)
-        log = process.stderr.read()
+        log = not_none(process.stderr).read()
 
     assert (code, log) == (0, b"")
 
@@ -270,7 +287,7 @@ def test_a_client_that_stops_reading_and_disconnects_ends_the_server_quietly(qui
 def test_a_client_that_closes_standard_error_breaks_nothing(library: Path, start: Start) -> None:
     (library / "broken.json").write_text("{")
     server = start(directory=library)
-    server.process.stderr.close()
+    not_none(server.process.stderr).close()
 
     assert server.result("workflow_list") == {"workflows": []}
     assert server.is_silent()

@@ -15,7 +15,7 @@ import pytest
 from support.json_values import Json, JsonObject
 from support.make import document, settings_file, write
 from support.waiting import wait_until
-from support.web import HEADERS, WebClient, WebServer, modern, opening, routing
+from support.web import HEADERS, WebServer, modern, opening, routing
 from upstream.upstreams import McpUpstream
 
 
@@ -36,7 +36,7 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., WebServer]]:
         server.stop()
 
 
-def post(client: WebClient, server: WebServer, message: JsonObject) -> httpx2.Response:
+def post(client: httpx2.Client, server: WebServer, message: JsonObject) -> httpx2.Response:
     return client.post(server.url, content=json.dumps(message).encode(), headers=HEADERS | routing(message))
 
 
@@ -130,7 +130,7 @@ def test_every_connection_that_was_opened_is_answered(serve: Callable[..., WebSe
         threads = [threading.Thread(target=outcomes.collect) for _ in range(16)]
         for thread in threads:
             thread.start()
-        wait_until(lambda outcomes=outcomes: outcomes.answered > 100)
+        wait_until(outcomes.are_many)
         server.terminate()
         for thread in threads:
             thread.join(60)
@@ -146,7 +146,10 @@ class Outcomes:
         host, port = server.base.removeprefix("http://").split(":")
         self._address = host, int(port)
         self.answered = 0
-        self.lost = []
+        self.lost: list[object] = []
+
+    def are_many(self) -> bool:
+        return self.answered > 100
 
     def collect(self) -> None:
         while True:

@@ -8,6 +8,7 @@ import pytest
 from starlette.types import Message
 
 from support.json_values import JsonObject
+from support.narrowing import not_none
 from workflowlookup.shares import Shares
 from workflowlookup.transport.http import streams
 from workflowlookup.transport.http.streams import MAX_BYTES, MAX_EVENTS, MAX_UNREAD, REPLAY_SECONDS, Replay, Stream
@@ -28,7 +29,7 @@ class Response:
         self.sent.append(event)
 
     @property
-    def text(self) -> str:
+    def text(self) -> bytes:
         return b"".join(event.get("body", b"") for event in self.sent)
 
     @property
@@ -39,13 +40,13 @@ class Response:
         return asyncio.create_task(stream.write(self.receive, self.send))
 
 
-def data(text: str) -> list[str]:
+def data(text: bytes) -> list[bytes]:
     """The messages in events."""
     return re.findall(rb"^data: (.+)\r$", text, re.MULTILINE)
 
 
 def event_id(event: bytes) -> bytes:
-    return re.match(rb"id: (\d+-\d+)\r\n", event)[1]
+    return not_none(re.match(rb"id: (\d+-\d+)\r\n", event))[1]
 
 
 # ── what is stored ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -132,7 +133,7 @@ def test_a_complete_stream_is_dropped_after_the_replay_time(retry_seconds: int |
 
 
 def test_a_reply_is_buffered_even_if_the_client_does_not_read() -> None:
-    async def fill() -> list[str]:
+    async def fill() -> list[bytes]:
         stream, response = Stream(None, 1, None), Response()
         for _ in range(10 * MAX_UNREAD):
             stream.put(b"{}", is_optional=True)
@@ -169,8 +170,8 @@ def test_a_silent_stream_sends_pings(monkeypatch: pytest.MonkeyPatch) -> None:
     assert asyncio.run(talk()) == (True, True, [b"{}"])
 
 
-def test_a_message_put_during_a_write_is_written_next() -> None:
-    async def talk() -> list[str]:
+def test_a_message_put_during_a_write_is_written_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def talk() -> list[bytes]:
         stream, response = Stream(None, 1, None), Response()
         stream.put(b"1")
         send = response.send
@@ -181,7 +182,7 @@ def test_a_message_put_during_a_write_is_written_next() -> None:
                 stream.put(b"2")
                 stream.finish(b"3", None)
 
-        response.send = busy
+        monkeypatch.setattr(response, "send", busy)
         await asyncio.wait_for(response.write(stream), 5)
         return data(response.text)
 
@@ -189,7 +190,7 @@ def test_a_message_put_during_a_write_is_written_next() -> None:
 
 
 def test_a_client_that_disconnected_resumes_the_same_stream() -> None:
-    async def talk() -> tuple[list[str], list[str]]:
+    async def talk() -> tuple[list[bytes], list[bytes]]:
         replay, first, second = Replay(), Response(), Response()
         stream = Stream(None, 1, replay)
         stream.put(b"")
@@ -198,7 +199,7 @@ def test_a_client_that_disconnected_resumes_the_same_stream() -> None:
         first.leave.set()
         await writing
         stream.put(b"1")
-        _, events = replay.after(event_id(first.text))
+        _, events = not_none(replay.after(event_id(first.text)))
         stream.resume(events)
         resumed = second.write(stream)
         await asyncio.sleep(0)

@@ -45,7 +45,7 @@ class Traced:
         self.client = WebClient(
             self.server.url, authorization=f"Bearer {self.token}", traceparent=f"00-{TRACE}-{PARENT}-01"
         )
-        self.meta = {}
+        self.meta: JsonObject = {}
 
     def speak(self, era: str) -> None:
         self.meta = ERAS[era]

@@ -122,7 +122,7 @@ def test_workflow_cancel_and_the_pending_call_say_what_was_stopped(
     params = {"name": "workflow_cancel", "arguments": {"runId": "run-x", "reason": "enough"}}
     server.send({"jsonrpc": "2.0", "id": "y", "method": "tools/call", "params": params})
 
-    replies = {}
+    replies: JsonObject = {}
     while len(replies) < 2:
         reply = server.receive(ROOM)
         replies[reply["id"]] = reply["result"]["structuredContent"]

@@ -4,7 +4,7 @@
 
 It serves the plain API (`/workflows`, `/workflows/ID/runs`, `/workflows/ID/runs/RUN`, `…/RUN/cancel`) and the one of the
 preset "simplified" (`/api/v1/service/workflows/mcp`, `…/ID/start`, `…/ID/runs/RUN/status`), and those of well-known
-systems (`systems.py`). `world.py` says how a test controls it and sees what it saw; headers are in seen.jsonl, too.
+systems (`systems.py`). `state.py` says how a test controls it and sees what it saw; headers are in seen.jsonl, too.
 """
 
 import json
@@ -20,8 +20,9 @@ from urllib.parse import parse_qs, unquote, urlsplit
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from support.json_values import Json
+from support.narrowing import not_none
 from upstream import systems
-from upstream.world import World
+from upstream.state import UpstreamState
 
 ROUTES = (
     ("GET", re.compile(r"/workflows"), "list"),
@@ -47,7 +48,7 @@ class Service(BaseHTTPRequestHandler):
     """One request."""
 
     protocol_version = "HTTP/1.1"
-    world: World
+    state: UpstreamState
 
     def do_GET(self) -> None:
         self.answer("GET")
@@ -81,8 +82,8 @@ class Service(BaseHTTPRequestHandler):
         system = self.find_system(method, address.path) if match is None else None
         what = system[0] if system else name.removeprefix("simplified_")
         headers = {key.lower(): value for key, value in self.headers.items()}
-        self.world.see(what, method=method, path=self.path, body=body, headers=headers)
-        said = self.world.said()
+        self.state.see(what, method=method, path=self.path, body=body, headers=headers)
+        said = self.state.said()
         time.sleep(said.get("delay", 0))
         try:
             if said.get("token") and headers.get("authorization") != said["token"]:
@@ -92,9 +93,11 @@ class Service(BaseHTTPRequestHandler):
             self.behave(said.get(what, "ok"), what)
             if system:
                 _, handler, parts = system
-                self.send(handler(systems.Asked(self.world, parts, body, query)))
+                self.send(handler(systems.Asked(self.state, parts, body, query)))
                 return
-            reply: Json = getattr(self, f"on_{name}")(*match.groups(), body=body, query=query, headers=headers)
+            reply: Json = getattr(self, f"on_{name}")(
+                *not_none(match).groups(), body=body, query=query, headers=headers
+            )
             status, extra = 200, {}
         except Refused as refusal:
             reply, status, extra = {"error": str(refusal)}, refusal.status, refusal.headers
@@ -125,15 +128,15 @@ class Service(BaseHTTPRequestHandler):
             self.end_headers()
             self.wfile.write(data)
         except (BrokenPipeError, ConnectionResetError):
-            self.world.see("gone", path=self.path)
+            self.state.see("gone", path=self.path)
 
     def behave(self, how: Any, what: str) -> None:
         match how:
             case {"code": code, "times": times}:
-                if len(self.world.seen(what)) <= times:
+                if len(self.state.seen(what)) <= times:
                     raise Refused(code, f"{what} is refused for now", how.get("retry_after"))
             case {"codes": codes}:
-                if (count := len(self.world.seen(what))) <= len(codes):
+                if (count := len(self.state.seen(what))) <= len(codes):
                     raise Refused(codes[count - 1], f"{what} is refused for now")
             case "fail":
                 raise Refused(500, f"{what} is broken today")
@@ -145,7 +148,7 @@ class Service(BaseHTTPRequestHandler):
     # ── the plain API ──
 
     def on_list(self, *, query: dict[str, str], **_: Any) -> Json:
-        workflows, size = self.world.workflows(), self.world.said().get("page")
+        workflows, size = self.state.workflows(), self.state.said().get("page")
         if not size:
             return workflows
         page = int(query.get("page", "1"))
@@ -154,29 +157,29 @@ class Service(BaseHTTPRequestHandler):
         return {"items": chunk, "total": len(workflows), "next": f"/workflows?page={page + 1}" if more else None}
 
     def on_start(self, workflow: str, *, body: Json, headers: dict[str, str], **_: Any) -> Json:
-        run_id = self.world.begin(workflow, body.get("input"), headers.get("idempotency-key", ""))
-        if self.world.said().get("start") == "lost":
+        run_id = self.state.begin(workflow, body.get("input"), headers.get("idempotency-key", ""))
+        if self.state.said().get("start") == "lost":
             raise Refused(502, "the answer was lost")
         return {"runId": run_id}
 
     def on_status(self, _: str, run_id: str, **__: Any) -> Json:
-        run = self.world.run(run_id)
+        run = self.state.run(run_id)
         if run is None:
             raise Refused(404, "no such run")
         shown = {"runId": run["id"], "status": run["state"], "output": run["output"]}
         return shown | {name: run[name] for name in ("error", "progress") if name in run}
 
     def on_cancel(self, _: str, run_id: str, **__: Any) -> Json:
-        if self.world.said().get("cancel") == "ignore":
+        if self.state.said().get("cancel") == "ignore":
             return {"cancelled": True}
-        stopped = self.world.cancel(run_id)
-        self.world.see("stopped" if stopped else "not-stopped", run=run_id)
+        stopped = self.state.cancel(run_id)
+        self.state.see("stopped" if stopped else "not-stopped", run=run_id)
         return {"cancelled": stopped}
 
     # ── the preset "simplified" ──
 
     def on_simplified_list(self, **_: Any) -> Json:
-        found = self.world.workflows()
+        found = self.state.workflows()
         shown = [
             {
                 "id": w.get("id"),
@@ -190,11 +193,11 @@ class Service(BaseHTTPRequestHandler):
 
     def on_simplified_start(self, workflow: str, *, body: Json, **_: Any) -> Json:
         """The instance is named by `workflow_id`; `correlation_id` is of no use for questions."""
-        return {"correlation_id": str(uuid.uuid4()), "workflow_id": self.world.begin(workflow, body.get("input"))}
+        return {"correlation_id": str(uuid.uuid4()), "workflow_id": self.state.begin(workflow, body.get("input"))}
 
     def on_simplified_status(self, workflow: str, run_id: str, **_: Any) -> Json:
         """Times are milliseconds, `workflow_id` is that of the workflow, and why it failed is part of the output."""
-        run = self.world.run(run_id)
+        run = self.state.run(run_id)
         if run is None:
             raise Refused(404, "no such run")
         began = int(run["began"] * 1000)
@@ -218,9 +221,9 @@ class Server(ThreadingHTTPServer):
 
 
 def main() -> None:
-    Service.world = World(Path(sys.argv[1]))
+    Service.state = UpstreamState(Path(sys.argv[1]))
     server = Server(("127.0.0.1", int(sys.argv[2])), Service)
-    Service.world.see("began", port=server.server_port)
+    Service.state.see("began", port=server.server_port)
     server.serve_forever()
 
 

@@ -4,7 +4,7 @@
     python mcp_server.py DIRECTORY --sdk        the same on the official SDK
     python mcp_server.py DIRECTORY --http PORT  http://127.0.0.1:PORT/mcp, on the official SDK
 
-`world.py` says how a test controls it and sees what it saw.
+`state.py` says how a test controls it and sees what it saw.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from upstream.mcp_tools import Tools
-from upstream.world import World
+from upstream.state import UpstreamState
 
 ABOUT = {"name": "upstream", "version": "1"}
 CAPABILITIES = {"tools": {"listChanged": False}}
@@ -60,8 +60,8 @@ class Wire:
                 self._calls[number] = call
                 call.add_done_callback(lambda _: self._calls.pop(number, None))
             case "notifications/cancelled":
-                if call := self._calls.get(params.get("requestId")):
-                    call.cancel()
+                if begun := self._calls.get(params.get("requestId")):
+                    begun.cancel()
             case _ if number is not None:
                 self._say(id=number, error={"code": -32601, "message": "no such method"})
 
@@ -112,9 +112,9 @@ async def serve_with_sdk(server: Any) -> None:
 
 
 def main() -> None:
-    world = World(Path(sys.argv[1]))
-    tools = Tools(world)
-    world.see("began", pid=os.getpid())
+    state = UpstreamState(Path(sys.argv[1]))
+    tools = Tools(state)
+    state.see("began", pid=os.getpid())
     if "--http" in sys.argv:
         import uvicorn
 

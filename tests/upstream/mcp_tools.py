@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 from support.json_values import Json, JsonObject
-from upstream.world import World
+from upstream.state import UpstreamState
 
 Result: TypeAlias = JsonObject
 Report: TypeAlias = Callable[[float, float, str], Awaitable[None]]
@@ -29,8 +29,8 @@ def failure(text: str) -> Result:
 class Tools:
     """What can be called."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
+    def __init__(self, state: UpstreamState) -> None:
+        self.state = state
         self.tools: dict[str, Tool] = {
             "echo": self.echo,
             "say": self.say,
@@ -49,7 +49,7 @@ class Tools:
         }
 
     def offered(self) -> JsonObject:
-        said = self.world.said()
+        said = self.state.said()
         direct = {name: self.direct(name) for name in said.get("direct", ())}
         return {name: tool for name, tool in (self.tools | direct).items() if name not in said.get("without", ())}
 
@@ -59,18 +59,18 @@ class Tools:
 
     async def call(self, name: str, arguments: JsonObject, meta: JsonObject, report: Report) -> Result:
         key = meta.get(KEY, "")
-        self.world.see("call", tool=name, arguments=arguments, key=key, meta={k: str(v) for k, v in meta.items()})
-        await asyncio.sleep(self.world.said().get("delay", 0))
+        self.state.see("call", tool=name, arguments=arguments, key=key, meta={k: str(v) for k, v in meta.items()})
+        await asyncio.sleep(self.state.said().get("delay", 0))
         tool = self.offered().get(name)
         if tool is None:
             return failure(f"Unknown tool: {name}")
         try:
-            result = await tool(report, arguments, key)
+            result: Result = await tool(report, arguments, key)
         except BaseException as end:
             if not isinstance(end, Exception):
-                self.world.see("cancelled", tool=name, arguments=arguments, key=key)
+                self.state.see("cancelled", tool=name, arguments=arguments, key=key)
             raise
-        self.world.see("done", tool=name, key=key)
+        self.state.see("done", tool=name, key=key)
         return result
 
     # ── tools for steps ──
@@ -109,7 +109,7 @@ class Tools:
 
     async def flaky(self, report: Report, arguments: JsonObject, key: str) -> Result:
         """Fails the first `times` times, counted by `name`."""
-        counter = self.world.directory / f"flaky-{arguments.get('name', 'x')}"
+        counter = self.state.directory / f"flaky-{arguments.get('name', 'x')}"
         count = int(counter.read_text()) if counter.exists() else 0
         counter.write_text(str(count + 1))
         if count < int(arguments.get("times", 1)):
@@ -118,7 +118,7 @@ class Tools:
 
     async def crash(self, report: Report, arguments: JsonObject, key: str) -> Result:
         """Ends the process; with `times`, only so often (counted in a file), and is fine after that."""
-        counter = self.world.directory / "crashes"
+        counter = self.state.directory / "crashes"
         count = int(counter.read_text()) if counter.exists() else 0
         counter.write_text(str(count + 1))
         if count < int(arguments.get("times", 1)):
@@ -128,7 +128,7 @@ class Tools:
     async def append(self, report: Report, arguments: JsonObject, key: str) -> Result:
         """Appends `line` to effects.txt after `seconds`: an effect that can be counted."""
         await asyncio.sleep(float(arguments.get("seconds", 0)))
-        with (self.world.directory / "effects.txt").open("a") as file:
+        with (self.state.directory / "effects.txt").open("a") as file:
             file.write(f"{arguments.get('line', key)}\n")
         return answer({"line": arguments.get("line", key)})
 
@@ -142,9 +142,9 @@ class Tools:
         """A workflow that is a tool of its own, which answers when it is done."""
 
         async def run(report: Report, arguments: JsonObject, key: str) -> Result:
-            run_id = self.world.begin(workflow, arguments, key)
+            run_id = self.state.begin(workflow, arguments, key)
             over = ("COMPLETED", "FAILED", "CANCELLED")
-            while (state := self.world.run(run_id)) and state["state"] not in over:  # noqa: ASYNC110
+            while (state := self.state.run(run_id)) and state["state"] not in over:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
             assert state is not None
             return failure(state["error"]) if "error" in state else answer(state["output"])
@@ -152,7 +152,7 @@ class Tools:
         return run
 
     async def behave(self, what: str) -> Result | None:
-        match self.world.said().get(what, "ok"):
+        match self.state.said().get(what, "ok"):
             case "fail":
                 return failure(f"{what} is broken today")
             case "hang":
@@ -162,15 +162,15 @@ class Tools:
         return None
 
     async def list_workflows(self, report: Report, arguments: JsonObject, key: str) -> Result:
-        return await self.behave("list") or answer(self.world.workflows())
+        return await self.behave("list") or answer(self.state.workflows())
 
     async def start_workflow(self, report: Report, arguments: JsonObject, key: str) -> Result:
         if bad := await self.behave("start"):
             return bad
-        run_id = self.world.begin(str(arguments.get("workflowId")), arguments.get("input"), key)
-        if self.world.said().get("start") == "lost":
+        run_id = self.state.begin(str(arguments.get("workflowId")), arguments.get("input"), key)
+        if self.state.said().get("start") == "lost":
             return failure("the answer was lost")
-        match self.world.said().get("start"):
+        match self.state.said().get("start"):
             case {"answer": value}:
                 return answer(value)
             case {"unreadable": value}:
@@ -180,7 +180,7 @@ class Tools:
     async def workflow_status(self, report: Report, arguments: JsonObject, key: str) -> Result:
         if bad := await self.behave("status"):
             return bad
-        run = self.world.run(str(arguments.get("runId")))
+        run = self.state.run(str(arguments.get("runId")))
         if run is None:
             return failure("no such run")
         shown = {"runId": run["id"], "status": run["state"].lower(), "output": run["output"]}
@@ -189,8 +189,8 @@ class Tools:
     async def cancel_workflow(self, report: Report, arguments: JsonObject, key: str) -> Result:
         if bad := await self.behave("cancel"):
             return bad
-        if self.world.said().get("cancel") == "ignore":
+        if self.state.said().get("cancel") == "ignore":
             return answer({"cancelled": True})
-        stopped = self.world.cancel(str(arguments.get("runId")))
-        self.world.see("stopped" if stopped else "not-stopped", run=arguments.get("runId"))
+        stopped = self.state.cancel(str(arguments.get("runId")))
+        self.state.see("stopped" if stopped else "not-stopped", run=arguments.get("runId"))
         return answer({"cancelled": stopped})

@@ -1,4 +1,4 @@
-"""Well-known systems in the shape that their APIs have, for `http_service.py`. Each speaks of the runs of `world.py`.
+"""Well-known systems in the shape that their APIs have, for `http_service.py`. Each speaks of the runs of `state.py`.
 
 A route answers with a status, headers and a body. Its kind ("list", "start", "status", "cancel") is what seen.jsonl says.
 """
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from support.json_values import Json, JsonObject
-from upstream.world import World
+from upstream.state import UpstreamState
 
 
 @dataclass
@@ -27,7 +27,7 @@ class Reply:
 class Asked:
     """A request."""
 
-    world: World
+    state: UpstreamState
     parts: tuple[str, ...]
     """What the path has where the route has a group."""
     body: Json
@@ -35,7 +35,7 @@ class Asked:
 
     def run(self, run_id: str | None = None) -> JsonObject:
         """The run that the path, or the body, names; an empty one when there is none."""
-        return self.world.run(run_id or self.parts[-1]) or {}
+        return self.state.run(run_id or self.parts[-1]) or {}
 
 
 Handler = Callable[[Asked], Reply]
@@ -60,14 +60,14 @@ def airflow_list(asked: Asked) -> Reply:
     start, size = int(asked.query.get("offset", "0")), 2
     dags = [
         {"dag_id": w["id"], "dag_display_name": w["name"], "description": None, "is_paused": False, "tags": []}
-        for w in asked.world.workflows()
+        for w in asked.state.workflows()
     ]
     return Reply({"dags": dags[start : start + size], "total_entries": len(dags)})
 
 
 @route("POST", r"/airflow/api/v1/dags/([^/]+)/dagRuns", "start")
 def airflow_start(asked: Asked) -> Reply:
-    run_id = asked.world.begin(asked.parts[0], asked.body["conf"])
+    run_id = asked.state.begin(asked.parts[0], asked.body["conf"])
     return Reply({"dag_run_id": run_id, "dag_id": asked.parts[0], "state": "queued", "conf": asked.body["conf"]})
 
 
@@ -80,7 +80,7 @@ def airflow_status(asked: Asked) -> Reply:
 
 @route("PATCH", r"/airflow/api/v1/dags/[^/]+/dagRuns/([^/]+)", "cancel")
 def airflow_cancel(asked: Asked) -> Reply:
-    asked.world.cancel(asked.parts[0])
+    asked.state.cancel(asked.parts[0])
     return Reply({"dag_run_id": asked.parts[0], "state": asked.body["state"]})
 
 
@@ -98,7 +98,7 @@ def argo_list(asked: Asked) -> Reply:
             },
             "spec": {"entrypoint": "main"},
         }
-        for w in asked.world.workflows()
+        for w in asked.state.workflows()
     ]
     return Reply({"metadata": {"resourceVersion": "1"}, "items": items})
 
@@ -107,7 +107,7 @@ def argo_list(asked: Asked) -> Reply:
 def argo_start(asked: Asked) -> Reply:
     body = asked.body
     given = dict(pair.split("=", 1) for pair in body["submitOptions"]["parameters"])
-    run_id = asked.world.begin(body["resourceName"], given)
+    run_id = asked.state.begin(body["resourceName"], given)
     return Reply({"metadata": {"name": run_id, "namespace": "prod"}, "spec": {}, "status": {}})
 
 
@@ -124,7 +124,7 @@ def argo_status(asked: Asked) -> Reply:
 
 @route("PUT", r"/argo/api/v1/workflows/prod/([^/]+)/terminate", "cancel")
 def argo_cancel(asked: Asked) -> Reply:
-    asked.world.cancel(asked.parts[0])
+    asked.state.cancel(asked.parts[0])
     return Reply({"metadata": {"name": asked.parts[0]}, "status": {"phase": "Running"}})
 
 
@@ -133,13 +133,13 @@ def argo_cancel(asked: Asked) -> Reply:
 
 @route("GET", r"/conductor/api/metadata/workflow/latest-versions", "list")
 def conductor_list(asked: Asked) -> Reply:
-    found = asked.world.workflows()
+    found = asked.state.workflows()
     return Reply([{"name": w["id"], "version": 3, "description": w["description"], "tasks": []} for w in found])
 
 
 @route("POST", r"/conductor/api/workflow/([^/]+)", "start")
 def conductor_start(asked: Asked) -> Reply:
-    return Reply(asked.world.begin(asked.parts[0], asked.body), is_text=True)
+    return Reply(asked.state.begin(asked.parts[0], asked.body), is_text=True)
 
 
 @route("GET", r"/conductor/api/workflow/([^/]+)", "status")
@@ -152,7 +152,7 @@ def conductor_status(asked: Asked) -> Reply:
 
 @route("DELETE", r"/conductor/api/workflow/([^/]+)", "cancel")
 def conductor_cancel(asked: Asked) -> Reply:
-    asked.world.cancel(asked.parts[0])
+    asked.state.cancel(asked.parts[0])
     return Reply(status=204)
 
 
@@ -161,7 +161,7 @@ def conductor_cancel(asked: Asked) -> Reply:
 
 @route("GET", r"/repos/acme/shop/actions/workflows", "list")
 def github_list(asked: Asked) -> Reply:
-    found = asked.world.workflows()
+    found = asked.state.workflows()
     shown = [
         {"id": 161335 + at, "name": w["name"], "path": f".github/workflows/{w['id']}.yml", "state": "active"}
         for at, w in enumerate(found)
@@ -171,7 +171,7 @@ def github_list(asked: Asked) -> Reply:
 
 @route("POST", r"/repos/acme/shop/actions/workflows/([^/]+)/dispatches", "start")
 def github_start(asked: Asked) -> Reply:
-    run_id = asked.world.begin(asked.parts[0], asked.body["inputs"])
+    run_id = asked.state.begin(asked.parts[0], asked.body["inputs"])
     if not asked.body.get("return_run_details"):
         return Reply(status=204)
     return Reply({"workflow_run_id": run_id, "run_url": f"https://api.example.com/runs/{run_id}"})
@@ -187,7 +187,7 @@ def github_status(asked: Asked) -> Reply:
 
 @route("POST", r"/repos/acme/shop/actions/runs/([^/]+)/cancel", "cancel")
 def github_cancel(asked: Asked) -> Reply:
-    asked.world.cancel(asked.parts[0])
+    asked.state.cancel(asked.parts[0])
     return Reply({}, 202)
 
 
@@ -197,14 +197,14 @@ def github_cancel(asked: Asked) -> Reply:
 @route("GET", r"/n8n/api/v1/workflows", "list")
 def n8n_list(asked: Asked) -> Reply:
     at = int(asked.query.get("cursor", "0"))
-    found = asked.world.workflows()
+    found = asked.state.workflows()
     shown = [{"id": w["id"], "name": w["name"], "active": True, "nodes": [], "tags": []} for w in found[at : at + 1]]
     return Reply({"data": shown, "nextCursor": str(at + 1) if at + 1 < len(found) else None})
 
 
 @route("POST", r"/n8n/webhook/([^/]+)", "start")
 def n8n_start(asked: Asked) -> Reply:
-    run_id = asked.world.begin(asked.parts[0], asked.body)
+    run_id = asked.state.begin(asked.parts[0], asked.body)
     rule = asked.run(run_id)["rule"]
     if rule.get("responds") == "immediately":
         return Reply({"message": "Workflow was started"})
@@ -220,7 +220,7 @@ def n8n_start(asked: Asked) -> Reply:
 
 @route("POST", r"/prefect/api/deployments/filter", "list")
 def prefect_list(asked: Asked) -> Reply:
-    found = asked.world.workflows()
+    found = asked.state.workflows()
     return Reply(
         [
             {
@@ -242,7 +242,7 @@ def prefect_state(run: JsonObject) -> JsonObject:
 
 @route("POST", r"/prefect/api/deployments/([^/]+)/create_flow_run", "start")
 def prefect_start(asked: Asked) -> Reply:
-    run_id = asked.world.begin(asked.parts[0], asked.body["parameters"], asked.body["idempotency_key"])
+    run_id = asked.state.begin(asked.parts[0], asked.body["parameters"], asked.body["idempotency_key"])
     return Reply(prefect_state({"id": run_id, "state": "SCHEDULED"}), 201)
 
 
@@ -253,7 +253,7 @@ def prefect_status(asked: Asked) -> Reply:
 
 @route("POST", r"/prefect/api/flow_runs/([^/]+)/set_state", "cancel")
 def prefect_cancel(asked: Asked) -> Reply:
-    asked.world.cancel(asked.parts[0])
+    asked.state.cancel(asked.parts[0])
     return Reply({"state": asked.body["state"], "status": "ACCEPT"}, 201)
 
 
@@ -263,14 +263,14 @@ def prefect_cancel(asked: Asked) -> Reply:
 @route("POST", r"/steps/list", "list")
 def steps_list(asked: Asked) -> Reply:
     arn = "arn:aws:states:eu-west-1:123456789012:stateMachine:"
-    found = asked.world.workflows()
+    found = asked.state.workflows()
     return Reply({"stateMachines": [{"stateMachineArn": arn + w["id"], "name": w["id"]} for w in found]})
 
 
 @route("POST", r"/steps/start", "start")
 def steps_start(asked: Asked) -> Reply:
     given = json.loads(asked.body["input"])
-    run_id = asked.world.begin(asked.body["stateMachineArn"].rpartition(":")[2], given)
+    run_id = asked.state.begin(asked.body["stateMachineArn"].rpartition(":")[2], given)
     return Reply({"executionArn": f"arn:aws:states:eu-west-1:123456789012:execution:x:{run_id}", "startDate": 1.7e9})
 
 
@@ -286,7 +286,7 @@ def steps_status(asked: Asked) -> Reply:
 
 @route("POST", r"/steps/stop", "cancel")
 def steps_cancel(asked: Asked) -> Reply:
-    asked.world.cancel(asked.body["executionArn"].rpartition(":")[2])
+    asked.state.cancel(asked.body["executionArn"].rpartition(":")[2])
     return Reply({"stopDate": 1.7e9})
 
 
@@ -299,8 +299,8 @@ TEMPORAL = r"/temporal/api/v1/namespaces/default/workflows/([^/]+)"
 def temporal_start(asked: Asked) -> Reply:
     """The caller names the run; the id in the answer is another one."""
     (given,) = asked.body["input"]
-    run_id = asked.world.begin(asked.body["workflowType"]["name"], given, asked.body["requestId"])
-    asked.world.name_run(run_id, asked.parts[0])
+    run_id = asked.state.begin(asked.body["workflowType"]["name"], given, asked.body["requestId"])
+    asked.state.name_run(run_id, asked.parts[0])
     return Reply({"runId": str(uuid.uuid4()), "started": True})
 
 
@@ -314,7 +314,7 @@ def temporal_status(asked: Asked) -> Reply:
 
 @route("POST", TEMPORAL + "/cancel", "cancel")
 def temporal_cancel(asked: Asked) -> Reply:
-    asked.world.cancel(asked.parts[0])
+    asked.state.cancel(asked.parts[0])
     return Reply({})
 
 
@@ -323,7 +323,7 @@ def temporal_cancel(asked: Asked) -> Reply:
 
 @route("POST", r"/jobs/([^/]+)", "start")
 def jobs_start(asked: Asked) -> Reply:
-    run_id = asked.world.begin(asked.parts[0], asked.body)
+    run_id = asked.state.begin(asked.parts[0], asked.body)
     where = asked.run(run_id)["rule"].get("location", "/jobs/status/{run}?token=7").format(run=run_id)
     return Reply(None, 202, {"Location": where})
 

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 from mcp import Client, StdioServerParameters
+from mcp_types import TextContent
 
 from support.json_values import Json, JsonObject
+from support.narrowing import instance_of
 from upstream.upstreams import ONE, HttpUpstream, McpUpstream
 
 
@@ -41,7 +43,7 @@ def test_the_mcp_server_echoes_and_has_workflows(tmp_path: Path, options: JsonOb
         async with Client(target, mode=mode) as client:
             echoed = await client.call_tool("echo", {"a": 1})
             listed = await client.call_tool("workflows-list-tool", {})
-            return echoed.structured_content, json.loads(listed.content[0].text)
+            return echoed.structured_content, json.loads(instance_of(TextContent, listed.content[0]).text)
 
     with McpUpstream(tmp_path, **options) as upstream:
         assert asyncio.run(talk(upstream)) == ({"a": 1}, [ONE])

@@ -1,4 +1,4 @@
-"""Upstreams as tests use them: real processes on loopback, each in a directory of its own (see `world.py`).
+"""Upstreams as tests use them: real processes on loopback, each in a directory of its own (see `state.py`).
 
     upstream = McpUpstream(tmp_path / "up")               # an MCP server over stdio: whoever uses it starts it
     upstream = McpUpstream(tmp_path / "up", http=True)    # over HTTP: `start()`, `stop()`, `kill()`, `start()` again
@@ -19,11 +19,10 @@ from typing import Any, Self
 
 from support.json_values import Json, JsonObject
 from support.processes import is_alive
-from support.warm import Popen
-from upstream.world import ONE, World
+from upstream.state import ONE, UpstreamState
 
 HERE = Path(__file__).parent
-__all__ = ["ONE", "HttpUpstream", "McpUpstream", "World"]
+__all__ = ["ONE", "HttpUpstream", "McpUpstream", "UpstreamState"]
 
 
 def free_port() -> int:
@@ -32,7 +31,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-class _Process(World):
+class _Process(UpstreamState):
     """An upstream that is a process of its own, at a port that stays the same."""
 
     def __init__(self, directory: Path) -> None:
@@ -44,7 +43,7 @@ class _Process(World):
         raise NotImplementedError
 
     def start(self) -> None:
-        self.process = Popen(self.command(), stdin=subprocess.DEVNULL, cwd=self.directory)
+        self.process = subprocess.Popen(self.command(), stdin=subprocess.DEVNULL, cwd=self.directory)
         end = time.monotonic() + 20
         while True:
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):

@@ -7,7 +7,7 @@ contains only the ids of changed runs that the viewer may see; the page then fet
 import asyncio
 import itertools
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -103,7 +103,7 @@ class Streams:
         for page in self._pages:
             page.has_changes.set()
 
-    async def follow(self, backend: Backend, run_id: str = "") -> AsyncIterator[bytes]:
+    async def follow(self, backend: Backend, run_id: str = "") -> AsyncGenerator[bytes, None]:
         """The events for one page, about all runs or one of them, until the page or the server is closed."""
         page = _Page(backend, run_id)
         await greenlets.run(self._poll, (page,))

@@ -172,8 +172,8 @@ CLOSE_SECONDS: Final = 10.0
 """How long closing may take; usually it takes a tenth of a second."""
 MAX_CACHED_RUNS: Final = 256
 """How many runs that the worker has finished with are cached, for the calls that wait for them."""
-RING_SECONDS: Final = 0.1
-"""Between two rings for changes of runs that are still worked on."""
+WAKE_SECONDS: Final = 0.1
+"""Between two calls of `wake` for changes of runs that are still worked on."""
 POLL_SECONDS: Final = 0.1
 """Between two polls of runs that other processes drive and that a call here waits for."""
 WAIT_SECONDS: Final = 1.0
@@ -260,7 +260,7 @@ class Execution:
         else:
             self._cached_runs.pop(run_id)
         now = time.monotonic()
-        if is_finished or now - self._rung > RING_SECONDS:
+        if is_finished or now - self._rung > WAKE_SECONDS:
             self._rung = now
             self._wake()
 

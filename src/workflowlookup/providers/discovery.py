@@ -1,7 +1,7 @@
 """Polls the providers for their workflows in the background, for as long as the server runs.
 
-It runs on the worker's loop. Any thread may read `snapshot`, which is immutable: a change replaces it and rings the
-bell. While a provider does not answer, its last list stays.
+It runs on the worker's loop. Any thread may read `snapshot`, which is immutable: a change replaces it and calls
+`wake`. While a provider does not answer, its last list stays.
 """
 
 import asyncio

@@ -148,8 +148,8 @@ class _Poll(threading.Thread):
         waited = time.monotonic() - begun_at if begun_at is not None else 0.0
         return self._problem or (_no_answer(waited) if waited > self._seconds else "")
 
-    def hurry(self) -> None:
-        """Poll now."""
+    def poll_now(self) -> None:
+        """Poll without waiting for the next time."""
         self._next.set()
 
     def end(self) -> None:
@@ -238,7 +238,7 @@ class JournalPool:
         if not self._away and self._poll.is_alive() and not isinstance(problem, JournalBusy):
             log.warning("requests that need the journal are refused until it answers: %s", problem)
             self._away = problem.reason
-            self._poll.hurry()
+            self._poll.poll_now()
 
     # ── calls ───────────────────────────────────────────────────────────────────────────────────────────────────
 

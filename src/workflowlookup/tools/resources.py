@@ -61,7 +61,7 @@ _TEMPLATES: Final[Sequence[Mapping[str, Json]]] = (
         "name": "run",
         "title": "A run",
         "description": "The report of a run as Markdown: its steps, outputs and refusals, which path it took and why. "
-        "Subscribe to hear of changes.",
+        "Subscribe to be notified of changes.",
         "mimeType": "text/markdown",
     },
     {

@@ -49,7 +49,7 @@ ONE = {
 """The workflow that is listed when the test says nothing."""
 
 
-class World:
+class UpstreamState:
     """The directory, seen by the test and by the upstream."""
 
     def __init__(self, directory: str | Path) -> None:
@@ -84,9 +84,10 @@ class World:
 
     def said(self) -> JsonObject:
         try:
-            return json.loads((self.directory / "control.json").read_text())
+            control: JsonObject = json.loads((self.directory / "control.json").read_text())
         except FileNotFoundError:
             return {}
+        return control
 
     def workflows(self) -> Json:
         return self.said().get("workflows", [ONE])
@@ -116,7 +117,7 @@ class World:
     def run(self, run_id: str) -> JsonObject | None:
         """A run and its state by now: "state", "output", "error", "progress"."""
         try:
-            run = json.loads((self.directory / "runs" / f"{run_id}.json").read_text())
+            run: JsonObject = json.loads((self.directory / "runs" / f"{run_id}.json").read_text())
         except FileNotFoundError:
             return None
         rule, passed = run["rule"], time.time() - run["began"]

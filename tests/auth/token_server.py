@@ -4,18 +4,18 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from auth.secretive import World
+from auth.secretive import Deployment
 from support.web import WebClient, WebServer
 from workflowlookup.store.sqlite import SqliteJournal
 from workflowlookup.store.tokens import Tokens
 
 
-class House:
+class TokenServer:
     """A server that has tokens, its journal, and those who come."""
 
     def __init__(self, directory: Path, *flags: str, is_open: bool = False) -> None:
-        self.world = World(directory)
-        journal = self.world.journal.path
+        self.deployment = Deployment(directory)
+        journal = self.deployment.journal.path
         self.tokens = Tokens(SqliteJournal(journal))
         self.secrets: dict[str, str] = {}
         if not is_open:
@@ -30,7 +30,7 @@ class House:
             root = self.secrets["root"]
             self.secrets["tampered"] = root[:-1] + ("A" if root[-1] != "A" else "B")
         self.server = WebServer(
-            directory, "--journal", journal, "--log-level", "debug", *flags, directory=self.world.library
+            directory, "--journal", journal, "--log-level", "debug", *flags, directory=self.deployment.library
         )
         self._clients: list[WebClient] = []
 
@@ -56,7 +56,7 @@ class House:
             client.close()
         self.server.stop()
         self.tokens.close()
-        self.world.close()
+        self.deployment.close()
         log = self.server.log()
         assert [name for name, secret in self.secrets.items() if secret in log] == []
         assert "Traceback" not in log, log
