@@ -379,3 +379,4 @@ def test_a_run_whose_answer_was_changed_in_the_journal_is_damaged(cli: Cli, ada:
     for command in (("run", "show", held), ("why", held), ("run", "--resume", held)):
         done = cli(*command)
         assert (done.returncode, "does not match its signature" in done.stderr) == (1, True)
+    assert "does not match its signature" in " ".join(cli("doctor").stdout.split())
