@@ -6,7 +6,7 @@ Nothing here is durable: the driver stores each judgement, and takes again what 
 import contextlib
 import hashlib
 import logging
-import platform
+import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -147,7 +147,7 @@ def unproved(proof: AnyProof, reason: str, remedy: str) -> Judgement:
 
 def machine_id() -> str:
     """Identifies this machine among those that share a journal."""
-    name = platform.node()
+    name = os.uname().nodename
     with contextlib.suppress(OSError, ValueError), open("/etc/machine-id", encoding="ascii") as stream:
         name = stream.read(64).strip() or name
     return hashlib.sha256(f"workflowlookup {name}".encode()).hexdigest()[
