@@ -11,6 +11,7 @@ from workflowlookup.execution.async_runs import AsyncRuns
 from workflowlookup.execution.call_runner import Outcome
 from workflowlookup.execution.driver import Driver
 from workflowlookup.execution.engine import Slots, Superseded
+from workflowlookup.execution.proof_runner import ProofRunner
 from workflowlookup.runs.run import Run, State
 from workflowlookup.store.service import Runs
 
@@ -46,7 +47,11 @@ async def driven(place: str, calls: Calls) -> AsyncIterator[tuple[str, asyncio.T
     run = others.start(flow(call("one", "say"), call("two", "say"), call("three", "say")), {}, {})
     runs = AsyncRuns(lambda: open_runs(place), lambda *_: None)
     async with asyncio.timeout(SECONDS):
-        yield run.id, asyncio.create_task(Driver(runs, calls, lambda: None).drive(run.id, Slots(1))), others
+        yield (
+            run.id,
+            asyncio.create_task(Driver(runs, calls, ProofRunner(), lambda: None).drive(run.id, Slots(1))),
+            others,
+        )
     await runs.aclose()
     others.close()
 
