@@ -11,6 +11,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+import chains
 import validation
 from client import Pace
 from growth import LONG, SMALL
@@ -65,6 +66,7 @@ COLD_WITH_PROVIDERS: Final = 1.1
 WEB_OF_SDK: Final = 2.5
 WEB_START_OF_SDK: Final = 0.7
 VALIDATION_OF_BARE: Final = 0.053  # three times the pace that it had before it became a target
+HASHES_OF_READ: Final = 0.25  # computing the hashes of a run, of reading it with its hashes verified
 GROWTH: Final = 1.1  # the exponent of cost by completed steps; 1 is linear, and clocks are not perfect
 
 
@@ -79,6 +81,7 @@ class Figures:
     growth_us: Mapping[str, Mapping[int, Sequence[float]]]  # document, completed steps
     validations_us: Series
     runs: RunFigures
+    chain_ms: Series
     tools: ToolFigures
     web: WebFigures
     light: Weight
@@ -115,6 +118,7 @@ class Report:
         self._validations(figures.validations_us)
         self._runs(figures.runs)
         self._waiting(figures.runs)
+        self._chain(figures.chain_ms)
         self._jobs(figures.tools)
         self._tool_lists(figures.tools)
         self._three_calls(figures.tools)
@@ -269,6 +273,18 @@ class Report:
         pace = self._at_least(f"{validation.OURS} / {validation.BARE}", ratio, VALIDATION_OF_BARE)
         table.add_row(validation.OURS, f"{median(ours):,.1f}", pace)
         table.add_row(validation.BARE, f"{median(bare):,.1f}", "")
+        self._console.print(table)
+
+    def _chain(self, took: Series) -> None:
+        table = _table(
+            f"A run of {chains.EVENTS:,} events: processor time, median of the rounds",
+            ("", "ms", f"of it\n≤ {HASHES_OF_READ}"),
+        )
+        read, hashes = (took[name] for name in (chains.READ, chains.HASHES))
+        share = median(part / whole for part, whole in zip(hashes, read, strict=True))
+        table.add_row(chains.READ, f"{median(read):,.0f}", "")
+        limit = self._at_most(f"{chains.HASHES} / {chains.READ}", share, HASHES_OF_READ)
+        table.add_row(chains.HASHES, f"{median(hashes):,.0f}", limit)
         self._console.print(table)
 
     def _runs(self, runs: RunFigures) -> None:

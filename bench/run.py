@@ -22,6 +22,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 from rich.console import Console
 
+import chains
 import documents
 import growth
 import installation
@@ -392,6 +393,8 @@ def main() -> int:
                 grown = bench.growth(effort)
                 _tell("runs")
                 kept = bench.runs(effort)
+                _tell("chain")
+                chain = chains.measure(Path(scratch), effort.growth_rounds)
             _tell("workflow tools")
             tools = bench.workflow_tools(effort)
             _tell("HTTP")
@@ -409,6 +412,7 @@ def main() -> int:
         growth_us=grown,
         validations_us=validations,
         runs=kept,
+        chain_ms=chain,
         tools=tools,
         web=over_http,
         light=light,

@@ -77,6 +77,21 @@ def light(tmp_path_factory: pytest.TempPathFactory) -> Light:
     return found
 
 
+def test_outputs_are_proven_without_any_extra(light: Light) -> None:
+    proof = {"kind": "command", "name": "tests", "run": ["sh", "-c", "test -e fixed"]}
+    path = write(light.home / "proven", document(step("first", proof=[proof]), identifier="proven-one"))
+    arguments = {"runId": "p1", "stepId": "first", "output": "done"}
+    words = ("--directories", str(path.parent), "--drain-seconds", "30")
+
+    start = ("workflow_start", {"workflowId": "proven-one", "runId": "p1"})
+    (_, refused), _ = light.serve(start, ("workflow_submit", arguments), words=words)
+    (light.project / "fixed").touch()
+    (accepted,), _ = light.serve(("workflow_submit", arguments), words=words)
+
+    assert refused["result"]["structuredContent"]["verdict"]["valid"] is False
+    assert accepted["result"]["structuredContent"]["state"] == "completed"
+
+
 def test_the_light_installation_is_small(light: Light) -> None:
     weight = fresh_install.weigh(light.place)
 

@@ -238,6 +238,19 @@ class RunDamaged(StorageError):
         super().__init__(details, runId=run_id, details=details)
 
 
+class RunUnproven(RunDamaged):
+    """A person's answer in a run is not proven here, so the run can be read and cancelled, but cannot go on."""
+
+    def __init__(self, problem: str, /, run_id: str) -> None:
+        """`problem`: a sentence."""
+        self.problem = problem
+        details = (
+            f"{problem} So the run cannot go on here. Cancel it and start another, or have the person make their key "
+            "known here."
+        )
+        StorageError.__init__(self, details, runId=run_id, details=details)
+
+
 class SecurityError(WorkflowLookupError):
     """Reading a document would be unsafe."""
 

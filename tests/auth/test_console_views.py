@@ -29,7 +29,9 @@ def label(access: Access) -> str:
     return "+".join((access.kind, *sorted(access.scopes), *access.workflows))
 
 
-CHANCE = re.compile(r'(?<=name="new" value=")[0-9a-f]{12}|\b[0-9a-f]{16}\b|(?<="hash":")[0-9a-f]{64}(?=","length)')
+CHANCE = re.compile(
+    r'(?<=name="new" value=")[0-9a-f]{12}|\b[0-9a-f]{16}\b|(?<="hash":")[0-9a-f]{64}(?=","length)|(?<="challenge":")[\w-]{43}'
+)
 """Ids that are another one each time, and the hashes of events that have one."""
 QUERIES = (
     "q=canary",

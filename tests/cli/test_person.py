@@ -298,6 +298,21 @@ def test_the_setting_allows_answers_that_are_not_signed(cli: Cli, held: str, kin
     assert "is not signed: it was given in the terminal" in cli("run", "show", held).stdout
 
 
+def test_what_an_agent_allowed_itself_does_not_count_for_others(cli: Cli, held: str) -> None:
+    """With a setting of its own, and a terminal that it made: the run goes on for nobody else, and says why."""
+    allowed: JsonObject = {"WORKFLOWLOOKUP_PERSON_CONFIRMATION": "terminal"}
+    assert cli.confirm(held, **allowed)[0] == 0
+
+    refused = cli("run", "--resume", held, "--json", stdin=b"The last output.")
+    assert (refused.returncode, "the run cannot go on here" in refused.stderr) == (1, True)
+    assert cli("run", "--resume", held, "--json", stdin=b"The last output.", **allowed).returncode == 0
+    assert "Not proven" in cli("run", "show", held).stdout
+
+    other = started(cli)
+    assert cli.confirm(other, **allowed)[0] == 0
+    assert cli("cancel", other).returncode == 0, "it can still be cancelled"
+
+
 def test_a_repository_cannot_allow_more(cli: Cli, held: str) -> None:
     (cli.directory / "workflowlookup.toml").write_text('person_confirmation = ["terminal"]\n')
 
@@ -379,3 +394,4 @@ def test_a_run_whose_answer_was_changed_in_the_journal_is_damaged(cli: Cli, ada:
     for command in (("run", "show", held), ("why", held), ("run", "--resume", held)):
         done = cli(*command)
         assert (done.returncode, "does not match its signature" in done.stderr) == (1, True)
+    assert "does not match its signature" in " ".join(cli("doctor").stdout.split())

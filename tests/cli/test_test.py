@@ -460,3 +460,41 @@ def test_proofs_that_no_fixture_mentions_are_said_to_be_assumed(cli: Cli, tmp_pa
 
     assert done.returncode == 0
     assert "sample-workflow: proofs assumed to pass\n  - fix: tests\n" in done.stdout
+
+
+REAL = """\
+cases:
+  - name: one
+    outputs:
+      look:
+        accept: [done]
+        refuse: [{output: done, proof: {tests: fail}}]
+"""
+
+
+@pytest.mark.parametrize(("content", "code"), [("all well", 0), ("all bad", 1)])
+def test_proofs_are_taken_in_the_project_if_asked_for(cli: Cli, project: Path, content: str, code: int) -> None:
+    proof = [{"kind": "file", "name": "tests", "path": "report.txt", "text": ["well"]}]
+    write(project, document(step("look", proof=proof)))
+    (project / "sample-workflow.test.yaml").write_text(REAL)
+    (cli.directory / "report.txt").write_text(content)
+
+    done = cli("test", "--real")
+
+    assert done.returncode == code, done.stdout
+    assert ("report.txt: Output must match the pattern well" in done.stdout) is bool(code)
+    assert "assumed to pass" not in done.stdout
+    assert cli("test").returncode == 0
+
+
+def test_a_command_that_came_with_a_repository_is_not_run_for_a_test_either(cli: Cli, project: Path) -> None:
+    (cli.directory / ".git").mkdir()
+    write(project, document(step("look", proof=[{"kind": "command", "name": "tests", "run": ["touch", "ran"]}])))
+    (project / "sample-workflow.test.yaml").write_text(REAL)
+
+    done = cli("test", "--real")
+
+    assert done.returncode == 1
+    assert "'tests' is unproved" in done.stdout
+    assert "not trusted, because it came with a repository" in " ".join(done.stdout.split())
+    assert not (cli.directory / "ran").exists()

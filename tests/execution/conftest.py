@@ -1,12 +1,12 @@
 """Fixtures: places for a journal, an upstream, and work that follows the runs of a journal."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from execution.working import Working, server_config
+from execution.working import NO_COMMANDS, Working, server_config
 from upstream.upstreams import McpUpstream
 from workflowlookup.providers.config import Plan
 
@@ -35,9 +35,11 @@ def work(upstream: McpUpstream) -> Iterator[Callable[..., Working]]:
     """Makes work at a place; one at a time, because the engine is one a process."""
     made: list[Working] = []
 
-    def make_work(place: str, **plan: Any) -> Working:
+    def make_work(
+        place: str, root: str = "", commands: Mapping[str, Sequence[str]] = NO_COMMANDS, **plan: Any
+    ) -> Working:
         plan.setdefault("servers", {"up": server_config(upstream)})
-        made.append(Working(place, Plan(**plan)))
+        made.append(Working(place, Plan(**plan), root, commands))
         return made[-1]
 
     yield make_work

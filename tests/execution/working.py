@@ -2,22 +2,25 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from support.json_values import Json, JsonObject
 from support.make import document
 from upstream.upstreams import McpUpstream
+from workflowlookup.execution.proof_runner import ProofRunner
 from workflowlookup.execution.service import Execution
 from workflowlookup.language.building import build
 from workflowlookup.language.model import Workflow
 from workflowlookup.providers.config import Plan, ServerConfig
+from workflowlookup.runs.draft import Location
 from workflowlookup.runs.run import Run
 from workflowlookup.store.journal_url import JournalUrl
 from workflowlookup.store.service import Runs
 
 PATIENCE = 30.0
+NO_COMMANDS: Mapping[str, Sequence[str]] = {}
 
 
 def server_config(upstream: McpUpstream) -> ServerConfig:
@@ -43,18 +46,27 @@ def flow(*steps: JsonObject, **fields: Json) -> Workflow:
     return build(document(*steps, **fields))
 
 
-def open_runs(place: str) -> Runs:
-    return Runs(JournalUrl(place).open())
+def open_runs(place: str, root: str = "") -> Runs:
+    """The runs at a place; those that are started here have this project directory."""
+    return Runs(JournalUrl(place).open(), locate=lambda: Location(root=root, root_source="flag", machine="here"))
 
 
 class Working:
     """An execution, and the runs of the thread that uses it."""
 
-    def __init__(self, place: str, plan: Plan) -> None:
+    def __init__(
+        self, place: str, plan: Plan, root: str = "", commands: Mapping[str, Sequence[str]] = NO_COMMANDS
+    ) -> None:
         self.place = place
         self.rung = threading.Event()
-        self.runs = open_runs(place)
-        self.execution = Execution(plan, lambda: open_runs(place), place, self.rung.set)
+        self.runs = open_runs(place, root)
+        self.execution = Execution(
+            plan,
+            lambda: open_runs(place),
+            place,
+            self.rung.set,
+            make_proofs=lambda consent: ProofRunner(lambda _: commands, tuple, consent, "here"),
+        )
         self.runs.listeners.append(self._follow)
 
     def _follow(self, _: str, run: Run | None) -> None:

@@ -17,6 +17,7 @@ from workflowlookup.language.building import build
 from workflowlookup.people import keys
 from workflowlookup.people.keys import SealedKey, WrongPassphrase, create_key, decode, encode, sign
 from workflowlookup.people.store import PeopleStore, PersonKey, new_key, text_to_add, text_to_remove
+from workflowlookup.receipts.statement import state_run
 from workflowlookup.runs.events import (
     ConfirmationAsked,
     ConfirmationDenied,
@@ -32,6 +33,7 @@ from workflowlookup.store.sqlite import SqliteJournal
 
 PASSPHRASE = "correct horse battery"
 DEPLOY = document(step("deploy", requireConfirmation={"by": "person", "answers": FORM}), step("last-step"))
+NO_KEY: Any = None
 ANSWERS: JsonObject = {"size": "large", "hours": 3}
 
 
@@ -298,10 +300,13 @@ def test_an_unsigned_answer_of_an_older_journal_is_shown_as_such(world: World) -
     world.held()
     allowing.confirm("r1", how="terminal", answers=ANSWERS)
 
+    allowing.submit("r1", "last-step", "Done.", {})
     assert allowing.get("r1").unverified == ()
     assert world.open("runs.sqlite").get("r1").unverified == (
         "The answer to step 'deploy' (event 5) is not signed: it was given in the terminal.",
     )
+    with pytest.raises(RunStateError, match="can have no receipt here"):
+        state_run(world.open("runs.sqlite").get("r1"), world.runs.history("r1"), "a" * 40, "b" * 40, NO_KEY)
 
 
 # ── keys ────────────────────────────────────────────────────────────────────────────────────────────────────────

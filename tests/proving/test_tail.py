@@ -2,7 +2,8 @@
 
 import pytest
 
-from workflowlookup.proving.tail import MAX_TAIL_BYTES, hide, plain, secret_values, tail
+from workflowlookup.language.text import redact
+from workflowlookup.proving.tail import MAX_TAIL_BYTES, plain, secret_values, tail
 
 NOISE = "\n".join(f"collecting something that matters to nobody, number {number}" for number in range(200))
 FAILURES = {
@@ -81,4 +82,4 @@ def test_secrets() -> None:
     secrets = secret_values(environment)
 
     assert secrets == {"ghp_123456", "tops3cret", "abc/def", "key-material"}
-    assert hide("token ghp_123456, tops3cret!", secrets) == "token …, …!"
+    assert redact("token ghp_123456, tops3cret!", secrets) == "token …, …!"

@@ -259,7 +259,7 @@ def _damaged_runs(journal: Journal, settings: Settings) -> Iterator[Problem]:
     """Runs that cannot be read, or were changed after they were written; as many as are found in `READ_SECONDS`."""
     if not has_journal(settings):
         return
-    damaged = Runs(journal).damaged_runs(time.monotonic() + READ_SECONDS)
+    damaged = Runs(journal, people=make_people(settings)).damaged_runs(time.monotonic() + READ_SECONDS)
     with contextlib.suppress(StorageError):  # the journal worked a moment ago; `faults` reports it the next time
         for summary, problem in itertools.islice(damaged, MAX_SHOWN):
             advice = "Compare it with an export or a backup; `workflowlookup purge --damaged` deletes it."

@@ -55,7 +55,12 @@ def _parse(data: bytes, path: str, settings: Settings) -> Workflow:
         raise InvalidWorkflow(f"{path}: the name of a document must end in {', '.join(DOCUMENT_SUFFIXES)}.", file=path)
     document = parse_document(data, path)
     summarise(document, path)
-    return build(document, origin_of(path, settings) or _origin_elsewhere(path))
+    return build(document, origin_of_document(path, settings))
+
+
+def origin_of_document(path: str, settings: Settings) -> str:
+    """The real path of a document that came with a repository, whatever the working directory; empty for the user's."""
+    return origin_of(path, settings) or _origin_elsewhere(path)
 
 
 def _origin_elsewhere(path: str) -> str:

@@ -17,7 +17,7 @@ from workflowlookup.authoring.fixtures import BadFixture, Case, Fixture, mistake
 from workflowlookup.authoring.positions import FINDERS
 from workflowlookup.authoring.rehearsal import Rehearsal, rehearse
 from workflowlookup.cli.commands.validate import Remark, check_file
-from workflowlookup.cli.documents import document_directories
+from workflowlookup.cli.documents import document_directories, origin_of_document
 from workflowlookup.cli.output import shown_path
 from workflowlookup.errors import WorkflowLookupError
 from workflowlookup.language.building import build
@@ -36,6 +36,7 @@ from workflowlookup.library.files import (
 from workflowlookup.settings import Settings
 
 if TYPE_CHECKING:
+    from workflowlookup.cli.real_proofs import RealProofs
     from workflowlookup.library.catalog import Catalog
 
 NO_FIXTURE: Final = "no fixture"
@@ -77,16 +78,17 @@ class Suite(msgspec.Struct, frozen=True, kw_only=True):
     def has_passed(self) -> bool:
         return not self.problems and all(result.has_passed for result in self.results)
 
-    def run(self, tick: Callable[[], None]) -> "Suite":
-        """Run the cases. Returns the suite with results. `tick` is called after each case."""
-        return msgspec.structs.replace(self, results=tuple(self._run(tick)))
+    def run(self, tick: Callable[[], None], real: "RealProofs | None" = None) -> "Suite":
+        """Run the cases. Returns the suite with results. `tick` is called after each case; `real` takes proofs."""
+        return msgspec.structs.replace(self, results=tuple(self._run(tick, real)))
 
-    def _run(self, tick: Callable[[], None]) -> Iterator[CaseResult]:
+    def _run(self, tick: Callable[[], None], real: "RealProofs | None") -> Iterator[CaseResult]:
         if self.subject is None:
             return
         for case, line in zip(self.cases, self.lines, strict=True):
             started = time.perf_counter()
-            outcome = rehearse(self.subject.workflow, case, self.subject.coverage)
+            take = real.begin(self.subject.workflow) if real is not None else None
+            outcome = rehearse(self.subject.workflow, case, self.subject.coverage, take)
             yield CaseResult(case=case, outcome=outcome, seconds=time.perf_counter() - started, line=line)
             tick()
 
@@ -193,7 +195,7 @@ class SuiteLoader:
         data, _ = read_bytes(path, os.path.dirname(os.path.realpath(path)))
         document = parse_document(data, path)
         summarise(document, path)
-        return self._add(path, build(document))
+        return self._add(path, build(document, origin_of_document(path, self._settings)))
 
     def _add(self, path: str, workflow: Workflow) -> TestedWorkflow:
         subject = TestedWorkflow(file=shown_path(path), workflow=workflow, coverage=Coverage(workflow))

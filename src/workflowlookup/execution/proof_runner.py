@@ -6,10 +6,13 @@ Nothing here is durable: the driver stores each judgement, and takes again what 
 import contextlib
 import hashlib
 import logging
-import platform
+import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
+from workflowlookup.language.model import Workflow
 from workflowlookup.language.proof import AnyProof, CommandProof, HttpProof
 from workflowlookup.runs.due_proofs import Due, SnapshotDue, scope_with_output
 from workflowlookup.runs.events import Judgement, Snapshot
@@ -120,13 +123,20 @@ class ProofRunner:
 
     def _why_not_allowed(self, task: "ProofTask") -> str:
         """Why an entry may not be taken, because it came with a repository; empty if it may."""
-        run, kind = self._runs[task.run_id], _kind_to_trust(task.proof)
-        entry = self._consent.untrusted_proof(run.origin, run.workflow.document, run.step.id, kind) if kind else None
-        if entry is None:
-            return ""
-        if entry.file == IMPORTED:
-            return f"not trusted, because the run was imported: {entry}. Start the workflow here with workflow_start."
-        return f"not trusted, because it came with a repository: {entry}. {how_to_trust([entry.file])}"
+        run = self._runs[task.run_id]
+        workflow = msgspec.structs.replace(run.workflow, origin=run.origin)
+        return why_not_trusted(self._consent, workflow, run.step.id, task.proof)
+
+
+def why_not_trusted(consent: Consent, workflow: Workflow, step_id: str, proof: AnyProof) -> str:
+    """Why a proof may not be taken, because it came with a repository; empty if it may."""
+    kind = _kind_to_trust(proof)
+    entry = consent.untrusted_proof(workflow.origin, workflow.document, step_id, kind) if kind else None
+    if entry is None:
+        return ""
+    if entry.file == IMPORTED:
+        return f"not trusted, because the run was imported: {entry}. Start the workflow here with workflow_start."
+    return f"not trusted, because it came with a repository: {entry}. {how_to_trust([entry.file])}"
 
 
 def _kind_to_trust(proof: AnyProof) -> str:
@@ -147,7 +157,7 @@ def unproved(proof: AnyProof, reason: str, remedy: str) -> Judgement:
 
 def machine_id() -> str:
     """Identifies this machine among those that share a journal."""
-    name = platform.node()
+    name = os.uname().nodename
     with contextlib.suppress(OSError, ValueError), open("/etc/machine-id", encoding="ascii") as stream:
         name = stream.read(64).strip() or name
     return hashlib.sha256(f"workflowlookup {name}".encode()).hexdigest()[

@@ -6,7 +6,7 @@ other characters hide text or reverse its direction.
 
 import re
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final, TypeVar
 
 T = TypeVar("T")
@@ -109,6 +109,13 @@ def choices(options: Sequence[T], show: Callable[[T], str], between: str = ", ")
 
 def shorten(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[:limit]}…"
+
+
+def redact(text: str, secrets: Collection[str]) -> str:
+    """Text from elsewhere with our secrets replaced: it may repeat what we sent."""
+    for secret in sorted(secrets, key=len, reverse=True):
+        text = text.replace(secret, "…")
+    return text
 
 
 def joined(text: str) -> str:

@@ -200,3 +200,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    os._exit(0)  # at once: somebody waits

@@ -22,11 +22,11 @@ from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
 from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter
 
+from workflowlookup.language.text import redact
 from workflowlookup.processes import children
 from workflowlookup.processes.children import MARK, POLL_SECONDS, Family
 from workflowlookup.processes.supervisor import KILL_SECONDS
 from workflowlookup.providers.config import ServerConfig, changed_files
-from workflowlookup.providers.secrets import redact
 
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams

@@ -15,6 +15,7 @@ from urllib.parse import SplitResult, quote, unquote, urljoin, urlsplit
 import msgspec
 
 from workflowlookup.errors import NotSupported
+from workflowlookup.language.text import redact
 from workflowlookup.language.values import Json
 from workflowlookup.providers.config import HttpOptions, ProviderConfig
 from workflowlookup.providers.definition import LISTS, MAX_DEFINITIONS, sync_ids
@@ -30,7 +31,7 @@ from workflowlookup.providers.provider import (
     redact_error,
 )
 from workflowlookup.providers.quickack import acknowledge_at_once
-from workflowlookup.providers.secrets import VariableNotSet, fill_headers, fill_variables, redact, secrets_in
+from workflowlookup.providers.secrets import VariableNotSet, fill_headers, fill_variables, secrets_in
 from workflowlookup.providers.shapes import (
     INPUTS,
     NULL,

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, TypeGuard
 
 import msgspec
 
+from workflowlookup.language.text import redact
 from workflowlookup.language.values import Json, Progress, text_or_json
 from workflowlookup.providers.config import Options, ProviderConfig
-from workflowlookup.providers.secrets import redact
 from workflowlookup.providers.shapes import RemoteState
 from workflowlookup.runs.events import RemoteError
 

@@ -5,7 +5,7 @@ Variables are expanded when a system is opened, so one that is not set disables 
 
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -65,13 +65,6 @@ def secrets_in(
             yield from _VARIABLE.sub(" ", value).split()
 
     return frozenset(word for word in words() if len(word) >= _MIN_SECRET_LENGTH and word.lower() not in _SCHEMES)
-
-
-def redact(text: str, secrets: Collection[str]) -> str:
-    """Text from another system, with our secrets replaced: it may repeat what we sent."""
-    for secret in sorted(secrets, key=len, reverse=True):
-        text = text.replace(secret, "…")
-    return text
 
 
 def server_secrets(server: "ServerConfig", environment: Mapping[str, str] = os.environ) -> frozenset[str]:

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from workflowlookup.errors import ProviderUnavailable
+from workflowlookup.language.text import redact
 from workflowlookup.language.values import Json, Progress
 from workflowlookup.logs import capture_library_logs
 from workflowlookup.preload import preload
 from workflowlookup.providers.config import ServerConfig
 from workflowlookup.providers.provider import OnProgress, read_error, redact_error
 from workflowlookup.providers.quickack import acknowledge_at_once
-from workflowlookup.providers.secrets import VariableNotSet, expand_server, redact, server_secrets
+from workflowlookup.providers.secrets import VariableNotSet, expand_server, server_secrets
 from workflowlookup.runs.events import RemoteError
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """Proofs of kind `file`: what is in the root, and whether it has changed."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from workflowlookup.language.patterns import Budget, TooSlow
@@ -11,7 +11,7 @@ from workflowlookup.language.syntax import SyntaxProblem, parse_json
 from workflowlookup.language.text import plural, shorten
 from workflowlookup.proving.checks import Fault, unmet_criteria
 from workflowlookup.proving.contract import CannotJudge, ProofTask, World
-from workflowlookup.proving.files import blob_id, digest, escape, matching, read, shown
+from workflowlookup.proving.files import MAX_DIGEST_BYTES, blob_id, digest, escape, matching, read, shown
 from workflowlookup.runs.events import Judgement, Snapshot
 
 if TYPE_CHECKING:
@@ -35,9 +35,18 @@ def take_file(task: ProofTask, world: World) -> Judgement:
         return _judgement(proof, summary, {}, (reason, remedy) if names or _is_there(task.root, glob) else None)
     if not names:
         return _judgement(proof, summary, {}, (f"No file matches '{shown(glob)}'.", "Create the file."))
-    digests = {name: digest(task.root, name) for name in names}
-    faults = _faults(task, world, digests)
-    return _judgement(proof, f"{summary} ({plural(len(names), 'file')})", digests, next(faults, None))
+    digests = _digests(task.root, names if proof.changed else names[:MAX_DIGESTS])
+    fault = next(_faults(task, world, names, digests), None)
+    return _judgement(proof, f"{summary} ({plural(len(names), 'file')})", digests, fault)
+
+
+def _digests(root: str, names: Sequence[str]) -> Mapping[str, str]:
+    remaining = MAX_DIGEST_BYTES
+    result = {}
+    for name in names:
+        remaining -= os.stat(os.path.join(root, name)).st_size if os.path.exists(os.path.join(root, name)) else 0
+        result[name] = digest(root, name, max(0, remaining))
+    return result
 
 
 def _is_there(root: str, glob: str) -> bool:
@@ -62,7 +71,7 @@ def _judgement(proof: FileProof, summary: str, digests: Mapping[str, str], fault
     )
 
 
-def _faults(task: ProofTask, world: World, digests: Mapping[str, str]) -> Iterator[Fault]:
+def _faults(task: ProofTask, world: World, names: Sequence[str], digests: Mapping[str, str]) -> Iterator[Fault]:
     proof = task.proof
     assert isinstance(proof, FileProof)
     budget = Budget()
@@ -72,7 +81,7 @@ def _faults(task: ProofTask, world: World, digests: Mapping[str, str]) -> Iterat
             have = "has" if len(unchanged) == 1 else "have"
             reason = f"{_first(unchanged)} {have} not changed since the {proof.changed} began."
             yield reason, "Change what the step asks for."
-    for name in digests:
+    for name in names:
         if proof.text is not None:
             text = read(task.root, name).decode(errors="replace")
             yield from unmet_criteria(proof.text, text, shown(name), task, budget)

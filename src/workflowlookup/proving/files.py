@@ -10,7 +10,7 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from workflowlookup.proving.contract import CannotJudge
@@ -97,16 +97,6 @@ class Glob:
 def escape(text: str) -> str:
     """Text as a part of a glob that matches only itself."""
     return re.sub(r"[*?\[]", r"[\g<0>]", text)
-
-
-class Matcher:
-    """Which of several globs a path matches."""
-
-    def __init__(self, globs: Iterable[str]) -> None:
-        self.globs = [Glob(glob) for glob in globs]
-
-    def any(self, path: str) -> bool:
-        return any(glob.matches(path) for glob in self.globs)
 
 
 def matching(root: str, globs: Sequence[str], is_stopped: Callable[[], bool] = lambda: False) -> list[str]:
@@ -211,6 +201,25 @@ def entry_digest(root: str, path: str, limit: int = MAX_DIGEST_BYTES) -> tuple[s
         return "", 0
     except OSError as problem:
         raise _cannot("read", path, problem) from problem
+
+
+def digests(root: str, names: Iterable[str], max_files: int) -> Mapping[str, str]:
+    """The SHA-256 of files and links by name as text; empty for missing ones.
+
+    Raises `CannotJudge` if there are too many, or too large ones.
+    """
+    ordered = sorted(names)
+    if len(ordered) > max_files:
+        raise CannotJudge(
+            f"{len(ordered):,} files would have to be compared, and {max_files:,} is the limit.",
+            "Commit or ignore generated files.",
+        )
+    remaining = MAX_DIGEST_BYTES
+    result = {}
+    for name in ordered:
+        result[shown(name)], size = entry_digest(root, name, remaining)
+        remaining -= size
+    return result
 
 
 def blob_id(root: str, path: str, algorithm: str) -> str:

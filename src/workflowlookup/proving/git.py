@@ -1,58 +1,29 @@
-"""What git says about a root, without trusting its repository, and without writing to it.
+"""What git says about a root: what differs from a commit, what has changed since a snapshot, and other commits.
 
-Git runs with a private git directory: its own configuration, no hooks, the objects and refs of the repository, and an
-index that only we write. So nothing in the repository's configuration (hooks, filters, fsmonitor, aliases, pagers,
-helpers, includes) is ever read, and nothing in its index (assume-unchanged, forged times) hides a change. Attributes
-may name filters, but none is defined. What the environment could change is left out of it.
+The comparison is with the commit and with what we saw ourselves, never with the repository's own index, so that nothing
+in it (assume-unchanged, forged times) hides a change. `git_directory` runs git.
 """
 
-import contextlib
+import hashlib
 import os
 import re
 import shutil
-import signal
-import subprocess
 import threading
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
-from workflowlookup.language.text import one_line, shorten
 from workflowlookup.proving.contract import CannotJudge
-from workflowlookup.proving.files import MAX_DIGEST_BYTES, blob_id, entry_digest, escape, matching, read, shown
+from workflowlookup.proving.files import blob_id, digests, entry_digest, escape, matching, shown
+from workflowlookup.proving.git_directory import Git, Private, Source, is_installed, small_file, texts
 from workflowlookup.proving.running import Stop
 from workflowlookup.proving.scratch import Scratch
 from workflowlookup.runs.events import Snapshot
 
 MAX_SNAPSHOT_FILES: Final = 5_000
-GIT_SECONDS: Final = 60.0
 MAX_SUBMODULES: Final = 100
-_MAX_HEAD: Final = 4096
-_MAX_EXCLUDES: Final = 1 << 20
-_POLL_SECONDS: Final = 0.2
-_OPTIONS: Final = (
-    *("core.hooksPath=/dev/null", "core.fsmonitor=false", "core.untrackedCache=false", "core.attributesFile=/dev/null"),
-    *("core.commitGraph=false", "core.multiPackIndex=false", "core.pager=cat", "core.sshCommand=false"),
-    *("core.quotePath=false", "core.preloadIndex=true", "index.threads=true", "diff.external=", "credential.helper="),
-    *("protocol.allow=never", "submodule.recurse=false", "gc.auto=0", "maintenance.auto=false", "status.renames=false"),
-)
-_ENVIRONMENT: Final[Mapping[str, str]] = {
-    "GIT_ALLOW_PROTOCOL": "",
-    "GIT_ASKPASS": "false",
-    "GIT_ATTR_NOSYSTEM": "1",
-    "GIT_CONFIG_GLOBAL": os.devnull,
-    "GIT_CONFIG_NOSYSTEM": "1",
-    "GIT_CONFIG_SYSTEM": os.devnull,
-    "GIT_GRAFT_FILE": os.devnull,
-    "GIT_LITERAL_PATHSPECS": "1",
-    "GIT_NO_LAZY_FETCH": "1",
-    "GIT_NO_REPLACE_OBJECTS": "1",
-    "GIT_OPTIONAL_LOCKS": "1",  # the private index may be refreshed
-    "GIT_TERMINAL_PROMPT": "0",
-    "LC_ALL": "C",
-}
+MAX_SUBMODULE_DEPTH: Final = 5
 _IN_PROGRESS: Final = {
     "rebase-merge": "rebase",
     "rebase-apply": "rebase",
@@ -63,6 +34,7 @@ _IN_PROGRESS: Final = {
 Tree = Mapping[str, tuple[str, str]]
 """By path from the top of the working tree: mode and object id."""
 _LINK_MODE: Final = "160000"
+_NO_FILTER: Final = frozenset({"unspecified", "unset", "set", ""})
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,7 +53,7 @@ class Repositories:
 
     def __init__(self, scratch: Scratch) -> None:
         self._scratch = scratch
-        self._opened: dict[str, _Private] = {}
+        self._opened: dict[str, Private] = {}
         self._lock = threading.Lock()
 
     def find(self, root: str, stop: Stop) -> "Repository | None":
@@ -91,13 +63,13 @@ class Repositories:
         top = _top(root)
         if not top:
             return None
-        if shutil.which("git", path=_search_path()) is None:
+        if not is_installed():
             raise CannotJudge("The program git is not installed.", "Install git.")
         with self._lock:
             private = self._opened.get(top)
             if private is None or not os.path.isdir(private.directory):
                 try:
-                    private = _Private(self._scratch.make("git", root), threading.RLock())
+                    private = Private(self._scratch.make("git", root))
                 except OSError as problem:
                     raise CannotJudge(
                         f"No temporary directory can be made: {problem}.", "Set TMPDIR to a directory with free space."
@@ -120,65 +92,22 @@ def _top(root: str) -> str:
         directory = parent
 
 
-def _search_path() -> str:
-    return os.pathsep.join(path for path in os.environ.get("PATH", os.defpath).split(os.pathsep) if os.path.isabs(path))
-
-
-class _Private:
-    """A private git directory, and the commit that its index has."""
-
-    def __init__(self, directory: str, lock: "threading.RLock") -> None:
-        self.directory = directory
-        self.lock = lock
-        self.commit: str | None = None
-
-
 class Repository:
     """A repository for one proof or snapshot. Every method may raise `CannotJudge`."""
 
-    def __init__(self, top: str, root: str, private: _Private, stop: Stop) -> None:
+    def __init__(self, top: str, root: str, private: Private, stop: Stop) -> None:
         self.top = top
         self.root = root
         self.prefix = "" if root == top else f"{os.path.relpath(root, top)}/"
         """The path of the root from the top, with a slash at its end."""
         self._private = private
         self._stop = stop
-        self._git_dir = _linked(top, ".git")
-        self._common = _linked(self._git_dir, "commondir", self._git_dir)
+        self._git = Git(private.directory, top, stop)
+        self._source = Source(top)
+        self.algorithm = self._source.algorithm
         self._state: State | None = None
         with private.lock:
-            self.algorithm = "sha1"
-            self._prepare(private.directory)
-
-    def _prepare(self, directory: str) -> None:
-        """Write what git needs in a git directory. Nothing of the repository's configuration is among it."""
-        content = _small(self._common, "config", _MAX_EXCLUDES)
-        if re.search(rb"(?im)^\s*refstorage\s*=\s*(?!files)", content):
-            raise CannotJudge("The repository stores its refs in a form that is not supported.", "Use files for refs.")
-        version = b"0"
-        if re.search(rb"(?im)^\s*objectformat\s*=\s*\"?sha256", content):
-            self.algorithm, version = "sha256", b"1"
-        config = b"[core]\n\trepositoryformatversion = %s\n\tbare = false\n" % version
-        if version == b"1":
-            config += b"[extensions]\n\tobjectFormat = sha256\n"
-        objects = os.path.join(self._common, "objects")
-        if "\n" in objects:
-            raise CannotJudge("The path of the repository contains a line break.", "Rename the directory.")
-        for name in ("objects/info", "info"):
-            os.makedirs(os.path.join(directory, name), exist_ok=True)
-        _write(directory, "config", config)
-        _write(directory, "objects/info/alternates", os.fsencode(objects) + b"\n")
-        _write(directory, "info/exclude", _small(self._common, "info/exclude", _MAX_EXCLUDES))
-        head = _small(self._git_dir, "HEAD", _MAX_HEAD)
-        if not head:
-            raise CannotJudge("The repository has no HEAD.", "Repair the repository.")
-        _write(directory, "HEAD", head)
-        if shallow := _small(self._common, "shallow", _MAX_EXCLUDES):
-            _write(directory, "shallow", shallow)
-        for name in ("refs", "packed-refs"):
-            link = os.path.join(directory, name)
-            if not os.path.lexists(link):
-                os.symlink(os.path.join(self._common, name), link)
+            self._source.prepare(private.directory, self._source.head, has_refs=True)
 
     # ── what git says ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -189,35 +118,40 @@ class Repository:
         return self._state
 
     def _read_state(self) -> State:
+        options = ("--porcelain=v1", "-z", "-uall", "--no-renames", "--ignore-submodules=dirty", "--no-ahead-behind")
         with self._private.lock:
             commit = self._read_index()
-            output = self._git(
-                "status",
-                "--porcelain=v1",
-                "-z",
-                "-uall",
-                "--no-renames",
-                "--ignore-submodules=dirty",
-                "--no-ahead-behind",
-            )
-        changes = {entry[3:]: entry[:2] for entry in _texts(output)}
+            output = self._git("status", *options)
+        changes = {entry[3:]: entry[:2] for entry in texts(output)}
         for name in [name for name, code in changes.items() if name.endswith("/") and code == "??"]:
             del changes[name]  # a repository inside, of which nothing is tracked
-            changes |= dict.fromkeys(
-                (path for path in matching(self.top, [f"{escape(name)}**"], self._stop.is_set)), "??"
-            )
-        head = _small(self._git_dir, "HEAD", _MAX_HEAD).decode(errors="replace").strip()
+            changes |= dict.fromkeys(matching(self.top, [f"{escape(name)}**"], self._stop.is_set), "??")
+        head = os.fsdecode(self._source.head).strip()
         branch = head.removeprefix("ref: refs/heads/")
         return State(commit=commit, branch=branch if branch != head else "", changes=changes)
 
     def _read_index(self) -> str:
         """Have the private index contain the commit of `HEAD`, which is returned."""
         private = self._private
-        commit = self._git("rev-parse", "-q", "--verify", "HEAD", codes=(0, 1)).decode().strip()
+        commit = self._head_commit()
         if private.commit != commit:
+            private.commit = None
+            lock = os.path.join(private.directory, "index.lock")
+            if os.path.exists(lock):  # of a git that was killed
+                os.unlink(lock)
             self._git("read-tree", *(("--reset", commit) if commit else ("--empty",)))
+            private.links = tuple(name for name, (mode, _) in self.tree(commit).items() if mode == _LINK_MODE)
             private.commit = commit
         return commit
+
+    def _head_commit(self) -> str:
+        """The commit of `HEAD`; empty if there is none. A branch that has a file needs no git."""
+        head = self._source.head.strip()
+        if re.fullmatch(rb"ref: refs/heads/[\w./-]+", head) and b".." not in head:
+            commit = small_file(self._source.common, os.fsdecode(head.removeprefix(b"ref: ")), 100).strip()
+            if re.fullmatch(rb"[0-9a-f]{40}|[0-9a-f]{64}", commit):
+                return commit.decode()
+        return self._git("rev-parse", "-q", "--verify", "HEAD", codes=(0, 1)).decode().strip()
 
     def is_clean(self, depth: int = 0) -> bool:
         """Whether nothing differs from `HEAD`: no file, no entry of the index, and nothing in submodules."""
@@ -229,59 +163,64 @@ class Repository:
                     "Leave out `clean`; `changed` and `unchanged` can be judged.",
                 )
             return False
-        if state.changes or self._staged(state.commit):
+        if state.changes or self._is_staged(state.commit):
             return False
         return all(inner.is_clean(depth + 1) for inner in self._submodules(depth))
 
     def _filtered(self, state: State) -> list[str]:
         """The changed files that a filter would convert, such as those of Git LFS."""
         names = [name for name, code in state.changes.items() if code != "??"]
-        places = ((self.top, ".gitattributes"), (self._common, "info/attributes"))
+        places = ((self.top, ".gitattributes"), (self._source.common, "info/attributes"))
         if not names or not any(os.path.exists(os.path.join(*place)) for place in places):
             return []
-        answers = _texts(self._git("check-attr", "-z", "--stdin", "filter", given=names))
+        answers = texts(self._git("check-attr", "-z", "--stdin", "filter", given=names))
         return [name for name, value in zip(answers[::3], answers[2::3], strict=True) if value not in _NO_FILTER]
 
-    def _staged(self, commit: str) -> bool:
+    def _is_staged(self, commit: str) -> bool:
         """Whether the repository's own index differs from the commit."""
-        index = os.path.join(self._git_dir, "index")
+        index = os.path.join(self._source.git_dir, "index")
         if not os.path.isfile(index):
             return bool(commit)
-        base = commit or self.empty_tree()
-        return bool(self._git("diff-index", "--cached", "--name-only", "-z", "--no-renames", base, index=index))
-
-    def empty_tree(self) -> str:
-        return self._git("hash-object", "-t", "tree", os.devnull).decode().strip()
+        status = os.stat(index)
+        version = (commit, status.st_ctime_ns, status.st_ino, status.st_size)
+        if self._private.unstaged == version:
+            return False
+        base = commit or self._git("hash-object", "-t", "tree", os.devnull).decode().strip()
+        if self._git("diff-index", "--cached", "--name-only", "-z", "--no-renames", base, index=index):
+            return True
+        self._private.unstaged = version
+        return False
 
     def _submodules(self, depth: int) -> Iterator["Repository"]:
-        links = [name for name, (mode, _) in self.tree(self.state().commit).items() if mode == _LINK_MODE]
-        if depth > 5 or len(links) > MAX_SUBMODULES:
+        if depth > MAX_SUBMODULE_DEPTH or len(self._private.links) > MAX_SUBMODULES:
             raise CannotJudge("The repository has too many submodules.", "Leave out `clean`.")
-        for name in links:
+        for name in self._private.links:
             inside = os.path.join(self.top, name)
             if os.path.lexists(os.path.join(inside, ".git")):
-                directory = os.path.join(self._private.directory, "submodules", f"{abs(hash(name)):x}")
+                key = hashlib.sha256(os.fsencode(name)).hexdigest()[:16]
+                directory = os.path.join(self._private.directory, "submodules", key)
                 os.makedirs(directory, exist_ok=True)
-                yield Repository(inside, inside, _Private(directory, threading.RLock()), self._stop)
+                yield Repository(inside, inside, Private(directory), self._stop)
 
-    def submodules_matching(self, globs: Sequence[str]) -> str:
+    def submodule_file(self, globs: Sequence[str]) -> str:
         """A file inside a submodule that matches one of these globs; empty if there is none."""
-        links = [name for name, (mode, _) in self.tree(self.state().commit).items() if mode == _LINK_MODE]
-        inside = tuple(f"{self.inner(name)}/" for name in links if self.inner(name))
+        self.state()
+        inside = tuple(f"{self.inner(name)}/" for name in self._private.links if self.inner(name))
         if not inside:
             return ""
         return next((path for path in matching(self.root, globs, self._stop.is_set) if path.startswith(inside)), "")
 
     def in_progress(self) -> str:
         """`rebase`, `merge` and the like, if one has been begun and not finished."""
-        names = (word for name, word in _IN_PROGRESS.items() if os.path.lexists(os.path.join(self._git_dir, name)))
+        git_dir = self._source.git_dir
+        names = (word for name, word in _IN_PROGRESS.items() if os.path.lexists(os.path.join(git_dir, name)))
         return next(names, "")
 
     def tree(self, commit: str) -> Tree:
-        """All files of a commit; of none, if there is no commit."""
+        """All files of a commit; none, if there is no commit."""
         entries: dict[str, tuple[str, str]] = {}
         if commit:
-            for entry in _texts(self._object("ls-tree", "-r", "-z", "--full-tree", commit)):
+            for entry in texts(self._on_commit("ls-tree", "-r", "-z", "--full-tree", commit)):
                 about, _, name = entry.partition("\t")
                 mode, _, identifier = about.split()
                 entries[name] = mode, identifier
@@ -293,28 +232,26 @@ class Repository:
         if not now:
             return 0
         excluded = (f"^{commit}",) if commit else ()
-        return int(self._object("rev-list", "--count", now, *excluded))
+        return int(self._on_commit("rev-list", "--count", now, *excluded))
 
     def resolve(self, revision: str) -> str:
         """The commit of a revision. Raises `CannotJudge` if it is not there."""
-        output = self._git(
-            "rev-parse", "-q", "--verify", "--end-of-options", f"{revision}^{{commit}}", codes=(0, 1, 128)
-        )
-        if not output.strip():
-            is_shallow = bool(_small(self._common, "shallow", _MAX_EXCLUDES))
+        words = ("rev-parse", "-q", "--verify", "--end-of-options", f"{revision}^{{commit}}")
+        output = self._git(*words, codes=(0, 1, 128)).decode().split()
+        if output:
+            return output[-1]
+        if self._source.is_shallow:
             raise CannotJudge(
-                f"The commit '{shown(revision)}' is not in the repository{', which is shallow' if is_shallow else ''}.",
-                "Fetch the history: `git fetch --unshallow`."
-                if is_shallow
-                else "Name a commit, branch or tag that exists.",
+                f"The commit '{shown(revision)}' is not in the repository, which is shallow.",
+                "Fetch the history: `git fetch --unshallow`.",
             )
-        return output.decode().split()[-1]
+        raise CannotJudge(
+            f"The commit '{shown(revision)}' is not in the repository.", "Name a commit, branch or tag that exists."
+        )
 
     def tree_of(self, commit: str) -> str:
         """The id of the tree of a commit."""
-        return (
-            self._object("rev-parse", "-q", "--verify", "--end-of-options", f"{commit}^{{tree}}").decode().split()[-1]
-        )
+        return self._on_commit("rev-parse", "-q", "--verify", f"{commit}^{{tree}}").decode().split()[-1]
 
     def inner(self, path: str) -> str:
         """A path from the top as a path from the root; empty if it is outside."""
@@ -330,46 +267,39 @@ class Repository:
             tracked = self.tree(state.commit)
             more = matching(self.root, globs, self._stop.is_set)
             names |= {path for path in more if f"{self.prefix}{path}" not in tracked}
-        return Snapshot(commit=state.commit, files=digests(self.root, names), is_repository=True)
+        return Snapshot(commit=state.commit, files=self.digests(names), is_repository=True)
 
-    def changed(self, since: Snapshot) -> Mapping[str, str]:
-        """The paths from the root whose content is not what it was, with their SHA-256 now; empty for deleted ones."""
+    def digests(self, names: Iterable[str]) -> Mapping[str, str]:
+        return digests(self.root, names, MAX_SNAPSHOT_FILES)
+
+    def changed(self, since: Snapshot) -> list[str]:
+        """The paths from the root whose content is not what it was then, sorted."""
         if not since.is_repository:
             raise CannotJudge("The project directory was not in a git repository then.", "Start a new run.")
         state = self.state()
         before, now = self.tree(since.commit), self.tree(state.commit)
-        candidates = {name for name in before.keys() | now.keys() if before.get(name) != now.get(name)}
-        candidates |= state.changes.keys()
-        by_text = {shown(name): name for name in candidates | before.keys() | now.keys()}
-        candidates |= {by_text.get(text, text) for text in (f"{shown(self.prefix)}{path}" for path in since.files)}
-        if len(candidates) > MAX_SNAPSHOT_FILES:
+        by_text = {shown(name): name for name in state.changes.keys() | before.keys() | now.keys()}
+        then = (f"{shown(self.prefix)}{path}" for path in since.files)
+        compared = state.changes.keys() | {by_text.get(text, text) for text in then}
+        if len(compared) > MAX_SNAPSHOT_FILES:
             raise CannotJudge(
-                f"More than {MAX_SNAPSHOT_FILES:,} files may have changed, which is the limit.",
+                f"{len(compared):,} files would have to be compared, and {MAX_SNAPSHOT_FILES:,} is the limit.",
                 "Commit or ignore generated files.",
             )
-        changed = {}
-        for name in sorted(candidates):
-            path = self.inner(name)
-            if path and self._has_changed(name, since.files.get(shown(path)), before.get(name), now.get(name), state):
-                changed[path], _ = entry_digest(self.root, path)
-        return changed
+        committed = {name for name in before.keys() | now.keys() if before.get(name) != now.get(name)}
 
-    def _has_changed(
-        self,
-        name: str,
-        digest: str | None,
-        before: tuple[str, str] | None,
-        now: tuple[str, str] | None,
-        state: State,
-    ) -> bool:
-        is_as_committed = now is not None and name not in state.changes
-        if digest is not None:
-            return digest != entry_digest(self.top, name)[0]
-        if before is None:
-            return is_as_committed or os.path.lexists(os.path.join(self.top, name))
-        if is_as_committed and now is not None:
-            return before[1] != now[1]
-        return before[1] != blob_id(self.top, name, self.algorithm)
+        def has_changed(name: str) -> bool:
+            digest = since.files.get(shown(self.inner(name)))
+            is_as_committed = name in now and name not in state.changes
+            if digest is not None:
+                return digest != entry_digest(self.top, name)[0]
+            if name not in before:
+                return is_as_committed or os.path.lexists(os.path.join(self.top, name))
+            if is_as_committed:
+                return before[name][1] != now[name][1]
+            return before[name][1] != blob_id(self.top, name, self.algorithm)
+
+        return [path for name in sorted(compared | committed) if (path := self.inner(name)) and has_changed(name)]
 
     # ── another commit ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -377,158 +307,26 @@ class Repository:
         """Write the files of a commit into an empty directory, with a git directory of its own. No filter is run."""
         git_dir = os.path.join(directory, ".git")
         os.makedirs(git_dir, exist_ok=True)
-        self._prepare(git_dir)
-        _write(git_dir, "HEAD", commit.encode() + b"\n")
-        for name in ("refs", "packed-refs"):  # commands that are run there must not write to the repository
-            os.unlink(os.path.join(git_dir, name))
-        os.makedirs(os.path.join(git_dir, "refs"))
-        self._git("read-tree", commit, git_dir=git_dir, work_tree=directory)
-        self._git("checkout-index", "-a", "-f", "-q", "-u", git_dir=git_dir, work_tree=directory)
+        self._source.prepare(git_dir, commit.encode() + b"\n", has_refs=False)
+        git = Git(git_dir, directory, self._stop)
+        git("read-tree", commit)
+        git("checkout-index", "-a", "-f", "-q", "-u")
         for name, (mode, identifier) in self.tree(commit).items():
             inside = os.path.join(self.top, name)
             if mode == _LINK_MODE and os.path.lexists(os.path.join(inside, ".git")):
-                if depth > 5:
+                if depth > MAX_SUBMODULE_DEPTH:
                     raise CannotJudge("Submodules are nested too deeply.", "Use fewer submodules.")
-                private = _Private(os.path.join(git_dir, "submodule"), threading.RLock())
-                Repository(inside, inside, private, self._stop).export(
-                    identifier, os.path.join(directory, name), depth + 1
-                )
+                private = Private(os.path.join(git_dir, "submodule"))
+                submodule = Repository(inside, inside, private, self._stop)
+                submodule.export(identifier, os.path.join(directory, name), depth + 1)
                 shutil.rmtree(private.directory, ignore_errors=True)
 
-    # ── running git ─────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _object(self, *arguments: str) -> bytes:
-        """The output of a command on an object that may be missing."""
+    def _on_commit(self, *arguments: str) -> bytes:
+        """The output of a command on a commit that may be missing."""
         try:
             return self._git(*arguments)
         except CannotJudge as problem:
             raise CannotJudge(
                 f"A commit is no longer in the repository ({problem}).",
-                "Restore it, or start a new run of the workflow.",
+                "Restore it, or start a new run.",
             ) from problem
-
-    def _git(
-        self,
-        *arguments: str,
-        git_dir: str = "",
-        work_tree: str = "",
-        index: str = "",
-        given: Iterable[str] = (),
-        codes: Sequence[int] = (0,),
-    ) -> bytes:
-        environment = {
-            **_ENVIRONMENT,
-            **{name: os.environ[name] for name in ("HOME", "XDG_CONFIG_HOME", "TMPDIR") if name in os.environ},
-            "PATH": _search_path(),
-            "GIT_DIR": git_dir or self._private.directory,
-            "GIT_WORK_TREE": work_tree or self.top,
-            **({"GIT_INDEX_FILE": index} if index else {}),
-        }
-        options = [word for option in _OPTIONS for word in ("-c", option)]
-        sent = b"".join(os.fsencode(text) + b"\0" for text in given)
-        code, output, errors = _run(
-            ["git", "--no-pager", *options, *arguments], environment, work_tree or self.top, sent, self._stop
-        )
-        if code not in codes:
-            reason = shorten(one_line(errors.decode(errors="replace")), 300) or f"exit code {code}"
-            raise CannotJudge(
-                f"git {arguments[0]} failed: {reason}", "Repair the repository: `git status`, `git fsck`."
-            )
-        return output if code == 0 else b""
-
-
-_NO_FILTER: Final = frozenset({"unspecified", "unset", "set", ""})
-
-
-def _run(
-    arguments: Sequence[str], environment: Mapping[str, str], cwd: str, sent: bytes, stop: Stop
-) -> tuple[int, bytes, bytes]:
-    """Run git. Raises `CannotJudge` if it takes too long, or is not wanted any more."""
-    deadline = time.monotonic() + GIT_SECONDS
-    try:
-        process = subprocess.Popen(  # noqa: S603 - the arguments are ours
-            arguments,
-            cwd=cwd,
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
-    except OSError as problem:
-        raise CannotJudge(f"git cannot be run in {cwd}: {problem.strerror}.", "Restore the directory.") from problem
-    try:
-        with process:
-            given: bytes | None = sent
-            while True:
-                try:
-                    output, errors = process.communicate(given, timeout=_POLL_SECONDS)
-                except subprocess.TimeoutExpired:
-                    given = None
-                    if stop.is_set() or time.monotonic() > deadline:
-                        raise CannotJudge(
-                            f"git {arguments[-1]} did not end within {GIT_SECONDS:g} s.", "Make the repository smaller."
-                        ) from None
-                else:
-                    return process.returncode, output, errors
-    finally:
-        with contextlib.suppress(OSError):
-            os.killpg(process.pid, signal.SIGKILL)
-
-
-def _texts(output: bytes) -> list[str]:
-    return [os.fsdecode(entry) for entry in output.split(b"\0") if entry]
-
-
-def _write(directory: str, name: str, content: bytes) -> None:
-    path = os.path.join(directory, name)
-    with contextlib.suppress(OSError), open(path, "rb") as file:
-        if file.read() == content:
-            return
-    try:
-        with open(path, "wb") as file:
-            file.write(content)
-    except OSError as problem:
-        raise CannotJudge(f"{path} cannot be written: {problem.strerror}.", "Free some space in TMPDIR.") from problem
-
-
-def _small(directory: str, name: str, limit: int) -> bytes:
-    """The content of a small regular file; empty if there is none."""
-    try:
-        real = os.path.realpath(directory)
-        return read(real, name, limit)
-    except (FileNotFoundError, NotADirectoryError):
-        return b""
-
-
-def _linked(directory: str, name: str, default: str = "") -> str:
-    """The directory that `.git` or `commondir` is or names."""
-    path = os.path.join(directory, name)
-    if os.path.isdir(path):
-        return path
-    content = _small(directory, name, _MAX_HEAD)
-    target = os.fsdecode(content).removeprefix("gitdir:").strip()
-    if not target:
-        if default:
-            return default
-        raise CannotJudge(f"{path} does not name a git directory.", "Repair the repository.")
-    return os.path.normpath(os.path.join(directory, target))
-
-
-def digests(root: str, names: Iterable[str]) -> Mapping[str, str]:
-    """The SHA-256 of files by name as text; empty for missing ones.
-
-    Raises `CannotJudge` if there are too many, or too large ones.
-    """
-    ordered = sorted(names)
-    if len(ordered) > MAX_SNAPSHOT_FILES:
-        raise CannotJudge(
-            f"{len(ordered):,} files would have to be compared, and {MAX_SNAPSHOT_FILES:,} is the limit.",
-            "Commit or ignore generated files.",
-        )
-    remaining = MAX_DIGEST_BYTES
-    result = {}
-    for name in ordered:
-        result[shown(name)], size = entry_digest(root, name, remaining)
-        remaining -= size
-    return result

@@ -1,6 +1,6 @@
 """Proofs of kind `git`: what has changed, what has not, commits, and the branch."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from workflowlookup.language.patterns import BadPattern, Budget, TooSlow, compile_pattern
@@ -24,8 +24,8 @@ def take_git(task: ProofTask, world: World) -> Judgement:
         raise CannotJudge("The project directory is not in a git repository.", "Use one that is: `git init`.")
     if doing := repository.in_progress():
         raise CannotJudge(f"A {doing} is in progress.", f"Finish it or give it up: `git {doing} --abort`.")
-    digests: dict[str, str] = {}
-    reason, remedy = next(_faults(task, repository, digests), ("", ""))
+    looked_at: list[str] = []
+    reason, remedy = next(_faults(task, repository, looked_at), ("", ""))
     return Judgement(
         name=proof.name,
         kind="git",
@@ -33,16 +33,16 @@ def take_git(task: ProofTask, world: World) -> Judgement:
         summary=shorten(proof.words(), 300),
         reason=reason,
         remedy=remedy,
-        digests={shown(name): value for name, value in sorted(digests.items())[:MAX_DIGESTS]},
+        digests=repository.digests(sorted(set(looked_at))[:MAX_DIGESTS]),
     )
 
 
-def _faults(task: ProofTask, repository: Repository, digests: dict[str, str]) -> Iterator[Fault]:
+def _faults(task: ProofTask, repository: Repository, looked_at: list[str]) -> Iterator[Fault]:
     proof = task.proof
     assert isinstance(proof, GitProof)
     if proof.changed or proof.unchanged:
         changed = repository.changed(task.snapshot(proof.since))
-        yield from _faults_of_changes(task, repository, changed, digests)
+        yield from _faults_of_changes(task, repository, changed, looked_at)
     if proof.clean is not None and proof.clean is not repository.is_clean():
         names = sorted(map(shown, repository.state().changes))[:3]
         if proof.clean:
@@ -60,32 +60,29 @@ def _faults(task: ProofTask, repository: Repository, digests: dict[str, str]) ->
 
 
 def _faults_of_changes(
-    task: ProofTask, repository: Repository, changed: Mapping[str, str], digests: dict[str, str]
+    task: ProofTask, repository: Repository, changed: Sequence[str], looked_at: list[str]
 ) -> Iterator[Fault]:
     proof = task.proof
     assert isinstance(proof, GitProof)
     wanted, unwanted = ([task.fill(glob, escape) for glob in globs] for globs in (proof.changed, proof.unchanged))
-    if (globs := [*wanted, *unwanted]) and (inside := repository.submodules_matching(globs)):
+    if inside := repository.submodule_file([*wanted, *unwanted]):
         raise CannotJudge(
             f"{shown(inside)} is in a submodule, whose changes are not looked at.", "Use globs outside of submodules."
         )
-    for glob in wanted:
-        names = [name for name in changed if Glob(glob).matches(name)]
-        digests |= {name: changed[name] for name in names}
+    for glob in map(Glob, wanted):
+        names = [name for name in changed if glob.matches(name)]
+        looked_at += names
         if not names:
-            yield (
-                f"No file that matches '{shown(glob)}' has changed since the {proof.since} began.",
-                "Change what the step asks for.",
-            )
-    for glob in unwanted:
-        names = [name for name in changed if Glob(glob).matches(name)]
-        digests |= {name: changed[name] for name in names}
+            reason = f"No file that matches '{shown(glob.text)}' has changed since the {proof.since} began."
+            yield reason, "Change what the step asks for."
+    for glob in map(Glob, unwanted):
+        names = [name for name in changed if glob.matches(name)]
+        looked_at += names
         if names:
             listed = ", ".join(map(shown, names[:3])) + (", …" if len(names) > 3 else "")
-            yield (
-                f"{listed} changed since the {proof.since} began, and nothing that matches '{shown(glob)}' may.",
-                f"Undo the change: `git diff {shown(names[0])}`.",
-            )
+            may_not = f"and nothing that matches '{shown(glob.text)}' may"
+            reason = f"{listed} changed since the {proof.since} began, {may_not}."
+            yield reason, f"Undo the change: `git diff {shown(names[0])}`."
 
 
 def _faults_of_branch(proof: GitProof, branch: str) -> Iterator[Fault]:

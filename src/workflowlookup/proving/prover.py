@@ -17,17 +17,17 @@ from typing import Final, TypeVar
 import msgspec
 
 from workflowlookup.language.proof import CommandProof, FileProof, GitProof, HttpProof, Proof
-from workflowlookup.language.text import printable, shorten
+from workflowlookup.language.text import printable, redact, shorten
 from workflowlookup.proving.command import take_command
 from workflowlookup.proving.contract import CannotJudge, ProofTask, Take, World
 from workflowlookup.proving.file_proofs import take_file
-from workflowlookup.proving.files import matching
-from workflowlookup.proving.git import Repositories, digests
+from workflowlookup.proving.files import digests, matching
+from workflowlookup.proving.git import MAX_SNAPSHOT_FILES, Repositories
 from workflowlookup.proving.git_proofs import take_git
 from workflowlookup.proving.http_proofs import take_http
 from workflowlookup.proving.running import ServerEnds, Stop, Supervisors
 from workflowlookup.proving.scratch import Scratch
-from workflowlookup.proving.tail import hide, secret_values
+from workflowlookup.proving.tail import secret_values
 from workflowlookup.runs.events import Judgement, Snapshot
 
 log = logging.getLogger(__name__)
@@ -81,7 +81,7 @@ class Prover:
         start = time.monotonic()
         secrets = secret_values(os.environ)
         try:
-            judgement = self._judged(task, stop, lambda text: on_progress(hide(text, secrets)))
+            judgement = self._judged(task, stop, lambda text: on_progress(redact(text, secrets)))
         except CannotJudge as problem:
             judgement = _unproved(task, str(problem), problem.remedy)
         except ServerEnds:
@@ -116,12 +116,12 @@ class Prover:
             stop=stop,
             on_progress=on_progress,
         )
-        before = self._state(root, stop) if isinstance(task.proof, CommandProof) else None
+        before = self._state(root, stop, with_clean=False) if isinstance(task.proof, CommandProof) else None
         try:
             judgement = KINDS[type(task.proof)](task, world)
         except CannotJudge as problem:
             judgement = _unproved(task, str(problem), problem.remedy)
-        after = self._state(root, stop)
+        after = self._state(root, stop, with_clean=True)
         judgement = msgspec.structs.replace(
             judgement,
             commit=after.commit,
@@ -130,7 +130,7 @@ class Prover:
         )
         return judgement if before is None else before.compared(after, judgement)
 
-    def _state(self, root: str, stop: Stop) -> "_TreeState":
+    def _state(self, root: str, stop: Stop, *, with_clean: bool) -> "_TreeState":
         try:
             repository = self._repositories.find(root, stop)
             if repository is None:
@@ -138,9 +138,11 @@ class Prover:
             state = repository.state()
             tracked = {name for name, code in state.changes.items() if code != "??"}
             is_clean: bool | None = None
-            with contextlib.suppress(CannotJudge):
-                is_clean = repository.is_clean()
-            return _TreeState(commit=state.commit, is_clean=is_clean, files=digests(repository.top, tracked))
+            if with_clean:
+                with contextlib.suppress(CannotJudge):
+                    is_clean = repository.is_clean()
+            files = digests(repository.top, tracked, MAX_SNAPSHOT_FILES)
+            return _TreeState(commit=state.commit, is_clean=is_clean, files=files)
         except CannotJudge as problem:
             return _TreeState(problem=str(problem))
 
@@ -152,7 +154,7 @@ class Prover:
             repository = self._repositories.find(root, stop)
             if repository is not None:
                 return repository.snapshot(globs)
-            return Snapshot(files=digests(root, matching(root, globs, stop.is_set)))
+            return Snapshot(files=digests(root, matching(root, globs, stop.is_set), MAX_SNAPSHOT_FILES))
         except CannotJudge as problem:
             return Snapshot(problem=str(problem))
         except ServerEnds:
@@ -209,7 +211,7 @@ def _clean(judgement: Judgement, secrets: Collection[str], seconds: float) -> Ju
     """The judgement with nothing that must not be stored: secrets, control characters, endless texts."""
 
     def text(value: str, limit: int) -> str:
-        return shorten(printable(hide(value, secrets)), limit)
+        return shorten(printable(redact(value, secrets)), limit)
 
     return msgspec.structs.replace(
         judgement,

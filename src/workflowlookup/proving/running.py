@@ -224,10 +224,11 @@ class Supervisors:
         job = supervisor.job(command.cwd, command.program, list(command.arguments), dict(command.environment))
         taken = self.take()
         try:
-            return _Running(taken, job, stop).run(command.seconds, on_progress)
+            running = _Running(taken, job, stop)
+            self.prepare()
+            return running.run(command.seconds, on_progress)
         finally:
             taken.close()
-            self.prepare()
 
 
 class _Running:
@@ -235,18 +236,18 @@ class _Running:
 
     def __init__(self, taken: _Supervisor, job: bytes, stop: Stop) -> None:
         self._supervisor = taken
-        self._job = job
         self._stop = stop
+        self._start = time.monotonic()
+        with contextlib.suppress(BrokenPipeError):  # it has ended; there will be no report
+            taken.send(job)
         self._reports = b""
         self._stdout, self._stderr, self._both = Captured(), Captured(), Captured()
 
     def run(self, seconds: float, on_progress: Callable[[float], None]) -> Ended:
-        process, start = self._supervisor.process, time.monotonic()
+        process, start = self._supervisor.process, self._start
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
-        with contextlib.suppress(BrokenPipeError):  # it has ended; there will be no report
-            self._supervisor.send(self._job)
         deadline, next_progress, ended, is_late = start + seconds, start + PROGRESS_SECONDS, 0.0, False
         streams = {process.stdout.fileno(): self._stdout, process.stderr.fileno(): self._stderr}
         with selectors.DefaultSelector() as selector:

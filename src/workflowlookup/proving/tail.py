@@ -1,7 +1,7 @@
 """The part of an output that matters: failing tests first, then the last lines; without escapes and secrets."""
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from workflowlookup.language.text import printable, shorten
@@ -64,13 +64,6 @@ def secret_values(environment: Mapping[str, str]) -> frozenset[str]:
         for name, value in environment.items()
         if len(value) >= _MIN_SECRET_LENGTH and name not in ("PWD", "OLDPWD") and _SECRET_NAME.search(name)
     )
-
-
-def hide(text: str, secrets: Collection[str]) -> str:
-    """The text without these values."""
-    for secret in sorted(secrets, key=len, reverse=True):
-        text = text.replace(secret, "…")
-    return text
 
 
 def tail(text: str) -> str:

@@ -81,12 +81,11 @@ def temporary_worktree(task: ProofTask, world: World) -> Iterator[Worktree]:
 
 def _copy_change(root: str, repository: Repository, commit: str, directory: str) -> None:
     try:
-        for name, content in repository.changed(Snapshot(commit=commit, is_repository=True)).items():
-            if content:
+        for name in repository.changed(Snapshot(commit=commit, is_repository=True)):
+            if os.path.lexists(os.path.join(root, name)):
                 _copy(root, name, directory)
             else:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(os.path.join(directory, name))
+                _delete(directory, name)
     except OSError as problem:
         raise CannotJudge(
             f"The change cannot be copied to the temporary worktree: {problem.strerror or problem}.",
@@ -98,11 +97,8 @@ def _copy(root: str, name: str, directory: str) -> str:
     """Copy a file of the root, and return its SHA-256. Links in the worktree are replaced, never followed."""
     content = read(root, name, MAX_DIGEST_BYTES)
     mode = stat.S_IMODE(os.stat(os.path.join(root, name)).st_mode) & 0o755 | 0o600
-    *parents, last = name.split("/")
-    parent = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    parent, last = _enter_all(directory, name)
     try:
-        for part in parents:
-            parent = _enter(parent, part)
         with contextlib.suppress(FileNotFoundError):
             if stat.S_ISDIR(os.stat(last, dir_fd=parent, follow_symlinks=False).st_mode):
                 raise CannotJudge(f"'{shown(name)}' is a directory in the other commit.", "Leave it out of `with`.")
@@ -113,6 +109,24 @@ def _copy(root: str, name: str, directory: str) -> str:
     finally:
         os.close(parent)
     return digest(root, name)
+
+
+def _delete(directory: str, name: str) -> None:
+    parent, last = _enter_all(directory, name)
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(last, dir_fd=parent)
+    finally:
+        os.close(parent)
+
+
+def _enter_all(directory: str, name: str) -> tuple[int, str]:
+    """Open the directory of a file in the worktree. Returns it, and the name of the file in it."""
+    *parents, last = name.split("/")
+    parent = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    for part in parents:
+        parent = _enter(parent, part)
+    return parent, last
 
 
 def _enter(parent: int, name: str) -> int:

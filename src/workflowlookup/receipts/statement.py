@@ -156,6 +156,8 @@ def state_run(run: Run, records: Iterable[Record], commit: str, tree: str, key: 
             f"The run '{run.id}' was imported, so its proofs cannot be vouched for here. Make its receipt where it ran."
         )
         raise RunStateError(message, runId=run.id)
+    if run.unverified:
+        raise RunStateError(f"{run.unverified[0]} So the run '{run.id}' can have no receipt here.", runId=run.id)
     steps, confirmations, taken = _history(records)
     predicate = Predicate(
         workflow=Workflow(id=run.workflow.id, version=run.workflow.version, sha256=run.hash),

@@ -35,10 +35,10 @@ def due_at_start(run: Run, step: PromptStep, step_id: str, scope: Context, budge
     """What has to be looked at before a step is handed out, without what was looked at already."""
     every = list(_proofs_of(run.workflow))
     if run.run_snapshot is None and any(_needs(proof, "run") for proof in every):
-        yield SnapshotDue(since="run", globs=_globs(every))
+        yield SnapshotDue(since="run", globs=snapshot_globs(every))
     has_snapshot = run.step_snapshot is not None and run.step_snapshot[0] == step_id
     if not has_snapshot and any(_needs(proof, "step") for proof in step.proofs):
-        yield SnapshotDue(since="step", globs=_globs(step.proofs))
+        yield SnapshotDue(since="step", globs=snapshot_globs(step.proofs))
     taken = run.proofs.get(step_id, NO_PROOFS).judgements
     for proof in step.proofs:
         if _is_measure(proof) and proof.name not in taken and _applies(proof, (scope,), budget):
@@ -112,7 +112,7 @@ def _needs(proof: AnyProof, since: Since) -> bool:
     return False
 
 
-def _globs(proofs: "list[AnyProof] | tuple[AnyProof, ...]") -> tuple[str, ...]:
+def snapshot_globs(proofs: "list[AnyProof] | tuple[AnyProof, ...]") -> tuple[str, ...]:
     """The globs of the files whose changes matter. A variable may have its value only later: it matches anything."""
     paths = [proof.path for proof in proofs if isinstance(proof, FileProof) and proof.changed]
     return tuple(dict.fromkeys(_TEMPLATE.sub("*", path) for path in paths))

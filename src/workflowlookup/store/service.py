@@ -22,6 +22,7 @@ from workflowlookup.errors import (
     RunDamaged,
     RunNotFound,
     RunStateError,
+    RunUnproven,
     StorageError,
     WorkflowLookupError,
 )
@@ -666,6 +667,8 @@ class Runs:
                 if is_cached and not self._cache.is_current(run):
                     continue
                 return decided
+            if run.unverified and not run.is_over and not isinstance(decided.records[0].event, events.Cancelled):
+                raise RunUnproven(run.unverified[0], run_id)
             if self._store(run.sequence, decided):
                 return decided.run
         message = "Other processes kept changing the run. Check its state with workflow_status, and try again."

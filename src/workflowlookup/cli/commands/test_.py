@@ -4,6 +4,7 @@
 """
 
 import argparse
+import contextlib
 import os
 import re
 import xml.etree.ElementTree as ET
@@ -40,6 +41,7 @@ from workflowlookup.library.files import FIXTURE_SUFFIXES
 from workflowlookup.settings import Settings
 
 if TYPE_CHECKING:
+    from workflowlookup.cli.real_proofs import RealProofs
     from workflowlookup.language.values import Json
 
 MAX_LISTED: Final = 10
@@ -64,6 +66,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             flag, dest=f"min_{kind}", metavar="PERCENT", type=_percent, default=0.0, help=f"fail if fewer {condition}"
         )
+    parser.add_argument(
+        "--real", action="store_true", help="take the proofs of outputs to accept, in this project; by default none"
+    )
     parser.add_argument("--junit", metavar="FILE", help="also write the results as JUnit XML")
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
     parser.add_argument("--example", metavar="ID", help="print a fixture to start from for this workflow, and run none")
@@ -89,8 +94,11 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
         _update(SuiteLoader(settings).load(paths), is_quiet=options.json)
     loader = SuiteLoader(settings)
     suites = loader.load(paths)
-    with progress("Testing", sum(len(suite.cases) for suite in suites)) as tick:
-        suites = [suite.run(tick) for suite in suites]
+    real = _real_proofs(settings) if options.real else None
+    with progress("Testing", sum(len(suite.cases) for suite in suites)) as tick, contextlib.ExitStack() as stack:
+        if real is not None:
+            stack.callback(real.close)
+        suites = [suite.run(tick, real) for suite in suites]
     minimum = {kind: getattr(options, f"min_{kind}") for kind in _COVERED}
     shortfalls = dict(_shortfalls(loader.subjects, minimum))
     if options.junit:
@@ -102,6 +110,15 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
             "its workflow; `workflowlookup test --example ID` prints one to start from."
         )
     return int(bool(shortfalls) or not all(suite.has_passed for suite in suites))
+
+
+def _real_proofs(settings: Settings) -> "RealProofs":
+    from workflowlookup.cli.real_proofs import RealProofs  # noqa: PLC0415 - only with --real
+
+    real = RealProofs(settings)
+    if not real.root:
+        raise CommandError("there is no project directory to take proofs in. Change to one, or name it with --root.")
+    return real
 
 
 _COVERED: Final = {
@@ -401,5 +418,6 @@ EXAMPLES = """\
   workflowlookup test                                            the fixtures of this project
   workflowlookup test flows --min-coverage 100 --junit out.xml   in CI: every step, and a report
   workflowlookup test my-flow.test.yaml --update                 expect what comes out now
+  workflowlookup test my-flow.test.yaml --real                   do the proofs hold in this project?
   workflowlookup test --example my-flow > .workflowlookup/workflows/my-flow.test.yaml
                                                                  a fixture to start from"""
