@@ -216,3 +216,12 @@ def test_formatting_json_is_idempotent(made: JsonObject) -> None:
 
     assert (parse_json(once), formatted(once, ".json", made)) == (made, once)
     assert list(parse_json(once)) == list(ordered(made))
+
+
+def test_a_proof_begins_with_its_kind_and_name() -> None:
+    proof = {"message": "m", "against": {"with": ["a"], "base": "run"}, "use": "test", "name": "t", "kind": "command"}
+    content = ordered(document({"proof": [proof], "validationCriteria": ["x"], "id": "one"}, whenUnproved="ask"))
+
+    assert list(content["steps"][0]) == ["id", "validationCriteria", "proof"]
+    assert list(content["steps"][0]["proof"][0]) == ["kind", "name", "message", "use", "against"]
+    assert list(content["steps"][0]["proof"][0]["against"]) == ["base", "with"]

@@ -436,3 +436,19 @@ def test_a_proof_is_a_sentence_for_the_agent(entry: JsonObject, sentence: str) -
     (proof,) = parsed(entry)
 
     assert proof.describe() == sentence
+
+
+@pytest.mark.parametrize(
+    "proof",
+    [
+        [{"kind": "git", "clean": True}] * 101,
+        [{"kind": "command", "run": ["x"] * 257}],
+        [{"kind": "command", "use": "t", "measure": {f"m{n}": {"pattern": "x"} for n in range(101)}}],
+        [{"kind": "git", "changed": ["x"] * 101}],
+        [{"kind": "command", "use": "t", "timeout": 86_401}],
+        [{"kind": "file", "path": "x" * 1_025}],
+    ],
+    ids=["proofs", "words", "measures", "globs", "time", "path"],
+)
+def test_there_is_a_limit_on_everything(proof: Json) -> None:
+    assert not is_valid_document(proved(*proof))

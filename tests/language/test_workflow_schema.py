@@ -70,6 +70,13 @@ def test_a_snippet_for_a_step_makes_a_valid_document(snippet: Mapping[str, Any])
     assert check(document(json.loads(filled_in(snippet["body"])))) == []
 
 
+@pytest.mark.parametrize(
+    "snippet", SCHEMA["$defs"]["proof"]["defaultSnippets"], ids=lambda snippet: snippet["label"].replace(" ", "-")
+)
+def test_a_snippet_for_a_proof_makes_a_valid_document(snippet: Mapping[str, Any]) -> None:
+    assert check(document(step(proof=[json.loads(filled_in(snippet["body"]))]))) == []
+
+
 def filled_in(body: Json) -> str:
     """A snippet after its placeholders were accepted: `${1:text}` is the text, and "^…" is a number."""
     text = json.dumps(body)
