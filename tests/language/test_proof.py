@@ -452,3 +452,20 @@ def test_a_proof_is_a_sentence_for_the_agent(entry: JsonObject, sentence: str) -
 )
 def test_there_is_a_limit_on_everything(proof: Json) -> None:
     assert not is_valid_document(proved(*proof))
+
+
+@pytest.mark.parametrize(
+    "setter",
+    [
+        step("two", produces={"proof": {}}),
+        step("two", produces=["proof.tests"]),
+        {"id": "two", "title": "Two", "call": {"server": "s", "tool": "t", "saveAs": "proof"}},
+        loop("two", [step("three")], type="forEach", items="xs", itemVar="proof"),
+    ],
+    ids=["captured", "sent", "saved", "item"],
+)
+def test_no_variable_hides_what_proofs_measured(setter: JsonObject) -> None:
+    (finding,) = check(document(step("one", proof=[{"kind": "git", "clean": True}]), setter))
+
+    assert finding.message.endswith("would hide what proofs have measured in step 2 ('two')")
+    assert check(document(step("one"), setter)) == []

@@ -269,6 +269,20 @@ def _structure(document: Mapping[str, Json], budget: Budget) -> Iterator[Finding
     for path, step in captures:
         yield from _captures(document, (*path, "produces"), step, budget)
     yield from _schemas(document, budget)
+    yield from _reserved_variables(document)
+
+
+def _reserved_variables(document: Mapping[str, Json]) -> Iterator[Finding]:
+    """Variables that would hide what proofs have measured. A workflow without proofs may have them."""
+    steps = list(walk_steps(document["steps"]))
+    if not any("proof" in step for _, step in steps):
+        return
+    for path, step in steps:
+        loop_names = [step.get("loop", {}).get(field) for field in ("iterationVar", "itemVar", "indexVar")]
+        for name in (*variables_set_by(step), *filter(None, loop_names)):
+            if name.partition(".")[0] == "proof":
+                message = f"The variable '{name}' would hide what proofs have measured"
+                yield _error(path, message, "Give the variable another name than 'proof'", document)
 
 
 def _schemas(document: Mapping[str, Json], budget: Budget) -> Iterator[Finding]:
