@@ -9,6 +9,7 @@ from support.json_values import JsonObject
 from workflowlookup.app import make_catalog
 from workflowlookup.providers.config import ServerConfig
 from workflowlookup.providers.secrets import VariableNotSet, expand_server
+from workflowlookup.repository import find_root_of_run
 from workflowlookup.settings import SETTINGS, Live, Settings, SettingsError, issuer_of, plan_of, read_settings
 
 
@@ -173,6 +174,22 @@ def test_directories_that_a_file_names_lie_beside_it(read: Callable[..., Setting
     settings = read(config=str(tmp_path / "elsewhere" / "mine.toml"))
 
     assert settings.directories == (str(tmp_path / "elsewhere" / "flows"), "/absolute")
+
+
+def test_the_root_of_a_run_is_named_by_the_user_then_the_client_then_found(tmp_path: Path) -> None:
+    repository = tmp_path / "repository"
+    inside, client, plain = repository / "src", tmp_path / "client", tmp_path / "plain"
+    for directory in (repository / ".git", inside, client, plain):
+        directory.mkdir(parents=True)
+    named = {"CLAUDE_PROJECT_DIR": str(client)}
+    roots = [str(tmp_path / "gone"), str(plain)]
+
+    assert find_root_of_run(str(plain), named, str(inside), roots) == (str(plain), "flag")
+    assert find_root_of_run("", named, str(inside), roots) == (str(client), "CLAUDE_PROJECT_DIR")
+    assert find_root_of_run("", {}, str(inside), roots) == (str(plain), "roots")
+    assert find_root_of_run("", {"CLAUDE_PROJECT_DIR": "src"}, str(inside)) == (str(repository), "git")
+    assert find_root_of_run(str(tmp_path / "gone"), {}, str(plain)) == (str(plain), "directory")
+    assert find_root_of_run("", {}, str(tmp_path / "gone")) == ("", "")
 
 
 def test_the_table_and_the_struct_have_the_same_settings() -> None:

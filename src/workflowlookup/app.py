@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from workflowlookup.repository import find_root_of_run
+from workflowlookup.repository import CLIENT_VARIABLE, find_root_of_run
 from workflowlookup.settings import Live, Settings, plan_of
 from workflowlookup.store.journal_url import JournalUrl
 
@@ -109,12 +109,14 @@ def make_journal_pool(settings: Settings) -> "JournalPool":
     return JournalPool(functools.partial(make_journal, settings), settings.journal_timeout_seconds)
 
 
-def make_runs(
+def make_runs(  # noqa: PLR0913 - what they depend on
     settings: Settings,
     consent: "Consent | None" = None,
     journal: "Journal | None" = None,
+    *,
     people: "PeopleStore | None" = None,
     began: int | None = None,
+    client_roots: Callable[[], Sequence[str]] = tuple,
 ) -> "Runs":
     """The runs in the journal of the settings, or in this journal if it is open already. `began`: see `Runs`."""
     from workflowlookup.store.service import Runs  # noqa: PLC0415
@@ -122,7 +124,7 @@ def make_runs(
     return Runs(
         journal or make_journal(settings),
         consent=consent or make_consent(lambda: settings),
-        locate=lambda: locate_run(settings),
+        locate=lambda: locate_run(settings, client_roots()),
         people=people or make_people(settings),
         began=began,
     )
@@ -137,14 +139,14 @@ def make_people(settings: Settings) -> "PeopleStore":
     return PeopleStore(directory, settings.person_confirmation, problem or "This account has no home directory.")
 
 
-def locate_run(settings: Settings) -> "Location":
+def locate_run(settings: Settings, client_roots: "Sequence[str]" = ()) -> "Location":
     """Where a run of this process starts. A server over HTTP cannot see the files of its clients."""
     from workflowlookup.execution.proof_runner import machine_id  # noqa: PLC0415 - with the first run
     from workflowlookup.runs.draft import NOWHERE, Location  # noqa: PLC0415
 
     if settings.http:
         return NOWHERE
-    root, source = find_root_of_run(settings.root, os.environ, settings.directory)
+    root, source = find_root_of_run(settings.root, os.environ, settings.directory, client_roots)
     session = os.environ.get("CLAUDE_CODE_SESSION_ID", "")
     return Location(root=root, root_source=source, machine=machine_id(), client_session=session)
 
@@ -241,21 +243,26 @@ def make_execution(
     )
 
 
-def make_services(
+def make_services(  # noqa: PLR0913 - what a server is made of
     settings: Settings,
     wake: Callable[[], None] = _no_transport,
     live: Live | None = None,
     replica_bus: "ReplicaBus | None" = None,
     journal: "Journal | None" = None,
+    *,
+    client_roots: Callable[[], Sequence[str]] = tuple,
 ) -> "ServerServices":
     """The services that tools use. `wake` wakes the transport, from any thread, when there may be messages to send.
 
     A server passes `live`, its current settings. Without it these are the services of a command, which leaves the calls
     of runs to a server. `replica_bus` connects the servers of one database; `journal` is used if it is open already.
+    `client_roots` are the directories in which the client of a server works.
     """
     from workflowlookup.tools.contract import ServerServices  # noqa: PLC0415
 
-    parts = _Parts(settings, wake, live or Live(settings), replica_bus, journal, is_server=live is not None)
+    is_server = live is not None
+    now = live or Live(settings)
+    parts = _Parts(settings, wake, now, replica_bus, journal, client_roots=client_roots, is_server=is_server)
     parts.services = ServerServices(
         catalog=make_catalog(settings, is_server=live is not None),
         open_runs=lambda: parts.runs,
@@ -290,10 +297,12 @@ class _Parts:
         replica_bus: "ReplicaBus | None",
         journal: "Journal | None",
         *,
+        client_roots: Callable[[], Sequence[str]],
         is_server: bool,
     ) -> None:
         self._settings = settings
         self._journal = journal
+        self._client_roots = client_roots
         self._replica_bus = replica_bus
         self._is_server = is_server
         self._live = live
@@ -302,7 +311,14 @@ class _Parts:
 
     @functools.cached_property
     def runs(self) -> "Runs":
-        runs = make_runs(self._settings, self.consent, self._journal, self.people, self._began)
+        runs = make_runs(
+            self._settings,
+            self.consent,
+            self._journal,
+            people=self.people,
+            began=self._began,
+            client_roots=self._client_roots,
+        )
         if self._is_server:
             runs.listeners.append(self._follow)
         return runs
@@ -414,11 +430,20 @@ def make_connection(settings: Settings, wake: Callable[[], None] = _no_transport
     from workflowlookup.protocol.connection import Connection  # noqa: PLC0415
 
     live = Live(settings)
+    client_roots: list[str] = []
+
+    def set_roots(paths: "Sequence[str]") -> None:
+        client_roots[:] = paths
+
+    def make() -> "ServerServices":
+        bus = make_replica_bus(settings, wake)
+        return make_services(settings, wake, live, bus, client_roots=lambda: client_roots)
+
+    is_in_repository = os.path.exists(os.path.join(settings.enclosing_project.root, ".git"))
+    is_root_known = is_in_repository or bool(settings.root or os.environ.get(CLIENT_VARIABLE))
     return Connection(
-        ServerBackend(
-            lambda: make_services(settings, wake, live, make_replica_bus(settings, wake)),
-            announces_changes=lambda: live.settings.workflow_tools,
-        )
+        ServerBackend(make, announces_changes=lambda: live.settings.workflow_tools),
+        None if is_root_known else set_roots,
     )
 
 

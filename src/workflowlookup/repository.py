@@ -5,7 +5,7 @@ case or Unicode make a file of the repository look like one of the user's.
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -88,11 +88,15 @@ def find_root(directory: str, home: str) -> str:
     return root
 
 
-def find_root_of_run(flag: str, environment: Mapping[str, str], directory: str) -> tuple[str, str]:
+def find_root_of_run(
+    flag: str, environment: Mapping[str, str], directory: str, client_roots: Sequence[str] = ()
+) -> tuple[str, str]:
     """The real path of the project directory of a run, and how it was determined: by the setting `root`, by a variable
-    of the client, by the repository around the working directory, or by that directory. Empty if none exists.
+    of the client, by its roots, by the repository around the working directory, or by that directory. Empty if none
+    exists. A client is asked for its roots only if the server was not started in a repository.
     """
-    named = {"flag": flag, CLIENT_VARIABLE: environment.get(CLIENT_VARIABLE, "")}
+    first = next((path for path in client_roots if os.path.isdir(path)), "")
+    named = {"flag": flag, CLIENT_VARIABLE: environment.get(CLIENT_VARIABLE, ""), "roots": first}
     for source, path in named.items():
         if path and (source == "flag" or os.path.isabs(path)) and os.path.isdir(path):
             return os.path.realpath(path), source

@@ -30,6 +30,7 @@ from workflowlookup.runs.proof_state import ProofCounts
 from workflowlookup.runs.proof_words import proved, sentences_of
 from workflowlookup.runs.questions import question_of
 from workflowlookup.runs.run import Run, State, Waiting, fold
+from workflowlookup.store.imports import as_imported
 
 TESTS: JsonObject = {"kind": "command", "name": "tests", "use": "test"}
 LINT: JsonObject = {"kind": "command", "name": "lint", "use": "lint"}
@@ -288,6 +289,17 @@ def test_an_exported_run_with_proofs_can_be_imported_and_a_changed_verdict_canno
     first = next(record for record in story.records if isinstance(record.event, ProofTaken))
     with pytest.raises(InvalidParams, match="cannot happen in a run"):
         replay("r1", [_passed(record) if record is first else record for record in story.records])
+
+
+def test_the_proofs_of_an_imported_run_are_those_of_another_journal() -> None:
+    story = Story(step("one", proof=[TESTS]))
+    story.submit()
+    story.take("tests", summary="make test")
+
+    run = replay("r1", as_imported(as_imported(story.records, "a.jsonl"), "b.jsonl"))
+
+    assert list(sentences_of(run, "one")) == ["proved: tests (make test, taken by another journal)"]
+    assert (run.root, run.origin) == ("", "imported"), "nothing is taken in a directory that somebody else named"
 
 
 def _passed(record: Record) -> Record:

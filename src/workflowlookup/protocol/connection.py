@@ -7,7 +7,7 @@ answered meanwhile. Messages that the server starts are put into `outbox`.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -68,6 +68,7 @@ from workflowlookup.tools.contract import Caller, Elicitation, Outcome, Pending
 if TYPE_CHECKING:
     from workflowlookup.protocol.pending_calls import PendingCalls
     from workflowlookup.protocol.questions import Questions
+    from workflowlookup.protocol.roots import ClientRoots
     from workflowlookup.protocol.tasks import Tasks
 
 log = logging.getLogger(__name__)
@@ -92,8 +93,11 @@ POLL_SECONDS: Final = 0.4
 class Connection:
     """The connection of one client: its version, its subscriptions and its pending calls."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend, set_roots: "Callable[[Sequence[str]], None] | None" = None) -> None:
+        """`set_roots` is called with the directories in which the client works; None if nobody needs them."""
         self.outbox: list[bytes] = []
+        self._set_roots = set_roots
+        self._roots: ClientRoots | None = None
         self.is_finished = False
         self.question_prefix = "wl"
         """Of the request ids of questions to the client."""
@@ -278,6 +282,9 @@ class Connection:
     def _handle_notification(self, message: Notification) -> None:
         if message.method == "notifications/initialized":
             self._notifications.is_initialized = True
+            self._request_roots()
+        elif message.method == "notifications/roots/list_changed":
+            self._request_roots()
         elif message.method == "notifications/cancelled" and isinstance(message.params, dict):
             cancelled = message.params.get("requestId")
             if self._questions is not None:
@@ -285,6 +292,16 @@ class Connection:
             self._notifications.cancel(cancelled)
             if self._pending_calls:
                 self._pending_calls.cancel(cancelled, message.params.get("reason"))
+
+    def _request_roots(self) -> None:
+        """Ask a client of the handshake era for its roots, if it has any."""
+        if self._set_roots is None or self._rules is None or "roots" not in self._client[0]:
+            return
+        if self._roots is None:
+            from workflowlookup.protocol.roots import ClientRoots  # noqa: PLC0415 - only for clients that have roots
+
+            self._roots = ClientRoots(self._set_roots)
+        self.outbox.append(self._roots.request())
 
     # ── polling and notifications ───────────────────────────────────────────────────────────────────────────────
 
@@ -479,6 +496,8 @@ class Connection:
 
     def _handle_response(self, response: Response) -> bytes | None:
         """Continue the call that waits for this response; a response to no open question is ignored."""
+        if self._roots is not None and self._roots.receive(response):
+            return None
         waiting = self._questions.pop(response) if self._questions is not None else None
         if waiting is None:
             log.debug("a response to no open question: %s", response.id)

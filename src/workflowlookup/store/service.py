@@ -699,6 +699,7 @@ ACTIONS: Final[Mapping[type, str]] = {
     events.OutputAccepted: "submit",
     events.OutputRefused: "submit, refused",
     events.ProofsDue: "submit",
+    events.ProofTaken: "prove",
     events.ContextChanged: "supply",
     events.ConfirmationGiven: "confirm",
     events.ConfirmationDenied: "deny",

@@ -1,0 +1,71 @@
+"""The directories in which a client of the handshake era works: asked for once (`roots/list`), and when they change.
+
+The first one is the project directory of runs, unless the settings, the client's environment or the working directory
+of the server say which one it is; then the client is not asked.
+"""
+
+import itertools
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+from workflowlookup.protocol import jsonrpc
+
+log = logging.getLogger(__name__)
+
+PREFIX: Final = "wl-roots"
+"""Of the ids of these requests."""
+MAX_ROOTS: Final = 100
+
+
+class _Root(msgspec.Struct, frozen=True):
+    uri: str
+
+
+class _Roots(msgspec.Struct, frozen=True):
+    roots: list[_Root]
+
+
+class ClientRoots:
+    """The roots of one client; `set_roots` is called with their paths."""
+
+    def __init__(self, set_roots: Callable[[Sequence[str]], None]) -> None:
+        self._set_roots = set_roots
+        self._numbers = itertools.count(1)
+        self._open = ""
+        """The id of the last request, until it is answered."""
+
+    def request(self) -> bytes:
+        """The request to the client; an earlier one that is not answered yet no longer counts."""
+        self._open = f"{PREFIX}-{next(self._numbers)}"
+        return jsonrpc.request(self._open, method="roots/list", params={})
+
+    def receive(self, response: jsonrpc.Response) -> bool:
+        """Take the answer; False if the response answers something else."""
+        try:
+            request_id = msgspec.json.decode(response.id)
+        except msgspec.DecodeError:
+            return False
+        if not isinstance(request_id, str) or not request_id.startswith(PREFIX):
+            return False
+        if request_id == self._open and not response.error:
+            try:
+                roots = msgspec.json.decode(response.result, type=_Roots).roots[:MAX_ROOTS]
+                self._set_roots([path for root in roots if (path := _path(root.uri))])
+            except (msgspec.MsgspecError, RecursionError) as problem:
+                log.info("the client's roots cannot be used: %s", problem)
+        self._open = ""
+        return True
+
+
+def _path(uri: str) -> str:
+    """The path of a URI of a local file; empty for any other."""
+    try:
+        parts = urlsplit(uri)
+    except ValueError:
+        return ""
+    is_local = parts.scheme == "file" and parts.netloc in ("", "localhost") and "%00" not in parts.path
+    return unquote(parts.path) if is_local and "\0" not in parts.path else ""

@@ -1,0 +1,107 @@
+"""A client is asked for its roots only where they matter: if nothing else says which directory the project is."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from support.json_values import Json, JsonObject
+from support.make import document, step, write
+from workflowlookup.app import make_connection, make_runs
+from workflowlookup.protocol.connection import Connection
+from workflowlookup.settings import Settings, read_settings
+
+ROOTS = {"roots": {"listChanged": True}}
+Connect = Callable[..., Connection]
+
+
+@pytest.fixture
+def connect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Connect:
+    """Connects a client to a server that was started in this directory."""
+    monkeypatch.delenv("CLAUDE_PROJECT_DIR", raising=False)
+    write(tmp_path / "library", document(step("one-step")))
+
+    def make(directory: Path, capabilities: JsonObject = ROOTS, **flags: str) -> Connection:
+        directory.mkdir(parents=True, exist_ok=True)
+        connection = make_connection(settings(tmp_path, directory, **flags))
+        ask(connection, "initialize", protocolVersion="2025-11-25", capabilities=capabilities)
+        notify(connection, "notifications/initialized")
+        return connection
+
+    return make
+
+
+def settings(home: Path, directory: Path, **flags: str) -> Settings:
+    named = {"journal": str(home / "runs.sqlite"), "directories": str(home / "library"), **flags}
+    return read_settings(named, {"HOME": str(home / "home")}, directory=str(directory))
+
+
+def send(connection: Connection, **message: Json) -> bytes | None:
+    return connection.handle(json.dumps({"jsonrpc": "2.0", **message}).encode())
+
+
+def ask(connection: Connection, method: str, **params: Json) -> JsonObject:
+    reply = json.loads(send(connection, id=1, method=method, params=params) or b"{}")
+    assert "error" not in reply, reply
+    return reply["result"]
+
+
+def notify(connection: Connection, method: str) -> None:
+    assert send(connection, method=method) is None
+
+
+def requests(connection: Connection) -> list[JsonObject]:
+    """The requests that the client got, taken out of the outbox."""
+    messages = [json.loads(line) for line in connection.outbox]
+    connection.outbox.clear()
+    return messages
+
+
+def root_of_new_run(connection: Connection, home: Path, directory: Path) -> tuple[str, str]:
+    run_id = ask(connection, "workflow_start", workflowId="sample-workflow")["runId"]
+    run = make_runs(settings(home, directory)).get(run_id)
+    return run.root, run.root_source
+
+
+def test_runs_have_the_first_directory_of_the_client_as_their_root(connect: Connect, tmp_path: Path) -> None:
+    plain, project = tmp_path / "plain", tmp_path / "with space"
+    project.mkdir()
+    connection = connect(plain)
+
+    (asked,) = requests(connection)
+    roots = [{"uri": "https://example.com/"}, {"uri": "file:///no/such"}, {"uri": project.as_uri(), "name": "mine"}]
+    send(connection, id=asked["id"], result={"roots": roots})
+
+    assert (asked["method"], root_of_new_run(connection, tmp_path, plain)) == ("roots/list", (str(project), "roots"))
+    notify(connection, "notifications/roots/list_changed")
+    (again,) = requests(connection)
+    send(connection, id=again["id"], result={"roots": []})
+    assert root_of_new_run(connection, tmp_path, plain) == (str(plain), "directory")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"error": {"code": -32601, "message": "no"}},
+        {"result": None},
+        {"result": {"roots": [{"uri": 7}]}},
+        {"result": {"roots": [{"uri": "file://[/x"}, {"uri": "file:///a%00b"}, {"uri": "file://host/etc"}]}},
+    ],
+)
+def test_an_answer_that_cannot_be_used_changes_nothing(connect: Connect, tmp_path: Path, answer: JsonObject) -> None:
+    plain = tmp_path / "plain"
+    connection = connect(plain)
+    (asked,) = requests(connection)
+
+    assert send(connection, id=asked["id"], **answer) is None
+
+    assert root_of_new_run(connection, tmp_path, plain) == (str(plain), "directory")
+
+
+def test_nobody_is_asked_where_the_root_is_known(connect: Connect, tmp_path: Path) -> None:
+    (tmp_path / "repository" / ".git").mkdir(parents=True)
+
+    assert requests(connect(tmp_path / "repository")) == []
+    assert requests(connect(tmp_path / "plain", root=str(tmp_path))) == []
+    assert requests(connect(tmp_path / "plain", capabilities={})) == []
