@@ -249,6 +249,31 @@ def test_what_a_killed_server_left_is_removed_by_the_next(
     assert (project.root / "src").exists()
 
 
+ENDED = """
+import os, signal, sys
+from pathlib import Path
+from support.proving import Project
+from workflowlookup.transport import signals
+project = Project(Path(sys.argv[1]))
+project.begin()
+assert os.listdir(os.environ["TMPDIR"])
+if sys.argv[2] == "signal":
+    signals.end_by(signal.SIGTERM)
+"""
+
+
+@pytest.mark.parametrize("way", ["signal", "exit"])
+def test_a_server_that_ends_leaves_nothing(project: Project, tmp_path: Path, way: str) -> None:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    environment = {**os.environ, "TMPDIR": str(temporary), "PYTHONPATH": str(Path(__file__).parents[1])}
+
+    done = subprocess.run([sys.executable, "-c", ENDED, str(project.root), way], env=environment, check=False)
+
+    assert done.returncode == (-15 if way == "signal" else 0)
+    assert list(temporary.iterdir()) == []
+
+
 def test_a_temporary_directory_inside_the_root(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     (project.root / "tmp").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(project.root / "tmp"))
@@ -256,6 +281,7 @@ def test_a_temporary_directory_inside_the_root(project: Project, monkeypatch: py
     judgement = project.take({"kind": "git", "clean": True})
 
     assert (judgement.verdict, "is inside the root" in judgement.reason) == ("unproved", True)
+    assert list((project.root / "tmp").iterdir()) == []
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small file system")

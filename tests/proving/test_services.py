@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from support.proving import Project
+from workflowlookup.proving.prover import CANCEL_SECONDS
 
 
 @contextlib.contextmanager
@@ -117,6 +118,19 @@ def test_what_is_asked(folder: Project, monkeypatch: pytest.MonkeyPatch) -> None
     assert "Authorization" not in heads[0]
 
 
+def test_every_address_of_a_host_is_tried(folder: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = [
+        (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 0)),
+        (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::1", 0, 0, 0)),
+    ]
+    resolve = socket.getaddrinfo
+    with serving(answer_with("HTTP/1.1 200 OK\r\n\r\n"), "::1") as port:
+        monkeypatch.setattr(
+            socket, "getaddrinfo", lambda host, *rest, **o: entries if host == "both" else resolve(host, *rest, **o)
+        )
+        assert ask(folder, f"http://both:{port}/", within=5).verdict == "passed"
+
+
 def test_a_redirect_is_only_an_answer(folder: Project) -> None:
     connections: list[str] = []
 
@@ -188,6 +202,8 @@ def send_slowly(connection: socket.socket, data: bytes, beginning: bytes = b"") 
         lambda connection: connection.sendall(b"SSH-2.0-nothing\r\n\r\n"),
         lambda connection: connection.sendall(b"HTTP/1.1 200 OK\r\n" + b"a" * 100_000),
         lambda connection: None,
+        answer_with("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nonly a part"),
+        answer_with("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n20\r\nonly a part"),
     ],
 )
 def test_a_service_that_does_not_answer(folder: Project, answer: Callable[[socket.socket], Any]) -> None:
@@ -229,8 +245,10 @@ def test_cancelling_ends_the_waiting(folder: Project) -> None:
         with pytest.raises(asyncio.CancelledError):
             await taking
 
+    start = time.monotonic()
     with serving(answer) as port:
         asyncio.run(conversation(port))
+    assert time.monotonic() - start < CANCEL_SECONDS  # else it was given up, not ended
 
 
 def test_https_needs_a_certificate_for_the_host(

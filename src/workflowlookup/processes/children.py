@@ -26,6 +26,8 @@ running: Final[dict[int, str]] = {}
 """Running children: the mark of each by its process id, which is also its process group."""
 _starting: Final[set[object]] = set()
 """Children whose process may already run, although its id is not known yet."""
+at_end: Final[set[Callable[[], None]]] = set()
+"""What else is done when our own process exits, after the children have ended."""
 is_ending: Final = threading.Event()
 """Set when our own process exits: nothing more is started."""
 
@@ -118,11 +120,13 @@ def end_all(seconds: float = END_SECONDS) -> None:
     deadline = time.monotonic() + KILL_SECONDS
     while _starting and time.monotonic() < deadline:
         time.sleep(POLL_SECONDS)
-    if not running:
-        return
-    family = Family(dict(running))
-    family.send(signal.SIGTERM)
-    deadline = time.monotonic() + seconds
-    while family.is_alive() and time.monotonic() < deadline:
-        time.sleep(POLL_SECONDS)
-    family.send(signal.SIGKILL)
+    if running:
+        family = Family(dict(running))
+        family.send(signal.SIGTERM)
+        deadline = time.monotonic() + seconds
+        while family.is_alive() and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS)
+        family.send(signal.SIGKILL)
+    for action in tuple(at_end):
+        with contextlib.suppress(Exception):
+            action()

@@ -175,6 +175,7 @@ def _end_all(process: int) -> None:
 
 def main() -> None:
     """Run the job, and leave nothing behind."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # the thread that started us may block some
     woken, wakes = os.pipe()
     for end in (woken, wakes):
         os.set_blocking(end, False)

@@ -11,7 +11,16 @@ from workflowlookup.language.syntax import SyntaxProblem, parse_json
 from workflowlookup.language.text import plural, shorten
 from workflowlookup.proving.checks import Fault, unmet_criteria
 from workflowlookup.proving.contract import CannotJudge, ProofTask, World
-from workflowlookup.proving.files import MAX_DIGEST_BYTES, blob_id, digest, escape, matching, read, shown
+from workflowlookup.proving.files import (
+    MAX_DIGEST_BYTES,
+    MAX_FILE_BYTES,
+    blob_id,
+    digest,
+    escape,
+    matching,
+    read,
+    shown,
+)
 from workflowlookup.runs.events import Judgement, Snapshot
 
 if TYPE_CHECKING:
@@ -81,9 +90,12 @@ def _faults(task: ProofTask, world: World, names: Sequence[str], digests: Mappin
             have = "has" if len(unchanged) == 1 else "have"
             reason = f"{_first(unchanged)} {have} not changed since the {proof.changed} began."
             yield reason, "Change what the step asks for."
+    remaining = MAX_DIGEST_BYTES
     for name in names:
         if proof.text is not None:
-            text = read(task.root, name).decode(errors="replace")
+            content = read(task.root, name, min(MAX_FILE_BYTES, max(0, remaining)))
+            remaining -= len(content)
+            text = content.decode(errors="replace")
             yield from unmet_criteria(proof.text, text, shown(name), task, budget)
         if proof.json is not None:
             yield from _misfits(task.root, name, proof, budget)

@@ -4,6 +4,7 @@ The host's address is resolved once and checked, and the connection goes to that
 any other. No proxy and no credentials are used.
 """
 
+import contextlib
 import http.client
 import ipaddress
 import socket
@@ -11,7 +12,7 @@ import ssl
 import threading
 import time
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -37,7 +38,8 @@ class _Target(msgspec.Struct, frozen=True, kw_only=True):
     host: str
     port: int
     path: str
-    address: str
+    addresses: Sequence[str]
+    """Checked, in the order in which they are tried."""
 
 
 class _Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,7 +122,7 @@ def _resolve(url: str, world: World, deadline: float) -> _Target:
                     "Allow the host in the settings, or use a service on this machine.",
                 )
     path = urllib.parse.urlunsplit(("", "", parts.path or "/", parts.query, ""))
-    return _Target(is_secure=parts.scheme == "https", host=host, port=port, path=path, address=addresses[0])
+    return _Target(is_secure=parts.scheme == "https", host=host, port=port, path=path, addresses=addresses)
 
 
 def _is_loopback(address: str) -> bool:
@@ -160,7 +162,13 @@ class _Connection(http.client.HTTPConnection):
 
     def connect(self) -> None:
         target = self._target
-        self.sock = socket.create_connection((target.address, target.port), self.timeout)
+        for address in target.addresses:
+            try:
+                self.sock = socket.create_connection((address, target.port), self.timeout)
+                break
+            except OSError:
+                if address == target.addresses[-1]:
+                    raise
         if target.is_secure:
             self.sock = ssl.create_default_context().wrap_socket(self.sock, server_hostname=target.host)
 
@@ -169,13 +177,15 @@ def _ask(target: _Target, proof: HttpProof, deadline: float, world: World) -> _A
     """One request. The connection is cut at the deadline, however slowly the answer comes."""
     remaining = max(0.01, deadline - time.monotonic())
     connection = _Connection(target, remaining)
-    is_over = threading.Event()
+    is_over, is_cut = threading.Event(), threading.Event()
 
     def cut() -> None:
         while not is_over.wait(0.05):
             if world.stop.is_set() or time.monotonic() >= deadline:
+                is_cut.set()  # an answer that we cut must not look like one that ended
                 if connection.sock is not None:
-                    connection.sock.close()
+                    with contextlib.suppress(OSError):
+                        connection.sock.shutdown(socket.SHUT_RDWR)  # wakes the thread that reads from it
                 return
 
     threading.Thread(target=cut, daemon=True).start()
@@ -184,6 +194,10 @@ def _ask(target: _Target, proof: HttpProof, deadline: float, world: World) -> _A
         connection.request(proof.method, target.path, headers=headers)
         response = connection.getresponse()
         body = response.read(MAX_BODY_BYTES + 1) if proof.method == "GET" else b""
+        if is_cut.is_set():
+            raise TimeoutError("the time is over")
+        if response.length and len(body) <= MAX_BODY_BYTES and proof.method == "GET":
+            raise http.client.IncompleteRead(body, response.length)
         return _Answer(
             status=response.status,
             location=response.getheader("Location") or "",

@@ -4,7 +4,6 @@ It is removed when the process exits. What a killed process left is removed by t
 living process as long as its lock is held.
 """
 
-import atexit
 import contextlib
 import fcntl
 import os
@@ -14,6 +13,8 @@ import tempfile
 import threading
 import time
 from typing import Final
+
+from workflowlookup.processes import children
 
 PREFIX: Final = "workflowlookup-proof-"
 _LOCK: Final = "lock"
@@ -32,12 +33,13 @@ class Scratch:
     def make(self, prefix: str, root: str) -> str:
         """A new empty directory. Raises `OSError`, also if there is no temporary directory outside the root."""
         with self._guard:
+            parent = os.path.dirname(self._path) or tempfile.gettempdir()
+            if f"{os.path.realpath(parent)}/".startswith(f"{root.rstrip('/')}/"):
+                raise OSError(f"the temporary directory {parent} is inside the root")
             if not self._path or not os.path.isdir(self._path):
-                self._path, self._file = _make()
-                atexit.register(self.close)
+                self._path, self._file = _make(parent)
+                children.at_end.add(self.close)
             path = self._path
-        if os.path.realpath(path).startswith(root.rstrip("/") + "/"):
-            raise OSError(f"the temporary directory {os.path.dirname(path)} is inside the root")
         return tempfile.mkdtemp(prefix=f"{prefix}-", dir=path)
 
     def close(self) -> None:
@@ -49,11 +51,10 @@ class Scratch:
             remove(path)
         if file is not None:
             os.close(file)
-        atexit.unregister(self.close)
+        children.at_end.discard(self.close)
 
 
-def _make() -> tuple[str, int]:
-    parent = tempfile.gettempdir()
+def _make(parent: str) -> tuple[str, int]:
     _remove_leftovers(parent)
     path = tempfile.mkdtemp(prefix=PREFIX, dir=parent)
     file = os.open(os.path.join(path, _LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
