@@ -32,13 +32,13 @@ LINT: JsonObject = {"kind": "command", "name": "lint", "use": "lint"}
 class World:
     """A project with a commit, and a journal with a run whose proofs were taken there."""
 
-    def __init__(self, cli: Cli) -> None:
+    def __init__(self, cli: Cli, *init: str) -> None:
         self.cli = cli
         self.data = cli.home / ".local" / "share" / "workflowlookup"
         self.journal = self.data / "runs.sqlite"
         self.key = self.data / "signing-key.pem"
         self.receipt = cli.directory / "receipt.json"
-        self.git("init", "-q", "-b", "main")
+        self.git("init", "-q", "-b", "main", *init)
         (cli.directory / ".gitignore").write_text("/home\n/*.json\n/*.pem\n")
         self.commit = self.change("code.py", "answer = 42\n")
 
@@ -196,6 +196,18 @@ def test_the_key_is_made_once_for_its_owner_alone(world: World) -> None:
     assert hashlib.sha256(openssl.stdout).hexdigest() == about["keyId"]
     assert json.loads(world.cli("key", "--json").stdout) == about
     assert about["keyId"] in world.cli("key").stdout
+
+
+def test_a_repository_with_long_ids_has_receipts_too(cli: Cli) -> None:
+    world = World(cli, "--object-format=sha256")
+    world.complete()
+
+    statement = world.make_receipt()
+
+    (commit,), (tree,) = (subject["digest"].values() for subject in statement["subject"])
+    assert (commit, tree) == (world.commit, world.git("rev-parse", "HEAD^{tree}"))
+    assert (len(commit), len(tree)) == (64, 64)
+    assert world.verify("--commit", "HEAD")[0] == world.verify("--commit", world.commit)[0] == 0
 
 
 @pytest.mark.parametrize("spoil", ["mode", "content", "link"])
