@@ -19,7 +19,12 @@ PROOFS: list[JsonObject] = [
     {"kind": "git", "name": "changed", "changed": ["a.txt"]},
     {"kind": "command", "name": "quick", "use": "quick"},
     {"kind": "command", "name": "slow", "use": "slow"},
-    {"kind": "file", "name": "there", "path": "*.txt", "text": [{"type": "contains", "value": "x"}]},
+    {
+        "kind": "file",
+        "name": "there",
+        "path": "*.txt",
+        "text": [{"type": "contains", "value": "x", "message": "has x"}],
+    },
 ]
 
 
@@ -69,6 +74,7 @@ def test_a_run_survives_all_of_them(start: Start, library: Path, tmp_path: Path)
     while (reply := server.receive(ROOM)).get("id") != "last":
         pass
     answer = reply["result"]["structuredContent"]
+    assert answer["state"] == "completed", answer["verdict"]
     assert (answer["state"], answer["proofs"]["summary"]) == ("completed", "proved 4 of 4")
     history = server.call("workflow_status", {"runId": "r1"})["structuredContent"]["history"]
     kinds = re.sub(r"snapshot-taken ", "", " ".join(event["event"] for event in history))
