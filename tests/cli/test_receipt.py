@@ -17,9 +17,12 @@ import pytest
 from cli.commands import Cli
 from support.json_values import Json, JsonObject
 from support.make import document, step
+from workflowlookup.errors import RunStateError
 from workflowlookup.language.building import build
 from workflowlookup.receipts.envelope import seal
 from workflowlookup.receipts.keys import load_key
+from workflowlookup.receipts.statement import parse_statement, state_run
+from workflowlookup.receipts.verification import journal_problem
 from workflowlookup.runs.events import Judgement
 from workflowlookup.store.service import Runs
 from workflowlookup.store.sqlite import SqliteJournal
@@ -247,6 +250,21 @@ def test_only_a_completed_run_that_was_not_changed_or_imported_has_a_receipt(wor
         True,
     )
     assert refused.stdout == ""
+
+
+def test_a_run_with_an_answer_that_nobody_can_verify_has_no_receipt(proven: World) -> None:
+    key = load_key(str(proven.key))
+    assert key is not None
+    with closing(proven.runs()) as runs:
+        run, records = runs.get(RUN), runs.history(RUN)
+    doubted = msgspec.structs.replace(run, unverified=("The key of ada is not known here.",))
+
+    with pytest.raises(RunStateError) as refused:
+        state_run(doubted, records, proven.commit, proven.commit, key.public)
+    assert refused.value.remedy == f"The key of ada is not known here. So the run '{RUN}' can have no receipt here."
+    assert journal_problem(parse_statement(state_run(run, records, "c", "t", key.public)), doubted) == (
+        "The key of ada is not known here."
+    )
 
 
 def test_a_commit_that_is_not_there_is_refused(world: World) -> None:
