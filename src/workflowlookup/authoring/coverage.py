@@ -70,6 +70,12 @@ class Coverage:
         for loop_id, _ in loops_around(self._workflow, following.instance_id):
             self._record(loop_id, "runCondition", answer=True)
 
+    def note_output(self, step: PromptStep, scope: Context, budget: Budget) -> None:
+        """Record the conditions that also depend on the variables that came with an output."""
+        for name, condition in conditions_of(step):
+            if name.startswith("condition of ") or (name == "confirmation" and not step.asks_before):
+                self._evaluate(step.id, name, condition, scope, budget)
+
     def note_move(self, last: str, following: NextStep, context: Context, budget: Budget) -> None:
         """Record a move from one step to another: the skipped steps, and the conditions of loops on the way.
 

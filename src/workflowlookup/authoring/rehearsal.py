@@ -198,6 +198,7 @@ def _judge_outputs(case: Case, following: NextStep, coverage: Coverage, proofs: 
             scope = {**following.context, **verdict.captured}
             coverage.note_rules(step, output, scope, budget)
             if verdict.valid:
+                coverage.note_output(step, scope, budget)
                 proved = proofs.judge(following, scope, own, is_accepted=expected == ())
                 coverage.note_proofs(step, proved)
                 issues = proved.issues
