@@ -86,15 +86,14 @@ def _transcript() -> str:
                 "valid": False,
                 "issues": [
                     "Name the changed lines as 'path/to/file.ext:line'.",
-                    "Show the test runs with their commands, each on a line that starts with '$ '.",
-                    "Show that the regression test failed before the change: the command and its failing output.",
+                    "Report the regression test, how it failed, the change and the result of the suite.",
                 ],
             },
         ),
         (
             {
                 "method": "tools/call",
-                "params": {"name": "bug_investigation", "arguments": {"report": "The March export lacks a day."}},
+                "params": {"name": "bug_investigation", "arguments": {"bug": "The March export lacks a day."}},
             },
             {
                 "structuredContent": {

@@ -1,6 +1,7 @@
 """The bundled workflows: their fixtures pass and reach everything, and their criteria refuse filler.
 
 `bundled/<id>.test.yaml` holds the paths and the outputs; the runner behind `workflowlookup test` runs them here.
+`bundled_outputs.yaml` has outputs that were written from the prompts alone, before the criteria.
 """
 
 import json
@@ -19,9 +20,9 @@ from workflowlookup.authoring.rehearsal import rehearse
 from workflowlookup.language.building import build
 from workflowlookup.language.document import check
 from workflowlookup.language.model import PromptStep
-from workflowlookup.language.patterns import Budget
+from workflowlookup.language.patterns import Budget, extract_last
 from workflowlookup.language.syntax import parse_yaml
-from workflowlookup.language.validation import judge as judge_by
+from workflowlookup.language.validation import judge_step
 
 BUNDLED = Path(str(files("workflowlookup"))) / "bundled"
 WORKFLOWS: dict[str, JsonObject] = {
@@ -36,11 +37,23 @@ KNOWN = sorted(WORKFLOWS.keys() & FIXTURES.keys())
 CASES = [
     pytest.param(WORKFLOWS[name], case, id=f"{name}: {case.name}") for name in KNOWN for case in FIXTURES[name].cases
 ]
+
+
+def prompt_steps(workflow: JsonObject) -> Iterator[JsonObject]:
+    """The steps that are handed out, those of loops included."""
+    for step in workflow["steps"]:
+        yield from step["body"] if step.get("type") == "loop" else [step]
+
+
 STEPS = [
     pytest.param(workflow, step["id"], id=f"{name}: {step['id']}")
     for name, workflow in WORKFLOWS.items()
-    for step in workflow["steps"]
+    for step in prompt_steps(workflow)
 ]
+OUTPUTS: dict[str, list[dict[str, str]]] = parse_yaml((Path(__file__).parent / "bundled_outputs.yaml").read_bytes())
+"""`good` and `lazy` outputs, each with its workflow and step."""
+MIN_GOOD_ACCEPTED = 38
+MAX_LAZY_ACCEPTED = 4
 FILLER = {
     "a short claim": "Done. Everything works as expected and all tests pass.",
     "a long claim": "I did this step carefully; the result was verified, tests pass, and nothing failed. " * 20,
@@ -48,27 +61,36 @@ FILLER = {
     "an empty object": "{}",
 }
 HALF_TRIED = {
-    ("bug-investigation", "reproduce", "rule 5"),
+    ("code-review", "security", "rule 3"),
     ("code-review", "tests", "rule 2"),
-    ("documentation-writing", "draft", "rule 5"),
-    ("documentation-writing", "draft", "rule 7"),
-    ("feature-implementation", "design", "rule 5"),
-    ("feature-implementation", "verify", "rule 4"),
-    ("performance-investigation", "change", "rule 5"),
+    ("performance-investigation", "guard", "rule 2"),
     ("performance-investigation", "guard", "rule 4"),
-    ("refactoring", "aim", "rule 4"),
-    ("refactoring", "result", "rule 6"),
-    ("workflow-authoring", "draft", "rule 4"),
-    ("workflow-authoring", "dry-run", "rule 2"),
+    ("refactoring", "callers", "rule 3"),
 }
-"""Alternatives that no output takes, rules inside a `not`, and rules for a context in which no output is judged."""
+"""Alternatives that no output takes."""
+SUITE_OUTPUTS = {
+    "pytest": ("== 2 skipped, 412 passed in 38.20s ==", 412),
+    "pytest with failures": ("1 failed, 411 passed in 38.20s", 411),
+    "unittest": ("Ran 9 tests in 0.001s\n\nOK", 9),
+    "cargo": ("test result: ok. 64 passed; 0 failed; 2 ignored; 0 measured; finished in 3.11s", None),
+    "jest": (
+        "Test Suites: 1 failed, 2 passed, 3 total\nTests:       1 failed, 23 passed, 24 total\nSnapshots:   3 passed, 3 total",
+        23,
+    ),
+    "vitest": (" Test Files  2 passed (2)\n      Tests  17 passed (17)", 17),
+    "mocha": ("  31 passing (2s)\n  1 failing", 31),
+    "node --test": ("# tests 5\n# pass 4\n# fail 1", 4),
+    "node --test, spec": ("\u2139 tests 5\n\u2139 pass 4\n\u2139 fail 1", 4),
+}
+"""By runner: the end of what it prints, and how many tests passed (unittest: ran). cargo prints a number for each binary, so
+that the last one says nothing."""
 
 
 def judge(workflow: JsonObject, step_id: str, output: str) -> list[str]:
     """The messages with which an output is refused; none when it is accepted."""
     step = build(workflow).steps[step_id]
     assert isinstance(step, PromptStep)
-    return [issue.message for issue in judge_by(step.check, output, {}, Budget()).issues]
+    return [issue.message for issue in judge_step(step, output, {}, Budget()).issues]
 
 
 def covered(name: str) -> Coverage:
@@ -117,13 +139,12 @@ def test_one_case_shows_what_happens_when_the_agent_forgets_the_context(name: st
 
 @pytest.mark.parametrize("name", KNOWN)
 def test_every_step_has_an_honest_output_and_a_lazy_one_that_gets_a_message_of_the_author(name: str) -> None:
-    outputs = {step_id: one for case in FIXTURES[name].cases for step_id, one in case.outputs.items()}
-    assert outputs.keys() == {step["id"] for step in WORKFLOWS[name]["steps"]}
-    for step in WORKFLOWS[name]["steps"]:
-        lazy = outputs[step["id"]].refuse[0]
-        assert outputs[step["id"]].accept
-        assert isinstance(lazy, RefusedOutput)
-        assert set(lazy.issues or ()) & set(values_of("message", step["validationCriteria"])), step["id"]
+    for step in prompt_steps(WORKFLOWS[name]):
+        outputs = [case.outputs[step["id"]] for case in FIXTURES[name].cases if step["id"] in case.outputs]
+        lazy = [one for output in outputs for one in output.refuse if isinstance(one, RefusedOutput) and not one.proof]
+        assert any(output.accept for output in outputs), step["id"]
+        messages = set(values_of("message", step["validationCriteria"]))
+        assert any(set(one.issues or ()) & messages for one in lazy), step["id"]
 
 
 @pytest.mark.parametrize("filler", FILLER.values(), ids=FILLER)
@@ -133,13 +154,48 @@ def test_filler_is_refused_by_every_step(workflow: JsonObject, step_id: str, fil
 
 
 @pytest.mark.parametrize("name", WORKFLOWS)
-def test_a_step_relies_only_on_variables_that_an_earlier_prompt_asked_for(name: str) -> None:
-    asked_for: set[str] = set()
+def test_a_step_relies_only_on_variables_that_it_or_an_earlier_step_produces(name: str) -> None:
+    produced = set(WORKFLOWS[name]["inputSchema"]["properties"])
     for step in WORKFLOWS[name]["steps"]:
-        used = {*values_of("var", step), *re.findall(r"(?<!\{)\{\{(\w+)\}\}", step["prompt"])}
-        assert used <= asked_for, step["id"]
-        if "`context`" in step["prompt"]:
-            asked_for.update(re.findall(r"`(\w+)`", step["prompt"]))
+        loop = step.get("loop", {})
+        produced |= {loop[field] for field in ("itemVar", "indexVar", "iterationVar") if field in loop}
+        produced |= {variable for inner in prompt_steps({"steps": [step]}) for variable in inner.get("produces", ())}
+        used = {*values_of("var", step), *re.findall(r"(?<!\{)\{\{([\w.]+)\}\}", json.dumps(step))}
+        assert {variable.partition(".")[0] for variable in used} <= {*produced, "proof"}, step["id"]
+
+
+@pytest.mark.parametrize("name", WORKFLOWS)
+def test_a_workflow_runs_only_commands_of_the_project_and_asks_where_it_cannot_prove(name: str) -> None:
+    entries = [entry for step in prompt_steps(WORKFLOWS[name]) for entry in step.get("proof", ())]
+
+    assert {entry["kind"] for entry in entries} <= {"command", "file", "git"}
+    assert {entry.get("use") for entry in entries if entry["kind"] == "command"} <= {"test"}
+    assert WORKFLOWS[name].get("whenUnproved") == ("ask" if entries else None)
+
+
+def test_good_outputs_are_accepted_and_lazy_ones_refused() -> None:
+    accepted = {
+        kind: [one for one in outputs if not judge(WORKFLOWS[one["workflow"]], one["step"], one["output"])]
+        for kind, outputs in OUTPUTS.items()
+    }
+
+    print(*(f"{kind}: {len(some)} of {len(OUTPUTS[kind])} accepted" for kind, some in accepted.items()), sep="\n")
+    assert {kind: len(outputs) for kind, outputs in OUTPUTS.items()} == {"good": 40, "lazy": 40}
+    assert len(accepted["good"]) >= MIN_GOOD_ACCEPTED
+    assert len(accepted["lazy"]) <= MAX_LAZY_ACCEPTED
+
+
+@pytest.mark.parametrize(("output", "passed"), SUITE_OUTPUTS.values(), ids=SUITE_OUTPUTS)
+def test_the_number_of_passed_tests_is_read_from_the_output_of_a_runner(output: str, passed: int | None) -> None:
+    patterns = {
+        entry["measure"]["passed"]["pattern"]
+        for workflow in WORKFLOWS.values()
+        for step in prompt_steps(workflow)
+        for entry in step.get("proof", ())
+        if "measure" in entry
+    }
+
+    assert [extract_last(pattern, "m", output, Budget()) for pattern in patterns] == [passed and str(passed)]
 
 
 def values_of(key: str, value: object) -> Iterator[str]:

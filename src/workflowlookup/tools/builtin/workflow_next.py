@@ -168,7 +168,7 @@ TOOL = Tool(
                 "prompt": "Make the failure happen…",
                 "requiresConfirmation": False,
                 "validationCriteria": [
-                    "The output is at least 150 characters long: The reproduction is too thin to repeat."
+                    "The output is at least 100 characters long: The reproduction is too thin to repeat."
                 ],
             },
             "isComplete": False,

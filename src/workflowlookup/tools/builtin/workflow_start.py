@@ -115,7 +115,7 @@ TOOL = Tool(
                 "prompt": "Make the failure happen…",
                 "requiresConfirmation": False,
                 "validationCriteria": [
-                    "The output is at least 150 characters long: The reproduction is too thin to repeat."
+                    "The output is at least 100 characters long: The reproduction is too thin to repeat."
                 ],
             },
             "next": "Do what guidance.prompt says, then call workflow_submit with runId '9f2c41d07b3e', stepId "
