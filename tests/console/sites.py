@@ -87,7 +87,7 @@ class Site:
         )
         if is_furnished:
             furnish_library(self.library)
-            bundled = make_catalog(self.settings).get("bug-investigation")
+            bundled = make_catalog(self.settings).get("incident-review")
             self.named = furnish_journal(directory / "runs.sqlite", time.time_ns() // 1_000_000, bundled)
         self.runs = make_runs(self.settings)
         """Those of another process, as far as the console can tell."""

@@ -17,7 +17,7 @@ def ask(method, **params):
 ask("initialize", protocolVersion="2025-11-25", capabilities={})
 connection.start_background()
 ask("tools/list")
-run = ask("workflow_start", workflowId="bug-investigation")
+run = ask("workflow_start", workflowId="incident-review")
 ask("workflow_cancel", runId=run["runId"])
 print(*sys.modules)
 print(threading.active_count())
