@@ -87,8 +87,7 @@ def _transcript() -> str:
                 "issues": [
                     "Name the changed lines as 'path/to/file.ext:line'.",
                     "Report the regression test, how it failed, the change and the result of the suite.",
-                    "regressionTest is not in the output: expected text ('string'). "
-                    "Add the line `regressionTest: …`.",
+                    "regressionTest is not in the output: expected text ('string'). Add the line `regressionTest: …`.",
                 ],
             },
         ),
