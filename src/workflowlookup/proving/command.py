@@ -40,7 +40,8 @@ def take_command(task: ProofTask, world: World) -> Judgement:
     if proof.against is None:
         return _judge(task, world, words, task.root, summary)
     with temporary_worktree(task, world) as worktree:
-        at = f"{summary} (at {worktree.commit[:12]} with {', '.join(proof.against.copied) or 'nothing copied'})"
+        copied = ", ".join(map(task.fill, proof.against.copied)) or "nothing copied"
+        at = f"{summary} (at {worktree.commit[:12]} with {copied})"
         judgement = _judge(task, world, words, worktree.directory, shorten(at, MAX_SUMMARY))
         if judgement.verdict == "passed" and proof.exit_codes is None:
             judgement = _with_control(judgement, task, world, words, worktree)

@@ -53,7 +53,8 @@ def temporary_worktree(task: ProofTask, world: World) -> Iterator[Worktree]:
     names = matching(task.root, [task.fill(glob, escape) for glob in proof.against.copied], world.stop.is_set)
     if proof.against.copied and not names:
         raise CannotJudge(
-            f"No file matches {', '.join(proof.against.copied)}, so there is nothing to copy.", "Write the files first."
+            f"No file matches {', '.join(map(task.fill, proof.against.copied))}, so there is nothing to copy.",
+            "Write the files first.",
         )
     directory = ""
     try:
