@@ -181,7 +181,6 @@ class FileProof(Proof, frozen=True, kw_only=True, tag="file"):
         subject = f"A file matches `{self.path}`" if _is_glob(self.path) else f"The file `{self.path}` exists"
         changed = f"; {every} has changed {_SINCE[self.changed]}" if self.changed else ""
         fits = f"; {every} is JSON that is {self.json.expected}" if self.json is not None else ""
-        return f"{subject}{changed}{_meets(f'the text of {every}', self.text)}{fits}"
         text = _meets(f"the text of {every}", self.text)
         return f"{subject}{changed}{text}{fits}"
 
