@@ -1,7 +1,8 @@
 """`make demo`: a real session with the real server, as an MCP client would hold it.
 
 Everything on the screen is what goes over the pipes. Only the agent is played: its outputs are those of the fixture,
-one of them lazy on purpose, so that a refusal can be seen. `releases.py` is the other system whose workflow is a tool.
+one of them lazy on purpose, so that a refusal can be seen. The project with the bug is a real repository with real
+tests, which the server runs. `releases.py` is the other system whose workflow is a tool.
 """
 
 import itertools
@@ -32,6 +33,58 @@ ROOT_CAUSE: Final = """\
 **Why it escaped**: the tests export February only.
 """
 """What the agent says at this step, so that the demo tells one story."""
+FIX: Final = """\
+Added test_a_month_with_a_clock_change_has_all_its_days in tests/test_period.py:10; it failed with 30 != 31.
+Changed report/period.py:14 to count calendar days instead of hours. All tests pass.
+
+regressionTest: tests/test_period.py
+"""
+"""What the agent claims, first before it is true and then when it is."""
+PROJECT: Final = {
+    ".gitignore": "__pycache__/\n",
+    "report/__init__.py": "",
+    "report/period.py": """\
+\"""The length of a month in a country with summer time.\"""
+
+from datetime import datetime, timedelta, timezone
+
+
+def midnight(year: int, month: int) -> datetime:
+    \"""The beginning of a month; summer time is from April to October.\"""
+    hours = 2 if 4 <= month <= 10 else 1
+    return datetime(year, month, 1, tzinfo=timezone(timedelta(hours=hours)))
+
+
+def days(year: int, month: int) -> int:
+    return (midnight(year, month + 1) - midnight(year, month)).days
+""",
+    "tests/__init__.py": "",
+    "tests/test_period.py": """\
+import unittest
+
+from report.period import days
+
+
+class Days(unittest.TestCase):
+    def test_april_has_30_days(self) -> None:
+        self.assertEqual(days(2024, 4), 30)
+""",
+}
+"""A project in which March has 30 days."""
+REGRESSION_TEST: Final = """
+    def test_a_month_with_a_clock_change_has_all_its_days(self) -> None:
+        self.assertEqual(days(2024, 3), 31)
+"""
+FIXED: Final = (
+    "(midnight(year, month + 1) - midnight(year, month))",
+    "(midnight(year, month + 1).date() - midnight(year, month).date())",
+)
+"""The wrong expression, and the right one."""
+COMMANDS: Final = """\
+[commands]
+test = [{python}, "-m", "unittest", "discover", "-t", ".", "-s", "tests"]
+
+"""
 UPSTREAM: Final = Path(__file__).with_name("releases.py")
 CLIENTS: Final = {"claude-code": "Claude Code", "codex": "Codex", "cursor": "Cursor", "vscode": "VS Code"}
 COMMAND: Final = [sys.executable, "-m", "workflowlookup"]
@@ -57,18 +110,12 @@ class Client:
     def __init__(self, directory: str) -> None:
         self._ids = itertools.count(1)
         self._sent = 0.0
-        project = Path(directory) / "project"
-        project.mkdir(exist_ok=True)
         self._process = subprocess.Popen(
             [*COMMAND, "serve"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            cwd=project,
-            env={
-                **os.environ,
-                "WORKFLOWLOOKUP_JOURNAL": str(Path(directory) / "runs.sqlite"),
-                "XDG_CONFIG_HOME": str(_settings_file(directory).parent.parent),
-            },
+            cwd=project_in(directory),
+            env=environment(directory),
             text=True,
             bufsize=1,
         )
@@ -131,6 +178,20 @@ class Client:
         return self._process.wait(10)
 
 
+def project_in(directory: str) -> Path:
+    return Path(directory) / "project"
+
+
+def environment(directory: str) -> dict[str, str]:
+    """For the server and for commands: the journal, the settings and the data of this session only."""
+    return {
+        **os.environ,
+        "WORKFLOWLOOKUP_JOURNAL": str(Path(directory) / "runs.sqlite"),
+        "XDG_CONFIG_HOME": str(_settings_file(directory).parent.parent),
+        "XDG_DATA_HOME": str(Path(directory) / "data"),
+    }
+
+
 def show_line(arrow: str, text: str, colour: str, note: str = "") -> None:
     """One message, cut to a line; of a request the part that says what is asked."""
     text = text.replace('{"jsonrpc": "2.0", ', "{")
@@ -182,6 +243,8 @@ def show_verdict(output: str, verdict: dict[str, Any]) -> None:
     out.print(Padding(Text(f"the agent: {excerpt}".replace("\n", " "), style="italic"), (0, 4)))
     if verdict["valid"]:
         out.print(Padding("[bold green]✓ accepted[/]", (0, 4)))
+        for proof in verdict.get("proofs", ()):
+            out.print(Padding(Text(f"• {proof}", style="green"), (0, 6)))
         return
     out.print(Padding("[bold red]✗ refused[/]", (0, 4)))
     for issue in verdict["issues"]:
@@ -191,7 +254,7 @@ def show_verdict(output: str, verdict: dict[str, Any]) -> None:
 def story() -> tuple[dict[str, Any], dict[str, Any]]:
     """What the agent knows, and by step what it hands in."""
     cases = yaml.safe_load(FIXTURE.read_text("utf-8"))["cases"]
-    outputs = {step_id: given for case in cases for step_id, given in case.get("outputs", {}).items()}
+    outputs = {step_id: given for case in reversed(cases) for step_id, given in case.get("outputs", {}).items()}
     outputs["root-cause"]["accept"] = [ROOT_CAUSE]
     return cases[0]["context"], outputs
 
@@ -215,8 +278,11 @@ def lead(client: Client) -> list[str]:
         completed.append(step_id)
 
 
-def hold(client: Client, directory: str) -> Client:
-    """Start a run, try to skip to its end, kill the server, and go on with another: the same run, the same step."""
+def hold(client: Client, directory: str) -> tuple[Client, str]:
+    """Start a run, try to skip to its end, kill the server, and go on with another: the same run, the same step.
+
+    Returns the new client and the id of the run.
+    """
     context, outputs = story()
     run = client.call("workflow_start", workflowId=WORKFLOW, context=context)
     first = run["step"]["id"]
@@ -233,7 +299,60 @@ def hold(client: Client, directory: str) -> Client:
     client.initialize()
     going_on = client.call("workflow_submit", runId=run["runId"], stepId=first, output=outputs[first]["accept"][0])
     out.print(Padding(f"[bold green]✓ accepted[/], next is '{going_on['step']['id']}': {going_on['next']}", (0, 4)))
-    return client
+    return client, run["runId"]
+
+
+def prove(client: Client, directory: str, run_id: str) -> None:
+    """Claim a fix before it is made and after: the server runs the tests. Then a receipt of the run is verified."""
+    _, outputs = story()
+    for step_id in ("triage", "root-cause"):
+        client.call("workflow_submit", runId=run_id, stepId=step_id, output=outputs[step_id]["accept"][0])
+    tests, code = (project_in(directory) / name for name in ("tests/test_period.py", "report/period.py"))
+    tests.write_text(PROJECT["tests/test_period.py"] + REGRESSION_TEST)
+    say("The agent has written the test, but has not changed the code. It claims the fix all the same:")
+    show_verdict(FIX, client.call("workflow_submit", runId=run_id, stepId="fix", output=FIX)["verdict"])
+    code.write_text(PROJECT["report/period.py"].replace(*FIXED))
+    commit(directory, "Count calendar days")
+    say("Now it changes the code, commits, and claims the same again:")
+    show_verdict(FIX, client.call("workflow_submit", runId=run_id, stepId="fix", output=FIX)["verdict"])
+    report = outputs["report"]["accept"][0]
+    done = client.call("workflow_submit", runId=run_id, stepId="report", output=report)
+    say(f"[bold green]{done['state']}[/], {done['proofs']['summary']}. A receipt for the commit, and its verification:")
+    receipt = str(Path(directory) / "receipt.json")
+    for arguments in (["receipt", run_id, "-o", receipt], ["verify", receipt, "--commit", "HEAD"]):
+        result = subprocess.run(
+            [*COMMAND, *arguments],
+            cwd=project_in(directory),
+            env=environment(directory),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        shown = " ".join(arguments).replace(receipt, "receipt.json")
+        out.print(Padding(f"[bold]$ workflowlookup {shown}[/]", (0, 4)))
+        out.print(Padding(Text(result.stdout.strip().replace(receipt, "receipt.json"), style="green"), (0, 6)))
+
+
+def make_project(directory: str) -> None:
+    """A repository with a bug, and the command for its tests in the user's own settings."""
+    for name, text in PROJECT.items():
+        path = project_in(directory) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    git(directory, "init", "--quiet")
+    commit(directory, "Count the days of a month")
+    _settings_file(directory).parent.mkdir(parents=True)
+    _settings_file(directory).write_text(COMMANDS.format(python=json.dumps(sys.executable)))
+
+
+def commit(directory: str, message: str) -> None:
+    git(directory, "add", "--all")
+    identity = ("-c", "user.name=Demo", "-c", "user.email=demo@example.org", "-c", "commit.gpgsign=false")
+    git(directory, *identity, "commit", "--quiet", "--message", message)
+
+
+def git(directory: str, *arguments: str) -> None:
+    subprocess.run(["git", *arguments], cwd=project_in(directory), check=True)
 
 
 def _settings_file(directory: str) -> Path:
@@ -246,8 +365,8 @@ def execute(client: Client, directory: str) -> Client:
     before = len(client.ask("tools/list")["tools"])
     words = {"python": sys.executable, "program": str(UPSTREAM), "runs": str(Path(directory) / "releases.json")}
     quoted = {name: json.dumps(word) for name, word in words.items()}
-    _settings_file(directory).parent.mkdir(parents=True)
-    _settings_file(directory).write_text(SETTINGS.format_map(quoted))
+    settings = _settings_file(directory)
+    settings.write_text(settings.read_text() + SETTINGS.format_map(quoted))
     say("[bold]the user's workflowlookup.toml[/] now names the MCP server 'releases'; the running server takes it up:")
     client.wait_for("notifications/tools/list_changed")
     tools = client.ask("tools/list")["tools"]
@@ -293,6 +412,7 @@ def show_install() -> None:
 def main() -> int:
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as directory:
+        make_project(directory)
         client = Client(directory)
         title(1, "Discovery: both eras of MCP on one connection")
         meta = {
@@ -314,13 +434,15 @@ def main() -> int:
         completed = lead(client)
         say(f"[bold green]Workflow complete:[/] {' → '.join(completed)}")
         title(4, "A run: the server holds the state, and no step can be skipped or lost")
-        client = hold(client, directory)
-        title(5, "Workflows as tools: another system's is called, watched and cancelled")
+        client, run_id = hold(client, directory)
+        title(5, "Proof: a claim counts when it is true")
+        prove(client, directory, run_id)
+        title(6, "Workflows as tools: another system's is called, watched and cancelled")
         client = execute(client, directory)
-        title(6, "Goodbye")
+        title(7, "Goodbye")
         code = client.close()
         out.print(f"  the server left with exit code {code}")
-    title(7, "Add it to your client")
+    title(8, "Add it to your client")
     show_install()
     out.print(f"\n  Next: [bold]{os.path.join('.venv', 'bin', 'workflowlookup')} doctor[/], and README.md.\n")
     return code
