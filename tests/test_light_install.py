@@ -99,12 +99,19 @@ def test_the_light_installation_is_small(light: Light) -> None:
     assert weight.megabytes <= MAX_MEGABYTES
 
 
+def test_a_workflow_with_proofs_needs_no_extra(light: Light) -> None:
+    (started,), log = light.serve(("workflow_start", {"workflowId": "bug-investigation"}))
+
+    assert started["result"]["structuredContent"]["step"]["id"] == "reproduce"
+    assert log == ""
+
+
 def test_a_server_on_standard_input_and_output_serves_the_library_and_runs(light: Light) -> None:
     answers, log = light.serve(
         ("workflow_list", {}),
         ("workflow_next", {"workflowId": "bug-investigation", "completedSteps": []}),
         ("workflow_validate", {"workflowId": "bug-investigation", "stepId": "reproduce", "output": "x"}),
-        ("workflow_start", {"workflowId": "code-review", "runId": "light-run"}),
+        ("workflow_start", {"workflowId": "incident-review", "runId": "light-run"}),
         ("workflow_status", {"runId": "light-run"}),
     )
     listed, following, judged, started, status = (answer["result"]["structuredContent"] for answer in answers)
@@ -132,7 +139,7 @@ def test_a_server_on_standard_input_and_output_serves_the_library_and_runs(light
     ids=" ".join,
 )
 def test_a_command_needs_no_extra(light: Light, words: list[str]) -> None:
-    light.serve(("workflow_start", {"workflowId": "code-review", "runId": "light-run"}))
+    light.serve(("workflow_start", {"workflowId": "incident-review", "runId": "light-run"}))
 
     done = light.run(*words)
 
@@ -176,7 +183,7 @@ def test_a_workflow_with_a_call_is_served_and_its_start_is_refused(light: Light)
         ("workflow_get", {"id": "caller"}),
         ("workflow_start", {"workflowId": "caller"}),
         ("sample_workflow", {}),  # its own tool
-        ("workflow_start", {"workflowId": "code-review"}),
+        ("workflow_start", {"workflowId": "incident-review"}),
         words=("--directories", "../mine"),
     )
 
