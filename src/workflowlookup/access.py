@@ -1,6 +1,7 @@
 """Authorization: who a caller is, and what they may see and do. Pure; authentication is in `auth/`.
 
-The scopes are `read`, `run`, `confirm` and `admin`. Every scope includes `read`, and `admin` includes all of them.
+The scopes are `read`, `run`, `confirm`, `witness` and `admin`. Every scope includes `read`, and `admin` includes all of
+them but `witness`: what a witness reports counts as proof, so that right is always given by name.
 Patterns of workflow ids limit where the scopes apply: a workflow that matches no pattern does not exist for the caller.
 """
 
@@ -13,7 +14,9 @@ import msgspec
 
 from workflowlookup.errors import Forbidden
 
-SCOPES: Final = ("read", "run", "confirm", "admin")
+WITNESS: Final = "witness"
+WITNESS_SUFFIX: Final = "+witness"
+SCOPES: Final = ("read", "run", "confirm", WITNESS, "admin")
 EVERYTHING: Final = ("*",)
 SIGNED_KINDS: Final = ("passkey", "key")
 PERSON_KINDS: Final = (*SIGNED_KINDS, "form", "terminal", "console")
@@ -43,7 +46,10 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
 
     def may(self, scope: str, workflow_id: str | None = None) -> bool:
         """Whether the caller has this scope, and for this workflow if one is given."""
-        has_scope = bool(self.scopes) if scope == "read" else not self.scopes.isdisjoint((scope, "admin"))
+        if scope == "read":
+            has_scope = bool(self.scopes)
+        else:
+            has_scope = scope in self.scopes or (scope != WITNESS and "admin" in self.scopes)
         return has_scope and (workflow_id is None or admits(self.workflows, workflow_id))
 
     def require(self, scope: str, workflow_id: str | None = None) -> None:
@@ -81,6 +87,13 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
         """The key for rate limits and fair shares. All callers on this machine without a token are one."""
         return self.name or self.kind
 
+    @property
+    def witnessed_name(self) -> str:
+        """Whose runs the caller can be the witness of: its own; for a token `ada+witness`, those of `ada`. Names of
+        tokens are unique, and the agent's token should not be able to prove what the agent claims.
+        """
+        return self.name.removesuffix(WITNESS_SUFFIX) if self.name.startswith("token ") else self.name
+
     def may_confirm(self, confirmation: str) -> bool:
         """Whether the caller's answer confirms a step, given the setting `confirmation`."""
         return self.may("confirm") and not (confirmation == "person" and self.kind == "agent")
@@ -102,6 +115,12 @@ LOCAL: Final = Access(name="", kind="local", scopes=frozenset({"admin"}))
 """The user who started the server over pipes, or opened the console with its one-time URL."""
 LOOPBACK: Final = Access(name="", kind="loopback", scopes=frozenset({"admin"}))
 """A caller on the same machine as a server that requires no tokens. They could read its files anyway."""
+
+
+def authenticated_name(actor: str) -> str:
+    """The `Access.name` in an actor that `Access.sign` made, such as `token ada`; empty if it was not authenticated."""
+    name = actor.partition(" via ")[0].removesuffix(" (person)")
+    return name if name.startswith(("token ", "oauth ")) else ""
 
 
 def missing_scope(scope: str) -> Forbidden:

@@ -235,6 +235,7 @@ def make_execution(
             lambda: get_settings().proof_hosts,
             consent,
             machine_id(),
+            lambda: get_settings().witness_seconds,
         )
 
     consent = functools.partial(make_consent, get_settings)

@@ -13,13 +13,14 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.routing import BaseRoute, Mount
 
-from workflowlookup.access import LOOPBACK
+from workflowlookup.access import LOOPBACK, Access
 from workflowlookup.app import make_journal_pool, make_replica_bus, make_services, make_tokens
 from workflowlookup.auth.authentication import Authenticator, why_not_listen, why_tokens_are_required
 from workflowlookup.auth.backends import CallerBackends, SharedBackend
 from workflowlookup.auth.callers import Proxies
 from workflowlookup.auth.cookies import session_in
 from workflowlookup.auth.oauth import Issuer, OAuthVerifier
+from workflowlookup.auth.scoped import ScopedWitness
 from workflowlookup.console.app import make_routes, static_route
 from workflowlookup.console.rendering import static_url
 from workflowlookup.console.request import Visit
@@ -44,6 +45,7 @@ from workflowlookup.transport.http.replicas import ReplicaSessions
 from workflowlookup.transport.http.server import END_SECONDS, listen, run
 from workflowlookup.transport.http.site import Site, make_site
 from workflowlookup.transport.http.traces import start_traces
+from workflowlookup.transport.http.witnesses import Witnesses
 from workflowlookup.transport.signals import Waker, Watchdog
 from workflowlookup.web import split_address
 
@@ -129,11 +131,25 @@ def make_asgi(
     pages = _make_pages(settings, backends, login, streams, lambda: metrics.refuse("access"))
     mcp.on_close.append(streams.close)
 
+    def open_own_runs(access: object) -> ScopedWitness:
+        if not isinstance(access, Access):
+            raise TypeError("the request was not authenticated")
+        return ScopedWitness(backend.services.runs, access)
+
+    witnesses = Witnesses(
+        open_own_runs,
+        lambda access: backends.of(access).services.catalog,
+        lambda: live.settings.witness_seconds,
+        metrics,
+        is_stopping=lambda: mcp.is_stopping,
+    )
+    routes = [*witnesses.routes(authenticator, rate_limiter), *pages]
+
     def find_fault() -> str:
         return pool.fault or backend.services.execution.fault
 
     site = make_site(
-        mcp, limits, authenticator=authenticator, rate_limiter=rate_limiter, find_fault=find_fault, routes=pages
+        mcp, limits, authenticator=authenticator, rate_limiter=rate_limiter, find_fault=find_fault, routes=routes
     )
     return HttpServer(site, mcp, backend, pool)
 

@@ -60,7 +60,7 @@ def test_an_invalid_pattern_is_refused(wrong: list[str]) -> None:
 
 @pytest.mark.parametrize("wrong", [[], ["write"], ["read", "Admin"]])
 def test_an_unknown_scope_is_refused(wrong: list[str]) -> None:
-    with pytest.raises(ValueError, match="one or more of read, run, confirm, admin"):
+    with pytest.raises(ValueError, match="one or more of read, run, confirm, witness, admin"):
         checked_scopes(wrong)
 
 

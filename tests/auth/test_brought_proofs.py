@@ -100,7 +100,7 @@ def test_what_the_server_cannot_see_is_unproved(
     judgement = taken(run_of(project, proof, "", **location), store)
 
     assert (judgement.verdict, judgement.reason.startswith(UNSEEN)) == ("unproved", True)
-    assert "witness on the user's machine" in judgement.remedy
+    assert "workflowlookup witness --server URL" in judgement.remedy
 
 
 def test_a_command_of_the_project_that_is_not_trusted_says_so(project: Project, store: TrustStore) -> None:

@@ -64,7 +64,7 @@ def test_the_metadata_names_the_issuer(token_server: TokenServer, issuer: Issuer
     assert told == [told[0]] * 2
     assert told[0]["resource"] == AUDIENCE
     assert told[0]["authorization_servers"] == [issuer.name]
-    assert told[0]["scopes_supported"] == ["read", "run", "confirm", "admin"]
+    assert told[0]["scopes_supported"] == ["read", "run", "confirm", "witness", "admin"]
 
 
 def test_a_valid_token_sees_the_workflows_of_its_patterns(token_server: TokenServer, issuer: Issuer) -> None:

@@ -24,6 +24,7 @@ WITHOUT_DATA = {
     "convert",
     "fmt",
     "watch",
+    "witness",
     "console",
     "completion",
 }

@@ -46,13 +46,14 @@ FOLLOWING = {
 }
 """What no call begins with: it follows from another event."""
 NOT_DECISIVE = {
-    *("CallBegun", "CallAcknowledged", "CallProgressed", "CallStopped", "ConfirmationDismissed", "SnapshotTaken"),
+    *("CallBegun", "CallAcknowledged", "CallProgressed", "CallStopped", "ConfirmationDismissed"),
+    *("ProofClaimed", "SnapshotTaken"),
     *("Completed", "Failed", "EndUnknown", "Cancelled"),
 }
 """What decides nothing about a step: `why`, the statistics and the durations leave it out."""
 BY_THE_SERVER = {
     *("CallBegun", "CallAcknowledged", "CallProgressed", "CallFailed", "CallStopped", "SnapshotTaken", "ProofTaken"),
-    *("Failed", "EndUnknown"),
+    *("ProofClaimed", "Failed", "EndUnknown"),
 }
 """What no caller does, so that the audit log leaves it out."""
 CONTEXT = {"ContextChanged", "ContextRestored", "ContextAsked"}

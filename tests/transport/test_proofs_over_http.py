@@ -19,5 +19,5 @@ def test_what_is_on_the_clients_machine_is_unproved(serve: Serve, connect: Conne
     verdict = reply["result"]["structuredContent"]["verdict"]
     assert verdict["valid"] is False
     assert verdict["issues"] == ["Proof 'tests' could not be taken: this server cannot see the files of the project."]
-    assert "A witness on the user's machine can take the proof." in verdict["suggestions"]
+    assert any("`workflowlookup witness --server URL`" in suggestion for suggestion in verdict["suggestions"])
     assert not list(tmp_path.rglob("ran"))

@@ -6,6 +6,7 @@ that is not defined here does not exist for a caller.
 """
 
 import collections
+import contextlib
 import functools
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -13,16 +14,18 @@ from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, TypeVar
 
 import msgspec
 
-from workflowlookup.access import Access, missing_scope
+from workflowlookup.access import WITNESS, Access, authenticated_name, missing_scope
 from workflowlookup.cache import BoundedCache
-from workflowlookup.errors import Forbidden, RunNotFound, RunStateError, StorageError, WorkflowLookupError
+from workflowlookup.errors import Forbidden, RunDamaged, RunNotFound, RunStateError, StorageError, WorkflowLookupError
 from workflowlookup.language.model import Workflow
 from workflowlookup.language.values import Context, Progress
 from workflowlookup.library.catalog import CatalogEntry, CatalogView, Snapshot, Source, workflow_not_found
 from workflowlookup.library.directory import Listing
+from workflowlookup.logs import audit
 from workflowlookup.providers.config import Plan
 from workflowlookup.runs.events import OutputAccepted, OutputRefused, Record
-from workflowlookup.runs.run import Run
+from workflowlookup.runs.run import Run, Waiting
+from workflowlookup.runs.witnessing import WitnessReport, WitnessTask, witness_name
 from workflowlookup.store.journal import DamagedJournal, RunQuery, RunSummary
 from workflowlookup.store.run_cache import run_not_found
 from workflowlookup.store.runs_view import RunWatch
@@ -314,6 +317,59 @@ class ScopedRuns:
 
     def not_found(self, run_id: str) -> RunNotFound:
         return run_not_found(run_id, self.damaged_journals())
+
+
+class ScopedWitness:
+    """The runs whose proofs a caller may take as a witness: those that the same person has started."""
+
+    def __init__(self, whole: Runs, access: Access) -> None:
+        self._runs = whole
+        self._access = access
+
+    def claim(self, process: str, seconds: float, wanted: Collection[str] = ()) -> WitnessTask | None:
+        """Claim something for a witness that runs of the same person wait for; None if there is nothing.
+
+        `process`: the id of the witness; `wanted`: ids of runs, if it takes no others. Raises `Forbidden`.
+        """
+        self._access.require(WITNESS)
+        witness = witness_name(self._access.name, process)
+        for summary in self._runs.at_work():
+            is_candidate = summary.waiting_for == Waiting.PROOF and (not wanted or summary.id in wanted)
+            if is_candidate and self._access.may("read", summary.workflow_id):
+                with contextlib.suppress(RunNotFound, RunStateError, RunDamaged):  # another witness was faster
+                    if self._is_own(self._runs.get(summary.id)):
+                        return self._runs.claim_proof(summary.id, witness, seconds, by=self._access.sign(""))
+        return None
+
+    def renew(self, report: WitnessReport, process: str, seconds: float) -> None:
+        """A witness needs longer. Raises `RunStateError` if the run does not wait for it any more."""
+        witness = self._witness_of(report, process)
+        self._runs.renew_claim(report, witness, seconds, by=self._access.sign(""))
+
+    def report(self, report: WitnessReport, process: str) -> None:
+        """Store what a witness saw. Raises as `Runs.report_proof`, and `RunNotFound`, `Forbidden`."""
+        witness, actor = self._witness_of(report, process), self._access.sign("")
+        self._runs.report_proof(report, witness, self._access.name, by=actor)
+        verdict = report.judgement.verdict if report.judgement is not None else "snapshot"
+        audit("witness", by=actor, run=report.run_id, step=report.step_id, proof=report.name, verdict=verdict)
+
+    def _witness_of(self, report: WitnessReport, process: str) -> str:
+        """The name of the witness. Raises `Forbidden`, also for a run that somebody else started."""
+        workflow_id = self._runs.workflow_of(report.run_id)
+        if workflow_id is None or not self._access.may("read", workflow_id):
+            raise run_not_found(report.run_id, ())
+        self._access.require(WITNESS, workflow_id)
+        if not self._is_own(self._runs.get(report.run_id)):
+            message = (
+                "A witness takes only the proofs of runs that the same person has started. Use a token with the name "
+                "of the one that started this run, and +witness."
+            )
+            raise Forbidden(message, scope=WITNESS, runId=report.run_id)
+        return witness_name(self._access.name, process)
+
+    def _is_own(self, run: Run) -> bool:
+        """Whether the person of this caller started the run. Callers without a name own nothing."""
+        return bool(self._access.name) and authenticated_name(run.by) == self._access.witnessed_name
 
 
 class ScopedWatch:

@@ -162,6 +162,11 @@ def _proofs_due(event: events.ProofsDue) -> EventText:
     return EventText(title=title, step=event.step_id)
 
 
+def _proof_claimed(event: events.ProofClaimed) -> EventText:
+    what = f"proof {event.name}" if event.name else "the snapshot"
+    return EventText(title=f"A witness takes {what}", step=event.step_id, values={"witness": event.witness})
+
+
 def _snapshot_taken(event: events.SnapshotTaken) -> EventText:
     values: dict[str, Json] = {"commit": event.snapshot.commit} if event.snapshot.commit else {}
     lines = (event.snapshot.problem,) if event.snapshot.problem else ()
@@ -234,6 +239,7 @@ _WORDS: Final[Mapping[type[Event], Callable[[Any], EventText]]] = {
     events.ConfirmationGiven: _given,
     events.ConfirmationDenied: _denied,
     events.ProofsDue: _proofs_due,
+    events.ProofClaimed: _proof_claimed,
     events.SnapshotTaken: _snapshot_taken,
     events.ProofTaken: _proof_taken,
     events.CallDue: _due,

@@ -24,7 +24,7 @@ from workflowlookup.language.patterns import Budget
 from workflowlookup.language.values import Progress
 from workflowlookup.providers.upstream import StopResult
 from workflowlookup.runs.draft import MAX_REMOTE_TEXT
-from workflowlookup.runs.due_proofs import Due, SnapshotDue, all_due, is_left
+from workflowlookup.runs.due_proofs import Due, SnapshotDue, all_due, next_due
 from workflowlookup.runs.events import Failed
 from workflowlookup.runs.run import Run, Waiting
 from workflowlookup.runs.server_calls import CallFailure
@@ -65,6 +65,8 @@ class _DrivenRun:
         self.progress_stored_at = 0.0
         """When progress was last stored."""
         self.remote_id = ""
+        self.unwitnessed: int | None = None
+        """When these proofs became due, if no witness takes them: the server does not wait again for each."""
 
     def set_work(self, run: Run) -> None:
         """Watch the current call or proofs of the run: `moved` is set when the run leaves them."""
@@ -100,7 +102,7 @@ class Driver:
             run, driven.has_begun = await self._runs.retry(lambda runs: _begin_first(runs, run_id))
             while run.due is not None:
                 if run.waiting_for is Waiting.PROOF:
-                    run = await self._prove(driven, run)
+                    run = await self._prove(driven, slot, run)
                     continue
                 async with self._at_provider(driven, slot, run) as may_call:
                     run = await self._attempt(driven, run) if may_call else await self._moved_run(run.id)
@@ -315,16 +317,21 @@ class Driver:
 
     # ── proofs ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _prove(self, driven: _DrivenRun, run: Run) -> Run:
-        """Take the snapshot or proof that is due next, unless the run is moved meanwhile, and store it."""
-        due = all_due(run, Budget())
-        taken = run.proving.judgements if run.proving is not None else {}
-        position = next((index for index, one in enumerate(due) if is_left(one, taken)), None)
-        if position is None:
+    async def _prove(self, driven: _DrivenRun, slot: Slot, run: Run) -> Run:
+        """Take the snapshot or proof that is due next, or wait for a witness, unless the run is moved meanwhile."""
+        due = next_due(run, Budget())
+        if due is None:
             return await self._store(run, lambda runs: runs.conclude_proofs(run.id, run.current, by=_BY))
         driven.set_work(run)
-        work = asyncio.create_task(self._look(run, due[position]))
-        ticking = asyncio.create_task(self._report_proof(run, due[position], position, len(due)))
+        if driven.unwitnessed != run.due and self._proofs.witness_seconds(run):
+            try:
+                async with slot.lent():
+                    return await self._await_witness(driven, run, due)
+            finally:
+                driven.at = None
+                self.progress.pop(run.id, None)
+        work = asyncio.create_task(self._look(run, due))
+        ticking = asyncio.create_task(self._report_proof(run, due))
         moved = asyncio.create_task(driven.moved.wait())
         try:
             await asyncio.wait({work, moved}, return_when=asyncio.FIRST_COMPLETED)
@@ -340,6 +347,26 @@ class Driver:
             return await self._moved_run(run.id)
         return await self._store(run, work.result())
 
+    async def _await_witness(self, driven: _DrivenRun, run: Run, due: Due) -> Run:
+        """Wait until a witness has taken what is due, or none does in time; returns the run after that."""
+        began = time.time()
+        while True:
+            claim = run.proving.claim if run.proving is not None else None
+            since = max(began, claim.until / 1000 if claim is not None else 0.0)
+            if time.time() >= since + self._proofs.witness_seconds(run):
+                driven.unwitnessed = run.due
+                log.info("run %s: no witness takes the proofs of step '%s'", run.id, run.current)
+                return run
+            self._publish_proof(run, due, time.time() - began)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(driven.moved.wait(), POLL_SECONDS)
+            if driven.moved.is_set():
+                return await self._moved_run(run.id)
+            now = await self._runs.get(run.id)
+            if now.due != run.due or next_due(now, Budget()) != due:
+                return now
+            run = now  # with a new claim, perhaps
+
     async def _look(self, run: Run, due: Due) -> Callable[[Runs], Run]:
         """Take a snapshot or a proof; returns the change to store."""
         step_id = run.current
@@ -350,15 +377,21 @@ class Driver:
         log.info("run %s: proof '%s' of step '%s': %s", run.id, due.name, step_id, judgement.verdict)
         return lambda runs: runs.take_proof(run.id, step_id, judgement, by=_BY)
 
-    async def _report_proof(self, run: Run, due: Due, position: int, total: int) -> None:
+    async def _report_proof(self, run: Run, due: Due) -> None:
         """Publish every second how long a proof takes."""
         began = time.monotonic()
         while True:
             await asyncio.sleep(PROOF_TICK_SECONDS)
-            seconds = time.monotonic() - began
-            message = f"proving {position + 1} of {total}: {self._proofs.words(run, due, seconds)}"
-            done = position + seconds / (seconds + HALF_SECONDS)  # its end is not known, so it only comes closer
-            self.progress[run.id] = Progress(done, float(total), message)
+            self._publish_proof(run, due, time.monotonic() - began)
+
+    def _publish_proof(self, run: Run, due: Due, seconds: float) -> None:
+        every = all_due(run, Budget())
+        position = every.index(due)
+        message = f"proving {position + 1} of {len(every)}: {self._proofs.words(run, due, seconds)}"
+        done = position + seconds / (seconds + HALF_SECONDS)  # its end is not known, so it only comes closer
+        before = self.progress.get(run.id)
+        if before is None or before.message != message:
+            self.progress[run.id] = Progress(done, float(len(every)), message)
             self._wake()
 
     # ── progress ────────────────────────────────────────────────────────────────────────────────────────────────

@@ -17,6 +17,7 @@ from workflowlookup.language.proof import AnyProof, CommandProof, HttpProof
 from workflowlookup.runs.due_proofs import Due, SnapshotDue, scope_with_output
 from workflowlookup.runs.events import Judgement, Snapshot
 from workflowlookup.runs.run import Run
+from workflowlookup.runs.witnessing import may_be_witnessed
 from workflowlookup.trust import (
     COMMAND,
     IMPORTED,
@@ -36,7 +37,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 UNSEEN: Final = "this server cannot see the files of the project"
-USE_WITNESS: Final = "A witness on the user's machine can take the proof."
+USE_WITNESS: Final = (
+    "Tell the user: `workflowlookup witness --server URL`, where the files are, takes the proofs. It needs a token "
+    "with the scope witness and the name NAME+witness, where NAME is the name of the token that started the run."
+)
+NOT_WITNESSED: Final = "this server cannot see the files of the project, and no witness took the proof in time"
 FAULT: Final = "this is a fault of the server, whose log says more"
 
 Commands = Callable[[str], Mapping[str, Sequence[str]]]
@@ -52,8 +57,12 @@ class ProofRunner:
         allowed_hosts: Callable[[], Collection[str]] = tuple,
         consent: Consent = NO_CONSENT,
         machine: str = "",
+        witness_seconds: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        """`machine` identifies this machine: the root of a run that was started on another one is not here."""
+        """`machine` identifies this machine: the root of a run that was started on another one is not here.
+        `witness_seconds`: how long to wait for a witness that takes the proofs of such a run.
+        """
+        self._witness_seconds = witness_seconds
         self._commands = commands
         self._allowed_hosts = allowed_hosts
         self._consent = consent
@@ -99,9 +108,16 @@ class ProofRunner:
             self._runs.pop(run.id, None)
             self._words.pop(run.id, None)
 
+    def witness_seconds(self, run: Run) -> float:
+        """How long to wait for a witness; 0 if the server sees the files itself, or nobody can be the witness."""
+        return self._witness_seconds() if may_be_witnessed(run) else 0.0
+
     def words(self, run: Run, due: Due, seconds: float) -> str:
         """What is being looked at, and for how long: `make test, 41 s`."""
         name = "the files of the project" if isinstance(due, SnapshotDue) else due.name
+        if may_be_witnessed(run):
+            is_claimed = run.proving is not None and run.proving.claim is not None
+            return f"{name}, {'by a witness' if is_claimed else 'waiting for a witness'}, {seconds:.0f} s"
         return self._words.get(run.id) or f"{name}, {seconds:.0f} s"
 
     def close(self) -> None:
@@ -119,7 +135,7 @@ class ProofRunner:
 
     def _why_unseen(self, run: Run) -> str:
         if not run.root:
-            return UNSEEN
+            return NOT_WITNESSED if self.witness_seconds(run) else UNSEEN
         return "" if run.machine == self._machine else f"{UNSEEN}, because the run was started on another machine"
 
     def _why_not_allowed(self, task: "ProofTask") -> str:

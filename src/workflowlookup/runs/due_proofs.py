@@ -66,12 +66,15 @@ def all_due(run: Run, budget: Budget) -> list[Due]:
 
 
 def next_due(run: Run, budget: Budget) -> Due | None:
-    """What has to be looked at next; None if nothing is left."""
+    """What has to be looked at next; None if nothing is left, or a proof of the output has failed."""
     taken = run.proving.judgements if run.proving is not None else {}
-    return next((due for due in all_due(run, budget) if is_left(due, taken)), None)
+    is_output = run.proving is not None and run.proving.request.reason == "output"
+    if is_output and any(judgement.verdict == "failed" for judgement in taken.values()):
+        return None
+    return next((due for due in all_due(run, budget) if _is_left(due, taken)), None)
 
 
-def is_left(due: Due, taken: Collection[str]) -> bool:
+def _is_left(due: Due, taken: Collection[str]) -> bool:
     """Whether it is not among the names of the proofs that were taken. A snapshot is due only until it is taken."""
     return isinstance(due, SnapshotDue) or due.name not in taken
 

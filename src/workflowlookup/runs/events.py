@@ -262,6 +262,19 @@ class ProofsDue(_Event, frozen=True, kw_only=True):
     """The changes of the context that came with the output."""
 
 
+class ProofClaimed(_Event, frozen=True, kw_only=True):
+    """A witness takes the snapshot or proof that is due next, because the server cannot see the files. While the claim
+    is valid, nobody else takes it. A witness that needs longer claims it again."""
+
+    step_id: str
+    name: str = ""
+    """The proof; empty for a snapshot."""
+    witness: str
+    """The authenticated name of the witness, and the id of its process."""
+    until: int
+    """When the claim ends, in milliseconds since 1970."""
+
+
 class SnapshotTaken(_Event, frozen=True, kw_only=True):
     """The state of the root when the run began (`run`) or the step is handed out (`step`)."""
 
@@ -403,6 +416,7 @@ Event: TypeAlias = (
     | ConfirmationGiven
     | ConfirmationDenied
     | ProofsDue
+    | ProofClaimed
     | SnapshotTaken
     | ProofTaken
     | CallDue

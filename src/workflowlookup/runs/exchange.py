@@ -198,6 +198,8 @@ def _output_accepted(run: Run, event: events.OutputAccepted, following: Event | 
 
 
 def _output_refused(run: Run, event: events.OutputRefused, following: Event | None, at: Moment) -> Draft:
+    if run.waiting_for is Waiting.PROOF:
+        return proofs.conclude(run, at)
     if run.waiting_for is Waiting.CALL:  # the value of a refused result may not be stored
         return server_calls.refuse_result(run, event, at, is_final=isinstance(following, events.Failed))
     return advance.submit(run, event.step_id, event.output, event.context, at)
@@ -268,7 +270,10 @@ _DECISIONS: Final[Mapping[type[Event], _Decision]] = MappingProxyType(
         events.ConfirmationGiven: _confirmation_given,
         events.ConfirmationDenied: _confirmation_denied,
         events.ConfirmationDismissed: lambda run, event, _, at: advance.dismiss(run, event.step_id, at),
+        events.StepOffered: lambda run, _, __, at: proofs.conclude(run, at),
+        events.ConfirmationAsked: lambda run, _, __, at: proofs.conclude(run, at),
         events.ProofsDue: _proofs_due,
+        events.ProofClaimed: lambda run, event, _, at: proofs.claim(run, event, at),
         events.SnapshotTaken: lambda run, event, _, at: proofs.take_snapshot(run, event.since, event.snapshot, at),
         events.ProofTaken: lambda run, event, _, at: proofs.take_proof(run, event.judgement, at),
         events.CallBegun: lambda run, _, __, at: server_calls.begin_call(run, at),

@@ -20,6 +20,8 @@ class Proving(msgspec.Struct, frozen=True, kw_only=True):
     request: events.ProofsDue
     judgements: Mapping[str, Judgement] = {}
     """By name: those that were taken."""
+    claim: events.ProofClaimed | None = None
+    """The last claim of what is due next; it may have run out."""
 
 
 class ProofCounts(msgspec.Struct, frozen=True, kw_only=True):

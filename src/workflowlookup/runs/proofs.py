@@ -40,19 +40,38 @@ MAX_TEXT: Final = 2_000
 """Limit on the stored characters of a summary, a reason and a remedy, each."""
 
 
+def claim(run: Run, claimed: events.ProofClaimed, at: Moment) -> Draft:
+    """A witness takes what is due next, or needs longer for it. Raises `RunStateError` if something else is due, or
+    while the claim of another witness is valid.
+    """
+    due = _refuse_unless_due(run, at.budget)
+    if due is None or claimed.step_id != run.current or claimed.name != name_of(due):
+        raise _not_due(run, f"proof '{claimed.name}'" if claimed.name else "a snapshot")
+    before = _proving(run).claim
+    if before is not None and before.witness != claimed.witness and before.until > at.time:
+        raise RunStateError(f"Another witness, {before.witness}, takes it already.", **position_data(run, ""))
+    return Draft(run, at).add(claimed)
+
+
+def name_of(due: Due) -> str:
+    """The name of a proof; empty for a snapshot."""
+    return "" if isinstance(due, SnapshotDue) else due.name
+
+
 def take_snapshot(run: Run, since: Literal["run", "step"], snapshot: Snapshot, at: Moment) -> Draft:
     """A snapshot of the root was taken. Raises `RunStateError` if that one is not due."""
     due = _refuse_unless_due(run, at.budget)
     if not isinstance(due, SnapshotDue) or due.since != since:
         raise _not_due(run, f"a snapshot of the {since}")
     draft = Draft(run, at).add(events.SnapshotTaken(step_id=run.current, since=since, snapshot=snapshot))
-    return _conclude_if_done(draft)
+    return _conclude_if_done(draft, run)
 
 
 def take_proof(run: Run, judgement: Judgement, at: Moment) -> Draft:
     """A proof was taken. Raises `RunStateError` if another one is due.
 
     The first that fails refuses the output; one that could not be judged does so only after all others were taken.
+    After a claim, what follows is left to `conclude`, which the driver of the run calls: a witness decides nothing.
     """
     due = _refuse_unless_due(run, at.budget)
     if due is None or isinstance(due, SnapshotDue) or due.name != judgement.name:
@@ -68,13 +87,13 @@ def take_proof(run: Run, judgement: Judgement, at: Moment) -> Draft:
         tail=storable(judgement.tail)[-MAX_TAIL:],
     )
     draft = Draft(run, at).add(events.ProofTaken(step_id=run.current, judgement=judgement))
-    if judgement.verdict == "failed" and not is_start:
-        return _conclude(draft)
-    return _conclude_if_done(draft)
+    return _conclude_if_done(draft, run)
 
 
 def conclude(run: Run, at: Moment) -> Draft:
-    """Nothing is due any more, because a condition is not true any more. Raises `RunStateError` if something is due."""
+    """Nothing is due any more: witnesses took it, or a condition is not true any more. Raises `RunStateError` if
+    something is due.
+    """
     if _refuse_unless_due(run, at.budget) is not None:
         raise RunStateError("Not all proofs have been taken.", **position_data(run, ""))
     return _conclude(Draft(run, at))
@@ -98,8 +117,9 @@ def _proving(run: Run) -> Proving:
     return run.proving
 
 
-def _conclude_if_done(draft: Draft) -> Draft:
-    return draft if next_due(draft.run, draft.at.budget) is not None else _conclude(draft)
+def _conclude_if_done(draft: Draft, before: Run) -> Draft:
+    is_claimed = _proving(before).claim is not None
+    return draft if is_claimed or next_due(draft.run, draft.at.budget) is not None else _conclude(draft)
 
 
 def _conclude(draft: Draft) -> Draft:

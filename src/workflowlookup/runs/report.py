@@ -312,6 +312,10 @@ class _EventWriter:
         else:
             yield f"An output met the criteria {when}, and the server took the proofs."
 
+    def _proof_claimed(self, event: events.ProofClaimed, when: str) -> Iterator[str]:
+        what = f"proof {code(event.name)}" if event.name else "the snapshot"
+        yield f"{inline(event.witness)} began to take {what} {when}."
+
     def _snapshot_taken(self, event: events.SnapshotTaken, when: str) -> Iterator[str]:
         snapshot = event.snapshot
         subject = f"Snapshot of the project at the start of the {event.since}, {when}"
@@ -398,6 +402,7 @@ class _EventWriter:
             f"Not confirmed {when}{describe_how(event)}{_note(event.note)}"
         ],
         events.ProofsDue: _proofs_due,
+        events.ProofClaimed: _proof_claimed,
         events.SnapshotTaken: _snapshot_taken,
         events.ProofTaken: _proof_taken,
         events.CallDue: _call_due,

@@ -119,6 +119,7 @@ TRANSITIONS: Final[Mapping[Status, Mapping[type[Event], Status]]] = MappingProxy
             events.Cancelled: _CANCELLED,
         },
         _PROVING: {
+            events.ProofClaimed: _PROVING,
             events.SnapshotTaken: _PROVING,
             events.ProofTaken: _PROVING,
             events.StepOffered: _WAITING_FOR_OUTPUT,
@@ -572,10 +573,15 @@ def _without_output_proofs(run: Run, step_id: str) -> dict[str, Any]:
     return {} if before is None else _with_proofs(run, step_id, before.measures)
 
 
-def _snapshot_taken(_: Run, __: Record, event: events.SnapshotTaken) -> dict[str, Any]:
+def _proof_claimed(run: Run, _: Record, event: events.ProofClaimed) -> dict[str, Any]:
+    return {"proving": msgspec.structs.replace(run.proving, claim=event)} if run.proving is not None else {}
+
+
+def _snapshot_taken(run: Run, _: Record, event: events.SnapshotTaken) -> dict[str, Any]:
+    claim = {"proving": msgspec.structs.replace(run.proving, claim=None)} if run.proving is not None else {}
     if event.since == "run":
-        return {"run_snapshot": event.snapshot}
-    return {"step_snapshot": (event.step_id, event.snapshot)}
+        return {"run_snapshot": event.snapshot, **claim}
+    return {"step_snapshot": (event.step_id, event.snapshot), **claim}
 
 
 def _proof_taken(run: Run, _: Record, event: events.ProofTaken) -> dict[str, Any]:
@@ -584,7 +590,7 @@ def _proof_taken(run: Run, _: Record, event: events.ProofTaken) -> dict[str, Any
     proving = run.proving
     if proving is not None:
         taken = {**proving.judgements, judgement.name: judgement}
-        proving = msgspec.structs.replace(proving, judgements=taken)
+        proving = msgspec.structs.replace(proving, judgements=taken, claim=None)
     return {
         "context": context_after(run.context, event),
         "proving": proving,
@@ -698,6 +704,7 @@ _EFFECTS: Final[Mapping[type[Event], Callable[[Run, Record, Any], dict[str, Any]
     events.ConfirmationGiven: _confirmation_given,
     events.ConfirmationDenied: _confirmation_denied,
     events.ProofsDue: _proofs_due,
+    events.ProofClaimed: _proof_claimed,
     events.SnapshotTaken: _snapshot_taken,
     events.ProofTaken: _proof_taken,
     events.CallDue: _call_due,

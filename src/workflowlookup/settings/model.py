@@ -48,6 +48,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     directories: tuple[str, ...]
     root: str
     proof_hosts: tuple[str, ...]
+    witness_seconds: float
     journal: str
     journal_timeout_seconds: float
     confirmation: str

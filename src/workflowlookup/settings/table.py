@@ -136,6 +136,14 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         "staging.example.com.",
     ),
     Setting(
+        name="witness_seconds",
+        default=10.0,
+        parse=seconds(0, 3600),
+        is_live=True,
+        help="How long a server over HTTP waits until a witness takes a proof, or takes over from one that is gone; "
+        "then the proof counts as unproved. 0 does not wait.",
+    ),
+    Setting(
         name="journal",
         default="~/.local/share/workflowlookup/runs.sqlite",
         parse=journal_url,
@@ -366,8 +374,8 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         name="oauth_scopes_claim",
         default="scope",
         parse=word,
-        help="The claim that has the scopes (read, run, confirm, admin, alone or after `workflowlookup:`); dots lead "
-        "into objects. The scope `person` says that a person holds the token.",
+        help="The claim that has the scopes (read, run, confirm, witness, admin, alone or after `workflowlookup:`); "
+        "dots lead into objects. The scope `person` says that a person holds the token.",
     ),
     Setting(
         name="oauth_workflows_claim",

@@ -27,9 +27,10 @@ from workflowlookup.errors import (
     WorkflowLookupError,
 )
 from workflowlookup.language.model import Workflow
+from workflowlookup.language.patterns import Budget
 from workflowlookup.language.values import Context, Json
 from workflowlookup.logs import audit
-from workflowlookup.runs import advance, events, proofs, server_calls
+from workflowlookup.runs import advance, events, proofs, server_calls, witnessing
 from workflowlookup.runs.draft import NOWHERE, Draft, Location, Moment
 from workflowlookup.runs.events import (
     ConfirmationDenied,
@@ -48,6 +49,7 @@ from workflowlookup.runs.exchange import refuse_changed
 from workflowlookup.runs.run import Run, State, Waiting, apply, fold, submission_key
 from workflowlookup.runs.server_calls import CallFailure
 from workflowlookup.runs.signing import NoPeople, People, refuse_unproven
+from workflowlookup.runs.witnessing import WitnessReport, WitnessTask
 from workflowlookup.store.imports import as_imported, check_import, refuse_future, without_source
 from workflowlookup.store.journal import (
     Conflict,
@@ -440,6 +442,56 @@ class Runs:
     def take_proof(self, run_id: str, step_id: str, judgement: Judgement, *, by: str = "") -> Run:
         """Store what was seen when a proof was taken, and what follows if it is the last."""
         return self._move_call(run_id, step_id, by, lambda run, at: proofs.take_proof(run, judgement, at))
+
+    def claim_proof(self, run_id: str, witness: str, seconds: float, *, by: str = "") -> WitnessTask:
+        """Store that a witness takes what is due next, and return that. Raises `RunStateError` if it cannot."""
+
+        def decide(run: Run, at: Moment) -> Draft:
+            task = witnessing.task_of(run, seconds, at.budget) if witnessing.may_be_witnessed(run) else None
+            if task is None:
+                raise RunStateError("A witness can take nothing of this run now.", runId=run_id)
+            until = at.time + int(seconds * 1000)
+            claimed = events.ProofClaimed(step_id=task.step_id, name=task.name, witness=witness, until=until)
+            return proofs.claim(run, claimed, at)
+
+        run = self._move(run_id, by, decide)
+        task = witnessing.task_of(run, seconds, Budget())
+        assert task is not None  # a claim leaves it due
+        return task
+
+    def renew_claim(self, report: WitnessReport, witness: str, seconds: float, *, by: str = "") -> Run:
+        """Extend a claim of which a third or less is left. Raises `RunStateError` if the witness has none."""
+
+        def decide(run: Run, at: Moment) -> Draft | Run:
+            witnessing.refuse_unclaimed(run, report, witness)
+            claim = run.proving.claim if run.proving is not None else None
+            if claim is not None and claim.until - at.time > seconds * 1000 / 3:
+                return run
+            until = at.time + int(seconds * 1000)
+            renewed = events.ProofClaimed(step_id=report.step_id, name=report.name, witness=witness, until=until)
+            return proofs.claim(run, renewed, at)
+
+        return self._move(report.run_id, by, decide)
+
+    def report_proof(self, report: WitnessReport, witness: str, caller: str, *, by: str = "") -> Run:
+        """Store what a witness saw. Safe to repeat. Raises `InvalidParams`, and `RunStateError` if it is not due."""
+
+        def decide(run: Run, at: Moment) -> Draft | Run:
+            sent = witnessing.checked(run, report, caller)
+            try:
+                witnessing.refuse_unclaimed(run, sent, witness)
+            except RunStateError:
+                if witnessing.is_reported(run, sent):
+                    return run
+                raise
+            if sent.judgement is not None:
+                return proofs.take_proof(run, sent.judgement, at)
+            task = witnessing.task_of(run, 0.0, at.budget)
+            if task is None or task.since is None or sent.snapshot is None:
+                raise RunStateError("No snapshot is due.", runId=run.id)
+            return proofs.take_snapshot(run, task.since, sent.snapshot, at)
+
+        return self._move(report.run_id, by, decide)
 
     def conclude_proofs(self, run_id: str, step_id: str, *, by: str = "") -> Run:
         """Store what follows when nothing is due any more."""

@@ -30,8 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SCOPE",
         action="append",
         default=[],
-        help=f"what it allows: {', '.join(SCOPES)}; every scope includes read, and admin includes all (default: read); "
-        "may be repeated",
+        help=f"what it allows: {', '.join(SCOPES)}; every scope includes read, and admin all but witness (default: "
+        "read); may be repeated",
     )
     parser.add_argument(
         "--workflows",
@@ -147,5 +147,6 @@ def _words(values: Iterable[str]) -> list[str]:
 EXAMPLES = """\
   workflowlookup token create --name ci-bot --scope run --workflows 'docs-*' --expires 30d
   workflowlookup token create --name ada --scope run --scope confirm --person    for a person
+  workflowlookup token create --name ada+witness --scope witness                  proves the runs of ada
   workflowlookup token list                                                       never shows a secret
   workflowlookup token revoke ci-bot                                              refused from now on"""

@@ -139,7 +139,7 @@ def _ask(store: TrustStore, entries: Sequence[TrustEntry], *, is_json: bool) -> 
     if entries:
         with person_terminal("trust what a repository brings") as terminal:
             for file in dict.fromkeys(entry.file for entry in entries):
-                trusted += _ask_about(terminal, store, [entry for entry in entries if entry.file == file])
+                trusted += ask_about(terminal, store, [entry for entry in entries if entry.file == file])
     if is_json:
         untrusted = [entry for entry in entries if entry not in trusted]
         write_json({"trusted": [*map(_described, trusted)], "notTrusted": [*map(_described, untrusted)]})
@@ -151,7 +151,9 @@ def _ask(store: TrustStore, entries: Sequence[TrustEntry], *, is_json: bool) -> 
     return int(len(trusted) < len(entries))
 
 
-def _ask_about(terminal: Terminal, store: TrustStore, entries: Sequence[TrustEntry]) -> list[TrustEntry]:
+def ask_about(
+    terminal: Terminal, store: TrustStore, entries: Sequence[TrustEntry], question: str = ""
+) -> list[TrustEntry]:
     """Ask about the entries of one file. Returns those that the person trusted, exactly as shown."""
     lines = [f"\n{shown_path(entries[0].file)}"]
     digests: list[tuple[TrustEntry, str]] = []
@@ -166,7 +168,7 @@ def _ask_about(terminal: Terminal, store: TrustStore, entries: Sequence[TrustEnt
             lines += [f"  {path!a}  SHA-256 {digest}" for path, digest in files.items()]
         digests.append((entry, entry.digest(files)))
     subject = "this" if len(digests) == 1 else f"these {len(digests)}"
-    question = f"\nMay {subject} run whenever a server is started in this project?"
+    question = question or f"\nMay {subject} run whenever a server is started in this project?"
     if not terminal.show_pages("\n".join(lines)) or not digests or not terminal.ask_yes_or_no(question):
         return []
     store.trust(digests, by=TERMINAL, time=int(time.time() * 1000))
