@@ -100,7 +100,7 @@ def test_eviction_while_another_thread_reads() -> None:
 
     def store() -> None:
         try:
-            for number in range(20_000):
+            for number in range(100_000):
                 cache[number % 50] = number
         except RuntimeError as problem:
             problems.append(problem)

@@ -4,6 +4,7 @@ import contextlib
 import os
 import random
 import re
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -16,10 +17,10 @@ from typing import NoReturn
 import pytest
 
 from support import journey
-from support.client import Start
+from support.client import Server, Start
 from support.damage import PAGE, set_aside, spoil_page
 from support.journey import RUN, calls, folded, read
-from support.make import document, step
+from support.make import document, step, write
 from support.narrowing import instance_of, not_none
 from workflowlookup.errors import RunDamaged, StorageError
 from workflowlookup.language.building import build
@@ -39,10 +40,14 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "data" / "runs.sqlite"
 
 
-@pytest.fixture
-def stored(serve: Start, path: Path) -> Path:
-    """A journal with 31 runs, a token and names of tools, as a server left it."""
-    server = serve(path)
+@pytest.fixture(scope="module")
+def left_by_server(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of a journal with 31 runs, a token and names of tools, as a server left it."""
+    home = tmp_path_factory.mktemp("stored")
+    write(home / "library", journey.FLOW)
+    path = home / "data" / "runs.sqlite"
+    server = Server(home, directory=home / "library", environment={"WORKFLOWLOOKUP_JOURNAL": str(path)})
+    server.initialize()
     for call in calls("completed"):
         server.result(*call)
     for run_id in OTHERS:
@@ -50,9 +55,17 @@ def stored(serve: Start, path: Path) -> Path:
     server.result("tools/list")
     server.close_input()
     server.wait()
+    server.stop()
     tokens = Tokens(SqliteJournal(str(path)))
     tokens.create("ci", ["run"], ["*"], seconds=None)
     tokens.close()
+    return path.parent
+
+
+@pytest.fixture
+def stored(left_by_server: Path, path: Path) -> Path:
+    """A copy of that journal."""
+    shutil.copytree(left_by_server, path.parent)
     return path
 
 

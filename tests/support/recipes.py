@@ -60,7 +60,7 @@ class Tree:
 
     def __init__(self, directory: Path) -> None:
         self.root = directory
-        unneeded = shutil.ignore_patterns("node_modules", "__pycache__", ".*")
+        unneeded = shutil.ignore_patterns("node_modules", ".*")  # with the bytecode, which stays valid
         for name in ("src", "tests", "docs"):
             shutil.copytree(ROOT / name, directory / name, ignore=unneeded)
         shutil.copy(ROOT / "pyproject.toml", directory)

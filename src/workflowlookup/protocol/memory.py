@@ -5,6 +5,7 @@ in reference cycles of exceptions until the garbage collector runs, and in the a
 """
 
 import gc
+import sys
 from typing import Any, Final
 
 COSTLY_SECONDS: Final = 0.03
@@ -36,6 +37,7 @@ class MemoryMeter:
             _clear_caches()
         self._seconds, self._is_very_costly = 0.0, False
         gc.collect()
+        _clear_type_cache()
         trim = _trim()
         if trim is not None:
             trim(0)
@@ -46,6 +48,17 @@ def _clear_caches() -> None:
 
     patterns.clear_caches()
     schemas.clear_cache()
+
+
+def _clear_type_cache() -> None:
+    """Drop the interpreter's references to names of attributes that were looked up.
+
+    `re.finditer` looks one up under a new string each time: hundreds of small strings, each of which would keep a
+    megabyte of the allocator from being returned.
+    """
+    clear = getattr(sys, "_clear_internal_caches", None) or getattr(sys, "_clear_type_cache", None)
+    if clear is not None:  # the former since Python 3.13
+        clear()
 
 
 def _trim() -> Any:
