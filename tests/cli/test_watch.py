@@ -60,7 +60,7 @@ def watch(cli: Cli, project: Path) -> Iterator[Watch]:
     one.stop()
 
 
-SAMPLE = ".workflowlookup/workflows/sample-workflow.json"
+SAMPLE_PATH = ".workflowlookup/workflows/sample-workflow.json"
 
 
 def test_a_document_is_checked_at_the_start_and_at_each_save(watch: Watch, project: Path) -> None:
@@ -124,7 +124,7 @@ def test_once_checks_and_exits(cli: Cli, project: Path, content: JsonObject, cod
     done = cli("watch", "--once")
 
     first, *hint = done.stdout.splitlines()
-    assert (done.returncode, SAMPLE in first) == (code, True)
+    assert (done.returncode, SAMPLE_PATH in first) == (code, True)
     assert hint == ["    Make 'steps[0].title' text ('string'), for example \"Reproduce the bug\""][:code]
 
 
@@ -156,9 +156,9 @@ def test_a_directory_that_is_recreated_is_watched_again(watch: Watch, project: P
     said.append(watch.line())
 
     assert said == [
-        f"{SAMPLE}: no problems",
+        f"{SAMPLE_PATH}: no problems",
         ".workflowlookup/workflows: error: The file cannot be read: No such file or directory",
-        f"{SAMPLE}: no problems",
+        f"{SAMPLE_PATH}: no problems",
     ]
 
 
