@@ -56,7 +56,7 @@ class TableShape(msgspec.Struct, frozen=True, kw_only=True):
     def matches(self, row: Row) -> bool:
         return (
             row.is_index == self.is_index
-            and len(row.values) in (len(self.columns), len(self.first_columns))
+            and len(self.first_columns) <= len(row.values) <= len(self.columns)
             and all(map(isinstance, row.values, self.columns.values()))
         )
 
@@ -86,8 +86,9 @@ SHAPES: Final[Mapping[str, TableShape]] = {
             "hashed": _NUMBER_OR_NULL,
             "head": _TEXT_OR_NULL,
             **dict.fromkeys(("proved", "proofs"), _NUMBER_OR_NULL),
+            **dict.fromkeys(("root", "session"), _TEXT_OR_NULL),
         },
-        added=4,
+        added=6,
     ),
     "documents": TableShape(is_index=False, columns={"hash": _TEXT, "document": _TEXT}),
     "tokens": TableShape(
