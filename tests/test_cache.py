@@ -1,5 +1,6 @@
 """The bounded cache."""
 
+import sys
 import threading
 
 from workflowlookup.cache import BoundedCache
@@ -86,3 +87,36 @@ def test_reading_waits_for_nobody_who_stores() -> None:
 
     with cache._lock:
         assert (cache.get("a"), cache.get("b")) == (1, None)
+
+
+def test_eviction_while_another_thread_reads() -> None:
+    cache: BoundedCache[int, int] = BoundedCache(4)
+    problems, is_over = [], threading.Event()
+
+    def read() -> None:
+        while not is_over.is_set():
+            for key in range(50):
+                cache.get(key)
+
+    def store() -> None:
+        try:
+            for number in range(20_000):
+                cache[number % 50] = number
+        except RuntimeError as problem:
+            problems.append(problem)
+
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    storing = threading.Thread(target=store)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-7)
+    try:
+        for thread in (*readers, storing):
+            thread.start()
+        storing.join()
+        is_over.set()
+        for thread in readers:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+
+    assert problems == []

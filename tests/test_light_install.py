@@ -158,6 +158,7 @@ def test_authors_need_no_extra(light: Light) -> None:
         (["runs", "--journal", "postgresql://u@127.0.0.1/x"], "postgres"),
         (["db", "check", "--journal", "postgresql://u@127.0.0.1/x"], "postgres"),
         (["run", "caller", "--directories", "../mine"], "calls"),
+        (["key"], "sign"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -45,7 +45,8 @@ class BoundedCache(Generic[Key, Value]):
             self._entries[key] = (value, weight)
             self._weight += weight
             while len(self) > self._max_entries or (self._weight > self._max_weight and len(self) > 1):
-                self._pop(next(iter(self._entries)))
+                _, (_, evicted_weight) = self._entries.popitem(last=False)  # atomic, unlike an iterator: see `get`
+                self._weight -= evicted_weight
 
     def pop(self, key: Key) -> Value | None:
         with self._lock:

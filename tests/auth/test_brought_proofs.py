@@ -19,7 +19,7 @@ from workflowlookup.runs.draft import Location, Moment
 from workflowlookup.runs.events import Judgement
 from workflowlookup.runs.run import Run
 from workflowlookup.settings import Settings, SettingsError, read_settings
-from workflowlookup.trust import Consent, TrustStore, digests_of, step_entries
+from workflowlookup.trust import Consent, TrustEntry, TrustStore, digests_of, step_entries
 
 RUN: JsonObject = {"kind": "command", "name": "tests", "run": ["touch", "ran"]}
 AWAY: JsonObject = {"kind": "http", "name": "up", "url": "https://example.com/"}
@@ -101,6 +101,21 @@ def test_what_the_server_cannot_see_is_unproved(
 
     assert (judgement.verdict, judgement.reason.startswith(UNSEEN)) == ("unproved", True)
     assert "witness on the user's machine" in judgement.remedy
+
+
+def test_a_command_of_the_project_that_is_not_trusted_says_so(project: Project, store: TrustStore) -> None:
+    file = str(project.root / "workflowlookup.toml")
+    ignored = TrustEntry(file=file, kind="commands", name="test", value=["make", "test"])
+    runner = ProofRunner(lambda _: {}, tuple, Consent(store, lambda: [ignored]), "here")
+    run = run_of(project, {"kind": "command", "use": "test"}, "")
+
+    judgement = asyncio.run(runner.take(run, run.step.proofs[0]))
+    runner.close()
+
+    assert judgement.verdict == "unproved"
+    assert f"command 'test'. A person can look at it and allow it in a terminal: `workflowlookup trust {file}`" in (
+        judgement.reason
+    )
 
 
 # ── commands in the settings ────────────────────────────────────────────────────────────────────────────────────

@@ -132,7 +132,7 @@ def test_after_three_turns_without_progress_the_agent_is_let_go(cli: Cli) -> Non
 
     assert answers == ["block", "block", "block", "", ""]
     assert kinds_of_events(cli, run_id)[2:] == [*["stop-blocked"] * 3, "stop-released"]
-    assert "let go" in cli("export", run_id, "--format", "md").stdout
+    assert "let go" in cli("export", run_id, "--markdown").stdout
 
 
 def test_a_refused_output_is_no_progress_and_is_named(cli: Cli) -> None:

@@ -17,9 +17,12 @@ import pytest
 from cli.commands import Cli
 from support.json_values import Json, JsonObject
 from support.make import document, step
+from workflowlookup.errors import RunStateError
 from workflowlookup.language.building import build
 from workflowlookup.receipts.envelope import seal
 from workflowlookup.receipts.keys import load_key
+from workflowlookup.receipts.statement import parse_statement, state_run
+from workflowlookup.receipts.verification import journal_problem
 from workflowlookup.runs.events import Judgement
 from workflowlookup.store.service import Runs
 from workflowlookup.store.sqlite import SqliteJournal
@@ -32,13 +35,13 @@ LINT: JsonObject = {"kind": "command", "name": "lint", "use": "lint"}
 class World:
     """A project with a commit, and a journal with a run whose proofs were taken there."""
 
-    def __init__(self, cli: Cli) -> None:
+    def __init__(self, cli: Cli, *init: str) -> None:
         self.cli = cli
         self.data = cli.home / ".local" / "share" / "workflowlookup"
         self.journal = self.data / "runs.sqlite"
         self.key = self.data / "signing-key.pem"
         self.receipt = cli.directory / "receipt.json"
-        self.git("init", "-q", "-b", "main")
+        self.git("init", "-q", "-b", "main", *init)
         (cli.directory / ".gitignore").write_text("/home\n/*.json\n/*.pem\n")
         self.commit = self.change("code.py", "answer = 42\n")
 
@@ -198,6 +201,18 @@ def test_the_key_is_made_once_for_its_owner_alone(world: World) -> None:
     assert about["keyId"] in world.cli("key").stdout
 
 
+def test_a_repository_with_long_ids_has_receipts_too(cli: Cli) -> None:
+    world = World(cli, "--object-format=sha256")
+    world.complete()
+
+    statement = world.make_receipt()
+
+    (commit,), (tree,) = (subject["digest"].values() for subject in statement["subject"])
+    assert (commit, tree) == (world.commit, world.git("rev-parse", "HEAD^{tree}"))
+    assert (len(commit), len(tree)) == (64, 64)
+    assert world.verify("--commit", "HEAD")[0] == world.verify("--commit", world.commit)[0] == 0
+
+
 @pytest.mark.parametrize("spoil", ["mode", "content", "link"])
 def test_a_key_that_others_may_have_used_is_refused(proven: World, spoil: str) -> None:
     if spoil == "mode":
@@ -235,6 +250,21 @@ def test_only_a_completed_run_that_was_not_changed_or_imported_has_a_receipt(wor
         True,
     )
     assert refused.stdout == ""
+
+
+def test_a_run_with_an_answer_that_nobody_can_verify_has_no_receipt(proven: World) -> None:
+    key = load_key(str(proven.key))
+    assert key is not None
+    with closing(proven.runs()) as runs:
+        run, records = runs.get(RUN), runs.history(RUN)
+    doubted = msgspec.structs.replace(run, unverified=("The key of ada is not known here.",))
+
+    with pytest.raises(RunStateError) as refused:
+        state_run(doubted, records, proven.commit, proven.commit, key.public)
+    assert refused.value.remedy == f"The key of ada is not known here. So the run '{RUN}' can have no receipt here."
+    assert journal_problem(parse_statement(state_run(run, records, "c", "t", key.public)), doubted) == (
+        "The key of ada is not known here."
+    )
 
 
 def test_a_commit_that_is_not_there_is_refused(world: World) -> None:

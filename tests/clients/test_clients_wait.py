@@ -70,6 +70,32 @@ def test_a_call_that_takes_time_is_answered_with_progress_on_the_way(home: Path,
     assert meanwhile == ["quick-nap"]
 
 
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_an_output_is_proven_with_progress_on_the_way(home: Path, mode: str) -> None:
+    script = "echo $$ > pid; while [ ! -e go ]; do sleep 0.05; done"
+    proof = {"kind": "command", "name": "tests", "run": ["sh", "-c", script]}
+    write(home / "library", document(step("fix", proof=[proof]), id="proven", name="Proven"))
+
+    async def call() -> tuple[Json, list[str | None]]:
+        told: list[str | None] = []
+
+        async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+            told.append(message)
+            if "sh -c" in not_none(message):
+                (project(home) / "go").touch()
+
+        async with asyncio.timeout(TIMEOUT), Client(server(home), mode=mode, read_timeout_seconds=TIMEOUT) as client:
+            await client.call_tool("workflow_start", {"workflowId": "proven", "runId": "r1"})
+            output = {"runId": "r1", "stepId": "fix", "output": "done"}
+            return await client.call_tool("workflow_submit", output, progress_callback=on_progress), told
+
+    result, told = asyncio.run(call())
+    answer = result.structured_content
+    assert (answer["state"], answer["proofs"]["summary"]) == ("completed", "proved 1 of 1")
+    assert answer["verdict"]["proofs"][0].startswith("proved: tests (sh -c ")
+    assert any(not_none(message).startswith("Title fix: proving 1 of 1: sh -c ") for message in told)
+
+
 def test_a_new_document_is_a_new_tool_and_clients_hear_of_it(home: Path) -> None:
     async def follow() -> tuple[str, list[str]]:
         async with asyncio.timeout(TIMEOUT), Client(server(home), read_timeout_seconds=TIMEOUT) as client:

@@ -31,6 +31,7 @@ OTHERS = {
     "run that was refused": "/runs/{exhausted}",
     "run that was denied": "/runs/{denied}",
     "broken document": "/library/half-done",
+    "people": "/people",
     "bundled workflow": "/library/bug-investigation",
 }
 HOSTILE = '<script>alert("owned")</script><img src=x onerror=alert(1)> \u202egnp.exe\u202c {{7*7}} \x1b[31m\x00'

@@ -42,9 +42,10 @@ def send(connection: Connection, **message: Json) -> bytes | None:
 
 
 def ask(connection: Connection, method: str, **params: Json) -> JsonObject:
-    reply = json.loads(send(connection, id=1, method=method, params=params) or b"{}")
+    reply: JsonObject = json.loads(send(connection, id=1, method=method, params=params) or b"{}")
     assert "error" not in reply, reply
-    return reply["result"]
+    result: JsonObject = reply["result"]
+    return result
 
 
 def notify(connection: Connection, method: str) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -250,15 +251,16 @@ def test_a_request_that_times_out_on_a_lock_is_answered() -> None:
 
 
 def test_a_waiter_for_a_timed_out_holder_does_not_wait_again(
-    pool: JournalPool, flows: threading.Event, monkeypatch: pytest.MonkeyPatch
+    make_pool: Callable[[float], JournalPool], flows: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    pool = make_pool(SLOW_SECONDS)  # a tenth of it is how late the loop of a busy machine may resume a waiter
     flows.clear()
     lock, submit = greenlets.Lock(), pool._submit
     calls: list[str] = []
 
-    def count(call: Any) -> None:
+    def count(call: Any, seconds: float) -> None:
         calls.append(call.name)
-        submit(call)
+        submit(call, seconds)
 
     monkeypatch.setattr(pool, "_submit", count)
 
@@ -293,6 +295,33 @@ def test_a_call_that_never_started_does_not_mark_the_journal_as_down(
     for thread in long:
         thread.join()
     assert pool.journal.head("r1") is None
+
+
+def test_reads_are_answered_while_another_process_holds_the_lock_for_writing(
+    make_pool: Callable[[float], JournalPool], tmp_path: Path
+) -> None:
+    pool = make_pool(30)
+    seen: list[str] = []
+
+    async def write(number: int) -> None:
+        pool.journal.add_session(str(number), "owner", "{}", 0)
+        seen.append("write")
+
+    async def read() -> None:
+        pool.journal.head("r1")
+        seen.append("read")
+
+    async def serve() -> None:
+        with contextlib.closing(sqlite3.connect(tmp_path / "runs.sqlite", isolation_level=None)) as holder:
+            holder.execute("BEGIN EXCLUSIVE")
+            writes = [asyncio.create_task(greenlets.run(write, number)) for number in range(2 * MAX_THREADS)]
+            await asyncio.sleep(0)
+            await asyncio.gather(*(greenlets.run(read) for _ in range(3)))
+            holder.execute("ROLLBACK")
+        await asyncio.gather(*writes)
+
+    asyncio.run(serve())
+    assert seen == ["read"] * 3 + ["write"] * 2 * MAX_THREADS
 
 
 def test_callers_take_turns(make_pool: Callable[[float], JournalPool], flows: threading.Event) -> None:

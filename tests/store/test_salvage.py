@@ -46,7 +46,7 @@ def stored(serve: Start, path: Path) -> Path:
     for call in calls("completed"):
         server.result(*call)
     for run_id in OTHERS:
-        server.result(*journey.start(run_id, filler="x" * 700))
+        server.result(*journey.start(run_id, filler="x" * 500))
     server.result("tools/list")
     server.close_input()
     server.wait()
@@ -70,9 +70,11 @@ def after_damage(path: Path) -> tuple[set[str], set[str]]:
     """The runs of the new journal: those that are whole, and those that are damaged in part."""
     runs = Runs(SqliteJournal(str(path)))
     for _ in range(2):
+        for run_id in (RUN, *OTHERS):  # one that is refused must not hide damage to the file in the next
+            with contextlib.suppress(StorageError):
+                runs.journal.read(run_id)
         with contextlib.suppress(StorageError):
             runs.summaries(RunQuery(limit=1_000))
-            [runs.journal.read(run_id) for run_id in (RUN, *OTHERS)]
             runs.journal.tool_names()
             instance_of(SqliteJournal, runs.journal).query("SELECT * FROM tokens")
     whole: set[str] = set()
@@ -182,6 +184,57 @@ def test_a_run_that_was_deleted_does_not_come_back(stored: Path) -> None:
     assert after_damage(stored) == ({RUN, *OTHERS[:3]}, set())
 
 
+def execute(path: Path, *statements: str) -> None:
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        for statement in statements:
+            connection.execute(statement)
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def hashes(path: Path) -> list[tuple[str, int, str]]:
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        return connection.execute("SELECT run, sequence, hash FROM events ORDER BY 1, 2").fetchall()
+
+
+def test_hashes_are_saved_and_a_last_hash_that_was_lost_is_computed_again_and_counted(stored: Path) -> None:
+    execute(
+        stored,
+        "UPDATE runs SET hashed = NULL, head = NULL WHERE id = 'other-03'",
+        "DELETE FROM runs WHERE id = 'other-07'",
+    )
+    before = hashes(stored)
+    spoil_page(stored)
+
+    whole, damaged = after_damage(stored)
+
+    assert (whole, damaged) == ({RUN, *OTHERS}, set())
+    assert hashes(stored) == before
+    assert all(digest for _, _, digest in before)
+    (aside,) = set_aside(stored)
+    assert (aside.parent / f"{aside.name}.txt").read_text() == (
+        f"{len(OTHERS) + 1} of {len(OTHERS) + 1} runs were saved into a new journal, last hashes computed again: 2"
+    )
+
+
+def test_a_run_that_was_changed_before_the_damage_is_not_saved_as_whole(stored: Path) -> None:
+    execute(
+        stored,
+        "UPDATE events SET who = 'judge' WHERE run = 'other-03' AND sequence = 1",
+        "DELETE FROM events WHERE run = 'the-run' AND sequence > 5",
+        "UPDATE runs SET sequence = 5 WHERE id = 'the-run'",
+        f"UPDATE runs SET head = '{'0' * 64}' WHERE id = 'other-05'",
+    )
+    spoil_page(stored)
+
+    whole, damaged = after_damage(stored)
+
+    assert (whole, damaged) == ({*OTHERS} - {"other-03", "other-05"}, {RUN, "other-03", "other-05"})
+    (aside,) = set_aside(stored)
+    report = (aside.parent / f"{aside.name}.txt").read_text()
+    assert "damaged in part: other-03 (Event 1 of run 'other-03' was changed after it was written)" in report
+    assert "damaged in part: other-05 (its events are not those of its last hash)" in report
+
+
 def test_a_run_without_its_summary_and_last_records_counts_as_incomplete(stored: Path) -> None:
     with contextlib.closing(sqlite3.connect(stored)) as connection:
         connection.execute("DELETE FROM events WHERE run = ? AND sequence > 2", (RUN,))
@@ -250,7 +303,7 @@ def test_tokens_and_tool_names_are_salvaged_too(stored: Path) -> None:
 def test_content_of_the_log_is_salvaged_and_damage_in_it_is_detected(serve: Start, path: Path) -> None:
     server = serve(path)
     for run_id in OTHERS:
-        server.result(*journey.start(run_id, filler="x" * 700))
+        server.result(*journey.start(run_id, filler="x" * 500))
     server.process.kill()
     server.process.wait()
     log = path.parent / "runs.sqlite-wal"

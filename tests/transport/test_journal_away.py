@@ -26,6 +26,7 @@ from upstream.upstreams import McpUpstream
 from workflowlookup.errors import JournalBusy, JournalUnavailable
 from workflowlookup.language.building import build
 from workflowlookup.runs.run import Run
+from workflowlookup.store.pool import MAX_THREADS
 from workflowlookup.store.postgres import PostgresJournal
 from workflowlookup.store.service import Runs
 from workflowlookup.store.tokens import Tokens
@@ -71,18 +72,26 @@ class Silent:
 class Locked:
     """PostgreSQL with a table that another connection holds."""
 
+    mode = "ACCESS EXCLUSIVE"
+
     def __init__(self, postgres: Postgres) -> None:
         self.url = postgres.create_database()
 
     @contextlib.contextmanager
     def outage(self) -> Iterator[None]:
         with psycopg.connect(self.url) as connection:
-            connection.execute("LOCK TABLE workflowlookup.runs IN ACCESS EXCLUSIVE MODE")
+            connection.execute(f"LOCK TABLE workflowlookup.runs IN {self.mode} MODE")
             yield
             connection.rollback()
 
     def close(self) -> None:
         pass
+
+
+class WriteLocked(Locked):
+    """PostgreSQL with a table that another connection holds, and that can still be read."""
+
+    mode = "EXCLUSIVE"
 
 
 class Answer:
@@ -108,7 +117,7 @@ def is_ready(url: str) -> bool:
 class Site:
     """A server, and its database."""
 
-    def __init__(self, home: Path, database: "Frozen | Silent | HeldFile") -> None:
+    def __init__(self, home: Path, database: "Frozen | Silent | Locked | HeldFile") -> None:
         self.database = database
         self.upstream = McpUpstream(home / "up")
         self._home = home
@@ -487,22 +496,31 @@ class HeldFile:
         pass
 
 
-def test_a_journal_locked_by_another_process_blocks_no_client(tmp_path: Path) -> None:
-    site = Site(tmp_path, HeldFile(tmp_path / "runs.sqlite"))
+@pytest.mark.parametrize("is_file", [True, False], ids=["sqlite", "postgresql"])
+def test_a_journal_locked_by_another_process_blocks_no_client(
+    is_file: bool, tmp_path: Path, postgres: Postgres
+) -> None:
+    site = Site(tmp_path, HeldFile(tmp_path / "runs.sqlite") if is_file else WriteLocked(postgres))
     client = WebClient(site.server.url)
     run = result(site.call("workflow_start", workflowId="by-hand"))["runId"]
     probes, refusals = [], []
     with site.database.outage():
-        needing = threading.Thread(target=lambda: refusals.append(site.call("workflow_start", workflowId="by-hand")))
-        needing.start()
-        client.initialize()  # sessions are not in the file
-        while needing.is_alive():
+        needing = [
+            threading.Thread(target=lambda: refusals.append(site.call("workflow_start", workflowId="by-hand")))
+            for _ in range(2 * MAX_THREADS)
+        ]
+        for thread in needing:
+            thread.start()
+        if is_file:
+            client.initialize()  # sessions are not in the file
+        while any(thread.is_alive() for thread in needing):
             probes += [site.get("/healthz"), site.get("/readyz"), site.call("workflow_status", runId=run)]
+            probes += [site.call("workflow_get", id="by-hand")]
             time.sleep(0.05)
     client.close()
     site.close()
 
     assert {probe.status for probe in probes} == {200}
     assert all(probe.seconds < QUICK_SECONDS for probe in probes)
-    assert [(one.status, one.headers["retry-after"]) for one in refusals] == [(503, "5")]
-    assert refusals[0].seconds < TIMEOUT_SECONDS + QUICK_SECONDS
+    assert [(one.status, one.headers["retry-after"]) for one in refusals] == [(503, "5")] * len(needing)
+    assert all(refused.seconds < TIMEOUT_SECONDS + QUICK_SECONDS for refused in refusals)

@@ -245,6 +245,35 @@ def test_a_proof_is_taken_again_after_the_server_ended_in_it(
     assert (project.root / "ran").read_text() == "done\n"
 
 
+@pytest.mark.parametrize("trusts", [True, False])
+def test_a_person_is_asked_whether_a_command_of_the_repository_may_run(
+    start: Start, library: Path, tmp_path: Path, project: Project, *, trusts: bool
+) -> None:
+    own = {"kind": "command", "name": "own", "run": ["sh", "check.sh"]}
+    write(project.root / ".workflowlookup" / "workflows", document(step("one", proof=[own]), id="brought"))
+    project.write("app.txt", "fixed\n")
+    server = start(directory=library, version=None, WORKFLOWLOOKUP_JOURNAL=str(tmp_path / "runs.sqlite"))
+    server.initialize(capabilities={"elicitation": {}})
+
+    arguments = {"workflowId": "brought", "runId": "r1"}
+    params = {"name": "workflow_start", "arguments": arguments}
+    server.send({"jsonrpc": "2.0", "id": "begin", "method": "tools/call", "params": params})
+    question = server.receive(ROOM)
+    assert "commands that prove step 'brought/one'" in question["params"]["message"]
+    assert '"check.sh"' in question["params"]["message"]
+    answer = {"action": "accept", "content": {"trust": True}} if trusts else {"action": "decline"}
+    server.send({"jsonrpc": "2.0", "id": question["id"], "result": answer})
+    assert content(server.receive(ROOM)["result"])["step"]["id"] == "one", (
+        "an untrusted proof keeps no run from starting"
+    )
+    verdict = submit(server, "one")["verdict"]
+
+    assert verdict["valid"] is trusts
+    if not trusts:
+        assert "not trusted, because it came with a repository" in verdict["issues"][0]
+        assert "workflowlookup trust" in verdict["issues"][0]
+
+
 def test_what_cannot_be_proven_is_asked_and_an_agent_cannot_answer(serve: Serve) -> None:
     server = serve()
     begin(server, "asks")

@@ -18,6 +18,7 @@ from workflowlookup.runs.due_proofs import Due, SnapshotDue, scope_with_output
 from workflowlookup.runs.events import Judgement, Snapshot
 from workflowlookup.runs.run import Run
 from workflowlookup.trust import (
+    COMMAND,
     IMPORTED,
     NO_CONSENT,
     PROOF_COMMAND,
@@ -125,6 +126,12 @@ class ProofRunner:
         """Why an entry may not be taken, because it came with a repository; empty if it may."""
         run = self._runs[task.run_id]
         workflow = msgspec.structs.replace(run.workflow, origin=run.origin)
+        command = task.proof.use if isinstance(task.proof, CommandProof) else ""
+        if command and command not in self._commands(task.root):
+            ignored = [entry for entry in self._consent.ignored() if (entry.kind, entry.name) == (COMMAND, command)]
+            if ignored:
+                file = ignored[0].file
+                return f"not trusted, because it came with a repository: {ignored[0]}. {how_to_trust([file])}"
         return why_not_trusted(self._consent, workflow, run.step.id, task.proof)
 
 

@@ -139,9 +139,9 @@ def _program(name: str, cwd: str, root: str, project: str, search_path: str) -> 
         own = os.path.join(project, os.path.relpath(path, os.path.realpath(root)))
         return own if not os.path.lexists(path) and os.path.lexists(own) else path
     absolute = os.pathsep.join(path for path in search_path.split(os.pathsep) if os.path.isabs(path))
-    found_at = shutil.which(name, path=absolute)
-    if found_at is not None:
-        return found_at
+    program = shutil.which(name, path=absolute)
+    if program is not None:
+        return program
     if is_there := shutil.which(name, mode=os.F_OK, path=absolute):
         raise _not_executable(is_there)
     raise _missing(name, "on the PATH of the server")

@@ -53,7 +53,7 @@ _ENVIRONMENT: Final[Mapping[str, str]] = {
     "GIT_TERMINAL_PROMPT": "0",
     "LC_ALL": "C",
 }
-_KEPT_SETTINGS: Final = ("filemode", "symlinks", "autocrlf")
+_FILE_SETTINGS: Final = ("filemode", "symlinks", "autocrlf")
 """Settings of the repository that say how its file system stores files; each can only make fewer files look changed,
 never one whose content differs in more than line ends."""
 
@@ -72,7 +72,7 @@ class Source:
         is_sha256 = re.search(rb"(?im)^\s*objectformat\s*=\s*\"?sha256", config) is not None
         self.algorithm = "sha256" if is_sha256 else "sha1"
         lines = ["[core]", f"repositoryformatversion = {int(is_sha256)}", "bare = false"]
-        for name in _KEPT_SETTINGS:
+        for name in _FILE_SETTINGS:
             values = re.findall(rf"(?im)^\s*{name}\s*=\s*(true|false|input)\s*$".encode(), config)
             lines += [f"{name} = {values[-1].decode()}"] if values else []
         lines += ["[extensions]", "objectFormat = sha256"] if is_sha256 else []

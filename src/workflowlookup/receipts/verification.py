@@ -48,4 +48,4 @@ def journal_problem(statement: Statement, run: Run | RunDamaged) -> str:
     head = run.imported_head if run.imported_from else run.head
     if (run.sequence, head) != (chain.length, chain.head):
         return f"The run '{run.id}' in the journal has other events than the receipt says."
-    return ""
+    return run.unverified[0] if run.unverified else ""

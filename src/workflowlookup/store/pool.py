@@ -4,9 +4,10 @@ Each method runs on one of a few threads, each with its own connection to the jo
 that `greenlets.run` executes, waits with a deadline, and the loop serves others. Outside of the loop the calling thread
 waits.
 
-A thread whose journal hangs is abandoned until the journal returns; there are at most `MAX_THREADS` threads. Calls that
-wait for a thread are made round-robin over the callers of the server, so that no caller waits behind all calls of
-another. After a call timed out on a thread, all calls fail at once until a poll, on a thread of its own, succeeds.
+A thread whose journal hangs is abandoned until the journal returns; there are at most `MAX_THREADS` threads, of which
+at most `MAX_WRITE_THREADS` write: reads go on while another process holds the lock for writing. Calls that wait for a
+thread are made round-robin over the callers of the server, so that no caller waits behind all calls of another. After a
+call timed out on a thread, all calls fail at once until a poll, on a thread of its own, succeeds.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ import contextvars
 import inspect
 import itertools
 import logging
+import math
 import threading
 import time
 from collections import deque
@@ -28,6 +30,7 @@ from workflowlookup.store.journal import Journal, NoRoom
 log = logging.getLogger(__name__)
 
 MAX_THREADS: Final = 4
+MAX_WRITE_THREADS: Final = 3
 POLL_SECONDS: Final = 1.0
 """Between two polls of a journal that answers."""
 RETRY_SECONDS: Final = 0.2
@@ -47,10 +50,45 @@ FREE_SHARE: Final = 0.02
 """A call that is answered within this share of the time limit is not counted."""
 AWAY_SHARE: Final = 0.5
 """A call that was on a thread for less than this share of the time limit does not show that the journal hangs."""
+_KEPT_BUSY: Final = "Other requests kept the journal of runs busy"
 CALLER: Final[contextvars.ContextVar[str]] = contextvars.ContextVar("caller", default="")
 """The caller over HTTP for whom calls are made; empty for the server itself."""
-_WRITES: Final = frozenset({"append", "delete", "purge"})
+_UNREPEATABLE: Final = frozenset({"append", "delete", "purge"})
 """Methods that report an unknown outcome when they time out; the others can safely be repeated."""
+_READS: Final = frozenset(
+    {
+        "ping",
+        "head",
+        "revision",
+        "workflow_of",
+        "imported",
+        "read",
+        "summaries",
+        "overdue",
+        "at_work",
+        "runs_to_stop",
+        "queue_position",
+        "counts",
+        "tool_names",
+        "freed_names",
+        "provider_listings",
+        "heads",
+        "version",
+        "tokens",
+        "tokens_by_id",
+        "count_tokens",
+        "requires_tokens",
+        "session_opening",
+        "subscriptions",
+        "console_session",
+        "announcements",
+        "last_announcement",
+        "schema_version",
+        "damaged_journals",
+        "require_tokens",
+    }
+)
+"""Methods that do not wait for the lock for writing. Also `require_tokens`, which `add_token` calls from its thread."""
 
 
 class _Call:
@@ -58,9 +96,12 @@ class _Call:
 
     def __init__(self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], done: Callable[[], None]) -> None:
         self.name, self._args, self._kwargs = name, args, kwargs
+        self.begin_by = math.inf
+        """By `time.monotonic`: when it is too late to begin it, because its caller would not wait for the outcome."""
         self._done = done
         """Called on the thread once there is an outcome."""
         self.caller = CALLER.get()
+        self.is_write = name not in _READS
         self.begun_at: float | None = None
         """When a thread began to make it."""
         self.is_abandoned = self.is_done = False
@@ -83,6 +124,14 @@ class _Call:
             self._result = list(result) if inspect.isgenerator(result) else result
         except BaseException as problem:  # noqa: BLE001 - raised where the caller waits
             self.problem = problem
+        self._finish()
+
+    def refuse(self, problem: StorageError) -> None:
+        """Report that the call is not made."""
+        self.problem = problem
+        self._finish()
+
+    def _finish(self) -> None:
         self.is_done = True
         self._done()
 
@@ -191,8 +240,8 @@ class JournalPool:
         self._threads: set[_Thread] = set()
         self._idle: list[_Thread] = []
         """A stack, so that under low load one connection does most of the work."""
-        self._waiting: dict[str, deque[_Call]] = {}
-        """By caller, the next one to be served first."""
+        self._waiting: dict[tuple[str, bool], deque[_Call]] = {}
+        """By caller and `is_write`, the next one to be served first."""
         self._away = ""
         """Why all calls fail at once; empty while the journal is used."""
         self._poll = _Poll(open_journal, seconds, self._on_poll)
@@ -249,7 +298,7 @@ class JournalPool:
         begun, seconds = time.monotonic(), self._seconds
         if greenlets.is_running():
             seconds -= greenlets.waited_seconds()
-            if seconds < (WRITE_SHARE if name in _WRITES else READ_SHARE) * self._seconds:
+            if seconds < self._min_seconds(name):
                 raise JournalBusy(_no_answer(self._seconds))
             call = self._make_on_loop(name, args, kwargs, seconds)
             waited = time.monotonic() - begun
@@ -265,12 +314,16 @@ class JournalPool:
             raise problem
         return call
 
+    def _min_seconds(self, name: str) -> float:
+        """The time that must be left for a call of a method."""
+        return (WRITE_SHARE if name in _UNREPEATABLE else READ_SHARE) * self._seconds
+
     def _make_on_loop(self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], seconds: float) -> _Call:
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
         call = _Call(name, args, kwargs, lambda: _resolve_soon(loop, done))
         timer = loop.call_later(seconds, greenlets.resolve, done)
-        self._submit(call)
+        self._submit(call, seconds)
         greenlets.wait_for(done)
         timer.cancel()
         return call
@@ -281,32 +334,38 @@ class JournalPool:
             log.error("the event loop waits for the journal (%s)", name, stack_info=True)
         done = threading.Event()
         call = _Call(name, args, kwargs, done.set)
-        self._submit(call)
+        self._submit(call, self._seconds)
         done.wait(self._seconds)
         return call
 
     def _timeout_error(self, call: _Call, seconds: float) -> JournalUnavailable:
-        is_unknown = call.is_begun and call.name in _WRITES
+        is_unknown = call.is_begun and call.name in _UNREPEATABLE
         if call.begun_at is None or time.monotonic() - call.begun_at < AWAY_SHARE * self._seconds:
-            return JournalBusy("Other requests kept the journal of runs busy", is_unknown=is_unknown)
+            return JournalBusy(_KEPT_BUSY, is_unknown=is_unknown)
         has_little_time = seconds < CALL_SHARE * self._seconds  # other requests may have more
         kind = JournalBusy if has_little_time else JournalUnavailable
         return kind(_no_answer(self._seconds), is_unknown=is_unknown)
 
-    def _submit(self, call: _Call) -> None:
+    def _submit(self, call: _Call, seconds: float) -> None:
+        call.begin_by = time.monotonic() + seconds - self._min_seconds(call.name)
         with self._lock:
-            if self._idle:
+            may_begin = not call.is_write or self._can_write()
+            if may_begin and self._idle:
                 thread = self._idle.pop()
                 call.begin()
                 thread.call = call
                 thread.wakes.release()
-            elif len(self._threads) < MAX_THREADS:
+            elif may_begin and len(self._threads) < MAX_THREADS:
                 call.begin()
                 thread = _Thread(self, self._open_journal(), call)
                 self._threads.add(thread)
                 thread.start()
             else:
-                self._waiting.setdefault(call.caller, deque()).append(call)
+                self._waiting.setdefault((call.caller, call.is_write), deque()).append(call)
+
+    def _can_write(self) -> bool:
+        """Whether another thread may write."""
+        return sum(thread.call is not None and thread.call.is_write for thread in self._threads) < MAX_WRITE_THREADS
 
     def give_next_call(self, thread: _Thread) -> bool:
         """Give a thread that has finished its call the next one; False when there is none, and it must wait."""
@@ -314,18 +373,27 @@ class JournalPool:
             thread.call = None
             if thread not in self._threads:  # the pool was closed meanwhile
                 return True
-            while self._waiting:
-                caller = next(iter(self._waiting))
-                calls = self._waiting.pop(caller)
-                call = calls.popleft()
-                if calls:
-                    self._waiting[caller] = calls  # after the other callers
-                if not call.is_abandoned:
+            while (call := self._next_waiting()) is not None:
+                if call.begin_by < time.monotonic():
+                    call.refuse(JournalBusy(_KEPT_BUSY))
+                elif not call.is_abandoned:
                     call.begin()
                     thread.call = call
                     return True
             self._idle.append(thread)
             return False
+
+    def _next_waiting(self) -> _Call | None:
+        """Take the call whose turn it is out of the queues; None when there is none that may begin."""
+        can_write = self._can_write()
+        key = next(((caller, is_write) for caller, is_write in self._waiting if can_write or not is_write), None)
+        if key is None:
+            return None
+        calls = self._waiting.pop(key)
+        call = calls.popleft()
+        if calls:
+            self._waiting[key] = calls  # after the other callers
+        return call
 
 
 class _PooledJournal:

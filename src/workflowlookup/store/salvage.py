@@ -242,9 +242,10 @@ def _fold(journal: SqlJournal, run_id: str) -> tuple[Run | None, int, str]:
 
 def _replace_summary(transaction: Transaction, run: Run, sequence: int) -> None:
     """Replace the summary of a run. If its records end before `sequence`, the run is refused as damaged."""
-    summary = msgspec.structs.replace(summarise(run), sequence=sequence)
+    summary = msgspec.structs.asdict(msgspec.structs.replace(summarise(run), sequence=sequence))
+    row = summary | {"hashed": run.sequence, "head": run.head}
     transaction.execute("DELETE FROM runs WHERE id = ?", (run.id,))
-    transaction.execute(_ADD["runs"], (*msgspec.structs.astuple(summary), run.sequence, run.head))
+    transaction.execute(_ADD["runs"], [row[column] for column in SHAPES["runs"].columns])
 
 
 # ── the files ───────────────────────────────────────────────────────────────────────────────────────────────────

@@ -129,8 +129,9 @@ class SqliteJournal(SqlJournal):
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
+        deadline = time.monotonic() + self._busy_seconds
         with self._thread_lock():
-            connection = self._begin()
+            connection = self._begin(deadline)
             try:
                 yield connection
                 connection.execute("COMMIT")
@@ -150,12 +151,17 @@ class SqliteJournal(SqlJournal):
         finally:
             lock.release()
 
-    def _begin(self) -> sqlite3.Connection:
-        """Begin a transaction on the file that is at the path now: it may be set aside while this waits."""
+    def _begin(self, deadline: float) -> sqlite3.Connection:
+        """Begin a transaction on the file that is at the path now: it may be set aside while this waits.
+
+        `deadline`, by `time.monotonic`: how long it waits for other processes.
+        """
         while True:
             connection = self._opened()
             if self._write_error is not None:
                 raise self._write_error
+            milliseconds = max(0, round((deadline - time.monotonic()) * 1000))
+            connection.execute(f"PRAGMA busy_timeout = {milliseconds}")
             connection.execute("BEGIN IMMEDIATE")
             if identity_of(self.path) == self._identity:
                 return connection
