@@ -31,8 +31,8 @@ SAMPLE = document(
 SESSION = "session-1"
 
 
-def start(cli: Cli, *, session: str = SESSION, **environment: str) -> str:
-    done = cli("run", "sample-workflow", "--json", CLAUDE_CODE_SESSION_ID=session, **environment)
+def start(cli: Cli, *, session: str = SESSION, root: str = "") -> str:
+    done = cli("run", "sample-workflow", "--json", CLAUDE_CODE_SESSION_ID=session, CLAUDE_PROJECT_DIR=root)
     return str(json.loads(done.stdout)["runId"])
 
 
@@ -207,11 +207,18 @@ MALFORMED: dict[str, bytes] = {
 @pytest.mark.parametrize("name", MALFORMED)
 @pytest.mark.parametrize("event", EVENTS)
 def test_what_cannot_be_read_lets_the_agent_go_on(cli: Cli, event: str, name: str) -> None:
-    done = cli("hook", event, stdin=MALFORMED[name])
+    done = cli("hook", event, stdin=MALFORMED[name], WORKFLOWLOOKUP_HOOK_TRIGGERS="1")
 
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr.startswith("workflowlookup hook: the agent goes on unchecked: ")
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_without_a_run_messages_are_not_even_read(cli: Cli, name: str) -> None:
+    done = cli("hook", "PreToolUse", stdin=MALFORMED[name])
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 @pytest.mark.parametrize("words", [["Nothing"], [], ["Stop", "--unknown"], ["Stop", "--journal-timeout-seconds", "x"]])
@@ -256,11 +263,10 @@ def test_a_missing_journal_is_not_made(cli: Cli) -> None:
 def test_a_locked_journal_still_refuses_tools_and_lets_the_agent_stop(cli: Cli) -> None:
     start(cli)
     message = json.dumps({"session_id": SESSION, "cwd": str(cli.directory), "tool_name": "Edit"}).encode()
-    environment = {"CLAUDE_CODE_SESSION_ID": SESSION, "WORKFLOWLOOKUP_JOURNAL_TIMEOUT_SECONDS": "1"}
     with closing(sqlite3.connect(journal(cli), isolation_level=None)) as lock:
         lock.execute("BEGIN IMMEDIATE")
-        stopped = cli("hook", "Stop", stdin=message, **environment)
-        used = cli("hook", "PreToolUse", stdin=message, **environment)
+        stopped = cli("hook", "Stop", "--journal-timeout-seconds", "1", stdin=message)
+        used = cli("hook", "PreToolUse", "--journal-timeout-seconds", "1", stdin=message)
 
     assert (stopped.returncode, stopped.stdout, used.returncode, kind(used.stdout)) == (0, "", 0, "deny")
     assert "goes on unchecked" in stopped.stderr
@@ -330,7 +336,7 @@ def test_a_project_that_was_renamed_has_no_run_any_more(cli: Cli, tmp_path: Path
     old, new = tmp_path / "old", tmp_path / "new"
     shutil.copytree(cli.directory / ".workflowlookup", old / ".workflowlookup")
     git(old, "init")
-    start(cli, CLAUDE_PROJECT_DIR=str(old))
+    start(cli, root=str(old))
     assert kind(call(cli, "Stop", directory=old)) == "block"
 
     os.rename(old, new)

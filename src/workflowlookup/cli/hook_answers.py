@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from workflowlookup.app import make_catalog, make_runs
-from workflowlookup.cli.hook_entry import complain
+from workflowlookup.cli.hook_entry import complain, project_directory
 from workflowlookup.errors import StorageError
 from workflowlookup.execution.proof_runner import machine_id
 from workflowlookup.language.guidance import guide
@@ -68,10 +68,9 @@ class Hook(msgspec.Struct, frozen=True, kw_only=True):
                 yield run
 
 
-def answer_hook(
-    event: str, message: Mapping[str, Any], flags: Mapping[str, Any], directory: str, config: str | None
-) -> None:
+def answer_hook(event: str, message: Mapping[str, Any], flags: Mapping[str, Any], config: str | None) -> None:
     """Print the answer to a message, if there is one. Raises what keeps it from being found."""
+    directory = project_directory(message.get("cwd"))
     settings = read_settings(flags, os.environ, directory=directory, config=config)
     root, _ = find_root_of_run(settings.root, os.environ, directory)
     hook = Hook(

@@ -243,7 +243,7 @@ def _fold(journal: SqlJournal, run_id: str) -> tuple[Run | None, int, str]:
 def _replace_summary(transaction: Transaction, run: Run, sequence: int) -> None:
     """Replace the summary of a run. If its records end before `sequence`, the run is refused as damaged."""
     summary = msgspec.structs.asdict(msgspec.structs.replace(summarise(run), sequence=sequence))
-    row = summary | {"hashed": run.sequence, "head": run.head}
+    row = summary | {"hashed": run.sequence, "head": run.head, "root": run.root, "session": run.client_session}
     transaction.execute("DELETE FROM runs WHERE id = ?", (run.id,))
     transaction.execute(_ADD["runs"], [row[column] for column in SHAPES["runs"].columns])
 

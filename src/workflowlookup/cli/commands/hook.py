@@ -2,7 +2,7 @@
 
 import argparse
 
-from workflowlookup.cli.hook_entry import EVENTS, complain, project_directory, read_message
+from workflowlookup.cli.hook_entry import EVENTS, complain, parse_message, read_input
 from workflowlookup.settings import Settings
 
 
@@ -14,8 +14,8 @@ def run(options: argparse.Namespace, _: Settings) -> int:
     from workflowlookup.cli.hook_answers import answer_hook  # noqa: PLC0415 - not for `--help`
 
     try:
-        message = read_message(options.event)
-        answer_hook(options.event, message, vars(options), project_directory(message), options.config)
+        message = parse_message(options.event, read_input(options.event))
+        answer_hook(options.event, message, vars(options), options.config)
     except Exception as problem:  # noqa: BLE001 - no fault of ours may stop the agent
         complain(problem)
     return 0
