@@ -22,5 +22,5 @@ def run(options: argparse.Namespace, _: Settings) -> int:
 
 
 EXAMPLES = """\
-  echo '{"hook_event_name": "Stop", "session_id": "1", "cwd": "/src/shop"}' | workflowlookup hook Stop
+  workflowlookup hook Stop < message.json          answer a message of the client
   workflowlookup install claude-code --hooks       let Claude Code call it"""
