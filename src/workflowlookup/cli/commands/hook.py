@@ -23,4 +23,5 @@ def run(options: argparse.Namespace, _: Settings) -> int:
 
 EXAMPLES = """\
   workflowlookup hook Stop < message.json          answer a message of the client
+  workflowlookup hook PreToolUse < message.json    whether a tool may be used
   workflowlookup install claude-code --hooks       let Claude Code call it"""

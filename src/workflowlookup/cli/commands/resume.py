@@ -24,4 +24,5 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
 
 
 EXAMPLES = """\
-  workflowlookup resume 9f2c"""
+  workflowlookup resume 9f2c
+  workflowlookup resume 9f2c --json      print the state of the run"""
