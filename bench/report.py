@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 import chains
+import hooks
 import validation
 from client import Pace
 from growth import LONG, SMALL
@@ -45,6 +46,7 @@ THOUSAND: Final = "1,000"
 
 COLD_OF_BARE: Final = 1.0
 COLD_OF_SDK: Final = 1 / 5
+HOOK_OF_BARE: Final = 1.3
 PACE_OF_CAT: Final = 0.15
 PACE_OF_SDK: Final = 12.0
 PACED_TOOLS: Final = frozenset({"workflow_next", "workflow_get", "workflow_validate"})
@@ -75,6 +77,7 @@ class Figures:
     """All that a run measured, round by round."""
 
     cold_ms: Series
+    hooks_ms: Series
     calls: Paces
     lists_ms: Mapping[str, Series]  # library; "first", "second" and, where there are files to read, "loop"
     memory_mb: Mapping[str, Series]  # library, contestant
@@ -111,6 +114,7 @@ class Report:
     def show(self, figures: Figures) -> None:
         """Print everything."""
         self._cold_start(figures.cold_ms)
+        self._hooks(figures.hooks_ms)
         self._calls(figures.calls)
         self._lists(figures.lists_ms)
         self._memory(figures.memory_mb)
@@ -170,6 +174,18 @@ class Report:
                 of_bare = self._at_most(f"cold start of {name} / {BARE}", middle / bare, COLD_OF_BARE)
                 of_sdk = self._at_most(f"cold start of {name} / {SDK}", middle / sdk, COLD_OF_SDK)
             table.add_row(name, f"{middle:.1f}", f"{min(times):.1f} to {max(times):.1f}", of_bare, of_sdk)
+        self._console.print(table)
+
+    def _hooks(self, took: Series) -> None:
+        table = _table(
+            "Cold hook: from spawn to end", ("", "median ms", "min to max", f"of {hooks.BARE}\n≤ {HOOK_OF_BARE}")
+        )
+        bare = median(took[hooks.BARE])
+        for name, times in took.items():
+            ratio = f"{median(times) / bare:.2f}"
+            if name == hooks.OUTSIDE:
+                ratio = self._at_most(f"{name} / {hooks.BARE}", median(times) / bare, HOOK_OF_BARE)
+            table.add_row(name, f"{median(times):.1f}", f"{min(times):.1f} to {max(times):.1f}", ratio)
         self._console.print(table)
 
     def _calls(self, calls: Paces) -> None:

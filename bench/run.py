@@ -25,6 +25,7 @@ from rich.console import Console
 import chains
 import documents
 import growth
+import hooks
 import installation
 import runs
 import validation
@@ -382,6 +383,8 @@ def main() -> int:
             bench = Bench(server, Path(scratch))
             _tell("cold start")
             cold = bench.cold_start(effort.cold_rounds)
+            _tell("hooks")
+            hooked = hooks.measure(Path(scratch), effort.cold_rounds)
             _tell("workflow_list")
             lists = bench.lists(effort.list_rounds)
             with _one_core():
@@ -406,6 +409,7 @@ def main() -> int:
         return 1
     figures = Figures(
         cold_ms=cold,
+        hooks_ms=hooked,
         calls=calls,
         lists_ms=lists,
         memory_mb=memory,

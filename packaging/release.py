@@ -24,6 +24,7 @@ from typing import Any, Final
 
 import fresh_install
 from workflowlookup import __version__
+from workflowlookup.cli.client_hooks import groups
 
 ROOT: Final = Path(__file__).parent.parent
 NAME: Final = "workflowlookup"
@@ -100,8 +101,9 @@ def bundle_manifest(version: str) -> Mapping[str, Any]:
 
 
 def plugin_files(version: str) -> Mapping[str, Any]:
-    """The Claude Code plugin: its manifest, the server's entry, and a file for hooks, of which there are none yet."""
+    """The Claude Code plugin: its manifest, the server's entry, and the hooks."""
     server = {"command": "uvx", "args": [f"{NAME}=={version}", "serve"]}
+    hooks = groups(["uvx", f"{NAME}=={version}"])
     return {
         ".claude-plugin/plugin.json": {
             "name": NAME,
@@ -111,7 +113,7 @@ def plugin_files(version: str) -> Mapping[str, Any]:
             "license": "MIT",
         },
         ".mcp.json": {"mcpServers": {NAME: server}},
-        "hooks/hooks.json": {"hooks": {}},
+        "hooks/hooks.json": {"hooks": {event: [group] for event, group in hooks.items()}},
     }
 
 

@@ -11,6 +11,7 @@ import pytest
 import fresh_install
 import release
 from workflowlookup import __version__
+from workflowlookup.cli.hook_entry import EVENTS
 
 ROOT = Path(__file__).parent.parent
 
@@ -56,8 +57,11 @@ def test_everything_that_is_published_is_of_one_version(built: Path) -> None:
     assert "ARG VERSION" in (ROOT / "deploy/Containerfile").read_text()
 
 
-def test_the_plugin_has_a_place_for_hooks_and_skills(built: Path) -> None:
-    assert json.loads((built / "claude-plugin/hooks/hooks.json").read_text()) == {"hooks": {}}
+def test_the_plugin_has_hooks_and_a_place_for_skills(built: Path) -> None:
+    hooks = json.loads((built / "claude-plugin/hooks/hooks.json").read_text())["hooks"]
+    assert {
+        event: [hook["command"] for group in groups for hook in group["hooks"]] for event, groups in hooks.items()
+    } == {event: [f"uvx workflowlookup=={__version__} hook {event}"] for event in EVENTS}
     assert (built / "claude-plugin/skills").is_dir()
 
 

@@ -5,6 +5,10 @@ import sys
 
 def main() -> int:
     """Run the command line and return the exit code."""
+    if sys.argv[1:2] == ["hook"]:
+        from workflowlookup.cli.hook_entry import run_hook  # noqa: PLC0415 - clients start it before each use of a tool
+
+        return run_hook(sys.argv[2:])
     try:
         import signal  # noqa: PLC0415 - not before the working directory is off the path
     except KeyboardInterrupt:

@@ -43,6 +43,7 @@ HARMLESS: JsonObject = {
     "log_format": "json",
     "max_message_bytes": 4096,
     "workflow_tools": False,
+    "hook_triggers": False,
     "include": ["id:a"],
     "exclude": ["id:b"],
     "tools_budget_bytes": 5000,

@@ -19,6 +19,7 @@ from cli.commands import Cli
 from support.json_values import Json
 from workflowlookup import extras
 from workflowlookup.cli.clients import server_command
+from workflowlookup.cli.hook_entry import EVENTS
 
 SCRIPT = Path(sys.executable).with_name("workflowlookup")
 START = [str(SCRIPT)] if os.access(SCRIPT, os.X_OK) else [sys.executable, "-P", "-m", "workflowlookup"]
@@ -421,3 +422,71 @@ def test_an_installation_without_a_script_runs_no_module_of_the_repository(cli: 
     )
 
     assert (entry["command"], served.returncode, marker.exists()) == (str(python), 0, False)
+
+
+# ── hooks ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+OTHER = {"hooks": [{"type": "command", "command": "notify-send done"}]}
+
+
+@pytest.mark.parametrize(
+    ("words", "file"),
+    [
+        (["claude-code"], "home/.claude/settings.json"),
+        (["claude-code", "--scope", "project"], ".claude/settings.json"),
+        (["codex"], "home/.codex/hooks.json"),
+        (["codex", "--scope", "project"], ".codex/hooks.json"),
+    ],
+)
+def test_hooks_come_and_go_beside_those_of_others(cli: Cli, words: list[str], file: str) -> None:
+    path = cli.directory / file
+    path.parent.mkdir(parents=True)
+    before = json.dumps({"model": "x", "hooks": {"Stop": [OTHER], "PostToolUse": [OTHER]}}, indent=2)
+    path.write_text(before)
+
+    added = cli("install", *words, "--hooks", "--yes")
+    hooks = json.loads(path.read_text())["hooks"]
+    again = cli("install", *words, "--hooks", "--yes")
+    with_hooks = path.read_text()
+    removed = cli("uninstall", *words, "--yes")
+
+    assert (added.returncode, again.returncode, removed.returncode) == (0, 0, 0)
+    assert "+++" in added.stdout
+    assert "has the hooks already" in again.stdout
+    assert json.loads(with_hooks)["hooks"] == hooks
+    assert (hooks["Stop"][0], hooks["PostToolUse"]) == (OTHER, [OTHER])
+    commands = {event: hooks[event][-1]["hooks"][0]["command"] for event in EVENTS}
+    assert commands == {event: shlex.join([*START, "hook", event]) for event in EVENTS}
+    assert json.loads(path.read_text()) == json.loads(before)
+
+
+def test_hooks_of_another_version_are_replaced_and_settings_are_passed_on(cli: Cli) -> None:
+    path = cli.directory / ".claude/settings.json"
+    path.parent.mkdir()
+    old = {"hooks": [{"type": "command", "command": "uvx workflowlookup==0.9 hook Stop"}, *OTHER["hooks"]]}
+    path.write_text(json.dumps({"hooks": {"Stop": [old]}}))
+
+    cli("install", "claude-code", "--scope", "project", "--hooks", "--yes", "--journal", "/data/runs.sqlite")
+
+    stop = json.loads(path.read_text())["hooks"]["Stop"]
+    command = shlex.join([*START, "hook", "Stop", "--journal", "/data/runs.sqlite"])
+    assert stop == [OTHER, {"hooks": [{"type": "command", "command": command, "timeout": 10}]}]
+
+
+@pytest.mark.parametrize("text", ["[]", '{"hooks": []}', '{"hooks": {"Stop": {}}}', "{"])
+def test_a_file_of_another_form_is_not_changed(cli: Cli, text: str) -> None:
+    path = cli.directory / ".claude/settings.json"
+    path.parent.mkdir()
+    path.write_text(text)
+
+    done = cli("install", "claude-code", "--scope", "project", "--hooks", "--yes")
+
+    assert (done.returncode, path.read_text()) == (1, text)
+    assert "hook SessionStart" in done.stdout
+
+
+def test_a_client_without_hooks_is_refused(cli: Cli) -> None:
+    done = cli("install", "zed", "--hooks", "--yes")
+
+    assert (done.returncode, "Zed has no hooks" in done.stderr) == (2, True)
+    assert not (cli.home / ".config/zed").exists()

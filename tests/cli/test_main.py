@@ -15,6 +15,7 @@ from workflowlookup.cli.main import COMMANDS, main
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "tests", "version": "1"}}
 WITHOUT_DATA = {
     "serve",
+    "hook",
     "schema",
     "receipt",
     "install",

@@ -202,6 +202,8 @@ class ScopedRuns:
     submit = _change_method("run", Runs.submit)
     supply = _change_method("run", Runs.supply)
     cancel = _change_method("run", Runs.cancel)
+    pause = _change_method("run", Runs.pause)
+    resume = _change_method("run", Runs.resume)
     confirm = _change_method("confirm", Runs.confirm)
     deny = _change_method("confirm", Runs.deny)
     dismiss = _change_method("confirm", Runs.dismiss)

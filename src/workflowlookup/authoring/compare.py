@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from workflowlookup.authoring.graph import describe_confirmation, describe_loop
-from workflowlookup.language.building import call_of, confirmation_of, loop_of
+from workflowlookup.language.building import call_of, confirmation_of, loop_of, tools_of
 from workflowlookup.language.conditions import in_words
 from workflowlookup.language.document import walk_steps
 from workflowlookup.language.model import LoopStep, PromptStep, Requirement, Workflow
@@ -381,6 +381,7 @@ _WORKFLOW_FIELDS: Final[Mapping[str, Describe | None]] = {
     "preconditions": _as_list,
     "clarificationPrompts": _as_list,
     "metaGuidance": _as_list,
+    "triggers": _as_list,
 }
 _STEP_FIELDS: Final[Mapping[str, Describe | None]] = {
     "body": None,
@@ -389,6 +390,7 @@ _STEP_FIELDS: Final[Mapping[str, Describe | None]] = {
     "prompt": _as_text,
     "agentRole": _as_text,
     "guidance": _as_list,
+    "tools": _in_words("tools", lambda value: tools_of(value).describe()),
     "requires": _as_list,
     "produces": _as_produced,
     "runCondition": _in_words("condition", in_words),

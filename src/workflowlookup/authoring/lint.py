@@ -31,6 +31,7 @@ from workflowlookup.authoring.lint_subject import (
     variables_in_templates,
     whole_number,
 )
+from workflowlookup.authoring.lint_tools import TOOL_CHECKS
 from workflowlookup.language.conditions import Compares, Condition, describe, walk
 from workflowlookup.language.document import Finding, Severity, answer_schemas, conditions_in, variables_set_by
 from workflowlookup.language.guidance import compose, view_step
@@ -522,4 +523,5 @@ CHECKS: Final[Mapping[str, LintCheck]] = {
         name="slow-document", find=_unchecked, description="The document takes too long to be checked whole."
     ),
     **PROOF_CHECKS,
+    **TOOL_CHECKS,
 }

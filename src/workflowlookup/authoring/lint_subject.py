@@ -170,7 +170,7 @@ _FREE_NAMES: Final = frozenset({"outputRequired", "properties", "args", "variabl
 _NOT_PROSE: Final = frozenset(
     {
         *("id", "runCondition", "when", "condition", "requireConfirmation", "loop", "requires", "produces"),
-        *("contextSchema", "call", "proof"),
+        *("contextSchema", "call", "proof", "tools", "triggers"),
     }
 )
 """Fields that use variables and do not ask the agent to set them."""

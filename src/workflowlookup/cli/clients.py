@@ -24,7 +24,7 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
 
     title: str
     files: Mapping[str, str]
-    """By scope, the default first: its configuration file; `{name}` is a key of `_folders`."""
+    """By scope, the default first: its configuration file; `{name}` is a key of `folders`."""
     section: str = "mcpServers"
     """The field of the file that has the servers."""
     entry: Callable[[str, Sequence[str]], Mapping[str, Json]] = lambda command, arguments: {
@@ -37,7 +37,7 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
 
     def file(self, scope: str) -> str:
         """The path of the configuration file."""
-        return os.path.abspath(os.path.expanduser(self.files[scope].format_map(_folders(os.environ))))
+        return os.path.abspath(os.path.expanduser(self.files[scope].format_map(folders(os.environ))))
 
 
 CLIENTS: Final[Mapping[str, Client]] = {
@@ -109,11 +109,12 @@ CLIENTS: Final[Mapping[str, Client]] = {
 }
 
 
-def _folders(environment: Mapping[str, str]) -> Mapping[str, str]:
+def folders(environment: Mapping[str, str]) -> Mapping[str, str]:
     config = environment.get("XDG_CONFIG_HOME") or "~/.config"
     return {
         "applications": "~/Library/Application Support" if sys.platform == "darwin" else config,
         "claude": environment.get("CLAUDE_CONFIG_DIR") or "~",
+        "claude_directory": environment.get("CLAUDE_CONFIG_DIR") or "~/.claude",
         "codex": environment.get("CODEX_HOME") or "~/.codex",
         "goose": f"{config}/goose",
         "opencode": f"{config}/opencode",
@@ -133,6 +134,11 @@ def words_of(entry: object) -> list[str]:
 def server_command(options: argparse.Namespace) -> list[str]:
     """The command that starts this installation as a server, with the settings that were given as flags."""
     return [*_program(), "serve", *_flags(vars(options))]
+
+
+def hook_command(options: argparse.Namespace) -> tuple[list[str], list[str]]:
+    """The command of this installation, and the settings that were given as flags, which follow `hook EVENT`."""
+    return _program(), _flags(vars(options))
 
 
 def typed_program() -> list[str]:

@@ -121,6 +121,19 @@ def with_added(text: str, section: str, name: str | None, value: Json) -> str:
     return changed
 
 
+def with_member(text: str, section: str, name: str, value: Json) -> str:
+    """JSON text with a member of an object added or replaced; the section is added if needed.
+
+    Raises `NotReadable` and `NotEditable`.
+    """
+    content = _parse_json(text) if text.strip() else {}
+    before = json_section(text, section) or {}
+    changed = _insert_json(text, section, name, value)
+    if _parsed_or_none(FORMATS[".json"], changed) != {**content, section: {**before, name: value}}:
+        raise NotEditable("the change would touch more than the entry")
+    return changed
+
+
 def _parsed_or_none(form: Format, text: str) -> Json:
     try:
         return form.parse(text)

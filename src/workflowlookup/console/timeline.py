@@ -255,4 +255,18 @@ _WORDS: Final[Mapping[type[Event], Callable[[Any], EventText]]] = {
     events.Completed: lambda event: EventText(title="Completed", tone="done", lines=event.warnings),
     events.Failed: lambda event: EventText(title="Failed", tone="failed", lines=(event.reason,), hints=(event.remedy,)),
     events.Cancelled: lambda event: EventText(title="Cancelled", tone="cancelled", note=event.reason),
+    events.Paused: lambda event: EventText(title="Paused", note=event.reason),
+    events.Resumed: lambda _: EventText(title="Resumed"),
+    events.StopBlocked: lambda event: EventText(
+        title=f"{'A sub-agent' if event.agent else 'The agent'} was told to go on", tone="minor", step=event.step_id
+    ),
+    events.StopReleased: lambda event: EventText(
+        title="The agent was let go", tone="refused", step=event.step_id, lines=("It made no progress.",)
+    ),
+    events.ToolRefused: lambda event: EventText(
+        title=f"Tool refused: {event.tool}",
+        tone="refused",
+        step=event.step_id,
+        lines=(f"Denied by {event.pattern}" if event.pattern else "The step does not allow it.",),
+    ),
 }

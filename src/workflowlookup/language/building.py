@@ -37,6 +37,7 @@ from workflowlookup.language.model import (
 from workflowlookup.language.proof import proofs_of
 from workflowlookup.language.rules import parse_criteria
 from workflowlookup.language.schemas import ValueSchema
+from workflowlookup.language.tool_rules import ToolRules
 from workflowlookup.language.values import DEFAULT_CATEGORY, DEFAULT_VERSION, Json, json_bytes
 
 
@@ -72,6 +73,7 @@ def build(document: Mapping[str, Json], origin: str = "") -> Workflow:
         deadline_seconds=document.get("deadlineSeconds"),
         execution_type=document.get("executionType", "async"),
         when_unproved=document.get("whenUnproved", "refuse"),
+        triggers=tuple(document.get("triggers", ())),
         producers=_producers(document),
         weight=json_bytes(document),
     )
@@ -158,6 +160,7 @@ def _prompt_step(data: Mapping[str, Any]) -> PromptStep:
         when_exhausted=data.get("whenExhausted", "fail"),
         call=call_of(data["call"]) if "call" in data else None,
         proofs=proofs_of(data),
+        tools=tools_of(data["tools"]) if "tools" in data else None,
     )
 
 
@@ -181,6 +184,12 @@ def confirmation_of(data: Mapping[str, Any]) -> Confirmation | None:
         question=fields.get("question", ""),
         answers=fields.get("answers", {}),
     )
+
+
+def tools_of(declared: Mapping[str, Any]) -> ToolRules:
+    """The `tools` of a step."""
+    allow = tuple(declared["allow"]) if "allow" in declared else None
+    return ToolRules(allow=allow, deny=tuple(declared.get("deny", ())))
 
 
 def captures_of(produces: Any) -> tuple[Capture, ...]:

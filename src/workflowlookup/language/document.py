@@ -35,6 +35,7 @@ from workflowlookup.language.schemas import (
     workflow_validator,
 )
 from workflowlookup.language.text import choices, shorten
+from workflowlookup.language.triggers import pattern_of
 from workflowlookup.language.values import Json, extent
 from workflowlookup.language.verdicts import verdict
 
@@ -268,6 +269,7 @@ def _structure(document: Mapping[str, Json], budget: Budget) -> Iterator[Finding
         yield from _calls(document, calls)
     for path, step in captures:
         yield from _captures(document, (*path, "produces"), step, budget)
+    yield from _triggers(document, budget)
     yield from _schemas(document, budget)
     yield from _reserved_variables(document)
 
@@ -283,6 +285,20 @@ def _reserved_variables(document: Mapping[str, Json]) -> Iterator[Finding]:
             if name.partition(".")[0] == "proof":
                 message = f"The variable '{name}' would hide what proofs have measured"
                 yield _error(path, message, "Give the variable another name than 'proof'", document)
+
+
+def _triggers(document: Mapping[str, Json], budget: Budget) -> Iterator[Finding]:
+    """Patterns of triggers that do not compile."""
+    for index, trigger in enumerate(document.get("triggers", ())):
+        pattern = pattern_of(trigger)
+        try:
+            if pattern is not None:
+                compile_pattern(*pattern, budget)
+        except BadPattern as problem:
+            message = f"The trigger '{shorten(trigger, 60)}' does not compile ({problem})"
+            yield _error(("triggers", index), message, "Fix the pattern, or write words without slashes", document)
+        except TooSlow:
+            yield _unchecked(("triggers", index), f"The trigger '{shorten(trigger, 60)}'", document)
 
 
 def _schemas(document: Mapping[str, Json], budget: Budget) -> Iterator[Finding]:

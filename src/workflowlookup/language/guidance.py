@@ -96,6 +96,8 @@ def view_step(step: PromptStep, upcoming: NextStep, fill: Fill, budget: Budget) 
         view["agentRole"] = fill(step.agent_role)
     if step.guidance:
         view["guidance"] = [fill(line) for line in step.guidance]
+    if step.tools is not None and (sentence := step.tools.describe()):
+        view["tools"] = sentence
     if step.ask_for_files is not None:
         view["askForFiles"] = step.ask_for_files
     if step.confirmation is not None:
@@ -115,6 +117,8 @@ def compose(workflow: Workflow, step: PromptStep, upcoming: NextStep, view: Mapp
     if "guidance" in view:
         parts.append("## Step Guidance\n" + _bullets(view["guidance"]))
     parts.append(view["prompt"])
+    if "tools" in view:
+        parts.append(view["tools"])
     functions = list(_functions(workflow, step))
     if functions:
         parts.append(fill("## Functions\n" + "\n".join(functions)))

@@ -14,6 +14,7 @@ from workflowlookup.language.conditions import CompiledCondition
 from workflowlookup.language.proof import AnyProof, WhenUnproved
 from workflowlookup.language.rules import CriteriaCheck, Criterion, Issue
 from workflowlookup.language.schemas import ValueSchema
+from workflowlookup.language.tool_rules import ToolRules
 from workflowlookup.language.values import Json
 
 
@@ -161,6 +162,8 @@ class PromptStep(msgspec.Struct, frozen=True, kw_only=True):
     """In a run, the server carries out this step itself."""
     proofs: tuple[AnyProof, ...] = ()
     """In a run, what the server checks after the criteria are met."""
+    tools: ToolRules | None = None
+    """What the agent may use in this step."""
 
     @property
     def may_ask_person(self) -> bool:
@@ -248,6 +251,8 @@ class Workflow(msgspec.Struct, frozen=True, kw_only=True):
     deadline_seconds: float | None = None
     execution_type: str = "async"
     when_unproved: WhenUnproved = "refuse"
+    triggers: tuple[str, ...] = ()
+    """Words or patterns by which a hook recognises a prompt that this workflow is for."""
     producers: Mapping[str, str] = msgspec.field(default_factory=dict)
     """By variable: the first step that produces it."""
     contract: Contract | None = None

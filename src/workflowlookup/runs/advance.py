@@ -26,6 +26,7 @@ from workflowlookup.runs.checks import (
     refuse_input,
     refuse_override,
     refuse_size,
+    refuse_unless_it_waits,
     refuse_unless_waiting_for,
 )
 from workflowlookup.runs.draft import (
@@ -50,6 +51,8 @@ from workflowlookup.runs.proofs import accept_unproved, refuse_unproved, waived_
 from workflowlookup.runs.questions import captures_of_refused, refuse_answers
 from workflowlookup.runs.run import Run, State, Waiting, encode_document, fold, submission_key
 
+MAX_STOP_BLOCKS: Final = 3
+"""How often an agent that wants to stop is told to go on with a step before it is let go."""
 NO_ANSWERS: Final[Context] = MappingProxyType({})
 
 
@@ -251,6 +254,35 @@ def dismiss(run: Run, step_id: str, at: Moment, *, question: str = "") -> Draft:
     """A person closed the form without an answer: the question stays open."""
     refuse_confirmation(run, step_id, "form", question)
     return Draft(run, at).add(events.ConfirmationDismissed(step_id=run.current))
+
+
+def pause(run: Run, at: Moment, reason: str = "") -> Draft:
+    """Pause the run, so that hooks leave the agent alone. Raises `RunStateError` unless it waits for somebody."""
+    refuse_unless_it_waits(run)
+    return Draft(run, at).add(events.Paused(reason=reason))
+
+
+def resume(run: Run, at: Moment) -> Draft:
+    """End the pause. Raises as `pause`."""
+    refuse_unless_it_waits(run)
+    return Draft(run, at).add(events.Resumed())
+
+
+def block_stop(run: Run, at: Moment, agent: str = "") -> Draft:
+    """The agent, or a sub-agent, wants to stop: it has to go on, or is let go after `MAX_STOP_BLOCKS` without progress.
+
+    Raises `RunStateError` unless the run waits for the agent.
+    """
+    refuse_unless_it_waits(run, for_agent=True)
+    if not agent and run.stop_blocks >= MAX_STOP_BLOCKS:
+        return Draft(run, at).add(events.StopReleased(step_id=run.current))
+    return Draft(run, at).add(events.StopBlocked(step_id=run.current, agent=agent))
+
+
+def refuse_tool(run: Run, at: Moment, tool: str, pattern: str) -> Draft:
+    """The step does not allow this tool. Raises `RunStateError` unless the run waits for the agent."""
+    refuse_unless_it_waits(run, for_agent=True)
+    return Draft(run, at).add(events.ToolRefused(step_id=run.current, tool=tool, pattern=pattern))
 
 
 def cancel(run: Run, at: Moment, reason: str = "") -> Draft:

@@ -33,6 +33,15 @@ def refuse_unless_waiting_for(run: Run, what: Waiting, step_id: str, or_loops: C
         raise _wrong_step(run, step_id)
 
 
+def refuse_unless_it_waits(run: Run, *, for_agent: bool = False) -> None:
+    """Raises `RunStateError` if the run is over, or the server works on it; with `for_agent`, if a person is asked."""
+    if run.is_over:
+        raise is_over_error(run)
+    allowed = (Waiting.OUTPUT, Waiting.CONTEXT, *(() if for_agent else (Waiting.CONFIRMATION,)))
+    if run.waiting_for not in allowed:
+        raise RunStateError(_WAITS[str(run.waiting_for)].format(run.current), **position_data(run, run.current))
+
+
 _WAITS: Final[Mapping[str, str]] = {
     Waiting.CONFIRMATION: "It waits for a person to confirm step '{}', and goes on when that is done.",
     Waiting.OUTPUT: "It waits for the output of step '{}', not for a confirmation.",

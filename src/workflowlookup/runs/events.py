@@ -403,6 +403,39 @@ class Cancelled(_Event, frozen=True, kw_only=True):
     reason: str = ""
 
 
+class Paused(_Event, frozen=True, kw_only=True):
+    """A person paused the run: hooks let the agent stop, and no longer refuse tools. Outputs are still accepted."""
+
+    reason: str = ""
+
+
+class Resumed(_Event, frozen=True, kw_only=True):
+    """A person ended the pause."""
+
+
+class StopBlocked(_Event, frozen=True, kw_only=True):
+    """The agent wanted to stop before the step was done, and a hook told it to go on."""
+
+    step_id: str
+    agent: str = ""
+    """The id of a sub-agent; empty for the agent itself."""
+
+
+class StopReleased(_Event, frozen=True, kw_only=True):
+    """The agent was told to go on several times without progress, so the hook let it stop."""
+
+    step_id: str
+
+
+class ToolRefused(_Event, frozen=True, kw_only=True):
+    """A hook refused the use of a tool that the step does not allow."""
+
+    step_id: str
+    tool: str
+    pattern: str = ""
+    """The pattern that denies it; empty if no pattern allows it."""
+
+
 Event: TypeAlias = (
     Started
     | StepOffered
@@ -433,6 +466,11 @@ Event: TypeAlias = (
     | Failed
     | EndUnknown
     | Cancelled
+    | Paused
+    | Resumed
+    | StopBlocked
+    | StopReleased
+    | ToolRefused
 )
 
 

@@ -286,6 +286,11 @@ _DECISIONS: Final[Mapping[type[Event], _Decision]] = MappingProxyType(
         events.Failed: _run_failed,
         events.EndUnknown: lambda run, event, _, at: server_calls.lose_call(run, event.reason, at),
         events.Cancelled: lambda run, event, _, at: advance.cancel(run, at, event.reason),
+        events.Paused: lambda run, event, _, at: advance.pause(run, at, event.reason),
+        events.Resumed: lambda run, _, __, at: advance.resume(run, at),
+        events.StopBlocked: lambda run, event, _, at: advance.block_stop(run, at, event.agent),
+        events.StopReleased: lambda run, _, __, at: advance.block_stop(run, at),
+        events.ToolRefused: lambda run, event, _, at: advance.refuse_tool(run, at, event.tool, event.pattern),
     }
 )
 """By the first event of a batch: the call that leads to it."""

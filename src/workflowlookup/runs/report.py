@@ -423,7 +423,20 @@ class _EventWriter:
             f"**End unknown** {when}: {inline(event.reason)} {inline(event.remedy)}"
         ],
         events.Cancelled: lambda _, event, when: [f"**Cancelled** {when}{_note(event.reason)}"],
+        events.Paused: lambda _, event, when: [f"Paused {when}{_note(event.reason)}"],
+        events.Resumed: lambda _, __, when: [f"Resumed {when}."],
+        events.StopBlocked: lambda _, event, when: [
+            f"{'A sub-agent' if event.agent else 'The agent'} wanted to stop {when}, and was told to go on."
+        ],
+        events.StopReleased: lambda _, __, when: [f"The agent made no progress, and was let go {when}."],
+        events.ToolRefused: lambda _, event, when: [
+            f"The tool {code(event.tool)} was refused {when}: {_why_refused(event)}."
+        ],
     }
+
+
+def _why_refused(event: events.ToolRefused) -> str:
+    return f"{code(event.pattern)} is denied" if event.pattern else "the step does not allow it"
 
 
 def _values(condition: Condition, scope: Context) -> str:

@@ -73,6 +73,13 @@ _FAILED: Final[Status] = (State.FAILED, None)
 _CANCELLED: Final[Status] = (State.CANCELLED, None)
 _UNKNOWN: Final[Status] = (State.UNKNOWN, None)
 
+
+def _while_waiting(status: Status, *, for_agent: bool = True) -> Mapping[type[Event], Status]:
+    """What can happen to a run while it waits, and leaves it waiting: pauses, and what hooks do to the agent."""
+    by_hooks = (events.StopBlocked, events.StopReleased, events.ToolRefused) if for_agent else ()
+    return dict.fromkeys((events.Paused, events.Resumed, *by_hooks), status)
+
+
 TRANSITIONS: Final[Mapping[Status, Mapping[type[Event], Status]]] = MappingProxyType(
     {
         _QUEUED: {events.Started: _RUNNING},
@@ -99,13 +106,20 @@ TRANSITIONS: Final[Mapping[Status, Mapping[type[Event], Status]]] = MappingProxy
             events.ProofsDue: _PROVING,
             events.Failed: _FAILED,
             events.Cancelled: _CANCELLED,
+            **_while_waiting(_WAITING_FOR_OUTPUT),
         },
-        _WAITING_FOR_CONTEXT: {events.ContextChanged: _RUNNING, events.Failed: _FAILED, events.Cancelled: _CANCELLED},
+        _WAITING_FOR_CONTEXT: {
+            events.ContextChanged: _RUNNING,
+            events.Failed: _FAILED,
+            events.Cancelled: _CANCELLED,
+            **_while_waiting(_WAITING_FOR_CONTEXT),
+        },
         _WAITING_FOR_CONFIRMATION: {
             events.ConfirmationGiven: _RUNNING,
             events.ConfirmationDenied: _RUNNING,
             events.ConfirmationDismissed: _WAITING_FOR_CONFIRMATION,
             events.Cancelled: _CANCELLED,
+            **_while_waiting(_WAITING_FOR_CONFIRMATION, for_agent=False),
         },
         _DUE: {events.CallBegun: _CALLING, events.Failed: _FAILED, events.Cancelled: _CANCELLED},
         _CALLING: {
@@ -227,6 +241,12 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """`value_sources` before that output."""
     note: str = ""
     """The note of the person who denied the current step."""
+    is_paused: bool = False
+    """Whether a person paused it, so that hooks leave the agent alone."""
+    stop_blocks: int = 0
+    """How often the agent was told to go on since the last progress."""
+    is_released: bool = False
+    """Whether the agent was let go after that, and may stop until there is progress."""
     submissions: PersistentMap[str, int] = PersistentMap()
     """By key: the sequence of the event that recorded the submission."""
     calling: CallState | None = None
@@ -411,8 +431,19 @@ def apply(run: Run, record: Record) -> Run:
         state=status[0],
         waiting_for=status[1],
         weight=run.weight + _weight(event),
+        **(_NO_STOPS if type(event) in _PROGRESS else {}),
         **_EFFECTS[type(event)](run, record, event),
     )
+
+
+_PROGRESS: Final = frozenset(
+    {
+        *(events.OutputAccepted, events.ContextChanged, events.ConfirmationGiven, events.ConfirmationDenied),
+        events.Resumed,
+    }
+)
+"""After these the agent is told to go on again. A refused output is no progress: it may be refused forever."""
+_NO_STOPS: Final[Mapping[str, Any]] = {"stop_blocks": 0, "is_released": False}
 
 
 def _begin(run_id: str, record: Record | None) -> Run:
@@ -723,6 +754,11 @@ _EFFECTS: Final[Mapping[type[Event], Callable[[Run, Record, Any], dict[str, Any]
     events.Failed: lambda _, __, event: {"end": event},
     events.EndUnknown: lambda run, _, event: {"end": event, **_with_call(run, begun=False, may_run=True)},
     events.Cancelled: lambda _, __, event: {"end": event, "open_question": None, "question_id": ""},
+    events.Paused: lambda *_: {"is_paused": True},
+    events.Resumed: lambda *_: {"is_paused": False},
+    events.StopBlocked: lambda run, _, event: {"stop_blocks": run.stop_blocks + (not event.agent)},
+    events.StopReleased: lambda *_: {"is_released": True},
+    events.ToolRefused: lambda *_: {},
 }
 
 

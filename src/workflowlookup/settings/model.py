@@ -53,6 +53,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     journal_timeout_seconds: float
     confirmation: str
     person_confirmation: tuple[str, ...]
+    hook_triggers: bool
     log_level: str
     log_format: str
     audit_log: str

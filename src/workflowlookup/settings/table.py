@@ -175,6 +175,13 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         "signed: see [security](security.md).",
     ),
     Setting(
+        name="hook_triggers",
+        default=False,
+        parse=boolean,
+        needs_trust=TO_SWITCH_ON,
+        help="Tell the agent, by a [hook](hooks.md), when a prompt matches the `triggers` of a workflow.",
+    ),
+    Setting(
         name="log_level",
         default="warning",
         parse=one_of("debug", "info", "warning", "error"),

@@ -228,6 +228,9 @@ class Journal(Protocol):
     def overdue(self, now: int) -> list[str]:
         """The runs whose deadline has passed, which is not stored in them yet."""
 
+    def open_runs(self, root: str) -> list[str]:
+        """The runs that are not over and were started in the project at this root, the last started first."""
+
     def at_work(self, limit: int) -> list[RunSummary]:
         """The runs that wait for a call or proofs by the server, the longest waiting first."""
 

@@ -70,6 +70,10 @@ MIGRATIONS: Final[tuple[str, ...]] = (
     ALTER TABLE runs ADD COLUMN proved BIGINT;
     ALTER TABLE runs ADD COLUMN proofs BIGINT;
     """,
+    """
+    ALTER TABLE runs ADD COLUMN root TEXT;
+    ALTER TABLE runs ADD COLUMN session TEXT;
+    """,
 )
 """Each migration leads from one schema version to the next. Migrations are added, never changed.
 
@@ -79,6 +83,8 @@ still use the tables (docs/operations.md has the rules).
 
 Events that an older version writes have no `hash`; `head` is the hash of event number `hashed` of a run, so it is that
 of the last event unless an older version wrote that one.
+
+`root` and `session` are those of the first event, so that a hook finds the runs of a project without reading events.
 
 A document is stored twice, because all runs of a workflow depend on it: if one copy is on a damaged page, the other is
 read.

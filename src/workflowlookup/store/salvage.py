@@ -56,7 +56,7 @@ class TableShape(msgspec.Struct, frozen=True, kw_only=True):
     def matches(self, row: Row) -> bool:
         return (
             row.is_index == self.is_index
-            and len(row.values) in (len(self.columns), len(self.first_columns))
+            and len(self.first_columns) <= len(row.values) <= len(self.columns)
             and all(map(isinstance, row.values, self.columns.values()))
         )
 
@@ -86,8 +86,9 @@ SHAPES: Final[Mapping[str, TableShape]] = {
             "hashed": _NUMBER_OR_NULL,
             "head": _TEXT_OR_NULL,
             **dict.fromkeys(("proved", "proofs"), _NUMBER_OR_NULL),
+            **dict.fromkeys(("root", "session"), _TEXT_OR_NULL),
         },
-        added=4,
+        added=6,
     ),
     "documents": TableShape(is_index=False, columns={"hash": _TEXT, "document": _TEXT}),
     "tokens": TableShape(
@@ -242,7 +243,7 @@ def _fold(journal: SqlJournal, run_id: str) -> tuple[Run | None, int, str]:
 def _replace_summary(transaction: Transaction, run: Run, sequence: int) -> None:
     """Replace the summary of a run. If its records end before `sequence`, the run is refused as damaged."""
     summary = msgspec.structs.asdict(msgspec.structs.replace(summarise(run), sequence=sequence))
-    row = summary | {"hashed": run.sequence, "head": run.head}
+    row = summary | {"hashed": run.sequence, "head": run.head, "root": run.root, "session": run.client_session}
     transaction.execute("DELETE FROM runs WHERE id = ?", (run.id,))
     transaction.execute(_ADD["runs"], [row[column] for column in SHAPES["runs"].columns])
 

@@ -328,6 +328,26 @@ class Runs:
 
         return self._move(run_id, by, decide)
 
+    def pause(self, run_id: str, reason: str = "", *, by: str = "") -> Run:
+        """Pause a run, so that hooks leave the agent alone. Safe to repeat."""
+        return self._move(run_id, by, lambda run, at: run if run.is_paused else advance.pause(run, at, reason))
+
+    def resume(self, run_id: str, *, by: str = "") -> Run:
+        """End the pause of a run. Safe to repeat."""
+        return self._move(run_id, by, lambda run, at: advance.resume(run, at) if run.is_paused else run)
+
+    def block_stop(self, run_id: str, *, agent: str = "", by: str = "") -> Run:
+        """Store that the agent wants to stop; after that, `is_released` says whether it may."""
+        return self._move(run_id, by, lambda run, at: run if run.is_released else advance.block_stop(run, at, agent))
+
+    def refuse_tool(self, run_id: str, tool: str, pattern: str, *, by: str = "") -> Run:
+        """Store that a tool was refused."""
+        return self._move(run_id, by, lambda run, at: advance.refuse_tool(run, at, tool, pattern))
+
+    def open_runs(self, root: str) -> list[str]:
+        """The runs of a project that are not over, the last started first."""
+        return self.journal.open_runs(root)
+
     # ── calls by the server ─────────────────────────────────────────────────────────────────────────────────────
 
     def begin_call(self, run_id: str, step_id: str, *, by: str = "") -> Run:
@@ -757,6 +777,11 @@ ACTIONS: Final[Mapping[type, str]] = {
     events.ConfirmationDenied: "deny",
     events.ConfirmationDismissed: "dismiss",
     events.Cancelled: "cancel",
+    events.Paused: "pause",
+    events.Resumed: "resume",
+    events.StopBlocked: "stop, blocked",
+    events.StopReleased: "stop, released",
+    events.ToolRefused: "use, refused",
 }
 """Actions in the audit log, by the first event of a change that is one of these."""
 

@@ -47,7 +47,13 @@ CHANGING_COLUMNS: Final = (
 THIS_RUN: Final = "sequence = ? AND started = ? AND hash = ? AND (COALESCE(hashed, 0) <> sequence OR head = ?)"
 """Another run with the same id, such as one that was deleted and imported again, may differ only in its head."""
 
-_BEGIN_RUN: Final = f"INSERT INTO runs ({_COLUMNS}, hashed, head) VALUES ({_VALUES}, ?, ?) ON CONFLICT DO NOTHING"  # noqa: S608 - our own names
+_BEGIN_RUN: Final = (
+    f"INSERT INTO runs ({_COLUMNS}, hashed, head, root, session) "  # noqa: S608 - our own names
+    f"VALUES ({_VALUES}, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
+)
+_OPEN_RUNS: Final = (
+    "SELECT id FROM runs WHERE state IN ('queued', 'running', 'waiting') AND root = ? ORDER BY started DESC, id"
+)
 _SET_COLUMNS: Final = ", ".join(f"{name} = ?" for name in CHANGING_COLUMNS)
 _MOVE_RUN: Final = f"UPDATE runs SET {_SET_COLUMNS}, hashed = ?, head = ? WHERE id = ? AND {THIS_RUN}"  # noqa: S608 - as above
 _CHANGE_STATE: Final = "UPDATE runs SET state = ? WHERE id = ? AND state <> ?"
@@ -153,7 +159,8 @@ class SqlJournal(Journal):
         started: Started = records[0].event  # type: ignore[assignment]
         document = (started.hash, bytes(started.document).decode())
         with self.writing() as transaction:
-            if transaction.execute(_BEGIN_RUN, (*msgspec.structs.astuple(summary), len(rows), last)).rowcount != 1:
+            row = (*msgspec.structs.astuple(summary), len(rows), last, started.root, started.client_session)
+            if transaction.execute(_BEGIN_RUN, row).rowcount != 1:
                 raise Conflict(run_id)
             if transaction.execute(_ADD_DOCUMENT, document).rowcount:
                 transaction.execute(_COPY_DOCUMENT, document)
@@ -170,6 +177,9 @@ class SqlJournal(Journal):
                 raise Conflict(summary.id)
             transaction.execute(_CHANGE_STATE, (summary.state, summary.id, summary.state))
             transaction.executemany(_ADD_EVENT, rows)
+
+    def open_runs(self, root: str) -> list[str]:
+        return [run_id for (run_id,) in self.query(_OPEN_RUNS, (root,))]
 
     def head(self, run_id: str) -> int | None:
         rows = self.query("SELECT sequence FROM runs WHERE id = ?", (run_id,))

@@ -40,6 +40,7 @@ STEP_SCHEMA: Final[Mapping[str, Json]] = {
         "agentRole": {"type": "string"},
         "guidance": TEXTS,
         "askForFiles": {"type": "boolean"},
+        "tools": {"type": "string"},
         "requireConfirmation": {"type": "boolean"},
         "runCondition": {"type": "object"},
         "loop": {

@@ -1,11 +1,13 @@
 """`workflowlookup install CLIENT`: adds the server to an MCP client, after showing the change and asking."""
 
 import argparse
+import os
 import re
 import shlex
 from typing import Final
 
-from workflowlookup.cli.clients import CLIENTS, SERVER_NAME, Client, server_command
+from workflowlookup.cli.client_hooks import AFTERWARDS, HOOK_FILES, groups, hook_file, with_hooks
+from workflowlookup.cli.clients import CLIENTS, SERVER_NAME, Client, folders, hook_command, server_command
 from workflowlookup.cli.configuration import NotEditable, NotReadable, format_of, read_text, replace_text, with_server
 from workflowlookup.cli.input import ask_yes_or_no, is_interactive
 from workflowlookup.cli.output import CommandError, complain, is_terminal, shown_path, write, write_diff
@@ -16,6 +18,11 @@ SCOPES: Final = ("user", "project")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_client_arguments(parser)
+    parser.add_argument(
+        "--hooks",
+        action="store_true",
+        help=f"also add hooks that keep the agent on its step ({', '.join(HOOK_FILES)})",
+    )
     parser.add_argument("--print", action="store_true", help="print the entry to paste, and change nothing")
 
 
@@ -57,6 +64,42 @@ def agree_or_raise(options: argparse.Namespace) -> None:
 
 
 def run(options: argparse.Namespace, _: Settings) -> int:
+    if options.hooks and options.client not in HOOK_FILES:
+        raise CommandError(
+            f"{CLIENTS[options.client].title} has no hooks that are supported here. Use {' or '.join(HOOK_FILES)}.", 2
+        )
+    code = _install_server(options)
+    return max(code, _install_hooks(options)) if options.hooks else code
+
+
+def _install_hooks(options: argparse.Namespace) -> int:
+    """Add the hooks to the client's file, after showing the change and asking."""
+    client, scope = CLIENTS[options.client], scope_of(options, CLIENTS[options.client])
+    file = hook_file(options.client, scope, folders(os.environ))
+    entries = groups(*hook_command(options))
+    snippet = with_hooks("", entries)
+    if options.print:
+        print(snippet, end="")
+        return 0
+    try:
+        before = read_text(file)
+        after = with_hooks(before or "", entries)
+    except (NotReadable, NotEditable) as reason:
+        complain(f"{shown_path(file)} was not changed: {reason}. Add this yourself:")
+        print(snippet, end="")
+        return 1
+    if after == before:
+        write(f"{client.title} has the hooks already, in {shown_path(file)}.")
+        return 0
+    write_diff(file, before or "", after)
+    agree_or_raise(options)
+    copy = replace_text(file, before, after, new_mode=0o600 if scope == "user" else None)
+    write((f"Wrote {shown_path(file)}.", "green"), f" The old one is {shown_path(copy)}." if copy else "")
+    write(AFTERWARDS[options.client])
+    return 0
+
+
+def _install_server(options: argparse.Namespace) -> int:
     client = CLIENTS[options.client]
     scope = scope_of(options, client)
     file, name = client.file(scope), options.name
@@ -92,6 +135,7 @@ def run(options: argparse.Namespace, _: Settings) -> int:
 
 EXAMPLES = """\
   workflowlookup install claude-code                             for you, in every project
+  workflowlookup install claude-code --hooks                     with hooks that keep the agent on its step
   workflowlookup install vscode --scope project --yes            for this directory, without asking
   workflowlookup install codex --print                           print the entry to paste
   workflowlookup install cursor --directories ~/team/workflows   settings are passed on to the server"""

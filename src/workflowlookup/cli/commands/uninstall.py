@@ -1,8 +1,11 @@
-"""`workflowlookup uninstall CLIENT`: removes the server from an MCP client, after showing the change and asking."""
+"""`workflowlookup uninstall CLIENT`: removes the server and its hooks from an MCP client. Asks before."""
 
 import argparse
+import os
+from collections.abc import Callable
 
-from workflowlookup.cli.clients import CLIENTS
+from workflowlookup.cli.client_hooks import HOOK_FILES, hook_file, without_hooks
+from workflowlookup.cli.clients import CLIENTS, folders
 from workflowlookup.cli.commands.install import add_client_arguments, agree_or_raise, scope_of
 from workflowlookup.cli.configuration import NotEditable, NotReadable, read_text, replace_text, without_server
 from workflowlookup.cli.output import CommandError, shown_path, write, write_diff
@@ -15,20 +18,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, _: Settings) -> int:
     client, name = CLIENTS[options.client], options.name
-    file = client.file(scope_of(options, client))
+    scope = scope_of(options, client)
+    file = client.file(scope)
+    if options.client in HOOK_FILES:
+        hooks = hook_file(options.client, scope, folders(os.environ))
+        _remove(options, hooks, "the hooks", lambda text: without_hooks(text, hooks))
+    is_removed = _remove(options, file, f"'{name}'", lambda text: without_server(text, file, client.section, name))
+    if not is_removed:
+        write(f"{client.title} has no server '{name}' in {shown_path(file)}.")
+    return 0
+
+
+def _remove(options: argparse.Namespace, file: str, what: str, without: Callable[[str], str]) -> bool:
+    """Write a file without our entry, after showing the change and asking; False if it had none."""
     try:
         before = read_text(file) or ""
-        after = without_server(before, file, client.section, name)
+        after = without(before)
     except (NotReadable, NotEditable) as reason:
-        raise CommandError(f"{shown_path(file)} was not changed: {reason}. Remove '{name}' yourself.") from reason
+        raise CommandError(f"{shown_path(file)} was not changed: {reason}. Remove {what} yourself.") from reason
     if after == before:
-        write(f"{client.title} has no server '{name}' in {shown_path(file)}.")
-        return 0
+        return False
     write_diff(file, before, after)
     agree_or_raise(options)
     copy = replace_text(file, before, after)
     write((f"Wrote {shown_path(file)}.", "green"), f" The old one is {shown_path(copy)}." if copy else "")
-    return 0
+    return True
 
 
 EXAMPLES = """\

@@ -1,0 +1,100 @@
+"""The hooks of coding agents that `install CLIENT --hooks` writes: their files, and our entries in them.
+
+Claude Code and Codex share one form: by event, groups of commands. A new client of that form is a line in `HOOK_FILES`.
+"""
+
+import os
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from workflowlookup.cli.clients import SERVER_NAME
+from workflowlookup.cli.configuration import NotReadable, json_section, with_member, without_server
+from workflowlookup.cli.hook_entry import EVENTS
+from workflowlookup.language.values import Json
+
+HOOK_FILES: Final[Mapping[str, Mapping[str, str]]] = {
+    "claude-code": {"user": "{claude_directory}/settings.json", "project": ".claude/settings.json"},
+    "codex": {"user": "{codex}/hooks.json", "project": ".codex/hooks.json"},
+}
+"""By client and scope: the file with its hooks."""
+AFTERWARDS: Final[Mapping[str, str]] = {
+    "claude-code": "Restart Claude Code; /hooks shows them.",
+    "codex": "Restart Codex; it runs hooks only after you have trusted them with /hooks.",
+}
+SECTION: Final = "hooks"
+SECONDS: Final = 10
+"""After this time the client goes on without an answer."""
+_OURS: Final = re.compile(rf"(?:.*/)?{SERVER_NAME}(?:@.*|==.*)?")
+
+
+def groups(command: Sequence[str], options: Sequence[str] = ()) -> dict[str, Json]:
+    """By event: the group of hooks that starts this command."""
+    return {
+        event: {
+            "hooks": [
+                {"type": "command", "command": shlex.join([*command, "hook", event, *options]), "timeout": SECONDS}
+            ]
+        }
+        for event in EVENTS
+    }
+
+
+def with_hooks(text: str, entries: Mapping[str, Json]) -> str:
+    """JSON text with our hooks in place of older ones of ours. Raises `NotReadable` and `NotEditable`."""
+    for event, group in entries.items():
+        before = _groups_of(text, event)
+        after = [*_foreign(before), group]
+        if before != after:
+            text = with_member(text, SECTION, event, after)
+    return text
+
+
+def without_hooks(text: str, file: str) -> str:
+    """JSON text without our hooks. Raises as `with_hooks`."""
+    for event in EVENTS:
+        before = _groups_of(text, event)
+        after = _foreign(before)
+        if after and after != before:
+            text = with_member(text, SECTION, event, after)
+        elif before and not after:
+            text = without_server(text, file, SECTION, event)
+    return text
+
+
+def _groups_of(text: str, event: str) -> list[Json]:
+    section = json_section(text, SECTION)
+    if section is not None and not isinstance(section, dict):
+        raise NotReadable(f"'{SECTION}' should be an object")
+    found = (section or {}).get(event, [])
+    if not isinstance(found, list):
+        raise NotReadable(f"'{SECTION}.{event}' should be a list")
+    return found
+
+
+def _foreign(existing: Sequence[Json]) -> list[Json]:
+    """The groups without our hooks; a group that had only ours is left out."""
+    kept = []
+    for group in existing:
+        hooks = group.get("hooks") if isinstance(group, dict) else None
+        if not isinstance(hooks, list) or not any(map(_is_ours, hooks)):
+            kept.append(group)
+        elif rest := [hook for hook in hooks if not _is_ours(hook)]:
+            kept.append({**group, "hooks": rest})
+    return kept
+
+
+def _is_ours(hook: Any) -> bool:
+    command = hook.get("command") if isinstance(hook, dict) else None
+    try:
+        words = shlex.split(command) if isinstance(command, str) else []
+    except ValueError:  # quotes that are not closed
+        return False
+    position = words.index("hook") if "hook" in words else 0
+    return any(_OURS.fullmatch(word) for word in words[:position]) and words[position + 1 : position + 2] != []
+
+
+def hook_file(client: str, scope: str, folders: Mapping[str, str]) -> str:
+    """The path of the file with the hooks of a client."""
+    return os.path.abspath(os.path.expanduser(HOOK_FILES[client][scope].format_map(folders)))

@@ -1,0 +1,219 @@
+"""The answers to hooks of coding agents, in the form of Claude Code, which Codex shares.
+
+A hook reads runs and stores what it did to them; it never carries anything out. `hook_entry` reads the message.
+"""
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from workflowlookup.app import make_catalog, make_runs
+from workflowlookup.cli.hook_entry import complain, project_directory
+from workflowlookup.errors import StorageError
+from workflowlookup.execution.proof_runner import machine_id
+from workflowlookup.language.guidance import guide
+from workflowlookup.language.patterns import Budget
+from workflowlookup.language.text import shorten
+from workflowlookup.language.tool_rules import refuses, tool_use
+from workflowlookup.language.triggers import is_triggered
+from workflowlookup.language.values import Json, brief, lookup
+from workflowlookup.repository import find_root_of_run
+from workflowlookup.runs.events import OutputRefused
+from workflowlookup.runs.run import Run, Waiting
+from workflowlookup.settings import Settings, read_settings
+from workflowlookup.store.service import Runs
+
+MAX_PROMPT_BYTES: Final = 2_048
+MAX_RUNS: Final = 5
+MAX_VARIABLES: Final = 20
+SESSION_VARIABLE: Final = "CLAUDE_CODE_SESSION_ID"
+"""The variable in which Claude Code passes its session to the servers and hooks that it starts."""
+BY: Final = "hook"
+
+Answer = Mapping[str, Json] | None
+"""What is printed for the client; None to let it go on."""
+
+
+class Hook(msgspec.Struct, frozen=True, kw_only=True):
+    """One message of a client, and the project that it is about."""
+
+    event: str
+    message: Mapping[str, Any]
+    settings: Settings
+    root: str
+    runs: Runs
+    is_session_known: bool
+    """Whether the client tells servers its session, so that a run without one belongs to somebody else."""
+
+    def text(self, field: str) -> str:
+        value = self.message.get(field)
+        return value if isinstance(value, str) else ""
+
+    def open_runs(self) -> Iterator[Run]:
+        """The open runs of this project on this machine, the last started first."""
+        for run_id in self.runs.open_runs(self.root) if self.root else ():
+            run = self.runs.get(run_id)
+            if not run.is_over and run.machine in ("", machine_id()):
+                yield run
+
+    def runs_of_session(self) -> Iterator[Run]:
+        """Those runs of this project that this session started and the agent has to work on."""
+        session = self.text("session_id")
+        for run in self.open_runs():
+            is_own = run.client_session == session if run.client_session else not self.is_session_known
+            if is_own and not run.is_paused and run.waiting_for in (Waiting.OUTPUT, Waiting.CONTEXT):
+                yield run
+
+
+def answer_hook(event: str, message: Mapping[str, Any], flags: Mapping[str, Any], config: str | None) -> None:
+    """Print the answer to a message, if there is one. Raises what keeps it from being found."""
+    directory = project_directory(message.get("cwd"))
+    settings = read_settings(flags, os.environ, directory=directory, config=config)
+    root, _ = find_root_of_run(settings.root, os.environ, directory)
+    hook = Hook(
+        event=event,
+        message=message,
+        settings=settings,
+        root=root,
+        runs=make_runs(settings),
+        is_session_known=SESSION_VARIABLE in os.environ,
+    )
+    answer = _ANSWERS[event](hook)
+    if answer is not None:
+        print(json.dumps(answer), flush=True)
+
+
+# ── stop ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _stop(hook: Hook) -> Answer:
+    for run in hook.runs_of_session():
+        if not run.is_released and not hook.runs.block_stop(run.id, by=BY).is_released:
+            return {"decision": "block", "reason": _needed(run)}
+    return None
+
+
+def _subagent_stop(hook: Hook) -> Answer:
+    """A sub-agent is told once: it may have been given another task than the step."""
+    if hook.message.get("stop_hook_active") is True:
+        return None
+    for run in hook.runs_of_session():
+        if not run.is_released:
+            hook.runs.block_stop(run.id, agent=hook.text("agent_id") or "unknown", by=BY)
+            return {"decision": "block", "reason": f"If you were given this step: {_needed(run)} If not, stop."}
+    return None
+
+
+def _needed(run: Run) -> str:
+    """Which run waits for what."""
+    head = f"Run {run.id} of workflow '{run.workflow.id}' is not done: it waits for"
+    escape = f"If you cannot go on, tell the user why; they can pause the run with `workflowlookup pause {run.id}`."
+    if run.waiting_for is Waiting.CONTEXT:
+        names = ", ".join(f"'{need.variable}'" for need in run.missing)
+        return f"{head} {names}, which loop '{run.current}' needs. Send it with workflow_submit. {escape}"
+    guidance = guide(run.workflow, run.offered, Budget())
+    refused = run.last_submission if isinstance(run.last_submission, OutputRefused) else None
+    needed = refused.issues if refused is not None else (*guidance.criteria, *guidance.proofs)
+    title = "Still wrong" if refused is not None else "Needed"
+    listed = _bounded(f" {title}: {'; '.join(needed)}.") if needed else ""
+    step = f"the output of step '{run.current}' ({run.step.title})"
+    return f"{head} {step}.{listed} Finish the step, and send its output with workflow_submit. {escape}"
+
+
+# ── session start ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _session_start(hook: Hook) -> Answer:
+    runs = list(hook.open_runs())
+    if not runs:
+        return None
+    lines = [f"Open workflow runs of this project: {len(runs)}."]
+    for run in runs[:MAX_RUNS]:
+        lines += ["", *_state_of(run)]
+    if len(runs) > MAX_RUNS:
+        lines += ["", f"{len(runs) - MAX_RUNS} more: call workflow_runs."]
+    return _context(hook, "\n".join(lines))
+
+
+def _state_of(run: Run) -> Iterator[str]:
+    pause = " It is paused: leave it alone unless the user asks for it." if run.is_paused else ""
+    waits = f"waits for {run.waiting_for}" if run.waiting_for else str(run.state)
+    yield f"Run {run.id}, workflow '{run.workflow.id}', step '{run.current}': {waits}.{pause}"
+    captured = {name: lookup(run.context, name) for name in run.value_sources}
+    if captured:
+        values = [f"{name} = {brief(value)}" for name, value in list(captured.items())[:MAX_VARIABLES]]
+        more = f", and {len(captured) - MAX_VARIABLES} more" if len(captured) > MAX_VARIABLES else ""
+        yield f"Known so far: {', '.join(values)}{more}."
+    if run.waiting_for is Waiting.OUTPUT and not run.is_paused:
+        yield f"To go on, send the output with workflow_submit (runId {run.id}, stepId {run.current}). The prompt:"
+        yield _bounded(guide(run.workflow, run.offered, Budget()).prompt)
+
+
+# ── tools ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _pre_tool_use(hook: Hook) -> Answer:
+    name, given = hook.text("tool_name"), hook.message.get("tool_input")
+    for run in hook.runs_of_session():
+        rules = run.step.tools if run.waiting_for is Waiting.OUTPUT else None
+        if rules is None:
+            continue
+        pattern = refuses(rules, tool_use(name, given if isinstance(given, dict) else {}, hook.root))
+        if not pattern:
+            continue
+        try:
+            hook.runs.refuse_tool(run.id, shorten(name, 200), "" if pattern == "allow" else pattern, by=BY)
+        except StorageError as problem:
+            complain(problem)
+        return {
+            "hookSpecificOutput": {
+                "hookEventName": hook.event,
+                "permissionDecision": "deny",
+                "permissionDecisionReason": (
+                    f"Step '{run.current}' of run {run.id} (workflow '{run.workflow.id}') does not allow this. "
+                    f"{rules.describe()} Other steps may allow more: finish this one first, with workflow_submit."
+                ),
+            }
+        }
+    return None
+
+
+# ── prompts ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _user_prompt(hook: Hook) -> Answer:
+    if not hook.settings.hook_triggers:
+        return None
+    prompt, budget = hook.text("prompt"), Budget()
+    workflows = make_catalog(hook.settings).workflows()
+    matching = [workflow.id for workflow in workflows if is_triggered(workflow.triggers, prompt, budget)]
+    if not matching:
+        return None
+    names = ", ".join(f"'{workflow_id}'" for workflow_id in sorted(matching)[:MAX_RUNS])
+    return _context(
+        hook, f"There is a workflow for this: {names}; unless the user wants it otherwise, call workflow_start."
+    )
+
+
+def _context(hook: Hook, text: str) -> Answer:
+    return {"hookSpecificOutput": {"hookEventName": hook.event, "additionalContext": text}}
+
+
+def _bounded(text: str) -> str:
+    """The text, cut at 2 KiB."""
+    data = text.encode("utf-8", "replace")
+    if len(data) <= MAX_PROMPT_BYTES:
+        return text
+    return f"{data[:MAX_PROMPT_BYTES].decode('utf-8', 'ignore')} … (cut; workflow_status has the rest)"
+
+
+_ANSWERS: Final[Mapping[str, Callable[[Hook], Answer]]] = {
+    "SessionStart": _session_start,
+    "UserPromptSubmit": _user_prompt,
+    "PreToolUse": _pre_tool_use,
+    "Stop": _stop,
+    "SubagentStop": _subagent_stop,
+}

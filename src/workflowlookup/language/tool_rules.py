@@ -1,0 +1,230 @@
+"""What the agent may use while it works on a step: the patterns of `tools`, and the tools of clients that they match.
+
+A rule prevents accidents; it is no sandbox. A command can do in many ways what a pattern forbids in one, so a step that
+must not change anything allows what it needs rather than denying what it can think of.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from workflowlookup.language.values import Json
+
+GROUPS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
+    "read": {
+        "claude-code": ("Read", "Glob", "Grep", "LS", "NotebookRead", "LSP"),
+        "codex": ("read_file", "list_dir", "grep_files", "view_image"),
+    },
+    "edit": {
+        "claude-code": ("Edit", "MultiEdit", "Write", "NotebookEdit"),
+        "codex": ("apply_patch",),
+    },
+    "execute": {
+        "claude-code": ("Bash", "PowerShell", "Monitor"),
+        "codex": ("Bash", "shell", "local_shell", "exec_command", "write_stdin"),
+    },
+    "network": {
+        "claude-code": ("WebFetch", "WebSearch"),
+        "codex": ("web_search",),
+    },
+}
+"""By group: the tools of each client. A new client is a line in each group."""
+
+TOOLS_OF_GROUP: Final[Mapping[str, frozenset[str]]] = {
+    group: frozenset(name for names in clients.values() for name in names) for group, clients in GROUPS.items()
+}
+_ALIASES: Final[Mapping[str, frozenset[str]]] = {
+    "Edit": frozenset({"Edit", "MultiEdit", "NotebookEdit", "apply_patch"}),
+    "Write": frozenset({"Write", "apply_patch"}),
+    "Bash": TOOLS_OF_GROUP["execute"] - {"PowerShell"},
+}
+"""Names that stand for the tools of other clients that do the same."""
+_HARMLESS: Final = frozenset(
+    {
+        *("Agent", "AskUserQuestion", "EnterPlanMode", "ExitPlanMode", "ListMcpResourcesTool", "ReadMcpResourceTool"),
+        *("Skill", "SlashCommand", "StructuredOutput", "Task", "TaskCreate", "TaskGet", "TaskList", "TaskOutput"),
+        *("TaskStop", "TaskUpdate", "TodoWrite", "ToolSearch", "BashOutput", "KillShell", "request_user_input"),
+        *("update_plan", "tool_search"),
+    }
+)
+"""Tools that only organise the agent's own work. They are refused only by name: what a subagent does is asked again."""
+_OWN_TOOL: Final = re.compile(r"mcp__\w+?__workflow_(?:start|submit|status|next|list|get|search|runs|cancel)")
+"""Tools of this server, by whatever name the client has it. Without them the agent could never leave the step."""
+
+_PATTERN: Final = re.compile(r"(?P<name>[^()]+)(?:\((?P<argument>.*)\))?", re.DOTALL)
+_COMMAND_PARTS: Final = re.compile(r"&&|\|\||[;|&\n(){}<>`]|\$\(")
+_HARMLESS_REDIRECTION: Final = re.compile(r"\d*>&\d|[\d&]*>{1,2}\s*/dev/null|<\s*/dev/null")
+_PREFIX: Final = re.compile(r"(?:\w+=\S*|sudo|env|command|nohup|time|exec|timeout\s+\S+)\s+")
+_PATCHED_FILE: Final = re.compile(r"^\*\*\* (?:(?:Add|Update|Delete) File|Move to): (.+)$", re.MULTILINE)
+_PATH_FIELDS: Final = ("file_path", "notebook_path", "path")
+MAX_TEXT: Final = 100_000
+"""Limit on the characters of a command that are searched. A longer one matches no `allow` with an argument."""
+
+
+class ToolRules(msgspec.Struct, frozen=True, kw_only=True):
+    """The `tools` of a step."""
+
+    allow: tuple[str, ...] | None = None
+    """Only these; None: all that are not denied."""
+    deny: tuple[str, ...] = ()
+
+    def describe(self) -> str:
+        """A sentence for the agent."""
+        listed = None if self.allow is None else ", ".join(self.allow) or "no tools but those of this server"
+        denied = f"do not use {', '.join(self.deny)}" if self.deny else ""
+        if listed is None:
+            return f"In this step, {denied}." if denied else ""
+        return f"In this step, use only {listed}{f'; {denied}' if denied else ''}."
+
+
+class ToolUse(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool that an agent is about to use."""
+
+    name: str
+    arguments: tuple[tuple[str, ...], ...] = ()
+    """What patterns are compared with: the commands of a command line, the files of an edit, a URL. Each is given in
+    all its spellings, of which one must match."""
+
+
+def tool_use(name: str, given: Mapping[str, Json], root: str) -> ToolUse:
+    """The use of a tool with the arguments that a client gave. Paths are also compared relative to the root."""
+    return ToolUse(name=name, arguments=tuple(_arguments(name, given, root)))
+
+
+def refuses(rules: ToolRules, use: ToolUse) -> str:
+    """The pattern of `deny` that forbids a use, or `allow` if that does not contain it; empty if it may go on."""
+    if _OWN_TOOL.fullmatch(use.name):
+        return ""
+    denied = next((pattern for pattern in rules.deny if _matches(pattern, use, any_argument=True)), "")
+    if denied or rules.allow is None or use.name in _HARMLESS:
+        return denied
+    return "" if _is_allowed(rules.allow, use) else "allow"
+
+
+def _is_allowed(allow: Sequence[str], use: ToolUse) -> bool:
+    if any(_matches(pattern, use, any_argument=False) for pattern in allow):
+        return True
+    with_argument = [pattern for pattern in allow if parts_of(pattern)[1] is not None]
+    each = [msgspec.structs.replace(use, arguments=(argument,)) for argument in use.arguments]
+    return bool(each) and all(
+        any(_matches(pattern, one, any_argument=False) for pattern in with_argument) for one in each
+    )
+
+
+def parts_of(pattern: str) -> tuple[str, str | None]:
+    """The name of a pattern, and its argument if it has one."""
+    match = _PATTERN.fullmatch(pattern)
+    return (match["name"], match["argument"]) if match else (pattern, None)
+
+
+def names_of(name: str) -> frozenset[str]:
+    """The tools that a name without `*` stands for."""
+    return TOOLS_OF_GROUP.get(name) or _ALIASES.get(name) or frozenset({name})
+
+
+def is_known(name: str) -> bool:
+    """Whether a client may have a tool that the name of a pattern stands for."""
+    if "*" in name:
+        return name.startswith(("mcp__", "*")) or any(_fits(name, tool) for tool in _known_tools())
+    return name.startswith("mcp__") or name in TOOLS_OF_GROUP or name in _known_tools()
+
+
+def takes_argument(name: str) -> bool:
+    """Whether a pattern with this name may have an argument in parentheses."""
+    return not name.startswith("mcp__") and name not in TOOLS_OF_GROUP and name not in _HARMLESS
+
+
+def covers(wide: str, narrow: str) -> bool:
+    """Whether every use that matches the narrow pattern certainly matches the wide one."""
+    if wide in ("*", narrow):
+        return True
+    (name, argument), (inner, inner_argument) = parts_of(wide), parts_of(narrow)
+    if argument is not None and argument != inner_argument:
+        return False
+    if "*" in inner:
+        return False
+    return all(_fits(name, tool) if "*" in name else tool in names_of(name) for tool in names_of(inner))
+
+
+def _known_tools() -> Iterable[str]:
+    return frozenset().union(*TOOLS_OF_GROUP.values(), _HARMLESS)
+
+
+def _matches(pattern: str, use: ToolUse, *, any_argument: bool) -> bool:
+    name, argument = parts_of(pattern)
+    if not (_fits(name, use.name) if "*" in name else use.name in names_of(name)):
+        return False
+    if argument is None:
+        return True
+    tried = [any(_fits_argument(argument, text) for text in spellings) for spellings in use.arguments]
+    return any(tried) if any_argument else bool(tried) and all(tried)
+
+
+def _fits_argument(argument: str, text: str) -> bool:
+    argument = f"{argument[:-2]} *" if argument.endswith(":*") else argument  # the older form of Claude Code
+    return _fits(argument, text) or (argument.endswith(" *") and _fits(argument[:-2], text))
+
+
+def _fits(pattern: str, text: str) -> bool:
+    """Whether a text is as the pattern says; `*` is any text. Takes linear time for each `*`."""
+    first, *others = pattern.split("*")
+    if not others:
+        return text == first
+    *middle, last = others
+    if not text.startswith(first) or len(text) < len(first) + len(last) or not text.endswith(last):
+        return False
+    position, end = len(first), len(text) - len(last)
+    for part in middle:
+        position = text.find(part, position, end)
+        if position < 0:
+            return False
+        position += len(part)
+    return True
+
+
+def _arguments(name: str, given: Mapping[str, Json], root: str) -> Iterator[tuple[str, ...]]:
+    command = given.get("command", given.get("cmd"))
+    if isinstance(command, list):
+        command = " ".join(str(word) for word in command)
+    if name == "apply_patch":
+        patch = command if isinstance(command, str) else given.get("input")
+        for path in _PATCHED_FILE.findall(patch) if isinstance(patch, str) else ():
+            yield _spellings(path.strip(), root)
+    elif isinstance(command, str):
+        yield from _commands(command)
+    elif isinstance(url := given.get("url"), str):
+        host = re.match(r"\w+://(?:[^/@]*@)?([^/:?#]+)", url)
+        yield (url, *((f"domain:{host[1].lower()}",) if host else ()))
+    else:
+        paths = [given[field] for field in _PATH_FIELDS if isinstance(given.get(field), str)]
+        yield from (_spellings(str(path), root) for path in paths[:1])
+
+
+def _commands(line: str) -> Iterator[tuple[str, ...]]:
+    """The commands of a command line. Quotes are not read, so text in quotes may count as a command, too."""
+    if len(line) > MAX_TEXT:
+        yield ()
+        return
+    for part in _COMMAND_PARTS.split(_HARMLESS_REDIRECTION.sub(" ", line)):
+        command = " ".join(part.split())
+        if not command:
+            continue
+        bare = command
+        while (match := _PREFIX.match(bare)) and match.end() < len(bare):
+            bare = bare[match.end() :]
+        program, space, rest = bare.partition(" ")
+        yield tuple(dict.fromkeys((command, bare, f"{program.rpartition('/')[2]}{space}{rest}")))
+
+
+def _spellings(path: str, root: str) -> tuple[str, ...]:
+    """A path without `..`: absolute, and relative to the root if it is in there."""
+    parts: list[str] = []
+    for part in (path if path.startswith("/") else f"{root}/{path}").split("/"):
+        if part == "..":
+            del parts[-1:]
+        elif part not in ("", "."):
+            parts.append(part)
+    absolute, base = f"/{'/'.join(parts)}", root.rstrip("/")
+    return (absolute, absolute[len(base) + 1 :]) if root and absolute.startswith(f"{base}/") else (absolute,)

@@ -1,0 +1,120 @@
+"""`tools` of a step and `triggers` of a workflow: what the patterns match."""
+
+import pytest
+
+from support.json_values import JsonObject
+from support.make import document, step
+from workflowlookup.language.building import build
+from workflowlookup.language.document import check
+from workflowlookup.language.guidance import guide
+from workflowlookup.language.navigation import next_step
+from workflowlookup.language.patterns import Budget
+from workflowlookup.language.tool_rules import ToolRules, refuses, tool_use
+from workflowlookup.language.triggers import is_triggered
+
+ROOT = "/home/ada/shop"
+READ_ONLY = ToolRules(allow=("read", "Bash(git log *)", "Bash(ls)", "WebFetch(domain:example.org)"))
+NO_EDITS = ToolRules(deny=("edit", "Bash(git push *)", "mcp__github__*"))
+NO_TESTS = ToolRules(deny=("Edit(tests/*)", "Write(/etc/*)"))
+
+
+def bash(command: str) -> tuple[str, JsonObject]:
+    return "Bash", {"command": command}
+
+
+def patch(*paths: str) -> tuple[str, JsonObject]:
+    return "apply_patch", {"command": "\n".join(f"*** Update File: {path}" for path in paths)}
+
+
+REFUSED: dict[str, tuple[ToolRules, tuple[str, JsonObject], str]] = {
+    "an edit where only reading is allowed": (READ_ONLY, ("Edit", {"file_path": f"{ROOT}/a.py"}), "allow"),
+    "another command": (READ_ONLY, bash("rm -r build"), "allow"),
+    "an allowed command and another": (READ_ONLY, bash("git log -1 && rm -r build"), "allow"),
+    "a command in a substitution": (READ_ONLY, bash("git log $(rm -r build)"), "allow"),
+    "a command that writes a file": (READ_ONLY, bash("git log -1 > notes.txt"), "allow"),
+    "another host": (READ_ONLY, ("WebFetch", {"url": "https://evil.org/example.org"}), "allow"),
+    "a host in the user part": (READ_ONLY, ("WebFetch", {"url": "https://example.org@evil.org/"}), "allow"),
+    "a tool of another server": (READ_ONLY, ("mcp__github__create", {}), "allow"),
+    "a command too long to be read": (READ_ONLY, bash("git log " + "x" * 200_000), "allow"),
+    "an edit by its group": (NO_EDITS, ("Write", {"file_path": f"{ROOT}/a.py"}), "edit"),
+    "a patch of Codex by its group": (NO_EDITS, patch("a.py"), "edit"),
+    "a denied command": (NO_EDITS, bash("git push origin main"), "Bash(git push *)"),
+    "a denied command without arguments": (NO_EDITS, bash("git push"), "Bash(git push *)"),
+    "a denied command after another": (NO_EDITS, bash("make; git  push"), "Bash(git push *)"),
+    "a denied command with a variable": (NO_EDITS, bash("GIT_DIR=x /usr/bin/git push"), "Bash(git push *)"),
+    "a tool of a denied server": (NO_EDITS, ("mcp__github__create", {}), "mcp__github__*"),
+    "a file by its path in the project": (NO_TESTS, ("Edit", {"file_path": f"{ROOT}/tests/a.py"}), "Edit(tests/*)"),
+    "a file by a roundabout path": (NO_TESTS, ("Edit", {"file_path": "src/../tests/a.py"}), "Edit(tests/*)"),
+    "one of several files": (NO_TESTS, patch("src/a.py", "tests/a.py"), "Edit(tests/*)"),
+    "a file by its absolute path": (NO_TESTS, ("Write", {"file_path": "/etc/passwd"}), "Write(/etc/*)"),
+    "everything": (ToolRules(allow=()), ("Read", {"file_path": "a"}), "allow"),
+}
+ALLOWED: dict[str, tuple[ToolRules, tuple[str, JsonObject]]] = {
+    "reading": (READ_ONLY, ("Grep", {"pattern": "x"})),
+    "an allowed command": (READ_ONLY, bash("git log -3 --stat")),
+    "two allowed commands": (READ_ONLY, bash("git log -3 2>&1 | ls")),
+    "output that is thrown away": (READ_ONLY, bash("git log -3 2>/dev/null")),
+    "an allowed host": (READ_ONLY, ("WebFetch", {"url": "https://example.org/a"})),
+    "our own tools": (ToolRules(allow=(), deny=("*",)), ("mcp__flows__workflow_submit", {})),
+    "a list of tasks": (READ_ONLY, ("TodoWrite", {})),
+    "a command that is not denied": (NO_EDITS, bash("git pull")),
+    "a command that only begins alike": (NO_EDITS, bash("git pushx")),
+    "a file elsewhere": (NO_TESTS, ("Edit", {"file_path": f"{ROOT}/src/a.py"})),
+    "arguments of another shape": (NO_TESTS, ("Edit", {"file_path": 7, "command": None})),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_use_is_refused_and_the_pattern_is_named(name: str) -> None:
+    rules, (tool, given), reason = REFUSED[name]
+    assert refuses(rules, tool_use(tool, given, ROOT)) == reason
+
+
+@pytest.mark.parametrize("name", ALLOWED)
+def test_a_use_is_allowed(name: str) -> None:
+    rules, (tool, given) = ALLOWED[name]
+    assert refuses(rules, tool_use(tool, given, ROOT)) == ""
+
+
+@pytest.mark.parametrize(
+    ("tools", "sentence"),
+    [
+        ({"allow": ["read"]}, "In this step, use only read."),
+        ({"deny": ["edit", "network"]}, "In this step, do not use edit, network."),
+        ({"allow": ["read"], "deny": ["LS"]}, "In this step, use only read; do not use LS."),
+        ({"allow": []}, "In this step, use only no tools but those of this server."),
+    ],
+)
+def test_the_agent_reads_the_rule_in_one_sentence(tools: JsonObject, sentence: str) -> None:
+    workflow = build(document(step(tools=tools)))
+    guidance = guide(workflow, next_step(workflow, [], {}, Budget()), Budget())
+    assert guidance.step["tools"] == sentence
+    assert guidance.prompt.endswith(sentence)
+
+
+@pytest.mark.parametrize(
+    "tools", [{}, {"allow": "read"}, {"allow": ["Bash("]}, {"deny": [""]}, {"deny": ["a b"]}, {"denied": ["edit"]}]
+)
+def test_rules_of_another_form_are_errors(tools: JsonObject) -> None:
+    assert any("tools" in finding.path for finding in check(document(step(tools=tools))))
+
+
+@pytest.mark.parametrize(
+    ("trigger", "prompt", "matches"),
+    [
+        ("flaky test", "Why is this Flaky  Test red?", True),
+        ("flaky test", "flaky tests", False),
+        ("flaky test", "test flaky", False),
+        ("/fails? (only )?sometimes/i", "It FAILS sometimes.", True),
+        ("/fails? (only )?sometimes/", "It FAILS sometimes.", False),
+        ("/(/", "(", False),
+        ("!!", "!!", False),
+    ],
+)
+def test_a_prompt_matches_words_or_a_pattern(trigger: str, prompt: str, matches: bool) -> None:
+    assert is_triggered([trigger], prompt, Budget()) is matches
+
+
+def test_a_trigger_that_does_not_compile_is_an_error() -> None:
+    (finding,) = check(document(step(), triggers=["fine", "/(/"]))
+    assert (finding.path, "does not compile" in finding.message) == (("triggers", 1), True)
