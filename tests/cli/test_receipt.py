@@ -425,7 +425,7 @@ def test_the_hashes_of_a_run_are_checked_without_a_receipt(proven: World) -> Non
     with closing(sqlite3.connect(proven.journal, isolation_level=None)) as connection:
         connection.execute("UPDATE events SET hash = NULL WHERE run = ?", (RUN,))
         connection.execute("UPDATE runs SET hashed = NULL, head = NULL WHERE id = ?", (RUN,))
-    assert "An older version wrote the events after number 0" in proven.cli("verify", RUN).stdout
+    assert "The events after number 0 have no hash: an older version wrote them" in proven.cli("verify", RUN).stdout
     assert proven.cli("verify", RUN, "--commit", "HEAD").returncode == 2
     missing = proven.cli("verify", "no-such")
     assert (missing.returncode, "There is no file 'no-such', and: There is no run" in missing.stderr) == (1, True)

@@ -353,3 +353,18 @@ def test_a_repository_inside_hides_nothing(project: Project) -> None:
     project.git("init", "-q", "src/inner")
 
     assert project.take({"kind": "git", "unchanged": ["src/**"]}).verdict == "failed"
+
+
+def test_a_new_file_counts_if_the_rules_that_ignore_it_are_new(project: Project) -> None:
+    project.write(".gitignore", "*.pyc\n")
+    project.commit("rules")
+    project.begin()
+    unchanged = {"kind": "git", "unchanged": ["tests/**"]}
+
+    project.write("tests/a.pyc")
+    assert project.take(unchanged).verdict == "passed"
+    project.write("tests/:(top)conftest.py")
+    project.write(".git/info/exclude", "*conftest.py\n")
+    judgement = project.take(unchanged)
+
+    assert (judgement.verdict, "tests/:(top)conftest.py changed since" in judgement.reason) == ("failed", True)

@@ -90,6 +90,8 @@ class ProofRunner:
         from workflowlookup.proving.contract import ProofTask  # noqa: PLC0415 - with the first proof
 
         step_snapshot = run.step_snapshot[1] if run.step_snapshot and run.step_snapshot[0] == run.current else None
+        is_output = run.proving is not None and run.proving.request.reason == "output"
+        taken = list(run.proving.judgements.values()) if run.proving is not None and is_output else []
         task = ProofTask(
             run_id=run.id,
             proof=proof,
@@ -97,6 +99,7 @@ class ProofRunner:
             root=run.root,
             run_snapshot=run.run_snapshot,
             step_snapshot=step_snapshot,
+            tree=next((judgement.tree for judgement in reversed(taken) if judgement.tree), ""),
         )
         self._runs[run.id] = run
         try:

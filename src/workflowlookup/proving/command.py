@@ -112,7 +112,7 @@ def _judge(task: ProofTask, world: World, words: Sequence[str], root: str, summa
             reason=f"{changed[0]} changed while the command ran, so that its result belongs to neither version.",
             remedy="Have the command leave its own files alone, and do not edit files while it runs.",
         )
-    return msgspec.structs.replace(verdict, summary=summary, digests=after)
+    return msgspec.structs.replace(verdict, summary=summary, program=shown(program), digests=after)
 
 
 # ── what is run ─────────────────────────────────────────────────────────────────────────────────────────────────

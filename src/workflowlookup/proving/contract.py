@@ -27,6 +27,8 @@ class ProofTask(msgspec.Struct, frozen=True, kw_only=True):
     root: str
     run_snapshot: Snapshot | None = None
     step_snapshot: Snapshot | None = None
+    tree: str = ""
+    """`Judgement.tree` of the proof before it of the same output: no file may change between them."""
 
     def snapshot(self, since: Since) -> Snapshot:
         """The snapshot of that time. Raises `CannotJudge` if there is none."""

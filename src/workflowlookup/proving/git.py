@@ -15,8 +15,8 @@ from typing import Final
 import msgspec
 
 from workflowlookup.proving.contract import CannotJudge
-from workflowlookup.proving.files import blob_id, digests, entry_digest, escape, matching, shown
-from workflowlookup.proving.git_directory import Git, Private, Source, is_installed, small_file, texts
+from workflowlookup.proving.files import Glob, blob_id, digests, entry_digest, escape, matching, shown
+from workflowlookup.proving.git_directory import Git, Private, Source, is_installed, small_file, texts, user_excludes
 from workflowlookup.proving.running import Stop
 from workflowlookup.proving.scratch import Scratch
 from workflowlookup.runs.events import Snapshot
@@ -24,6 +24,7 @@ from workflowlookup.runs.events import Snapshot
 MAX_SNAPSHOT_FILES: Final = 5_000
 MAX_SUBMODULES: Final = 100
 MAX_SUBMODULE_DEPTH: Final = 5
+_MAX_RULES: Final = 1 << 20
 _IN_PROGRESS: Final = {
     "rebase-merge": "rebase",
     "rebase-apply": "rebase",
@@ -219,12 +220,35 @@ class Repository:
     def tree(self, commit: str) -> Tree:
         """All files of a commit; none, if there is no commit."""
         entries: dict[str, tuple[str, str]] = {}
-        if commit:
-            for entry in texts(self._on_commit("ls-tree", "-r", "-z", "--full-tree", commit)):
-                about, _, name = entry.partition("\t")
-                mode, _, identifier = about.split()
+        trees: set[str] = set()
+        for entry in texts(self._on_commit("ls-tree", "-r", "-t", "-z", "--full-tree", commit)) if commit else ():
+            about, _, name = entry.partition("\t")
+            mode, kind, identifier = about.split()
+            if kind == "tree":
+                trees.add(identifier)
+            else:
                 entries[name] = mode, identifier
+        self._verify(trees)
         return entries
+
+    def _verify(self, identifiers: Iterable[str]) -> None:
+        """Raises `CannotJudge` if an object has not the content that its id stands for. Git itself compares only the
+        commit and its first tree, so that others could be overwritten."""
+        wanted = sorted(identifiers)
+        output = self._on_commit("cat-file", "--batch", "--buffer", given=wanted) if wanted else b""
+        start = 0
+        for identifier in wanted:
+            end = output.find(b"\n", start)
+            _, kind, size = output[start:end].split()
+            start = end + 1 + int(size) + 1
+            header = b"%s %s\0" % (kind, size)
+            content = hashlib.new(self.algorithm, header, usedforsecurity=False)
+            content.update(output[end + 1 : start - 1])
+            if content.hexdigest() != identifier:
+                raise CannotJudge(
+                    f"The object {identifier} of the repository was overwritten: it has another content.",
+                    "Restore it from another clone: `git fsck` lists such objects.",
+                )
 
     def commits_since(self, commit: str) -> int:
         """How many commits `HEAD` has that the commit has not."""
@@ -267,7 +291,9 @@ class Repository:
             tracked = self.tree(state.commit)
             more = matching(self.root, globs, self._stop.is_set)
             names |= {path for path in more if f"{self.prefix}{path}" not in tracked}
-        return Snapshot(commit=state.commit, files=self.digests(names), is_repository=True)
+        inside = [n for n in {*self.tree(state.commit), *self._untracked()} if os.path.basename(n) == ".gitignore"]
+        ignores = dict(map(self._rules, (*inside, self._own_excludes, user_excludes())))
+        return Snapshot(commit=state.commit, files=self.digests(names), ignores=ignores, is_repository=True)
 
     def digests(self, names: Iterable[str]) -> Mapping[str, str]:
         return digests(self.root, names, MAX_SNAPSHOT_FILES)
@@ -301,6 +327,41 @@ class Repository:
 
         return [path for name in sorted(compared | committed) if (path := self.inner(name)) and has_changed(name)]
 
+    # ── ignored files ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def hidden(self, globs: Sequence[str], since: Snapshot) -> list[str]:
+        """The paths from the root that match, and that git ignores only by rules that have changed since a snapshot."""
+        patterns = [Glob(glob) for glob in globs]
+        names = [
+            name
+            for name in self._untracked()
+            if name not in self.state().changes and any(glob.matches(self.inner(name)) for glob in patterns)
+        ]
+        if not names:
+            return []
+        words = ("--no-literal-pathspecs", "check-ignore", "-z", "-v", "--stdin")
+        answers = texts(self._git(*words, given=[f"./{name}" for name in names], codes=(0, 1)))
+        sources = dict(zip((name.removeprefix("./") for name in answers[3::4]), answers[::4], strict=True))
+        then = since.ignores.items()
+        changed = {source for source in set(sources.values()) if self._rules(source) not in then}
+        return [self.inner(name) for name, source in sources.items() if source in changed]
+
+    def _untracked(self) -> list[str]:
+        """All files that the commit has not, ignored ones too, and repositories inside, by path from the top."""
+        with self._private.lock:
+            self._read_index()
+            return [name.rstrip("/") for name in texts(self._git("ls-files", "-o", "-z"))]
+
+    @property
+    def _own_excludes(self) -> str:
+        return os.path.join(self._private.directory, "info", "exclude")
+
+    def _rules(self, source: str) -> tuple[str, str]:
+        """The name and the SHA-256 of a file that says what is ignored; `source` is as `git check-ignore` names it."""
+        directory, last = os.path.split(os.path.join(self.top, source))
+        name = "info/exclude" if source == self._own_excludes else shown(source)
+        return name, hashlib.sha256(small_file(directory, last, _MAX_RULES)).hexdigest()
+
     # ── another commit ──────────────────────────────────────────────────────────────────────────────────────────
 
     def export(self, commit: str, directory: str, depth: int = 0) -> None:
@@ -311,7 +372,11 @@ class Repository:
         git = Git(git_dir, directory, self._stop)
         git("read-tree", commit)
         git("checkout-index", "-a", "-f", "-q", "-u")
-        for name, (mode, identifier) in self.tree(commit).items():
+        tree = self.tree(commit)
+        files = {name: identifier for name, (mode, identifier) in tree.items() if mode != _LINK_MODE}
+        converted = {own for name, own in files.items() if blob_id(directory, name, self.algorithm) != own}
+        self._verify(converted)  # only line ends and the like may differ from the object
+        for name, (mode, identifier) in tree.items():
             inside = os.path.join(self.top, name)
             if mode == _LINK_MODE and os.path.lexists(os.path.join(inside, ".git")):
                 if depth > MAX_SUBMODULE_DEPTH:
@@ -321,10 +386,10 @@ class Repository:
                 submodule.export(identifier, os.path.join(directory, name), depth + 1)
                 shutil.rmtree(private.directory, ignore_errors=True)
 
-    def _on_commit(self, *arguments: str) -> bytes:
-        """The output of a command on a commit that may be missing."""
+    def _on_commit(self, *arguments: str, given: Iterable[str] = ()) -> bytes:
+        """The output of a command on objects that may be missing; `given` are lines."""
         try:
-            return self._git(*arguments)
+            return self._git(*arguments, given=given, separator=b"\n")
         except CannotJudge as problem:
             raise CannotJudge(
                 f"A commit is no longer in the repository ({problem}).",

@@ -131,9 +131,17 @@ class Git:
         self._stop = stop
 
     def __call__(
-        self, *arguments: str, index: str = "", given: Iterable[str] = (), codes: Sequence[int] = (0,)
+        self,
+        *arguments: str,
+        index: str = "",
+        given: Iterable[str] = (),
+        separator: bytes = b"\0",
+        codes: Sequence[int] = (0,),
     ) -> bytes:
-        """The output of git; empty for another exit code than 0 that is among `codes`. Raises `CannotJudge`."""
+        """The output of git; empty for another exit code than 0 that is among `codes`. Raises `CannotJudge`.
+
+        `given` is its input, with the separator after each text.
+        """
         environment = {
             **_environment(),
             "GIT_CONFIG_GLOBAL": os.devnull,
@@ -143,7 +151,7 @@ class Git:
         }
         options = [word for option in (*_OPTIONS, *_excludes()) for word in ("-c", option)]
         command = ["git", "--no-pager", *options, *arguments]
-        sent = b"".join(os.fsencode(text) + b"\0" for text in given)
+        sent = b"".join(os.fsencode(text) + separator for text in given)
         code, output, errors = _run(command, environment, self._work_tree, sent, self._stop)
         if code not in codes:
             reason = shorten(one_line(errors.decode(errors="replace")), 300) or f"exit code {code}"
@@ -182,6 +190,14 @@ def _excludes() -> tuple[str, ...]:
         )
         return (f"core.excludesFile={os.fsdecode(done.stdout).strip()}",)
     return ()
+
+
+def user_excludes() -> str:
+    """The path of the user's own file of ignored names, as `git check-ignore` names it."""
+    if setting := _excludes():
+        return setting[0].partition("=")[2]
+    base = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.environ.get("HOME", os.sep), ".config")
+    return os.path.join(base, "git", "ignore")
 
 
 def _run(

@@ -75,8 +75,9 @@ def _faults_of_changes(
         if not names:
             reason = f"No file that matches '{shown(glob.text)}' has changed since the {proof.since} began."
             yield reason, "Change what the step asks for."
+    hidden = repository.hidden(unwanted, task.snapshot(proof.since)) if unwanted else []
     for glob in map(Glob, unwanted):
-        names = [name for name in changed if glob.matches(name)]
+        names = [name for name in (*changed, *hidden) if glob.matches(name)]
         looked_at += names
         if names:
             listed = ", ".join(map(shown, names[:3])) + (", …" if len(names) > 3 else "")

@@ -6,6 +6,7 @@ What is not seen to hold is `failed` or `unproved`, never `passed`.
 import asyncio
 import contextlib
 import functools
+import hashlib
 import logging
 import os
 import threading
@@ -126,8 +127,11 @@ class Prover:
             judgement,
             commit=after.commit,
             is_clean=after.is_clean,
+            tree=after.digest,
             at_start=isinstance(task.proof, CommandProof) and task.proof.at_start,
         )
+        if task.tree and task.tree != (before or after).digest and judgement.verdict == "passed":
+            judgement = msgspec.structs.replace(judgement, verdict="unproved", reason=_CHANGED_BETWEEN, remedy=_WAIT)
         return judgement if before is None else before.compared(after, judgement)
 
     def _state(self, root: str, stop: Stop, *, with_clean: bool) -> "_TreeState":
@@ -166,6 +170,10 @@ class Prover:
             return Snapshot(problem=f"{type(problem).__name__}.")
 
 
+_CHANGED_BETWEEN: Final = "Files changed after the proof before this one was taken, so they belong to no one state."
+_WAIT: Final = "Leave the files alone until all proofs are taken, and submit again."
+
+
 class _TreeState(msgspec.Struct, frozen=True, kw_only=True):
     """The working tree before or after a proof."""
 
@@ -174,6 +182,12 @@ class _TreeState(msgspec.Struct, frozen=True, kw_only=True):
     files: Mapping[str, str] = {}
     """SHA-256 of the tracked files that differ from the commit."""
     problem: str = ""
+
+    @property
+    def digest(self) -> str:
+        """Digest of commit and files; empty outside a repository."""
+        content = msgspec.json.encode([self.commit, sorted(self.files.items())])
+        return hashlib.sha256(content).hexdigest() if self.commit else ""
 
     def compared(self, after: "_TreeState", judgement: Judgement) -> Judgement:
         """The judgement; unproved if tracked files changed meanwhile."""
@@ -189,7 +203,7 @@ class _TreeState(msgspec.Struct, frozen=True, kw_only=True):
             judgement,
             verdict="unproved",
             reason=f"{what} while the proof was taken, so that it belongs to no state of the files.",
-            remedy="Leave the files alone until the proof is taken, and submit again.",
+            remedy=_WAIT,
         )
 
 

@@ -215,6 +215,8 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
     """Why it failed or could not be judged; a sentence."""
     remedy: str = ""
     """What to do about it; a sentence."""
+    program: str = ""
+    """The absolute path of the program that was run."""
     exit_code: int | None = None
     """Negative for a signal."""
     seconds: float = 0.0
@@ -227,6 +229,8 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
     """Whether the working tree had no changes; None outside a repository."""
     digests: Mapping[str, str] = {}
     """SHA-256 of the files that were looked at, by path within the root."""
+    tree: str = ""
+    """Digest of the commit and of the tracked files that differ from it; the same for all proofs of one output."""
     at_start: bool = False
     witness: str = ""
     """Who took it, if not this server."""
@@ -240,6 +244,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
     files: Mapping[str, str] = {}
     """SHA-256 by path: in a repository, the files that differ from the commit (empty for a deleted one); elsewhere,
     the files that proofs look at."""
+    ignores: Mapping[str, str] = {}
+    """SHA-256 of the files that say what git ignores, by path."""
     is_repository: bool = False
     """Whether the root was in a git repository."""
     problem: str = ""

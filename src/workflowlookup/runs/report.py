@@ -327,7 +327,8 @@ class _EventWriter:
 
     def _proof_taken(self, event: events.ProofTaken, when: str) -> Iterator[str]:
         judgement = event.judgement
-        yield f"Proof {when}: {inline(sentence_of(judgement))}"
+        program = f"; the program was {code(judgement.program)}" if judgement.program else ""
+        yield f"Proof {when}: {inline(sentence_of(judgement))}{program}"
         if judgement.tail:
             yield self._excerpt(judgement.tail, MAX_OUTPUT)
 

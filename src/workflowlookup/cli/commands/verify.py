@@ -79,14 +79,17 @@ def _verify_run(options: argparse.Namespace, settings: Settings) -> dict[str, ob
     folded = runs.get(find_run(runs, options.receipt))
     revision = runs.journal.revision(folded.id)
     hashed = revision.hashed if revision else 0
+    is_whole = hashed >= folded.sequence
+    problem = f"The events after number {hashed} have no hash: an older version wrote them, or somebody else did."
+    problems = [] if is_whole else [f"{problem} A change of these does not show."]
     if not options.json:
         write(
             f"The {plural(folded.sequence, 'event')} of run {folded.id} match their hashes; the last is {folded.head}"
         )
-        if hashed < folded.sequence:
-            write(f"An older version wrote the events after number {hashed}: a change of these does not show.")
+        if problems:
+            write(problems[0])
     chain = {"length": folded.sequence, "hashed": hashed, "head": folded.head}
-    return {"valid": True, "problems": [], "run": folded.id, **chain}
+    return {"valid": not problems, "problems": problems, "run": folded.id, **chain}
 
 
 def _verify_receipt(options: argparse.Namespace, settings: Settings) -> dict[str, object]:
