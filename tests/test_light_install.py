@@ -79,7 +79,7 @@ def light(tmp_path_factory: pytest.TempPathFactory) -> Light:
 
 def test_outputs_are_proven_without_any_extra(light: Light) -> None:
     proof = {"kind": "command", "name": "tests", "run": ["sh", "-c", "test -e fixed"]}
-    path = write(light.home / "proven", document(step("first", proof=[proof]), identifier="proven-one"))
+    path = write(light.home / "proven", document(step("first", proof=[proof]), identifier="proven-one", name="Proven"))
     arguments = {"runId": "p1", "stepId": "first", "output": "done"}
     words = ("--directories", str(path.parent), "--drain-seconds", "30")
 

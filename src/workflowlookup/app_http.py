@@ -52,6 +52,7 @@ from workflowlookup.web import split_address
 PRELOADED: Final = (
     *map(module_of, BUILTIN_TOOLS),
     "workflowlookup.auth.scoped",
+    "workflowlookup.execution.proof_runner",
     "workflowlookup.protocol.library_methods",
     "workflowlookup.protocol.pending_calls",
     "workflowlookup.protocol.questions",

@@ -148,7 +148,7 @@ CAN_UNSHARE = (
     [
         (("serve",), b'"result":{}'),
         (("serve", "--http", "127.0.0.1:0"), b"serves MCP at"),
-        (("console", "--no-open"), b"http://127.0.0.1"),
+        (("console", "--no-open"), b"http://localhost"),
         (("watch", "broken.json"), b"broken.json"),
     ],
     ids=["serve", "serve --http", "console", "watch"],
