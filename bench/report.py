@@ -13,6 +13,7 @@ from rich.table import Table
 
 import chains
 import hooks
+import proofs
 import validation
 from client import Pace
 from growth import LONG, SMALL
@@ -68,6 +69,7 @@ COLD_WITH_PROVIDERS: Final = 1.1
 WEB_OF_SDK: Final = 2.5
 WEB_START_OF_SDK: Final = 0.7
 VALIDATION_OF_BARE: Final = 0.053  # three times the pace that it had before it became a target
+PROOF_MS: Final = 30.0  # what a proof adds to its command, p50
 HASHES_OF_READ: Final = 0.25  # computing the hashes of a run, of reading it with its hashes verified
 GROWTH: Final = 1.1  # the exponent of cost by completed steps; 1 is linear, and clocks are not perfect
 
@@ -85,6 +87,7 @@ class Figures:
     validations_us: Series
     runs: RunFigures
     chain_ms: Series
+    proofs_ms: Series
     tools: ToolFigures
     web: WebFigures
     light: Weight
@@ -123,6 +126,7 @@ class Report:
         self._runs(figures.runs)
         self._waiting(figures.runs)
         self._chain(figures.chain_ms)
+        self._proofs(figures.proofs_ms)
         self._jobs(figures.tools)
         self._tool_lists(figures.tools)
         self._three_calls(figures.tools)
@@ -289,6 +293,17 @@ class Report:
         pace = self._at_least(f"{validation.OURS} / {validation.BARE}", ratio, VALIDATION_OF_BARE)
         table.add_row(validation.OURS, f"{median(ours):,.1f}", pace)
         table.add_row(validation.BARE, f"{median(bare):,.1f}", "")
+        self._console.print(table)
+
+    def _proofs(self, took: Series) -> None:
+        table = _table(
+            "A proof whose command takes 100 ms", ("", "median ms", "min to max", f"added, ms\n≤ {PROOF_MS:.0f}, p50")
+        )
+        for name, times in took.items():
+            added = ""
+            if name == proofs.PROOF:
+                added = self._at_most("ms that a proof adds", median(times) - median(took[proofs.COMMAND]), PROOF_MS)
+            table.add_row(name, f"{median(times):.1f}", f"{min(times):.1f} to {max(times):.1f}", added)
         self._console.print(table)
 
     def _chain(self, took: Series) -> None:

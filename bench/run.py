@@ -27,6 +27,7 @@ import documents
 import growth
 import hooks
 import installation
+import proofs
 import runs
 import validation
 import web
@@ -239,6 +240,10 @@ class Bench:
         waiting, rounds = effort.waiting_runs, effort.run_rounds
         return runs.measure(self._server, environment, directory, waiting=waiting, rounds=rounds)
 
+    def proofs(self, effort: Effort) -> Mapping[str, Sequence[float]]:
+        """What a proof adds to its command."""
+        return proofs.measure(self._server, self._environment, self._scratch, effort.cold_rounds)
+
     def workflow_tools(self, effort: Effort) -> workflow_tools.ToolFigures:
         """What it costs that workflows are tools, and that the server does what they say."""
         directory = self._scratch / "tools"
@@ -398,6 +403,8 @@ def main() -> int:
                 kept = bench.runs(effort)
                 _tell("chain")
                 chain = chains.measure(Path(scratch), effort.growth_rounds)
+            _tell("proofs")
+            proven = bench.proofs(effort)
             _tell("workflow tools")
             tools = bench.workflow_tools(effort)
             _tell("HTTP")
@@ -417,6 +424,7 @@ def main() -> int:
         validations_us=validations,
         runs=kept,
         chain_ms=chain,
+        proofs_ms=proven,
         tools=tools,
         web=over_http,
         light=light,
