@@ -23,7 +23,11 @@ def place(request: pytest.FixtureRequest, cli: Cli) -> str:
 def make_old(place: str, version: int) -> None:
     """Tables as an earlier program made them, with a run."""
     make_old_tables(place, version)
-    execute(place, "INSERT INTO runs VALUES ('old', 'w', '1', 'h', 1, 1, 'waiting', 'output', 'one', 0, 1, NULL, 1)")
+    columns = (
+        "id, workflow_id, version, hash, started, updated, state, waiting_for, step, done, total, deadline, sequence"
+    )
+    values = "'old', 'w', '1', 'h', 1, 1, 'waiting', 'output', 'one', 0, 1, NULL, 1"
+    execute(place, f"INSERT INTO runs ({columns}) VALUES ({values})")
 
 
 def set_version(place: str, version: int, least: int) -> None:

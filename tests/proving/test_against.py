@@ -85,8 +85,9 @@ LANGUAGES = {
 @pytest.mark.parametrize("name", LANGUAGES)
 def test_a_regression_test_fails_without_the_fix_and_passes_with_it(folder: Project, name: str) -> None:
     language = LANGUAGES[name]
-    if shutil.which(language.command[0]) is None:
-        pytest.skip(f"{language.command[0]} is not installed")
+    version = [language.command[0], "version" if name == "go" else "--version"]
+    if shutil.which(version[0]) is None or subprocess.run(version, capture_output=True, check=False).returncode:
+        pytest.skip(f"{version[0]} is not installed, or not set up for this user")
     folder.git("init", "-q")
     for path, text in language.files.items():
         folder.write(path, text)
