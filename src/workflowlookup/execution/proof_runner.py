@@ -4,6 +4,7 @@ Nothing here is durable: the driver stores each judgement, and takes again what 
 """
 
 import contextlib
+import functools
 import hashlib
 import logging
 import os
@@ -181,6 +182,7 @@ def unproved(proof: AnyProof, reason: str, remedy: str) -> Judgement:
     return Judgement(name=proof.name, kind=kind, verdict="unproved", reason=f"{reason}.", remedy=remedy)
 
 
+@functools.cache
 def machine_id() -> str:
     """Identifies this machine among those that share a journal."""
     name = os.uname().nodename
