@@ -88,15 +88,17 @@ def _is_left(entry: "os.DirEntry[str]") -> bool:
 
 
 def remove(path: str) -> None:
-    """Remove a directory with everything in it, also what was made read-only. Links are not followed."""
+    """Remove a directory with everything in it, also what was made read-only. Links are not followed.
+
+    Nothing outside it is changed: another process may have removed it already, and its parent is everybody's.
+    """
 
     def retry(_: object, name: str, __: object) -> None:
         with contextlib.suppress(OSError):
-            parent = os.path.dirname(name)
-            for directory in (parent, name):
-                if not os.path.islink(directory) and os.path.isdir(directory):
-                    os.chmod(directory, 0o700)
+            if name != path:
+                os.chmod(os.path.dirname(name), 0o700)
             if os.path.isdir(name) and not os.path.islink(name):
+                os.chmod(name, 0o700)
                 shutil.rmtree(name, ignore_errors=True)
             else:
                 os.unlink(name)
