@@ -18,6 +18,7 @@ import validation
 from client import Pace
 from growth import LONG, SMALL
 from installation import Weight
+from reading import Reading
 from runs import BARE_COMMITS, EMPTY, EVENTS, FILLED, IDLE_SECONDS, RunFigures
 from web import CLIENTS, WebFigures
 from web import SDK as SDK_SERVER
@@ -71,6 +72,7 @@ WEB_START_OF_SDK: Final = 0.7
 VALIDATION_OF_BARE: Final = 0.053  # three times the pace that it had before it became a target
 PROOF_MS: Final = 30.0  # what a proof adds to its command, p50
 HASHES_OF_READ: Final = 0.25  # computing the hashes of a run, of reading it with its hashes verified
+READING_OF_MARKDOWN: Final = 1.5  # bytes that a model reads in a run, of the workflow as Markdown
 GROWTH: Final = 1.1  # the exponent of cost by completed steps; 1 is linear, and clocks are not perfect
 
 
@@ -80,6 +82,7 @@ class Figures:
 
     cold_ms: Series
     hooks_ms: Series
+    readings: Mapping[str, Reading]
     calls: Paces
     lists_ms: Mapping[str, Series]  # library; "first", "second" and, where there are files to read, "loop"
     memory_mb: Mapping[str, Series]  # library, contestant
@@ -118,6 +121,7 @@ class Report:
         """Print everything."""
         self._cold_start(figures.cold_ms)
         self._hooks(figures.hooks_ms)
+        self._readings(figures.readings)
         self._calls(figures.calls)
         self._lists(figures.lists_ms)
         self._memory(figures.memory_mb)
@@ -190,6 +194,20 @@ class Report:
             if name == hooks.OUTSIDE:
                 ratio = self._at_most(f"{name} / {hooks.BARE}", median(times) / bare, HOOK_OF_BARE)
             table.add_row(name, f"{median(times):.1f}", f"{min(times):.1f} to {max(times):.1f}", ratio)
+        self._console.print(table)
+
+    def _readings(self, readings: Mapping[str, Reading]) -> None:
+        limit = f"of the Markdown\n≤ {READING_OF_MARKDOWN}"
+        table = _table(
+            "What a model reads when tools lead it through a bundled workflow, in bytes",
+            ("", "answers", "Markdown", "structuredContent", limit, "text", limit),
+        )
+        for name, one in readings.items():
+            cells = [f"{one.answers}", f"{one.markdown:,}"]
+            for half, size in (("structuredContent", one.structured), ("text", one.text)):
+                ratio = self._at_most(f"{half} of {name} / Markdown", size / one.markdown, READING_OF_MARKDOWN)
+                cells += [f"{size:,}", ratio]
+            table.add_row(name, *cells)
         self._console.print(table)
 
     def _calls(self, calls: Paces) -> None:

@@ -28,6 +28,7 @@ import growth
 import hooks
 import installation
 import proofs
+import reading
 import runs
 import validation
 import web
@@ -388,8 +389,8 @@ def main() -> int:
             bench = Bench(server, Path(scratch))
             _tell("cold start")
             cold = bench.cold_start(effort.cold_rounds)
-            _tell("hooks")
-            hooked = hooks.measure(Path(scratch), effort.cold_rounds)
+            _tell("hooks and reading")
+            hooked, readings = hooks.measure(Path(scratch), effort.cold_rounds), reading.measure(Path(scratch))
             _tell("workflow_list")
             lists = bench.lists(effort.list_rounds)
             with _one_core():
@@ -417,6 +418,7 @@ def main() -> int:
     figures = Figures(
         cold_ms=cold,
         hooks_ms=hooked,
+        readings=readings,
         calls=calls,
         lists_ms=lists,
         memory_mb=memory,
