@@ -254,7 +254,7 @@ print(run.id)
     tree.command("why", run_id)
     tree.command("stats", "sample-workflow")
     assert "1 run" in tree.command("import", "run.jsonl", "--journal", "other.sqlite")
-    tree.test("tests/runs/test_events.py", "tests/runs/test_run.py")
+    tree.test("tests/runs/test_events.py", "tests/runs/test_fold.py")
 
 
 READERS = [

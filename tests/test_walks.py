@@ -29,7 +29,8 @@ from workflowlookup.language.syntax import parse_json, parse_yaml
 from workflowlookup.language.templates import filler
 from workflowlookup.runs import advance
 from workflowlookup.runs.draft import Moment
-from workflowlookup.runs.run import Run, State, Waiting, fold
+from workflowlookup.runs.fold import fold
+from workflowlookup.runs.run import Run, State, Waiting
 
 EXAMPLES = 2_000 if os.environ.get("HYPOTHESIS_PROFILE") == "soak" else 150
 MOST_ITERATIONS = 3

@@ -140,7 +140,7 @@ def other_document(attacker: Attacker, *tables: str, with_hash: bool = False) ->
     del content["steps"][0]["proof"]
     new = json.dumps(content)
     if with_hash:
-        from workflowlookup.runs.run import hash_of
+        from workflowlookup.runs.run_document import hash_of
 
         digest = hash_of(new.encode())
         for table in tables:

@@ -17,7 +17,7 @@ from cli.commands import PROGRAM, Cli
 from support.json_values import JsonObject
 from support.make import FORM, document, step, write
 from workflowlookup.runs.events import ConfirmationGiven
-from workflowlookup.runs.run import fold
+from workflowlookup.runs.fold import fold
 from workflowlookup.store.journal import summarise
 from workflowlookup.store.sqlite import SqliteJournal
 

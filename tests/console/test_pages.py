@@ -9,7 +9,7 @@ from console.sites import OpenConsole, Site
 from support.make import document, loop, step, write
 from support.narrowing import instance_of, not_none
 from workflowlookup.language.building import build
-from workflowlookup.runs.run import fold
+from workflowlookup.runs.fold import fold
 from workflowlookup.store.sqlite import SqliteJournal
 
 PLACES = ["/runs", "/library", "/library/release", "/library/release/changes", "/library/half-done"]

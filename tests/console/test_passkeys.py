@@ -19,7 +19,8 @@ from workflowlookup.language.building import build
 from workflowlookup.people.keys import create_key
 from workflowlookup.people.store import PeopleStore, new_key, text_to_add
 from workflowlookup.runs.events import ConfirmationGiven
-from workflowlookup.runs.run import Run, fold
+from workflowlookup.runs.fold import fold
+from workflowlookup.runs.run import Run
 from workflowlookup.store.journal import summarise
 
 if TYPE_CHECKING:

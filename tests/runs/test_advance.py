@@ -26,7 +26,8 @@ from workflowlookup.runs.events import (
     StepSkipped,
     kind_of,
 )
-from workflowlookup.runs.run import State, Waiting, fold
+from workflowlookup.runs.fold import fold
+from workflowlookup.runs.run import State, Waiting
 
 E = TypeVar("E", bound=Event)
 LONG = [{"type": "length", "min": 5, "message": "Too short."}]

@@ -14,9 +14,9 @@ import pytest
 import workflowlookup
 from support.json_values import Json, JsonObject
 from workflowlookup.console import timeline
-from workflowlookup.runs import events, exchange, report, run
+from workflowlookup.runs import events, exchange, fold, report
 from workflowlookup.runs.events import Event, StepSkipped, kind_of
-from workflowlookup.runs.run import TRANSITIONS
+from workflowlookup.runs.fold import TRANSITIONS
 from workflowlookup.store import service
 
 SOURCE = Path(workflowlookup.__file__).parent
@@ -62,8 +62,8 @@ LOOPS = {"LoopEntered", "LoopIterated", "LoopLeft"}
 ASKING = {"ConfirmationAsked", "ConfirmationGiven", "ConfirmationDenied"}
 
 CONSUMERS: dict[str, set[str]] = {
-    "TRANSITIONS in runs/run.py": names(*{kind for allowed in TRANSITIONS.values() for kind in allowed}),
-    "_EFFECTS in runs/run.py": names(*run._EFFECTS) | FIRST,
+    "TRANSITIONS in runs/fold.py": names(*{kind for allowed in TRANSITIONS.values() for kind in allowed}),
+    "_EFFECTS in runs/fold.py": names(*fold._EFFECTS) | FIRST,
     "_DECISIONS in runs/exchange.py (or FOLLOWING here)": names(*exchange._DECISIONS) | FIRST | FOLLOWING,
     "_WORDS in runs/report.py": names(*report._EventWriter._WORDS),
     "_WORDS in console/timeline.py": names(*timeline._WORDS, StepSkipped),

@@ -26,10 +26,11 @@ from workflowlookup.runs.events import (
     kind_of,
 )
 from workflowlookup.runs.exchange import replay
+from workflowlookup.runs.fold import fold
 from workflowlookup.runs.proof_state import ProofCounts
 from workflowlookup.runs.proof_words import proved, sentences_of
 from workflowlookup.runs.questions import question_of
-from workflowlookup.runs.run import Run, State, Waiting, fold
+from workflowlookup.runs.run import Run, State, Waiting
 from workflowlookup.store.imports import as_imported
 
 TESTS: JsonObject = {"kind": "command", "name": "tests", "use": "test"}

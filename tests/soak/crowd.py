@@ -17,7 +17,8 @@ from support.json_values import Json, JsonObject
 from support.make import document, step, write
 from support.web import HEADERS, routing
 from workflowlookup.runs.events import CallBegun, OutputAccepted
-from workflowlookup.runs.run import State, fold
+from workflowlookup.runs.fold import fold
+from workflowlookup.runs.run import State
 from workflowlookup.store.journal import Journal
 
 STEPS = ("plan", "build", "check")

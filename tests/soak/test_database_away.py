@@ -24,7 +24,8 @@ from support.journey import IS_SOAK
 from support.json_values import Json
 from support.postgres import Postgres
 from support.web import HEADERS, modern, routing
-from workflowlookup.runs.run import State, fold
+from workflowlookup.runs.fold import fold
+from workflowlookup.runs.run import State
 from workflowlookup.store.journal import Journal
 from workflowlookup.store.postgres import PostgresJournal
 

@@ -21,7 +21,7 @@ from support.make import document, loop, step, write
 from support.narrowing import instance_of, not_none
 from support.postgres import Postgres
 from workflowlookup.runs.events import OutputAccepted, Record
-from workflowlookup.runs.run import fold
+from workflowlookup.runs.fold import fold
 from workflowlookup.store.journal import RunQuery
 from workflowlookup.store.sqlite import SqliteJournal
 

@@ -20,7 +20,8 @@ from workflowlookup.library.catalog import Catalog
 from workflowlookup.library.directory import DirectorySource
 from workflowlookup.runs.events import Completed
 from workflowlookup.runs.exchange import replay
-from workflowlookup.runs.run import TRANSITIONS, Run, State, Waiting, apply, fold
+from workflowlookup.runs.fold import TRANSITIONS, apply, fold
+from workflowlookup.runs.run import Run, State, Waiting
 from workflowlookup.runs.server_calls import CallFailure
 from workflowlookup.store.journal import RunQuery, summarise
 from workflowlookup.store.service import Runs

@@ -15,7 +15,8 @@ from support.narrowing import instance_of
 from workflowlookup.errors import InvalidParams, RunNotFound, RunStateError, StorageError
 from workflowlookup.language.building import build
 from workflowlookup.runs.events import kind_of
-from workflowlookup.runs.run import Run, State, Waiting, fold
+from workflowlookup.runs.fold import fold
+from workflowlookup.runs.run import Run, State, Waiting
 from workflowlookup.store.journal import RunQuery, summarise
 from workflowlookup.store.run_cache import MAX_FOLDED, SLICE
 from workflowlookup.store.service import Runs

@@ -22,7 +22,7 @@ from support.make import document, step, write
 from support.narrowing import instance_of
 from workflowlookup.errors import RunDamaged, RunNotFound, RunStateError, StorageError
 from workflowlookup.language.building import build
-from workflowlookup.runs.run import fold
+from workflowlookup.runs.fold import fold
 from workflowlookup.store.journal import RunQuery
 from workflowlookup.store.service import Runs
 from workflowlookup.store.sqlite import SqliteJournal

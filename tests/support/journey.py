@@ -12,7 +12,8 @@ from support.client import Server
 from support.json_values import Json, JsonObject
 from support.make import document, loop, step
 from workflowlookup.runs.events import ConfirmationAsked, ConfirmationDenied, ConfirmationGiven, Event, Record
-from workflowlookup.runs.run import Run, fold
+from workflowlookup.runs.fold import fold
+from workflowlookup.runs.run import Run
 from workflowlookup.store.journal import Journal, RunQuery, RunSummary, summarise
 from workflowlookup.store.journal_url import JournalUrl
 

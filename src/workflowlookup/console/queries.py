@@ -8,7 +8,7 @@ import msgspec
 from workflowlookup.console.request import PageNotFound, RequestRefused, Visit
 from workflowlookup.errors import RunStateError, WorkflowLookupError, WorkflowNotFound
 from workflowlookup.language.model import Workflow
-from workflowlookup.runs.run import encode_document
+from workflowlookup.runs.run_document import encode_document
 from workflowlookup.store.journal import RunQuery, RunSummary, now
 from workflowlookup.tools.builtin.workflow_start import find_startable
 

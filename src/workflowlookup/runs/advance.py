@@ -44,12 +44,15 @@ from workflowlookup.runs.draft import (
     offer_again,
     refuse_output,
     retry_or_end,
+    submission_key,
 )
 from workflowlookup.runs.due_proofs import due_for_output
 from workflowlookup.runs.events import How, Record, Signature
+from workflowlookup.runs.fold import fold
 from workflowlookup.runs.proofs import accept_unproved, refuse_unproved, waived_by_acceptance
 from workflowlookup.runs.questions import captures_of_refused, refuse_answers
-from workflowlookup.runs.run import Run, State, Waiting, encode_document, fold, submission_key
+from workflowlookup.runs.run import Run, State, Waiting
+from workflowlookup.runs.run_document import encode_document
 
 MAX_STOP_BLOCKS: Final = 3
 """How often an agent that wants to stop is told to go on with a step before it is let go."""

@@ -33,8 +33,10 @@ from workflowlookup.language.values import Context, Json, lookup
 from workflowlookup.runs import events
 from workflowlookup.runs.due_proofs import due_at_start
 from workflowlookup.runs.events import Event, Record
+from workflowlookup.runs.fold import apply
 from workflowlookup.runs.questions import asks_after
-from workflowlookup.runs.run import Run, apply, submission_key
+from workflowlookup.runs.run import Run
+from workflowlookup.runs.run_document import hash_of
 
 MAX_REMOTE_TEXT: Final = 2_000
 """Limit on the stored characters of a message from another system."""
@@ -92,6 +94,11 @@ class Draft:
 def storable(text: str) -> str:
     """The text without lone surrogates, which UTF-8 cannot encode and careless systems send."""
     return text.encode("utf-8", "replace").decode()
+
+
+def submission_key(step_id: str, output: str, changes: Context) -> str:
+    """A key that is equal for equal submissions, so that a repeated one is recognized."""
+    return hash_of(msgspec.json.encode((step_id, output, changes), order="deterministic"))
 
 
 def judge_output(

@@ -21,7 +21,9 @@ from workflowlookup.runs import advance, events, proofs, server_calls
 from workflowlookup.runs.chain import with_hashes
 from workflowlookup.runs.draft import Draft, Moment
 from workflowlookup.runs.events import Event, Record, kind_of
-from workflowlookup.runs.run import Run, Waiting, apply, fold, workflow_of
+from workflowlookup.runs.fold import apply, fold
+from workflowlookup.runs.run import Run, Waiting
+from workflowlookup.runs.run_document import workflow_of
 from workflowlookup.runs.server_calls import CallFailure
 
 

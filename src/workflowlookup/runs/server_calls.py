@@ -31,10 +31,11 @@ from workflowlookup.runs.draft import (
     retries,
     retry_or_end,
     storable,
+    submission_key,
 )
 from workflowlookup.runs.events import RemoteError
 from workflowlookup.runs.results import MAX_STORED_RESULT, reference_to
-from workflowlookup.runs.run import Run, submission_key
+from workflowlookup.runs.run import Run
 
 MAX_REMOTE_JSON: Final = 16_000
 """Limit on the stored characters of the detail and of the output of a remote failure, each."""

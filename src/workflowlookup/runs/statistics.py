@@ -16,7 +16,8 @@ from workflowlookup.language.model import LoopStep, Workflow
 from workflowlookup.language.navigation import split_instance
 from workflowlookup.runs import events
 from workflowlookup.runs.events import Record
-from workflowlookup.runs.run import OVER, Run, State, fold
+from workflowlookup.runs.fold import fold
+from workflowlookup.runs.run import OVER, Run, State
 
 SLOW: Final = 0.9
 """The quantile of times that `slow_time` is."""

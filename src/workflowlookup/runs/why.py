@@ -33,8 +33,9 @@ from workflowlookup.language.text import first_few
 from workflowlookup.language.values import Context, Json, brief, json_equal, lookup
 from workflowlookup.runs import events
 from workflowlookup.runs.events import Event, Record, RemoteError, describe_how
+from workflowlookup.runs.fold import context_after
 from workflowlookup.runs.proof_words import sentences_of
-from workflowlookup.runs.run import Run, State, Waiting, context_after
+from workflowlookup.runs.run import Run, State, Waiting
 
 MAX_VARIABLES: Final = 8
 """Limit on the variables of a condition that are listed with their values."""

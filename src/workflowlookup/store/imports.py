@@ -14,7 +14,8 @@ from workflowlookup.errors import InvalidParams
 from workflowlookup.language.document import is_valid_document
 from workflowlookup.runs.events import ProofTaken, Record, Started
 from workflowlookup.runs.exchange import replay
-from workflowlookup.runs.run import Run, hash_of
+from workflowlookup.runs.run import Run
+from workflowlookup.runs.run_document import hash_of
 from workflowlookup.trust import IMPORTED
 
 FOREIGN: Final = "another journal"

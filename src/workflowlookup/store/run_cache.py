@@ -10,7 +10,8 @@ from typing import Final
 from workflowlookup.cache import BoundedCache
 from workflowlookup.errors import RunDamaged, RunNotFound, RunStateError, SecurityError, WorkflowLookupError
 from workflowlookup.runs.events import Record
-from workflowlookup.runs.run import Run, apply, fold
+from workflowlookup.runs.fold import apply, fold
+from workflowlookup.runs.run import Run
 from workflowlookup.runs.signing import People, verify
 from workflowlookup.store.journal import DamagedJournal, Journal, Revision, run_damaged
 

@@ -23,7 +23,9 @@ from typing import Any, Final
 import msgspec
 
 from workflowlookup.errors import RunDamaged, RunStateError, StorageError
-from workflowlookup.runs.run import Run, apply, fold, hash_of
+from workflowlookup.runs.fold import apply, fold
+from workflowlookup.runs.run import Run
+from workflowlookup.runs.run_document import hash_of
 from workflowlookup.store.journal import DamagedJournal, now, summarise
 from workflowlookup.store.sql import SqlJournal, Transaction
 from workflowlookup.store.sqlite_pages import Pages, Row

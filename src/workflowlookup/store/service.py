@@ -31,7 +31,7 @@ from workflowlookup.language.patterns import Budget
 from workflowlookup.language.values import Context, Json
 from workflowlookup.logs import audit
 from workflowlookup.runs import advance, events, proofs, server_calls, witnessing
-from workflowlookup.runs.draft import NOWHERE, Draft, Location, Moment
+from workflowlookup.runs.draft import NOWHERE, Draft, Location, Moment, submission_key
 from workflowlookup.runs.events import (
     ConfirmationDenied,
     ConfirmationGiven,
@@ -46,7 +46,8 @@ from workflowlookup.runs.events import (
     Started,
 )
 from workflowlookup.runs.exchange import refuse_changed
-from workflowlookup.runs.run import Run, State, Waiting, apply, fold, submission_key
+from workflowlookup.runs.fold import apply, fold
+from workflowlookup.runs.run import Run, State, Waiting
 from workflowlookup.runs.server_calls import CallFailure
 from workflowlookup.runs.signing import NoPeople, People, refuse_unproven
 from workflowlookup.runs.witnessing import WitnessReport, WitnessTask

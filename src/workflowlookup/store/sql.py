@@ -15,7 +15,8 @@ import msgspec
 from workflowlookup.errors import RunDamaged
 from workflowlookup.runs.chain import body_of, event_hash
 from workflowlookup.runs.events import Event, Record, Started, kind_of
-from workflowlookup.runs.run import OVER, hash_of
+from workflowlookup.runs.run import OVER
+from workflowlookup.runs.run_document import hash_of
 from workflowlookup.store.journal import (
     STOP,
     Announcement,

@@ -109,7 +109,7 @@ def _remote(services: Services, run: "Run") -> dict[str, Json]:
 
 def _newer(services: Services, run: "Run") -> dict[str, Json]:
     """The version in the library, if that document differs from the document of the run."""
-    from workflowlookup.runs.run import encode_document  # noqa: PLC0415
+    from workflowlookup.runs.run_document import encode_document  # noqa: PLC0415
 
     try:
         workflow = services.catalog.get(run.workflow.id)

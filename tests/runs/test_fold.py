@@ -8,21 +8,11 @@ from support.make import document, step
 from workflowlookup.errors import RunStateError
 from workflowlookup.language.building import build
 from workflowlookup.runs import advance
-from workflowlookup.runs.draft import Draft, Moment
+from workflowlookup.runs.draft import Draft, Moment, submission_key
 from workflowlookup.runs.events import Completed, Event, Judgement, Record, StepOffered
-from workflowlookup.runs.run import (
-    OVER,
-    TRANSITIONS,
-    Run,
-    State,
-    Waiting,
-    apply,
-    encode_document,
-    fold,
-    hash_of,
-    submission_key,
-    workflow_of,
-)
+from workflowlookup.runs.fold import TRANSITIONS, apply, fold
+from workflowlookup.runs.run import OVER, Run, State, Waiting
+from workflowlookup.runs.run_document import encode_document, hash_of, workflow_of
 
 EVENTS = Event.__args__
 
