@@ -188,8 +188,24 @@ def test_the_root_of_a_run_is_named_by_the_user_then_the_client_then_found(tmp_p
     assert find_root_of_run("", named, str(inside), roots) == (str(client), "CLAUDE_PROJECT_DIR")
     assert find_root_of_run("", {}, str(inside), roots) == (str(plain), "roots")
     assert find_root_of_run("", {"CLAUDE_PROJECT_DIR": "src"}, str(inside)) == (str(repository), "git")
-    assert find_root_of_run(str(tmp_path / "gone"), {}, str(plain)) == (str(plain), "directory")
+    assert find_root_of_run("", {"CLAUDE_PROJECT_DIR": str(tmp_path / "gone")}, str(plain)) == (str(plain), "directory")
+    assert find_root_of_run(str(tmp_path / "gone"), named, str(plain)) == (str(tmp_path / "gone"), "flag")
     assert find_root_of_run("", {}, str(tmp_path / "gone")) == ("", "")
+
+
+def test_of_several_roots_the_one_around_the_working_directory_counts_else_the_first_that_exists(
+    tmp_path: Path,
+) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    for directory in (first / ".git", second / "src" / ".git"):
+        directory.mkdir(parents=True)
+    link = tmp_path / "link"
+    link.symlink_to(second)
+    roots = [str(tmp_path / "gone"), "relative", str(first), str(link)]
+
+    assert find_root_of_run("", {}, str(second / "src"), roots) == (str(second), "roots")
+    assert find_root_of_run("", {}, str(tmp_path), roots) == (str(first), "roots")
+    assert find_root_of_run("", {}, str(second / "src"), roots[:2]) == (str(second / "src"), "git")
 
 
 def test_the_table_and_the_struct_have_the_same_settings() -> None:

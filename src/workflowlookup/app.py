@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from workflowlookup.repository import CLIENT_VARIABLE, find_root_of_run
+from workflowlookup.repository import find_root_of_run, names_root
 from workflowlookup.settings import Live, Settings, plan_of
 from workflowlookup.store.journal_url import JournalUrl
 
@@ -440,11 +440,9 @@ def make_connection(settings: Settings, wake: Callable[[], None] = _no_transport
         bus = make_replica_bus(settings, wake)
         return make_services(settings, wake, live, bus, client_roots=lambda: client_roots)
 
-    is_in_repository = os.path.exists(os.path.join(settings.enclosing_project.root, ".git"))
-    is_root_known = is_in_repository or bool(settings.root or os.environ.get(CLIENT_VARIABLE))
     return Connection(
         ServerBackend(make, announces_changes=lambda: live.settings.workflow_tools),
-        None if is_root_known else set_roots,
+        None if names_root(settings.root, os.environ) else set_roots,
     )
 
 

@@ -91,19 +91,30 @@ def find_root(directory: str, home: str) -> str:
 def find_root_of_run(
     flag: str, environment: Mapping[str, str], directory: str, client_roots: Sequence[str] = ()
 ) -> tuple[str, str]:
-    """The real path of the project directory of a run, and how it was determined: by the setting `root`, by a variable
-    of the client, by its roots, by the repository around the working directory, or by that directory. Empty if none
-    exists. A client is asked for its roots only if the server was not started in a repository.
+    """The real path of the project directory of a run, and how it was determined. In this order: the setting `root`,
+    also if no such directory exists, because the user named it; the variable of the client; the client's roots; the
+    repository around the working directory; that directory. Empty if none exists.
+
+    Of several roots it is the one around the working directory, or else the first. Those that do not exist are ignored.
     """
-    first = next((path for path in client_roots if os.path.isdir(path)), "")
-    named = {"flag": flag, CLIENT_VARIABLE: environment.get(CLIENT_VARIABLE, ""), "roots": first}
-    for source, path in named.items():
-        if path and (source == "flag" or os.path.isabs(path)) and os.path.isdir(path):
+    if flag:
+        return os.path.realpath(flag), "flag"
+    roots = [path for path in client_roots if os.path.isabs(path) and os.path.isdir(path)]
+    roots.sort(key=lambda path: not is_inside(directory, path))
+    for source, path in ((CLIENT_VARIABLE, environment.get(CLIENT_VARIABLE, "")), ("roots", roots[0] if roots else "")):
+        if os.path.isabs(path) and os.path.isdir(path):
             return os.path.realpath(path), source
     root = find_root(directory, _account_home())
     if not os.path.isdir(root):
         return "", ""
     return root, "git" if os.path.exists(os.path.join(root, ".git")) else "directory"
+
+
+def names_root(flag: str, environment: Mapping[str, str]) -> bool:
+    """Whether the user or a variable of the client names the project directory, so that the client's roots are not
+    needed.
+    """
+    return find_root_of_run(flag, environment, os.sep)[1] in ("flag", CLIENT_VARIABLE)
 
 
 def _is_in_repository(path: str, home: str) -> bool:

@@ -1,4 +1,4 @@
-"""A client is asked for its roots only where they matter: if nothing else says which directory the project is."""
+"""A client is asked for its roots unless the user or a variable of the client names the project directory."""
 
 import json
 from collections.abc import Callable
@@ -100,9 +100,22 @@ def test_an_answer_that_cannot_be_used_changes_nothing(connect: Connect, tmp_pat
     assert root_of_new_run(connection, tmp_path, plain) == (str(plain), "directory")
 
 
-def test_nobody_is_asked_where_the_root_is_known(connect: Connect, tmp_path: Path) -> None:
+def test_the_roots_of_the_client_come_before_the_repository_around_the_server(connect: Connect, tmp_path: Path) -> None:
     (tmp_path / "repository" / ".git").mkdir(parents=True)
+    (tmp_path / "project").mkdir()
+    connection = connect(tmp_path / "repository")
+    (asked,) = requests(connection)
+    send(connection, id=asked["id"], result={"roots": [{"uri": (tmp_path / "project").as_uri()}]})
 
-    assert requests(connect(tmp_path / "repository")) == []
+    root = root_of_new_run(connection, tmp_path, tmp_path / "repository")
+
+    assert root == (str(tmp_path / "project"), "roots")
+
+
+def test_nobody_is_asked_where_the_root_is_named(
+    connect: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert requests(connect(tmp_path / "plain", root=str(tmp_path))) == []
     assert requests(connect(tmp_path / "plain", capabilities={})) == []
+    monkeypatch.setenv("CLAUDE_PROJECT_DIR", str(tmp_path))
+    assert requests(connect(tmp_path / "plain")) == []

@@ -73,6 +73,7 @@ class ProjectState(ReportPart, frozen=True, kw_only=True):
     """The project directory in which proofs are taken, how it was determined, and the commands that proofs can use."""
 
     root: str
+    exists: bool
     source: str
     commands: dict[str, tuple[str, ...]]
 
@@ -308,7 +309,8 @@ def _project(settings: Settings) -> ProjectState:
     location = locate_run(settings)
     root = location.root
     commands = {name: tuple(words) for name, words in commands_of(settings, root).items()} if root else {}
-    return ProjectState(root=shown_path(root), source=location.root_source, commands=commands)
+    exists = os.path.isdir(root)
+    return ProjectState(root=shown_path(root), exists=exists, source=location.root_source, commands=commands)
 
 
 def _shown(value: object) -> object:

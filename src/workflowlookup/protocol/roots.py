@@ -1,7 +1,7 @@
 """The directories in which a client of the handshake era works: asked for once (`roots/list`), and when they change.
 
-The first one is the project directory of runs, unless the settings, the client's environment or the working directory
-of the server say which one it is; then the client is not asked.
+One of them is the project directory of new runs, unless the settings or a variable of the client name it; then the
+client is not asked. A run keeps the directory that it was started in.
 """
 
 import itertools

@@ -124,8 +124,9 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         default="",
         parse=path,
         help="The project directory, in which the proofs of runs are taken. By default the one that the client names "
-        "(`CLAUDE_PROJECT_DIR`), else the repository around the working directory, else the client's first root, else "
-        "the working directory. A server over HTTP cannot see the files of its clients and ignores it.",
+        "(`CLAUDE_PROJECT_DIR`), else its MCP root around the working directory, else its first root, else the "
+        "repository around the working directory, else that directory. A server over HTTP cannot see the files of its "
+        "clients and ignores it.",
     ),
     Setting(
         name="proof_hosts",

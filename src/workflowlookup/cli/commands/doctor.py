@@ -75,7 +75,10 @@ def _write_project(project: ProjectState) -> None:
     if not project.root:
         write("none can be taken here: a server over HTTP cannot see the files of its clients")
         return
-    write(f"taken in {project.root} ({_SOURCES[project.source]})")
+    missing = "" if project.exists else ": no such directory, so nothing can be proved"
+    write(f"taken in {project.root} ({_SOURCES[project.source]}){missing}")
+    if project.source in ("git", "directory"):
+        write("unless the client of a server names another one (its MCP roots)")
     if project.commands:
         rows = [(name, shlex.join(words)) for name, words in project.commands.items()]
         write_table(("command", "runs"), rows)
