@@ -29,9 +29,10 @@ def _programs() -> Path:
 class Postgres:
     """A server in a directory that is removed with it; as root it runs as nobody, because it refuses to be root."""
 
-    def __init__(self) -> None:
+    def __init__(self, parent: str | None = None) -> None:
+        """`parent`: where the directory is created; by default that of temporary files."""
         self._programs = _programs()
-        self._directory = tempfile.mkdtemp(prefix="postgres-")
+        self._directory = tempfile.mkdtemp(prefix="postgres-", dir=parent)
         self._user = "nobody" if os.geteuid() == 0 else None
         self._numbers = itertools.count(1)
         if self._user:

@@ -23,9 +23,10 @@ from support.postgres import Postgres
 from support.waiting import wait_until
 from support.web import HEADERS, WebClient, WebServer, modern, routing
 from upstream.upstreams import McpUpstream
-from workflowlookup.errors import JournalBusy, JournalUnavailable
+from workflowlookup.errors import JournalUnavailable
 from workflowlookup.language.building import build
 from workflowlookup.runs.run import Run
+from workflowlookup.store.journal import NoRoom
 from workflowlookup.store.pool import MAX_THREADS
 from workflowlookup.store.postgres import PostgresJournal
 from workflowlookup.store.service import Runs
@@ -395,7 +396,7 @@ def test_a_change_that_a_full_disk_refuses_was_not_stored_and_may_be_sent_again(
             "$$BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = '53100'; END$$"
         )
         connection.execute("CREATE TRIGGER fill BEFORE INSERT ON workflowlookup.events EXECUTE FUNCTION fill()")
-        with pytest.raises(JournalBusy, match=r"could not extend file\. Nothing was changed") as refused:
+        with pytest.raises(NoRoom, match=r"could not extend file\. Nothing was changed") as refused:
             submit(runs, run)
         connection.execute("DROP TRIGGER fill ON workflowlookup.events")
         assert refused.value.data["retryAfterSeconds"] == 5

@@ -34,7 +34,7 @@ def now() -> int:
 
 
 class NoRoom(StorageError):
-    """The disk is full; stored runs can still be read."""
+    """The disk is full; stored runs can still be read. With `retryAfterSeconds` in its data, nothing was stored."""
 
 
 class ReadOnly(StorageError):

@@ -18,10 +18,16 @@ from typing import Any, Final
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from workflowlookup.errors import JOURNAL_SECONDS, JournalBusy, JournalUnavailable, StorageError
+from workflowlookup.errors import (
+    JOURNAL_SECONDS,
+    UNAVAILABLE_RETRY_SECONDS,
+    JournalBusy,
+    JournalUnavailable,
+    StorageError,
+)
 from workflowlookup.runs.chain import with_hashes
 from workflowlookup.runs.events import Record
-from workflowlookup.store.journal import READ_BYTES, Announcement, Conflict, DamagedJournal, RunSummary
+from workflowlookup.store.journal import READ_BYTES, Announcement, Conflict, DamagedJournal, NoRoom, RunSummary
 from workflowlookup.store.migrations import MIGRATIONS, SchemaVersion
 from workflowlookup.store.sql import (
     CHANGING_COLUMNS,
@@ -82,6 +88,12 @@ _TOKENS_REQUIRED: Final = """
 
 _NO_RESOURCES: Final = "53"
 """The SQLSTATE class for a full disk, too little memory, too many connections: nothing was stored."""
+_NEED_ROOM: Final = """
+    SET LOCAL work_mem TO 64; SET LOCAL temp_tablespaces TO ''; SELECT COUNT(*) FROM generate_series(1, 5000)
+"""
+"""Fails when the disk of the database is full, and stores nothing: the series needs more than `work_mem`, so PostgreSQL
+writes it to a temporary file on that disk. One string is one transaction.
+"""
 
 _NO_STATEMENT_TIMEOUT: Final = "SET LOCAL statement_timeout TO 0"
 
@@ -235,6 +247,12 @@ class PostgresJournal(SqlJournal):
         if self.query("SHOW transaction_read_only") == [("on",)]:  # also "on" during recovery
             self.close()  # see `_connected`
             raise JournalUnavailable(f"The journal of runs, {_display_name(self._url)}, is read-only")
+        self._check_room()
+
+    def _check_room(self) -> None:
+        """Raises `NoRoom` when the disk is full."""
+        with self._connected() as connection:
+            connection.execute(_NEED_ROOM)
 
     def rows(self, run_id: str, after: int, limit: int) -> list[Any]:
         return self.query(_READ_LIMITED, (run_id, after, limit, READ_BYTES))
@@ -273,6 +291,7 @@ class PostgresJournal(SqlJournal):
                 self.read_tables()
                 with self._connected() as connection, connection.transaction(force_rollback=True):
                     connection.execute("UPDATE levels SET least = least")
+                self._check_room()
         except StorageError as refusal:
             yield refusal.remedy, "Until then no run can be stored."
         else:
@@ -415,6 +434,13 @@ class PostgresJournal(SqlJournal):
             reason = "the URL is not well-formed"  # the message may contain the password
         if isinstance(problem, psycopg.errors.LockNotAvailable | psycopg.errors.QueryCanceled):
             kind = JournalBusy
+        elif isinstance(problem, psycopg.errors.DiskFull):
+            reason = reason.rpartition(": ")[2]  # without the name of a file, which differs each time
+            message = (
+                f"The journal of runs, {_display_name(self._url)}, cannot be written: {reason.rstrip('.')}. "
+                "Nothing was changed. Make room on the disk of the database, then try again."
+            )
+            return NoRoom(message, details=message, retryAfterSeconds=UNAVAILABLE_RETRY_SECONDS)
         elif isinstance(problem, psycopg.errors.ReadOnlySqlTransaction):
             kind = JournalUnavailable
         elif (problem.sqlstate or "").startswith(_NO_RESOURCES) and not issubclass(kind, JournalUnavailable):

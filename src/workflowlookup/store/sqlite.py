@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from workflowlookup.errors import JOURNAL_SECONDS, JournalBusy, StorageError
+from workflowlookup.errors import JOURNAL_SECONDS, UNAVAILABLE_RETRY_SECONDS, JournalBusy, StorageError
 from workflowlookup.language.text import joined
 from workflowlookup.store import salvage
 from workflowlookup.store.journal import READ_BYTES, DamagedJournal, NoRoom, ReadOnly
@@ -575,7 +575,8 @@ class SqliteJournal(SqlJournal):
             return JournalBusy(message, path=self.path)
         advice = advice or _ADVICE.get(code & 0xFF, "Check its disk." if code else "")
         message = f"The journal of runs, {self.path}, cannot be used: {reason}. {advice}".rstrip()
-        return _ERRORS.get(code & 0xFF, StorageError)(message, path=self.path, details=message)
+        data = {"retryAfterSeconds": UNAVAILABLE_RETRY_SECONDS} if code == sqlite3.SQLITE_FULL else {}
+        return _ERRORS.get(code & 0xFF, StorageError)(message, path=self.path, details=message, **data)
 
 
 class _RollBack(Exception):
