@@ -82,7 +82,7 @@ programs:
 	  echo "Not here, and cannot be installed by this user: $$missing. The tests of the console in a browser (chromium) and behind a proxy (nginx-light) will be skipped."
 
 clean:  ## remove what was installed and made
-	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist site tests/clients/typescript/node_modules tests/console/axe/node_modules tests/conformance/*/node_modules
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist site tests/clients/*/node_modules tests/console/axe/node_modules tests/conformance/*/node_modules
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=python3.11 ..."; exit 1; }

@@ -13,6 +13,8 @@ from workflowlookup.language.tool_rules import ToolRules, refuses, tool_use
 from workflowlookup.language.triggers import is_triggered
 
 ROOT = "/home/ada/shop"
+PATCH = "*** Begin Patch\n*** Update File: src/a.py\n+$(rm -r build)\n*** End Patch"
+ONLY_SOURCE = ToolRules(allow=("Edit(src/*)",))
 READ_ONLY = ToolRules(allow=("read", "Bash(git log *)", "Bash(ls)", "WebFetch(domain:example.org)"))
 NO_EDITS = ToolRules(deny=("edit", "Bash(git push *)", "mcp__github__*"))
 NO_TESTS = ToolRules(deny=("Edit(tests/*)", "Write(/etc/*)"))
@@ -47,6 +49,17 @@ REFUSED: dict[str, tuple[ToolRules, tuple[str, JsonObject], str]] = {
     "a file by a roundabout path": (NO_TESTS, ("Edit", {"file_path": "src/../tests/a.py"}), "Edit(tests/*)"),
     "one of several files": (NO_TESTS, patch("src/a.py", "tests/a.py"), "Edit(tests/*)"),
     "a file by its absolute path": (NO_TESTS, ("Write", {"file_path": "/etc/passwd"}), "Write(/etc/*)"),
+    "a patch by a command that goes on": (
+        ONLY_SOURCE,
+        bash(f"apply_patch <<'EOF'\n{PATCH}\nEOF\nrm -r build\nEOF"),
+        "allow",
+    ),
+    "a patch in which the shell runs commands": (ONLY_SOURCE, bash(f"apply_patch <<EOF\n{PATCH}\nEOF"), "allow"),
+    "a patch of another file by a command": (
+        ONLY_SOURCE,
+        bash(f"apply_patch <<'EOF'\n{PATCH.replace('src', 'tests')}\nEOF"),
+        "allow",
+    ),
     "everything": (ToolRules(allow=()), ("Read", {"file_path": "a"}), "allow"),
 }
 ALLOWED: dict[str, tuple[ToolRules, tuple[str, JsonObject]]] = {
@@ -60,6 +73,7 @@ ALLOWED: dict[str, tuple[ToolRules, tuple[str, JsonObject]]] = {
     "a command that is not denied": (NO_EDITS, bash("git pull")),
     "a command that only begins alike": (NO_EDITS, bash("git pushx")),
     "a file elsewhere": (NO_TESTS, ("Edit", {"file_path": f"{ROOT}/src/a.py"})),
+    "a patch by a command": (ONLY_SOURCE, ("exec_command", {"cmd": f"apply_patch <<'EOF'\n{PATCH}\nEOF\n"})),
     "arguments of another shape": (NO_TESTS, ("Edit", {"file_path": 7, "command": None})),
 }
 

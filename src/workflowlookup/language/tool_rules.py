@@ -58,6 +58,9 @@ _COMMAND_PARTS: Final = re.compile(r"&&|\|\||[;|&\n(){}<>`]|\$\(")
 _HARMLESS_REDIRECTION: Final = re.compile(r"\d*>&\d|[\d&]*>{1,2}\s*/dev/null|<\s*/dev/null")
 _PREFIX: Final = re.compile(r"(?:\w+=\S*|sudo|env|command|nohup|time|exec|timeout\s+\S+)\s+")
 _PATCHED_FILE: Final = re.compile(r"^\*\*\* (?:(?:Add|Update|Delete) File|Move to): (.+)$", re.MULTILINE)
+_PATCH_COMMAND: Final = re.compile(
+    r"\s*apply_patch\s+<<\s*(['\"])(?P<end>\w+)\1\n(?P<patch>.*)\n(?P=end)\s*", re.DOTALL
+)
 _PATH_FIELDS: Final = ("file_path", "notebook_path", "path")
 MAX_TEXT: Final = 100_000
 """Limit on the characters of a command that are searched. A longer one matches no `allow` with an argument."""
@@ -90,6 +93,9 @@ class ToolUse(msgspec.Struct, frozen=True, kw_only=True):
 
 def tool_use(name: str, given: Mapping[str, Json], root: str) -> ToolUse:
     """The use of a tool with the arguments that a client gave. Paths are also compared relative to the root."""
+    command = given.get("command", given.get("cmd"))
+    if isinstance(command, str) and name in TOOLS_OF_GROUP["execute"] and (patch := _patch_in(command)):
+        name, given = "apply_patch", {"command": patch}
     return ToolUse(name=name, arguments=tuple(_arguments(name, given, root)))
 
 
@@ -200,6 +206,13 @@ def _arguments(name: str, given: Mapping[str, Json], root: str) -> Iterator[tupl
     else:
         paths = [given[field] for field in _PATH_FIELDS if isinstance(given.get(field), str)]
         yield from (_spellings(str(path), root) for path in paths[:1])
+
+
+def _patch_in(line: str) -> str:
+    """The patch of a command line that does nothing else; Codex applies it itself. The delimiter is quoted, else the
+    shell would run what the patch contains in `$(…)`."""
+    match = _PATCH_COMMAND.fullmatch(line) if len(line) <= MAX_TEXT else None
+    return match["patch"] if match and match["end"] not in match["patch"].split("\n") else ""
 
 
 def _commands(line: str) -> Iterator[tuple[str, ...]]:

@@ -1,0 +1,80 @@
+"""The real Codex with our server and hooks: it starts a run, stays on it, and touches only what a step allows."""
+
+import pytest
+
+from cli.commands import Cli
+from clients.coding_agents import Codex, run_id_in, submit
+from clients.model_api import Say, ScriptedModel, Use
+
+START = Codex.tool("workflow_start", workflowId="small-change")
+STEP = "workflow 'small-change', step 'look-around': waits for output."
+"""What only the hook at the start of a session says."""
+SUMMARY = "A summary without the run."
+
+
+@pytest.fixture
+def codex(tmp_path_factory: pytest.TempPathFactory) -> Codex:
+    return Codex(Cli(tmp_path_factory.mktemp("codex")))
+
+
+def test_an_agent_that_stops_too_early_goes_on_until_the_run_is_done(codex: Codex) -> None:
+    look, change = submit(Codex, "look-around", "x is 1."), submit(Codex, "change-it", "It is two.")
+    with ScriptedModel([START, Say("I am done."), look, Say("Now?"), change, Say("It is done.")]) as model:
+        codex.say(model, "Change it.")
+
+    requests = model.texts()
+    run_id = run_id_in(requests[1])
+    assert f"Run {run_id} of workflow 'small-change' is not done" in requests[2]
+    assert "it waits for the output of step 'change-it'" in requests[4]
+    assert (len(requests), codex.only_run()["state"]) == (6, "completed")
+    assert codex.events(run_id).count("stop-blocked") == 2
+
+
+def test_a_hook_that_nobody_trusted_is_not_run(codex: Codex) -> None:
+    with ScriptedModel([START, Say("I am done.")]) as model:
+        codex.say(model, "Change it.", is_trusted=False)
+
+    assert len(model.requests) == 2
+
+
+def test_a_patch_is_refused_in_one_step_and_made_in_the_next(codex: Codex) -> None:
+    patch = "*** Begin Patch\n*** Update File: a.py\n@@\n-x = 1\n+x = 2\n*** End Patch\n"
+    edit = Use("exec_command", {"cmd": f"apply_patch <<'EOF'\n{patch}EOF\n"})
+    before: list[str] = []
+
+    def look(request: str) -> Use:
+        before.append(codex.file.read_text())
+        return Codex.tool("workflow_submit", runId=run_id_in(request), stepId="look-around", output="x is 1.")
+
+    change = submit(Codex, "change-it", "It is two.")
+    with ScriptedModel([START, edit, look, edit, change, Say("Done.")]) as model:
+        codex.say(model, "Change it.")
+
+    run_id = run_id_in(model.texts()[1])
+    assert before == ["x = 1\n"]
+    assert f"Step 'look-around' of run {run_id} (workflow 'small-change') does not allow this." in model.texts()[2]
+    assert codex.file.read_text() == "x = 2\n"
+    assert codex.only_run()["state"] == "completed"
+    assert codex.events(run_id).count("tool-refused") == 1
+
+
+def test_compaction_brings_the_step_back(codex: Codex) -> None:
+    with ScriptedModel(
+        [START, Use("exec_command", {"cmd": "true"}, tokens=20_000), *[Say("I go on.")] * 4], SUMMARY
+    ) as model:
+        codex.say(model, "Change it.")
+
+    before, after = model.texts()[1:3]
+    assert (STEP in before, "runId" in before) == (False, True)
+    assert SUMMARY in after
+    assert STEP in after
+
+
+def test_resuming_a_session_brings_the_step_back(codex: Codex) -> None:
+    with ScriptedModel([START, *[Say("I wait.")] * 4, Say("I go on.")]) as model:
+        session = str(codex.say(model, "Change it.")[0]["thread_id"])
+        before = model.texts()
+        codex.say(model, "resume", session, "Go on.")
+
+    assert not any(STEP in request for request in before)
+    assert STEP in model.texts()[-1]
