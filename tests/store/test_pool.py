@@ -9,13 +9,16 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+import psycopg
 import pytest
 
 from contract.journaling import begin
+from support.postgres import Postgres
 from workflowlookup import greenlets
 from workflowlookup.errors import JournalBusy, JournalUnavailable
 from workflowlookup.store.journal import Journal
 from workflowlookup.store.pool import CALLER, MAX_THREADS, JournalPool
+from workflowlookup.store.postgres import PostgresJournal
 from workflowlookup.store.sqlite import SqliteJournal
 
 T = TypeVar("T")
@@ -322,6 +325,33 @@ def test_reads_are_answered_while_another_process_holds_the_lock_for_writing(
 
     asyncio.run(serve())
     assert seen == ["read"] * 3 + ["write"] * 2 * MAX_THREADS
+
+
+def test_sessions_are_stored_while_writes_of_runs_wait_for_a_lock(postgres: Postgres) -> None:
+    url = postgres.create_database()
+    seen: list[str] = []
+
+    async def write(pool: JournalPool) -> None:
+        pool.journal.delete("r1")
+        seen.append("run")
+
+    async def store_session(pool: JournalPool, number: int) -> None:
+        pool.journal.add_session(str(number), "owner", "{}", 0)
+        pool.journal.head("r1")
+        seen.append("session")
+
+    async def serve(pool: JournalPool) -> None:
+        async with await psycopg.AsyncConnection.connect(url) as holder:
+            await holder.execute("LOCK TABLE workflowlookup.runs IN EXCLUSIVE MODE")
+            writes = [asyncio.create_task(greenlets.run(write, pool)) for _ in range(2 * MAX_THREADS)]
+            await asyncio.sleep(0)
+            await asyncio.gather(*(greenlets.run(store_session, pool, number) for number in range(3)))
+        await asyncio.gather(*writes)
+
+    with contextlib.closing(JournalPool(lambda: PostgresJournal(url, 30), 30)) as pool:
+        pool.journal.head("r1")  # makes the tables
+        asyncio.run(serve(pool))
+    assert seen == ["session"] * 3 + ["run"] * 2 * MAX_THREADS
 
 
 def test_callers_take_turns(make_pool: Callable[[float], JournalPool], flows: threading.Event) -> None:

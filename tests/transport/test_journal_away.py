@@ -502,7 +502,6 @@ def test_a_journal_locked_by_another_process_blocks_no_client(
     is_file: bool, tmp_path: Path, postgres: Postgres
 ) -> None:
     site = Site(tmp_path, HeldFile(tmp_path / "runs.sqlite") if is_file else WriteLocked(postgres))
-    client = WebClient(site.server.url)
     run = result(site.call("workflow_start", workflowId="by-hand"))["runId"]
     probes, refusals = [], []
     with site.database.outage():
@@ -512,13 +511,12 @@ def test_a_journal_locked_by_another_process_blocks_no_client(
         ]
         for thread in needing:
             thread.start()
-        if is_file:
-            client.initialize()  # sessions are not in the file
         while any(thread.is_alive() for thread in needing):
+            with contextlib.closing(WebClient(site.server.url)) as client:
+                client.initialize()
             probes += [site.get("/healthz"), site.get("/readyz"), site.call("workflow_status", runId=run)]
             probes += [site.call("workflow_get", id="by-hand")]
             time.sleep(0.05)
-    client.close()
     site.close()
 
     assert {probe.status for probe in probes} == {200}

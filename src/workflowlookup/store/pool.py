@@ -4,15 +4,17 @@ Each method runs on one of a few threads, each with its own connection to the jo
 that `greenlets.run` executes, waits with a deadline, and the loop serves others. Outside of the loop the calling thread
 waits.
 
-A thread whose journal hangs is abandoned until the journal returns; there are at most `MAX_THREADS` threads, of which
-at most `MAX_WRITE_THREADS` write: reads go on while another process holds the lock for writing. Calls that wait for a
-thread are made round-robin over the callers of the server, so that no caller waits behind all calls of another. After a
-call timed out on a thread, all calls fail at once until a poll, on a thread of its own, succeeds.
+A thread whose journal hangs is abandoned until the journal returns; there are at most `MAX_THREADS` threads. Not all of
+them may write, and fewer may write runs (`Kind`): while writes of runs wait for a lock, sessions are stored, and while
+those wait, too, reads go on. Calls that wait for a thread are made round-robin over the callers of the server, so that
+no caller waits behind all calls of another. After a call timed out on a thread, all calls fail at once until a poll, on
+a thread of its own, succeeds.
 """
 
 import asyncio
 import contextlib
 import contextvars
+import enum
 import inspect
 import itertools
 import logging
@@ -29,8 +31,17 @@ from workflowlookup.store.journal import Journal, NoRoom
 
 log = logging.getLogger(__name__)
 
-MAX_THREADS: Final = 4
-MAX_WRITE_THREADS: Final = 3
+MAX_THREADS: Final = 5
+
+
+class Kind(enum.IntEnum):
+    """What a call does. The value: how many threads may make calls of this kind and of those with a smaller value."""
+
+    READ = MAX_THREADS
+    WRITE_SESSION = 4
+    WRITE_RUN = 3
+
+
 POLL_SECONDS: Final = 1.0
 """Between two polls of a journal that answers."""
 RETRY_SECONDS: Final = 0.2
@@ -65,6 +76,7 @@ _READS: Final = frozenset(
         "read",
         "summaries",
         "overdue",
+        "open_runs",
         "at_work",
         "runs_to_stop",
         "queue_position",
@@ -89,6 +101,19 @@ _READS: Final = frozenset(
     }
 )
 """Methods that do not wait for the lock for writing. Also `require_tokens`, which `add_token` calls from its thread."""
+_SESSION_WRITES: Final = frozenset(
+    {
+        "add_session",
+        "touch_sessions",
+        "end_session",
+        "subscribe",
+        "unsubscribe",
+        "add_console_session",
+        "end_console_session",
+        "announce",
+    }
+)
+"""Methods that write no table of runs: in a database, they do not wait for its locks."""
 
 
 class _Call:
@@ -101,7 +126,7 @@ class _Call:
         self._done = done
         """Called on the thread once there is an outcome."""
         self.caller = CALLER.get()
-        self.is_write = name not in _READS
+        self.kind = _kind_of(name)
         self.begun_at: float | None = None
         """When a thread began to make it."""
         self.is_abandoned = self.is_done = False
@@ -240,8 +265,8 @@ class JournalPool:
         self._threads: set[_Thread] = set()
         self._idle: list[_Thread] = []
         """A stack, so that under low load one connection does most of the work."""
-        self._waiting: dict[tuple[str, bool], deque[_Call]] = {}
-        """By caller and `is_write`, the next one to be served first."""
+        self._waiting: dict[tuple[str, Kind], deque[_Call]] = {}
+        """By caller and kind, the next one to be served first."""
         self._away = ""
         """Why all calls fail at once; empty while the journal is used."""
         self._poll = _Poll(open_journal, seconds, self._on_poll)
@@ -349,23 +374,24 @@ class JournalPool:
     def _submit(self, call: _Call, seconds: float) -> None:
         call.begin_by = time.monotonic() + seconds - self._min_seconds(call.name)
         with self._lock:
-            may_begin = not call.is_write or self._can_write()
+            may_begin = self._may_begin(call.kind)
             if may_begin and self._idle:
                 thread = self._idle.pop()
                 call.begin()
                 thread.call = call
                 thread.wakes.release()
-            elif may_begin and len(self._threads) < MAX_THREADS:
+            elif may_begin:
                 call.begin()
                 thread = _Thread(self, self._open_journal(), call)
                 self._threads.add(thread)
                 thread.start()
             else:
-                self._waiting.setdefault((call.caller, call.is_write), deque()).append(call)
+                self._waiting.setdefault((call.caller, call.kind), deque()).append(call)
 
-    def _can_write(self) -> bool:
-        """Whether another thread may write."""
-        return sum(thread.call is not None and thread.call.is_write for thread in self._threads) < MAX_WRITE_THREADS
+    def _may_begin(self, kind: Kind) -> bool:
+        """Whether another thread may make a call of this kind."""
+        kinds = [thread.call.kind for thread in self._threads if thread.call is not None]
+        return all(sum(other <= limit for other in kinds) < limit for limit in Kind if limit >= kind)
 
     def give_next_call(self, thread: _Thread) -> bool:
         """Give a thread that has finished its call the next one; False when there is none, and it must wait."""
@@ -385,8 +411,8 @@ class JournalPool:
 
     def _next_waiting(self) -> _Call | None:
         """Take the call whose turn it is out of the queues; None when there is none that may begin."""
-        can_write = self._can_write()
-        key = next(((caller, is_write) for caller, is_write in self._waiting if can_write or not is_write), None)
+        startable = [kind for kind in Kind if self._may_begin(kind)]
+        key = next((key for key in self._waiting if key[1] in startable), None)
         if key is None:
             return None
         calls = self._waiting.pop(key)
@@ -418,6 +444,12 @@ class _PooledJournal:
 
         self.__dict__[name] = method
         return method
+
+
+def _kind_of(method: str) -> Kind:
+    if method in _READS:
+        return Kind.READ
+    return Kind.WRITE_SESSION if method in _SESSION_WRITES else Kind.WRITE_RUN
 
 
 def _no_answer(seconds: float) -> str:
