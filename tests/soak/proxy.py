@@ -3,12 +3,14 @@
 import asyncio
 import contextlib
 import itertools
+import ssl
 
 
 class Proxy:
-    """Listens at `port`, on loopback; `backends` may change at any time."""
+    """Listens at `port`, on loopback; `backends` may change at any time. It can be stopped and started again."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        self._tls = tls
         self.backends: list[int] = []
         self.port = 0
         self._turn = itertools.count()
@@ -16,7 +18,7 @@ class Proxy:
         self._open: set[asyncio.Task[object]] = set()
 
     async def start(self) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, backlog=1024)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, backlog=1024, ssl=self._tls)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:

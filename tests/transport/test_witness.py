@@ -1,20 +1,24 @@
 """Witnesses: real processes that take proofs in a real repository, for a server over HTTP that cannot see the files."""
 
+import asyncio
 import contextlib
 import json
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 
 import httpx2
 import pytest
 
+from auth.issuer import AUDIENCE, Issuer
 from cli.commands import Cli
+from soak.proxy import Proxy
 from support.json_values import Json, JsonObject
 from support.make import document, settings_file, step, write
 from support.proving import Project
@@ -103,6 +107,7 @@ class World:
         write(library, document(step("fix", proof=[TESTS]), id="noted", whenUnproved="note"))
         write(library, document(step("fix", proof=[OWN]), id="own-command"))
         write(library, document(step("wait", proof=[SLOW]), id="slow-one"))
+        write(library, document(step("fix", proof=[SLOW, TESTS]), id="two-proofs"))
         self.journal = journal
         self.tokens = Tokens(journal)
         self.runs = Runs(journal)
@@ -129,10 +134,17 @@ class World:
         client.initialize()
         return client
 
-    def start_witness(self, *words: str, secret: str = "", server: WebServer | None = None) -> WitnessProcess:
-        witness = WitnessProcess(self, secret or self.witness, *words, url=server.base if server else "")
+    def start_witness(
+        self, *words: str, secret: str = "", server: WebServer | None = None, url: str = ""
+    ) -> WitnessProcess:
+        witness = WitnessProcess(self, secret or self.witness, *words, url=url or (server.base if server else ""))
         self._open.callback(witness.close)
         return witness
+
+    def network(self, tls: ssl.SSLContext | None = None) -> "Network":
+        network = Network(self.server, tls)
+        self._open.callback(network.close)
+        return network
 
     def post(self, name: str, message: Json, secret: str = "", server: WebServer | None = None) -> httpx2.Response:
         headers = {"authorization": f"Bearer {secret or self.witness}"}
@@ -159,6 +171,34 @@ class World:
         self._open.close()
         self.tokens.close()
         self.runs.close()
+
+
+class Network:
+    """The way to a server, which can be cut, and lead to another server."""
+
+    def __init__(self, server: WebServer, tls: ssl.SSLContext | None) -> None:
+        self._proxy = Proxy(tls)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread.start()
+        self.lead_to(server)
+        self.url = f"{'http' if tls is None else 'https'}://localhost:{self._proxy.port}"
+
+    def lead_to(self, server: WebServer) -> None:
+        self._proxy.backends = [int(server.base.rpartition(":")[2])]
+        self._do(self._proxy.start())
+
+    def cut(self) -> None:
+        self._do(self._proxy.stop())
+
+    def close(self) -> None:
+        self.cut()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(ROOM)
+        self._loop.close()
+
+    def _do(self, work: Coroutine[object, object, None]) -> None:
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(ROOM)
 
 
 Make = Callable[..., World]
@@ -382,6 +422,142 @@ def test_once_ends_when_nothing_more_is_due_and_says_whether_all_passed(world: W
     assert "failed: tests" in witness.text
 
 
+def test_files_that_differ_between_two_proofs_of_an_output_leave_the_second_unproved(world: World) -> None:
+    world.project.write("app.txt", "fixed\n")
+    waiting_for_proof(world, "two-proofs")
+    elsewhere = passed(world.claim(), tree="a" * 64)
+    assert world.post("report", elsewhere).status_code == 204
+
+    world.start_witness()
+
+    run = world.until(lambda run: run.attempts == 1)
+    second = run.proofs["fix"].judgements["tests"]
+    assert (second.verdict, "Files changed after the proof before this one" in second.reason) == ("unproved", True)
+
+
+def test_two_witnesses_of_one_person_share_the_proofs_of_an_output_if_they_see_the_same_files(world: World) -> None:
+    world.project.write("app.txt", "fixed\n")
+    world.project.write("slow.sh", "exit 0\n")
+    first, client = world.start_witness(), world.client()
+    begin(client, "two-proofs")
+    submit(client)
+    seen = world.until(lambda run: run.is_over).proofs["fix"].judgements["slow"].tree
+    first.close()
+    begin(client, "two-proofs", "r2")
+    in_background(lambda: submit(client, run_id="r2"))
+    assert world.post("report", passed(world.claim(), tree=seen)).status_code == 204
+
+    world.start_witness()
+
+    run = world.until(lambda run: run.is_over, "r2")
+    assert (run.state, run.proof_counts.passed) == ("completed", 2)
+    assert {one.tree for one in run.proofs["fix"].judgements.values()} == {seen}
+
+
+def test_a_proof_survives_a_cut_of_the_network_and_a_restart_of_the_server(world: World) -> None:
+    world.project.write("slow.sh", "echo $$ > pid; while [ ! -e go ]; do sleep 0.05; done\n")
+    network = world.network()
+    witness = world.start_witness(url=network.url)
+    client = world.client()
+    begin(client, "slow-one")
+    in_background(lambda: submit(client, "wait"))
+    pid_in(world.project.root / "pid")
+
+    network.cut()
+    world.server.stop()
+    world.project.write("go")
+    wait_until(lambda: "cannot be reached and is tried again" in witness.text, ROOM)
+    network.lead_to(world.serve())
+
+    run = world.until(lambda run: run.is_over)
+    assert (run.state, run.proof_counts.passed) == ("completed", 1)
+    assert len([event for event in world.events() if isinstance(event, ProofTaken)]) == 1
+
+
+def test_a_witness_that_waits_reaches_a_server_that_was_started_again(world: World) -> None:
+    network = world.network()
+    witness = world.start_witness(url=network.url)
+    wait_until(lambda: witness.lines, ROOM)
+
+    network.cut()
+    wait_until(lambda: "cannot be reached and is tried again" in witness.text, ROOM)
+    world.server.stop()
+    server = world.serve()
+    network.lead_to(server)
+    client = world.client(server=server)
+    begin(client, "noted")
+    wait_until(lambda: "is reached again" in witness.text or "proof 'tests'" in witness.text, ROOM)
+    world.project.write("app.txt", "fixed\n")
+    submit(client)
+
+    assert world.until(lambda run: run.is_over).proof_counts.passed == 1
+
+
+def test_a_server_with_a_private_authority_is_reached_with_its_certificate_only(world: World, tmp_path: Path) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost"]
+    files = ["-keyout", str(key), "-out", str(certificate), "-addext", "subjectAltName=DNS:localhost"]
+    subprocess.run([*make, *files], check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    network = world.network(context)
+
+    untrusting, confused = (
+        world.start_witness(url=network.url),
+        world.start_witness("--ca-file", str(world.project.root / "app.txt"), url=network.url),
+    )
+    world.start_witness("--ca-file", str(certificate), url=network.url)
+    client = world.client()
+    begin(client, "noted")
+    world.project.write("app.txt", "fixed\n")
+    submit(client)
+
+    assert world.until(lambda run: run.is_over).proof_counts.passed == 1
+    assert (untrusting.end(), confused.end()) == (1, 2)
+    assert "is not trusted" in untrusting.text
+    assert "--ca-file" in untrusting.text
+    assert "has no certificates that can be used" in confused.text
+
+
+def test_a_token_that_was_renewed_in_its_file_is_read_again(world: World, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(world.witness)
+    file.chmod(0o600)
+    witness = world.start_witness("--token-file", str(file))
+    wait_until(lambda: witness.lines, ROOM)
+    world.tokens.revoke("ada+witness")
+    file.write_text(world.token("ada+witness", "witness"))
+    world.project.write("app.txt", "fixed\n")
+    client = world.client()
+    begin(client, "noted")
+
+    submit(client)
+
+    assert world.until(lambda run: run.is_over).proof_counts.passed == 1
+
+
+def test_a_token_of_an_issuer_witnesses_the_runs_of_its_subject(make: Make) -> None:
+    issuer = Issuer()
+    issuer.add_key("one", "ES256")
+    try:
+        flags = ("--oauth-issuer", issuer.name, "--oauth-audience", AUDIENCE, "--oauth-jwks-url", issuer.jwks_url)
+        world = make(*flags)
+        world.project.write("app.txt", "fixed\n")
+        other = world.start_witness(secret=issuer.token(sub="eve", scope="witness read"))
+        world.start_witness(secret=issuer.token(scope="witness read"))
+        client = world.client(issuer.token(scope="read run"))
+        begin(client, "noted")
+
+        submit(client)
+
+        run = world.until(lambda run: run.is_over)
+        (judgement,) = run.proofs["fix"].judgements.values()
+    finally:
+        issuer.close()
+    assert (judgement.verdict, judgement.witness) == ("passed", world.run().by.partition(" via ")[0])
+    assert "proof 'tests'" not in other.text
+
+
 # ── what is refused ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -462,6 +638,7 @@ def test_a_server_without_tokens_has_no_witnesses(world: World, tmp_path: Path) 
         ({"seconds": -1}, 400),
         ({"measures": {"passed": 7}}, 400),
         ({"commit": "HEAD; rm"}, 400),
+        ({"tree": "x" * 100_000}, 400),
         ({"digests": {"a": "b"}}, 400),
         ({"digests": {str(number): "" for number in range(5_001)}}, 400),
         ({"tail": "x" * (3 << 20)}, 413),

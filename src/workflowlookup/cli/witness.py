@@ -56,8 +56,11 @@ class Unreachable(Exception):
 class WitnessClient:
     """The server, as a witness sees it. Its methods block; `close` ends those that other threads have called."""
 
-    def __init__(self, url: str, token: str) -> None:
-        """Raises `CommandError` for something that is not the URL of a server."""
+    def __init__(self, url: str, read_token: Callable[[], str], ca_file: str | None = None) -> None:
+        """`read_token` is called now, and again when the server refuses the token, which may have been renewed.
+        `ca_file` has the certificates to trust in place of those of the system. Raises `CommandError` for a file
+        without certificates, and for something that is not the URL of a server.
+        """
         parts = urllib.parse.urlsplit(url)
         try:
             self._host, self._port = parts.hostname or "", parts.port
@@ -68,7 +71,12 @@ class WitnessClient:
         self._is_secure = parts.scheme == "https"
         self._path = parts.path.rstrip("/").removesuffix("/mcp")
         self.url = f"{parts.scheme}://{parts.netloc}{self._path}"
-        self._token = token
+        self._read_token = read_token
+        self._token = read_token()
+        try:
+            self._tls = ssl.create_default_context(cafile=ca_file) if self._is_secure else None
+        except OSError as problem:  # `ssl.SSLError` is one
+            raise CommandError(f"{ca_file} has no certificates that can be used: {problem}", 2) from problem
         self._connections: set[http.client.HTTPConnection] = set()
         self._is_closed = False
 
@@ -79,6 +87,13 @@ class WitnessClient:
 
     def post(self, name: str, message: object, seconds: float = TIMEOUT_SECONDS) -> tuple[int, bytes]:
         """Send a message; returns the status and the answer, without following redirects. Raises `Unreachable`."""
+        status, body = self._post(name, message, seconds)
+        if status == http.HTTPStatus.UNAUTHORIZED and (token := self._read_token()) != self._token:
+            self._token = token
+            return self._post(name, message, seconds)
+        return status, body
+
+    def _post(self, name: str, message: object, seconds: float) -> tuple[int, bytes]:
         headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
         connection = self._connect(seconds)
         self._connections.add(connection)
@@ -93,6 +108,9 @@ class WitnessClient:
             if response.status == BUSY or response.status >= SERVER_ERROR:
                 raise Unreachable(f"it answered {response.status} {response.reason}")
             return response.status, body
+        except ssl.SSLCertVerificationError as problem:  # no retry can change that
+            remedy = "Name a file with the certificate of its authority with --ca-file."
+            raise CommandError(f"the certificate of {self.url} is not trusted: {problem}. {remedy}") from problem
         except (OSError, http.client.HTTPException) as problem:
             raise Unreachable(str(problem) or type(problem).__name__) from problem
         finally:
@@ -100,9 +118,8 @@ class WitnessClient:
             connection.close()
 
     def _connect(self, seconds: float) -> http.client.HTTPConnection:
-        if self._is_secure:
-            context = ssl.create_default_context()
-            return http.client.HTTPSConnection(self._host, self._port, timeout=seconds, context=context)
+        if self._tls is not None:
+            return http.client.HTTPSConnection(self._host, self._port, timeout=seconds, context=self._tls)
         return http.client.HTTPConnection(self._host, self._port, timeout=seconds)
 
     def close(self) -> None:
@@ -264,6 +281,7 @@ class Witness:
                 root=self._root,
                 run_snapshot=task.run_snapshot,
                 step_snapshot=task.step_snapshot,
+                tree=task.tree,
             ),
             lambda _: None,
         )

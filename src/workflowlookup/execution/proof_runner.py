@@ -15,7 +15,7 @@ import msgspec
 
 from workflowlookup.language.model import Workflow
 from workflowlookup.language.proof import AnyProof, CommandProof, HttpProof
-from workflowlookup.runs.due_proofs import Due, SnapshotDue, scope_with_output
+from workflowlookup.runs.due_proofs import Due, SnapshotDue, last_tree, scope_with_output
 from workflowlookup.runs.events import Judgement, Snapshot
 from workflowlookup.runs.run import Run
 from workflowlookup.runs.witnessing import may_be_witnessed
@@ -91,8 +91,6 @@ class ProofRunner:
         from workflowlookup.proving.contract import ProofTask  # noqa: PLC0415 - with the first proof
 
         step_snapshot = run.step_snapshot[1] if run.step_snapshot and run.step_snapshot[0] == run.current else None
-        is_output = run.proving is not None and run.proving.request.reason == "output"
-        taken = list(run.proving.judgements.values()) if run.proving is not None and is_output else []
         task = ProofTask(
             run_id=run.id,
             proof=proof,
@@ -100,7 +98,7 @@ class ProofRunner:
             root=run.root,
             run_snapshot=run.run_snapshot,
             step_snapshot=step_snapshot,
-            tree=next((judgement.tree for judgement in reversed(taken) if judgement.tree), ""),
+            tree=last_tree(run),
         )
         self._runs[run.id] = run
         try:

@@ -88,6 +88,13 @@ def scope_with_output(run: Run) -> Context:
     return assign(scope, request.captured)
 
 
+def last_tree(run: Run) -> str:
+    """The digest of the files when the last proof of the current output was taken; empty if there is none."""
+    if run.proving is None or run.proving.request.reason != "output":
+        return ""
+    return next((one.tree for one in reversed(list(run.proving.judgements.values())) if one.tree), "")
+
+
 def _is_measure(proof: AnyProof) -> bool:
     return isinstance(proof, CommandProof) and proof.at_start
 

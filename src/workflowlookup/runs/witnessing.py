@@ -19,7 +19,7 @@ from workflowlookup.language.patterns import Budget
 from workflowlookup.language.proof import AnyProof, CommandProof
 from workflowlookup.language.text import printable
 from workflowlookup.language.values import Json
-from workflowlookup.runs.due_proofs import SnapshotDue, next_due, scope_with_output
+from workflowlookup.runs.due_proofs import SnapshotDue, last_tree, next_due, scope_with_output
 from workflowlookup.runs.events import Judgement, Snapshot
 from workflowlookup.runs.proof_state import NO_PROOFS
 from workflowlookup.runs.proofs import name_of
@@ -58,6 +58,8 @@ class WitnessTask(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     context: Mapping[str, Json] = {}
     run_snapshot: Snapshot | None = None
     step_snapshot: Snapshot | None = None
+    tree: str = ""
+    """Digest of the files when the proof before it of the same output was taken: none may change between them."""
     seconds: float
     """How long the claim is valid; a witness that needs longer renews it."""
 
@@ -104,6 +106,7 @@ def task_of(run: Run, seconds: float, budget: Budget) -> WitnessTask | None:
         context={} if is_snapshot else scope_with_output(run),
         run_snapshot=None if is_snapshot else run.run_snapshot,
         step_snapshot=None if is_snapshot else step_snapshot,
+        tree="" if is_snapshot else last_tree(run),
         seconds=seconds,
     )
 
@@ -156,6 +159,8 @@ def _checked_judgement(proof: AnyProof, judgement: Judgement, witness: str) -> J
     if judgement.exit_code is not None and not -255 <= judgement.exit_code <= 255:
         raise InvalidParams("'exitCode' is not an exit code")
     _check_commit(judgement.commit)
+    if not _DIGEST.fullmatch(judgement.tree):
+        raise InvalidParams("'tree' is not a SHA-256")
     _check_files(judgement.digests)
     expected = proof.measures if isinstance(proof, CommandProof) else {}
     for name, value in judgement.measures.items():

@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import stat
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
@@ -39,7 +40,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--token-file",
         metavar="FILE",
-        help=f"file with a token of scope witness, NAME+witness for runs of NAME (default: {TOKEN}, or a question)",
+        help=f"file with a token of scope witness, NAME+witness for runs of NAME; read again when the server refuses "
+        f"it (default: {TOKEN}, or a question)",
+    )
+    parser.add_argument(
+        "--ca-file",
+        metavar="FILE",
+        help="certificates (PEM) to trust in place of those of the system, for a server with a private authority",
     )
     parser.add_argument(
         "--run", metavar="RUN", action="append", default=[], help="take only the proofs of this run; may be repeated"
@@ -56,8 +63,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, settings: Settings) -> int:
     if options.revoke:
-        return _revoke(WitnessClient(options.server, "").url, options.revoke, settings)
-    client = WitnessClient(options.server, _token(options.token_file))
+        return _revoke(WitnessClient(options.server, lambda: "").url, options.revoke, settings)
+    client = WitnessClient(options.server, _token_reader(options.token_file), options.ca_file)
     if not client.is_private:
         complain(f"{client.url} is not https: others on the way can read the token and change what is proven.")
     if options.trust:
@@ -94,6 +101,14 @@ async def _run(witness: Witness, *, is_once: bool) -> None:
         loop.add_signal_handler(number, stop)
     with contextlib.suppress(asyncio.CancelledError):
         await work
+
+
+def _token_reader(path: str | None) -> Callable[[], str]:
+    """Reads the token: each time from a file, in which another program may renew it, otherwise once."""
+    if path is not None:
+        return lambda: _token(path)
+    token = _token(None)
+    return lambda: token
 
 
 def _token(path: str | None) -> str:

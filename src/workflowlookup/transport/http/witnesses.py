@@ -142,13 +142,14 @@ class Witnesses:
     async def _wait(self, request: Request, runs: ScopedWitness, wanted: ClaimRequest) -> Response:
         """A task, as soon as there is one; 204 if there is none in time."""
         end = time.monotonic() + min(max(wanted.wait, 0.0), WAIT_SECONDS)
-        while True:
+        while not await request.is_disconnected():  # a witness that is gone must not claim what another one could take
             task = runs.claim(wanted.witness, self._claim_seconds, wanted.runs)
             if task is not None:
                 return Response(msgspec.json.encode(task), media_type="application/json")
-            if time.monotonic() + POLL_SECONDS > end or self._is_stopping() or await request.is_disconnected():
-                return Response(status_code=204)
+            if time.monotonic() + POLL_SECONDS > end or self._is_stopping():
+                break
             await asyncio.sleep(POLL_SECONDS)
+        return Response(status_code=204)
 
     async def _renew(self, request: Request) -> Response:
         async def renew() -> Response:
