@@ -31,13 +31,22 @@ MEANT_WITH_U = re.compile(r"\\(?:[pP]\{[A-Za-z0-9_=]+\}|u\{[0-9A-Fa-f]+\})")
 """Escapes that have their meaning without flag `u`, too."""
 
 PLACES = st.one_of(
-    st.sampled_from("abAB 0_-.,:/#'\"\n\r\t\x0b\x1c\x1f\x7fé“ẞ"),
+    st.sampled_from("abAB 0_-.,:/#'\"\n\r\t\x0b\x1c\x1f\x7fé“ẞµ→\u0130\u0131\u017f\u212a"),
     st.sampled_from([rf"\{letter}" for letter in "dDwWsSnrt./-^$[]{}()*+?|\\ &~#"]),
     st.builds(
         "[{}{}]".format,
         st.sampled_from(["", "^"]),
         st.lists(
-            st.sampled_from([*"abAB09_ .,^$|(){}*+?:-#é", "a-c", "A-z", *r"\d \w \s \W \n \] \[ \- \\".split()])
+            st.sampled_from(
+                [
+                    *"abAB09_ .,^$|(){}*+?:-#é\u017f\u212a",
+                    "a-c",
+                    "a-é",
+                    "é-⛄",
+                    "A-z",
+                    *r"\d \w \s \W \n \] \[ \- \\".split(),
+                ]
+            )
         ).map("".join),
     ),
 )
@@ -50,7 +59,7 @@ PATTERNS = st.recursive(
     ),
     max_leaves=8,
 )
-TEXTS = st.text(alphabet="abABzZ 09_-.,:/#'\"\n\r\t\x0b\x0c\x1c\x1f\x7f[]{}()^$*+?|\\&~", max_size=12)
+TEXTS = st.text(alphabet="abABiIkKsSzZ 09_-.,:/#'\"\n\r\t\x0b\x0c\x1c\x1f\x7f[]{}()^$*+?|\\&~", max_size=12)
 
 
 @given(pattern=PATTERNS, flags=st.sampled_from(["", "i", "m", "s", "ims"]), text=TEXTS)
@@ -131,6 +140,7 @@ def test_a_group_that_did_not_match_gives_no_value() -> None:
         (r"\bdone in \d+(?:\.\d+)? ?m?s\b", "i"),
         (r"^#{1,6} .*(?:plan|steps?)$", "im"),
         (r"[\w.-]+\.(?:py|ts):\d+", ""),
+        ("(?:->|→) ?[„é]", "i"),
     ],
 )
 def test_a_plain_pattern_is_searched_in_linear_time(pattern: str, flags: str) -> None:
@@ -152,6 +162,7 @@ def test_a_plain_pattern_is_searched_in_linear_time(pattern: str, flags: str) ->
         (r"\<a\>", ""),
         ("a{,2}", ""),
         ("\N{LATIN SMALL LETTER DOTLESS I}", "i"),
+        ("[a-\N{SNOWMAN}]", "i"),
     ],
 )
 def test_patterns_on_which_engines_may_differ_use_the_other_engine(pattern: str, flags: str) -> None:

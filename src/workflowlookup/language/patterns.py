@@ -227,6 +227,9 @@ _PLAIN: Final = rf"""(?x)(?>
 Atomic and possessive, so each part is read only one way and the check takes linear time.
 """
 
+_FOLDS_TO_ASCII: Final = r"[\u0130\u0131\u017f\u212a]|-[^\x00-\x7f]"
+"""The letters whose other case is ASCII for some engine, and ranges that may contain them."""
+
 
 def _in_linear_time(pattern: str, flags: str) -> Callable[[str], bool] | None:
     """A search in linear time, for texts on which both engines agree (`_means_the_same`).
@@ -234,7 +237,7 @@ def _in_linear_time(pattern: str, flags: str) -> Callable[[str], bool] | None:
     None for a pattern on which they may differ. Patterns with repeated groups are left to `regex`, which may give up:
     authors are told about such patterns.
     """
-    if "y" in flags or not re.fullmatch(_PLAIN, pattern) or ("i" in flags and not pattern.isascii()):
+    if "y" in flags or not re.fullmatch(_PLAIN, pattern) or ("i" in flags and re.search(_FOLDS_TO_ASCII, pattern)):
         return None
     if expanded_size(pattern) > MAX_COMPILED_SIZE:
         return None
