@@ -52,7 +52,7 @@ STEPS = [
 ]
 OUTPUTS: dict[str, list[dict[str, str]]] = parse_yaml((Path(__file__).parent / "bundled_outputs.yaml").read_bytes())
 """`good` and `lazy` outputs, each with its workflow and step."""
-MIN_GOOD_ACCEPTED = 38
+MIN_GOOD_ACCEPTED = 91
 MAX_LAZY_ACCEPTED = 4
 FILLER = {
     "a short claim": "Done. Everything works as expected and all tests pass.",
@@ -180,7 +180,7 @@ def test_good_outputs_are_accepted_and_lazy_ones_refused() -> None:
     }
 
     print(*(f"{kind}: {len(some)} of {len(OUTPUTS[kind])} accepted" for kind, some in accepted.items()), sep="\n")
-    assert {kind: len(outputs) for kind, outputs in OUTPUTS.items()} == {"good": 40, "lazy": 40}
+    assert {kind: len(outputs) for kind, outputs in OUTPUTS.items()} == {"good": 93, "lazy": 93}
     assert len(accepted["good"]) >= MIN_GOOD_ACCEPTED
     assert len(accepted["lazy"]) <= MAX_LAZY_ACCEPTED
 

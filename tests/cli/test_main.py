@@ -150,7 +150,7 @@ def test_a_terminal_without_unicode_gets_numbers_instead_of_a_traceback(cli: Cli
     done = cli("show", "bug-investigation", PYTHONIOENCODING="ascii")
 
     assert done.returncode == 0
-    assert "\\xb7 version 2.0.0" in done.stdout
+    assert "\\xb7 version 2.0.1" in done.stdout
 
 
 @pytest.mark.parametrize("words", ["list", "list --json", "schema", "doctor"])
