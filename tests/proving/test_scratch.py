@@ -2,7 +2,10 @@
 
 import os
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+import pytest
 
 from workflowlookup.proving import scratch
 
@@ -42,3 +45,18 @@ def test_removing_a_link_leaves_its_target_as_it_is(tmp_path: Path) -> None:
     assert not private.exists()
     assert (target / "file").read_text() == "x"
     assert stat.S_IMODE(target.stat().st_mode) == 0o755
+
+
+def test_a_directory_that_is_just_being_made_is_no_leftover(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    def make_and_remove(_: int) -> bool:
+        private = scratch.Scratch()
+        try:
+            return os.path.isdir(private.make("worktree", "/nowhere"))
+        finally:
+            private.close()
+
+    with ThreadPoolExecutor(4) as threads:
+        assert all(threads.map(make_and_remove, range(1_000)))
+    assert os.listdir(tmp_path) == []

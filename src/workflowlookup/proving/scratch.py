@@ -37,6 +37,9 @@ class Scratch:
             if f"{os.path.realpath(parent)}/".startswith(f"{root.rstrip('/')}/"):
                 raise OSError(f"the temporary directory {parent} is inside the root")
             if not self._path or not os.path.isdir(self._path):
+                if self._file is not None:  # of a directory that somebody else removed
+                    os.close(self._file)
+                    self._file = None
                 self._path, self._file = _make(parent)
                 children.at_end.add(self.close)
             path = self._path
@@ -56,35 +59,39 @@ class Scratch:
 
 def _make(parent: str) -> tuple[str, int]:
     _remove_leftovers(parent)
-    path = tempfile.mkdtemp(prefix=PREFIX, dir=parent)
-    file = os.open(os.path.join(path, _LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    fcntl.flock(file, fcntl.LOCK_EX)
-    return path, file
+    while True:
+        path = tempfile.mkdtemp(prefix=PREFIX, dir=parent)
+        file = os.open(os.path.join(path, _LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(file, fcntl.LOCK_EX)
+        if os.fstat(file).st_nlink:
+            return path, file
+        os.close(file)  # another process locked it first, and removed it as a leftover
 
 
 def _remove_leftovers(parent: str) -> None:
     with contextlib.suppress(OSError), os.scandir(parent) as entries:
         for entry in entries:
-            with contextlib.suppress(OSError):
-                if entry.name.startswith(PREFIX) and _is_left(entry):
-                    remove(entry.path)
+            if entry.name.startswith(PREFIX):
+                with contextlib.suppress(OSError):
+                    _remove_if_left(entry)
 
 
-def _is_left(entry: "os.DirEntry[str]") -> bool:
+def _remove_if_left(entry: "os.DirEntry[str]") -> None:
+    """Remove a directory unless it belongs to a living process. Raises `OSError`, also if its lock is held."""
     status = entry.stat(follow_symlinks=False)
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
-        return False
+        return
     try:
         file = os.open(os.path.join(entry.path, _LOCK), os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
-        return time.time() - status.st_mtime > _MIN_AGE_SECONDS
+        if time.time() - status.st_mtime > _MIN_AGE_SECONDS:
+            remove(entry.path)
+        return
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
+        remove(entry.path)
     finally:
         os.close(file)
-    return True
 
 
 def remove(path: str) -> None:
