@@ -18,7 +18,7 @@ def replacing(path: str, mode: int | None = 0o600) -> Iterator[BinaryIO]:
     try:
         with open(descriptor, "wb") as stream:
             if mode is not None:
-                os.chmod(temporary, mode)
+                os.fchmod(stream.fileno(), mode)
             yield stream
             stream.flush()
             os.fsync(stream.fileno())

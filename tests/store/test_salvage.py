@@ -437,6 +437,30 @@ def test_a_salvage_that_fails_anywhere_is_done_again(stored: Path, monkeypatch: 
     assert len(set_aside(stored)) == 1
 
 
+@pytest.mark.parametrize("note", ['{"aside": "OUTSIDE", "reason": ""}', '{"aside": 1}', "{", ""])
+def test_the_note_of_a_salvage_cannot_move_the_file_elsewhere(stored: Path, tmp_path: Path, note: str) -> None:
+    outside = tmp_path / "outside"
+    note_path = stored.parent / f"{stored.name}.salvaging"
+    note_path.write_text(note.replace("OUTSIDE", str(outside)))
+
+    with pytest.raises(StorageError, match=r"does not say where the damaged journal is to be kept\. Delete it"):
+        SqliteJournal(str(stored)).head(RUN)
+
+    assert not outside.exists()
+    note_path.unlink()
+    assert after_damage(stored) == ({RUN, *OTHERS}, set())
+
+
+def test_a_link_beside_a_damaged_journal_is_not_followed(stored: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.write_text("mine")
+    (stored.parent / f"{stored.name}.salvaging.new").symlink_to(outside)
+    spoil_page(stored, 1)
+
+    assert after_damage(stored) == ({RUN, *OTHERS}, set())
+    assert outside.read_text() == "mine"
+
+
 def test_events_stored_by_another_process_are_not_lost(stored: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SqliteJournal, "_check", lambda _: "the test says so")
     acknowledged: list[str] = []

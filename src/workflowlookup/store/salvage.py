@@ -35,6 +35,7 @@ log = logging.getLogger(__name__)
 SIDE_FILES: Final = ("", "-wal", "-shm")
 _INFIX: Final = ".corrupt-"
 _REPORT: Final = ".txt"
+_MAX_NOTE_BYTES: Final = 1 << 16
 
 _TEXT: Final = (str,)
 _NUMBER: Final = (int,)
@@ -299,8 +300,7 @@ def finish_salvage(
 
     Raises `StorageError` and `OSError`, such as for a full disk; nothing is lost, and the next call continues.
     """
-    with open(_note_path(path), "rb") as file:
-        note = msgspec.json.decode(file.read(), type=_Note)
+    note = _read_note(path)
     if os.path.lexists(path) and not os.path.lexists(note.aside):
         os.rename(path, note.aside)
     if not os.path.lexists(path):
@@ -345,13 +345,30 @@ def _note_path(path: str) -> str:
     return f"{path}.salvaging"
 
 
+def _read_note(path: str) -> _Note:
+    """The note. Only a name beside the journal counts: whoever made the directory must not choose where files go."""
+    with open(_note_path(path), "rb") as file:
+        content = file.read(_MAX_NOTE_BYTES)
+    with contextlib.suppress(msgspec.MsgspecError):
+        note = msgspec.json.decode(content, type=_Note)
+        directory, name = os.path.split(path)
+        aside = os.path.basename(note.aside)
+        if aside.startswith(name + _INFIX):
+            return _Note(os.path.join(directory, aside), note.reason)
+    message = f"{_note_path(path)} does not say where the damaged journal is to be kept. Delete it to go on."
+    raise StorageError(message, path=path, details=message)
+
+
 def _write(path: str, content: bytes) -> None:
-    """Write a file durably, whole or not at all."""
-    with open(f"{path}.new", "wb") as file:
+    """Write a file durably, whole or not at all. Links at the paths that it uses are replaced, not followed."""
+    new = f"{path}.new"
+    with contextlib.suppress(FileNotFoundError):
+        os.remove(new)
+    with open(new, "xb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-    os.rename(f"{path}.new", path)
+    os.rename(new, path)
     sync_directory(path)
 
 

@@ -291,7 +291,7 @@ class SqliteJournal(SqlJournal):
             if room.f_bavail * room.f_frsize < RESERVE_FACTOR * RESERVE_BYTES:
                 return
             with open(self._reserve, "xb") as reserve:
-                os.chmod(self._reserve, 0o600)
+                os.fchmod(reserve.fileno(), 0o600)
                 reserve.write(bytes(RESERVE_BYTES))
 
     # ── the connection ──────────────────────────────────────────────────────────────────────────────────────────
