@@ -142,15 +142,15 @@ class Agent:
         while (run := self._runs.get(run_id)).waiting_for is Waiting.PROOF:
             match next_due(run, Budget()):
                 case None:
-                    self._runs.conclude_proofs(run_id, run.current)
+                    self._runs.server_work.conclude_proofs(run_id, run.current)
                 case SnapshotDue(since=since):
-                    self._runs.take_snapshot(run_id, run.current, since, Snapshot(is_repository=True))
+                    self._runs.server_work.take_snapshot(run_id, run.current, since, Snapshot(is_repository=True))
                 case proof:
                     measures = {"passed": 412, "ran": "4"} if proof.name == "baseline" else {}
                     judgement = Judgement(
                         name=proof.name, kind="", verdict="passed", summary="make test", measures=measures
                     )
-                    self._runs.take_proof(run_id, run.current, judgement)
+                    self._runs.server_work.take_proof(run_id, run.current, judgement)
 
 
 def _decoded(result: Mapping[str, Any]) -> dict[str, Any]:

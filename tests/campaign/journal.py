@@ -265,7 +265,7 @@ def own_program(attacker: Attacker) -> None:
         "from workflowlookup.store.service import Runs\nfrom workflowlookup.store.sqlite import SqliteJournal\n"
         "from workflowlookup.runs.events import Judgement\nimport sys\n"
         "runs = Runs(SqliteJournal(sys.argv[1]))\nruns.submit('r1', 'fix', 'Done.', {}, by='tests')\n"
-        "runs.take_proof('r1', 'fix', Judgement(name='suite', kind='command', verdict='passed', exit_code=0, "
+        "runs.server_work.take_proof('r1', 'fix', Judgement(name='suite', kind='command', verdict='passed', exit_code=0, "
         "measures={'passed': 9}, summary='make -s test', program='/usr/bin/make'))\n"
     )
     (attacker.home / "forge.py").write_text(code)

@@ -81,9 +81,9 @@ class World:
                 commit=self.commit,
                 is_clean=True,
             )
-            runs.take_proof(run_id, "fix", passed)
+            runs.server_work.take_proof(run_id, "fix", passed)
             last = msgspec.structs.replace(passed, name="tests", summary="make test", **judgement)
-            run = runs.take_proof(run_id, "fix", last)
+            run = runs.server_work.take_proof(run_id, "fix", last)
             if run.open_question is not None:
                 runs.confirm(run_id, "fix", how="console", by="judge")
             runs.submit(run_id, "sign", "Signed.", {}, by="agent")

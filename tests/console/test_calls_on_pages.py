@@ -51,9 +51,9 @@ def test_a_call_is_followed_from_the_queue_to_its_end(empty: Site, visit: OpenCo
     assert "Queued:" in now(page)
     assert '<span class="badge running">' in page
 
-    runs.begin_call(asked.id, "file")
-    runs.acknowledge_call(asked.id, "file", "remote-7")
-    runs.report_call(asked.id, "file", 3, 4, "three of <i>four</i>")
+    runs.server_work.begin_call(asked.id, "file")
+    runs.server_work.acknowledge_call(asked.id, "file", "remote-7")
+    runs.server_work.report_call(asked.id, "file", 3, 4, "three of <i>four</i>")
     page = client.get(f"/runs/{asked.id}").text
     assert "The server calls" in now(page)
     assert "3 of 4" in now(page)
@@ -63,7 +63,7 @@ def test_a_call_is_followed_from_the_queue_to_its_end(empty: Site, visit: OpenCo
     assert ">calling</p>" in client.get("/runs").text
     assert "under way" in client.get("/statistics").text
 
-    runs.finish_call(asked.id, "file", "issue 12", {"number": 12})
+    runs.server_work.finish_call(asked.id, "file", "issue 12", {"number": 12})
     page = client.get(f"/runs/{asked.id}").text
     assert "Waiting for the output of" in page
     assert "issue 12" in page
@@ -73,17 +73,17 @@ def test_a_call_is_followed_from_the_queue_to_its_end(empty: Site, visit: OpenCo
 def test_failed_calls_and_calls_that_still_run_are_reported(empty: Site, visit: OpenConsole, asked: Run) -> None:
     runs = empty.runs
     runs.confirm(asked.id, "file", how="console")
-    runs.begin_call(asked.id, "file")
+    runs.server_work.begin_call(asked.id, "file")
     runs.cancel(asked.id, "enough")
     client = visit(empty)
     assert "it may still be running" in client.get(f"/runs/{asked.id}").text
-    runs.stop_call(asked.id, "file", True, "github stopped it")
+    runs.server_work.stop_call(asked.id, "file", True, "github stopped it")
     assert "github stopped it" in client.get(f"/runs/{asked.id}").text
     other = runs.start(build(FLOW), {"title": "x"}, {})
     runs.submit(other.id, "plan", "planned", {})
     runs.confirm(other.id, "file", how="console")
-    runs.begin_call(other.id, "file")
-    runs.fail_call(other.id, "file", CallFailure(reason="no route to <host>", is_final=True))
+    runs.server_work.begin_call(other.id, "file")
+    runs.server_work.fail_call(other.id, "file", CallFailure(reason="no route to <host>", is_final=True))
     page = client.get(f"/runs/{other.id}").text
     assert "Failed" in now(page)
     assert "no route to &lt;host&gt;" in page

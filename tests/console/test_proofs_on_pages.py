@@ -34,7 +34,9 @@ def now(page: str) -> str:
 
 def test_what_is_proven_and_what_is_due_is_shown(empty: Site, visit: OpenConsole, proving: Run) -> None:
     client = visit(empty)
-    empty.runs.take_proof(proving.id, "fix", judged("tests", "passed", summary="make test", exit_code=0, seconds=41))
+    empty.runs.server_work.take_proof(
+        proving.id, "fix", judged("tests", "passed", summary="make test", exit_code=0, seconds=41)
+    )
     page = client.get(f"/runs/{proving.id}").text
 
     assert "The server proves Fix it" in now(page)
@@ -50,7 +52,7 @@ def test_each_proof_has_its_verdict_its_reason_and_the_end_of_its_output(
     failed = judged(
         "tests", "failed", summary="make test", exit_code=2, seconds=3, reason="It ended.", tail="E <i>boom</i>"
     )
-    empty.runs.take_proof(proving.id, "fix", failed)
+    empty.runs.server_work.take_proof(proving.id, "fix", failed)
     page = visit(empty).get(f"/runs/{proving.id}").text
 
     assert "Failed: tests (make test, exit code 2, 3.0 s)" in page
@@ -61,8 +63,10 @@ def test_each_proof_has_its_verdict_its_reason_and_the_end_of_its_output(
 def test_a_person_sees_what_could_not_be_proven_before_they_accept(
     empty: Site, visit: OpenConsole, proving: Run
 ) -> None:
-    empty.runs.take_proof(proving.id, "fix", judged("tests", "unproved", reason="There is no command 'test'."))
-    empty.runs.take_proof(proving.id, "fix", judged("lint", "passed"))
+    empty.runs.server_work.take_proof(
+        proving.id, "fix", judged("tests", "unproved", reason="There is no command 'test'.")
+    )
+    empty.runs.server_work.take_proof(proving.id, "fix", judged("lint", "passed"))
     page = visit(empty).get(f"/runs/{proving.id}").text
 
     assert "Accept it without proof?" in page

@@ -45,7 +45,7 @@ class Busy:
 
 
 def begin(runs: Runs, run_id: str) -> Run:
-    return runs.begin_call(run_id, "one")
+    return runs.server_work.begin_call(run_id, "one")
 
 
 def test_work_queued_while_the_journal_is_busy_is_stored_in_one_commit(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def test_a_superseded_driver_makes_no_more_calls(place: str, is_at_end: bool) ->
             await calls.has_begun.wait()
             if is_at_end:
                 calls.may_end.set()
-            others.finish_call(run_id, "one", "theirs", "theirs", begins_next=lambda _: True)
+            others.server_work.finish_call(run_id, "one", "theirs", "theirs", begins_next=lambda _: True)
             with pytest.raises(Superseded, match="by another process"):
                 await task
             return calls.made, others.get(run_id)

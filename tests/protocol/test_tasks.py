@@ -77,12 +77,12 @@ class TaskClient(MemoryClient):
         return self.sent()
 
     def work(self, run_id: str, step_id: str = "call-it", value: Json = "Issue 7") -> None:
-        self.runs.begin_call(run_id, step_id)
-        self.runs.finish_call(run_id, step_id, str(value), value)
+        self.runs.server_work.begin_call(run_id, step_id)
+        self.runs.server_work.finish_call(run_id, step_id, str(value), value)
 
     def fail(self, run_id: str) -> None:
-        self.runs.begin_call(run_id, "call-it")
-        self.runs.fail_call(run_id, "call-it", CallFailure(reason="no luck"))
+        self.runs.server_work.begin_call(run_id, "call-it")
+        self.runs.server_work.fail_call(run_id, "call-it", CallFailure(reason="no luck"))
 
 
 @pytest.fixture
@@ -181,8 +181,8 @@ def test_a_task_outlives_its_connection(client: TaskClient, make_client: Callabl
 
 def test_progress_of_a_task_goes_to_the_token_of_its_call(client: TaskClient) -> None:
     task_id = client.start(task={}, _meta={"progressToken": "t"})["task"]["taskId"]
-    client.runs.begin_call(task_id, "call-it")
-    client.runs.report_call(task_id, "call-it", 1, 2, "half")
+    client.runs.server_work.begin_call(task_id, "call-it")
+    client.runs.server_work.report_call(task_id, "call-it", 1, 2, "half")
 
     (progress,) = client.heard()
     assert progress["params"] == {

@@ -17,7 +17,7 @@ from workflowlookup.console import timeline
 from workflowlookup.runs import events, exchange, fold, report
 from workflowlookup.runs.events import Event, StepSkipped, kind_of
 from workflowlookup.runs.fold import TRANSITIONS
-from workflowlookup.store import service
+from workflowlookup.store import run_writer
 
 SOURCE = Path(workflowlookup.__file__).parent
 EVENTS: tuple[type[Any], ...] = Event.__args__
@@ -81,7 +81,7 @@ CONSUMERS: dict[str, set[str]] = {
     | FIRST
     | CONTEXT
     | LOOPS,
-    "ACTIONS in store/service.py (or FOLLOWING or BY_THE_SERVER here)": names(*service.ACTIONS)
+    "ACTIONS in store/run_writer.py (or FOLLOWING or BY_THE_SERVER here)": names(*run_writer.ACTIONS)
     | FOLLOWING
     | BY_THE_SERVER,
     "durations in console/run_pages.py (or NOT_DECISIVE here)": mentioned("console/run_pages.py")

@@ -116,8 +116,8 @@ def client(open_runs: Callable[..., Runs]) -> AwaitingClient:
 
 
 def work(client: AwaitingClient, run_id: str, step_id: str = "call-it", value: Json = "Issue 7") -> Run:
-    client.runs.begin_call(run_id, step_id)
-    return client.runs.finish_call(run_id, step_id, str(value), value)
+    client.runs.server_work.begin_call(run_id, step_id)
+    return client.runs.server_work.finish_call(run_id, step_id, str(value), value)
 
 
 @pytest.mark.parametrize("patience", [60.0, -1.0])
@@ -176,8 +176,8 @@ def test_progress_has_steps_and_the_progress_of_the_call(client: AwaitingClient)
     run_id = client.call("workflow_start", workflowId="mixed", context={"n": 3})["runId"]
     client.call("workflow_submit", {"progressToken": "t"}, runId=run_id, stepId="first", output="Done.")
     told = client.heard()
-    client.runs.begin_call(run_id, "call-it")
-    client.runs.report_call(run_id, "call-it", 1, 4, "quarter")
+    client.runs.server_work.begin_call(run_id, "call-it")
+    client.runs.server_work.report_call(run_id, "call-it", 1, 4, "quarter")
     told += client.heard()
 
     assert [message["params"] for message in told] == [
@@ -195,8 +195,8 @@ def test_of_a_run_of_one_call_the_progress_is_that_of_the_call(client: AwaitingC
     client.call("workflow_start", {"progressToken": 5}, workflowId="one-call")
     run_id = client.last_run()
     client.heard()
-    client.runs.begin_call(run_id, "call-it")
-    client.runs.report_call(run_id, "call-it", 30, 120, "30 of 120")
+    client.runs.server_work.begin_call(run_id, "call-it")
+    client.runs.server_work.report_call(run_id, "call-it", 30, 120, "30 of 120")
 
     (progress,) = client.heard()
     assert (progress["params"]["progress"], progress["params"]["total"]) == (30, 120)
@@ -205,8 +205,8 @@ def test_of_a_run_of_one_call_the_progress_is_that_of_the_call(client: AwaitingC
 def test_a_run_that_fails_while_it_is_awaited_is_a_refusal_with_the_run_id(client: AwaitingClient) -> None:
     client.call("workflow_start", workflowId="one-call")
     run_id = client.last_run()
-    client.runs.begin_call(run_id, "call-it")
-    client.runs.fail_call(run_id, "call-it", CallFailure(reason="the tracker said no"))
+    client.runs.server_work.begin_call(run_id, "call-it")
+    client.runs.server_work.fail_call(run_id, "call-it", CallFailure(reason="the tracker said no"))
 
     (reply,) = client.heard()
     told = reply["result"]["structuredContent"]
@@ -220,10 +220,10 @@ def test_a_run_that_fails_while_it_is_awaited_is_a_refusal_with_the_run_id(clien
 def test_a_run_past_its_deadline_says_what_was_stopped(client: AwaitingClient, clock: TickingClock) -> None:
     client.call("workflow_start", workflowId="one-call", timeoutSeconds=2)
     run_id = client.last_run()
-    client.runs.begin_call(run_id, "call-it")
+    client.runs.server_work.begin_call(run_id, "call-it")
     clock.now += 3_000
     assert client.heard() == []  # the run has failed; what became of the call is not known yet
-    client.runs.stop_call(run_id, "call-it", True, "its process 123 was killed")
+    client.runs.server_work.stop_call(run_id, "call-it", True, "its process 123 was killed")
 
     told = client.answer()
     stopped = {"stepId": "call-it", "stopped": True, "told": "its process 123 was killed"}
@@ -240,7 +240,7 @@ def test_the_call_itself_may_say_how_long_it_waits(client: AwaitingClient) -> No
 def test_waiting_for_the_stopped_call_is_bounded(client: AwaitingClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pending_runs, "STOP_SECONDS", 0)
     client.call("workflow_start", workflowId="one-call", runId="mine")
-    client.runs.begin_call("mine", "call-it")
+    client.runs.server_work.begin_call("mine", "call-it")
 
     answer = client.call("workflow_cancel", runId="mine", reason="Enough.")
     (entry,) = answer["stopped"]
@@ -250,10 +250,12 @@ def test_waiting_for_the_stopped_call_is_bounded(client: AwaitingClient, monkeyp
 
 def test_cancel_and_the_waiting_call_report_what_was_stopped(client: AwaitingClient) -> None:
     client.call("workflow_start", workflowId="one-call", runId="mine")
-    client.runs.begin_call("mine", "call-it")
+    client.runs.server_work.begin_call("mine", "call-it")
     assert client.call("workflow_cancel", runId="mine", reason="Enough.") is None
     assert client.heard() == []
-    client.runs.stop_call("mine", "call-it", False, "the provider 'y' cannot cancel: it may still be running")
+    client.runs.server_work.stop_call(
+        "mine", "call-it", False, "the provider 'y' cannot cancel: it may still be running"
+    )
 
     waited, cancelled = (message["result"]["structuredContent"] for message in client.heard())
     told = "the provider 'y' cannot cancel: it may still be running"
@@ -337,13 +339,13 @@ def test_the_status_of_a_remote_run_says_that_its_system_does_not_answer(
     client: AwaitingClient,
 ) -> None:
     client.call("workflow_start", workflowId="Far_Away", runId="mine")
-    client.runs.begin_call("mine", "remote")
-    client.runs.acknowledge_call("mine", "remote", "77")
+    client.runs.server_work.begin_call("mine", "remote")
+    client.runs.server_work.acknowledge_call("mine", "remote", "77")
 
     status = client.call("workflow_status", runId="mine")
     assert status["remote"].pop("status").startswith("not supported")
     assert status["remote"] == {"provider": "there", "workflowId": "w7", "runId": "77"}
-    client.runs.finish_call("mine", "remote", "null", None)
+    client.runs.server_work.finish_call("mine", "remote", "null", None)
     status = client.call("workflow_status", runId="mine")
     assert (status["state"], status["result"], status["results"]) == ("completed", None, {"remote": "null"})
 

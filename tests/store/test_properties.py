@@ -250,17 +250,17 @@ def work(runs: Runs, run: Run, what: tuple[Json, ...]) -> None:
     step_id = run.current or "ask-first"
     match what:
         case ("begin",):
-            runs.begin_call(run.id, step_id)
+            runs.server_work.begin_call(run.id, step_id)
         case ("finish", output, value):
-            runs.finish_call(run.id, step_id, output, value)
+            runs.server_work.finish_call(run.id, step_id, output, value)
         case ("fail", is_final):
-            runs.fail_call(run.id, step_id, CallFailure(reason="it broke", is_final=is_final))
+            runs.server_work.fail_call(run.id, step_id, CallFailure(reason="it broke", is_final=is_final))
         case ("report", done, total):
-            runs.report_call(run.id, step_id, done, total, "so far")
+            runs.server_work.report_call(run.id, step_id, done, total, "so far")
         case ("acknowledge", remote_id):
-            runs.acknowledge_call(run.id, step_id, remote_id)
+            runs.server_work.acknowledge_call(run.id, step_id, remote_id)
         case ("stop", stopped):
-            runs.stop_call(run.id, step_id, stopped, "told")
+            runs.server_work.stop_call(run.id, step_id, stopped, "told")
         case ("person", agrees):
             (runs.confirm if agrees else runs.deny)(run.id, step_id, how="form")
         case ("submit", output):
@@ -297,8 +297,8 @@ def test_any_interleaving_of_drivers_agents_and_persons_follows_the_transitions(
                     keys.pop(before.step_id, None)
                 assert keys.setdefault(run.calling.step_id, run.calling.key) == run.calling.key
                 assert run.calling.attempt <= TOOL["retries"] + 1
-            at_work = [one.id for one in runs.at_work()]
+            at_work = [one.id for one in runs.server_work.at_work()]
             assert at_work == (["mine"] if run.waiting_for is Waiting.CALL else [])
-            assert runs.runs_to_stop() == (["mine"] if run.needs_stop else [])
+            assert runs.server_work.runs_to_stop() == (["mine"] if run.needs_stop else [])
             assert runs.queue_position("mine") == ((1, 1) if run.state is State.QUEUED else (0, 0))
         processes.close()

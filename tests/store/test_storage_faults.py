@@ -237,9 +237,9 @@ def test_listing_runs_at_work_also_sets_a_damaged_journal_aside(path: Path, stor
     path.write_bytes(spoilt(stored, "a garbage header"))
     runs = Runs(SqliteJournal(str(path)))
     with pytest.raises(StorageError):
-        runs.at_work()
+        runs.server_work.at_work()
 
-    assert (runs.at_work(), runs.runs_to_stop()) == ([], [])
+    assert (runs.server_work.at_work(), runs.server_work.runs_to_stop()) == ([], [])
     (aside,) = set_aside(path)
     with pytest.raises(RunNotFound, match=f"set aside as {aside}"):
         runs.get("none")

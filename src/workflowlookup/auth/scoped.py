@@ -279,7 +279,7 @@ class ScopedRuns:
             return self._runs.queue_position(run_id)
         queued = [
             summary.id
-            for summary in self._runs.at_work()
+            for summary in self._runs.server_work.at_work()
             if summary.state == "queued" and self._sees(summary.workflow_id)
         ]
         return queued.index(run_id) + 1 if run_id in queued else 0, len(queued)
@@ -335,23 +335,25 @@ class ScopedWitness:
         """
         self._access.require(WITNESS)
         witness = witness_name(self._access.name, process)
-        for summary in self._runs.at_work():
+        for summary in self._runs.server_work.at_work():
             is_candidate = summary.waiting_for == Waiting.PROOF and (not wanted or summary.id in wanted)
             if is_candidate and self._access.may("read", summary.workflow_id):
                 with contextlib.suppress(RunNotFound, RunStateError, RunDamaged):  # another witness was faster
                     if self._is_own(self._runs.get(summary.id)):
-                        return self._runs.claim_proof(summary.id, witness, seconds, by=self._access.sign(""))
+                        return self._runs.server_work.claim_proof(
+                            summary.id, witness, seconds, by=self._access.sign("")
+                        )
         return None
 
     def renew(self, report: WitnessReport, process: str, seconds: float) -> None:
         """A witness needs longer. Raises `RunStateError` if the run does not wait for it any more."""
         witness = self._witness_of(report, process)
-        self._runs.renew_claim(report, witness, seconds, by=self._access.sign(""))
+        self._runs.server_work.renew_claim(report, witness, seconds, by=self._access.sign(""))
 
     def report(self, report: WitnessReport, process: str) -> None:
         """Store what a witness saw. Raises as `Runs.report_proof`, and `RunNotFound`, `Forbidden`."""
         witness, actor = self._witness_of(report, process), self._access.sign("")
-        self._runs.report_proof(report, witness, self._access.name, by=actor)
+        self._runs.server_work.report_proof(report, witness, self._access.name, by=actor)
         verdict = report.judgement.verdict if report.judgement is not None else "snapshot"
         audit("witness", by=actor, run=report.run_id, step=report.step_id, proof=report.name, verdict=verdict)
 

@@ -187,7 +187,7 @@ class Driver:
         is_repeated = before is not None and (before.begun or before.may_run) and not driven.has_begun
         if not driven.has_begun:
             try:
-                run = await self._runs.retry(lambda runs: runs.begin_call(run.id, step_id, by=_BY))
+                run = await self._runs.retry(lambda runs: runs.server_work.begin_call(run.id, step_id, by=_BY))
             except RunStateError:
                 return await self._moved_run(run.id)
         driven.has_begun = False
@@ -211,7 +211,9 @@ class Driver:
         async def acknowledge(remote_id: str) -> None:
             driven.remote_id = remote_id
             with contextlib.suppress(RunStateError):  # the run was moved; its remote run is stopped by this id
-                await self._runs.retry(lambda runs: runs.acknowledge_call(run.id, run.current, remote_id, by=_BY))
+                await self._runs.retry(
+                    lambda runs: runs.server_work.acknowledge_call(run.id, run.current, remote_id, by=_BY)
+                )
 
         def on_progress(progress: Progress) -> None:
             self._publish_progress(driven, run, progress)
@@ -250,21 +252,23 @@ class Driver:
         except CallFailed as problem:
             failure = problem.failure
             log.warning("run %s: the call of step '%s' failed: %s", run.id, step_id, failure.reason)
-            return await self._store(run, lambda runs: runs.fail_call(run.id, step_id, failure, by=_BY))
+            return await self._store(run, lambda runs: runs.server_work.fail_call(run.id, step_id, failure, by=_BY))
         except OutcomeUnknown as unknown:
             reason = str(unknown)
             log.warning("run %s: the outcome of the call of step '%s' is unknown: %s", run.id, step_id, reason)
-            return await self._store(run, lambda runs: runs.lose_call(run.id, step_id, reason, by=_BY))
+            return await self._store(run, lambda runs: runs.server_work.lose_call(run.id, step_id, reason, by=_BY))
         except asyncio.CancelledError:
             raise
         except Exception:  # broad on purpose: a bug of ours ends the run, not the server
             log.exception("the call of step '%s' of run %s failed", step_id, run.id)
             reason = "this is a fault of the server, whose log says more"
             fault = CallFailure(reason=reason, is_final=True, may_run=True)
-            return await self._store(run, lambda runs: runs.fail_call(run.id, step_id, fault, by=_BY))
+            return await self._store(run, lambda runs: runs.server_work.fail_call(run.id, step_id, fault, by=_BY))
 
         def finish(runs: Runs) -> Run:
-            return runs.finish_call(run.id, step_id, outcome.text, outcome.value, by=_BY, begins_next=_begins_at_once)
+            return runs.server_work.finish_call(
+                run.id, step_id, outcome.text, outcome.value, by=_BY, begins_next=_begins_at_once
+            )
 
         now = await self._store(run, finish, result=outcome)
         driven.has_begun = now.waiting_for is Waiting.CALL and now.calling is not None and now.calling.begun
@@ -284,7 +288,7 @@ class Driver:
             may_run=may_run,
             is_running=stopped.is_pending,
         )
-        now = await self._store(run, lambda runs: runs.fail_call(run.id, run.current, failure, by=_BY))
+        now = await self._store(run, lambda runs: runs.server_work.fail_call(run.id, run.current, failure, by=_BY))
         return await self._store_stop(now, stopped) if now.needs_stop else now
 
     async def _store(self, run: Run, change: Callable[[Runs], Run], *, result: Outcome | None = None) -> Run:
@@ -308,7 +312,7 @@ class Driver:
             log.log(logging.INFO if stopped.stopped else logging.WARNING, "run %s: %s", run.id, stopped.message)
         try:
             return await self._runs.retry(
-                lambda runs: runs.stop_call(
+                lambda runs: runs.server_work.stop_call(
                     run.id, run.current, stopped.stopped, stopped.message, is_pending=stopped.is_pending, by=_BY
                 )
             )
@@ -321,7 +325,7 @@ class Driver:
         """Take the snapshot or proof that is due next, or wait for a witness, unless the run is moved meanwhile."""
         due = next_due(run, Budget())
         if due is None:
-            return await self._store(run, lambda runs: runs.conclude_proofs(run.id, run.current, by=_BY))
+            return await self._store(run, lambda runs: runs.server_work.conclude_proofs(run.id, run.current, by=_BY))
         driven.set_work(run)
         if driven.unwitnessed != run.due and self._proofs.witness_seconds(run):
             try:
@@ -372,10 +376,10 @@ class Driver:
         step_id = run.current
         if isinstance(due, SnapshotDue):
             since, snapshot = due.since, await self._proofs.snapshot(run, due)
-            return lambda runs: runs.take_snapshot(run.id, step_id, since, snapshot, by=_BY)
+            return lambda runs: runs.server_work.take_snapshot(run.id, step_id, since, snapshot, by=_BY)
         judgement = await self._proofs.take(run, due)
         log.info("run %s: proof '%s' of step '%s': %s", run.id, due.name, step_id, judgement.verdict)
-        return lambda runs: runs.take_proof(run.id, step_id, judgement, by=_BY)
+        return lambda runs: runs.server_work.take_proof(run.id, step_id, judgement, by=_BY)
 
     async def _report_proof(self, run: Run, due: Due) -> None:
         """Publish every second how long a proof takes."""
@@ -414,7 +418,9 @@ class Driver:
 
     async def _store_progress(self, run: Run, progress: Progress) -> None:
         done, total, message = progress.done, progress.total, progress.message
-        await self._runs.do(lambda runs: runs.report_call(run.id, run.current, done, total, message, by=_BY))
+        await self._runs.do(
+            lambda runs: runs.server_work.report_call(run.id, run.current, done, total, message, by=_BY)
+        )
 
     # ── changes by others ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -468,7 +474,7 @@ def _begin_first(runs: Runs, run_id: str) -> tuple[Run, bool]:
     is_new = run.waiting_for is Waiting.CALL and run.calling is not None and not run.calling.attempt
     if is_new and _begins_at_once(run):
         with contextlib.suppress(RunStateError):  # it was moved
-            return runs.begin_call(run_id, run.current, by=_BY), True
+            return runs.server_work.begin_call(run_id, run.current, by=_BY), True
     return run, False
 
 

@@ -20,7 +20,8 @@ from workflowlookup.providers.provider import Provider, make_provider
 from workflowlookup.providers.upstream import Upstreams
 from workflowlookup.runs.run import Run, Waiting
 from workflowlookup.store.journal import RunSummary
-from workflowlookup.store.service import PAGE, Runs
+from workflowlookup.store.server_work import MAX_AT_WORK
+from workflowlookup.store.service import Runs
 from workflowlookup.trust import Consent
 
 log = logging.getLogger(__name__)
@@ -114,10 +115,10 @@ class LoopServices:
     async def at_work(self) -> frozenset[str] | None:
         """The runs that wait for a call or proofs by any server; None when they cannot be read."""
         try:
-            work = await self._runs.do(lambda runs: runs.at_work())
+            work = await self._runs.do(lambda runs: runs.server_work.at_work())
         except StorageError:
             return None
-        return frozenset(summary.id for summary in work) if len(work) < PAGE else None
+        return frozenset(summary.id for summary in work) if len(work) < MAX_AT_WORK else None
 
     async def recover(self) -> None:
         """From now on, drive due calls that have no driver, and stop calls whose run is over.
@@ -126,7 +127,9 @@ class LoopServices:
         """
         while self._engine is None:
             with contextlib.suppress(StorageError):
-                if await self._runs.do(lambda runs: bool(runs.at_work(1) or runs.runs_to_stop())):
+                if await self._runs.do(
+                    lambda runs: bool(runs.server_work.at_work(1) or runs.server_work.runs_to_stop())
+                ):
                     await self._open_engine()
                     return
             await asyncio.sleep(TAKE_OVER_SECONDS)
@@ -164,8 +167,8 @@ class LoopServices:
     async def _drive_orphans(self) -> None:
         """Drive the due calls that no process drives, and stop the calls of runs that are over."""
         engine = self._engine
-        at_work = await self._runs.do(lambda runs: [*runs.at_work()])
-        to_stop = await self._runs.do(lambda runs: runs.runs_to_stop() if self._can_call else [])
+        at_work = await self._runs.do(lambda runs: [*runs.server_work.at_work()])
+        to_stop = await self._runs.do(lambda runs: runs.server_work.runs_to_stop() if self._can_call else [])
         if engine is None or not (at_work or to_stop):
             return
         now = time.time() * 1000

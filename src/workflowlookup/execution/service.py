@@ -362,7 +362,7 @@ class Execution:
             return False
         runs = self._make_runs()
         try:
-            return bool(runs.at_work(1) or runs.runs_to_stop())
+            return bool(runs.server_work.at_work(1) or runs.server_work.runs_to_stop())
         except StorageError:
             return False  # whatever uses the journal next reports it
         finally:
