@@ -2,7 +2,7 @@
 
 Each class has the JSON-RPC code and the constant message that the specs give it. The details of one error go into
 `data`, and `remedy` is a sentence that tells the caller what to do. Findings about outputs and documents are not errors
-but values (`language.model.Issue`, `language.document.Finding`).
+but values (`language.model.Issue`, `language.findings.Finding`).
 """
 
 import errno

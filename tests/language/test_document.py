@@ -10,7 +10,8 @@ from support.make import document, loop, step
 from support.narrowing import instance_of
 from workflowlookup.language import syntax
 from workflowlookup.language.building import build
-from workflowlookup.language.document import Severity, check, is_valid_document
+from workflowlookup.language.document import check, is_valid_document
+from workflowlookup.language.findings import Severity
 from workflowlookup.language.model import LoopStep
 from workflowlookup.language.schemas import compile_schema_text, expected_by
 from workflowlookup.language.syntax import RepeatedField, SyntaxProblem, TooDeep, parse_json, parse_yaml

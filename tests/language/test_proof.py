@@ -7,7 +7,8 @@ from support.make import document, loop, step
 from workflowlookup.errors import InvalidCriteria
 from workflowlookup.language.building import build
 from workflowlookup.language.conditions import CompiledCondition
-from workflowlookup.language.document import Finding, Severity, check, is_valid_document
+from workflowlookup.language.document import check, is_valid_document
+from workflowlookup.language.findings import Finding, Severity
 from workflowlookup.language.model import PromptStep
 from workflowlookup.language.patterns import Budget
 from workflowlookup.language.proof import (

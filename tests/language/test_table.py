@@ -18,7 +18,8 @@ from support.narrowing import instance_of
 from workflowlookup.errors import WorkflowLookupError
 from workflowlookup.language.building import build
 from workflowlookup.language.conditions import OPERATORS, evaluate
-from workflowlookup.language.document import Severity, check, is_valid_document
+from workflowlookup.language.document import check, is_valid_document
+from workflowlookup.language.findings import Severity
 from workflowlookup.language.guidance import guide
 from workflowlookup.language.model import PromptStep
 from workflowlookup.language.navigation import explain_skip, find_step, next_step, scope_of

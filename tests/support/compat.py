@@ -29,7 +29,9 @@ from support.json_values import Json, JsonObject
 from workflowlookup.errors import InvalidCriteria, InvalidWorkflow, WorkflowLookupError
 from workflowlookup.language.building import build
 from workflowlookup.language.conditions import OPERATORS, Condition, evaluate, walk
-from workflowlookup.language.document import CONFIRMATION_FIELDS, Severity, check, walk_steps
+from workflowlookup.language.document import check
+from workflowlookup.language.document_parts import CONFIRMATION_FIELDS, walk_steps
+from workflowlookup.language.findings import Severity
 from workflowlookup.language.guidance import guide
 from workflowlookup.language.model import LoopStep, PromptStep, Workflow
 from workflowlookup.language.navigation import NextStep, next_step, split_instance

@@ -44,7 +44,7 @@ from typing import Annotated, Final, Literal, get_args
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from workflowlookup.language.document import Finding, Severity
+from workflowlookup.language.findings import Finding, Severity
 from workflowlookup.language.schemas import Misfit, PathTo, Validator, compile_schema, dotted
 from workflowlookup.language.values import Json
 

@@ -33,7 +33,8 @@ from workflowlookup.authoring.lint_subject import (
 )
 from workflowlookup.authoring.lint_tools import TOOL_CHECKS
 from workflowlookup.language.conditions import Compares, Condition, describe, walk
-from workflowlookup.language.document import Finding, Severity, answer_schemas, conditions_in, variables_set_by
+from workflowlookup.language.document_parts import answer_schemas, conditions_in, variables_set_by
+from workflowlookup.language.findings import Finding, Severity
 from workflowlookup.language.guidance import compose, view_step
 from workflowlookup.language.model import PromptStep
 from workflowlookup.language.navigation import NextStep

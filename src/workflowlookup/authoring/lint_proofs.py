@@ -18,7 +18,8 @@ from workflowlookup.authoring.lint_subject import (
     variables_in_templates,
 )
 from workflowlookup.language.conditions import describe
-from workflowlookup.language.document import Severity, conditions_in
+from workflowlookup.language.document_parts import conditions_in
+from workflowlookup.language.findings import Severity
 from workflowlookup.language.model import PromptStep
 from workflowlookup.language.proof import AnyProof, CommandProof, FileProof, GitProof, HttpProof
 from workflowlookup.language.proof_checks import leaves_root

@@ -12,7 +12,8 @@ import msgspec
 
 from workflowlookup.language.building import build
 from workflowlookup.language.conditions import Condition, walk
-from workflowlookup.language.document import Severity, capture_schema, repeated_by_id, variables_set_by
+from workflowlookup.language.document_parts import capture_schema, repeated_by_id, variables_set_by
+from workflowlookup.language.findings import Severity
 from workflowlookup.language.model import Workflow
 from workflowlookup.language.patterns import Budget
 from workflowlookup.language.schemas import PathTo

@@ -21,7 +21,7 @@ from workflowlookup.cli.documents import document_directories, origin_of_documen
 from workflowlookup.cli.output import shown_path
 from workflowlookup.errors import WorkflowLookupError
 from workflowlookup.language.building import build
-from workflowlookup.language.document import Finding
+from workflowlookup.language.findings import Finding
 from workflowlookup.language.model import Workflow
 from workflowlookup.language.values import Json
 from workflowlookup.library.files import (

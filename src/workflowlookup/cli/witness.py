@@ -20,7 +20,8 @@ import msgspec
 
 from workflowlookup.cli.output import CommandError, complain, write
 from workflowlookup.language.building import build
-from workflowlookup.language.document import errors_in, walk_steps
+from workflowlookup.language.document import errors_in
+from workflowlookup.language.document_parts import walk_steps
 from workflowlookup.language.model import PromptStep
 from workflowlookup.language.navigation import find_step
 from workflowlookup.language.proof import AnyProof, CommandProof, HttpProof

@@ -9,7 +9,7 @@ from workflowlookup.language.captures import describe_capture
 from workflowlookup.language.conditions import CompiledCondition, compile_condition, construct_from_json
 from workflowlookup.language.contract import contract_of
 from workflowlookup.language.criteria import compile_criteria
-from workflowlookup.language.document import (
+from workflowlookup.language.document_parts import (
     capture_schema,
     is_confirmation_object,
     repeated_by_id,

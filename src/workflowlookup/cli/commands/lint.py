@@ -19,7 +19,8 @@ from workflowlookup.cli.commands import validate
 from workflowlookup.cli.commands.validate import Checked, Remark, Reporters, add_check_arguments, check_all, report
 from workflowlookup.cli.documents import paths_or_project
 from workflowlookup.cli.output import write_json
-from workflowlookup.language.document import Finding, Severity, check
+from workflowlookup.language.document import check
+from workflowlookup.language.findings import Finding, Severity
 from workflowlookup.language.values import Json
 from workflowlookup.settings import Settings
 

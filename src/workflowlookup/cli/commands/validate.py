@@ -18,7 +18,8 @@ from workflowlookup.authoring.positions import FINDERS, Position
 from workflowlookup.cli.documents import PATHS_HELP, document_directories, documents_in, path_hint, paths_or_project
 from workflowlookup.cli.output import shown_path, write, write_json
 from workflowlookup.errors import SecurityError, StorageError, WorkflowLookupError
-from workflowlookup.language.document import Finding, Severity, check
+from workflowlookup.language.document import check
+from workflowlookup.language.findings import Finding, Severity
 from workflowlookup.language.schemas import dotted
 from workflowlookup.language.syntax import SyntaxProblem
 from workflowlookup.language.text import joined, plural

@@ -15,7 +15,8 @@ from workflowlookup.cli.commands.new import PROJECT_DIRECTORY
 from workflowlookup.cli.commands.validate import REPORTERS, Checked, Remark, check_all
 from workflowlookup.cli.output import CommandError, is_terminal, shown_path, write
 from workflowlookup.cli.suites import Suite, SuiteLoader
-from workflowlookup.language.document import Finding, Severity, check
+from workflowlookup.language.document import check
+from workflowlookup.language.findings import Finding, Severity
 from workflowlookup.language.text import plural
 from workflowlookup.language.values import Json
 from workflowlookup.library.changes import ChangeWatcher, PollingWatcher, make_change_watcher

@@ -8,7 +8,8 @@ import msgspec
 from msgspec import Meta
 
 from workflowlookup.errors import InvalidParams
-from workflowlookup.language.document import Finding, Severity, check
+from workflowlookup.language.document import check
+from workflowlookup.language.findings import Finding, Severity
 from workflowlookup.language.syntax import SyntaxProblem, parse_json
 from workflowlookup.language.values import Json
 from workflowlookup.library.files import MAX_FILE_BYTES
