@@ -417,7 +417,7 @@ def test_of_long_capabilities_only_the_used_ones_are_stored(connection: connecti
 
     assert "result" in ask(connection, "initialize", params)
 
-    assert connection._handshake_caller().capabilities == {"elicitation": {}}
+    assert connection._handshake.initialized_caller().capabilities == {"elicitation": {}}
 
 
 @pytest.mark.parametrize("address", ["run://r1/result?", "run://", "workflow://", "other://"])

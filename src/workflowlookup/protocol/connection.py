@@ -21,12 +21,12 @@ from workflowlookup.errors import (
     NotInitialized,
     RequestCancelled,
     RunStateError,
-    UnsupportedProtocolVersion,
     WorkflowLookupError,
 )
 from workflowlookup.language.values import Json
 from workflowlookup.protocol import jsonrpc
 from workflowlookup.protocol.backend import Backend
+from workflowlookup.protocol.handshake import Handshake
 from workflowlookup.protocol.jsonrpc import Batch, MalformedMessage, Message, Notification, Request, Response
 from workflowlookup.protocol.memory import MemoryMeter
 from workflowlookup.protocol.notifications import Notifications
@@ -34,13 +34,9 @@ from workflowlookup.protocol.requests import (
     PENDING,
     SERVER_INFO,
     Call,
-    bounded_capabilities,
-    cacheable,
     cacheable_in,
-    client_name,
     error_result,
     explain,
-    in_envelope,
     is_sent_as_result,
     refuse,
     refuse_cursor,
@@ -48,22 +44,14 @@ from workflowlookup.protocol.requests import (
     success,
     to_call,
     tool_result,
-    without_questions,
 )
 from workflowlookup.protocol.versions import (
     EARLIEST,
-    ENVELOPE_VERSIONS,
     HANDSHAKE_VERSIONS,
-    LATEST,
-    META_CAPABILITIES,
-    META_CLIENT_INFO,
     META_SERVER_INFO,
     META_SUBSCRIPTION,
-    VERSION_RULES,
-    Rules,
-    capabilities_at,
 )
-from workflowlookup.tools.contract import Caller, Elicitation, Outcome, Pending
+from workflowlookup.tools.contract import Elicitation, Outcome, Pending
 
 if TYPE_CHECKING:
     from workflowlookup.protocol.pending_calls import PendingCalls
@@ -73,14 +61,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-INSTRUCTIONS: Final = (
-    "Workflows lead you through a task one step at a time. Find one with workflow_list, read it with workflow_get, and "
-    "start it with workflow_start: do exactly the step that it returns, submit your output with workflow_submit, and "
-    "repeat until the run is complete; the field next of every answer says what to do. Runs are stored: workflow_runs "
-    "and workflow_status find them again. To follow a workflow without a stored run, call workflow_next with the ids "
-    "of the steps you completed and the context variables you know, check your output with workflow_validate, and "
-    "repeat until isComplete is true. Do not skip steps."
-)
 _Method = Callable[["Connection", Call], Json]
 
 
@@ -102,9 +82,7 @@ class Connection:
         self.question_prefix = "wl"
         """Of the request ids of questions to the client."""
         self._backend = backend
-        self._rules: Rules | None = None
-        self._client: tuple[Mapping[str, Json], str] = ({}, "")
-        self._caller: Caller | None = None
+        self._handshake = Handshake(backend)
         self._questions: Questions[Call] | None = None
         self._pending_calls: PendingCalls | None = None
         self._tasks: Tasks | None = None
@@ -138,7 +116,7 @@ class Connection:
         return None
 
     def _answer_batch(self, batch: Batch) -> bytes | None:
-        if self._rules is None or not self._rules.batches:
+        if self._handshake.rules is None or not self._handshake.rules.batches:
             problem = "batches are answered at 2024-11-05 and 2025-03-26 only; send each message on a line of its own"
             return jsonrpc.failure(jsonrpc.NULL_ID, InvalidRequest(problem, details=problem))
         replies = [reply for message in batch.messages if (reply := self._answer_element(message)) is not None]
@@ -151,7 +129,7 @@ class Connection:
         return self.answer(message)
 
     def _answer_request(self, request: Request | Call) -> bytes | None:
-        rules = self._rules or EARLIEST
+        rules = self._handshake.rules or EARLIEST
         try:
             call = to_call(request, rules) if isinstance(request, Request) else request
             rules = call.rules
@@ -166,41 +144,17 @@ class Connection:
         method = (self._ENVELOPE if call.rules.envelope else self._HANDSHAKE).get(call.method)
         if method is None:
             return self._call_directly(call)
-        if self._rules is None and not call.rules.envelope and call.method not in _ALWAYS_ANSWERED:
+        if self._handshake.rules is None and not call.rules.envelope and call.method not in _ALWAYS_ANSWERED:
             raise _not_initialized()
         return method(self, call)
 
     # ── lifecycle ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def _initialize(self, call: Call) -> Json:
-        requested = call.text("protocolVersion")
-        capabilities = call.optional("capabilities", dict, "an object")
-        if capabilities is None:
-            raise InvalidParams("capabilities is required")
-        client_info = call.optional("clientInfo", dict, "an object")
-        if requested not in HANDSHAKE_VERSIONS:
-            raise UnsupportedProtocolVersion(
-                f"Try again with one of {', '.join(HANDSHAKE_VERSIONS)}.",
-                supportedVersions=list(HANDSHAKE_VERSIONS),
-                requestedVersion=requested,
-            )
-        self._rules = VERSION_RULES[requested]
-        self._client, self._caller = (bounded_capabilities(capabilities), client_name(client_info)), None
-        return {
-            "protocolVersion": requested,
-            "capabilities": capabilities_at(self._rules, announces_changes=self._backend.announces_changes()),
-            "serverInfo": SERVER_INFO,
-            "instructions": INSTRUCTIONS,
-        }
+        return self._handshake.initialize(call)
 
-    def _discover(self, _: Call) -> Json:
-        capabilities = capabilities_at(LATEST, announces_changes=self._backend.announces_changes())
-        return cacheable(
-            {"supportedVersions": list(ENVELOPE_VERSIONS), "capabilities": capabilities, "instructions": INSTRUCTIONS}
-        )
-
-    def _discover_without_envelope(self, call: Call) -> Json:
-        return in_envelope(self._discover(call))
+    def _discover(self, call: Call) -> Json:
+        return self._handshake.discover(call)
 
     def _ping(self, _: Call) -> Json:
         return {}
@@ -295,7 +249,7 @@ class Connection:
 
     def _request_roots(self) -> None:
         """Ask a client of the handshake era for its roots, if it has any."""
-        if self._set_roots is None or self._rules is None or "roots" not in self._client[0]:
+        if self._set_roots is None or self._handshake.rules is None or "roots" not in self._handshake.capabilities:
             return
         if self._roots is None:
             from workflowlookup.protocol.roots import ClientRoots  # noqa: PLC0415 - only for clients that have roots
@@ -330,7 +284,7 @@ class Connection:
             self._pending_calls.poll(self._answer_pending)
         self._notifications.poll()
         if self._tasks is not None and self._tasks.is_watching:
-            self._tasks.poll(self._handshake_caller())
+            self._tasks.poll(self._handshake.initialized_caller())
 
     def watch_lists(self) -> None:
         """Watch all lists: an earlier connection of the same client may have sent them."""
@@ -378,7 +332,7 @@ class Connection:
         if is_task and not tool.can_be_task:
             raise MethodNotFound(f"The tool '{name}' cannot be called as a task.", method=call.method)
         try:
-            result = registry.call(tool, arguments, self._caller_of(call), call.size)
+            result = registry.call(tool, arguments, self._handshake.caller_of(call), call.size)
         except WorkflowLookupError as error:
             if is_sent_as_result(error, call.rules):
                 return error_result(error)
@@ -401,34 +355,12 @@ class Connection:
         tool = registry.find(call.method)
         if tool is None:
             raise MethodNotFound("Call tools/list to see the tools.", method=call.method)
-        if self._rules is None and not call.rules.envelope:
+        if self._handshake.rules is None and not call.rules.envelope:
             raise _not_initialized()
         params = call.params
         if isinstance(params, dict) and "_meta" in params:
             params = {name: value for name, value in params.items() if name != "_meta"}
-        return self._result_of(call, registry.call(tool, params, self._caller_of(call), call.size))
-
-    def _caller_of(self, call: Call) -> Caller:
-        """The caller of a request, by `initialize`, or in the envelope era by the request itself."""
-        if call.meta is not None:
-            capabilities = call.meta[META_CAPABILITIES]
-            name = self._backend.sign(client_name(call.meta.get(META_CLIENT_INFO)))
-            if call.method != "tools/call":
-                capabilities = without_questions(capabilities)  # no other method may be answered with a question
-            return Caller(capabilities=capabilities, name=name, answers=call.answers, timeout_seconds=call.timeout)
-        caller = self._handshake_caller()
-        if not call.answers and call.timeout is None:
-            return caller
-        return msgspec.structs.replace(caller, answers=call.answers, timeout_seconds=call.timeout)
-
-    def _handshake_caller(self) -> Caller:
-        """The caller as `initialize` introduced it."""
-        if self._caller is None:
-            capabilities, name = self._client
-            if self._rules is None or not self._rules.elicitation:
-                capabilities = without_questions(capabilities)
-            self._caller = Caller(capabilities=capabilities, name=self._backend.sign(name))
-        return self._caller
+        return self._result_of(call, registry.call(tool, params, self._handshake.caller_of(call), call.size))
 
     # ── pending calls ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -473,7 +405,7 @@ class Connection:
 
         if question.key in call.answers:
             raise RuntimeError(f"'{question.key}' was asked again after it was answered")
-        if not self._caller_of(call).supports_elicitation:
+        if not self._handshake.caller_of(call).supports_elicitation:
             raise MissingClientCapability(
                 "This call needs a client that shows its user forms (elicitation).",
                 requiredCapabilities={"elicitation": {}},
@@ -530,13 +462,13 @@ class Connection:
     def _create_task(self, call: Call, result: Outcome) -> Json:
         if isinstance(result, Elicitation):
             return self._elicit(call, result)
-        return self._open_tasks().create(call, result, self._caller_of(call))
+        return self._open_tasks().create(call, result, self._handshake.caller_of(call))
 
     def _task(self, call: Call) -> Json:
         """The task methods of 2025-11-25."""
         if not call.rules.tasks:
             raise MethodNotFound("Tasks came with version 2025-11-25.", method=call.method)
-        tasks, caller = self._open_tasks(), self._caller_of(call)
+        tasks, caller = self._open_tasks(), self._handshake.caller_of(call)
         match call.method:
             case "tasks/get":
                 return tasks.get(call, caller)
@@ -574,7 +506,7 @@ class Connection:
         "resources/subscribe": _subscribe,
         "resources/unsubscribe": _unsubscribe,
         "shutdown": _shutdown,
-        "server/discover": _discover_without_envelope,
+        "server/discover": _discover,
         "tasks/get": _task,
         "tasks/result": _task,
         "tasks/cancel": _task,

@@ -37,12 +37,8 @@ from workflowlookup.protocol.versions import (
 if TYPE_CHECKING:
     from workflowlookup.protocol.questions import Answer
 
-MAX_CAPABILITIES_BYTES: Final = 4_096
-"""Of `capabilities` in `initialize`, which stay in memory as long as the connection."""
 MAX_RUN_ID: Final = 2_000
 """The longest run id that is looked up."""
-MAX_CLIENT_NAME: Final = 200
-"""How many characters of a client's name are stored."""
 
 
 class Call(msgspec.Struct):
@@ -92,31 +88,6 @@ class Call(msgspec.Struct):
         if task and type(task.get("ttl")) not in (int, float, type(None)):
             raise InvalidParams("task.ttl must be a number of milliseconds")
         return task is not None
-
-
-def without_questions(capabilities: Mapping[str, Json]) -> Mapping[str, Json]:
-    """The capabilities of a client whose user cannot be asked."""
-    return {name: value for name, value in capabilities.items() if name != "elicitation"}
-
-
-def bounded_capabilities(capabilities: Mapping[str, Json]) -> Mapping[str, Json]:
-    """The capabilities in `initialize` as they are stored: of long ones, only those that we use."""
-    if len(msgspec.json.encode(capabilities)) <= MAX_CAPABILITIES_BYTES:
-        return capabilities
-    return {"elicitation": {}} if "elicitation" in capabilities else {}
-
-
-def client_name(client_info: Json) -> str:
-    """The name of a client, on one line and without invisible characters; empty if it has none."""
-    name = client_info.get("name") if isinstance(client_info, dict) else None
-    if not isinstance(name, str):
-        return ""
-    name = name[:MAX_CLIENT_NAME]
-    if not (name.isascii() and name.isprintable()):
-        from workflowlookup.language.text import visible  # noqa: PLC0415 - seldom needed
-
-        name = visible(name)
-    return " ".join(name.split())
 
 
 def to_call(request: Request, rules: Rules) -> Call:

@@ -23,9 +23,10 @@ from workflowlookup.errors import (
 from workflowlookup.language.values import Json
 from workflowlookup.protocol import jsonrpc
 from workflowlookup.protocol.backend import Backend
+from workflowlookup.protocol.handshake import client_name
 from workflowlookup.protocol.pending_calls import ProgressReporter, progress_token_of
 from workflowlookup.protocol.questions import elicitation, find_answer, signed_key
-from workflowlookup.protocol.requests import Call, client_name, error_result, tool_result
+from workflowlookup.protocol.requests import Call, error_result, tool_result
 from workflowlookup.protocol.versions import META_CAPABILITIES, META_CLIENT_INFO, TASKS_EXTENSION
 from workflowlookup.runs.questions import title_of
 from workflowlookup.runs.run import Run, State

@@ -16,8 +16,8 @@ import msgspec
 from workflowlookup.access import Access
 from workflowlookup.errors import StorageError
 from workflowlookup.protocol import jsonrpc
+from workflowlookup.protocol.handshake import bounded_capabilities
 from workflowlookup.protocol.jsonrpc import Notification, Request, Response
-from workflowlookup.protocol.requests import bounded_capabilities
 from workflowlookup.store.replica_bus import MISSED, ReplicaBus
 from workflowlookup.store.sessions import StoredSessions, session_key
 from workflowlookup.transport.http.sessions import Session, SessionTable
