@@ -1,9 +1,13 @@
-"""Atomic replacement of files, and lock files."""
+"""Files of the user: atomic replacement, lock files, and reading what nobody else may write."""
 
 import contextlib
 import os
+import stat
 from collections.abc import Iterator
-from typing import BinaryIO
+from typing import BinaryIO, TypeAlias
+
+FileVersion: TypeAlias = tuple[int, ...]
+"""Of a file that was read: another one after each change."""
 
 
 @contextlib.contextmanager
@@ -44,3 +48,20 @@ def locked(path: str) -> Iterator[None]:
     with open(os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "rb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+def read_own_file(path: str, max_bytes: int, version: FileVersion | None) -> tuple[bytes | None, FileVersion]:
+    """The content and the version of a file that nobody else can write; no content if this version was read before.
+
+    Raises `OSError`, and `ValueError` for a file that others can write, that is too long, or not a regular file.
+    """
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
+        status = os.fstat(stream.fileno())
+        current = (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size, status.st_mode, status.st_uid)
+        if current == version:
+            return None, current
+        if not stat.S_ISREG(status.st_mode) or len(data := stream.read(max_bytes + 1)) > max_bytes:
+            raise ValueError("it is not a regular file, or too long")
+        if status.st_uid != os.geteuid() or status.st_mode & 0o022:
+            raise ValueError("others can write to it")
+        return data, current

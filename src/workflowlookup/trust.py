@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
-from workflowlookup.atomic import locked, replace_file
+from workflowlookup.atomic import FileVersion, locked, read_own_file, replace_file
 from workflowlookup.errors import SecurityError, StorageError, Untrusted
 from workflowlookup.web import is_loopback_name
 
@@ -250,7 +250,7 @@ class TrustStore:
         """`problem`: why the path is not the user's own; then nothing is trusted and nothing is stored."""
         self.path = path
         self.problem = problem
-        self._signature: object = None
+        self._version: FileVersion | None = None
         self._records: Mapping[Key, TrustRecord] = {}
 
     def records(self) -> Mapping[Key, TrustRecord]:
@@ -258,17 +258,15 @@ class TrustStore:
         if not self.path:
             return {}
         try:
-            with open(os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
-                status = os.fstat(stream.fileno())
-                signature = (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size, status.st_mode)
-                if signature != self._signature:
-                    self._records, self.problem = {}, ""
-                    self._records = _read(stream.read(MAX_STORE_BYTES + 1), status)
-                    self._signature = signature
+            data, version = read_own_file(self.path, MAX_STORE_BYTES, self._version)
+            if data is not None:
+                trusted = msgspec.json.decode(data, type=_StoredRecords).trusted
+                self._records = {(record.file, record.kind, record.name): record for record in trusted}
+                self._version, self.problem = version, ""
         except FileNotFoundError:
-            self._records, self._signature, self.problem = {}, None, ""
+            self._records, self._version, self.problem = {}, None, ""
         except (OSError, ValueError) as problem:
-            self._records, self._signature = {}, None
+            self._records, self._version = {}, None
             self.problem = f"{self.path} cannot be used, so nothing is trusted: {problem}"
         return self._records
 
@@ -320,15 +318,6 @@ class TrustStore:
                 )
         except (OSError, UnicodeEncodeError) as problem:
             raise StorageError(f"{self.path} cannot be written: {problem}.") from problem
-
-
-def _read(data: bytes, status: os.stat_result) -> dict[Key, TrustRecord]:
-    if not stat.S_ISREG(status.st_mode) or len(data) > MAX_STORE_BYTES:
-        raise ValueError("it is not a regular file, or too long")
-    if status.st_uid != os.geteuid() or status.st_mode & 0o022:
-        raise ValueError("others can write to it")
-    stored = msgspec.json.decode(data, type=_StoredRecords)
-    return {(record.file, record.kind, record.name): record for record in stored.trusted}
 
 
 # ── workflows ───────────────────────────────────────────────────────────────────────────────────────────────────

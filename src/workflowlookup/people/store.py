@@ -7,7 +7,6 @@ signed before can still be verified. Private keys are files of their own (`keys`
 
 import os
 import re
-import stat
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Literal
 
@@ -15,7 +14,7 @@ import msgspec
 
 from workflowlookup import extras
 from workflowlookup.access import SIGNED_KINDS
-from workflowlookup.atomic import locked, replace_file
+from workflowlookup.atomic import FileVersion, locked, read_own_file, replace_file
 from workflowlookup.errors import SecurityError, StorageError
 from workflowlookup.people import keys, passkeys
 from workflowlookup.people.keys import SealedKey, decode, key_id
@@ -123,7 +122,7 @@ class PeopleStore:
         self._without_file = problem
         self.problem = problem
         """Why the file, or a key in it, cannot be used; empty if all is well."""
-        self._signature: object = None
+        self._version: FileVersion | None = None
         self._keys: Mapping[str, PersonKey] = {}
         self._pending: tuple[PersonKey, ...] = ()
 
@@ -134,18 +133,15 @@ class PeopleStore:
         if not self.path:
             return {}
         try:
-            with open(os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
-                status = os.fstat(stream.fileno())
-                signature = (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size, status.st_mode)
-                if signature != self._signature:
-                    stored = _read(stream.read(MAX_BYTES + 1), status)
-                    self._keys, self.problem = _counting(stored.keys)
-                    self._pending = stored.pending
-                    self._signature = signature
+            data, version = read_own_file(self.path, MAX_BYTES, self._version)
+            if data is not None:
+                stored = msgspec.json.decode(data, type=_StoredPeople)
+                self._keys, self.problem = _counting(stored.keys)
+                self._pending, self._version = stored.pending, version
         except FileNotFoundError:
-            self._keys, self._pending, self._signature, self.problem = {}, (), None, ""
+            self._keys, self._pending, self._version, self.problem = {}, (), None, ""
         except (OSError, ValueError) as problem:
-            self._keys, self._pending, self._signature = {}, (), None
+            self._keys, self._pending, self._version = {}, (), None
             self.problem = f"{self.path} cannot be used, so nobody is known: {problem}"
         return self._keys
 
@@ -286,14 +282,6 @@ def _with_key(stored: _StoredPeople, key: PersonKey) -> _StoredPeople:
 
 def _removed(stored: Iterable[PersonKey]) -> dict[str, int]:
     return {key.id: key.removed for key in stored if key.removed}
-
-
-def _read(data: bytes, status: os.stat_result) -> _StoredPeople:
-    if not stat.S_ISREG(status.st_mode) or len(data) > MAX_BYTES:
-        raise ValueError("it is not a regular file, or too long")
-    if status.st_uid != os.geteuid() or status.st_mode & 0o022:
-        raise ValueError("others can write to it")
-    return msgspec.json.decode(data, type=_StoredPeople)
 
 
 def _counting(stored: tuple[PersonKey, ...]) -> tuple[dict[str, PersonKey], str]:
