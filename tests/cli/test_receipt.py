@@ -267,6 +267,18 @@ def test_a_run_with_an_answer_that_nobody_can_verify_has_no_receipt(proven: Worl
     )
 
 
+def test_a_run_with_events_that_have_no_hash_has_no_receipt(world: World) -> None:
+    world.complete()
+    with closing(sqlite3.connect(world.journal, isolation_level=None)) as connection:
+        connection.execute("UPDATE events SET hash = NULL WHERE run = ?", (RUN,))
+        connection.execute("UPDATE runs SET hashed = NULL, head = NULL WHERE id = ?", (RUN,))
+
+    refused = world.cli("receipt", RUN, "-o", str(world.receipt))
+
+    assert (refused.returncode, "The events after number 0 have no hash" in refused.stderr) == (1, True)
+    assert not world.receipt.exists()
+
+
 def test_a_commit_that_is_not_there_is_refused(world: World) -> None:
     world.complete()
 
@@ -322,6 +334,20 @@ def test_what_was_not_proven_is_refused_unless_it_is_allowed(
     code, refusal = world.verify("--commit", "HEAD")
     assert (code, said in refusal) == (1, True)
     assert world.verify("--commit", "HEAD", *flags)[0] == 0
+
+
+def test_a_receipt_says_what_kind_of_word_waived_a_proof(world: World) -> None:
+    world.complete(verdict="unproved")
+    statement = world.make_receipt()
+
+    (waiver, _) = statement["predicate"]["confirmations"]
+    assert (waiver["step"], waiver["reason"], waiver["how"], "signature" in waiver) == (
+        *("fix", "unproved"),
+        *("console", False),
+    )
+    said = "was waived: a person accepted the output without it in the console, not signed"
+    assert f"{said} (--allow-waived)." in world.verify()[1]
+    assert f"{said}.\n" in world.verify("--allow-waived")[1]
 
 
 def test_an_unproved_output_that_was_only_noted_is_never_accepted(world: World) -> None:

@@ -17,7 +17,9 @@ from workflowlookup.language.building import build
 from workflowlookup.people import keys
 from workflowlookup.people.keys import SealedKey, WrongPassphrase, create_key, decode, encode, sign
 from workflowlookup.people.store import PeopleStore, PersonKey, new_key, text_to_add, text_to_remove
-from workflowlookup.receipts.statement import state_run
+from workflowlookup.receipts.keys import load_or_make_key
+from workflowlookup.receipts.statement import Signer, Statement, parse_statement, state_run
+from workflowlookup.receipts.verification import confirmation_problems
 from workflowlookup.runs.events import (
     ConfirmationAsked,
     ConfirmationDenied,
@@ -27,7 +29,7 @@ from workflowlookup.runs.events import (
     Signature,
 )
 from workflowlookup.runs.run import Run
-from workflowlookup.runs.signing import DOMAIN, text_to_sign
+from workflowlookup.runs.signing import DOMAIN, parse_signed, text_to_sign
 from workflowlookup.store.service import Runs
 from workflowlookup.store.sqlite import SqliteJournal
 
@@ -307,6 +309,103 @@ def test_an_unsigned_answer_of_an_older_journal_is_shown_as_such(world: World) -
     )
     with pytest.raises(RunStateError, match="can have no receipt here"):
         state_run(world.open("runs.sqlite").get("r1"), world.runs.history("r1"), "a" * 40, "b" * 40, NO_KEY)
+
+
+# ── receipts ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def signed_statement(world: World) -> Statement:
+    """Of a run in which a person said no to one output, and yes to the next."""
+    run = world.held()
+    refused = world.sign(run, agrees=False, note="Not yet.")
+    world.runs.deny(run.id, how="key", note="Not yet.", signature=refused)
+    run = world.runs.submit(run.id, "deploy", "Deployed again.", {})
+    world.confirm(run, world.sign(run, answers=ANSWERS, note="Fine."), "Fine.")
+    run = world.runs.submit(run.id, "last-step", "done", {})
+    people = world.people.all_keys()
+    installation = load_or_make_key(str(world.directory / "data" / "signing-key.pem")).public
+    return parse_statement(state_run(run, world.runs.history(run.id), "c", "t", installation, people=people))
+
+
+def with_answer(statement: Statement, position: int, **changes: Any) -> Statement:
+    answers = list(statement.predicate.confirmations)
+    answers[position] = msgspec.structs.replace(answers[position], **changes)
+    predicate = msgspec.structs.replace(statement.predicate, confirmations=tuple(answers))
+    return msgspec.structs.replace(statement, predicate=predicate)
+
+
+def problems(statement: Statement, *, is_in_journal: bool = False) -> list[str]:
+    return list(confirmation_problems(statement, is_in_journal=is_in_journal))
+
+
+def test_a_receipt_has_what_people_signed_and_it_is_verified_without_the_journal(world: World) -> None:
+    statement = signed_statement(world)
+
+    no, yes = statement.predicate.confirmations
+    assert [(one.answer, one.reason, one.how) for one in (no, yes)] == [("no", "step", "key"), ("yes", "step", "key")]
+    assert (parse_signed(no.signed).note, parse_signed(yes.signed).answers) == ("Not yet.", ANSWERS)
+    assert problems(statement) == []
+
+
+@pytest.mark.parametrize(
+    ("part", "changes", "reason"),
+    [
+        ("run", {"id": "r2"}, "it is about another run, workflow, step or answer"),
+        ("workflow", {"sha256": "0" * 64}, "it is about another run, workflow, step or answer"),
+        ("answer", {"answer": "no"}, "it is about another run, workflow, step or answer"),
+        ("answer", {"reason": "unproved"}, "it is about another run, workflow, step or answer"),
+        ("answer", {"how": "passkey"}, "the signature does not match the key and the text"),
+        ("note", {}, "the signature does not match the key and the text"),
+        ("signer", {}, "the signature does not match the key and the text"),
+        ("answer", {"signed": "ada said yes"}, "the key or the text cannot be read"),
+        ("output", {}, "it is about another output"),
+    ],
+)
+def test_a_receipt_cannot_say_that_a_person_signed_something_else(
+    world: World, part: str, changes: dict[str, Any], reason: str
+) -> None:
+    statement = signed_statement(world)
+    predicate, yes = statement.predicate, statement.predicate.confirmations[1]
+    match part:
+        case "run" | "workflow":
+            changed = msgspec.structs.replace(getattr(predicate, part), **changes)
+            forged = msgspec.structs.replace(statement, predicate=msgspec.structs.replace(predicate, **{part: changed}))
+        case "note":
+            forged = with_answer(statement, 1, signed=yes.signed.replace("Fine.", "Good."))
+        case "signer":
+            forged = with_answer(statement, 1, signer=Signer(public=create_key(PASSPHRASE).public))
+        case "output":
+            steps = tuple(msgspec.structs.replace(one, output_sha256="0" * 64) for one in predicate.steps)
+            forged = msgspec.structs.replace(statement, predicate=msgspec.structs.replace(predicate, steps=steps))
+        case _:
+            forged = with_answer(statement, 1, **changes)
+
+    assert any(problem.endswith(f"is not what ada signed: {reason}.") for problem in problems(forged)), problems(forged)
+
+
+def test_a_signature_of_another_run_does_not_count_in_a_receipt(world: World) -> None:
+    statement = signed_statement(world)
+    other = world.held("r2", output="Deployed again.")
+    replayed = with_answer(
+        statement,
+        1,
+        signature=world.sign(other, answers=ANSWERS),
+        signed=text_to_sign(other, agrees=True, answers=ANSWERS).decode(),
+    )
+
+    (problem,) = problems(replayed)
+
+    assert problem.endswith("is not what ada signed: it is about another run, workflow, step or answer.")
+
+
+def test_an_answer_whose_signature_is_missing_or_cannot_be_checked_is_refused(world: World) -> None:
+    statement = signed_statement(world)
+    unsigned = with_answer(statement, 1, signature=None)
+    of_an_older_version = with_answer(statement, 1, signed="", signer=None)
+
+    assert problems(unsigned) == ["The answer 'yes' to step 'deploy' should be signed, and is not."]
+    assert problems(of_an_older_version, is_in_journal=True) == []
+    assert "only where the run is in the journal" in problems(of_an_older_version)[0]
 
 
 # ── keys ────────────────────────────────────────────────────────────────────────────────────────────────────────

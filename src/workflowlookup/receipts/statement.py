@@ -5,18 +5,21 @@ Outputs are in it as digests only. docs/receipts.md explains the fields.
 
 import base64
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Final, Literal
 
 import msgspec
 
 from workflowlookup.errors import RunStateError
+from workflowlookup.people.store import PersonKey
 from workflowlookup.receipts.envelope import BadReceipt, decode
 from workflowlookup.receipts.keys import PublicKey
 from workflowlookup.runs.events import (
     ConfirmationDenied,
     ConfirmationGiven,
+    How,
     Judgement,
     OutputAccepted,
     OutputRefused,
@@ -25,7 +28,9 @@ from workflowlookup.runs.events import (
     Record,
     Signature,
 )
+from workflowlookup.runs.fold import apply, fold
 from workflowlookup.runs.run import Run, State
+from workflowlookup.runs.signing import text_of_answer
 
 STATEMENT_TYPE: Final = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE: Final = "urn:workflowlookup:receipt:v1"
@@ -86,15 +91,28 @@ class Proof(_Part, frozen=True, kw_only=True):
     """Who took it, if not the server of the run."""
 
 
+class Signer(_Part, frozen=True, kw_only=True):
+    """The public key of a person, as in their installation's file of people."""
+
+    public: str
+    credential: str = ""
+    rp_id: str = ""
+
+
 class Confirmation(_Part, frozen=True, kw_only=True):
     """A person's answer, who gave it, how and when, and its signature if it has one."""
 
     step: str
+    reason: str = ""
+    """Why the person was asked, such as `unproved`; empty in receipts of 1.0."""
     answer: Literal["yes", "no"]
     by: str = ""
-    how: str = ""
+    how: How | None = None
     at: str
     signature: Signature | None = None
+    signed: str = ""
+    """The text that the signature covers; empty without one, and in receipts of 1.0."""
+    signer: Signer | None = None
 
 
 class Chain(_Part, frozen=True, kw_only=True):
@@ -146,8 +164,19 @@ class Statement(_Part, frozen=True, kw_only=True):
         return self.subject[1].digest[TREE]
 
 
-def state_run(run: Run, records: Iterable[Record], commit: str, tree: str, key: PublicKey) -> bytes:
-    """The statement about a run and a commit. Raises `RunStateError` for a run that cannot have one."""
+def state_run(  # noqa: PLR0913 - what a receipt is made of
+    run: Run,
+    records: Sequence[Record],
+    commit: str,
+    tree: str,
+    key: PublicKey,
+    *,
+    people: Mapping[str, PersonKey] = MappingProxyType({}),
+) -> bytes:
+    """The statement about a run and a commit; `people` are the keys of people by their ids.
+
+    Raises `RunStateError` for a run that cannot have one.
+    """
     if run.state is not State.COMPLETED:
         message = f"The run '{run.id}' is {run.state}; only a completed run can have a receipt."
         raise RunStateError(message, runId=run.id, state=run.state)
@@ -158,13 +187,13 @@ def state_run(run: Run, records: Iterable[Record], commit: str, tree: str, key: 
         raise RunStateError(message, runId=run.id)
     if run.unverified:
         raise RunStateError(f"{run.unverified[0]} So the run '{run.id}' can have no receipt here.", runId=run.id)
-    steps, confirmations, taken = _history(records)
+    steps, taken = _history(records)
     predicate = Predicate(
         workflow=Workflow(id=run.workflow.id, version=run.workflow.version, sha256=run.hash),
         run=RunPart(id=run.id, started=_time(run.started), ended=_time(run.updated), by=run.by),
         steps=tuple(steps[step_id] for step_id in run.results),
         proofs=tuple(sorted(_proofs(run), key=lambda proof: taken.get((proof.step, proof.name), 0))),
-        confirmations=tuple(confirmations),
+        confirmations=tuple(_confirmations(run.id, records, people)),
         chain=Chain(length=run.sequence, head=run.head),
         installation=Installation(public_key=base64.b64encode(key.der).decode()),
     )
@@ -191,10 +220,9 @@ def last_proof(proofs: Sequence[Proof]) -> Proof | None:
     return next((proof for proof in reversed(proofs) if proof.kind and not proof.at_start), None)
 
 
-def _history(records: Iterable[Record]) -> tuple[dict[str, Step], list[Confirmation], dict[tuple[str, str], int]]:
-    """The steps by id, the answers of people, and when each proof was taken last: by step and name, its sequence."""
+def _history(records: Iterable[Record]) -> tuple[dict[str, Step], dict[tuple[str, str], int]]:
+    """The steps by id, and when each proof was taken last: by step and name, its sequence."""
     steps: dict[str, Step] = {}
-    confirmations = []
     taken: dict[tuple[str, str], int] = {}
     submitted: dict[str, str] = {}
     for record in records:
@@ -205,21 +233,34 @@ def _history(records: Iterable[Record]) -> tuple[dict[str, Step], list[Confirmat
             digest = hashlib.sha256(event.output.encode()).hexdigest()
             by = submitted.get(event.key or event.step_id, record.by)  # without a key, a person accepted a refused one
             steps[event.step_id] = Step(id=event.step_id, output_sha256=digest, by=by, at=_time(record.time))
-        elif isinstance(event, ConfirmationGiven | ConfirmationDenied):
-            confirmations.append(_confirmation(record, event))
         elif isinstance(event, ProofTaken):
             taken[event.step_id, event.judgement.name] = record.sequence
-    return steps, confirmations, taken
+    return steps, taken
 
 
-def _confirmation(record: Record, event: ConfirmationGiven | ConfirmationDenied) -> Confirmation:
+def _confirmations(run_id: str, records: Sequence[Record], people: Mapping[str, PersonKey]) -> Iterator[Confirmation]:
+    """The answers of people. What each of them signed depends on the run before it."""
+    run = fold(run_id, records[:1])
+    for record in records[1:]:
+        if isinstance(record.event, ConfirmationGiven | ConfirmationDenied):
+            yield _confirmation(run, record, record.event, people)
+        run = apply(run, record)
+
+
+def _confirmation(
+    run: Run, record: Record, event: ConfirmationGiven | ConfirmationDenied, people: Mapping[str, PersonKey]
+) -> Confirmation:
+    key = people.get(event.signature.key) if event.signature is not None else None
     return Confirmation(
         step=event.step_id,
+        reason=run.open_question.reason if run.open_question is not None else "",
         answer="yes" if isinstance(event, ConfirmationGiven) else "no",
         by=record.by,
-        how=event.how or "",
+        how=event.how,
         at=_time(record.time),
         signature=event.signature,
+        signed=text_of_answer(run, event).decode() if event.signature is not None else "",
+        signer=Signer(public=key.public, credential=key.credential, rp_id=key.rp_id) if key is not None else None,
     )
 
 

@@ -1,10 +1,20 @@
 """Verifies receipts: each problem is a sentence, and a receipt without problems holds."""
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
+from workflowlookup.access import SIGNED_KINDS
 from workflowlookup.errors import RunDamaged
-from workflowlookup.receipts.statement import Proof, Statement, last_proof
+from workflowlookup.people.keys import decode, key_id
+from workflowlookup.people.store import PersonKey
+from workflowlookup.receipts.statement import Confirmation, Proof, Signer, Statement, last_proof
+from workflowlookup.runs.events import Signature, describe_kind
 from workflowlookup.runs.run import Run
+from workflowlookup.runs.signing import parse_signed
+
+_WAIVING: Final = ("unproved", "attempts")
+"""Why a person is asked who may accept an output without its proofs."""
+_ABOUT_OUTPUT: Final = ("step", *_WAIVING)
 
 
 def proof_problems(statement: Statement, *, allows_waived: bool, allows_uncommitted: bool) -> Iterator[str]:
@@ -16,13 +26,69 @@ def proof_problems(statement: Statement, *, allows_waived: bool, allows_uncommit
     for proof in proofs:
         if proof.waived:
             if not allows_waived:
-                yield f"{_name(proof)} was waived: a person accepted the output without it (--allow-waived)."
+                yield f"{waiver(statement, proof)} (--allow-waived)."
         elif proof.verdict == "failed":
             yield f"{_name(proof)} failed."
         elif proof.verdict == "unproved":
             yield f"{_name(proof)} could not be taken."
     if not allows_uncommitted:
         yield from _commit_problems(statement, proofs)
+
+
+def waiver(statement: Statement, proof: Proof) -> str:
+    """That a proof was waived, and by what kind of word; without a full stop."""
+    answers = [one for one in statement.predicate.confirmations if one.step == proof.step and one.answer == "yes"]
+    last = next((one for one in reversed(answers) if one.reason in _WAIVING), None)
+    how = "" if last is None else f"{describe_kind(last.how)}, {'signed' if last.signature else 'not signed'}"
+    return f"{_name(proof)} was waived: a person accepted the output without it{how}"
+
+
+def confirmation_problems(statement: Statement, *, is_in_journal: bool) -> Iterator[str]:
+    """What speaks against the signatures of people: one that is missing, or is not of what the receipt says.
+
+    `is_in_journal`: the run is in the journal here, where they were verified; a receipt of 1.0 lacks what was signed.
+    """
+    predicate = statement.predicate
+    outputs = {step.id: step.output_sha256 for step in predicate.steps}
+    last = {one.step: one for one in predicate.confirmations if one.answer == "yes" and one.reason in _ABOUT_OUTPUT}
+    for answer in predicate.confirmations:
+        name = f"The answer '{answer.answer}' to step '{answer.step}'"
+        signature = answer.signature
+        if signature is None:
+            if answer.how in SIGNED_KINDS:
+                yield f"{name} should be signed, and is not."
+        elif not answer.signed or answer.signer is None:
+            if not is_in_journal:
+                yield f"{name} has a signature that can be verified only where the run is in the journal."
+        elif problem := _signature_problem(statement, answer, signature, answer.signer):
+            yield f"{name} is not what {signature.person} signed: {problem}."
+        elif last.get(answer.step) is answer and parse_signed(answer.signed).subject != outputs.get(answer.step):
+            yield f"{name} is not what {signature.person} signed: it is about another output."
+
+
+def _signature_problem(statement: Statement, answer: Confirmation, signature: Signature, signer: Signer) -> str:
+    """Why a signature is not of this answer; empty if it is."""
+    try:
+        public = decode(signer.public)
+        signed = parse_signed(answer.signed)
+    except ValueError:
+        return "the key or the text cannot be read"
+    key = PersonKey(
+        id=key_id(public),
+        person=signature.person,
+        method=signature.method,
+        public=signer.public,
+        added=0,
+        credential=signer.credential,
+        rp_id=signer.rp_id,
+    )
+    if signature.method != answer.how or not key.is_signature(signature, answer.signed.encode()):
+        return "the signature does not match the key and the text"
+    predicate = statement.predicate
+    expected = (predicate.run.id, predicate.workflow.sha256, answer.step, answer.reason, answer.answer == "yes")
+    if (signed.run, signed.workflow, signed.step, signed.reason, signed.agrees) != expected:
+        return "it is about another run, workflow, step or answer"
+    return ""
 
 
 def _commit_problems(statement: Statement, proofs: Sequence[Proof]) -> Iterator[str]:
@@ -38,6 +104,14 @@ def _commit_problems(statement: Statement, proofs: Sequence[Proof]) -> Iterator[
 
 def _name(proof: Proof) -> str:
     return f"Proof '{proof.name}' of step '{proof.step}'"
+
+
+def hash_problem(run: Run, hashed: int) -> str:
+    """That events of a run have no hash, given how many have one; empty if all have."""
+    if hashed >= run.sequence:
+        return ""
+    problem = f"The events after number {hashed} have no hash: an older version wrote them, or somebody else did."
+    return f"{problem} A change of these does not show."
 
 
 def journal_problem(statement: Statement, run: Run | RunDamaged) -> str:

@@ -79,6 +79,36 @@ def text_to_sign(run: Run, *, agrees: bool, note: str = "", answers: Context | N
     return DOMAIN.encode() + b"\n" + _canonical(content)
 
 
+def text_of_answer(run: Run, answer: ConfirmationGiven | ConfirmationDenied) -> bytes:
+    """The text that the signature of an answer to the open question of a run covers."""
+    answers = answer.answers if isinstance(answer, ConfirmationGiven) else {}
+    return text_to_sign(run, agrees=isinstance(answer, ConfirmationGiven), note=answer.note, answers=answers)
+
+
+class SignedAnswer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What `text_to_sign` says."""
+
+    run: str
+    workflow: str
+    step: str
+    question: str
+    reason: str
+    subject: str
+    context: str
+    agrees: bool
+    note: str
+    answers: dict[str, Json]
+
+
+def parse_signed(text: str) -> SignedAnswer:
+    """What a person signed. Raises `ValueError` for another text than `text_to_sign` makes."""
+    domain, _, content = text.partition("\n")
+    answer = msgspec.json.decode(content, type=SignedAnswer)
+    if domain != DOMAIN or _canonical(msgspec.to_builtins(answer)) != content.encode():
+        raise ValueError("it is not the text of an answer")
+    return answer
+
+
 def _submitted(run: Run, reason: str) -> tuple[str, Context]:
     """The output that the question is about, and the changes of the context that come with it if it is accepted."""
     if reason == "unproved" and run.proving is not None:
@@ -165,6 +195,4 @@ def _judge(people: People, run: Run, answer: ConfirmationGiven | ConfirmationDen
         return Verdict.INVALID
     if answer.step_id != run.current:
         return Verdict.INVALID
-    answers = answer.answers if isinstance(answer, ConfirmationGiven) else {}
-    agrees = isinstance(answer, ConfirmationGiven)
-    return people.judge(signature, text_to_sign(run, agrees=agrees, note=answer.note, answers=answers), time)
+    return people.judge(signature, text_of_answer(run, answer), time)

@@ -5,12 +5,13 @@ import os
 
 from workflowlookup.cli.output import complain, shown_path, write, write_bytes, write_file
 from workflowlookup.cli.services import find_run, open_services, user_name
+from workflowlookup.errors import RunStateError
 from workflowlookup.logs import audit
 from workflowlookup.receipts.commits import Commit, find_commit
 from workflowlookup.receipts.envelope import seal
 from workflowlookup.receipts.keys import key_path, load_or_make_key
 from workflowlookup.receipts.statement import parse_statement, state_run
-from workflowlookup.receipts.verification import proof_problems
+from workflowlookup.receipts.verification import hash_problem, proof_problems
 from workflowlookup.runs.events import ProofTaken, Record
 from workflowlookup.runs.run import Run
 from workflowlookup.settings import Settings
@@ -27,12 +28,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, settings: Settings) -> int:
-    runs = open_services(settings).runs
+    services = open_services(settings)
+    runs = services.runs
     folded = runs.get(find_run(runs, options.run))
+    revision = runs.journal.revision(folded.id)
+    if problem := hash_problem(folded, revision.hashed if revision else 0):
+        raise RunStateError(f"{problem} So the run '{folded.id}' can have no receipt.", runId=folded.id)
     records = runs.history(folded.id)
     key = load_or_make_key(key_path(os.environ))
     commit = _commit(folded, records, options.commit)
-    payload = state_run(folded, records, commit.commit, commit.tree, key.public)
+    payload = state_run(folded, records, commit.commit, commit.tree, key.public, people=services.people.all_keys())
     audit("receipt", by=user_name(), run=folded.id, workflow=folded.workflow.id)
     receipt = seal(payload, key)
     if not options.output:

@@ -23,7 +23,14 @@ from workflowlookup.receipts.keys import (
     parse_public_key,
 )
 from workflowlookup.receipts.statement import Statement, parse_statement
-from workflowlookup.receipts.verification import journal_problem, proof_problems
+from workflowlookup.receipts.verification import (
+    confirmation_problems,
+    hash_problem,
+    journal_problem,
+    proof_problems,
+    waiver,
+)
+from workflowlookup.runs.events import describe_kind
 from workflowlookup.settings import Settings
 
 _COMMIT_ID: Final = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
@@ -79,9 +86,8 @@ def _verify_run(options: argparse.Namespace, settings: Settings) -> dict[str, ob
     folded = runs.get(find_run(runs, options.receipt))
     revision = runs.journal.revision(folded.id)
     hashed = revision.hashed if revision else 0
-    is_whole = hashed >= folded.sequence
-    problem = f"The events after number {hashed} have no hash: an older version wrote them, or somebody else did."
-    problems = [] if is_whole else [f"{problem} A change of these does not show."]
+    problem = hash_problem(folded, hashed)
+    problems = [problem] if problem else []
     if not options.json:
         write(
             f"The {plural(folded.sequence, 'event')} of run {folded.id} match their hashes; the last is {folded.head}"
@@ -111,6 +117,7 @@ def _verify_receipt(options: argparse.Namespace, settings: Settings) -> dict[str
     )
     is_here, problem = _journal_problem(statement, settings)
     problems += [problem] if problem else []
+    problems += confirmation_problems(statement, is_in_journal=is_here)
     if not options.json:
         _write(statement, problems, is_compared=bool(options.commit), is_here=is_here)
     return {
@@ -188,6 +195,13 @@ def _write(statement: Statement, problems: list[str], *, is_compared: bool, is_h
         f"The receipt holds: run {predicate.run.id} of {predicate.workflow.id} {predicate.workflow.version}, "
         f"{plural(proven, 'proof')} passed, commit {statement.commit}."
     )
+    for proof in predicate.proofs:
+        if proof.waived:
+            write(f"{waiver(statement, proof)}.")
+    for answer in predicate.confirmations:
+        if answer.signature is not None and answer.signer is not None:
+            signer = f"{answer.signature.person} (key {answer.signature.key})"
+            write(f"Step '{answer.step}': '{answer.answer}' is signed by {signer}{describe_kind(answer.how)}.")
     if not is_compared:
         write("Which commit you have was not compared: --commit HEAD does that.")
     if not is_here:
