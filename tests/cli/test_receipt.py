@@ -359,6 +359,14 @@ def test_an_unproved_output_that_was_only_noted_is_never_accepted(world: World) 
     assert (code, "Proof 'tests' of step 'fix' could not be taken." in said) == (1, True)
 
 
+def test_a_receipt_on_standard_output_comes_with_the_same_warning(world: World) -> None:
+    world.complete(is_clean=False)
+    done = world.cli("receipt", RUN)
+
+    assert (done.returncode, list(json.loads(done.stdout))) == (0, ["payload", "payloadType", "signatures"])
+    assert "`workflowlookup verify` will refuse it: The last proof was taken with changes" in done.stderr
+
+
 def test_a_run_without_proofs_proves_nothing(world: World) -> None:
     with closing(world.runs()) as runs:
         runs.start(build(document(step("one"))), {}, {}, run_id=RUN)

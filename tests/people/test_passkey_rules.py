@@ -72,13 +72,13 @@ def authenticator() -> Authenticator:
 
 @pytest.fixture
 def passkey(authenticator: Authenticator) -> Passkey:
-    return passkeys.registered(authenticator.create(b"challenge"), b"challenge", ORIGIN)
+    return passkeys.verify_registration(authenticator.create(b"challenge"), b"challenge", ORIGIN)
 
 
 def test_a_passkey_signs_over_https(authenticator: Authenticator, passkey: Passkey) -> None:
     assert (passkey.rp_id, passkey.credential) == (HOST, encode(authenticator.credential))
-    assert passkeys.check(passkey, authenticator.sign(), TEXT, origin=ORIGIN) == 1
-    assert passkeys.check(passkey, authenticator.sign(), TEXT, sign_count=1) == 2
+    assert passkeys.verify_signature(passkey, authenticator.sign(), TEXT, origin=ORIGIN) == 1
+    assert passkeys.verify_signature(passkey, authenticator.sign(), TEXT, sign_count=1) == 2
 
 
 @pytest.mark.parametrize(
@@ -95,13 +95,15 @@ def test_a_passkey_signs_over_https(authenticator: Authenticator, passkey: Passk
 )
 def test_a_registration_that_breaks_a_rule_is_refused(authenticator: Authenticator, broken: dict[str, Any]) -> None:
     with pytest.raises(PasskeyRefused):
-        passkeys.registered(authenticator.create(**{"challenge": b"challenge", **broken}), b"challenge", ORIGIN)
+        passkeys.verify_registration(
+            authenticator.create(**{"challenge": b"challenge", **broken}), b"challenge", ORIGIN
+        )
 
 
 @pytest.mark.parametrize("nonsense", [{}, {"id": 1}, {"id": "x", "rawId": "x", "type": "public-key", "response": {}}])
 def test_a_registration_that_is_none_is_refused(nonsense: dict[str, Any]) -> None:
     with pytest.raises(PasskeyRefused):
-        passkeys.registered(nonsense, b"challenge", ORIGIN)
+        passkeys.verify_registration(nonsense, b"challenge", ORIGIN)
 
 
 @pytest.mark.parametrize(
@@ -124,22 +126,22 @@ def test_a_signature_that_breaks_a_rule_is_refused(
     authenticator: Authenticator, passkey: Passkey, broken: dict[str, Any]
 ) -> None:
     with pytest.raises(PasskeyRefused):
-        passkeys.check(passkey, authenticator.sign(**broken), TEXT)
+        passkeys.verify_signature(passkey, authenticator.sign(**broken), TEXT)
 
 
 def test_the_page_that_signed_must_be_the_one_that_sends(authenticator: Authenticator, passkey: Passkey) -> None:
     with pytest.raises(PasskeyRefused):
-        passkeys.check(passkey, authenticator.sign(), TEXT, origin=f"{ORIGIN}:8443")
+        passkeys.verify_signature(passkey, authenticator.sign(), TEXT, origin=f"{ORIGIN}:8443")
 
 
 def test_a_counter_that_did_not_grow_is_refused(authenticator: Authenticator, passkey: Passkey) -> None:
     with pytest.raises(PasskeyRefused, match="sign count"):
-        passkeys.check(passkey, authenticator.sign(), TEXT, sign_count=1)
+        passkeys.verify_signature(passkey, authenticator.sign(), TEXT, sign_count=1)
 
 
 def test_another_key_is_refused(passkey: Passkey) -> None:
     with pytest.raises(PasskeyRefused):
-        passkeys.check(passkey, Authenticator().sign(), TEXT)
+        passkeys.verify_signature(passkey, Authenticator().sign(), TEXT)
 
 
 @pytest.mark.parametrize(

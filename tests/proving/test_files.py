@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from support.proving import Project
+from workflowlookup.proving import file_proofs
 from workflowlookup.proving.contract import CannotJudge
 from workflowlookup.proving.files import Glob, escape, matching, shown
 
@@ -96,6 +97,18 @@ def test_large_files(folder: Project) -> None:
 
     assert (judgement.verdict, "longer than 16,777,216 bytes" in judgement.reason) == ("unproved", True)
     assert folder.take({"kind": "file", "path": "large"}).verdict == "passed"
+
+
+def test_the_limit_is_for_all_files_of_a_proof_together(folder: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_proofs, "MAX_DIGEST_BYTES", 100)
+    folder.write("one", "x" * 60)
+
+    assert folder.take({"kind": "file", "path": "*"}).verdict == "passed"
+
+    folder.write("two", "x" * 60)
+    judgement = folder.take({"kind": "file", "path": "*"})
+
+    assert (judgement.verdict, judgement.reason) == ("unproved", "'two' is longer than 40 bytes, which is the limit.")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")

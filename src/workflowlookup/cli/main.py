@@ -59,7 +59,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {
     "doctor": ("doctor", SET_UP, "check the installation, the library and the settings"),
     "trust": ("trust", SET_UP, "show what a repository would run, and allow it"),
     "witness": ("witness", SET_UP, "take the proofs of your runs on a server over HTTP, in this project"),
-    "person": ("person", SET_UP, "create, list and remove the people who can sign answers"),
+    "person": ("person", SET_UP, "create, list, approve and remove the keys of people who can sign answers"),
     "token": ("token", SET_UP, "create, list and revoke tokens for a server over HTTP"),
     "key": ("key", SET_UP, "show the public key for receipts"),
     "db": ("db", SET_UP, "check, upgrade or repair the journal"),

@@ -54,9 +54,16 @@ _OTHERS: Final = (
 
 
 def refusal_lines(run: Run) -> list[str]:
-    """A line for each issue of the last output, if it was refused."""
+    """A line for each issue of the last output, if it was refused; for a proof, also what to do."""
     refused = run.last_submission
-    return without_patterns(run.step, refused.issues, refused.output) if isinstance(refused, OutputRefused) else []
+    if not isinstance(refused, OutputRefused):
+        return []
+    judgements = run.proofs.get(run.current, NO_PROOFS).judgements.values()
+    remedies = {joined(one.reason): one.remedy for one in judgements if one.verdict != "passed" and one.reason}
+    lines = without_patterns(run.step, refused.issues, refused.output)
+    return [
+        next((f"{line} {remedies[reason]}" for reason in remedies if line.endswith(reason)), line) for line in lines
+    ]
 
 
 def without_patterns(step: PromptStep, issues: Iterable[str], output: str | None = None) -> list[str]:

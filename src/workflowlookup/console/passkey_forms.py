@@ -56,7 +56,7 @@ def read_registration(visit: Visit) -> Passkey:
     origin = _origin(visit)
     try:
         credential = msgspec.json.decode(visit.form.get("passkey", ""), type=dict[str, Any])
-        return passkeys.registered(credential, _registration_challenge(visit), origin)
+        return passkeys.verify_registration(credential, _registration_challenge(visit), origin)
     except msgspec.MsgspecError:
         raise RequestRefused(400, "The form brings no passkey. Load the page again; it needs scripts.") from None
     except PasskeyRefused as problem:
@@ -91,7 +91,7 @@ def read_signature(visit: Visit, text: bytes) -> Signature:
         client_data=assertion.client_data,
     )
     try:
-        count = passkeys.check(key.passkey, signature, text, origin=origin, sign_count=key.sign_count)
+        count = passkeys.verify_signature(key.passkey, signature, text, origin=origin, sign_count=key.sign_count)
     except PasskeyRefused as problem:
         raise RequestRefused(403, f"The signature does not count: {problem}. Read the question again.") from problem
     if count or key.sign_count:

@@ -81,7 +81,7 @@ def request_options(challenge: bytes, rp_id: str, credentials: Sequence[str]) ->
     }
 
 
-def registered(credential: dict[str, Any], challenge: bytes, origin: str) -> Passkey:
+def verify_registration(credential: dict[str, Any], challenge: bytes, origin: str) -> Passkey:
     """The passkey that a browser has created. Raises `PasskeyRefused`."""
     import webauthn  # noqa: PLC0415 - extra `sign`
     from webauthn.helpers.exceptions import WebAuthnException  # noqa: PLC0415
@@ -105,7 +105,9 @@ def registered(credential: dict[str, Any], challenge: bytes, origin: str) -> Pas
     )
 
 
-def check(passkey: Passkey, signature: Signature, text: bytes, *, origin: str = "", sign_count: int = 0) -> int:
+def verify_signature(
+    passkey: Passkey, signature: Signature, text: bytes, *, origin: str = "", sign_count: int = 0
+) -> int:
     """The sign counter in a signature of the text. Raises `PasskeyRefused`.
 
     `origin`: the page that it must come from; without one, any page of the host. `sign_count`: the last counter, which
@@ -149,4 +151,5 @@ class _ClientData(msgspec.Struct, rename="camel"):
 
 
 def challenge_of(text: bytes) -> bytes:
+    """The challenge that a passkey signs for a text."""
     return hashlib.sha256(text).digest()

@@ -62,7 +62,7 @@ class PersonKey(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
         if self.method == "key":
             return keys.is_signed_by(decode(self.public), signature.signature, text)
         try:
-            passkeys.check(self.passkey, signature, text)
+            passkeys.verify_signature(self.passkey, signature, text)
         except PasskeyRefused:
             return False
         return True
@@ -248,10 +248,12 @@ class PeopleStore:
         """Store the sign counter of a passkey, which must grow. Raises `SecurityError`, `StorageError`."""
 
         def change(stored: _StoredPeople) -> _StoredPeople:
-            before = self.all_keys()[key.id].sign_count
-            if (sign_count or before) and sign_count <= before:
+            known = next((other for other in stored.keys if other.id == key.id), None)
+            if known is None:
+                raise SecurityError(f"The passkey {key.id} is no longer known. Reload the page.")
+            if (sign_count or known.sign_count) and sign_count <= known.sign_count:
                 raise SecurityError("The passkey has a sign counter that did not grow: it may have been copied.")
-            return _with_key(stored, msgspec.structs.replace(self.all_keys()[key.id], sign_count=sign_count))
+            return _with_key(stored, msgspec.structs.replace(known, sign_count=sign_count))
 
         self._change(change)
 

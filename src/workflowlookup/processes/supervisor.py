@@ -1,7 +1,7 @@
 """Runs one command and ends it with all its descendants, even if the process that wanted it is killed.
 
-This file is run as a program by `start` in `proving.running`, without the package: `python -I -S supervisor.py`. It
-imports little, because its start is a part of what every proof costs. It reads a job from standard input, which stays
+`proving.running` runs this file as a program, without the package: `python -I -S supervisor.py`. It imports little,
+because its start is a part of what every proof costs. It reads a job from standard input, which stays
 open: when it ends, or our SIGTERM comes, everything is killed. On Linux it is the parent of every orphan below it
 (PR_SET_CHILD_SUBREAPER), so that no daemon escapes, whatever its group, session and environment.
 

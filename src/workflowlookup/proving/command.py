@@ -79,7 +79,8 @@ def _words(task: ProofTask, world: World) -> list[str]:
         if proof.use not in commands or not commands[proof.use]:
             raise CannotJudge(
                 f"The settings define no command '{proof.use}'.",
-                f'Define it in the settings, for example: [commands] {proof.use} = ["make", "{proof.use}"].',
+                "Define it in the settings: `workflowlookup init` suggests one, such as "
+                f'[commands] {proof.use} = ["make", "{proof.use}"].',
             )
         return [*commands[proof.use], *(task.fill(argument) for argument in proof.args)]
     return [command[0], *(task.fill(argument) for argument in (*command[1:], *proof.args))]
@@ -143,8 +144,8 @@ def _program(name: str, cwd: str, root: str, project: str, search_path: str) -> 
     program = shutil.which(name, path=absolute)
     if program is not None:
         return program
-    if is_there := shutil.which(name, mode=os.F_OK, path=absolute):
-        raise _not_executable(is_there)
+    if file := shutil.which(name, mode=os.F_OK, path=absolute):
+        raise _not_executable(file)
     raise _missing(name, "on the PATH of the server")
 
 
@@ -154,7 +155,7 @@ def _missing(name: str, where: str) -> CannotJudge:
 
 def _not_executable(name: str) -> CannotJudge:
     return CannotJudge(
-        f"The program '{shown(name)}' must not be executed: permission denied.",
+        f"The program '{shown(name)}' cannot be executed: permission denied.",
         f"Make it executable: `chmod +x {name}`.",
     )
 
@@ -181,12 +182,14 @@ def _file_digests(project: str, root: str, cwd: str, words: Sequence[str]) -> Ma
     """The SHA-256 of the files in the root that the command names, by path from the root."""
     real = os.path.realpath(root)
     digests: dict[str, str] = {}
+    if real != os.path.realpath(project):  # a temporary worktree, which has digests of its own
+        return digests
     for word in words:
         path = os.path.relpath(os.path.join(cwd, word.partition("::")[0]), real) if "\0" not in word else ".."
         if len(digests) < _MAX_PROGRAM_FILES and not path.startswith("..") and os.path.isfile(os.path.join(real, path)):
             with contextlib.suppress(CannotJudge, OSError):
                 digests[shown(path)] = digest(real, path)
-    return digests if real == os.path.realpath(project) else {}
+    return digests
 
 
 # ── how it ended ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -281,7 +284,7 @@ def _measured(name: str, measure: Measure, ended: Ended, budget: Budget) -> Json
     number = as_number(text.replace(",", "").replace("_", ""))
     if number is None or (measure.type == "integer" and number != int(number)):
         raise CannotJudge(
-            f"The measure '{name}' is '{shorten(text, 50)}', which is no {measure.type}.", "Ask the author."
+            f"The measure '{name}' is '{shorten(text, 50)}', which is not of type {measure.type}.", "Ask the author."
         )
     return int(number) if measure.type == "integer" else number
 

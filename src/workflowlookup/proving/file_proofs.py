@@ -1,5 +1,6 @@
 """Proofs of kind `file`: what is in the root, and whether it has changed."""
 
+import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
@@ -15,7 +16,7 @@ from workflowlookup.proving.files import (
     MAX_DIGEST_BYTES,
     MAX_FILE_BYTES,
     blob_id,
-    digest,
+    blocks,
     escape,
     matching,
     read,
@@ -50,11 +51,15 @@ def take_file(task: ProofTask, world: World) -> Judgement:
 
 
 def _digests(root: str, names: Sequence[str]) -> Mapping[str, str]:
+    """The SHA-256 of each file. Raises `CannotJudge` if they are too large together."""
     remaining = MAX_DIGEST_BYTES
     result = {}
     for name in names:
-        remaining -= os.stat(os.path.join(root, name)).st_size if os.path.exists(os.path.join(root, name)) else 0
-        result[name] = digest(root, name, max(0, remaining))
+        sha = hashlib.sha256()
+        for block in blocks(root, name, remaining):
+            sha.update(block)
+            remaining -= len(block)
+        result[name] = sha.hexdigest()
     return result
 
 

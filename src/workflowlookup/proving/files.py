@@ -173,13 +173,13 @@ def _refuse_outside(root: str, path: str) -> str:
 
 def read(root: str, path: str, limit: int = MAX_FILE_BYTES) -> bytes:
     """The content of a regular file in the root. Raises `FileNotFoundError` and `CannotJudge`."""
-    return b"".join(_blocks(root, path, limit))
+    return b"".join(blocks(root, path, limit))
 
 
 def digest(root: str, path: str, limit: int = MAX_DIGEST_BYTES) -> str:
     """The SHA-256 of a regular file in the root. Raises `FileNotFoundError` and `CannotJudge`."""
     sha = hashlib.sha256()
-    for block in _blocks(root, path, limit):
+    for block in blocks(root, path, limit):
         sha.update(block)
     return sha.hexdigest()
 
@@ -228,13 +228,13 @@ def blob_id(root: str, path: str, algorithm: str) -> str:
     try:
         status = os.lstat(full)
         if stat.S_ISLNK(status.st_mode):
-            blocks: Iterable[bytes] = [os.fsencode(os.readlink(full))]
+            content: Iterable[bytes] = [os.fsencode(os.readlink(full))]
         elif stat.S_ISDIR(status.st_mode):
             return ""
         else:
-            blocks = _blocks(root, path, MAX_DIGEST_BYTES)
+            content = blocks(root, path, MAX_DIGEST_BYTES)
         sha = hashlib.new(algorithm, b"blob %d\0" % status.st_size, usedforsecurity=False)
-        for block in blocks:
+        for block in content:
             sha.update(block)
         return sha.hexdigest()
     except (FileNotFoundError, NotADirectoryError):
@@ -243,8 +243,10 @@ def blob_id(root: str, path: str, algorithm: str) -> str:
         raise _cannot("read", path, problem) from problem
 
 
-def _blocks(root: str, path: str, limit: int) -> Iterator[bytes]:
-    """The content in blocks. No part of the real path may become a link meanwhile, and nothing waits for a FIFO."""
+def blocks(root: str, path: str, limit: int) -> Iterator[bytes]:
+    """The content of a regular file in the root, in blocks. No part of the real path may become a link meanwhile, and
+    nothing waits for a FIFO. Raises `FileNotFoundError` and `CannotJudge`.
+    """
     full = os.path.join(root, path)
     if not os.path.lexists(full):
         raise FileNotFoundError(errno.ENOENT, "No such file", path)

@@ -54,7 +54,7 @@ def _faults(task: ProofTask, repository: Repository, looked_at: list[str]) -> It
         number = repository.commits_since(task.snapshot(proof.since).commit)
         if number < proof.commits:
             made = f"{plural(number, 'commit')} {'was' if number == 1 else 'were'} made since the {proof.since} began"
-            yield f"{made}; at least {proof.commits} are needed.", "Commit the work."
+            yield f"{made}; at least {plural(proof.commits, 'commit')} must be.", "Commit the work."
     if proof.branch:
         yield from _faults_of_branch(proof, repository.state().branch)
 
@@ -83,7 +83,7 @@ def _faults_of_changes(
             listed = ", ".join(map(shown, names[:3])) + (", …" if len(names) > 3 else "")
             may_not = f"and nothing that matches '{shown(glob.text)}' may"
             reason = f"{listed} changed since the {proof.since} began, {may_not}."
-            yield reason, f"Undo the change: `git diff {shown(names[0])}`."
+            yield reason, f"Undo the change; `git diff {shown(names[0])}` shows it, unless it was committed."
 
 
 def _faults_of_branch(proof: GitProof, branch: str) -> Iterator[Fault]:

@@ -119,7 +119,7 @@ def _resolve(url: str, world: World, deadline: float) -> _Target:
             if not _is_loopback(address):
                 raise CannotJudge(
                     f"The host {host} is not this machine ({address}), and the settings do not allow it.",
-                    "Allow the host in the settings, or use a service on this machine.",
+                    "Add the host to `proof_hosts` in the user's settings, or use a service on this machine.",
                 )
     path = urllib.parse.urlunsplit(("", "", parts.path or "/", parts.query, ""))
     return _Target(is_secure=parts.scheme == "https", host=host, port=port, path=path, addresses=addresses)

@@ -5,6 +5,7 @@ whatever happens.
 """
 
 import contextlib
+import hashlib
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
@@ -14,7 +15,7 @@ import msgspec
 
 from workflowlookup.language.proof import CommandProof
 from workflowlookup.proving.contract import CannotJudge, ProofTask, World
-from workflowlookup.proving.files import MAX_DIGEST_BYTES, digest, escape, matching, read, shown
+from workflowlookup.proving.files import MAX_DIGEST_BYTES, blocks, escape, matching, shown
 from workflowlookup.proving.git import Repository
 from workflowlookup.proving.scratch import remove
 from workflowlookup.runs.events import Snapshot
@@ -95,8 +96,10 @@ def _copy_change(root: str, repository: Repository, commit: str, directory: str)
 
 
 def _copy(root: str, name: str, directory: str) -> str:
-    """Copy a file of the root, and return its SHA-256. Links in the worktree are replaced, never followed."""
-    content = read(root, name, MAX_DIGEST_BYTES)
+    """Copy a file of the root. Returns the SHA-256 of what was copied. Links in the worktree are replaced, never
+    followed.
+    """
+    sha = hashlib.sha256()
     mode = stat.S_IMODE(os.stat(os.path.join(root, name)).st_mode) & 0o755 | 0o600
     parent, last = _enter_all(directory, name)
     try:
@@ -106,10 +109,12 @@ def _copy(root: str, name: str, directory: str) -> str:
             os.unlink(last, dir_fd=parent)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         with open(os.open(last, flags, mode, dir_fd=parent), "wb") as file:
-            file.write(content)
+            for block in blocks(root, name, MAX_DIGEST_BYTES):
+                sha.update(block)
+                file.write(block)
     finally:
         os.close(parent)
-    return digest(root, name)
+    return sha.hexdigest()
 
 
 def _delete(directory: str, name: str) -> None:

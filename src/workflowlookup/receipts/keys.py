@@ -111,7 +111,7 @@ def load_key(path: str) -> SigningKey | None:
 
 
 def parse_public_key(data: bytes) -> PublicKey | None:
-    """The public key in PEM or DER form, or that of a private key in PEM form; None if it is not an Ed25519 key."""
+    """The public key in PEM or DER form; None if it is not an Ed25519 public key. Raises `MissingExtra`."""
     extras.require(extras.SIGN)
     from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415
     from cryptography.hazmat.primitives import serialization  # noqa: PLC0415

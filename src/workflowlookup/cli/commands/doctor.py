@@ -83,7 +83,7 @@ def _write_project(project: ProjectState) -> None:
         rows = [(name, shlex.join(words)) for name, words in project.commands.items()]
         write_table(("command", "runs"), rows)
     else:
-        write(f"no commands: {command('init')} finds those of a project")
+        write(f"no commands that may run: {command('init')} finds those of a project, {command('trust')} allows them")
 
 
 def _write_tools(tools: ToolsReport) -> None:

@@ -162,10 +162,10 @@ def _add_commands(settings: Settings, *, is_wanted: bool) -> None:
     if not new:
         return
     write()
-    write("Steps can be proven with the commands of this project. Its files suggest:")
+    write("A workflow can have the server run commands of this project, such as its tests. Its files suggest:")
     write_text(as_toml(new))
     if not is_wanted and not (is_interactive() and ask_yes_or_no(f"Write them into {FILE_NAME}?")):
-        write_hint(f"`workflowlookup init --commands` writes them into {FILE_NAME}; or put others there.")
+        write(f"`workflowlookup init --commands` writes them into {FILE_NAME}; or put others there.")
         return
     try:
         before = read_text(FILE_NAME)
@@ -182,7 +182,7 @@ def _add_commands(settings: Settings, *, is_wanted: bool) -> None:
         now = read_settings({}, os.environ, directory=os.getcwd())
         trust.run(argparse.Namespace(path=FILE_NAME, list=False, revoke=False, json=False), now)
     else:
-        write_hint(f"They run only after you have trusted them: `workflowlookup trust {FILE_NAME}`.")
+        write(f"They run only after you have trusted them: `workflowlookup trust {FILE_NAME}`.")
 
 
 EXAMPLES = """\

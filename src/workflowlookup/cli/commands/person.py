@@ -1,4 +1,4 @@
-"""`workflowlookup person create|list|remove`: manages the people who can sign answers on this account."""
+"""`workflowlookup person create|list|approve|remove`: manages the people who can sign answers on this account."""
 
 import argparse
 from collections.abc import Iterable
@@ -76,7 +76,7 @@ def _new_passphrase(terminal: Terminal, name: str) -> str:
 
 
 def _approve(people: PeopleStore, name: str) -> PersonKey:
-    key = _named(people.pending(), name)
+    key = _named(people.pending(), name, "no passkey that waits for approval has the name or id")
     with person_terminal("sign for the passkey of a person") as terminal:
         where = f"registered {ago(key.added)} in the console at {key.rp_id}"
         terminal.show(
@@ -87,11 +87,11 @@ def _approve(people: PeopleStore, name: str) -> PersonKey:
     return key
 
 
-def _named(keys: Iterable[PersonKey], name: str) -> PersonKey:
-    """The only key with this id or of this person."""
+def _named(keys: Iterable[PersonKey], name: str, problem: str) -> PersonKey:
+    """The only key with this id or of this person. Raises `CommandError`; `problem`: what to say if there is none."""
     matches = [key for key in keys if name in (key.person, key.id)]
     if not matches:
-        raise CommandError(f"there is no such key of '{name}' here. `workflowlookup person list` lists them.")
+        raise CommandError(f"{problem} '{name}'. `workflowlookup person list` lists all keys.")
     if len(matches) > 1:
         ids = ", ".join(f"{key.id} ({key.method})" for key in matches)
         raise CommandError(f"'{name}' has several keys: {ids}. Name one by its id.")
@@ -99,7 +99,7 @@ def _named(keys: Iterable[PersonKey], name: str) -> PersonKey:
 
 
 def _remove(people: PeopleStore, name: str) -> PersonKey:
-    key, time = _named(people.active(), name), now()
+    key, time = _named(people.active(), name, "no key here has the name or id"), now()
     with person_terminal("remove a person") as terminal:
         removal = sign_on_terminal(terminal, people, text_to_remove(key, time), f"remove {key.person} ({key.id})")
         people.remove(key, time, removal)

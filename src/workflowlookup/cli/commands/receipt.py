@@ -40,11 +40,11 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     payload = state_run(folded, records, commit.commit, commit.tree, key.public, people=services.people.all_keys())
     audit("receipt", by=user_name(), run=folded.id, workflow=folded.workflow.id)
     receipt = seal(payload, key)
-    if not options.output:
+    if options.output:
+        write_file(options.output, receipt)
+        write(f"Wrote the receipt of run {folded.id} for commit {commit.commit} to {shown_path(options.output)}")
+    else:
         write_bytes(receipt)
-        return 0
-    write_file(options.output, receipt)
-    write(f"Wrote the receipt of run {folded.id} for commit {commit.commit} to {shown_path(options.output)}")
     for problem in proof_problems(parse_statement(payload), allows_waived=False, allows_uncommitted=False):
         complain(f"`workflowlookup verify` will refuse it: {problem}")
     return 0
