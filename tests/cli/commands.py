@@ -40,6 +40,7 @@ class Cli:
         self.directory = directory
         self.home = directory / "home"
         self.home.mkdir()
+        self.environment: dict[str, str] = {}
         self._own: dict[str, str] = {}
 
     @property
@@ -120,7 +121,7 @@ class Cli:
             for name, value in os.environ.items()
             if not name.startswith(_OURS) and not AGENT_VARIABLES.fullmatch(name)
         }
-        return clean | {"HOME": str(self.home), "TERM": "xterm-256color"} | self._own
+        return clean | {"HOME": str(self.home), "TERM": "xterm-256color"} | self._own | self.environment
 
 
 class Sitting:

@@ -4,114 +4,18 @@ import json
 import os
 import shutil
 import sqlite3
-import subprocess
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from cli import hooks
 from cli.commands import Cli
+from cli.hooks import EVENTS, SESSION, call, git, journal, kind, kinds_of_events, start, submit
 from support.json_values import Json
 from support.make import document, step, write
 
-EVENTS = ("SessionStart", "UserPromptSubmit", "PreToolUse", "Stop", "SubagentStop")
-SAMPLE = document(
-    step(
-        "look-around",
-        prompt="Look around.",
-        tools={"allow": ["read"]},
-        validationCriteria=[{"type": "length", "min": 3, "message": "Longer"}],
-        produces={"size": {"pattern": "size (\\d+)", "type": "integer", "optional": True}},
-    ),
-    step("ask-first", requireConfirmation={"when": "before"}),
-    step("the-end"),
-    triggers=["odd thing"],
-)
-SESSION = "session-1"
-
-
-def start(cli: Cli, *, session: str = SESSION, root: str = "") -> str:
-    done = cli("run", "sample-workflow", "--json", CLAUDE_CODE_SESSION_ID=session, CLAUDE_PROJECT_DIR=root)
-    return str(json.loads(done.stdout)["runId"])
-
-
-def call(
-    cli: Cli, event: str, *words: str, session: str = SESSION, directory: Path | None = None, **fields: Json
-) -> str:
-    """What the hook prints for a message of Claude Code. It always exits with 0 and, here, without a complaint."""
-    message = {
-        "hook_event_name": event,
-        "session_id": session,
-        "cwd": str(directory or cli.directory),
-        "tool_name": "Edit",
-        "tool_input": {"file_path": "a.py"},
-        "prompt": "An odd thing happened.",
-        **fields,
-    }
-    done = cli("hook", event, *words, stdin=json.dumps(message).encode(), CLAUDE_CODE_SESSION_ID=session)
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout
-
-
-def kind(output: str) -> str:
-    """`block`, `deny`, `context` or nothing."""
-    if not output:
-        return ""
-    answer = json.loads(output)
-    specific = answer.get("hookSpecificOutput", {})
-    return str(
-        answer.get("decision") or specific.get("permissionDecision") or ("additionalContext" in specific and "context")
-    )
-
-
-def submit(cli: Cli, run_id: str, output: str) -> None:
-    """As the agent does over MCP: the output of the current step."""
-    request = {
-        "jsonrpc": "2.0",
-        "id": 1,
-        "method": "workflow_submit",
-        "params": {"runId": run_id, "stepId": "look-around", "output": output},
-    }
-    hello = {
-        "jsonrpc": "2.0",
-        "id": 0,
-        "method": "initialize",
-        "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}},
-    }
-    lines = "".join(json.dumps(message) + "\n" for message in (hello, request))
-    assert cli("serve", stdin=lines.encode()).returncode == 0
-
-
-def kinds_of_events(cli: Cli, run_id: str) -> list[str]:
-    lines = cli("export", run_id).stdout.splitlines()
-    return [record["event"]["event"] for line in lines if "event" in (record := json.loads(line))]
-
-
-STATES: dict[str, tuple[Callable[[Cli], object], dict[str, str]]] = {
-    "no run": (lambda _: None, {}),
-    "waits for an output": (
-        start,
-        {"SessionStart": "context", "PreToolUse": "deny", "Stop": "block", "SubagentStop": "block"},
-    ),
-    "waits for a person": (lambda cli: submit(cli, start(cli), "All is here."), {"SessionStart": "context"}),
-    "is paused": (lambda cli: cli("pause", start(cli)), {"SessionStart": "context"}),
-    "is resumed": (
-        lambda cli: (run_id := start(cli), cli("pause", run_id), cli("resume", run_id)),
-        {"SessionStart": "context", "PreToolUse": "deny", "Stop": "block", "SubagentStop": "block"},
-    ),
-    "is cancelled": (lambda cli: cli("cancel", start(cli)), {}),
-    "belongs to another session": (lambda cli: start(cli, session="session-2"), {"SessionStart": "context"}),
-    "belongs to nobody's session": (lambda cli: start(cli, session=""), {"SessionStart": "context"}),
-}
-
-
-@pytest.mark.parametrize("state", STATES)
-def test_every_event_in_every_state(cli: Cli, state: str) -> None:
-    prepare, expected = STATES[state]
-    prepare(cli)
-
-    assert {event: answer for event in EVENTS if (answer := kind(call(cli, event)))} == expected
+SAMPLE = hooks.SAMPLE
 
 
 def test_the_agent_learns_which_run_waits_for_what(cli: Cli) -> None:
@@ -215,10 +119,11 @@ def test_what_cannot_be_read_lets_the_agent_go_on(cli: Cli, event: str, name: st
 
 
 @pytest.mark.parametrize("name", MALFORMED)
-def test_without_a_run_messages_are_not_even_read(cli: Cli, name: str) -> None:
+def test_without_a_run_and_settings_it_is_said_as_well(cli: Cli, name: str) -> None:
     done = cli("hook", "PreToolUse", stdin=MALFORMED[name])
 
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (0, "", 1)
+    assert done.stderr.startswith("workflowlookup hook: the agent goes on unchecked: the message is ")
 
 
 @pytest.mark.parametrize("words", [["Nothing"], [], ["Stop", "--unknown"], ["Stop", "--journal-timeout-seconds", "x"]])
@@ -236,10 +141,6 @@ def test_fields_of_another_type_do_no_harm(cli: Cli, field: str, value: Json) ->
 
     for event in ("PreToolUse", "SubagentStop"):
         assert cli("hook", event, stdin=message).returncode == 0
-
-
-def journal(cli: Cli) -> Path:
-    return cli.home / ".local/share/workflowlookup/runs.sqlite"
 
 
 @pytest.mark.parametrize("event", ["SessionStart", "PreToolUse", "Stop", "SubagentStop"])
@@ -260,16 +161,24 @@ def test_a_missing_journal_is_not_made(cli: Cli) -> None:
     assert not journal(cli).parent.exists()
 
 
+LOCKED = {
+    "SessionStart": ("context", False),
+    "PreToolUse": ("deny", True),
+    "Stop": ("", True),
+    "SubagentStop": ("", True),
+}
+"""By event: what is answered while another process writes, and whether the hook says that it could not store it."""
+
+
 def test_a_locked_journal_still_refuses_tools_and_lets_the_agent_stop(cli: Cli) -> None:
     start(cli)
     message = json.dumps({"session_id": SESSION, "cwd": str(cli.directory), "tool_name": "Edit"}).encode()
     with closing(sqlite3.connect(journal(cli), isolation_level=None)) as lock:
         lock.execute("BEGIN IMMEDIATE")
-        stopped = cli("hook", "Stop", "--journal-timeout-seconds", "1", stdin=message)
-        used = cli("hook", "PreToolUse", "--journal-timeout-seconds", "1", stdin=message)
+        done = {event: cli("hook", event, "--journal-timeout-seconds", "1", stdin=message) for event in LOCKED}
 
-    assert (stopped.returncode, stopped.stdout, used.returncode, kind(used.stdout)) == (0, "", 0, "deny")
-    assert "goes on unchecked" in stopped.stderr
+    assert {event: (kind(one.stdout), "goes on unchecked" in one.stderr) for event, one in done.items()} == LOCKED
+    assert all(one.returncode == 0 for one in done.values())
 
 
 def test_settings_that_cannot_be_read_let_the_agent_go_on(cli: Cli) -> None:
@@ -283,11 +192,6 @@ def test_settings_that_cannot_be_read_let_the_agent_go_on(cli: Cli) -> None:
 
 
 # ── projects and sessions ───────────────────────────────────────────────────────────────────────────────────────────
-
-
-def git(directory: Path, *words: str) -> None:
-    identity = ["-c", "user.name=Ada", "-c", "user.email=ada@example.org"]
-    subprocess.run(["git", *identity, *words], cwd=directory, check=True, capture_output=True)
 
 
 def test_two_sessions_in_one_project_have_their_own_runs(cli: Cli) -> None:

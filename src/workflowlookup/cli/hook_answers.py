@@ -12,7 +12,7 @@ import msgspec
 
 from workflowlookup.app import make_catalog, make_runs
 from workflowlookup.cli.hook_entry import complain, project_directory
-from workflowlookup.errors import StorageError
+from workflowlookup.errors import JOURNAL_SECONDS, RunDamaged, StorageError
 from workflowlookup.execution.proof_runner import machine_id
 from workflowlookup.language.guidance import guide
 from workflowlookup.language.patterns import Budget
@@ -24,6 +24,7 @@ from workflowlookup.repository import find_root_of_run
 from workflowlookup.runs.events import OutputRefused
 from workflowlookup.runs.run import Run, Waiting
 from workflowlookup.settings import Settings, read_settings
+from workflowlookup.store.journal_url import JournalUrl
 from workflowlookup.store.service import Runs
 
 MAX_PROMPT_BYTES: Final = 2_048
@@ -54,8 +55,14 @@ class Hook(msgspec.Struct, frozen=True, kw_only=True):
 
     def open_runs(self) -> Iterator[Run]:
         """The open runs of this project on this machine, the last started first."""
-        for run_id in self.runs.open_runs(self.root) if self.root else ():
-            run = self.runs.get(run_id)
+        journal = JournalUrl(self.settings.journal)
+        is_missing = journal.kind.is_file and not os.path.exists(journal.text)  # a hook makes no journal
+        for run_id in self.runs.open_runs(self.root) if self.root and not is_missing else ():
+            try:
+                run = self.runs.get(run_id)
+            except RunDamaged as problem:  # the other runs still count
+                complain(problem)
+                continue
             if not run.is_over and run.machine in ("", machine_id()):
                 yield run
 
@@ -72,6 +79,8 @@ def answer_hook(event: str, message: Mapping[str, Any], flags: Mapping[str, Any]
     """Print the answer to a message, if there is one. Raises what keeps it from being found."""
     directory = project_directory(message.get("cwd"))
     settings = read_settings(flags, os.environ, directory=directory, config=config)
+    seconds = min(settings.journal_timeout_seconds, JOURNAL_SECONDS)  # the client does not wait for long
+    settings = msgspec.structs.replace(settings, journal_timeout_seconds=seconds)
     root, _ = find_root_of_run(settings.root, os.environ, directory)
     hook = Hook(
         event=event,

@@ -16,10 +16,13 @@ if TYPE_CHECKING:
 
 EVENTS = ("SessionStart", "UserPromptSubmit", "PreToolUse", "Stop", "SubagentStop")
 MAX_INPUT = 16 << 20
+MAX_PATH = 4096
 BUSY_SECONDS = 1.0
 PREFIX = "WORKFLOWLOOKUP_"
 _OPEN = {"SessionStart": "state IN ('queued', 'running', 'waiting')"}
 _WAITING = "state = 'waiting'"
+_EVENT_OF_MESSAGE = """SELECT CASE WHEN json_valid(?1) THEN
+    CASE WHEN json_type(?1) = 'object' THEN coalesce(json_extract(?1, '$.hook_event_name'), ?2) END END"""
 _MISSING = ("no such table", "no such column")
 
 
@@ -44,6 +47,8 @@ def run_hook(arguments: "Sequence[str]") -> int:
             from workflowlookup.cli.hook_answers import answer_hook  # noqa: PLC0415 - only if there may be a run
 
             answer_hook(event, parse_message(event, data), {}, None)
+        elif not _is_message(event, data):
+            parse_message(event, data)  # raises, and says what is wrong
     except Exception as problem:  # noqa: BLE001 - no fault of ours may stop the agent
         complain(problem)
     return 0
@@ -52,17 +57,32 @@ def run_hook(arguments: "Sequence[str]") -> int:
 def complain(problem: BaseException) -> None:
     """Say in one line why nothing was done."""
     text = " ".join(str(problem).split()) or type(problem).__name__
-    print(f"workflowlookup hook: the agent goes on unchecked: {text[:500]}", file=sys.stderr)
+    if sys.stderr is not None:  # closed: `print` would write to standard output, which the client reads
+        print(f"workflowlookup hook: the agent goes on unchecked: {text[:500]}", file=sys.stderr)
 
 
 def read_input(event: str) -> bytes:
     """What the client sent for an event. Raises `UnreadableHook`."""
     if event not in EVENTS:
         raise UnreadableHook(f"there is no hook for '{event[:60]}'. There are {', '.join(EVENTS)}")
+    if sys.stdin is None:
+        raise UnreadableHook("the message is missing: standard input is closed")
     data = sys.stdin.buffer.read(MAX_INPUT + 1)
     if len(data) > MAX_INPUT:
         raise UnreadableHook("the message is too long")
     return data
+
+
+def _is_message(event: str, data: bytes) -> bool:
+    """Whether `parse_message` can certainly read the message. SQLite is imported already, and `json` is not."""
+    connection = sqlite3.connect(":memory:")
+    try:
+        (named,) = connection.execute(_EVENT_OF_MESSAGE, (data.decode(), event)).fetchone()
+    except (UnicodeDecodeError, sqlite3.Error):
+        return False
+    finally:
+        connection.close()
+    return bool(named == event)
 
 
 def parse_message(event: str, data: bytes) -> "Mapping[str, Any]":
@@ -85,7 +105,7 @@ def project_directory(directory: object = None) -> str:
     """The directory of the client's project: its variable, else the working directory that its message names, else
     that of this process, which is the same in all clients that are known."""
     for path in (os.environ.get("CLAUDE_PROJECT_DIR"), directory):
-        if isinstance(path, str) and os.path.isabs(path) and "\0" not in path:
+        if isinstance(path, str) and os.path.isabs(path) and "\0" not in path and len(path) <= MAX_PATH:
             return path
     return os.getcwd()
 
