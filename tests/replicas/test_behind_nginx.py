@@ -3,9 +3,12 @@ read without what they are for.
 """
 
 import contextlib
+import json
+import os
 import re
 import shutil
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -243,3 +246,32 @@ def test_the_unit_is_one(tmp_path: Path) -> None:
     done = subprocess.run([analyze, "verify", str(unit)], capture_output=True, text=True, check=False)
 
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_unit_does_not_work_in_its_configuration(tmp_path: Path) -> None:
+    """What is below the working directory belongs to a project, so nobody there could sign answers."""
+    unit = (DEPLOY / "workflowlookup@.service").read_text().replace("%S", str(tmp_path))
+    home, directory = (re.findall(rf"{name}=(\S+)", unit)[0] for name in ("HOME", "WorkingDirectory"))
+    names = re.findall(r"^StateDirectory=(.*)", unit, re.MULTILINE)[0].split()
+    for name in names:
+        (tmp_path / name).mkdir()
+    done = subprocess.run(
+        [sys.executable, "-m", "workflowlookup", "person", "list", "--json"],
+        cwd=directory,
+        env={"PATH": os.environ["PATH"], "HOME": home},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (done.returncode, json.loads(done.stdout)["problem"]) == (0, "")
+
+
+def test_all_replicas_of_compose_have_the_same_files_of_their_account() -> None:
+    whole = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+    home = re.findall(r"--home-dir (\S+)", (DEPLOY / "Containerfile").read_text())[0]
+
+    assert "account" in whole["volumes"]
+    for name in ("cli", "replica-1", "replica-2", "replica-3"):
+        assert f"account:{home}" in whole["services"][name]["volumes"]
+        assert home not in whole["services"][name]["tmpfs"]
