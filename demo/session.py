@@ -233,7 +233,7 @@ def show_list(workflows: list[dict[str, str]]) -> None:
 def show_step(reply: dict[str, Any]) -> None:
     step, progress = reply["step"], reply["progress"]
     heading = f"[bold]{step['title']}[/]  [dim]{step['id']} · {progress['completed']} done[/]"
-    paragraphs = reply["guidance"]["prompt"].split("\n\n")
+    paragraphs = step["prompt"].split("\n\n")
     shown = "\n\n".join(paragraphs[:3]) + ("\n\n…" if len(paragraphs) > 3 else "")
     out.print(Padding(Panel(Markdown(shown), title=heading, title_align="left", border_style="cyan"), (1, 0, 0, 2)))
 

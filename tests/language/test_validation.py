@@ -37,7 +37,7 @@ def schema(schema: JsonObject, message: str = "m") -> JsonObject:
     ("criteria", "output", "suggestion"),
     [
         ([contains("Bye")], "bye", 'Include the text "Bye" in the output. The case matters.'),
-        ([regex("a", "i")], "x", "Change the output so that it matches the pattern a (flags i)."),
+        ([regex("a", "i")], "x", 'The output must contain "a".'),
         (
             [{"type": "length", "min": 9, "message": "m"}],
             "hello",

@@ -167,7 +167,7 @@ def test_a_step_that_asks_before_is_handed_out_once_the_person_agreed(serve: Cal
     }
     assert "It waits for a person" in refused(server, run, "deploy", output="deployed anyway")
     offered = relay(server, run, "deploy", answers={"size": "large"})
-    assert (offered["step"]["id"], offered["guidance"]["requiresConfirmation"]) == ("deploy", False)
+    assert (offered["step"]["id"], "requiresConfirmation" in offered["guidance"]) == ("deploy", False)
     assert offered["next"].startswith("Do what guidance.prompt says"), "the person agreed, and did not deny"
     assert submit(server, run, "deploy")["step"]["id"] == "then", "nobody is asked a second time"
     assert '"size": "large"' in report(server, run)

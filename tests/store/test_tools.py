@@ -69,10 +69,9 @@ def test_a_run_from_its_start_to_its_end(serve: Callable[..., Server]) -> None:
         "state": "waiting",
         "waitingFor": "output",
         "progress": {"done": 0, "total": 2},
-        "step": {"id": "one", "title": "Title one", "prompt": "Do one."},
+        "step": {"id": "one", "title": "Title one"},
         "guidance": {
             "prompt": "Do one.",
-            "requiresConfirmation": False,
             "validationCriteria": ["The output is at least 5 characters long: Too short."],
         },
         "next": f"Do what guidance.prompt says, then call workflow_submit with runId '{run_id}', stepId 'one' and the "
@@ -114,10 +113,10 @@ def test_step_and_guidance_are_those_of_workflow_next(serve: Callable[..., Serve
         },
     )["structuredContent"]
 
-    assert {name: run[name] for name in ("step", "guidance", "warnings")} == {
-        name: told[name] for name in ("step", "guidance", "warnings")
-    }
-    assert run["step"]["loop"] == {"id": "all", "iteration": 2, "item": "b.py", "index": 1, "total": 2}
+    assert run["guidance"] == {name: text for name, text in told["guidance"].items() if name != "requiresConfirmation"}
+    assert run["warnings"] == told["warnings"]
+    loop_position = {"id": "all", "iteration": 2, "index": 1, "total": 2}
+    assert run["step"] == {"id": "look@2", "title": "Title look", "loop": loop_position}
 
 
 def test_the_schemas_of_run_tools_speak_of_runs_only() -> None:
@@ -334,9 +333,14 @@ def test_an_agent_relays_the_answer_of_a_person(serve: Callable[..., Server]) ->
     assert held["confirmation"] == {
         "stepId": "one",
         "title": "Title one",
-        "question": "Step 'Title one' of 'Sample workflow' is done. Do you agree, so that the run goes on? "
-        "If not, the step is done again.\n\nThe output:\n> good enough",
+        "question": "Step 'Title one' of 'Sample workflow' is done. Do you agree? If not, the step is done again.",
     }
+    assert held["next"] == (
+        "Ask the person confirmation.question, with your output, and wait. Then submit stepId 'one' with confirmed "
+        "true or false and their words as note."
+    )
+    question = server.result("workflow_status", {"runId": run["runId"]})["confirmation"]["question"]
+    assert question.endswith("The output:\n> good enough"), "for an agent that has not just sent it"
     denied = relayed(server, run, confirmed=False, note="Too risky.")
     assert denied["step"]["id"] == "one"
     assert denied["next"].startswith('A person did not agree to this step: "Too risky." Do it again with that in mind')
@@ -389,7 +393,7 @@ def test_a_person_is_asked_through_a_client_that_can_show_a_form(start: Start, l
     question = asked(server, run, output="good enough")
     assert question["params"]["message"] == (
         "Accept: yes. Decline: no, the step is done again. Close the form to decide later.\n\n"
-        "Step 'Title {{name}}' of 'Sample workflow' is done. Do you agree, so that the run goes on? "
+        "Step 'Title {{name}}' of 'Sample workflow' is done. Do you agree? "
         "If not, the step is done again.\n\nThe output:\n> good enough"
     )
     assert question["params"]["requestedSchema"]["properties"].keys() == {"note"}
@@ -471,7 +475,7 @@ def test_after_the_last_attempt_a_person_may_accept_the_output(serve: Callable[.
 
     assert held["confirmation"]["question"] == (
         "Step 'Title one' of 'Sample workflow' was refused, and no attempts are left. "
-        "Accept it as it is? If not, the run fails.\n\nThe output:\n> b\n\nWhy it was refused:\n> Too short."
+        "Accept it as it is? If not, the run fails.\n\nWhy it was refused:\n> Too short."
     )
     failed = relayed(server, run, confirmed=False, note="No.")
     assert (failed["state"], failed["error"]["reason"]) == (

@@ -25,6 +25,7 @@ from workflowlookup.cli.output import (
 from workflowlookup.language.contract import how_to_send, unmet
 from workflowlookup.language.guidance import Guidance, guide
 from workflowlookup.language.model import PromptStep
+from workflowlookup.language.pattern_words import pattern_in_words
 from workflowlookup.language.patterns import Budget
 from workflowlookup.language.rules import GIVEN_UP, NO_MATCH, ContainsRule, RegexRule, Rule, each_rule
 from workflowlookup.language.schemas import BadSchema
@@ -38,12 +39,6 @@ from workflowlookup.runs.proof_words import proved, sentences_of
 from workflowlookup.runs.questions import question_of
 from workflowlookup.runs.run import Run, State, Waiting
 
-_LITERAL: Final = r"(?:\\[^\w\s]|[^\\^$.|?*+()\[\]{}])+"
-_CHOICE: Final = rf"{_LITERAL}(?:\|{_LITERAL})*"
-_PLAIN: Final = re.compile(
-    rf"(?P<begin>\^?)(?:(?P<before>(?:{_LITERAL})?)\((?:\?:)?(?P<group>{_CHOICE})\)|(?P<bare>{_CHOICE}))(?P<end>\$?)"
-)
-_ESCAPED: Final = re.compile(r"\\(.)")
 FORM: Final = 'have the form that the step describes under "The output must meet"'
 _OTHERS: Final = (
     (re.compile(re.escape(NO_MATCH.format("")) + ".*"), f"The output must {FORM}."),
@@ -87,22 +82,7 @@ def _line(message: str, hint: str, patterns: list[RegexRule]) -> str:
 
 def in_words(rule: RegexRule) -> str:
     """A pattern in words, such as `contain "PASS" or "FAIL"`."""
-    plain = _PLAIN.fullmatch(rule.pattern)
-    choice = (plain["group"] or plain["bare"]) if plain else ""
-    if plain is None or (plain["bare"] and "|" in choice and (plain["begin"] or plain["end"])):
-        return FORM
-    literals = (_ESCAPED.sub(r"\1", (plain["before"] or "") + word) for word in choice.split("|"))
-    words = " or ".join(f'"{literal}"' for literal in literals)
-    line = "have a line that " if "m" in rule.flags and (plain["begin"] or plain["end"]) else ""
-    ending = "s" if line else ""
-    match bool(plain["begin"]), bool(plain["end"]):
-        case True, True:
-            return f"{line}{'is' if line else 'be'} {words}"
-        case True, False:
-            return f"{line}begin{ending} with {words}"
-        case False, True:
-            return f"{line}end{ending} with {words}"
-    return f"contain {words}"
+    return pattern_in_words(rule.pattern, rule.flags) or FORM
 
 
 def _hints(rules: list[Rule], output: str) -> dict[str, str]:

@@ -221,10 +221,7 @@ def how_to_say(capture: Capture, *, is_json: bool = False) -> str:
 def _issue(capture: Capture, raw_value: Json, *, is_json: bool) -> Issue:
     problem = "is not in the output" if raw_value is MISSING else f"is {show(raw_value)} in the output"
     how = how_to_say(capture, is_json=is_json)
-    return Issue(
-        message=f"{capture.name} {problem}: expected {capture.value.expected}. Add {how}.",
-        suggestion=f"Add {how} to the output.",
-    )
+    return Issue(message=f"{capture.name} {problem}: expected {capture.value.expected}. Add {how}.")
 
 
 def _too_slow(capture: Capture) -> Issue:

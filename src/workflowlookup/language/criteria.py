@@ -207,7 +207,7 @@ def _one_of(alternatives: int) -> Issue:
 def _must_not_hold(description: str) -> Issue:
     return Issue(
         message=f"The output must not meet this: {description}",
-        suggestion=f"Change the output so that this no longer holds: {description}",
+        suggestion="Change the output so that this no longer holds.",
     )
 
 

@@ -13,12 +13,17 @@ from workflowlookup.language.criteria import describe_criterion
 from workflowlookup.language.model import Call, Confirmation, Function, PromptStep, Requirement, Workflow, WorkflowCall
 from workflowlookup.language.navigation import LoopPosition, NextStep
 from workflowlookup.language.patterns import Budget, TooSlow
+from workflowlookup.language.proof import CommandProof
 from workflowlookup.language.rules import AllOf, Criterion, Rule
 from workflowlookup.language.templates import Fill, as_words, fill_values, filler
 from workflowlookup.language.text import shorten
 from workflowlookup.language.values import Context, Json
 
 COMPLETE: Final = "Workflow complete."
+MAX_REPEATED_PROMPT: Final = 300
+"""A longer prompt stands only once in an answer that shows the step beside the guidance."""
+PROMPT_REFERENCE: Final = "Do what step.prompt says."
+"""In place of a longer prompt."""
 
 _MODEL_HINTS: Final[Mapping[str, str]] = {
     "lightweight": "fast-lightweight-model",
@@ -42,8 +47,8 @@ class Guidance(msgspec.Struct, frozen=True, kw_only=True):
     """The template variables that are not set; the warnings name them."""
 
 
-def guide(workflow: Workflow, upcoming: NextStep, budget: Budget) -> Guidance:
-    """The guidance for the step that comes next."""
+def guide(workflow: Workflow, upcoming: NextStep, budget: Budget, *, beside_step: bool = False) -> Guidance:
+    """The guidance for the step that comes next. `beside_step`: its reader sees the prompt in `step`, too."""
     step = upcoming.step
     if step is None:
         return Guidance(
@@ -57,13 +62,15 @@ def guide(workflow: Workflow, upcoming: NextStep, budget: Budget) -> Guidance:
     unset: dict[str, None] = {}
     fill = filler(upcoming.context, unset)
     view = view_step(step, upcoming, fill, budget)
-    prompt = compose(workflow, step, upcoming, view, fill)
+    is_reference = beside_step and len(view["prompt"]) > MAX_REPEATED_PROMPT
+    shown = {**view, "prompt": PROMPT_REFERENCE} if is_reference else view
+    prompt = compose(workflow, step, upcoming, shown, fill)
     criteria = [
         fill(requirement.sentence)
         for requirement in step.requirements
         if requirement.condition is None or requirement.condition.may_hold(upcoming.context, budget)
     ]
-    proofs = describe_proofs(step, upcoming.context, budget, unset)
+    proofs = describe_proofs(step, upcoming.context, budget, unset, in_run=upcoming.in_run)
     for capture in step.captures:
         unset.pop(capture.name, None)  # rules may refer to variables that this output will set
     return Guidance(
@@ -280,15 +287,24 @@ def _bullets(lines: Sequence[str] | Iterator[str]) -> str:
 
 
 def describe_proofs(
-    step: PromptStep, context: Context, budget: Budget, unset: dict[str, None] | None = None
+    step: PromptStep,
+    context: Context,
+    budget: Budget,
+    unset: dict[str, None] | None = None,
+    *,
+    in_run: bool = False,
 ) -> tuple[str, ...]:
-    """The proofs that may be needed in a context, as sentences. Variables that are not set are added to `unset`."""
+    """The proofs that may be needed in a context, as sentences. Variables that are not set are added to `unset`.
+
+    `in_run`: without what the server measures before it hands out the step.
+    """
     names: dict[str, None] = {}
     fill = filler(context, names)
     sentences = tuple(
         fill(proof.describe())
         for proof in step.proofs
-        if proof.condition is None or proof.condition.may_hold(context, budget)
+        if not (in_run and isinstance(proof, CommandProof) and proof.at_start)
+        and (proof.condition is None or proof.condition.may_hold(context, budget))
     )
     if unset is not None:
         unset |= {name: None for name in names if not name.startswith("proof.")}  # measures are taken later

@@ -140,7 +140,8 @@ class CommandProof(Proof, frozen=True, kw_only=True, tag="command"):
         )
         held = f"; {describe(self.holds)}" if self.holds else ""
         criteria = _meets("its standard output", self.stdout) + _meets("its standard error", self.stderr)
-        words = f"{self.command_words}{where} ends with {codes}{criteria}{recorded}{held}"
+        details = "" if self.message else f"{recorded}{held}"  # which the message explains
+        words = f"{self.command_words}{where} ends with {codes}{criteria}{details}"
         return words[0].upper() + words[1:]
 
     def paths(self) -> Iterator[tuple[PathTo, str]]:
@@ -219,7 +220,9 @@ class GitProof(Proof, frozen=True, kw_only=True, tag="git"):
     def words(self) -> str:
         since = _SINCE[self.since]
         parts = [f"a file matching `{glob}` has changed {since}" for glob in self.changed]
-        parts += [f"no file matching `{glob}` has changed {since}" for glob in self.unchanged]
+        if self.unchanged:
+            globs = ", ".join(f"`{glob}`" for glob in self.unchanged)
+            parts.append(f"no file matching {globs} has changed {since}")
         if self.clean is not None:
             parts.append(f"git reports {'no uncommitted' if self.clean else 'uncommitted'} changes")
         if self.commits:

@@ -15,6 +15,7 @@ from typing import ClassVar, Final, Self, TypeAlias
 import msgspec
 
 from workflowlookup.language.conditions import CompiledCondition, construct_from_json
+from workflowlookup.language.pattern_words import pattern_in_words
 from workflowlookup.language.patterns import BadPattern, Budget, TooSlow, compile_pattern
 from workflowlookup.language.schemas import (
     BadSchema,
@@ -43,7 +44,8 @@ class Issue(msgspec.Struct, frozen=True, kw_only=True):
     """One problem of an output: the author's message, and what would fix it."""
 
     message: str
-    suggestion: str
+    suggestion: str = ""
+    """Empty if the message says it all."""
     is_undecided: bool = False
     """Whether the rule could not be applied. Then its negation fails too."""
 
@@ -130,17 +132,15 @@ class RegexRule(Rule, frozen=True, kw_only=True, tag="regex"):
 
     def check(self) -> RuleCheck:
         pattern, flags = self.pattern, self.flags
-        with_flags = f"{pattern} (flags {flags})" if flags else pattern
-        absent = (
-            Issue(
-                message=self.message or NO_MATCH.format(pattern),
-                suggestion=f"Change the output so that it matches the pattern {with_flags}.",
-            ),
-        )
+
+        def absent() -> Sequence[Issue]:
+            words = pattern_in_words(pattern, flags)
+            suggestion = f"The output must {words}." if words else ""
+            return (Issue(message=self.message or NO_MATCH.format(pattern), suggestion=suggestion),)
 
         def check(output: str, _: Context, budget: Budget) -> Sequence[Issue]:
             try:
-                return () if compile_pattern(pattern, flags, budget)(output, budget) else absent
+                return () if compile_pattern(pattern, flags, budget)(output, budget) else absent()
             except TooSlow:
                 message = GIVEN_UP.format(pattern)
                 suggestion = "Shorten the output; the author should simplify the pattern, which backtracks too much."

@@ -159,7 +159,7 @@ def refuse_output(  # noqa: PLR0913 - all that there is to say of it
         key=submission_key(draft.run.current, output, changes),
         context=changes,
         issues=(*(issue.message for issue in issues), *(need.sentence() for need in needs)),
-        suggestions=tuple(dict.fromkeys([*(issue.suggestion for issue in issues), *hints])),
+        suggestions=tuple(dict.fromkeys([*(issue.suggestion for issue in issues if issue.suggestion), *hints])),
         missing=needs,
     )
     draft.add(refused)

@@ -30,6 +30,8 @@ MAX_QUOTED: Final = 1_000
 MAX_VALUE: Final = 200
 """Limit on the characters of a title, or of a value in a sentence."""
 MARK: Final = "> "
+THE_OUTPUT: Final = "The output"
+"""The title of a subject that is the output of the step."""
 _FLAT: Final = frozenset({"string", "number", "integer", "boolean"})
 
 
@@ -96,10 +98,15 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         """The question, and what happens if they say no."""
         return f"{self.text} If not, {self.if_not}."
 
-    def message(self, limit: int = MAX_QUOTED, rest: str = "") -> str:
-        """The question with its subject, quoted; `rest` says where the whole text is if it is cut."""
+    def message(self, limit: int = MAX_QUOTED, rest: str = "", *, quotes_output: bool = True) -> str:
+        """The question with its subject, quoted; `rest` says where the whole text is if it is cut.
+
+        `quotes_output`: whether an output is quoted, too.
+        """
         parts = [self.heading]
         for about, text in self.quotations:
+            if about == THE_OUTPUT and not quotes_output:
+                continue
             cut = ""
             if len(text) > limit:
                 cut = f"; the first {limit:,} of {len(text):,} characters{f', all of it is in {rest}' if rest else ''}"
@@ -140,13 +147,13 @@ def question_of(run: Run, budget: Budget) -> Question:
         text = f"{name} was refused, and no attempts are left. Accept it as it is?"
         issues, sets = run.last_submission.issues, _changed(run.context, _context_with_pending(run, budget))
         return Question(
-            text=text, if_not=fails, about="The output", subject=output, issues=issues, sets=sets, fields=fields
+            text=text, if_not=fails, about=THE_OUTPUT, subject=output, issues=issues, sets=sets, fields=fields
         )
     if reason == "unproved" and run.proving is not None:
         return Question(
             text=f"{name} is done, but something that should be true about it could not be proven. Accept it anyway?",
             if_not="the output is refused",
-            about="The output",
+            about=THE_OUTPUT,
             subject=run.proving.request.output,
             issues=unproved_lines(run),
             issues_title="What could not be proven",
@@ -157,10 +164,10 @@ def question_of(run: Run, budget: Budget) -> Question:
         run.step.asks_before
     ):  # its condition became true only with the output, and the author's question is about doing it
         author_question = ""
-    text = author_question or f"{name} is done. Do you agree, so that the run goes on?"
+    text = author_question or f"{name} is done. Do you agree?"
     sets = _changed(run.context_before, run.context)
     return Question(
-        text=text, if_not="the step is done again", about="The output", subject=output, sets=sets, fields=fields
+        text=text, if_not="the step is done again", about=THE_OUTPUT, subject=output, sets=sets, fields=fields
     )
 
 

@@ -163,6 +163,6 @@ def form_message(run: Run) -> str:
     return f"{buttons}\n\n{question_text(run, budget)}"
 
 
-def question_text(run: Run, budget: Budget) -> str:
-    """The question to the person, with the output or call that it is about."""
-    return question_of(run, budget).message(rest=f"run://{run.id}")
+def question_text(run: Run, budget: Budget, *, quotes_output: bool = True) -> str:
+    """The question to the person, with the prompt or call that it is about, and the output unless its author asks."""
+    return question_of(run, budget).message(rest=f"run://{run.id}", quotes_output=quotes_output)

@@ -97,12 +97,15 @@ WORKFLOW_SCHEMA: Final[Mapping[str, Json]] = {
 }
 
 _STEP: Final[Mapping[str, Json]] = {
-    **STEP_SCHEMA,
-    "description": "The step whose output the run waits for.",
+    "type": ["object", "null"],
+    "description": "The step whose output the run waits for; guidance says what to do.",
     "properties": {
-        **STEP_SCHEMA["properties"],
         "id": {"type": "string", "description": "Pass it to workflow_submit as stepId, with your output."},
+        "title": {"type": "string"},
+        "askForFiles": {"type": "boolean"},
+        "loop": {"type": "object", "description": "In a loop: its id, iteration, index and total."},
     },
+    "required": ["id", "title"],
 }
 _GUIDANCE: Final[Mapping[str, Json]] = {
     **GUIDANCE_SCHEMA,
@@ -110,9 +113,10 @@ _GUIDANCE: Final[Mapping[str, Json]] = {
         **GUIDANCE_SCHEMA["properties"],
         "requiresConfirmation": {
             "type": "boolean",
-            "description": "A person must confirm the submitted output; next will say how.",
+            "description": "If true, a person must confirm the submitted output; next will say how.",
         },
     },
+    "required": ["prompt", "validationCriteria"],
 }
 
 RUN_PROPERTIES: Final[Mapping[str, Json]] = {

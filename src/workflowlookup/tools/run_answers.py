@@ -34,13 +34,21 @@ MAX_DISMISSALS: Final = 2
 """How often a person may close a question before the agent must stop asking."""
 
 
+MAX_SUGGESTIONS: Final = 6
+"""An agent that has followed these is told the next ones; the issues are complete."""
+STEP_FIELDS: Final = frozenset({"id", "title", "askForFiles", "loop"})
+"""The fields of a step that an answer has beside `guidance`, whose prompt contains the others."""
+
 Verdict: TypeAlias = OutputAccepted | OutputRefused
 
 
-def answer(services: Services, run: Run, caller: Caller, earlier: Verdict | None = None) -> dict[str, Json]:
+def answer(
+    services: Services, run: Run, caller: Caller, earlier: Verdict | None = None, *, is_reply: bool = False
+) -> dict[str, Json]:
     """The state of the run, and what to do next.
 
-    `earlier` is the verdict on an output that was sent again after the run went on.
+    `earlier` is the verdict on an output that was sent again after the run went on. `is_reply`: to `workflow_submit`,
+    so that the caller knows how a run goes, the output that it has just sent, and the step that this was for.
     """
     if earlier is not None:
         now = answer(services, msgspec.structs.replace(run, last_submission=None), caller)
@@ -60,23 +68,25 @@ def answer(services: Services, run: Run, caller: Caller, earlier: Verdict | None
         reply["attempts"] = run.attempts
         if run.last_submission.missing:
             reply["missing"] = run.last_submission.missing
-    reply |= _rest(services, run, caller, budget)
+    reply |= _rest(services, run, caller, budget, is_reply=is_reply)
     if isinstance(run.last_submission, OutputAccepted) and run.last_submission.warnings:
         reply["warnings"] = [*run.last_submission.warnings, *reply.get("warnings", ())]
     return reply
 
 
-def _rest(services: Services, run: Run, caller: Caller, budget: Budget) -> dict[str, Json]:
+def _rest(services: Services, run: Run, caller: Caller, budget: Budget, *, is_reply: bool) -> dict[str, Json]:
     """What the run waits for, or how it ended, and what to do."""
     match run.waiting_for:
+        case Waiting.OUTPUT if is_reply and isinstance(run.last_submission, OutputRefused):
+            return {"step": {"id": run.current, "title": title_of(run)}, "next": _next_for_output(run, is_reply=True)}
         case Waiting.OUTPUT:
-            return {**_step(run, budget), "next": _next_for_output(run)}
+            return {**_step(run, budget), "next": _next_for_output(run, is_reply=is_reply)}
         case Waiting.CONTEXT:
             reply = need_answer(run.workflow, run.current, run.missing[0], run.warnings)
             return {**{name: value for name, value in reply.items() if name != "step"}, "next": _next_for_context(run)}
         case Waiting.CONFIRMATION:
-            advice = _next_for_confirmation(services, run, caller, budget)
-            return {"confirmation": _confirmation(run, budget), "next": advice}
+            advice = _next_for_confirmation(services, run, caller, budget, is_reply=is_reply)
+            return {"confirmation": _confirmation(run, budget, is_reply=is_reply), "next": advice}
         case Waiting.CALL:
             return _at_work(services, run)
         case Waiting.PROOF:
@@ -95,9 +105,10 @@ def answer_with_result(services: Services, run: Run, caller: Caller) -> dict[str
     return {**reply, **result, "next": _next_of_result(run, result)}
 
 
-def _confirmation(run: Run, budget: Budget) -> dict[str, Json]:
+def _confirmation(run: Run, budget: Budget, *, is_reply: bool) -> dict[str, Json]:
     """The question that the run waits for."""
-    details: dict[str, Json] = {"stepId": run.current, "title": title_of(run), "question": question_text(run, budget)}
+    question = question_text(run, budget, quotes_output=not is_reply)
+    details: dict[str, Json] = {"stepId": run.current, "title": title_of(run), "question": question}
     fields = {field.name: field.schema for field in fields_of(run, budget)}
     return {**details, **({"answers": fields} if fields else {})}
 
@@ -171,18 +182,25 @@ def _verdict(run: Run, judged: Verdict) -> dict[str, Json]:
     proofs = {"proofs": sentences} if sentences else {}
     if isinstance(judged, OutputAccepted):
         return {"valid": True, "issues": [], "suggestions": [], **proofs}
-    return {"valid": False, "issues": judged.issues, "suggestions": [REVIEW, *judged.suggestions], **proofs}
+    suggestions = [REVIEW, *judged.suggestions[:MAX_SUGGESTIONS]]
+    return {"valid": False, "issues": judged.issues, "suggestions": suggestions, **proofs}
 
 
 def _step(run: Run, budget: Budget) -> dict[str, Json]:
     reply = step_answer(run.workflow, run.offered, budget)
+    reply["step"] = {name: value for name, value in reply["step"].items() if name in STEP_FIELDS}
+    if not reply["guidance"]["requiresConfirmation"]:
+        del reply["guidance"]["requiresConfirmation"]
+    if run.loop is not None:
+        reply["step"]["loop"] = msgspec.structs.replace(run.loop, item=msgspec.UNSET)  # the prompt has it
     if isinstance(run.last_submission, OutputRefused):
         reply.pop("missing", None)  # the reply has those of the verdict
     return reply
 
 
-def _next_for_output(run: Run) -> str:
-    submit = f"call workflow_submit with runId '{run.id}', stepId '{run.current}'"
+def _next_for_output(run: Run, *, is_reply: bool) -> str:
+    run_id = "" if is_reply else f"runId '{run.id}', "
+    submit = f"call workflow_submit with {run_id}stepId '{run.current}'"
     if isinstance(run.last_submission, OutputRefused):
         limit = run.step.max_attempts
         remaining = "" if limit is None else f" Attempts left: {limit - run.attempts}."
@@ -193,7 +211,8 @@ def _next_for_output(run: Run) -> str:
             f"A person did not agree to this step{note} Do it again with that in mind, then {submit} and the output."
         )
     else:
-        advice = f"Do what guidance.prompt says, then {submit} and the full output."
+        submit = f"submit the full output as stepId '{run.current}'" if is_reply else f"{submit} and the full output"
+        advice = f"Do what guidance.prompt says, then {submit}."
     ends = " or ".join(f"'{loop_id}'" for loop_id in loops_to_end(run))
     return f"{advice} When nothing is left for the loop to do, submit stepId {ends} instead." if ends else advice
 
@@ -206,7 +225,7 @@ def _next_for_context(run: Run) -> str:
     )
 
 
-def _next_for_confirmation(services: Services, run: Run, caller: Caller, budget: Budget) -> str:
+def _next_for_confirmation(services: Services, run: Run, caller: Caller, budget: Budget, *, is_reply: bool) -> str:
     status = f"call workflow_status with runId '{run.id}'"
     if not services.access.may_confirm(run.required_confirmer(services.confirmation)):
         return f"Your token may not answer this. {_tell_user(services, run)} Then {status}."
@@ -226,6 +245,11 @@ def _next_for_confirmation(services: Services, run: Run, caller: Caller, budget:
         return f"{only_a_person(services, run)} When they have, {status}."
     fields = ", ".join(field.name for field in fields_of(run, budget))
     values = f", what they chose for {fields} as answers" if fields else ""
+    if is_reply:
+        return (
+            "Ask the person confirmation.question, with your output, and wait. Then submit stepId "
+            f"'{run.current}' with confirmed true or false{values} and their words as note."
+        )
     return (
         "Show the person what confirmation.question says and wait for the answer. Then call workflow_submit with "
         f"runId '{run.id}', stepId '{run.current}', confirmed true or false{values}, and the person's words as note."

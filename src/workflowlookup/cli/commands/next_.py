@@ -8,6 +8,7 @@ from typing import Any
 from workflowlookup.cli.arguments import add_context_argument
 from workflowlookup.cli.output import write_hint, write_json, write_list, write_markdown
 from workflowlookup.cli.services import call_tool
+from workflowlookup.language.guidance import PROMPT_REFERENCE
 from workflowlookup.language.text import plural
 from workflowlookup.language.values import text_or_json
 from workflowlookup.settings import Settings
@@ -69,7 +70,7 @@ def as_markdown(answer: Mapping[str, Any]) -> Iterator[str]:
         yield f"`{step['id']}` · {done}"
         if guidance["requiresConfirmation"]:
             yield "**The agent must ask for confirmation before it continues.**"
-        yield guidance["prompt"]
+        yield guidance["prompt"].replace(PROMPT_REFERENCE, step["prompt"])
     elif answer["isComplete"]:
         yield f"# {guidance['prompt']}"
         yield done

@@ -46,7 +46,7 @@ def handle(services: Services, arguments: NextArguments, _: Caller) -> Result:
 
 
 def answer(workflow: Workflow, following: NextStep, completed: Iterable[str], budget: Budget) -> dict[str, Json]:
-    reply = step_answer(workflow, following, budget)
+    reply = step_answer(workflow, following, budget, beside_step=True)
     reply["isComplete"] = following.is_complete
     reply["progress"] = _progress(workflow, following)
     if following.is_complete and following.skipped:
@@ -56,13 +56,18 @@ def answer(workflow: Workflow, following: NextStep, completed: Iterable[str], bu
     return reply
 
 
-def step_answer(workflow: Workflow, following: NextStep, budget: Budget) -> dict[str, Json]:
-    """The step with its guidance, the variables that the context lacks for it, and warnings."""
+def step_answer(
+    workflow: Workflow, following: NextStep, budget: Budget, *, beside_step: bool = False
+) -> dict[str, Json]:
+    """The step with its guidance, the variables that the context lacks for it, and warnings.
+
+    `beside_step`: a long prompt stands only in `step`, and the guidance refers to it.
+    """
     if following.need is not None:
         need = need_of_loop(workflow, following.need)
         return need_answer(workflow, following.instance_id, need, following.warnings)
     step = following.step
-    guidance = guide(workflow, following, budget)
+    guidance = guide(workflow, following, budget, beside_step=beside_step)
     warnings = guidance.warnings
     reply: dict[str, Json] = {"step": guidance.step or None, "guidance": _guidance(guidance)}
     needs = unmet(workflow, step, following.context) if step is not None else ()

@@ -110,10 +110,9 @@ TOOL = Tool(
             "state": "waiting",
             "progress": {"done": 0, "total": 6},
             "waitingFor": "output",
-            "step": {"id": "reproduce", "title": "Reproduce the failure", "prompt": "Make the failure happen…"},
+            "step": {"id": "reproduce", "title": "Reproduce the failure"},
             "guidance": {
                 "prompt": "Make the failure happen…",
-                "requiresConfirmation": False,
                 "validationCriteria": [
                     "The output is at least 100 characters long: The reproduction is too thin to repeat."
                 ],

@@ -194,7 +194,8 @@ TOOL = Tool(
             "state": "waiting",
             "progress": {"done": 1, "total": 6},
             "waitingFor": "output",
-            "step": {"id": "isolate", "title": "Isolate the cause", "prompt": "Narrow it down…"},
+            "step": {"id": "isolate", "title": "Isolate the cause"},
+            "guidance": {"prompt": "Narrow it down…", "validationCriteria": []},
             "next": "Do what guidance.prompt says, then call workflow_submit with runId '9f2c41d07b3e', stepId "
             "'isolate' and the full output.",
             "workflow": {"id": "bug-investigation", "name": "Bug investigation", "version": "1.0.0"},

@@ -53,9 +53,13 @@ def handle(services: Services, arguments: SubmitArguments, caller: Caller) -> Ou
         outcome, earlier = _submit(services, arguments, caller)
     if isinstance(outcome, Elicitation):
         return outcome
+
+    def make_answer(run: "Run") -> Result | Elicitation:
+        return _answer_or_ask(services, run, caller, earlier)
+
     if is_at_work(outcome) and arguments.wait is not False:
-        return await_run(services, outcome, caller, lambda run: _answer_or_ask(services, run, caller, earlier))
-    return _answer_or_ask(services, outcome, caller, earlier)
+        return await_run(services, outcome, caller, make_answer)
+    return make_answer(outcome)
 
 
 def _answer_or_ask(services: Services, run: "Run", caller: Caller, earlier: "Verdict | None") -> Result | Elicitation:
@@ -66,9 +70,11 @@ def _answer_or_ask(services: Services, run: "Run", caller: Caller, earlier: "Ver
     if run.open_question is not None:  # the question may have been answered meanwhile
         run = services.runs.get(run.id)
     if run.open_question is None or not may_elicit(services, run, caller) or has_answer(run, caller):
-        return answer(services, run, caller, earlier)
+        return answer(services, run, caller, earlier, is_reply=True)
     outcome = elicit_confirmation(services, run, caller)
-    return outcome if isinstance(outcome, Elicitation) else answer(services, outcome, caller, earlier)
+    if isinstance(outcome, Elicitation):
+        return outcome
+    return answer(services, outcome, caller, earlier, is_reply=True)
 
 
 def _submit(services: Services, arguments: SubmitArguments, caller: Caller) -> "tuple[Run, Verdict | None]":
@@ -129,9 +135,9 @@ TOOL = Tool(
                 ],
             },
             "attempts": 1,
-            "step": {"id": "reproduce", "title": "Reproduce the failure", "prompt": "Make the failure happen…"},
-            "next": "Fix what verdict says, then call workflow_submit with runId '9f2c41d07b3e', stepId 'reproduce' "
-            "and the whole output again.",
+            "step": {"id": "reproduce", "title": "Reproduce the failure"},
+            "next": "Fix what verdict says, then call workflow_submit with stepId 'reproduce' and the whole output "
+            "again.",
         },
     ),
     handler=handle,

@@ -63,7 +63,8 @@ def _verdict_json(issues: Sequence[Issue]) -> Mapping[str, Json]:
     messages, suggestions = [], {REVIEW: True}  # a dict as an ordered set
     for issue in issues:
         messages.append(issue.message)
-        suggestions[issue.suggestion] = True
+        if issue.suggestion:
+            suggestions[issue.suggestion] = True
     return {"valid": False, "issues": messages, "suggestions": list(suggestions)}
 
 
