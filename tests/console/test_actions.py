@@ -7,6 +7,7 @@ import pytest
 from console.sites import ConsoleClient, OpenConsole, Site, token
 from support.json_values import Json, JsonObject
 from support.narrowing import end_of
+from workflowlookup.runs.events import Paused, Resumed
 
 
 def form(client: ConsoleClient, run_id: str, **fields: Json) -> JsonObject:
@@ -78,6 +79,29 @@ def test_confirming_after_a_denial_is_refused(site: Site, visit: OpenConsole) ->
     site.runs.deny(run_id, "publish", note="", how="console")
 
     assert client.post(f"/runs/{run_id}/confirm", data=fields).status_code == 409
+
+
+def test_pausing_and_resuming_is_stored_with_who_did_it(site: Site, visit: OpenConsole) -> None:
+    client, run_id = visit(site, "runner"), site.named["fresh"]
+    fields = form(client, run_id, note="Lunch.")
+    answers = [client.post(f"/runs/{run_id}/{action}", data=fields).status_code for action in ("pause", "pause")]
+    assert (answers, site.runs.get(run_id).is_paused) == ([303, 303], True)
+
+    client.post(f"/runs/{run_id}/resume", data=fields)
+
+    *_, paused, resumed = site.runs.history(run_id)
+    assert (paused.event, paused.by) == (Paused(reason="Lunch."), "runner (person) via console")
+    assert (resumed.event, resumed.by) == (Resumed(), "runner (person) via console")
+    assert not site.runs.get(run_id).is_paused
+
+
+def test_a_run_that_is_over_is_not_paused(site: Site, visit: OpenConsole) -> None:
+    client, run_id = visit(site, "runner"), site.named["fresh"]
+    fields = form(client, run_id)
+    site.runs.cancel(run_id)
+
+    assert client.post(f"/runs/{run_id}/pause", data=fields).status_code == 409
+    assert "Pause the run" not in client.get(f"/runs/{run_id}").text
 
 
 def test_cancelling_ends_the_run_for_good(site: Site, visit: OpenConsole) -> None:

@@ -234,6 +234,23 @@ def test_a_person_denies_cancels_and_starts_again(site: Site, serve: ServeSite, 
     assert "Collect the changes" in page.locator("#now").inner_text()
 
 
+def test_a_person_pauses_and_resumes(site: Site, serve: ServeSite, window: OpenWindow) -> None:
+    run_id = site.named["fresh"]
+    page = window(serve(site)).open(f"/runs/{run_id}")
+    page.get_by_text("Pause the run").click()
+    page.get_by_label("Reason", exact=True).fill("The other team has to answer first.")
+    page.get_by_role("button", name="Pause").click()
+    page.get_by_text("You paused the run.").wait_for()
+    assert "hooks let the agent stop" in page.locator("#now").inner_text()
+    assert page.get_by_text("The other team has to answer first.").count() == 1
+    assert site.runs.get(run_id).is_paused
+
+    page.get_by_role("button", name="Resume").click()
+    page.get_by_text("You resumed the run.").wait_for()
+    expect(page.get_by_role("button", name="Resume")).to_have_count(0)
+    assert not site.runs.get(run_id).is_paused
+
+
 def test_a_reader_is_offered_nothing_to_do(site: Site, serve: ServeSite, window: OpenWindow) -> None:
     opened = window(serve(site), "reader")
     page = opened.open(f"/runs/{site.named['held']}")

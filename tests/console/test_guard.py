@@ -14,7 +14,7 @@ from workflowlookup.console.request import form_token
 from workflowlookup.web import MAX_FORM_BYTES
 
 ALL = ["/", "/runs", "/library", "/library/release", "/statistics", "/tools", "/health", "/events", "/nowhere"]
-ACTIONS = ["confirm", "deny", "cancel", "again"]
+ACTIONS = ["confirm", "deny", "pause", "resume", "cancel", "again"]
 
 
 @pytest.mark.parametrize("viewer", ["nobody", "nothing"])
@@ -74,7 +74,10 @@ def test_a_reader_changes_nothing(furnished: Site, visit: OpenConsole, action: s
     assert 'method="post"' not in client.get(f"/runs/{run_id}").text
 
 
-@pytest.mark.parametrize(("viewer", "action"), [("judge", "cancel"), ("judge", "again"), ("runner", "confirm")])
+@pytest.mark.parametrize(
+    ("viewer", "action"),
+    [*(("judge", action) for action in ("pause", "resume", "cancel", "again")), ("runner", "confirm")],
+)
 def test_each_action_needs_its_own_scope(furnished: Site, visit: OpenConsole, viewer: str, action: str) -> None:
     client, run_id = visit(furnished, viewer), run_for(furnished, action)
     fields = {"token": form_token(session_of(viewer), viewer), "step": "publish", "new": "0" * 12}

@@ -67,6 +67,8 @@ ACTIONS: Final[tuple[tuple[str, Handler], ...]] = (
     ("/runs/{run}/confirm", run_pages.confirm),
     ("/runs/{run}/deny", run_pages.deny),
     ("/runs/{run}/cancel", run_pages.cancel),
+    ("/runs/{run}/pause", run_pages.pause),
+    ("/runs/{run}/resume", run_pages.resume),
     ("/runs/{run}/again", run_pages.start_again),
     ("/people", people_pages.register),
     ("/people/approve", people_pages.approve),

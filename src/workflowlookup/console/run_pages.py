@@ -69,6 +69,8 @@ NOTICES: Final = {
     "confirmed": "You confirmed the step.",
     "denied": "You did not confirm the step.",
     "cancelled": "You cancelled the run.",
+    "paused": "You paused the run.",
+    "resumed": "You resumed the run.",
     "again": "You started this run, with the input of the run before.",
 }
 
@@ -453,6 +455,16 @@ def _answers(visit: Visit, run: Run) -> dict[str, Json]:
 async def cancel(visit: Visit) -> Response:
     run = visit.services.runs.cancel(visit.path_param("run"), _note(visit), by=visit.client)
     return _back(run.id, "cancelled")
+
+
+async def pause(visit: Visit) -> Response:
+    run = visit.services.runs.pause(visit.path_param("run"), _note(visit), by=visit.client)
+    return _back(run.id, "paused")
+
+
+async def resume(visit: Visit) -> Response:
+    run = visit.services.runs.resume(visit.path_param("run"), by=visit.client)
+    return _back(run.id, "resumed")
 
 
 async def start_again(visit: Visit) -> Response:
