@@ -251,6 +251,16 @@ def test_a_command_that_changes_its_own_files_is_unproved(folder: Project) -> No
     assert "check.py changed while the command ran" in judgement.reason
 
 
+def test_a_command_that_breaks_the_repository_is_unproved(project: Project) -> None:
+    """Else it could change tracked files unseen."""
+    program = "open('.git/config', 'a').write('[extensions]\\nrefStorage = reftable\\n')"
+
+    judgement = project.take({"kind": "command", "run": [PYTHON, "-c", program]})
+
+    assert (judgement.verdict, judgement.exit_code) == ("unproved", 0)
+    assert "stores its refs in a form that is not supported" in judgement.reason
+
+
 def test_tracked_files_that_change_while_the_command_runs_make_it_unproved(project: Project) -> None:
     change = "import pathlib; pathlib.Path('src/app.py').write_text('x = 2')"
 

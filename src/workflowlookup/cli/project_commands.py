@@ -13,7 +13,7 @@ from typing import Any, Final
 MAX_BYTES: Final = 1 << 20
 NAMES: Final = ("test", "lint", "build", "typecheck")
 """The names that workflows use."""
-Found = Iterator[tuple[str, list[str]]]
+Suggestions = Iterator[tuple[str, list[str]]]
 
 
 def find_commands(directory: str) -> dict[str, list[str]]:
@@ -43,23 +43,23 @@ def _text(directory: str, name: str) -> str:
         return ""
 
 
-def _make(directory: str) -> Found:
+def _make(directory: str) -> Suggestions:
     text = next(filter(None, (_text(directory, name) for name in ("GNUmakefile", "makefile", "Makefile"))), "")
     targets = {target for line in re.findall(r"^([\w \t.-]+):(?!=)", text, re.MULTILINE) for target in line.split()}
     yield from ((name, ["make", name]) for name in NAMES if name in targets)
 
 
-def _tox(directory: str) -> Found:
+def _tox(directory: str) -> Suggestions:
     if os.path.isfile(os.path.join(directory, "tox.ini")):
         yield "test", ["tox"]
 
 
-def _nox(directory: str) -> Found:
+def _nox(directory: str) -> Suggestions:
     if os.path.isfile(os.path.join(directory, "noxfile.py")):
         yield "test", ["nox"]
 
 
-def _python(directory: str) -> Found:
+def _python(directory: str) -> Suggestions:
     try:
         project = tomllib.loads(_text(directory, "pyproject.toml"))
     except (tomllib.TOMLDecodeError, RecursionError):
@@ -73,7 +73,7 @@ def _python(directory: str) -> Found:
             yield name, [*prefix, *words]
 
 
-def _node(directory: str) -> Found:
+def _node(directory: str) -> Suggestions:
     try:
         package: Any = json.loads(_text(directory, "package.json") or "{}")
     except (ValueError, RecursionError):
@@ -87,16 +87,16 @@ def _node(directory: str) -> Found:
             yield name, [program, "run", name]
 
 
-def _rust(directory: str) -> Found:
+def _rust(directory: str) -> Suggestions:
     if os.path.isfile(os.path.join(directory, "Cargo.toml")):
         yield from (("test", ["cargo", "test"]), ("build", ["cargo", "build"]), ("lint", ["cargo", "clippy"]))
 
 
-def _go(directory: str) -> Found:
+def _go(directory: str) -> Suggestions:
     if os.path.isfile(os.path.join(directory, "go.mod")):
         names = {"test": "test", "build": "build", "lint": "vet"}
         yield from ((name, ["go", word, "./..."]) for name, word in names.items())
 
 
-FINDERS: Final[tuple[Callable[[str], Found], ...]] = (_make, _tox, _nox, _python, _node, _rust, _go)
+FINDERS: Final[tuple[Callable[[str], Suggestions], ...]] = (_make, _tox, _nox, _python, _node, _rust, _go)
 """In order of precedence: what people wrote for this project counts before what is usual for its tools."""

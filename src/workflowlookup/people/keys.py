@@ -54,7 +54,7 @@ def create_key(passphrase: str) -> SealedKey:
     private = Ed25519PrivateKey.generate()
     public = private.public_key().public_bytes_raw()
     salt, nonce = os.urandom(16), os.urandom(12)
-    sealed = AESGCM(_stretched(passphrase, salt)).encrypt(nonce, private.private_bytes_raw(), public)
+    sealed = AESGCM(_encryption_key(passphrase, salt)).encrypt(nonce, private.private_bytes_raw(), public)
     return SealedKey(public=encode(public), salt=encode(salt), nonce=encode(nonce), sealed=encode(sealed))
 
 
@@ -65,7 +65,7 @@ def sign(key: SealedKey, passphrase: str, text: bytes) -> str:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415
 
     try:
-        cipher = AESGCM(_stretched(passphrase, decode(key.salt)))
+        cipher = AESGCM(_encryption_key(passphrase, decode(key.salt)))
         private = cipher.decrypt(decode(key.nonce), decode(key.sealed), decode(key.public))
         return encode(Ed25519PrivateKey.from_private_bytes(private).sign(text))
     except (InvalidTag, ValueError) as problem:
@@ -84,7 +84,7 @@ def is_signed_by(public: bytes, signature: str, text: bytes) -> bool:
     return True
 
 
-def _stretched(passphrase: str, salt: bytes) -> bytes:
+def _encryption_key(passphrase: str, salt: bytes) -> bytes:
     import unicodedata  # noqa: PLC0415 - the same characters may arrive in two forms
 
     return hashlib.scrypt(unicodedata.normalize("NFC", passphrase).encode(), salt=salt, **_SCRYPT)

@@ -136,7 +136,7 @@ class PeopleStore:
             data, version = read_own_file(self.path, MAX_BYTES, self._version)
             if data is not None:
                 stored = msgspec.json.decode(data, type=_StoredPeople)
-                self._keys, self.problem = _counting(stored.keys)
+                self._keys, self.problem = _verified(stored.keys)
                 self._pending, self._version = stored.pending, version
         except FileNotFoundError:
             self._keys, self._pending, self._version, self.problem = {}, (), None, ""
@@ -286,7 +286,7 @@ def _removed(stored: Iterable[PersonKey]) -> dict[str, int]:
     return {key.id: key.removed for key in stored if key.removed}
 
 
-def _counting(stored: tuple[PersonKey, ...]) -> tuple[dict[str, PersonKey], str]:
+def _verified(stored: tuple[PersonKey, ...]) -> tuple[dict[str, PersonKey], str]:
     """The keys that count or were removed, by id, and what is wrong with the others.
 
     Removals are judged first: one that nobody signed must not make an endorsement of the key invalid.

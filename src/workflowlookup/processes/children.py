@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from workflowlookup.processes.supervisor import KILL_SECONDS, living, process_names
+from workflowlookup.processes.supervisor import KILL_SECONDS, live_processes, process_names
 
 END_SECONDS: Final = 0.2
 """Time between SIGTERM and SIGKILL while our own process exits."""
@@ -57,7 +57,7 @@ class Family:
 
     def _find_descendants(self) -> None:
         """Add the current descendants; earlier ones stay even if their parent has ended."""
-        processes = living()
+        processes = live_processes()
         self._descendants = {
             process: started
             for process, started in self._descendants.items()

@@ -32,7 +32,7 @@ def process_names() -> list[str]:
         return []
 
 
-def living() -> dict[int, tuple[int, bytes]]:
+def live_processes() -> dict[int, tuple[int, bytes]]:
     """By process that is not a zombie: its parent and its start time. Empty on systems without /proc."""
     processes = {}
     for name in process_names():
@@ -68,7 +68,7 @@ def _read_job() -> list[bytes]:
     return read(int(read(20))).split(b"\0")
 
 
-class _unless_refused:  # noqa: N801 - `contextlib.suppress` without the import, which takes milliseconds
+class _suppress_os_error:  # noqa: N801 - `contextlib.suppress` without the import, which takes milliseconds
     def __enter__(self) -> None:
         pass
 
@@ -77,7 +77,7 @@ class _unless_refused:  # noqa: N801 - `contextlib.suppress` without the import,
 
 
 def _report(text: str) -> None:
-    with _unless_refused():  # nobody reads it any more
+    with _suppress_os_error():  # nobody reads it any more
         os.write(int(sys.argv[1]), f"{text}\n".encode())
 
 
@@ -146,7 +146,7 @@ def _report_status(status: int | None) -> None:
 
 def _send(number: int, process: int) -> None:
     """Send a signal to the command's group and to all descendants of this process."""
-    processes = living()
+    processes = live_processes()
     family = {os.getpid()}
     size = 0
     while size != len(family):
@@ -154,7 +154,7 @@ def _send(number: int, process: int) -> None:
         family |= {descendant for descendant, (parent, _) in processes.items() if parent in family}
     for kill, targets in ((os.killpg, {process}), (os.kill, family - {os.getpid()})):
         for target in targets:
-            with _unless_refused():
+            with _suppress_os_error():
                 kill(target, number)
 
 

@@ -161,7 +161,7 @@ def _not_executable(name: str) -> CannotJudge:
 
 
 def _not_started(name: str, cwd: str, ended: Ended) -> CannotJudge:
-    if ended.error_place == "chdir":
+    if ended.failed_call == "chdir":
         return CannotJudge(f"{cwd} cannot be entered: {os.strerror(ended.error)}.", "Restore the directory.")
     match ended.error:
         case errno.ENOENT | errno.ENOTDIR:
@@ -232,7 +232,7 @@ def _faults(task: ProofTask, ended: Ended, budget: Budget) -> Iterator[tuple[str
     proof = task.proof
     assert isinstance(proof, CommandProof)
     code = ended.exit_code
-    if ended.is_late:
+    if ended.timed_out:
         yield (
             f"It did not end within {proof.timeout:g} s, and was killed.",
             "Make it faster or find out what it waits for; the author can raise `timeout`.",

@@ -42,7 +42,7 @@ def take_file(task: ProofTask, world: World) -> Judgement:
     if not proof.exists:
         reason = f"{plural(len(names), 'file')} {'matches' if len(names) == 1 else 'match'}: {_first(names)}."
         remedy = f"Remove {'it' if len(names) == 1 else 'them'}."
-        return _judgement(proof, summary, {}, (reason, remedy) if names or _is_there(task.root, glob) else None)
+        return _judgement(proof, summary, {}, (reason, remedy) if names or _exists(task.root, glob) else None)
     if not names:
         return _judgement(proof, summary, {}, (f"No file matches '{shown(glob)}'.", "Create the file."))
     digests = _digests(task.root, names if proof.changed else names[:MAX_DIGESTS])
@@ -63,8 +63,8 @@ def _digests(root: str, names: Sequence[str]) -> Mapping[str, str]:
     return result
 
 
-def _is_there(root: str, glob: str) -> bool:
-    """Whether it is the name of a directory."""
+def _exists(root: str, glob: str) -> bool:
+    """Whether there is something of this name: `matching` leaves out directories."""
     return os.path.lexists(os.path.join(root, glob))
 
 

@@ -16,7 +16,15 @@ import msgspec
 
 from workflowlookup.proving.contract import CannotJudge
 from workflowlookup.proving.files import Glob, blob_id, digests, entry_digest, escape, matching, shown
-from workflowlookup.proving.git_directory import Git, Private, Source, is_installed, small_file, texts, user_excludes
+from workflowlookup.proving.git_directory import (
+    Git,
+    PrivateDirectory,
+    Source,
+    is_installed,
+    small_file,
+    split_at_nul,
+    user_excludes,
+)
 from workflowlookup.proving.running import Stop
 from workflowlookup.proving.scratch import Scratch
 from workflowlookup.runs.events import Snapshot
@@ -54,7 +62,7 @@ class Repositories:
 
     def __init__(self, scratch: Scratch) -> None:
         self._scratch = scratch
-        self._opened: dict[str, Private] = {}
+        self._opened: dict[str, PrivateDirectory] = {}
         self._lock = threading.Lock()
 
     def find(self, root: str, stop: Stop) -> "Repository | None":
@@ -70,7 +78,7 @@ class Repositories:
             private = self._opened.get(top)
             if private is None or not os.path.isdir(private.directory):
                 try:
-                    private = Private(self._scratch.make("git", root))
+                    private = PrivateDirectory(self._scratch.make("git", root))
                 except OSError as problem:
                     raise CannotJudge(
                         f"No temporary directory can be made: {problem}.", "Set TMPDIR to a directory with free space."
@@ -96,7 +104,7 @@ def _top(root: str) -> str:
 class Repository:
     """A repository for one proof or snapshot. Every method may raise `CannotJudge`."""
 
-    def __init__(self, top: str, root: str, private: Private, stop: Stop) -> None:
+    def __init__(self, top: str, root: str, private: PrivateDirectory, stop: Stop) -> None:
         self.top = top
         self.root = root
         self.prefix = "" if root == top else f"{os.path.relpath(root, top)}/"
@@ -123,7 +131,7 @@ class Repository:
         with self._private.lock:
             commit = self._read_index()
             output = self._git("status", *options)
-        changes = {entry[3:]: entry[:2] for entry in texts(output)}
+        changes = {entry[3:]: entry[:2] for entry in split_at_nul(output)}
         for name in [name for name, code in changes.items() if name.endswith("/") and code == "??"]:
             del changes[name]  # a repository inside, of which nothing is tracked
             changes |= dict.fromkeys(matching(self.top, [f"{escape(name)}**"], self._stop.is_set), "??")
@@ -174,7 +182,7 @@ class Repository:
         places = ((self.top, ".gitattributes"), (self._source.common, "info/attributes"))
         if not names or not any(os.path.exists(os.path.join(*place)) for place in places):
             return []
-        answers = texts(self._git("check-attr", "-z", "--stdin", "filter", given=names))
+        answers = split_at_nul(self._git("check-attr", "-z", "--stdin", "filter", given=names))
         return [name for name, value in zip(answers[::3], answers[2::3], strict=True) if value not in _NO_FILTER]
 
     def _is_staged(self, commit: str) -> bool:
@@ -201,7 +209,7 @@ class Repository:
                 key = hashlib.sha256(os.fsencode(name)).hexdigest()[:16]
                 directory = os.path.join(self._private.directory, "submodules", key)
                 os.makedirs(directory, exist_ok=True)
-                yield Repository(inside, inside, Private(directory), self._stop)
+                yield Repository(inside, inside, PrivateDirectory(directory), self._stop)
 
     def submodule_file(self, globs: Sequence[str]) -> str:
         """A file inside a submodule that matches one of these globs; empty if there is none."""
@@ -221,7 +229,9 @@ class Repository:
         """All files of a commit; none, if there is no commit."""
         entries: dict[str, tuple[str, str]] = {}
         trees: set[str] = set()
-        for entry in texts(self._on_commit("ls-tree", "-r", "-t", "-z", "--full-tree", commit)) if commit else ():
+        for entry in (
+            split_at_nul(self._on_commit("ls-tree", "-r", "-t", "-z", "--full-tree", commit)) if commit else ()
+        ):
             about, _, name = entry.partition("\t")
             mode, kind, identifier = about.split()
             if kind == "tree":
@@ -340,7 +350,7 @@ class Repository:
         if not names:
             return []
         words = ("--no-literal-pathspecs", "check-ignore", "-z", "-v", "--stdin")
-        answers = texts(self._git(*words, given=[f"./{name}" for name in names], codes=(0, 1)))
+        answers = split_at_nul(self._git(*words, given=[f"./{name}" for name in names], codes=(0, 1)))
         sources = dict(zip((name.removeprefix("./") for name in answers[3::4]), answers[::4], strict=True))
         then = since.ignores.items()
         changed = {source for source in set(sources.values()) if self._rules(source) not in then}
@@ -350,7 +360,7 @@ class Repository:
         """All files that the commit has not, ignored ones too, and repositories inside, by path from the top."""
         with self._private.lock:
             self._read_index()
-            return [name.rstrip("/") for name in texts(self._git("ls-files", "-o", "-z"))]
+            return [name.rstrip("/") for name in split_at_nul(self._git("ls-files", "-o", "-z"))]
 
     @property
     def _own_excludes(self) -> str:
@@ -381,7 +391,7 @@ class Repository:
             if mode == _LINK_MODE and os.path.lexists(os.path.join(inside, ".git")):
                 if depth > MAX_SUBMODULE_DEPTH:
                     raise CannotJudge("Submodules are nested too deeply.", "Use fewer submodules.")
-                private = Private(os.path.join(git_dir, "submodule"))
+                private = PrivateDirectory(os.path.join(git_dir, "submodule"))
                 submodule = Repository(inside, inside, private, self._stop)
                 submodule.export(identifier, os.path.join(directory, name), depth + 1)
                 shutil.rmtree(private.directory, ignore_errors=True)

@@ -64,8 +64,8 @@ class Source:
     def __init__(self, top: str) -> None:
         """`top`: the directory with `.git`. Raises `CannotJudge`."""
         self.top = top
-        self.git_dir = _named(top, ".git")
-        self.common = _named(self.git_dir, "commondir", self.git_dir)
+        self.git_dir = _directory_at(top, ".git")
+        self.common = _directory_at(self.git_dir, "commondir", self.git_dir)
         config = small_file(self.common, "config", _MAX_CONFIG)
         if re.search(rb"(?im)^\s*refstorage\s*=\s*(?!files)", config):
             raise CannotJudge("The repository stores its refs in a form that is not supported.", "Use files for refs.")
@@ -108,7 +108,7 @@ class Source:
                 os.symlink(os.path.join(self.common, name), link)
 
 
-class Private:
+class PrivateDirectory:
     """A private git directory, and what is known of its index."""
 
     def __init__(self, directory: str) -> None:
@@ -234,7 +234,7 @@ def _run(
                 return process.returncode, output, errors
 
 
-def texts(output: bytes) -> list[str]:
+def split_at_nul(output: bytes) -> list[str]:
     """The entries of an output that are separated by NUL."""
     return [os.fsdecode(entry) for entry in output.split(b"\0") if entry]
 
@@ -259,7 +259,7 @@ def _write(directory: str, name: str, content: bytes) -> None:
         raise CannotJudge(f"{path} cannot be written: {problem.strerror}.", "Free some space in TMPDIR.") from problem
 
 
-def _named(directory: str, name: str, default: str = "") -> str:
+def _directory_at(directory: str, name: str, default: str = "") -> str:
     """The directory that `.git` or `commondir` is or names."""
     path = os.path.join(directory, name)
     if os.path.isdir(path):

@@ -62,7 +62,7 @@ def take_http(task: ProofTask, world: World) -> Judgement:
     is_first = True
     while time.monotonic() < deadline and not world.stop.is_set():
         try:
-            answer = _ask(target, proof, deadline, world)
+            answer = _request(target, proof, deadline, world)
         except (OSError, http.client.HTTPException) as problem:
             if is_first or time.monotonic() < deadline:  # else we cut it, and the answer before says more
                 words = str(problem) or type(problem).__name__
@@ -173,7 +173,7 @@ class _Connection(http.client.HTTPConnection):
             self.sock = ssl.create_default_context().wrap_socket(self.sock, server_hostname=target.host)
 
 
-def _ask(target: _Target, proof: HttpProof, deadline: float, world: World) -> _Answer:
+def _request(target: _Target, proof: HttpProof, deadline: float, world: World) -> _Answer:
     """One request. The connection is cut at the deadline, however slowly the answer comes."""
     remaining = max(0.01, deadline - time.monotonic())
     connection = _Connection(target, remaining)

@@ -172,6 +172,7 @@ class Prover:
 
 _CHANGED_BETWEEN: Final = "Files changed after the proof before this one was taken, so they belong to no one state."
 _WAIT: Final = "Leave the files alone until all proofs are taken, and submit again."
+_REPAIR: Final = "Repair the repository, and submit again."
 
 
 class _TreeState(msgspec.Struct, frozen=True, kw_only=True):
@@ -190,9 +191,12 @@ class _TreeState(msgspec.Struct, frozen=True, kw_only=True):
         return hashlib.sha256(content).hexdigest() if self.commit else ""
 
     def compared(self, after: "_TreeState", judgement: Judgement) -> Judgement:
-        """The judgement; unproved if tracked files changed meanwhile."""
-        if judgement.verdict != "passed" or self.problem or after.problem:
+        """The judgement; unproved if tracked files changed meanwhile, or if that can no longer be said."""
+        if judgement.verdict != "passed" or self.problem:
             return judgement
+        if after.problem:
+            reason = f"What changed while the proof was taken cannot be said: {after.problem}"
+            return msgspec.structs.replace(judgement, verdict="unproved", reason=reason, remedy=_REPAIR)
         changed = sorted(
             name for name in self.files.keys() | after.files.keys() if self.files.get(name) != after.files.get(name)
         )

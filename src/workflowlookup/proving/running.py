@@ -104,11 +104,11 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
 
     exit_code: int | None = None
     """Negative for a signal."""
-    is_late: bool = False
+    timed_out: bool = False
     error: int = 0
     """The `errno` of a command that could not be started."""
-    error_place: str = ""
-    """`chdir` or `exec`."""
+    failed_call: str = ""
+    """What failed then: `chdir` or `exec`."""
     seconds: float = 0.0
     stdout: Captured
     stderr: Captured
@@ -138,7 +138,7 @@ class _Supervisor:
         read, write = os.pipe()
         try:
             with children.starting() as may_start:
-                _go_on_if(may_start)
+                _raise_unless(may_start)
                 self.process = subprocess.Popen(  # noqa: S603 - our own program
                     [sys.executable, "-I", "-S", supervisor.__file__, str(write)],
                     stdin=subprocess.PIPE,
@@ -186,7 +186,7 @@ class _Supervisor:
         children.running.pop(self.process.pid, None)
 
 
-def _go_on_if(may_start: bool) -> None:  # noqa: FBT001 - the name says it
+def _raise_unless(may_start: bool) -> None:  # noqa: FBT001 - the name says it
     if not may_start:
         raise ServerEnds
 
@@ -248,7 +248,7 @@ class _Running:
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
-        deadline, next_progress, ended, is_late = start + seconds, start + PROGRESS_SECONDS, 0.0, False
+        deadline, next_progress, ended, timed_out = start + seconds, start + PROGRESS_SECONDS, 0.0, False
         streams = {process.stdout.fileno(): self._stdout, process.stderr.fileno(): self._stderr}
         with selectors.DefaultSelector() as selector:
             for descriptor in (*streams, self._supervisor.report):
@@ -259,7 +259,7 @@ class _Running:
                 if now >= deadline:
                     if ended or process.stdin.closed:  # a process that cannot be killed, or holds the output
                         break
-                    is_late = True
+                    timed_out = True
                     self._end(selector)
                     deadline = now + _END_SECONDS
                 for key, _ in selector.select(min(deadline, next_progress) - now):
@@ -277,7 +277,7 @@ class _Running:
                 if (now := time.monotonic()) >= next_progress:
                     next_progress = now + PROGRESS_SECONDS
                     on_progress(now - start)
-        return self._outcome((ended or time.monotonic()) - start, is_late=is_late)
+        return self._outcome((ended or time.monotonic()) - start, timed_out=timed_out)
 
     def _end(self, selector: selectors.BaseSelector) -> None:
         if self._stop in selector.get_map():
@@ -302,7 +302,7 @@ class _Running:
                 return name, words
         return None
 
-    def _outcome(self, seconds: float, *, is_late: bool) -> Ended:
+    def _outcome(self, seconds: float, *, timed_out: bool) -> Ended:
         if children.is_ending.is_set():
             raise ServerEnds
         started = self._value("pid")
@@ -312,10 +312,10 @@ class _Running:
         name, words = status or ("", [])
         code = int(words[0]) if words else 0
         return Ended(
-            exit_code={"exit": code, "signal": -code}.get(name) if not is_late else None,
-            is_late=is_late,
+            exit_code={"exit": code, "signal": -code}.get(name) if not timed_out else None,
+            timed_out=timed_out,
             error=code if name == "error" else 0,
-            error_place=words[1] if name == "error" else "",
+            failed_call=words[1] if name == "error" else "",
             seconds=seconds,
             stdout=self._stdout,
             stderr=self._stderr,

@@ -85,14 +85,14 @@ def unseal(data: bytes) -> Sealed:
 def decode(data: bytes, kind: type[T], problem: str) -> T:
     """JSON of this form, without unknown fields and repeated keys. Raises `BadReceipt`."""
     try:
-        json.loads(data, object_pairs_hook=_without_repetition)
+        json.loads(data, object_pairs_hook=_refuse_repeated_keys)
         return msgspec.json.decode(data, type=kind)
     except (ValueError, RecursionError, msgspec.MsgspecError) as reason:
         text = "it is nested too deeply" if isinstance(reason, RecursionError) else str(reason)[:300].rstrip(".")
         raise BadReceipt(f"{problem}: {text}.") from None
 
 
-def _without_repetition(pairs: list[tuple[str, Any]]) -> None:
+def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> None:
     names = [name for name, _ in pairs]
     if len(set(names)) != len(names):
         raise ValueError("a key is there twice")

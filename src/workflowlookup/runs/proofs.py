@@ -33,7 +33,7 @@ from workflowlookup.runs.proof_words import describe
 from workflowlookup.runs.run import Run, Waiting
 
 NO_REASON: Final = "no reason is known"
-FIX: Final = "Make it true, then submit the output again."
+DEFAULT_REMEDY: Final = "Make it true, then submit the output again."
 MAX_TAIL: Final = 2_048
 """Limit on the stored characters of the output of a proof."""
 MAX_TEXT: Final = 2_000
@@ -44,7 +44,7 @@ def claim(run: Run, claimed: events.ProofClaimed, at: Moment) -> Draft:
     """A witness takes what is due next, or needs longer for it. Raises `RunStateError` if something else is due, or
     while the claim of another witness is valid.
     """
-    due = _refuse_unless_due(run, at.budget)
+    due = _due_now(run, at.budget)
     if due is None or claimed.step_id != run.current or claimed.name != name_of(due):
         raise _not_due(run, f"proof '{claimed.name}'" if claimed.name else "a snapshot")
     before = _proving(run).claim
@@ -60,7 +60,7 @@ def name_of(due: Due) -> str:
 
 def take_snapshot(run: Run, since: Literal["run", "step"], snapshot: Snapshot, at: Moment) -> Draft:
     """A snapshot of the root was taken. Raises `RunStateError` if that one is not due."""
-    due = _refuse_unless_due(run, at.budget)
+    due = _due_now(run, at.budget)
     if not isinstance(due, SnapshotDue) or due.since != since:
         raise _not_due(run, f"a snapshot of the {since}")
     draft = Draft(run, at).add(events.SnapshotTaken(step_id=run.current, since=since, snapshot=snapshot))
@@ -73,7 +73,7 @@ def take_proof(run: Run, judgement: Judgement, at: Moment) -> Draft:
     The first that fails refuses the output; one that could not be judged does so only after all others were taken.
     After a claim, what follows is left to `conclude`, which the driver of the run calls: a witness decides nothing.
     """
-    due = _refuse_unless_due(run, at.budget)
+    due = _due_now(run, at.budget)
     if due is None or isinstance(due, SnapshotDue) or due.name != judgement.name:
         raise _not_due(run, f"proof '{judgement.name}'")
     is_start = _proving(run).request.reason == "start"
@@ -94,13 +94,13 @@ def conclude(run: Run, at: Moment) -> Draft:
     """Nothing is due any more: witnesses took it, or a condition is not true any more. Raises `RunStateError` if
     something is due.
     """
-    if _refuse_unless_due(run, at.budget) is not None:
+    if _due_now(run, at.budget) is not None:
         raise RunStateError("Not all proofs have been taken.", **position_data(run, ""))
     return _conclude(Draft(run, at))
 
 
-def _refuse_unless_due(run: Run, budget: Budget) -> Due | None:
-    """What is due next. Raises `RunStateError` if the run does not wait for proofs."""
+def _due_now(run: Run, budget: Budget) -> Due | None:
+    """What is due next; None if nothing is. Raises `RunStateError` if the run does not wait for proofs."""
     if run.is_over:
         raise is_over_error(run)
     if run.waiting_for is not Waiting.PROOF:
@@ -109,11 +109,12 @@ def _refuse_unless_due(run: Run, budget: Budget) -> Due | None:
 
 
 def _not_due(run: Run, what: str) -> RunStateError:
-    return RunStateError(f"Of step '{run.current}', {what} is not due now.", **position_data(run, ""))
+    message = f"At step '{run.current}', {what} is not due now. `workflow_status` says what the run waits for."
+    return RunStateError(message, **position_data(run, ""))
 
 
 def _proving(run: Run) -> Proving:
-    assert run.proving is not None  # every caller has checked that the run waits for proofs, or for a word about them
+    assert run.proving is not None  # every caller has checked that the run waits for proofs, or for a person's decision
     return run.proving
 
 
@@ -169,10 +170,12 @@ def _issue(run: Run, judgement: Judgement) -> Issue:
     verdict = "failed" if judgement.verdict == "failed" else "could not be taken"
     summary = f" ({judgement.summary})" if judgement.summary else ""
     sentence = f"Proof '{judgement.name}'{summary} {verdict}: {judgement.reason or NO_REASON}"
-    return Issue(message=f"{message.rstrip()} {sentence}" if message else sentence, suggestion=judgement.remedy or FIX)
+    return Issue(
+        message=f"{message.rstrip()} {sentence}" if message else sentence, suggestion=judgement.remedy or DEFAULT_REMEDY
+    )
 
 
-# ── a person's word ─────────────────────────────────────────────────────────────────────────────────────────────
+# ── a person's decision ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 def accept_unproved(draft: Draft) -> None:
