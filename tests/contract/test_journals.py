@@ -256,6 +256,20 @@ def test_runs_are_overdue_after_their_deadline_and_not_when_they_are_over(journa
     assert journal.overdue(99_999) == []
 
 
+def test_runs_that_wait_for_proofs_are_known_by_who_started_them(journal: SqlJournal) -> None:
+    proved = build(document(step("fix", proof=[{"kind": "command", "name": "tests", "use": "test"}])))
+    call(journal, "call")
+    for number, starter in enumerate(("token bob", "token ada via x", "token ada (person)", "Token ada")):
+        run_id = f"run-{number}"
+        run = append(journal, 0, advance.begin(run_id, proved, {}, {}, Moment(time=1_000, by=starter))).run
+        draft = advance.submit(run, "fix", "done", {}, Moment(time=9_000 - number, by="token eve"))
+        append(journal, run.sequence, draft)
+
+    assert [one.id for one in journal.waiting_for_proof("token ada", 10)] == ["run-2", "run-1"]
+    assert [one.id for one in journal.waiting_for_proof("token ada", 1)] == ["run-2"]
+    assert [one.id for one in journal.waiting_for_proof("token %", 10)] == []
+
+
 def test_runs_at_work_are_known_the_one_that_waits_longest_first(journal: SqlJournal) -> None:
     begin(journal, "prompt")
     second, first = call(journal, "b", time=2_000), call(journal, "c", time=1_000)

@@ -24,7 +24,7 @@ from workflowlookup.library.directory import Listing
 from workflowlookup.logs import audit
 from workflowlookup.providers.config import Plan
 from workflowlookup.runs.events import OutputAccepted, OutputRefused, Record
-from workflowlookup.runs.run import Run, Waiting
+from workflowlookup.runs.run import Run
 from workflowlookup.runs.witnessing import WitnessReport, WitnessTask, witness_name
 from workflowlookup.store.journal import DamagedJournal, RunQuery, RunSummary
 from workflowlookup.store.run_cache import run_not_found
@@ -335,8 +335,8 @@ class ScopedWitness:
         """
         self._access.require(WITNESS)
         witness = witness_name(self._access.name, process)
-        for summary in self._runs.server_work.at_work():
-            is_candidate = summary.waiting_for == Waiting.PROOF and (not wanted or summary.id in wanted)
+        for summary in self._runs.server_work.waiting_for_proof(self._access.witnessed_name):
+            is_candidate = not wanted or summary.id in wanted
             if is_candidate and self._access.may("read", summary.workflow_id):
                 with contextlib.suppress(RunNotFound, RunStateError, RunDamaged):  # another witness was faster
                     if self._is_own(self._runs.get(summary.id)):

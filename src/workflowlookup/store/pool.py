@@ -78,6 +78,7 @@ _READS: Final = frozenset(
         "overdue",
         "open_runs",
         "at_work",
+        "waiting_for_proof",
         "runs_to_stop",
         "queue_position",
         "counts",

@@ -31,6 +31,10 @@ class ServerWork:
         """The runs that wait for a call or proofs by the server, the longest waiting first."""
         return self._writer.journal.at_work(limit)
 
+    def waiting_for_proof(self, starter: str, limit: int = MAX_AT_WORK) -> list[RunSummary]:
+        """The runs that wait for proofs and whose starter's name begins with this, the longest waiting first."""
+        return self._writer.journal.waiting_for_proof(starter, limit)
+
     def runs_to_stop(self) -> list[str]:
         """The runs that are over and whose call may still be running."""
         return self._writer.journal.runs_to_stop()

@@ -77,6 +77,13 @@ OLD_RUNS: Final = "SELECT id FROM runs WHERE state IN ({}) AND updated < ?".form
 """The runs that are over and were last updated before a time."""
 
 _AT_WORK: Final = "state IN ('queued', 'running')"
+_WAITING_FOR_PROOF: Final = f"""
+    SELECT {_COLUMNS} FROM runs
+    WHERE {_AT_WORK} AND waiting_for = 'proof' AND EXISTS (
+        SELECT 1 FROM events WHERE run = runs.id AND events.sequence = 1 AND substr(who, 1, ?) = ?
+    )
+    ORDER BY updated, id LIMIT ?
+"""  # noqa: S608 - as above
 _POSITION: Final = """
     SELECT (SELECT COUNT(*) FROM runs one, runs other WHERE one.id = ? AND one.state = 'queued'
             AND other.state = 'queued' AND (other.updated, other.id) <= (one.updated, one.id)),
@@ -286,6 +293,9 @@ class SqlJournal(Journal):
     def at_work(self, limit: int) -> list[RunSummary]:
         statement = f"SELECT {_COLUMNS} FROM runs WHERE {_AT_WORK} ORDER BY updated, id LIMIT ?"  # noqa: S608 - as above
         return [_summary(row) for row in self.query(statement, (limit,))]
+
+    def waiting_for_proof(self, starter: str, limit: int) -> list[RunSummary]:
+        return [_summary(row) for row in self.query(_WAITING_FOR_PROOF, (len(starter), starter, limit))]
 
     def runs_to_stop(self) -> list[str]:
         return [row[0] for row in self.query(f"SELECT id FROM runs WHERE waiting_for = '{STOP}' ORDER BY id")]  # noqa: S608
