@@ -292,6 +292,18 @@ def test_an_ambiguous_request_is_refused_and_the_connection_closed(data: bytes, 
 
 
 @pytest.mark.parametrize(
+    ("size", "count", "status"),
+    [(1, http1.MAX_SMALL_CHUNKS - 1, 200), (1, 2 * http1.MAX_SMALL_CHUNKS, 400), (16, 2 * http1.MAX_SMALL_CHUNKS, 200)],
+)
+def test_a_body_has_a_limited_number_of_small_chunks(size: int, count: int, status: int) -> None:
+    chunk = b"%x\r\n%b\r\n" % (size, bytes(size))
+
+    received = talk(POST % (b"/echo", CHUNKED, chunk * count + b"0\r\n\r\n"))
+
+    assert statuses(received) == [status]
+
+
+@pytest.mark.parametrize(
     "chunks",
     [b"x\r\nhi\r\n0\r\n\r\n", b"-2\r\nhi\r\n0\r\n\r\n", b"0x2\r\nhi\r\n0\r\n\r\n", b" 2\r\nhi\r\n0\r\n\r\n",
      b"2 \r\nhi\r\n0\r\n\r\n", b"2\nhi\n0\n\n", b"2\r\nhi0\r\n\r\n", b"2\r\nhiya\r\n0\r\n\r\n", b"\r\n",

@@ -44,6 +44,11 @@ MAX_HEAD_BYTES: Final = 64 << 10
 """Limit on a request line with its headers, and on anything else that is not a body, such as trailers."""
 MAX_PIPELINED: Final = 32
 """Requests of one connection that wait until the first is answered."""
+MAX_SMALL_CHUNKS: Final = 10_000
+SMALL_CHUNK_BYTES: Final = 16
+"""A body may have so many chunks that are smaller than this: reading one takes as long as reading kilobytes of another
+body, and holds up the other connections.
+"""
 HIGH_WATER_BYTES: Final = 64 << 10
 """While more of a body than this is unread by the application, the socket is not read."""
 
@@ -88,6 +93,8 @@ class HttpProtocol(asyncio.Protocol):
         self._headers: list[tuple[bytes, bytes]] = []
         self._unparsed = 0
         """Bytes received since the parser last completed a head or delivered a part of a body."""
+        self._small_chunks_left = MAX_SMALL_CHUNKS
+        """How many more chunks the body may have; a larger chunk counts for its bytes."""
         self._refusal = b""
         """The response to invalid input; the last one on this connection."""
         self._is_reading = True
@@ -213,6 +220,7 @@ class HttpProtocol(asyncio.Protocol):
     def on_message_begin(self) -> None:
         self._is_in_head, self._is_upgrade = True, False
         self._target, self._headers = b"", []
+        self._small_chunks_left = MAX_SMALL_CHUNKS
 
     def on_url(self, target: bytes) -> None:
         self._target += target
@@ -276,9 +284,13 @@ class HttpProtocol(asyncio.Protocol):
 
     def on_chunk_header(self) -> None:
         self._unparsed = 0
+        self._small_chunks_left -= 1
+        if self._small_chunks_left < 0:
+            raise BadRequest(400, f"more than {MAX_SMALL_CHUNKS:,} chunks of less than {SMALL_CHUNK_BYTES} bytes")
 
     def on_body(self, body: bytes) -> None:
         self._unparsed = 0
+        self._small_chunks_left += len(body) // SMALL_CHUNK_BYTES
         if self._incoming is not None and self._incoming.put(body) > HIGH_WATER_BYTES:
             self.pause_reading()
 
