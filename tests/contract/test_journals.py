@@ -265,9 +265,9 @@ def test_runs_that_wait_for_proofs_are_known_by_who_started_them(journal: SqlJou
         draft = advance.submit(run, "fix", "done", {}, Moment(time=9_000 - number, by="token eve"))
         append(journal, run.sequence, draft)
 
-    assert [one.id for one in journal.waiting_for_proof("token ada", 10)] == ["run-2", "run-1"]
-    assert [one.id for one in journal.waiting_for_proof("token ada", 1)] == ["run-2"]
-    assert [one.id for one in journal.waiting_for_proof("token %", 10)] == []
+    assert journal.waiting_for_proof("token ada", 10) == ["run-2", "run-1"]
+    assert journal.waiting_for_proof("token ada", 1) == ["run-2"]
+    assert journal.waiting_for_proof("token %", 10) == []
 
 
 def test_runs_at_work_are_known_the_one_that_waits_longest_first(journal: SqlJournal) -> None:

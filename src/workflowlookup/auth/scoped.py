@@ -335,14 +335,12 @@ class ScopedWitness:
         """
         self._access.require(WITNESS)
         witness = witness_name(self._access.name, process)
-        for summary in self._runs.server_work.waiting_for_proof(self._access.witnessed_name):
-            is_candidate = not wanted or summary.id in wanted
-            if is_candidate and self._access.may("read", summary.workflow_id):
-                with contextlib.suppress(RunNotFound, RunStateError, RunDamaged):  # another witness was faster
-                    if self._is_own(self._runs.get(summary.id)):
-                        return self._runs.server_work.claim_proof(
-                            summary.id, witness, seconds, by=self._access.sign("")
-                        )
+        server_work = self._runs.server_work
+        for run_id in wanted or server_work.waiting_for_proof(self._access.witnessed_name):
+            with contextlib.suppress(RunNotFound, RunStateError, RunDamaged):  # another witness was faster
+                run = self._runs.get(run_id)
+                if self._is_own(run) and self._access.may("read", run.workflow.id):
+                    return server_work.claim_proof(run_id, witness, seconds, by=self._access.sign(""))
         return None
 
     def renew(self, report: WitnessReport, process: str, seconds: float) -> None:

@@ -234,7 +234,7 @@ class Journal(Protocol):
     def at_work(self, limit: int) -> list[RunSummary]:
         """The runs that wait for a call or proofs by the server, the longest waiting first."""
 
-    def waiting_for_proof(self, starter: str, limit: int) -> list[RunSummary]:
+    def waiting_for_proof(self, starter: str, limit: int) -> list[str]:
         """The runs that wait for proofs and whose starter's name begins with this, the longest waiting first."""
 
     def runs_to_stop(self) -> list[str]:

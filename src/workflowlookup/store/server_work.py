@@ -19,6 +19,8 @@ PROGRESS_PAUSE: Final = 1_000
 """Milliseconds between two stored progress reports of a call."""
 MAX_AT_WORK: Final = 1_000
 """How many runs `at_work` returns by default."""
+MAX_TO_CLAIM: Final = 100
+"""How many runs a witness tries to claim each time. A claim changes a run, so those without one mostly come first."""
 
 
 class ServerWork:
@@ -31,7 +33,7 @@ class ServerWork:
         """The runs that wait for a call or proofs by the server, the longest waiting first."""
         return self._writer.journal.at_work(limit)
 
-    def waiting_for_proof(self, starter: str, limit: int = MAX_AT_WORK) -> list[RunSummary]:
+    def waiting_for_proof(self, starter: str, limit: int = MAX_TO_CLAIM) -> list[str]:
         """The runs that wait for proofs and whose starter's name begins with this, the longest waiting first."""
         return self._writer.journal.waiting_for_proof(starter, limit)
 

@@ -78,7 +78,7 @@ OLD_RUNS: Final = "SELECT id FROM runs WHERE state IN ({}) AND updated < ?".form
 
 _AT_WORK: Final = "state IN ('queued', 'running')"
 _WAITING_FOR_PROOF: Final = f"""
-    SELECT {_COLUMNS} FROM runs
+    SELECT id FROM runs
     WHERE {_AT_WORK} AND waiting_for = 'proof' AND EXISTS (
         SELECT 1 FROM events WHERE run = runs.id AND events.sequence = 1 AND substr(who, 1, ?) = ?
     )
@@ -294,8 +294,8 @@ class SqlJournal(Journal):
         statement = f"SELECT {_COLUMNS} FROM runs WHERE {_AT_WORK} ORDER BY updated, id LIMIT ?"  # noqa: S608 - as above
         return [_summary(row) for row in self.query(statement, (limit,))]
 
-    def waiting_for_proof(self, starter: str, limit: int) -> list[RunSummary]:
-        return [_summary(row) for row in self.query(_WAITING_FOR_PROOF, (len(starter), starter, limit))]
+    def waiting_for_proof(self, starter: str, limit: int) -> list[str]:
+        return [row[0] for row in self.query(_WAITING_FOR_PROOF, (len(starter), starter, limit))]
 
     def runs_to_stop(self) -> list[str]:
         return [row[0] for row in self.query(f"SELECT id FROM runs WHERE waiting_for = '{STOP}' ORDER BY id")]  # noqa: S608
