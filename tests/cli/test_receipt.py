@@ -350,6 +350,26 @@ def test_a_receipt_says_what_kind_of_word_waived_a_proof(world: World) -> None:
     assert f"{said}.\n" in world.verify("--allow-waived")[1]
 
 
+def test_a_proof_that_a_declared_value_switched_off_is_in_the_receipt_and_refused(world: World) -> None:
+    tests = TESTS | {"condition": {"var": "testFile", "exists": True, "not_equals": "none"}}
+    passed = Judgement(name="lint", kind="command", verdict="passed", commit=world.commit, is_clean=True)
+    with closing(world.runs()) as runs:
+        runs.start(build(document(step("fix", proof=[LINT, tests], produces={"testFile": {}}))), {}, {}, run_id=RUN)
+        runs.submit(RUN, "fix", "testFile: none", {})
+        assert runs.server_work.take_proof(RUN, "fix", passed).state == "completed"
+
+    (skipped, _) = world.make_receipt()["predicate"]["proofs"]
+
+    assert (skipped["name"], skipped["verdict"]) == ("tests", "skipped")
+    assert skipped["reason"].endswith('; testFile is "none".')
+    code, said = world.verify()
+    assert (code, "Proof 'tests' of step 'fix' was skipped (--allow-waived)." in said) == (1, True)
+    code, said = world.verify("--allow-waived")
+    assert (code, "Proof 'tests' of step 'fix' was skipped. It applies only if testFile" in said) == (0, True)
+    shown = world.cli("run", "show", RUN).stdout
+    assert "Proved 1 of 2, 1 skipped" in shown
+
+
 def test_an_unproved_output_that_was_only_noted_is_never_accepted(world: World) -> None:
     world.complete(verdict="unproved", when_unproved="note")
     world.make_receipt()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from support.json_values import JsonObject
 from support.proving import Project
 from workflowlookup.runs.events import Snapshot
 
@@ -270,6 +271,43 @@ def test_submodules(with_submodule: Project) -> None:
     assert project.run("cat", "vendor/lib.txt", against={"base": "HEAD"}).tail == "x"
     project.write("vendor/lib.txt", "y\n")
     assert project.take({"kind": "git", "clean": True}).verdict == "failed"
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"kind": "git", "changed": ["vendor/**"]},
+        {"kind": "git", "unchanged": ["**"]},
+        {"kind": "file", "path": "vendor/*.txt", "changed": "run"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("is_edited", [False, True])
+def test_changes_inside_a_submodule_are_unproved_with_a_remedy(
+    with_submodule: Project, entry: JsonObject, is_edited: bool
+) -> None:
+    project = with_submodule
+    project.begin()
+    if is_edited:
+        project.write("vendor/lib.txt", "y\n")
+
+    judgement = project.take(entry)
+
+    assert judgement.verdict == "unproved"
+    assert "vendor/lib.txt is in a submodule" in judgement.reason
+    assert "the path of the submodule itself" in judgement.remedy
+
+
+def test_the_path_of_a_submodule_changes_with_its_commit(with_submodule: Project) -> None:
+    project = with_submodule
+    project.begin()
+    before = [project.take({"kind": "git", name: ["vendor"]}).verdict for name in ("changed", "unchanged")]
+    project.write("vendor/lib.txt", "y\n")
+    Project(project.root / "vendor").commit()
+
+    after = [project.take({"kind": "git", name: ["vendor"]}).verdict for name in ("changed", "unchanged")]
+
+    assert (before, after) == (["failed", "passed"], ["passed", "failed"])
 
 
 def test_a_linked_worktree(project: Project, tmp_path: Path) -> None:

@@ -210,6 +210,21 @@ def test_a_proof_that_never_applies_is_not_due() -> None:
     assert story.submit(size="small").current == "two"
 
 
+def test_a_proof_that_a_declared_value_switches_off_is_shown_as_skipped() -> None:
+    declared = {**TESTS, "condition": {"var": "regressionTest", "exists": True, "not_equals": "none"}}
+    by_measure = {**LINT, "condition": {"var": "proof.baseline.passed", "exists": True}}
+    story = Story(step("one", proof=[declared, by_measure], produces={"regressionTest": {}}), step("two"))
+
+    after = story.submit("No test is possible.\n\nregressionTest: none")
+
+    (reason,) = after.proofs["one"].skipped.values()
+    assert reason.startswith("It applies only if regressionTest ")
+    assert reason.endswith('; regressionTest is "none".')
+    assert after.proof_counts == ProofCounts(skipped=1)
+    assert proved(after.proof_counts) == "proved 0 of 1"
+    assert list(sentences_of(after, "one")) == [f"skipped: tests: {reason}"]
+
+
 def test_proofs_see_what_came_with_the_output_and_earlier_measures() -> None:
     late = {**LINT, "condition": {"var": "proof.tests.passed", "gt": 5}}
     story = Story(step("one", proof=[TESTS, late], produces={"file": {}}), step("two"))

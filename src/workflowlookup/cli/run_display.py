@@ -285,7 +285,7 @@ def progress(run: Run) -> Iterator[Piece]:
 
 def _count(run: Run) -> str:
     """How many steps are done, and of how many if that is known; and how many proofs passed."""
-    proofs = f", {proved(run.proof_counts)}" if run.proof_counts.taken else ""
+    proofs = f", {proved(run.proof_counts)}" if run.proof_counts.total else ""
     return f"{len(run.results)}{'' if run.total is None else f' of {run.total}'} done{proofs}"
 
 

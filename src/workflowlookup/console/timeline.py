@@ -107,8 +107,9 @@ def _offered(event: events.StepOffered) -> EventText:
 
 def _accepted(event: events.OutputAccepted) -> EventText:
     title = "Output accepted" if event.key else "Output accepted as it is"
-    hints = (f"without proof of {', '.join(event.waived)}",) if event.waived else ()
-    return EventText(title=title, tone="done", step=event.step_id, output=event.output, hints=hints)
+    hints = [f"without proof of {', '.join(event.waived)}"] if event.waived else []
+    hints += [f"proof {name} was skipped. {reason}" for name, reason in event.skipped.items()]
+    return EventText(title=title, tone="done", step=event.step_id, output=event.output, hints=tuple(hints))
 
 
 def _refused(event: events.OutputRefused) -> EventText:

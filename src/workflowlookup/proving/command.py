@@ -18,7 +18,7 @@ from workflowlookup.language.templates import fill_values, filler
 from workflowlookup.language.text import shorten
 from workflowlookup.language.values import Json, as_number, assign, brief, lookup
 from workflowlookup.proving.checks import may_be_cut, unmet_criteria
-from workflowlookup.proving.contract import CannotJudge, ProofTask, World
+from workflowlookup.proving.contract import MAX_SUMMARY, CannotJudge, ProofTask, World
 from workflowlookup.proving.files import digest, shown
 from workflowlookup.proving.running import Command, Ended
 from workflowlookup.proving.tail import plain, tail
@@ -27,7 +27,6 @@ from workflowlookup.runs.events import Judgement
 
 PASSED_ON: Final = ("PATH", "HOME", "LANG", "TMPDIR")
 """The environment variables that every command gets."""
-MAX_SUMMARY: Final = 300
 _MAX_PROGRAM_FILES: Final = 16
 
 

@@ -2,12 +2,13 @@
 
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from workflowlookup.language.proof import AnyProof, Since
 from workflowlookup.language.templates import as_words, filler
+from workflowlookup.language.text import shorten
 from workflowlookup.language.values import Context, Json, lookup
 from workflowlookup.runs.events import Judgement, Snapshot
 
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
     from workflowlookup.proving.git import Repositories
     from workflowlookup.proving.running import Stop, Supervisors
     from workflowlookup.proving.scratch import Scratch
+
+
+MAX_SUMMARY: Final = 300
+"""Limit on the characters of `Judgement.summary`."""
 
 
 class ProofTask(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,6 +48,10 @@ class ProofTask(msgspec.Struct, frozen=True, kw_only=True):
                 "Remove the cause, and start a new run of the workflow.",
             )
         return snapshot
+
+    def summary(self) -> str:
+        """What is checked, on one line, with the variables filled in as far as they are set."""
+        return shorten(filler(self.context, {})(self.proof.words()), MAX_SUMMARY)
 
     def fill(self, text: str, escape: Callable[[str], str] = str) -> str:
         """A text with its templates filled. Raises `CannotJudge` for a variable that is not set."""

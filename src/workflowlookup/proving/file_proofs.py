@@ -3,7 +3,7 @@
 import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from workflowlookup.language.patterns import Budget, TooSlow
 from workflowlookup.language.proof import FileProof
@@ -22,10 +22,8 @@ from workflowlookup.proving.files import (
     read,
     shown,
 )
+from workflowlookup.proving.git import SUBMODULE_MODE, Tree, in_submodule
 from workflowlookup.runs.events import Judgement, Snapshot
-
-if TYPE_CHECKING:
-    from workflowlookup.proving.git import Tree
 
 MAX_DIGESTS: Final = 100
 """How many digests a judgement has."""
@@ -133,6 +131,11 @@ def unchanged_files(task: ProofTask, world: World, since: Snapshot, digests: Map
         if repository is None:
             raise CannotJudge("The project directory is no longer in a git repository.", "Restore the repository.")
         tree, algorithm, prefix = repository.tree(since.commit), repository.algorithm, repository.prefix
+
+    links = tuple(f"{path}/" for path, (mode, _) in tree.items() if mode == SUBMODULE_MODE)
+    for name in digests:
+        if links and f"{prefix}{name}".startswith(links):
+            raise in_submodule(name)
 
     def is_unchanged(name: str) -> bool:
         if (before := since.files.get(shown(name))) is not None:

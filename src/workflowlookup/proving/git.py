@@ -32,6 +32,8 @@ from workflowlookup.runs.events import Snapshot
 MAX_SNAPSHOT_FILES: Final = 5_000
 MAX_SUBMODULES: Final = 100
 MAX_SUBMODULE_DEPTH: Final = 5
+SUBMODULE_MODE: Final = "160000"
+"""Of the entry of a submodule in a tree."""
 _MAX_RULES: Final = 1 << 20
 _IN_PROGRESS: Final = {
     "rebase-merge": "rebase",
@@ -99,6 +101,15 @@ def _top(root: str) -> str:
         if (parent := os.path.dirname(directory)) == directory:
             return ""
         directory = parent
+
+
+def in_submodule(name: str) -> CannotJudge:
+    """Why changes of this file cannot be judged."""
+    return CannotJudge(
+        f"{shown(name)} is in a submodule, and the repository does not record what changes there.",
+        "Ask the author for globs outside of submodules, or for the path of the submodule itself, which changes with "
+        "its commit.",
+    )
 
 
 class Repository:

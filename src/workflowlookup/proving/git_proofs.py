@@ -5,11 +5,11 @@ from typing import Final
 
 from workflowlookup.language.patterns import BadPattern, Budget, TooSlow, compile_pattern
 from workflowlookup.language.proof import GitProof
-from workflowlookup.language.text import plural, shorten
+from workflowlookup.language.text import plural
 from workflowlookup.proving.checks import Fault
 from workflowlookup.proving.contract import CannotJudge, ProofTask, World
 from workflowlookup.proving.files import Glob, escape, shown
-from workflowlookup.proving.git import Repository
+from workflowlookup.proving.git import Repository, in_submodule
 from workflowlookup.runs.events import Judgement
 
 MAX_DIGESTS: Final = 100
@@ -30,7 +30,7 @@ def take_git(task: ProofTask, world: World) -> Judgement:
         name=proof.name,
         kind="git",
         verdict="failed" if reason else "passed",
-        summary=shorten(proof.words(), 300),
+        summary=task.summary(),
         reason=reason,
         remedy=remedy,
         digests=repository.digests(sorted(set(looked_at))[:MAX_DIGESTS]),
@@ -66,9 +66,7 @@ def _faults_of_changes(
     assert isinstance(proof, GitProof)
     wanted, unwanted = ([task.fill(glob, escape) for glob in globs] for globs in (proof.changed, proof.unchanged))
     if inside := repository.submodule_file([*wanted, *unwanted]):
-        raise CannotJudge(
-            f"{shown(inside)} is in a submodule, whose changes are not looked at.", "Use globs outside of submodules."
-        )
+        raise in_submodule(inside)
     for glob in map(Glob, wanted):
         names = [name for name in changed if glob.matches(name)]
         looked_at += names

@@ -214,13 +214,13 @@ class _TreeState(msgspec.Struct, frozen=True, kw_only=True):
 def _unproved(task: ProofTask, reason: str, remedy: str) -> Judgement:
     kind = str(task.proof.__struct_config__.tag)
     return Judgement(
-        name=task.proof.name, kind=kind, verdict="unproved", summary=_summary(task.proof), reason=reason, remedy=remedy
+        name=task.proof.name, kind=kind, verdict="unproved", summary=_summary(task), reason=reason, remedy=remedy
     )
 
 
-def _summary(proof: Proof) -> str:
+def _summary(task: ProofTask) -> str:
     try:
-        return shorten(proof.words(), 300)
+        return task.summary()
     except Exception:  # noqa: BLE001 - words are no reason to fail
         return ""
 

@@ -75,7 +75,9 @@ class Proof(_Part, frozen=True, kw_only=True):
     name: str
     kind: str = ""
     """Empty for one that was not taken."""
-    verdict: Literal["passed", "failed", "unproved"]
+    verdict: Literal["passed", "failed", "unproved", "skipped"]
+    reason: str = ""
+    """Why it was skipped."""
     waived: bool = False
     """Whether a person accepted the output without it."""
     checked: str = ""
@@ -273,6 +275,8 @@ def _proofs(run: Run) -> Iterator[Proof]:
         for name in proofs.waived:
             if name not in proofs.judgements:
                 yield Proof(step=step_id, name=name, verdict="unproved", waived=True)
+        for name, reason in proofs.skipped.items():
+            yield Proof(step=step_id, name=name, verdict="skipped", reason=reason)
 
 
 def _proof(step_id: str, judgement: Judgement, *, is_waived: bool) -> Proof:

@@ -20,13 +20,16 @@ _ABOUT_OUTPUT: Final = ("step", *_WAIVING)
 def proof_problems(statement: Statement, *, allows_waived: bool, allows_uncommitted: bool) -> Iterator[str]:
     """What speaks against the proofs of a statement: one that did not pass, or none of exactly its commit."""
     proofs = [proof for proof in statement.predicate.proofs if not proof.at_start]
-    if not proofs:
+    if all(proof.verdict == "skipped" for proof in proofs):
         yield "No proof was taken, so nothing is proven."
         return
     for proof in proofs:
         if proof.waived:
             if not allows_waived:
                 yield f"{waiver(statement, proof)} (--allow-waived)."
+        elif proof.verdict == "skipped":
+            if not allows_waived:
+                yield f"{_name(proof)} was skipped (--allow-waived). {proof.reason}"
         elif proof.verdict == "failed":
             yield f"{_name(proof)} failed."
         elif proof.verdict == "unproved":

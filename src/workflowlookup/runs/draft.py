@@ -31,7 +31,7 @@ from workflowlookup.language.text import how_often
 from workflowlookup.language.validation import judge_step
 from workflowlookup.language.values import Context, Json, lookup
 from workflowlookup.runs import events
-from workflowlookup.runs.due_proofs import due_at_start
+from workflowlookup.runs.due_proofs import due_at_start, switched_off
 from workflowlookup.runs.events import Event, Record
 from workflowlookup.runs.fold import apply
 from workflowlookup.runs.questions import asks_after
@@ -123,7 +123,8 @@ def accept_output(draft: Draft, accepted: events.OutputAccepted, changes: Contex
     context = {**draft.run.context, **changes} if produced else {}
     parts = {name: lookup(produced, name) for name in context if "." in name and lookup(produced, name) is not None}
     changes = {**changes, **parts, **produced}
-    draft.add(accepted)
+    skipped = {} if is_call else switched_off(draft.run, changes, accepted.captured, draft.at.budget)
+    draft.add(msgspec.structs.replace(accepted, skipped=skipped) if skipped else accepted)
     if changes:
         draft.add(events.ContextChanged(changes=changes))
 

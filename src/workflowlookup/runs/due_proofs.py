@@ -9,14 +9,17 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from workflowlookup.language.conditions import describe, walk
 from workflowlookup.language.model import PromptStep, Workflow
 from workflowlookup.language.navigation import scope_of
 from workflowlookup.language.patterns import Budget
 from workflowlookup.language.proof import AnyProof, CommandProof, FileProof, GitProof, Since
-from workflowlookup.language.values import Context, assign
-from workflowlookup.runs.proof_state import NO_PROOFS
+from workflowlookup.language.values import Context, assign, brief, lookup
+from workflowlookup.runs.proof_state import NO_PROOFS, PROOF_VARIABLE
 from workflowlookup.runs.run import Run
 
+MAX_VALUE: Final = 100
+"""Limit on the characters of a variable in a reason."""
 _TEMPLATE: Final = re.compile(r"\{\{[^{}]*\}\}")
 
 
@@ -52,6 +55,25 @@ def due_for_output(run: Run, step: PromptStep, with_output: Context, budget: Bud
     for proof in step.proofs:
         if not _is_measure(proof) and _applies(proof, (run.scope, with_output), budget):
             yield proof
+
+
+def switched_off(run: Run, changes: Context, captured: Context, budget: Budget) -> dict[str, str]:
+    """By name: the proofs of the current step that are not due for an output with these variables, and why.
+
+    Without those whose condition is about measures only: the server itself has decided about them.
+    """
+    with_output = assign(scope_of(run.workflow, run.current, {**run.context, **changes}, run.extents), captured)
+    due = {proof.name for proof in due_for_output(run, run.step, with_output, budget)}
+    reasons: dict[str, str] = {}
+    for proof in run.step.proofs:
+        if _is_measure(proof) or proof.name in due or proof.condition is None:
+            continue
+        names = dict.fromkeys(str(part["var"]) for part in walk(proof.condition) if "var" in part)
+        declared = [name for name in names if name.partition(".")[0] != PROOF_VARIABLE]
+        if declared:
+            values = ", ".join(f"{name} is {brief(lookup(with_output, name), MAX_VALUE)}" for name in declared)
+            reasons[proof.name] = f"It applies only if {describe(proof.condition)}; {values}."
+    return reasons
 
 
 def all_due(run: Run, budget: Budget) -> list[Due]:

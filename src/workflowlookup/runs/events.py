@@ -90,6 +90,9 @@ class OutputAccepted(_Event, frozen=True, kw_only=True):
     """Whether the value behind the reference is JSON."""
     waived: tuple[str, ...] = ()
     """The proofs that did not pass, and without which a person accepted the output."""
+    skipped: Mapping[str, str] = {}
+    """By name: the proofs that a variable switched off, and why. Those that only measures of the server decide about
+    are not in it."""
 
 
 class OutputRefused(_Event, frozen=True, kw_only=True):

@@ -232,16 +232,17 @@ def _output_accepted(run: Run, record: Record, event: events.OutputAccepted) -> 
         "context_before": run.context,
         "value_sources_before": run.value_sources,
         "proving": None,
-        **_waived(run, event),
+        **_without_proofs(run, event),
         **key,
     }
 
 
-def _waived(run: Run, event: events.OutputAccepted) -> dict[str, Any]:
-    if not event.waived:
+def _without_proofs(run: Run, event: events.OutputAccepted) -> dict[str, Any]:
+    if not event.waived and not event.skipped:
         return {}
     before = run.proofs.get(event.step_id, NO_PROOFS)
-    return _with_proofs(run, event.step_id, msgspec.structs.replace(before, waived=event.waived))
+    proofs = msgspec.structs.replace(before, waived=event.waived, skipped=event.skipped)
+    return _with_proofs(run, event.step_id, proofs)
 
 
 def _variables_of(run: Run, event: events.OutputAccepted) -> Iterable[str]:

@@ -32,10 +32,16 @@ class ProofCounts(msgspec.Struct, frozen=True, kw_only=True):
     unproved: int = 0
     waived: int = 0
     """Did not pass, and a person accepted the output without them."""
+    skipped: int = 0
+    """A variable switched them off."""
 
     @property
     def taken(self) -> int:
         return self.passed + self.failed + self.unproved + self.waived
+
+    @property
+    def total(self) -> int:
+        return self.taken + self.skipped
 
     def plus(self, other: "ProofCounts", sign: int = 1) -> "ProofCounts":
         return ProofCounts(
@@ -49,6 +55,8 @@ class StepProofs(msgspec.Struct, frozen=True, kw_only=True):
     judgements: Mapping[str, Judgement] = {}
     """By name."""
     waived: tuple[str, ...] = ()
+    skipped: Mapping[str, str] = {}
+    """By name: why they were not taken."""
 
     @property
     def counts(self) -> ProofCounts:
@@ -62,6 +70,7 @@ class StepProofs(msgspec.Struct, frozen=True, kw_only=True):
             failed=verdicts.count("failed"),
             unproved=verdicts.count("unproved"),
             waived=len(self.waived),
+            skipped=len(self.skipped),
         )
 
     @property

@@ -48,8 +48,10 @@ def sentences_of(run: Run, step_id: str, *, measures: bool = False) -> Iterator[
     for name, judgement in proofs.judgements.items():
         if measures or not judgement.at_start:
             yield sentence_of(judgement, is_waived=name in proofs.waived)
+    for name, reason in proofs.skipped.items():
+        yield f"skipped: {name}: {one_line(reason)}"
 
 
 def proved(counts: ProofCounts) -> str:
-    """`proved 7 of 8`; empty if nothing was taken."""
-    return f"proved {counts.passed} of {counts.taken}" if counts.taken else ""
+    """`proved 7 of 8`; empty if there are no proofs. Those that were skipped count as not proved."""
+    return f"proved {counts.passed} of {counts.total}" if counts.total else ""

@@ -144,8 +144,13 @@ def _proof_facts(run: Run) -> Iterator[str]:
     counts = run.proof_counts
     if run.root:
         yield f"Project: {code(run.root)}"
-    if counts.taken:
-        others = {"failed": counts.failed, "waived by a person": counts.waived, "not proved": counts.unproved}
+    if counts.total:
+        others = {
+            "failed": counts.failed,
+            "waived by a person": counts.waived,
+            "not proved": counts.unproved,
+            "skipped": counts.skipped,
+        }
         yield ", ".join([f"P{proved(counts)[1:]}", *(f"{count} {words}" for words, count in others.items() if count)])
 
 
@@ -336,6 +341,8 @@ class _EventWriter:
     def _output_accepted(self, event: events.OutputAccepted, when: str) -> Iterator[str]:
         waived = f", without {', '.join(map(code, event.waived))}" if event.waived else ""
         by_person = not event.key or event.waived
+        for name, reason in event.skipped.items():
+            yield f"Proof skipped: {code(name)}. {inline(reason)}"
         yield f"Output {'accepted by a person' if by_person else 'accepted'}{waived} {when}:"
         yield self._excerpt(event.output, MAX_OUTPUT)
 

@@ -81,8 +81,8 @@ def summarise(run: Run) -> RunSummary:
         run.total,
         run.deadline,
         run.sequence,
-        run.proof_counts.passed if run.proof_counts.taken else None,
-        run.proof_counts.taken or None,
+        run.proof_counts.passed if run.proof_counts.total else None,
+        run.proof_counts.total or None,
     )
 
 

@@ -143,9 +143,9 @@ RUN_PROPERTIES: Final[Mapping[str, Json]] = {
     "proofs": {
         "type": "object",
         "description": "How much of the run is proven. waived: a person accepted an output without; unproved: could "
-        "not be judged.",
+        "not be judged; skipped: switched off by a variable.",
         "properties": {
-            **{name: {"type": "integer"} for name in ("taken", "passed", "failed", "waived", "unproved")},
+            **{name: {"type": "integer"} for name in ("taken", "passed", "failed", "waived", "unproved", "skipped")},
             "summary": {"type": "string", "description": "proved 7 of 8"},
         },
         "required": ["taken", "passed", "failed", "waived", "unproved", "summary"],

@@ -151,9 +151,10 @@ def _proving(run: Run, budget: Budget) -> dict[str, Json]:
 def proof_counts(run: Run) -> dict[str, Json]:
     """How much of the run is proven; empty if nothing is to be."""
     counts = run.proof_counts
-    if not counts.taken:
+    if not counts.total:
         return {}
-    numbers = {name: getattr(counts, name) for name in ("taken", "passed", "failed", "waived", "unproved")}
+    names = ("taken", "passed", "failed", "waived", "unproved", *(("skipped",) if counts.skipped else ()))
+    numbers = {name: getattr(counts, name) for name in names}
     return {"proofs": {**numbers, "summary": proved(counts)}}
 
 

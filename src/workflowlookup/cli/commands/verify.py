@@ -198,6 +198,8 @@ def _write(statement: Statement, problems: list[str], *, is_compared: bool, is_h
     for proof in predicate.proofs:
         if proof.waived:
             write(f"{waiver(statement, proof)}.")
+        elif proof.verdict == "skipped":
+            write(f"Proof '{proof.name}' of step '{proof.step}' was skipped. {proof.reason}")
     for answer in predicate.confirmations:
         if answer.signature is not None and answer.signer is not None:
             signer = f"{answer.signature.person} (key {answer.signature.key})"

@@ -55,7 +55,7 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     else:
         workflow, facts = subject.workflow, {"runId": subject.id, "state": subject.state}
         person = " for a person" if subject.waiting_for is Waiting.CONFIRMATION else ""
-        proofs = f" · {proved(subject.proof_counts)}" if subject.proof_counts.taken else ""
+        proofs = f" · {proved(subject.proof_counts)}" if subject.proof_counts.total else ""
         head = f" · run {subject.id} · {subject.state}{person}{proofs}"
         explanation = explain_run(subject, make_services(settings).runs.history(subject.id), Budget())
         waiting = "" if subject.is_over else subject.current
