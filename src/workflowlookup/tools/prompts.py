@@ -1,6 +1,10 @@
-"""Prompts: each workflow as a slash command. Its arguments are the clarification prompts of the workflow."""
+"""Prompts: each workflow as a slash command.
 
-import re
+A prompt declares no arguments. Claude Code splits the text after a command at spaces over the declared ones and drops
+the rest; without any it shows the model the whole text beside the prompt, and opencode appends it. What the workflow
+wants to know besides, `workflow_start` answers as `clarificationPrompts`.
+"""
+
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -11,7 +15,6 @@ from workflowlookup.tools.contract import Services
 from workflowlookup.tools.paging import page
 
 PAGE_SIZE: Final = 100
-_MAX_NAME: Final = 40
 
 
 def list_prompts(services: Services, params: Mapping[str, Any]) -> Mapping[str, Json]:
@@ -27,24 +30,7 @@ def list_prompts(services: Services, params: Mapping[str, Any]) -> Mapping[str, 
 
 
 def _describe(workflow: Workflow) -> Mapping[str, Json]:
-    return {
-        "name": workflow.id,
-        "title": workflow.name,
-        "description": workflow.description,
-        "arguments": [
-            {"name": name, "description": question, "required": False}
-            for name, question in argument_names(workflow).items()
-        ],
-    }
-
-
-def argument_names(workflow: Workflow) -> dict[str, str]:
-    """By short name, made of the words of the question: each clarification prompt."""
-    names: dict[str, str] = {}
-    for number, question in enumerate(workflow.clarification_prompts, 1):
-        name = re.sub(r"[^a-z0-9]+", "_", question.lower())[:_MAX_NAME].strip("_") or f"question_{number}"
-        names[name if name not in names else f"{name}_{number}"] = question
-    return names
+    return {"name": workflow.id, "title": workflow.name, "description": workflow.description}
 
 
 def get_prompt(services: Services, params: Mapping[str, Any]) -> Mapping[str, Json]:
@@ -53,37 +39,38 @@ def get_prompt(services: Services, params: Mapping[str, Any]) -> Mapping[str, Js
     except WorkflowNotFound as problem:
         remedy = f"{problem.remedy} Call prompts/list to see them."
         raise InvalidParams(remedy, name=params["name"]) from problem
-    answers: Mapping[str, Json] = params.get("arguments") or {}
-    names = argument_names(workflow)
-    for name, value in answers.items():
-        if name not in names:
-            raise InvalidParams(f"arguments: '{name}' is unknown. Known: {', '.join(names) or 'none'}")
-        if not isinstance(value, str):
-            raise InvalidParams(f"arguments.{name} must be text")
-    text = _instructions(workflow, {names[name]: value for name, value in answers.items() if value.strip()})
+    text = _instructions(workflow, _task(params.get("arguments") or {}))
     return {
         "description": workflow.description,
         "messages": [{"role": "user", "content": {"type": "text", "text": text}}],
     }
 
 
-def _instructions(workflow: Workflow, answers: Mapping[str, str]) -> str:
-    parts = [f'Follow the workflow "{workflow.name}" (id `{workflow.id}`): {workflow.description}']
-    if answers:
-        parts.append("What I can tell you already:\n" + "\n".join(f"- {q}\n  {a}" for q, a in answers.items()))
-    unanswered = [question for question in workflow.clarification_prompts if question not in answers]
-    if unanswered:
-        questions = "\n".join(f"- {question}" for question in unanswered)
-        parts.append(f"Ask me these first, if the answers matter:\n{questions}")
-    if workflow.preconditions:
-        parts.append(
-            "These must be true before you start:\n" + "\n".join(f"- {line}" for line in workflow.preconditions)
-        )
-    if workflow.meta_guidance:
-        parts.append("Throughout:\n" + "\n".join(f"- {line}" for line in workflow.meta_guidance))
-    parts.append(
-        f"Call `workflow_start` with `workflowId` `{workflow.id}`. Do exactly the step it gives, hand in your full "
-        "output with `workflow_submit`, do what its answer says in `next`, and repeat until the run is complete. Never "
-        "skip a step, and ask me when `requiresConfirmation` is true."
+def _task(arguments: Mapping[str, Json]) -> str:
+    """The values of all arguments in their order, as one text. None is declared, but a client may send some, such as
+    the words of a text that it split.
+    """
+    for name, value in arguments.items():
+        if not isinstance(value, str):
+            raise InvalidParams(f"arguments.{name} must be text")
+    return " ".join(words for value in arguments.values() if (words := value.strip()))
+
+
+def _instructions(workflow: Workflow, task: str) -> str:
+    source = "The task is what I wrote after the command; if I wrote nothing, what we spoke about."
+    return (
+        f'Follow the workflow "{workflow.name}" (id `{workflow.id}`): {workflow.description}\n\n'
+        f"{f'The task: {task}' if task else source}\n\n"
+        f"Call `workflow_start` with `workflowId` `{workflow.id}` and the whole task in {_destination(workflow)}. Ask "
+        "me those of its `clarificationPrompts` that the task leaves open and that matter, and check its "
+        "`preconditions`. Then do exactly the step it gives, hand in your full output with `workflow_submit`, do what "
+        "its answer says in `next`, and repeat until the run is complete. Never skip a step, and ask me when "
+        "`requiresConfirmation` is true."
     )
-    return "\n\n".join(parts)
+
+
+def _destination(workflow: Workflow) -> str:
+    """The argument of `workflow_start` for the task: the declared input, if there is one."""
+    schema = workflow.document.get("inputSchema")
+    names = schema.get("properties") if isinstance(schema, Mapping) else None
+    return f"`input` ({', '.join(f'`{name}`' for name in names)})" if names else "`context`"
