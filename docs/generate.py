@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from workflowlookup.cli.main import COMMANDS, make_parser
 from workflowlookup.settings import LIVE, PREFIX, SETTINGS, Setting
+from workflowlookup.tools.arguments import StructArguments
 from workflowlookup.tools.builtin import BUILTIN_TOOLS, workflow_refresh, workflow_search
 from workflowlookup.tools.contract import Tool
 
@@ -111,7 +112,7 @@ def _transcript() -> str:
 
 def _tool(tool: Tool) -> str:
     arguments, result = tool.example or ({}, {})
-    rows, results = _rows(tool.arguments.schema, mark=" *"), _rows(tool.output_schema or {}, mark="")
+    rows, results = _rows(_full_schema(tool), mark=" *"), _rows(tool.output_schema or {}, mark="")
     return (
         f"\n## {tool.name}\n\n{tool.description}\n\n"
         f"| argument (* required) | type | |\n| --- | --- | --- |\n{rows}\n"
@@ -119,6 +120,10 @@ def _tool(tool: Tool) -> str:
         f"```json\n{json.dumps({'method': tool.name, 'params': arguments}, ensure_ascii=False)}\n```\n\n"
         f"```json\n{json.dumps(result, indent=2, ensure_ascii=False)}\n```\n"
     )
+
+
+def _full_schema(tool: Tool) -> Mapping[str, Any]:
+    return tool.arguments.full_schema if isinstance(tool.arguments, StructArguments) else tool.arguments.schema
 
 
 def _rows(schema: Mapping[str, Any], mark: str) -> str:

@@ -421,7 +421,7 @@ def with_providers(make_deployment: Callable[..., Deployment], execution: Discov
     deployment = make_deployment()
     providers = {name: ProviderConfig(name=name, kind="http") for name in execution.found}
     deployment.services = msgspec.structs.replace(deployment.services, open_execution=lambda: execution)
-    deployment.workflows = DynamicTools(deployment.services, Plan(providers=providers))
+    deployment.workflows = DynamicTools(deployment.services, Plan(providers=providers, budget_bytes=200_000))
     return deployment
 
 

@@ -17,16 +17,17 @@ from support.make import loop, step
 SHOWN: dict[str, JsonObject] = {
     tool["name"]: tool for tool in json.loads(Path(__file__).with_name("examples.json").read_text("utf-8"))["tools"]
 }
+SHOWN_ID, SHOWN_INSTANCE = "^[a-z0-9._-]+$", "^[a-z0-9._@-]+$"
+"""As models see them; the server checks by the next two."""
 ID = "^[a-z0-9-][a-z0-9._-]*$"
 INSTANCE = r"^[a-z0-9-][a-z0-9._-]*(@[0-9]+(\.[0-9]+)*)?$"
 OURS: dict[tuple[str, str], JsonObject] = {
-    ("workflow_get", "id"): {"pattern": ID},
-    ("workflow_next", "workflowId"): {"pattern": ID},
-    ("workflow_next", "currentStep"): {"type": ["string", "null"], "pattern": INSTANCE, "maxLength": 256},
-    ("workflow_next", "completedSteps"): {"items": {"type": "string", "pattern": INSTANCE, "maxLength": 256}},
-    ("workflow_next", "context"): {"type": ["object", "null"]},
-    ("workflow_validate", "workflowId"): {"pattern": ID},
-    ("workflow_validate", "stepId"): {"pattern": INSTANCE, "maxLength": 256},
+    ("workflow_get", "id"): {"pattern": SHOWN_ID},
+    ("workflow_next", "workflowId"): {"pattern": SHOWN_ID},
+    ("workflow_next", "currentStep"): {"pattern": SHOWN_INSTANCE, "maxLength": 256},
+    ("workflow_next", "completedSteps"): {"items": {"type": "string", "pattern": SHOWN_INSTANCE}},
+    ("workflow_validate", "workflowId"): {"pattern": SHOWN_ID},
+    ("workflow_validate", "stepId"): {"pattern": SHOWN_INSTANCE, "maxLength": 256},
 }
 ADDED = {
     "workflow_list": {"category", "query", "limit", "cursor"},
@@ -146,7 +147,7 @@ def test_workflow_validate_json_takes_one_text(tools: dict[str, JsonObject]) -> 
 def test_the_mode_of_workflow_get_is_in_its_schema(tools: dict[str, JsonObject]) -> None:
     mode = tools["workflow_get"]["inputSchema"]["properties"]["mode"]
 
-    assert (mode["enum"], mode["default"]) == (["metadata", "preview", "full", None], "preview")
+    assert (mode["enum"], mode["default"]) == (["metadata", "preview", "full"], "preview")
 
 
 GET, NEXT, VALIDATE = (

@@ -22,8 +22,8 @@ class Order(msgspec.Struct, kw_only=True, rename="camel"):
 ORDER = StructArguments(Order)
 
 
-def test_the_schema_comes_from_the_struct() -> None:
-    assert ORDER.schema == {
+def test_the_full_schema_comes_from_the_struct() -> None:
+    assert ORDER.full_schema == {
         "type": "object",
         "properties": {
             "firstStep": {
@@ -39,6 +39,27 @@ def test_the_schema_comes_from_the_struct() -> None:
         "required": ["firstStep"],
         "additionalProperties": False,
     }
+
+
+def test_models_see_neither_null_nor_what_only_the_server_checks() -> None:
+    brief = {
+        "type": "object",
+        "properties": {
+            "firstStep": {
+                "type": "string",
+                "description": "Where it begins",
+                "pattern": "^[a-z0-9._@-]+$",
+                "minLength": 3,
+                "maxLength": 256,
+            },
+            "limit": {"type": "integer", "description": "How many", "minimum": 1},
+            "known": {"type": "object", "description": "What is known", "additionalProperties": True},
+        },
+        "required": ["firstStep"],
+    }
+
+    assert ORDER.schema == brief
+    assert StructArguments(Order, is_closed=True).schema == {**brief, "additionalProperties": False}
 
 
 @pytest.mark.parametrize(

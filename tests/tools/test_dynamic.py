@@ -249,7 +249,7 @@ def test_too_many_fold_into_search_and_start(serve: Callable[..., Server], servi
         {**ONE, "id": f"flow-{n}", "name": f"Flow {n}", "category": "odd" if n % 2 else "even"} for n in range(300)
     ]
     service.control(workflows=flows)
-    server = serve("tools_budget_bytes = 100000\n" + service.toml())
+    server = serve(service.toml())
     end = time.monotonic() + 60
     while "workflow_search" not in (names := [tool["name"] for tool in ask(server, "tools/list")["result"]["tools"]]):
         assert time.monotonic() < end, names

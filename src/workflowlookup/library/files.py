@@ -172,6 +172,8 @@ class LoadedFile(msgspec.Struct, frozen=True, kw_only=True):
     signature: Signature | None
     summary: WorkflowSummary | None = None
     details: ToolDetails = NO_DETAILS
+    needs_agent: bool = True
+    """Whether the agent carries out a step, not only the server or another system."""
     refusal: WorkflowLookupError | None = None
 
 
@@ -184,7 +186,14 @@ def load(path: str, root: str) -> LoadedFile:
         data, signature = read_bytes(path, root)
         document = parse_document(data, path)
         summary = summarise(document, path)
-        return LoadedFile(path=path, id=summary.id, signature=signature, summary=summary, details=_details(document))
+        return LoadedFile(
+            path=path,
+            id=summary.id,
+            signature=signature,
+            summary=summary,
+            details=_details(document),
+            needs_agent=_needs_agent(document),
+        )
     except WorkflowLookupError as refusal:
         refusal.__cause__ = refusal.__context__ = None
         refusal.with_traceback(None)  # its frames would keep this document, and the previous listing, in memory
@@ -196,3 +205,16 @@ def _details(document: Json) -> ToolDetails:
     if document.keys().isdisjoint(_DETAILS):
         return NO_DETAILS
     return msgspec.json.decode(msgspec.json.encode(document), type=ToolDetails)
+
+
+def _needs_agent(document: Json) -> bool:
+    """Whether a step, also in a loop, is not a call. The document may be invalid: then yes."""
+    rest: list[Json] = [document]
+    while rest:
+        step = rest.pop()
+        parts = [step[name] for name in ("steps", "body") if name in step] if isinstance(step, dict) else []
+        if parts and all(isinstance(part, list) for part in parts):
+            rest += [each for part in parts for each in part]
+        elif not isinstance(step, dict) or "call" not in step:
+            return True
+    return False

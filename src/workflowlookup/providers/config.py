@@ -134,7 +134,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     filters: Filters = Filters()
     servers: Mapping[str, ServerConfig] = {}
     providers: Mapping[str, ProviderConfig] = {}
-    budget_bytes: int = 200_000
+    budget_bytes: int = 32_000
     """Maximum size of `tools/list`; beyond it, workflow_search and workflow_start replace the workflow tools."""
     refresh_seconds: float = 300.0
     discovery_wait_seconds: float = 0.3

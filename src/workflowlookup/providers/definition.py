@@ -38,6 +38,8 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     input_schema: Mapping[str, Json] = msgspec.field(default_factory=lambda: GENERIC_SCHEMA)
     execution_type: str = "async"
     metadata: Mapping[str, Json] = {}
+    needs_agent: bool = False
+    """Whether the agent carries out a step: the tool leads the caller, and does not do the work."""
 
     @property
     def workflow_id(self) -> str:

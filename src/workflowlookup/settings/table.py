@@ -238,12 +238,12 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     ),
     Setting(
         name="tools_budget_bytes",
-        default=200_000,
+        default=32_000,
         parse=whole_number(1_000, 64 << 20),
         is_live=True,
         needs_trust=NEVER,
-        help="Maximum size of the list of tools. If it would be larger, workflow_search and workflow_start replace the "
-        "workflow tools.",
+        help="Maximum size of what models see of all tools: names, descriptions and input schemas, as compact JSON. If "
+        "it would be larger, workflow_search and workflow_start replace the workflow tools.",
     ),
     Setting(
         name="refresh_seconds",

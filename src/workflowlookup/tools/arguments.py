@@ -20,6 +20,10 @@ from workflowlookup.language.values import Json
 MAX_MISFITS: Final = 5
 LONG_LIST: Final = 1_000
 """If a list in the arguments is longer than this, only the first misfit is named: to find all would take long."""
+SERVER_ONLY: Final = "x-server"
+"""Key in `extra_json_schema`: keywords that the server checks and the docs show. `tools/list` leaves them out, because
+models read it whole.
+"""
 
 
 class SchemaArguments:
@@ -39,17 +43,27 @@ class SchemaArguments:
 class StructArguments:
     """Arguments validated by the schema of a struct, passed on as an instance of it."""
 
-    def __init__(self, struct: type[msgspec.Struct]) -> None:
+    def __init__(self, struct: type[msgspec.Struct], *, is_closed: bool = False) -> None:
+        """`is_closed`: clients see that no other arguments are allowed, as the spec demands for its tools."""
         self._struct = struct
+        self._is_closed = is_closed
         self._is_optional = len(struct.__struct_defaults__) == len(struct.__struct_fields__)
 
     @functools.cached_property
     def schema(self) -> Mapping[str, Json]:
-        return schema_of(self._struct)
+        schema = schema_of(self._struct)
+        if self._is_closed:
+            return schema
+        return {name: value for name, value in schema.items() if name != "additionalProperties" and value != []}
+
+    @functools.cached_property
+    def full_schema(self) -> Mapping[str, Json]:
+        """The schema by which the server checks: with what is `SERVER_ONLY`, and with null for what is optional."""
+        return schema_of(self._struct, is_full=True)
 
     @functools.cached_property
     def _validator(self) -> Validator:
-        return compile_schema(self.schema, is_ours=True)
+        return compile_schema(self.full_schema, is_ours=True)
 
     def decode(self, value: Json) -> Any:
         """The arguments as the handler gets them. Raises `InvalidParams` naming each invalid one."""
@@ -69,41 +83,94 @@ class StructArguments:
         return itertools.islice(self._validator.misfits(value), MAX_MISFITS)
 
 
-def schema_of(struct: type[msgspec.Struct]) -> dict[str, Json]:
-    """The JSON Schema, without `$ref`, of a struct without nested structs; a field that may be null has two types."""
+def schema_of(struct: type[msgspec.Struct], *, is_full: bool = False) -> dict[str, Json]:
+    """The JSON Schema, without `$ref`, of a struct without nested structs: as clients see it, or in full."""
     _, components = msgspec.json.schema_components([struct])
     (schema,) = components.values()
     return {
         "type": "object",
-        "properties": {name: _flat(field) for name, field in schema["properties"].items()},
+        "properties": {name: _shape(field, is_full=is_full) for name, field in schema["properties"].items()},
         "required": schema["required"],
         "additionalProperties": False,
     }
 
 
-def _flat(field: dict[str, Json]) -> dict[str, Json]:
+def _shape(field: dict[str, Json], *, is_full: bool) -> dict[str, Json]:
+    inner = field["anyOf"][0] if "anyOf" in field else {}  # the other branch is null
+    merged = {**inner, **field}
+    shape = {
+        name: value
+        for name, value in merged.items()
+        if name not in ("anyOf", SERVER_ONLY) and (name != "default" or value is not None)
+    }
+    if "items" in shape:
+        shape["items"] = _shape(shape["items"], is_full=is_full)
+    if not is_full:
+        return shape
+    shape |= {**inner.get(SERVER_ONLY, {}), **field.get(SERVER_ONLY, {})}
     if "anyOf" in field:
-        inner, _ = field.pop("anyOf")  # the other branch is null
-        merged = {**inner, **field}
-        field = {**merged, "type": [merged["type"], "null"]}
-    return {key: value for key, value in field.items() if key != "default" or value is not None}
+        shape["type"] = [shape["type"], "null"]
+        shape |= {"enum": [*shape["enum"], None]} if "enum" in shape else {}
+    return shape
 
 
 # ── types that several tools share ──────────────────────────────────────────────────────────────────────────────
 
-_INSTANCE: Final = {"pattern": r"^[a-z0-9-][a-z0-9._-]*(@[0-9]+(\.[0-9]+)*)?$", "maxLength": 256}
+
+def server_only(description: str, **keywords: Json) -> Meta:
+    """Keywords that only the server checks, and the description in the docs; clients see neither."""
+    words = {"description": description} if description else {}
+    return Meta(extra_json_schema={SERVER_ONLY: {**words, **keywords}})
+
+
+WORKFLOW_ID: Final = "^[a-z0-9-][a-z0-9._-]*$"
+_INSTANCE: Final = r"^[a-z0-9-][a-z0-9._-]*(@[0-9]+(\.[0-9]+)*)?$"
+_SHORT_INSTANCE: Final = "^[a-z0-9._@-]+$"
+"""As models see it."""
 
 WorkflowId: TypeAlias = Annotated[
-    str, Meta(extra_json_schema={"pattern": "^[a-z0-9-][a-z0-9._-]*$", "minLength": 3, "maxLength": 64})
+    str,
+    Meta(
+        extra_json_schema={
+            "pattern": "^[a-z0-9._-]+$",
+            "minLength": 3,
+            "maxLength": 64,
+            SERVER_ONLY: {"pattern": WORKFLOW_ID},
+        }
+    ),
 ]
-StepId: TypeAlias = Annotated[str, Meta(extra_json_schema={**_INSTANCE, "minLength": 3})]
+StepId: TypeAlias = Annotated[
+    str,
+    Meta(
+        extra_json_schema={
+            "pattern": _SHORT_INSTANCE,
+            "minLength": 3,
+            "maxLength": 256,
+            SERVER_ONLY: {"pattern": _INSTANCE},
+        }
+    ),
+]
 """In a loop with the iteration: `review@2`."""
-RunId: TypeAlias = Annotated[str, Meta(extra_json_schema={"pattern": "^[A-Za-z0-9][A-Za-z0-9._-]*$", "maxLength": 64})]
+RunStepId: TypeAlias = Annotated[str, server_only("", pattern=_INSTANCE, minLength=3, maxLength=256)]
+"""As `StepId`, in a tool of ours: the spec fixes what clients see of the others."""
+RunId: TypeAlias = Annotated[str, server_only("", pattern="^[A-Za-z0-9][A-Za-z0-9._-]*$", maxLength=64)]
 CompletedSteps: TypeAlias = Annotated[
-    list[Annotated[str, Meta(extra_json_schema=_INSTANCE)]], Meta(extra_json_schema={"uniqueItems": True})
+    list[
+        Annotated[
+            str,
+            Meta(
+                extra_json_schema={
+                    "pattern": _SHORT_INSTANCE,
+                    SERVER_ONLY: {"pattern": _INSTANCE, "maxLength": 256},
+                }
+            ),
+        ]
+    ],
+    Meta(extra_json_schema={"uniqueItems": True}),
 ]
 Variables: TypeAlias = Annotated[dict[str, Any], Meta(extra_json_schema={"additionalProperties": True})]
 Wait: TypeAlias = Annotated[
     bool | None,
-    Meta(description="False: do not wait while the server works on the run; see workflow_status"),
+    Meta(description="false: answer at once"),
+    server_only("False: do not wait while the server works on the run; see workflow_status"),
 ]

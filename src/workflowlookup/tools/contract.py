@@ -263,6 +263,10 @@ class Arguments(Protocol):
         """The arguments as the handler gets them. Raises `InvalidParams` naming each invalid one."""
 
 
+ALWAYS_LOADED: Final[Mapping[str, Json]] = {"anthropic/alwaysLoad": True}
+"""`_meta` of the tools that a client should not defer behind a tool search: Claude Code does so when there are many."""
+
+
 class Tool(msgspec.Struct, frozen=True, kw_only=True):
     """A tool as clients see it, and the function behind it."""
 
@@ -272,7 +276,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     arguments: Arguments
     handler: Handler
     output_schema: Mapping[str, Json] | None = None
-    """The JSON Schema of results, if the tool has one."""
+    """The JSON Schema of results, if the tool has one. Clients see it without its descriptions, which the docs have."""
     example: tuple[Mapping[str, Json], Mapping[str, Json]] | None = None
     """Arguments and result."""
     read_only: bool = True
@@ -285,14 +289,13 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     meta: Mapping[str, Json] | None = None
     """Sent as `_meta`."""
 
+    def model_view(self) -> dict[str, Json]:
+        """The part of `describe` that clients hand to a model; its size is what the tool costs."""
+        return {"name": self.name, "description": self.description, "inputSchema": self.arguments.schema}
+
     def describe(self) -> dict[str, Json]:
         """The tool as `tools/list` shows it."""
-        described: dict[str, Json] = {
-            "name": self.name,
-            "title": self.title,
-            "description": self.description,
-            "inputSchema": self.arguments.schema,
-        }
+        described: dict[str, Json] = {"title": self.title, **self.model_view()}
         if self.output_schema is not None:
             described["outputSchema"] = _with_error_fields(self.output_schema)
         described["annotations"] = {
@@ -313,12 +316,24 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _with_error_fields(schema: Mapping[str, Json]) -> dict[str, Json]:
-    """The schema, extended by the fields of an error: some clients also validate results that have `isError`."""
+    """The schema without descriptions, extended by the fields of an error: some clients also validate results that have
+    `isError`.
+    """
     properties = {
-        **schema.get("properties", {}),
-        "code": {"type": "integer", "description": "With isError: the error code."},
-        "message": {"type": "string", "description": "With isError: what failed."},
-        "data": {"type": "object", "description": "With isError: details."},
+        **{name: _without_descriptions(field) for name, field in schema.get("properties", {}).items()},
+        "code": {"type": "integer"},
+        "message": {"type": "string"},
+        "data": {"type": "object"},
     }
     either = [{"required": schema.get("required", [])}, {"required": ["code", "message"]}]
     return {"type": "object", "properties": properties, "anyOf": either}
+
+
+def _without_descriptions(schema: Mapping[str, Json]) -> dict[str, Json]:
+    """The schema of a field as clients see it: models do not, and programs need only types."""
+    brief = {name: value for name, value in schema.items() if name != "description"}
+    if "properties" in brief:
+        brief["properties"] = {name: _without_descriptions(field) for name, field in schema["properties"].items()}
+    if "items" in brief:
+        brief["items"] = _without_descriptions(brief["items"])
+    return brief

@@ -37,7 +37,7 @@ from workflowlookup.tools.tool_names import Key, StoredNames
 
 if TYPE_CHECKING:
     from workflowlookup.library.catalog import Snapshot
-    from workflowlookup.library.files import LoadedFile, ToolDetails, WorkflowSummary
+    from workflowlookup.library.files import LoadedFile, WorkflowSummary
     from workflowlookup.providers.discovery import ProviderListing
     from workflowlookup.runs.run import Run
     from workflowlookup.store.journal import Journal
@@ -52,12 +52,17 @@ PROVIDER_SECONDS: Final = 10.0
 REFRESH_SECONDS: Final = 30.0
 """How long a request waits while another one refreshes the list of tools."""
 META: Final = "workflowlookup/workflow"
+LEADS: Final = "Leads you step by step."
+"""Ends the description of a workflow that the agent carries out: a call of its tool does not do the work."""
+SEARCH_HINT: Final[Mapping[str, Json]] = {"anthropic/searchHint": "workflow playbook checklist procedure run steps"}
+"""`_meta` with words by which the tool search of Claude Code finds a deferred tool."""
 _NO_PROVIDERS: "Final[Mapping[str, ProviderListing]]" = {}
 OUTPUT_SCHEMA: Final[Mapping[str, Json]] = {
     "type": "object",
     "properties": {
         "runId": {"type": "string", "description": "For workflow_status and workflow_cancel."},
         "state": {"type": "string"},
+        "workflow": {"type": "object", "description": "As in the answer of workflow_start."},
         "result": {"description": "The result, once the run is completed."},
         "resultPart": {"type": "object", "description": "The first part of a result that is too long."},
         "next": {"type": "string", "description": "What to do now."},
@@ -235,7 +240,7 @@ class DynamicTools:
             file = library.entries[summary.id].file
             cached = self._read.get(summary.id)
             if cached is None or cached[0] is not file:
-                cached = (file, _definition(summary, file.details))
+                cached = (file, _definition(summary, file))
             read[summary.id] = cached
             yield cached[1]
         self._read = read
@@ -255,7 +260,7 @@ class DynamicTools:
         tool = Tool(
             name=name,
             title=definition.name,
-            description=definition.description,
+            description=_description(definition),
             arguments=SchemaArguments(definition.input_schema),
             output_schema=OUTPUT_SCHEMA,
             handler=self._handler(definition),
@@ -263,13 +268,14 @@ class DynamicTools:
             idempotent=False,
             open_world=definition.provider != LIBRARY,
             can_be_task=True,
-            meta={META: meta},
+            meta={META: meta, **SEARCH_HINT},
         )
         return Offer(tool=tool, definition=definition, workflow_id=definition.workflow_id)
 
     def _within_budget(self, tools: Sequence[Tool]) -> Sequence[Tool]:
         """The tools, or `workflow_search` in their place if the list would be too long."""
-        size = len(msgspec.json.encode([tool.describe() for tool in (*self._built_in.values(), *tools)]))
+        listed = (*self._built_in.values(), workflow_refresh.TOOL, *tools)
+        size = sum(len(msgspec.json.encode(tool.model_view())) for tool in listed)
         was_over_budget, self.is_over_budget = self.is_over_budget, size > self.plan.budget_bytes
         if self.is_over_budget and not was_over_budget:
             log.warning(
@@ -296,7 +302,8 @@ class DynamicTools:
 
     def _handler(self, definition: Definition) -> Handler:
         def start_run(services: Services, arguments: Mapping[str, Any], caller: Caller) -> Outcome:
-            from workflowlookup.tools.elicitation import start_trusted  # noqa: PLC0415 - with the first run
+            from workflowlookup.tools.builtin.workflow_start import view_workflow  # noqa: PLC0415 - with the first run
+            from workflowlookup.tools.elicitation import start_trusted  # noqa: PLC0415
             from workflowlookup.tools.pending_runs import await_run  # noqa: PLC0415
             from workflowlookup.tools.run_answers import answer_with_result  # noqa: PLC0415
 
@@ -309,7 +316,8 @@ class DynamicTools:
             run = start_trusted(services, workflow, caller, start)
             if isinstance(run, Elicitation):
                 return run
-            return await_run(services, run, caller, lambda run: answer_with_result(services, run, caller))
+            about = {"workflow": view_workflow(workflow)} if definition.needs_agent else {}
+            return await_run(services, run, caller, lambda run: {**answer_with_result(services, run, caller), **about})
 
         def handle(services: Services, arguments: Mapping[str, Any], caller: Caller) -> Outcome:
             if not self._is_remembered(definition) or extras.is_missing(extras.CALLS):
@@ -400,8 +408,16 @@ class _ProviderWaiter:
             self._pending.abandon(reason)
 
 
-def _definition(summary: "WorkflowSummary", details: "ToolDetails") -> Definition:
+def _description(definition: Definition) -> str:
+    text = definition.description.rstrip()
+    if not definition.needs_agent:
+        return text
+    return f"{text} {LEADS}" if text.endswith((".", "!", "?")) else f"{text}. {LEADS}"
+
+
+def _definition(summary: "WorkflowSummary", file: "LoadedFile") -> Definition:
     """The definition of a workflow of the library."""
+    details = file.details
     schema, remark = usable_schema(msgspec.json.decode(details.input_schema) if details.input_schema else None)
     if remark:
         log.warning("workflow '%s': inputSchema %s; any object is accepted", summary.id, remark)
@@ -415,6 +431,7 @@ def _definition(summary: "WorkflowSummary", details: "ToolDetails") -> Definitio
         input_schema=schema,
         execution_type=details.execution_type,
         metadata=msgspec.json.decode(details.metadata) if details.metadata else {},
+        needs_agent=file.needs_agent,
     )
 
 

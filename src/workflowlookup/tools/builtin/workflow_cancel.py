@@ -3,9 +3,8 @@
 from typing import Annotated
 
 import msgspec
-from msgspec import Meta
 
-from workflowlookup.tools.arguments import RunId, StructArguments
+from workflowlookup.tools.arguments import RunId, StructArguments, server_only
 from workflowlookup.tools.contract import Caller, Outcome, Services, Tool
 from workflowlookup.tools.result_schemas import RUN_SCHEMA
 
@@ -13,10 +12,8 @@ from workflowlookup.tools.result_schemas import RUN_SCHEMA
 class CancelArguments(msgspec.Struct, rename="camel"):
     """What `workflow_cancel` takes."""
 
-    run_id: Annotated[RunId, Meta(description="The run, from workflow_start or workflow_runs")]
-    reason: Annotated[
-        str | None, Meta(description="Why the run is cancelled", extra_json_schema={"maxLength": 2000})
-    ] = None
+    run_id: Annotated[RunId, server_only("The run, from workflow_start or workflow_runs")]
+    reason: Annotated[str | None, server_only("Why the run is cancelled", maxLength=2000)] = None
 
 
 def handle(services: Services, arguments: CancelArguments, caller: Caller) -> Outcome:
@@ -30,10 +27,7 @@ def handle(services: Services, arguments: CancelArguments, caller: Caller) -> Ou
 TOOL = Tool(
     name="workflow_cancel",
     title="Cancel a run",
-    description=(
-        "Cancels a run that is not over, for good, and the call that the server makes for it; stopped says whether "
-        "that call was stopped. Safe to repeat. Give a reason for those who read the run later."
-    ),
+    description="Cancels a run for good, and the server's call for it.",
     arguments=StructArguments(CancelArguments),
     output_schema=RUN_SCHEMA,
     example=(

@@ -13,7 +13,7 @@ from workflowlookup.language.navigation import next_step
 from workflowlookup.language.patterns import Budget
 from workflowlookup.language.templates import filler
 from workflowlookup.language.values import Json
-from workflowlookup.tools.arguments import StructArguments, WorkflowId
+from workflowlookup.tools.arguments import StructArguments, WorkflowId, server_only
 from workflowlookup.tools.contract import Caller, Services, Tool
 from workflowlookup.tools.registry import find_workflow
 from workflowlookup.tools.result_schemas import STEP_SCHEMA, TEXTS
@@ -24,10 +24,11 @@ _OPTIONAL: Final = ("preconditions", "clarificationPrompts", "metaGuidance")
 class GetArguments(msgspec.Struct):
     """What `workflow_get` takes."""
 
-    id: Annotated[WorkflowId, Meta(description="The workflow ID to retrieve")]
+    id: Annotated[WorkflowId, Meta(description="The workflow ID")]
     mode: Annotated[
         str | None,
-        Meta(description="How much to return", extra_json_schema={"enum": ["metadata", "preview", "full", None]}),
+        Meta(description="How much", extra_json_schema={"enum": ["metadata", "preview", "full"]}),
+        server_only("metadata: no steps; preview: with the first step; full: with every step, for authors"),
     ] = "preview"
 
 
@@ -69,11 +70,8 @@ def first_step(workflow: Workflow) -> dict[str, Json] | None:
 TOOL = Tool(
     name="workflow_get",
     title="Show a workflow",
-    description=(
-        "Retrieves a specific workflow by ID. mode: 'metadata' (no steps), 'preview' (default: with the first step), "
-        "'full' (every step; for authors). To follow a workflow use workflow_start."
-    ),
-    arguments=StructArguments(GetArguments),
+    description="Retrieves a specific workflow by ID, with its first step. Run it by workflow_start.",
+    arguments=StructArguments(GetArguments, is_closed=True),
     output_schema={
         "type": "object",
         "properties": {

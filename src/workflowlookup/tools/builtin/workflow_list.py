@@ -10,26 +10,26 @@ from workflowlookup.errors import OutOfDescriptors
 from workflowlookup.language.values import Json
 from workflowlookup.library.catalog import Snapshot
 from workflowlookup.library.files import WorkflowSummary
-from workflowlookup.tools.arguments import StructArguments
-from workflowlookup.tools.contract import Caller, Services, Tool
+from workflowlookup.tools.arguments import StructArguments, server_only
+from workflowlookup.tools.contract import ALWAYS_LOADED, Caller, Services, Tool
 from workflowlookup.tools.result_schemas import TEXTS
 
 
 class ListArguments(msgspec.Struct):
     """What `workflow_list` takes."""
 
-    category: Annotated[str | None, Meta(description="Only workflows of this category.")] = None
+    category: Annotated[str | None, Meta(description="Only this category")] = None
     query: Annotated[
-        str | None, Meta(description="Only workflows with these words in id, name, description or category.")
+        str | None,
+        Meta(description="Words to find"),
+        server_only("Only workflows with these words in id, name, description or category"),
     ] = None
     limit: Annotated[
         int | None,
-        Meta(
-            description="Page size; nextCursor continues.",
-            extra_json_schema={"minimum": 1, "maximum": 1000},
-        ),
+        Meta(description="Page size"),
+        server_only("Page size; nextCursor continues", minimum=1, maximum=1000),
     ] = None
-    cursor: Annotated[str | None, Meta(description="nextCursor of the previous answer.")] = None
+    cursor: Annotated[str | None, Meta(description="nextCursor")] = None
 
 
 MAX_WARNINGS: Final = 20
@@ -78,12 +78,9 @@ _SUMMARY = {
 
 TOOL = Tool(
     name="workflow_list",
-    title="List workflows",
-    description=(
-        "Lists all available workflows: id, name, description, category, version. Call this first and choose by "
-        "description; narrow a big library with query or category, or page with limit and cursor."
-    ),
-    arguments=StructArguments(ListArguments),
+    title="List workflows, playbooks and checklists",
+    description="Lists all available workflows: playbooks, checklists, procedures. Look here before you begin a task.",
+    arguments=StructArguments(ListArguments, is_closed=True),
     output_schema={
         "type": "object",
         "properties": {
@@ -108,4 +105,5 @@ TOOL = Tool(
         },
     ),
     handler=handle,
+    meta=ALWAYS_LOADED,
 )

@@ -14,7 +14,7 @@ from workflowlookup.language.navigation import MAX_SKIPPED, NextStep, explain_sk
 from workflowlookup.language.patterns import Budget
 from workflowlookup.language.schemas import suggest
 from workflowlookup.language.values import Json
-from workflowlookup.tools.arguments import CompletedSteps, StepId, StructArguments, Variables, WorkflowId
+from workflowlookup.tools.arguments import CompletedSteps, StepId, StructArguments, Variables, WorkflowId, server_only
 from workflowlookup.tools.contract import Caller, Result, Services, Tool
 from workflowlookup.tools.registry import find_workflow
 from workflowlookup.tools.result_schemas import GUIDANCE_SCHEMA, STEP_SCHEMA, TEXTS
@@ -24,14 +24,16 @@ class NextArguments(msgspec.Struct, kw_only=True, rename="camel"):
     """What `workflow_next` takes."""
 
     workflow_id: Annotated[WorkflowId, Meta(description="The workflow ID")]
-    current_step: Annotated[StepId | None, Meta(description="Current step ID (optional)")] = None
+    current_step: Annotated[StepId | None, Meta(description="Current step ID")] = None
     completed_steps: Annotated[
         CompletedSteps,
-        Meta(description="Array of completed step IDs; in a loop with the iteration: review@2"),
+        Meta(description="Step IDs; in a loop review@2"),
+        server_only("Array of completed step IDs; in a loop with the iteration: review@2"),
     ]
     context: Annotated[
         Variables | None,
-        Meta(description='Variables for conditions and templates, such as {"taskSize": "large"}'),
+        Meta(description="Variables"),
+        server_only('Variables for conditions and templates, such as {"taskSize": "large"}'),
     ] = None
 
 
@@ -129,13 +131,12 @@ def step_not_found(workflow: Workflow, step_id: str) -> StepNotFound:
 
 TOOL = Tool(
     name="workflow_next",
-    title="Next step",
+    title="Next step without a run",
     description=(
-        "Gets the next step guidance based on workflow state. Do what guidance.prompt says, check the output with "
-        "workflow_validate, add step.id to completedSteps, and call again with the context variables that the prompts "
-        "asked for, until isComplete is true. If step is null and isComplete false, send what missing names."
+        "Gets the next step guidance based on workflow state that you keep yourself (else: workflow_start). Add "
+        "step.id to completedSteps until isComplete."
     ),
-    arguments=StructArguments(NextArguments),
+    arguments=StructArguments(NextArguments, is_closed=True),
     output_schema={
         "type": "object",
         "properties": {

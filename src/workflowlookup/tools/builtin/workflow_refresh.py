@@ -64,10 +64,7 @@ def _state(provider: "ProviderListing") -> dict[str, Json]:
 TOOL = Tool(
     name="workflow_refresh",
     title="Refresh workflows",
-    description=(
-        "Looks for workflows again: reads the library and the settings, asks every provider, and says which tools were "
-        "added, removed or changed. This also happens by itself; call it when a workflow is missing."
-    ),
+    description="Looks for new workflows now; says which tools changed.",
     arguments=StructArguments(RefreshArguments),
     output_schema={
         "type": "object",

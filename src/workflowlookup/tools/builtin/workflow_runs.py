@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from workflowlookup.errors import InvalidParams
 from workflowlookup.language.values import Json
-from workflowlookup.tools.arguments import StructArguments, WorkflowId
+from workflowlookup.tools.arguments import WORKFLOW_ID, StructArguments, server_only
 from workflowlookup.tools.contract import Caller, Services, Tool
 from workflowlookup.tools.paging import decode_cursor, encode_cursor
 from workflowlookup.tools.result_schemas import PROGRESS_SCHEMA, STATES
@@ -23,20 +23,22 @@ MAX_DIGITS: Final = 15
 class RunsArguments(msgspec.Struct, rename="camel"):
     """What `workflow_runs` takes."""
 
-    state: Annotated[
-        str | None, Meta(description="Only runs in this state.", extra_json_schema={"enum": [*STATES, None]})
+    state: Annotated[str | None, Meta(extra_json_schema={"enum": STATES}), server_only("Only runs in this state")] = (
+        None
+    )
+    workflow_id: Annotated[
+        str | None,
+        server_only("Only runs of this workflow", pattern=WORKFLOW_ID, minLength=3, maxLength=64),
     ] = None
-    workflow_id: Annotated[WorkflowId | None, Meta(description="Only runs of this workflow.")] = None
-    since: Annotated[str | None, Meta(description="Only runs started at or after this time (ISO 8601).")] = None
-    until: Annotated[str | None, Meta(description="Only runs started before this time (ISO 8601).")] = None
+    since: Annotated[
+        str | None, Meta(description="ISO 8601"), server_only("Only runs started at or after this time (ISO 8601)")
+    ] = None
+    until: Annotated[str | None, server_only("Only runs started before this time (ISO 8601)")] = None
     limit: Annotated[
         int | None,
-        Meta(
-            description=f"Page size, by default {PAGE_SIZE}; nextCursor continues.",
-            extra_json_schema={"minimum": 1, "maximum": 200},
-        ),
+        server_only(f"Page size, by default {PAGE_SIZE}; nextCursor continues", minimum=1, maximum=200),
     ] = None
-    cursor: Annotated[str | None, Meta(description="nextCursor of the previous answer.")] = None
+    cursor: Annotated[str | None, server_only("nextCursor of the last page")] = None
 
 
 EVERYTHING: Final = RunsArguments()
@@ -125,8 +127,7 @@ def decode_run_cursor(cursor: str | None) -> tuple[int, str] | None:
 TOOL = Tool(
     name="workflow_runs",
     title="List runs",
-    description="Lists runs, newest first, with their states and what they wait for. Narrow the list by state, "
-    "workflow or time; page with limit and cursor.",
+    description="Lists runs of workflows, newest first, and what they wait for.",
     arguments=StructArguments(RunsArguments),
     output_schema={
         "type": "object",

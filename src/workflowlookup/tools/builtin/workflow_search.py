@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from workflowlookup.language.values import Json
-from workflowlookup.tools.arguments import StructArguments
+from workflowlookup.tools.arguments import StructArguments, server_only
 from workflowlookup.tools.contract import Caller, Services, Tool
 
 if TYPE_CHECKING:
@@ -20,14 +20,12 @@ MAX_MATCHES: Final = 50
 class SearchArguments(msgspec.Struct):
     """What `workflow_search` takes."""
 
-    query: Annotated[
-        str | None, Meta(description="Words; none matches all", extra_json_schema={"maxLength": 1_000})
-    ] = None
+    query: Annotated[str | None, Meta(description="Words; none matches all"), server_only("", maxLength=1_000)] = None
     category: Annotated[str | None, Meta(description="Only this category")] = None
     provider: Annotated[str | None, Meta(description="Only this provider, or 'library'")] = None
     limit: Annotated[
         int | None,
-        Meta(description="Maximum number", extra_json_schema={"minimum": 1, "maximum": MAX_MATCHES}),
+        server_only("Maximum number", minimum=1, maximum=MAX_MATCHES),
     ] = None
 
 
@@ -88,8 +86,8 @@ TOOL = Tool(
     name="workflow_search",
     title="Find workflows",
     description=(
-        "Finds workflows by words in their name, id, category, provider and description, with the input each needs. "
-        "Start one with workflow_start. Replaces one tool per workflow when there are too many."
+        "Finds workflows (playbooks, checklists, procedures) by words, with the input that each needs. Run one with "
+        "workflow_start. There are too many here for a tool each."
     ),
     arguments=StructArguments(SearchArguments),
     output_schema={

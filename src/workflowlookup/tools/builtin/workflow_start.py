@@ -1,6 +1,6 @@
 """`workflow_start`: starts a run, whose state the server stores."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from msgspec import Meta
@@ -8,8 +8,8 @@ from msgspec import Meta
 from workflowlookup.errors import WorkflowNotFound
 from workflowlookup.language.model import Workflow
 from workflowlookup.language.values import MAX_TIMEOUT_SECONDS, Json
-from workflowlookup.tools.arguments import RunId, StructArguments, Variables, Wait
-from workflowlookup.tools.contract import Caller, Elicitation, Outcome, Result, Services, Tool
+from workflowlookup.tools.arguments import RunId, StructArguments, Wait, server_only
+from workflowlookup.tools.contract import ALWAYS_LOADED, Caller, Elicitation, Outcome, Result, Services, Tool
 from workflowlookup.tools.registry import find_workflow
 from workflowlookup.tools.result_schemas import RUN_PROPERTIES, RUN_SCHEMA, WORKFLOW_SCHEMA
 
@@ -22,25 +22,33 @@ class StartArguments(msgspec.Struct, rename="camel"):
 
     workflow_id: Annotated[
         str,
-        Meta(
-            description="The workflow ID, or the name of its tool",
-            extra_json_schema={"pattern": "^[^\\x00-\\x1f\\x7f]+$", "minLength": 1, "maxLength": 256},
+        Meta(description="Its id or tool"),
+        server_only(
+            "The workflow ID, or the name of its tool", pattern="^[^\\x00-\\x1f\\x7f]+$", minLength=1, maxLength=256
         ),
     ]
-    input: Annotated[Variables | None, Meta(description="Input of the workflow; validated by its inputSchema")] = None
+    input: Annotated[
+        dict[str, Any] | None,
+        Meta(description="As its inputSchema says: the task"),
+        server_only("Input of the workflow; validated by its inputSchema"),
+    ] = None
     context: Annotated[
-        Variables | None,
-        Meta(description='More variables for conditions and templates, such as {"taskSize": "large"}'),
+        dict[str, Any] | None,
+        Meta(description="More variables"),
+        server_only('More variables for conditions and templates, such as {"taskSize": "large"}'),
     ] = None
     run_id: Annotated[
-        RunId | None, Meta(description="Your own id; the same call with the same id starts no second run")
+        RunId | None,
+        Meta(description="Your own id: starts once"),
+        server_only("Your own id; the same call with the same id starts no second run"),
     ] = None
     wait: Wait = None
     timeout_seconds: Annotated[
         float | None,
-        Meta(
-            description="Time limit of the run, without the time that people take",
-            extra_json_schema={"exclusiveMinimum": 0, "maximum": MAX_TIMEOUT_SECONDS},
+        server_only(
+            "Time limit of the run, without the time that people take",
+            exclusiveMinimum=0,
+            maximum=MAX_TIMEOUT_SECONDS,
         ),
     ] = None
 
@@ -51,7 +59,7 @@ def handle(services: Services, arguments: StartArguments, caller: Caller) -> Out
     from workflowlookup.tools.run_answers import answer  # noqa: PLC0415
 
     def make_answer(run: "Run") -> Result:
-        return {**answer(services, run, caller), "workflow": _view(run.workflow)}
+        return {**answer(services, run, caller), "workflow": view_workflow(run.workflow)}
 
     workflow = find_startable(services, arguments.workflow_id)
     input_, context = arguments.input or {}, arguments.context or {}
@@ -81,7 +89,7 @@ def find_startable(services: Services, name: str) -> Workflow:
         return workflow
 
 
-def _view(workflow: Workflow) -> dict[str, Json]:
+def view_workflow(workflow: Workflow) -> dict[str, Json]:
     """What the agent should know about the workflow before the first step."""
     lists = {
         "preconditions": workflow.preconditions,
@@ -94,12 +102,10 @@ def _view(workflow: Workflow) -> dict[str, Json]:
 
 TOOL = Tool(
     name="workflow_start",
-    title="Start a run",
+    title="Start a run of a workflow, playbook or checklist",
     description=(
-        "Starts a run of a workflow: the server stores its state, gives one step at a time, and goes on only when the "
-        "output of a step is accepted. Do what guidance.prompt says, then call workflow_submit; next always says what "
-        "to do. The server does some steps itself: the answer comes when they are done, or at once with wait false. "
-        "A run outlives this conversation: workflow_status resumes it."
+        "Starts a run of a workflow (playbook, checklist, procedure) that leads you: each answer has one step to do, "
+        "and next says how to go on. workflow_status resumes it later."
     ),
     arguments=StructArguments(StartArguments),
     output_schema={**RUN_SCHEMA, "properties": {**RUN_PROPERTIES, "workflow": WORKFLOW_SCHEMA}},
@@ -126,4 +132,5 @@ TOOL = Tool(
     read_only=False,
     idempotent=False,
     can_be_task=True,
+    meta=ALWAYS_LOADED,
 )

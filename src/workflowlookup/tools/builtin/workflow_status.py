@@ -10,7 +10,7 @@ from msgspec import Meta
 from workflowlookup.errors import InvalidParams, WorkflowLookupError
 from workflowlookup.language.text import shorten
 from workflowlookup.language.values import Json
-from workflowlookup.tools.arguments import RunId, StructArguments
+from workflowlookup.tools.arguments import RunId, StructArguments, server_only
 from workflowlookup.tools.contract import Caller, Services, Tool
 from workflowlookup.tools.result_schemas import RUN_PROPERTIES, RUN_SCHEMA, WORKFLOW_SCHEMA
 
@@ -29,13 +29,11 @@ MAX_TOTAL_CHARACTERS: Final = 8_000
 class StatusArguments(msgspec.Struct, rename="camel"):
     """What `workflow_status` takes."""
 
-    run_id: Annotated[RunId, Meta(description="The run, from workflow_start or workflow_runs")]
+    run_id: Annotated[RunId, server_only("The run, from workflow_start or workflow_runs")]
     result_from: Annotated[
         int | msgspec.UnsetType,
-        Meta(
-            description="Of a long result: where the part starts, in characters",
-            extra_json_schema={"minimum": 0},
-        ),
+        Meta(description="Start in a long result"),
+        server_only("Of a long result: where the part starts, in characters", minimum=0),
     ] = msgspec.UNSET
 
 
@@ -148,11 +146,9 @@ def _results(run: "Run") -> dict[str, Json]:
 
 TOOL = Tool(
     name="workflow_status",
-    title="Status of a run",
+    title="Resume or show a run",
     description=(
-        "Shows the state of a run: progress, the current step with its guidance, what it waits for or what the server "
-        "does for it, its latest events, the outputs so far, and the result when it is over. Call it to resume a run, "
-        "or to see the progress of one that the server works on."
+        "Shows a run: current step, progress, outputs, result. Call it to resume a run, or to follow the server's work."
     ),
     arguments=StructArguments(StatusArguments),
     output_schema={

@@ -1,13 +1,13 @@
 """`workflow_submit`: validates the output of a step and gives the next step; or relays a person's answer."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
 from workflowlookup.errors import InvalidParams, RunStateError
-from workflowlookup.tools.arguments import RunId, StepId, StructArguments, Variables, Wait
-from workflowlookup.tools.contract import Caller, Elicitation, Outcome, Result, Services, Tool
+from workflowlookup.tools.arguments import RunId, RunStepId, StructArguments, Wait, server_only
+from workflowlookup.tools.contract import ALWAYS_LOADED, Caller, Elicitation, Outcome, Result, Services, Tool
 from workflowlookup.tools.result_schemas import RUN_SCHEMA
 
 if TYPE_CHECKING:
@@ -18,22 +18,30 @@ if TYPE_CHECKING:
 class SubmitArguments(msgspec.Struct, rename="camel"):
     """What `workflow_submit` takes."""
 
-    run_id: Annotated[RunId, Meta(description="The run, from workflow_start")]
-    step_id: Annotated[StepId, Meta(description="The step that the run waits for, with its iteration: review@2")]
+    run_id: Annotated[RunId, server_only("The run, from workflow_start")]
+    step_id: Annotated[RunStepId, server_only("The step that the run waits for, with its iteration: review@2")]
     output: Annotated[
-        str | None, Meta(description="The whole output of the step; none if the run waits for context")
+        str | None,
+        Meta(description="The whole output of the step"),
+        server_only("The whole output of the step; none if the run waits for context"),
     ] = None
     context: Annotated[
-        Variables | None, Meta(description="Variables to set or change, such as those that the step produces")
+        dict[str, Any] | None,
+        Meta(description="Variables to set"),
+        server_only("Variables to set or change, such as those that the step produces"),
     ] = None
     confirmed: Annotated[
         bool | None,
-        Meta(description="Instead of output, if the run waits for confirmation: whether the person agreed"),
+        Meta(description="Instead of output: did the person agree?"),
+        server_only("Instead of output, if the run waits for confirmation: whether the person agreed"),
     ] = None
-    note: Annotated[str | None, Meta(description="With confirmed: what the person said")] = None
+    note: Annotated[
+        str | None, Meta(description="The person's words"), server_only("With confirmed: what the person said")
+    ] = None
     answers: Annotated[
-        Variables | None,
-        Meta(description="With confirmed: the person's values for the fields of the question"),
+        dict[str, Any] | None,
+        Meta(description="The person's values"),
+        server_only("With confirmed: the person's values for the fields of the question"),
     ] = None
     wait: Wait = None
 
@@ -109,13 +117,10 @@ def _relay(services: Services, arguments: SubmitArguments, caller: Caller) -> "R
 
 TOOL = Tool(
     name="workflow_submit",
-    title="Submit an output",
+    title="Submit the output of a step of a run",
     description=(
-        "Submits the output of the current step of a run. If it meets the criteria, the answer has the next step; if "
-        "not, verdict says what to fix, and the step stays. Send the variables that the prompt asked you to set as "
-        "context. An accepted output counts once, however often it is sent; to send a refused one again is a new "
-        "attempt. If the server proves the output or does the next steps itself, the answer comes when that is done; "
-        "after a lost answer, the same call or workflow_status has the verdict."
+        "Submits your output of the current step of a run. The answer has the next step, or verdict says what to fix. "
+        "An accepted one counts once."
     ),
     arguments=StructArguments(SubmitArguments),
     output_schema=RUN_SCHEMA,
@@ -143,4 +148,5 @@ TOOL = Tool(
     handler=handle,
     read_only=False,
     can_be_task=True,
+    meta=ALWAYS_LOADED,
 )

@@ -28,9 +28,9 @@ class ValidateArguments(msgspec.Struct, rename="camel"):
     """What `workflow_validate` takes."""
 
     workflow_id: Annotated[WorkflowId, Meta(description="The workflow ID")]
-    step_id: Annotated[StepId, Meta(description="The step ID to validate")]
-    output: Annotated[str, Meta(description="The step output to validate", min_length=1)]
-    context: Annotated[Variables | None, Meta(description="Variables for rules that depend on the context")] = None
+    step_id: Annotated[StepId, Meta(description="The step ID")]
+    output: Annotated[str, Meta(description="The step output", min_length=1)]
+    context: Annotated[Variables | None, Meta(description="Variables")] = None
 
 
 def handle(services: Services, arguments: ValidateArguments, _: Caller) -> Mapping[str, Json]:
@@ -70,13 +70,11 @@ def _verdict_json(issues: Sequence[Issue]) -> Mapping[str, Json]:
 
 TOOL = Tool(
     name="workflow_validate",
-    title="Validate an output",
+    title="Validate an output without a run",
     description=(
-        "Validates step output against workflow requirements. Call it with the full output before you add the step to "
-        "completedSteps; if valid is false, fix what issues and suggestions name and call again. "
-        "Add captured to the context of workflow_next."
+        "Validates step output against workflow requirements, for workflow_next. Add captured to the context."
     ),
-    arguments=StructArguments(ValidateArguments),
+    arguments=StructArguments(ValidateArguments, is_closed=True),
     output_schema={
         **VERDICT_SCHEMA,
         "properties": {

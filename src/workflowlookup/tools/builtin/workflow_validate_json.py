@@ -28,7 +28,7 @@ _YAML: Final = r"(?:#.*\n|---\s|%YAML.*\n|\s)*[\w$-]+[ \t]*:(?:\s|$)"
 class ValidateJsonArguments(msgspec.Struct, rename="camel"):
     """What `workflow_validate_json` takes."""
 
-    workflow_json: Annotated[str, Meta(description="The complete workflow JSON content as a string", min_length=1)]
+    workflow_json: Annotated[str, Meta(description="The whole document", min_length=1)]
 
 
 def handle(_: Services, arguments: ValidateJsonArguments, __: Caller) -> Mapping[str, Json]:
@@ -65,11 +65,8 @@ def _verdict(issues: list[str], suggestions: list[str]) -> dict[str, Json]:
 TOOL = Tool(
     name="workflow_validate_json",
     title="Validate a workflow document",
-    description=(
-        "Validates workflow JSON content directly: syntax with line and column, the schema in plain words, duplicate "
-        "ids, broken references. Use it while you write a workflow; it takes JSON, not YAML."
-    ),
-    arguments=StructArguments(ValidateJsonArguments),
+    description="Validates workflow JSON content directly, as you write it (no YAML).",
+    arguments=StructArguments(ValidateJsonArguments, is_closed=True),
     output_schema=VERDICT_SCHEMA,
     example=(
         {"workflowJson": '{"id": "my-workflow", "name": "My workflow"}'},
