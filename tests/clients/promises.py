@@ -24,9 +24,6 @@ BUG = next(workflow for workflow in WORKFLOWS if workflow["id"] == "bug-investig
 FIXTURE = parse_yaml((PACKAGE / "bundled" / "bug-investigation.test.yaml").read_bytes())
 GOOD_OUTPUT = FIXTURE["cases"][0]["outputs"]["reproduce"]["accept"][0]
 
-ANSWERED = "what_happens_what_did_you_expect_instead"
-"""The prompt argument that stands for the first clarification prompt."""
-
 CONVERSATION: dict[str, JsonObject] = {
     "tools": {"do": "listTools"},
     "workflow_list": {"do": "callTool", "name": "workflow_list", "arguments": {}},
@@ -65,7 +62,7 @@ CONVERSATION: dict[str, JsonObject] = {
     "unknown resource": {"do": "readResource", "uri": "workflow://bug-investigatoin"},
     "templates": {"do": "listResourceTemplates"},
     "prompts": {"do": "listPrompts"},
-    "prompt": {"do": "getPrompt", "name": BUG["id"], "arguments": {ANSWERED: "Totals are off by one since May."}},
+    "prompt": {"do": "getPrompt", "name": BUG["id"], "arguments": {"task": "Totals are off by one since May."}},
     "completion": {"do": "complete", "uri": "workflow://{id}", "argument": {"name": "id", "value": "in"}},
 }
 """What is asked, in this order, and under which name the answer is kept.
@@ -103,7 +100,7 @@ class Promises:
     def test_the_client_knows_whom_it_talks_to(self, seen: JsonObject) -> None:
         assert (seen["server"]["name"], seen["server"]["version"]) == ("workflowlookup", __version__)
         assert {"tools", "resources", "prompts", "completions"} <= seen["capabilities"].keys()
-        assert seen["instructions"].startswith("Workflows lead you through a task one step at a time.")
+        assert seen["instructions"].startswith("Workflows lead you through a task one step at a time")
 
     def test_nothing_on_the_wire_troubled_the_client(self, seen: JsonObject) -> None:
         assert seen["troubles"] == []
@@ -246,25 +243,20 @@ class Promises:
             ("run://{id}/result{?from,length,step}", "run-result", "application/json"),
         ]
 
-    def test_every_workflow_is_a_prompt_with_its_questions_as_arguments(self, seen: JsonObject) -> None:
-        prompts = {prompt["name"]: prompt for prompt in seen["prompts"]["prompts"]}
+    def test_every_workflow_is_a_prompt_without_arguments(self, seen: JsonObject) -> None:
+        prompts = seen["prompts"]["prompts"]
 
-        assert list(prompts) == [workflow["id"] for workflow in WORKFLOWS]
-        arguments = prompts["bug-investigation"]["arguments"]
-        assert [argument["description"] for argument in arguments] == BUG["clarificationPrompts"]
-        assert arguments[0]["name"] == ANSWERED
-        assert not any(argument["required"] for argument in arguments)
+        assert [prompt["name"] for prompt in prompts] == [workflow["id"] for workflow in WORKFLOWS]
+        assert not any(prompt.get("arguments") for prompt in prompts)
 
-    def test_a_prompt_carries_the_answer_given_as_its_argument(self, seen: JsonObject) -> None:
+    def test_a_prompt_carries_the_text_that_it_was_given(self, seen: JsonObject) -> None:
         (message,) = seen["prompt"]["messages"]
 
         assert seen["prompt"]["description"] == BUG["description"]
         assert (message["role"], message["content"]["type"]) == ("user", "text")
-        answered, *asked = BUG["clarificationPrompts"]
-        assert paragraphs(message["content"]["text"])[:3] == [
+        assert paragraphs(message["content"]["text"])[:2] == [
             f'Follow the workflow "Bug investigation" (id `bug-investigation`): {BUG["description"]}',
-            f"What I can tell you already:\n- {answered}\n  Totals are off by one since May.",
-            "Ask me these first, if the answers matter:\n" + "\n".join(f"- {question}" for question in asked),
+            "The task: Totals are off by one since May.",
         ]
 
     def test_a_workflow_id_is_completed_beginnings_first(self, seen: JsonObject) -> None:

@@ -73,6 +73,14 @@ def test_a_search_for_what_we_are_finds_the_start_of_a_run(server: Server, word:
 
 
 @pytest.mark.parametrize("word", WORDS)
+def test_the_instructions_have_the_word_and_fit_into_what_claude_code_shows(start: Start, word: str) -> None:
+    instructions = start(version=None).initialize()["result"]["instructions"]
+
+    assert word in instructions.lower()
+    assert len(instructions) <= 2_048
+
+
+@pytest.mark.parametrize("word", WORDS)
 def test_a_search_for_what_we_are_finds_each_workflow_tool(server: Server, word: str) -> None:
     hints = [tool["_meta"]["anthropic/searchHint"] for tool in workflow_tools(server)]
 

@@ -25,13 +25,19 @@ from workflowlookup.protocol.versions import (
 from workflowlookup.tools.contract import Caller
 
 INSTRUCTIONS: Final = (
-    "Workflows lead you through a task one step at a time. Find one with workflow_list, read it with workflow_get, and "
-    "start it with workflow_start: do exactly the step that it returns, submit your output with workflow_submit, and "
-    "repeat until the run is complete; the field next of every answer says what to do. Runs are stored: workflow_runs "
-    "and workflow_status find them again. To follow a workflow without a stored run, call workflow_next with the ids "
-    "of the steps you completed and the context variables you know, check your output with workflow_validate, and "
-    "repeat until isComplete is true. Do not skip steps."
+    "Workflows lead you through a task one step at a time: playbooks, checklists and procedures for work that keeps "
+    "coming back, such as a bug, a review, an upgrade. Before you begin such a task, look for one with workflow_list, "
+    "and start a run of it with workflow_start or with the tool that is named after it. A run leads you, it does not "
+    "do the work: do exactly the step that it returns, submit your whole output with workflow_submit, with the "
+    "variables that the prompt asked for as context, and repeat until the run is complete; the field next of every "
+    "answer says what to do. If the verdict is not valid, fix what it names and submit again. The server carries out "
+    "or proves some steps itself: the answer comes when that is done, or at once with wait false. Runs are stored and "
+    "outlive this conversation: workflow_runs and workflow_status find them again, also after a lost answer. To follow "
+    "a workflow without a stored run, call workflow_next with the ids of the steps you completed and the context "
+    "variables you know, check your output with workflow_validate, and repeat until isComplete is true; without a "
+    "step, send what missing names. Do not skip steps."
 )
+"""Claude Code shows a model the first 2,048 characters."""
 MAX_CAPABILITIES_BYTES: Final = 4_096
 """Of `capabilities` in `initialize`, which stay in memory as long as the connection."""
 MAX_CLIENT_NAME: Final = 200
