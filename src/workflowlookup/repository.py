@@ -4,6 +4,7 @@ Paths are compared by device and inode, after following each symbolic link. So n
 case or Unicode make a file of the repository look like one of the user's.
 """
 
+import functools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
@@ -77,8 +78,10 @@ def find_root(directory: str, home: str) -> str:
     The account's home directory and the directories above it are not a root for directories below.
     """
     start = root = os.path.realpath(_absolute(directory))
+    around_home = set(_upwards(home)) if home else set()
+    identities = {_identity(parent) for parent in around_home} - {None}
     for parent in _upwards(start):
-        if parent != start and home and _is_below(home, parent):
+        if parent != start and (parent in around_home or _identity(parent) in identities):
             break
         git = os.path.join(parent, ".git")
         if os.path.isdir(git):
@@ -153,10 +156,17 @@ def _absolute(path: str) -> str:
 
 
 def _account_home() -> str:
+    directory = _directory_of_account(os.getuid())
+    return os.path.realpath(directory) if directory else ""
+
+
+@functools.cache
+def _directory_of_account(user_id: int) -> str:
+    """As the system's database of users has it, which may be on another machine."""
     import pwd  # noqa: PLC0415 - with the first settings file
 
     try:
-        return os.path.realpath(pwd.getpwuid(os.getuid()).pw_dir)
+        return pwd.getpwuid(user_id).pw_dir
     except KeyError:  # a container may run with a user id that has no account
         return ""
 

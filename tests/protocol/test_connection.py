@@ -1,6 +1,7 @@
 """The two eras on one connection: what each version is answered, and what waits."""
 
 import gc
+import itertools
 import json
 from pathlib import Path
 
@@ -402,6 +403,7 @@ def test_memory_is_returned_after_requests_that_took_long_together(
     clock = iter([time for cost in costs for time in (0.0, cost)])
     monkeypatch.setattr(gc, "collect", lambda: released.append(True))
     monkeypatch.setattr(connections, "monotonic", clock.__next__)
+    monkeypatch.setattr(memory, "process_time", itertools.count(1_000).__next__)  # no request waited
 
     initialize(connection, "2025-11-25")
     for _ in range(len(costs) - 2):

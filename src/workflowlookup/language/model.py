@@ -5,6 +5,7 @@ that the author wrote. They are msgspec structs rather than dataclasses: ten tim
 import.
 """
 
+import functools
 from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
@@ -217,7 +218,7 @@ class Contract(msgspec.Struct, frozen=True, kw_only=True):
     """Set once the step is done."""
 
 
-class Workflow(msgspec.Struct, frozen=True, kw_only=True):
+class Workflow(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """A workflow, ready to guide an agent.
 
     `flow` are the top-level steps without those that a loop refers to as its body; navigation walks through them.
@@ -267,17 +268,17 @@ class Workflow(msgspec.Struct, frozen=True, kw_only=True):
         """All steps and loops in the order of the document, a loop before its body."""
         return [self.steps[step_id] for step_id in self.enclosing]
 
-    @property
+    @functools.cached_property
     def has_calls(self) -> bool:
         """Whether the server or another system carries out one of the steps."""
         return any(isinstance(step, PromptStep) and step.call is not None for step in self.every_step)
 
-    @property
+    @functools.cached_property
     def has_proofs(self) -> bool:
         """Whether the server proves something about one of the steps."""
         return any(isinstance(step, PromptStep) and step.proofs for step in self.steps.values())
 
-    @property
+    @functools.cached_property
     def goes_by_itself(self) -> bool:
         """Whether the server or another system carries out every step, and no agent or person is needed."""
         steps = [step for step in self.every_step if isinstance(step, PromptStep)]

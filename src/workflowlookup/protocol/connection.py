@@ -97,7 +97,7 @@ class Connection:
         """Handle one message. Returns the reply, or None if there is none (yet)."""
         started = monotonic()  # reading the processor time costs ten times as much
         reply = self.answer(jsonrpc.decode(line))
-        if self._memory.add(monotonic() - started):
+        if self._memory.add_elapsed(monotonic() - started):
             self._memory.release()
         return reply
 

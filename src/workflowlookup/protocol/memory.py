@@ -6,6 +6,7 @@ in reference cycles of exceptions until the garbage collector runs, and in the a
 
 import gc
 import sys
+from time import process_time
 from typing import Any, Final
 
 COSTLY_SECONDS: Final = 0.03
@@ -18,14 +19,25 @@ large document keep megabytes of the allocator from being returned."""
 
 
 class MemoryMeter:
-    """The time that requests have taken since memory was last returned; large requests take long."""
+    """The processor time that requests have taken since memory was last returned; large requests take long."""
 
     def __init__(self) -> None:
         self._seconds = 0.0
         self._is_very_costly = False
+        self._processor_time = process_time()
+
+    def add_elapsed(self, seconds: float) -> bool:
+        """As `add`, for the time on the wall: what a request waited for, such as a disk, is not counted.
+
+        The processor's clock is read only after a long request, because reading it is slow.
+        """
+        if seconds <= SHORT_SECONDS:
+            return False
+        before, self._processor_time = self._processor_time, process_time()
+        return self.add(min(seconds, self._processor_time - before))
 
     def add(self, seconds: float) -> bool:
-        """Count a request; True when `release` should be called."""
+        """Count a request by its processor time; True when `release` should be called."""
         if seconds > SHORT_SECONDS:
             self._seconds += seconds
             self._is_very_costly |= seconds > VERY_COSTLY_SECONDS

@@ -36,8 +36,8 @@ Due: TypeAlias = SnapshotDue | AnyProof
 
 def due_at_start(run: Run, step: PromptStep, step_id: str, scope: Context, budget: Budget) -> Iterator[Due]:
     """What has to be looked at before a step is handed out, without what was looked at already."""
-    every = list(_proofs_of(run.workflow))
-    if run.run_snapshot is None and any(_needs(proof, "run") for proof in every):
+    every = list(_proofs_of(run.workflow)) if run.run_snapshot is None else []
+    if any(_needs(proof, "run") for proof in every):
         yield SnapshotDue(since="run", globs=snapshot_globs(every))
     has_snapshot = run.step_snapshot is not None and run.step_snapshot[0] == step_id
     if not has_snapshot and any(_needs(proof, "step") for proof in step.proofs):
@@ -127,7 +127,7 @@ def _applies(proof: AnyProof, contexts: tuple[Context, ...], budget: Budget) -> 
 
 
 def _proofs_of(workflow: Workflow) -> Iterator[AnyProof]:
-    for step in workflow.steps.values():
+    for step in workflow.steps.values() if workflow.has_proofs else ():
         if isinstance(step, PromptStep):
             yield from step.proofs
 
