@@ -179,6 +179,18 @@ def test_no_capability_of_a_client_makes_the_server_ask_it_anything_but_its_root
     assert server.is_silent()
 
 
+def test_a_client_that_never_answers_for_its_roots_gets_its_calls_answered(start: Start) -> None:
+    server = start(version=None)
+    exchange(server, {"method": "initialize", "params": HANDSHAKES["opencode"], "jsonrpc": "2.0", "id": 0})
+    server.send({"method": "notifications/initialized", "jsonrpc": "2.0"})
+    params = {"name": "workflow_list", "arguments": {}}
+
+    server.send({"method": "tools/call", "params": params, "jsonrpc": "2.0", "id": 1})
+
+    assert server.receive()["method"] == "roots/list"
+    assert "workflows" in server.receive()["result"]["structuredContent"]
+
+
 def test_gemini_cli_pings_right_after_the_handshake(start: Start) -> None:
     server = start(version=None)
 

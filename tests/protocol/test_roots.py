@@ -8,8 +8,10 @@ import pytest
 
 from support.json_values import Json, JsonObject
 from support.make import document, step, write
-from workflowlookup.app import make_connection, make_runs
+from workflowlookup.app import locate_run, make_connection, make_runs
+from workflowlookup.protocol import roots
 from workflowlookup.protocol.connection import Connection
+from workflowlookup.runs.draft import NOWHERE
 from workflowlookup.settings import Settings, read_settings
 
 ROOTS = {"roots": {"listChanged": True}}
@@ -65,6 +67,10 @@ def root_of_new_run(connection: Connection, home: Path, directory: Path) -> tupl
     return run.root, run.root_source
 
 
+def run_ids(connection: Connection) -> list[str]:
+    return [run["runId"] for run in ask(connection, "workflow_runs")["runs"]]
+
+
 def test_runs_have_the_first_directory_of_the_client_as_their_root(connect: Connect, tmp_path: Path) -> None:
     plain, project = tmp_path / "plain", tmp_path / "with space"
     project.mkdir()
@@ -112,6 +118,68 @@ def test_the_roots_of_the_client_come_before_the_repository_around_the_server(co
     assert root == (str(tmp_path / "project"), "roots")
 
 
+def test_a_call_waits_for_the_roots_and_is_answered_with_them(connect: Connect, tmp_path: Path) -> None:
+    (tmp_path / "project").mkdir()
+    connection = connect(tmp_path / "plain")
+    (asked,) = requests(connection)
+
+    first = send(connection, id=2, method="workflow_start", params={"workflowId": "sample-workflow", "runId": "r1"})
+    arguments: JsonObject = {"name": "workflow_status", "arguments": {"runId": "r1"}}
+    second = send(connection, id=3, method="tools/call", params=arguments)
+    pinged = send(connection, id=4, method="ping")
+    send(connection, id=asked["id"], result={"roots": [{"uri": (tmp_path / "project").as_uri()}]})
+
+    assert (first, second, json.loads(pinged or b"{}")["result"]) == (None, None, {})
+    started, status = requests(connection)
+    assert (started["id"], started["result"]["runId"]) == (2, "r1")
+    assert (status["id"], status["result"]["structuredContent"]["runId"]) == (3, "r1")
+    run = make_runs(settings(tmp_path, tmp_path / "plain")).get("r1")
+    assert (run.root, run.root_source) == (str(tmp_path / "project"), "roots")
+
+
+def test_a_client_that_never_answers_is_waited_for_in_vain_once(
+    connect: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(roots, "WAIT_SECONDS", 0.05)
+    connection = connect(tmp_path / "plain")
+    (asked,) = requests(connection)
+
+    assert (
+        send(connection, id=2, method="workflow_start", params={"workflowId": "sample-workflow", "runId": "r1"}) is None
+    )
+    assert connection.needs_polling
+    while not connection.outbox:
+        connection.poll()
+
+    (started,) = requests(connection)
+    assert (started["id"], started["result"]["runId"]) == (2, "r1")
+    assert root_of_new_run(connection, tmp_path, tmp_path / "plain") == (str(tmp_path / "plain"), "directory")
+    send(connection, id=asked["id"], result={"roots": [{"uri": tmp_path.as_uri()}]})  # too late for those, but not lost
+    assert root_of_new_run(connection, tmp_path, tmp_path / "plain") == (str(tmp_path), "roots")
+
+
+def test_a_run_keeps_its_root_and_an_answer_to_an_earlier_request_does_not_count(
+    connect: Connect, tmp_path: Path
+) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    connection = connect(tmp_path / "plain")
+    (asked,) = requests(connection)
+    send(connection, id=asked["id"], result={"roots": [{"uri": (tmp_path / "one").as_uri()}]})
+    before = root_of_new_run(connection, tmp_path, tmp_path / "plain")
+
+    notify(connection, "notifications/roots/list_changed")
+    notify(connection, "notifications/roots/list_changed")
+    earlier, later = requests(connection)
+    send(connection, id=earlier["id"], result={"roots": [{"uri": tmp_path.as_uri()}]})
+    send(connection, id=later["id"], result={"roots": [{"uri": (tmp_path / "two").as_uri()}]})
+
+    after = root_of_new_run(connection, tmp_path, tmp_path / "plain")
+    assert (before, after) == ((str(tmp_path / "one"), "roots"), (str(tmp_path / "two"), "roots"))
+    stored = {run.root for run in map(make_runs(settings(tmp_path, tmp_path / "plain")).get, run_ids(connection))}
+    assert stored == {str(tmp_path / "one"), str(tmp_path / "two")}
+
+
 def test_nobody_is_asked_where_the_root_is_named(
     connect: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,3 +187,13 @@ def test_nobody_is_asked_where_the_root_is_named(
     assert requests(connect(tmp_path / "plain", capabilities={})) == []
     monkeypatch.setenv("CLAUDE_PROJECT_DIR", str(tmp_path))
     assert requests(connect(tmp_path / "plain")) == []
+
+
+def test_over_http_no_directory_of_the_server_or_of_a_client_is_a_root(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".git").mkdir()
+    monkeypatch.setenv("CLAUDE_PROJECT_DIR", str(tmp_path))
+    served = settings(tmp_path, tmp_path, http="127.0.0.1:0", root=str(tmp_path))
+
+    assert locate_run(served, [str(tmp_path)]) == NOWHERE

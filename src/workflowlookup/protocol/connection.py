@@ -327,6 +327,8 @@ class Connection:
         tool = registry.find(name)
         if tool is None:
             raise registry.unknown_tool(name)
+        if self._roots is not None and self._roots.is_awaited:
+            return self._add_pending(call, self._roots.hold())
         arguments = call.optional("arguments", dict, "an object")
         is_task = call.rules.tasks and call.wants_task()
         if is_task and not tool.can_be_task:
@@ -357,6 +359,8 @@ class Connection:
             raise MethodNotFound("Call tools/list to see the tools.", method=call.method)
         if self._handshake.rules is None and not call.rules.envelope:
             raise _not_initialized()
+        if self._roots is not None and self._roots.is_awaited:
+            return self._add_pending(call, self._roots.hold())
         params = call.params
         if isinstance(params, dict) and "_meta" in params:
             params = {name: value for name, value in params.items() if name != "_meta"}
@@ -385,6 +389,8 @@ class Connection:
             if result is None:
                 return None
             self._remove_pending(call)
+            if self._roots is not None and self._roots.is_known(result):
+                return self._answer_request(call)
             reply = self._result_of(call, result)
         except Exception as problem:  # noqa: BLE001 - broad on purpose: as in `_answer_request`
             self._remove_pending(call)
@@ -429,6 +435,8 @@ class Connection:
     def _handle_response(self, response: Response) -> bytes | None:
         """Continue the call that waits for this response; a response to no open question is ignored."""
         if self._roots is not None and self._roots.receive(response):
+            if self._pending_calls:  # some may have waited for this
+                self._pending_calls.poll(self._answer_pending)
             return None
         waiting = self._questions.pop(response) if self._questions is not None else None
         if waiting is None:

@@ -6,6 +6,7 @@ client is not asked. A run keeps the directory that it was started in.
 
 import itertools
 import logging
+import time
 from collections.abc import Callable, Sequence
 from typing import Final
 from urllib.parse import unquote, urlsplit
@@ -13,12 +14,17 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from workflowlookup.protocol import jsonrpc
+from workflowlookup.tools.contract import Pending, Result
 
 log = logging.getLogger(__name__)
 
 PREFIX: Final = "wl-roots"
 """Of the ids of these requests."""
 MAX_ROOTS: Final = 100
+WAIT_SECONDS: Final = 2.0
+"""How long calls of tools wait for the answer."""
+ROOTS_KNOWN: Final[Result] = {}
+"""The result of a wait for the roots; compared by identity."""
 
 
 class _Root(msgspec.Struct, frozen=True):
@@ -37,10 +43,31 @@ class ClientRoots:
         self._numbers = itertools.count(1)
         self._open = ""
         """The id of the last request, until it is answered."""
+        self._deadline = 0.0
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether the client has been asked and may still answer in time; a later answer counts for later runs."""
+        return bool(self._open) and time.monotonic() < self._deadline
+
+    def hold(self) -> Pending:
+        """The result of a call that waits for the answer: `ROOTS_KNOWN`, and then the call is to be made again."""
+        return Pending(
+            run_id="",
+            poll=lambda: None if self.is_awaited else ROOTS_KNOWN,
+            progress=lambda: None,
+            abandon=lambda _: None,
+        )
+
+    @staticmethod
+    def is_known(result: object) -> bool:
+        """Whether this is the result of a call that was held."""
+        return result is ROOTS_KNOWN
 
     def request(self) -> bytes:
         """The request to the client; an earlier one that is not answered yet no longer counts."""
         self._open = f"{PREFIX}-{next(self._numbers)}"
+        self._deadline = time.monotonic() + WAIT_SECONDS
         return jsonrpc.request(self._open, method="roots/list", params={})
 
     def receive(self, response: jsonrpc.Response) -> bool:
@@ -51,7 +78,9 @@ class ClientRoots:
             return False
         if not isinstance(request_id, str) or not request_id.startswith(PREFIX):
             return False
-        if request_id == self._open and not response.error:
+        if request_id != self._open:  # of an earlier request
+            return True
+        if not response.error:
             try:
                 roots = msgspec.json.decode(response.result, type=_Roots).roots[:MAX_ROOTS]
                 self._set_roots([path for root in roots if (path := _path(root.uri))])
