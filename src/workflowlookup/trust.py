@@ -48,8 +48,8 @@ def _call(step: Mapping[str, Any]) -> Any:
 
 
 def _commands(step: Mapping[str, Any]) -> Any:
-    """The proofs that run a command of their own."""
-    return [proof for proof in step.get("proof", ()) if "run" in proof] or None
+    """The proofs that run a command of their own, or add arguments or variables to one of the user's."""
+    return [proof for proof in step.get("proof", ()) if {"run", "args", "env"} & proof.keys()] or None
 
 
 def _requests(step: Mapping[str, Any]) -> Any:

@@ -73,6 +73,23 @@ def test_a_command_of_a_repository_runs_only_after_trust_in_exactly_it(project: 
     assert (taken(run, store).verdict, (project.root / "ran").exists()) == ("passed", True)
 
 
+@pytest.mark.parametrize("more", [{"args": ["ran"]}, {"env": ["LD_PRELOAD"]}])
+def test_what_a_repository_adds_to_a_command_of_the_user_needs_trust(
+    project: Project, store: TrustStore, more: JsonObject
+) -> None:
+    origin = str(project.root / "w.json")
+    use: JsonObject = {"kind": "command", "name": "tests", "use": "test"}
+    run = run_of(project, {**use, **more}, origin)
+    command = ["touch", "plain"]
+
+    assert (taken(run, store, test=command).verdict, sorted(os.listdir(project.root))) == ("unproved", [".git"])
+    assert taken(run_of(project, use, origin), store, test=command).verdict == "passed"
+
+    os.makedirs(os.path.dirname(store.path))
+    store.trust(digests_of(step_entries(origin, run.workflow.document)), by="tests", time=1)
+    assert taken(run, store, test=command).verdict == "passed"
+
+
 def test_the_users_own_workflow_needs_no_trust(project: Project, store: TrustStore) -> None:
     assert taken(run_of(project, RUN, ""), store).verdict == "passed"
 

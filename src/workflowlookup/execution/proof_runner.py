@@ -167,7 +167,7 @@ def why_not_trusted(consent: Consent, workflow: Workflow, step_id: str, proof: A
 def _kind_to_trust(proof: AnyProof) -> str:
     """The kind of the entry that a proof belongs to; empty if it needs no trust."""
     match proof:
-        case CommandProof() if proof.run:
+        case CommandProof() if proof.run or proof.args or proof.env:
             return PROOF_COMMAND
         case HttpProof() if not is_loopback_name(host_of(proof.url)):
             return PROOF_REQUEST
