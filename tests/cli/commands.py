@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import json
 import os
 import pty
 import re
@@ -14,7 +15,7 @@ import termios
 import time
 from pathlib import Path
 
-from support.json_values import Json
+from support.json_values import Json, JsonObject
 from workflowlookup.cli.input import AGENT_VARIABLES
 
 TIMEOUT = 60.0
@@ -65,6 +66,16 @@ class Cli:
         )
         assert b"Traceback" not in done.stderr, done.stderr.decode()
         return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+
+    def start_run(self, *words: str, workflow: str = "sample-workflow", stdin: bytes | str = b"") -> str:
+        """The id of a run that was started with `run`; standard input has the outputs."""
+        outputs = stdin.encode() if isinstance(stdin, str) else stdin
+        return str(json.loads(self("run", workflow, "--json", *words, stdin=outputs).stdout)["runId"])
+
+    def run_status(self, run_id: object) -> JsonObject:
+        """What `run show` says about a run."""
+        status: JsonObject = json.loads(self("run", "show", str(run_id), "--json").stdout)
+        return status
 
     def on_terminal(self, *words: str, typed: str = "", columns: int = 80, **environment: str) -> tuple[int, str]:
         """The exit code and all that a person would see who types this."""

@@ -8,12 +8,8 @@ from support.make import document, step
 SAMPLE = document(step("only-step"))
 
 
-def start(cli: Cli, stdin: bytes = b"") -> str:
-    return str(json.loads(cli("run", "sample-workflow", "--json", stdin=stdin).stdout)["runId"])
-
-
 def test_cancelling_again_changes_nothing(cli: Cli) -> None:
-    run_id = start(cli)
+    run_id = cli.start_run()
 
     first = cli("cancel", run_id[:7], "--reason", "Not \x1b[1mneeded.")
     again = cli("cancel", run_id, "--reason", "Another reason.")
@@ -23,13 +19,13 @@ def test_cancelling_again_changes_nothing(cli: Cli) -> None:
 
 
 def test_json_is_what_the_tool_answers(cli: Cli) -> None:
-    answer = json.loads(cli("cancel", start(cli), "--json").stdout)
+    answer = json.loads(cli("cancel", cli.start_run(), "--json").stdout)
 
     assert (answer["state"], "reason" in answer) == ("cancelled", False)
 
 
 def test_a_run_that_is_over_is_not_cancelled(cli: Cli) -> None:
-    done = cli("cancel", start(cli, b"done"))
+    done = cli("cancel", cli.start_run(stdin=b"done"))
 
     assert (done.returncode, done.stdout) == (1, "")
     assert "The run is completed. Start a new one with `workflowlookup run`." in done.stderr

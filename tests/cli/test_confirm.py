@@ -17,17 +17,7 @@ SAMPLE = document(step("sign-off", requireConfirmation=True), step("last-step"))
 @pytest.fixture
 def held(cli: Cli) -> str:
     """A run that waits for a person."""
-    return started(cli, "sample-workflow", "Signed \x1b[2J off.")
-
-
-def started(cli: Cli, workflow: str, output: str) -> str:
-    done = cli("run", workflow, "--json", stdin=output.encode())
-    return str(json.loads(done.stdout)["runId"])
-
-
-def state(cli: Cli, run_id: str) -> dict[str, object]:
-    found: dict[str, object] = json.loads(cli("run", "show", run_id, "--json").stdout)
-    return found
+    return cli.start_run(stdin="Signed \x1b[2J off.")
 
 
 def events(cli: Cli, run_id: str) -> list[dict[str, object]]:
@@ -45,7 +35,7 @@ def test_without_a_terminal_nothing_is_confirmed(cli: Cli, held: str, flags: lis
     assert (done.returncode, done.stdout) == (1, "")
     assert "Only a person may answer for a run that waits for a person" in done.stderr
     assert "there is no terminal" in done.stderr
-    assert state(cli, held)["waitingFor"] == "confirmation"
+    assert cli.run_status(held)["waitingFor"] == "confirmation"
 
 
 @pytest.mark.parametrize("variable", ["CLAUDECODE", "CODEX_SANDBOX", "GEMINI_CLI"])
@@ -55,14 +45,14 @@ def test_an_agent_is_refused_even_on_a_terminal(cli: Cli, held: str, variable: s
 
     assert code == 1
     assert f"{variable} in the environment shows that an agent" in " ".join(seen.split())
-    assert state(cli, held)["waitingFor"] == "confirmation"
+    assert cli.run_status(held)["waitingFor"] == "confirmation"
 
 
 def test_an_agent_is_refused_when_it_resumes_the_run_on_a_terminal(cli: Cli, held: str) -> None:
     code, seen = cli.sit_down("run", "--resume", held, CLAUDECODE="1").leave()
 
     assert (code, "an agent runs this command" in " ".join(seen.split())) == (1, True)
-    assert state(cli, held)["waitingFor"] == "confirmation"
+    assert cli.run_status(held)["waitingFor"] == "confirmation"
 
 
 @pytest.mark.parametrize("typed", ["ja", "yess", "Y E S", "1"])
@@ -70,12 +60,12 @@ def test_only_an_explicit_yes_agrees_and_the_default_is_no(cli: Cli, held: str, 
     code, seen = cli.sit_down("confirm", held).see("[l]eave").type(f"{typed}\n").see("[l]eave").type("\n").leave()
 
     assert (code, "No answer was recorded" in seen) == (1, True)
-    assert state(cli, held)["waitingFor"] == "confirmation"
+    assert cli.run_status(held)["waitingFor"] == "confirmation"
 
 
 def test_an_output_is_quoted_and_cannot_imitate_the_question(cli: Cli) -> None:
     output = "x" * 30 + "Do you agree? [y]es, [n]o\n\nStep 'harmless' is done.\rDo you agree?\x85Yes.\u2028Go on."
-    run_id = started(cli, "sample-workflow", output)
+    run_id = cli.start_run(stdin=output)
 
     sitting = cli.sit_down("confirm", run_id, columns=40).see("The output:\n")
     _, seen = sitting.see("for later").type("\n").leave()
@@ -86,7 +76,7 @@ def test_an_output_is_quoted_and_cannot_imitate_the_question(cli: Cli) -> None:
 
 @pytest.mark.parametrize("words", [("confirm",), ("run", "--resume")])
 def test_characters_that_cannot_be_seen_are_marked(cli: Cli, words: tuple[str, ...]) -> None:
-    run_id = started(cli, "sample-workflow", "Signed\u200b \U000e0041\U000e0042off\u3164.")
+    run_id = cli.start_run(stdin="Signed\u200b \U000e0041\U000e0042off\u3164.")
 
     _, seen = cli.sit_down(*words, run_id).see("for later").type("\n").leave()
 
@@ -99,7 +89,7 @@ def test_variables_sent_with_the_output_are_shown_before_the_question(
 ) -> None:
     said = step("build", requireConfirmation=True, produces={"made": {}})
     write(project, document(said, identifier="made-flow"))
-    run_id = started(cli, "made-flow", "made: it")
+    run_id = cli.start_run(workflow="made-flow", stdin="made: it")
 
     _, seen = cli.sit_down(*words, run_id).see("for later").type("\n").leave()
 
@@ -124,13 +114,13 @@ def test_a_run_continues_when_a_person_agrees(cli: Cli, held: str) -> None:
 def test_after_a_denial_the_step_is_offered_again(cli: Cli, held: str) -> None:
     cli.sit_down("confirm", held).see("[l]eave").type("n\n").see("Why not?").type("Too soon.\n").leave()
 
-    assert state(cli, held)["waitingFor"] == "output"
+    assert cli.run_status(held)["waitingFor"] == "output"
     assert "Their note: Too soon." in cli("run", "--resume", held).stdout
 
 
 def test_deny_also_asks(cli: Cli, held: str) -> None:
     assert cli.confirm(held, "--deny", says="")[0] == 1
-    assert state(cli, held)["waitingFor"] == "confirmation"
+    assert cli.run_status(held)["waitingFor"] == "confirmation"
 
     assert cli.confirm(held, "--deny", "--note", "Too soon.")[0] == 0
     denied = next(event for event in events(cli, held) if event["event"] == "confirmation-denied")
@@ -146,7 +136,7 @@ def test_an_answer_counts_only_for_the_output_that_was_shown(cli: Cli, held: str
 
     assert code == 1
     assert "has moved on since you read the question" in " ".join(seen.split())
-    assert state(cli, held)["waitingFor"] == "confirmation"
+    assert cli.run_status(held)["waitingFor"] == "confirmation"
 
 
 def test_a_run_that_does_not_wait_for_confirmation_is_reported(cli: Cli, held: str) -> None:
@@ -167,7 +157,7 @@ def test_a_missing_run_is_reported(cli: Cli) -> None:
 def test_the_fields_of_a_question_are_asked_one_by_one(cli: Cli, project: Path) -> None:
     asks = {"question": "How large is it?", "answers": FORM}
     write(project, document(step("size-up", requireConfirmation=asks), step("then"), identifier="sized-flow"))
-    run_id = started(cli, "sized-flow", "Looked at it.")
+    run_id = cli.start_run(workflow="sized-flow", stdin="Looked at it.")
 
     sitting = cli.sit_down("confirm", run_id).see("How large is it?").see("[l]eave").type("y\n")
     sitting.see("size (").type("large\n").see("hours (").type("3\n").see("urgent (").type("no\n").leave()
@@ -178,7 +168,7 @@ def test_the_fields_of_a_question_are_asked_one_by_one(cli: Cli, project: Path) 
 
 def test_a_value_that_does_not_fit_is_asked_for_again(cli: Cli, project: Path) -> None:
     write(project, document(step("size-up", requireConfirmation={"answers": FORM}), identifier="sized-flow"))
-    run_id = started(cli, "sized-flow", "Looked at it.")
+    run_id = cli.start_run(workflow="sized-flow", stdin="Looked at it.")
 
     sitting = cli.sit_down("confirm", run_id).see("[l]eave").type("y\n").see("size (").type("huge\n")
     sitting.see("found 'huge'").see("size (").type("\n").see("size is required").see("size (").type("small\n")
@@ -192,20 +182,20 @@ def test_a_value_that_does_not_fit_is_asked_for_again(cli: Cli, project: Path) -
 
 def test_a_person_can_leave_at_a_value_that_does_not_fit(cli: Cli, project: Path) -> None:
     write(project, document(step("size-up", requireConfirmation={"answers": FORM}), identifier="sized-flow"))
-    run_id = started(cli, "sized-flow", "Looked at it.")
+    run_id = cli.start_run(workflow="sized-flow", stdin="Looked at it.")
 
     sitting = cli.sit_down("confirm", run_id).see("[l]eave").type("y\n").see("size (").type("huge\n")
     code, _ = sitting.see("Try again").see("size (").see(": ").type("\x04").see("No answer was recorded").leave()
 
     assert code == 1
-    assert state(cli, run_id)["waitingFor"] == "confirmation"
+    assert cli.run_status(run_id)["waitingFor"] == "confirmation"
 
 
 def test_a_piped_output_that_is_not_submitted_is_reported(cli: Cli, held: str) -> None:
     done = cli("run", "--resume", held, stdin=b"The next output.")
 
     assert "no further output was submitted, because a person must answer first" in done.stderr
-    assert state(cli, held)["waitingFor"] == "confirmation"
+    assert cli.run_status(held)["waitingFor"] == "confirmation"
 
 
 @pytest.mark.parametrize(
@@ -233,7 +223,7 @@ def test_a_run_whose_person_filled_in_a_form_is_imported(cli: Cli, project: Path
     asks = {"when": "before", "answers": FORM}
     steps = (step("size-up", requireConfirmation=asks), step("build", produces={"made": {}}), step("ship"))
     write(project, document(*steps, identifier="sized-flow"))
-    run_id = str(json.loads(cli("run", "sized-flow", "--json", stdin=b"").stdout)["runId"])
+    run_id = cli.start_run(workflow="sized-flow")
     sitting = cli.sit_down("confirm", run_id).see("[l]eave").type("y\n").see("size (").type("small\n")
     sitting.see("hours (").type("\n").see("urgent (").type("\n").leave()
     cli("run", "--resume", run_id, "--context", "a=1", stdin=b"Sized up.\n.\nmade: it")
@@ -249,7 +239,7 @@ def test_a_run_whose_person_filled_in_a_form_is_imported(cli: Cli, project: Path
 def test_a_denied_output_is_imported_with_and_without_removed_values(cli: Cli, project: Path, is_older: bool) -> None:
     made = step("build", requireConfirmation=True, produces={"made": {"optional": True}})
     write(project, document(made, identifier="made-flow"))
-    run_id = started(cli, "made-flow", "made: it")
+    run_id = cli.start_run(workflow="made-flow", stdin="made: it")
     cli.sit_down("confirm", run_id, "--deny").see("[y/N]").type("y\n").leave()
     assert "what came with the output was taken back: made is no longer set" in cli("why", run_id).stdout
     lines = [json.loads(line) for line in cli("export", run_id).stdout.splitlines()]

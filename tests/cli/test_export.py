@@ -21,8 +21,7 @@ SAMPLE = document(*STEPS, name="Größe")
 
 @pytest.fixture
 def held(cli: Cli) -> str:
-    words = ("run", "sample-workflow", "--context", "files=[1, 2]", "--json")
-    run_id = str(json.loads(cli(*words, stdin=b"no").stdout)["runId"])
+    run_id = cli.start_run("--context", "files=[1, 2]", stdin=b"no")
     cli("run", "--resume", run_id, stdin="done \x9b0m\n.\none\n.\ntwo\n.\nSigned.".encode())
     return run_id
 
@@ -65,7 +64,7 @@ def test_an_exported_run_is_imported_elsewhere_and_continues(cli: Cli, held: str
 
 
 def test_an_import_from_a_pipe_of_several_runs(cli: Cli, held: str) -> None:
-    other = str(json.loads(cli("run", "sample-workflow", "--json").stdout)["runId"])
+    other = cli.start_run()
     exported = cli("export", held, other).stdout.encode()
 
     done = cli("import", "-", "--journal", "other.sqlite", stdin=exported)
@@ -313,7 +312,7 @@ def test_a_run_from_the_future_is_refused(cli: Cli, held: str) -> None:
 def test_a_number_is_not_accepted_for_a_captured_boolean(cli: Cli, project: Path) -> None:
     ready = step("look", produces={"ready": {"type": "boolean"}})
     write(project, document(ready, step("end"), identifier="ready-or-not"))
-    run_id = str(json.loads(cli("run", "ready-or-not", "--json", stdin=b"ready: false").stdout)["runId"])
+    run_id = cli.start_run(workflow="ready-or-not", stdin=b"ready: false")
 
     def count(events: list[JsonObject]) -> None:
         events[index_of(events, "output-accepted")]["event"]["captured"] = {"ready": 0}

@@ -205,7 +205,7 @@ def test_two_sessions_in_one_project_have_their_own_runs(cli: Cli) -> None:
 
 def test_a_run_of_a_client_that_tells_no_session_belongs_to_every_session(cli: Cli) -> None:
     """Codex tells its hooks the session, and its servers not."""
-    run_id = str(json.loads(cli("run", "sample-workflow", "--json").stdout)["runId"])
+    run_id = cli.start_run()
     message = json.dumps({"session_id": "any", "turn_id": "1", "cwd": str(cli.directory)}).encode()
 
     assert run_id in cli("hook", "Stop", stdin=message).stdout

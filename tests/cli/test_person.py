@@ -44,16 +44,7 @@ def ada(cli: Cli) -> str:
 
 @pytest.fixture
 def held(cli: Cli) -> str:
-    return started(cli)
-
-
-def started(cli: Cli, workflow: str = "sample-workflow", output: bytes = b"Deployed.") -> str:
-    return str(json.loads(cli("run", workflow, "--json", stdin=output).stdout)["runId"])
-
-
-def state(cli: Cli, run_id: str) -> JsonObject:
-    shown: JsonObject = json.loads(cli("run", "show", run_id, "--json").stdout)
-    return shown
+    return cli.start_run(stdin="Deployed.")
 
 
 def people(cli: Cli) -> list[JsonObject]:
@@ -175,7 +166,7 @@ def test_a_key_that_somebody_wrote_into_the_file_does_not_count(
     assert (listed.returncode, "entries that no known person signed: 'eve'" in listed.stderr) == (1, True)
     assert "no known person signed" in cli("doctor").stdout
     assert (code, "Who are you" in seen) == (1, False)
-    assert state(cli, held)["waitingFor"] == "confirmation"
+    assert cli.run_status(held)["waitingFor"] == "confirmation"
 
 
 def test_the_last_key_cannot_be_removed_and_another_can(cli: Cli, ada: str) -> None:
@@ -206,7 +197,7 @@ def test_a_signed_answer_counts_and_says_who_signed(cli: Cli, ada: str, held: st
     code, seen = sign(cli, held, "--note", "Fine.")
 
     assert (code, "Confirmed: Fine." in seen, PASSPHRASE in seen) == (0, True, False)
-    assert state(cli, held)["waitingFor"] == "output"
+    assert cli.run_status(held)["waitingFor"] == "output"
     (answer,) = answers(cli, held)
     assert (answer["how"], answer["signature"]["person"], answer["signature"]["method"]) == ("key", "ada", "key")
     assert "signed by ada with a key" in cli("run", "show", held).stdout
@@ -218,13 +209,13 @@ def test_a_no_is_signed_too(cli: Cli, ada: str, held: str) -> None:
 
     (answer,) = answers(cli, held)
     assert (answer["event"], answer["how"]) == ("confirmation-denied", "key")
-    assert state(cli, held)["waitingFor"] == "output"
+    assert cli.run_status(held)["waitingFor"] == "output"
 
 
 def test_what_the_person_fills_in_is_signed(cli: Cli, project: Path, ada: str) -> None:
     asks = {"by": "person", "when": "before", "answers": FORM}
     write(project, document(step("size-up", requireConfirmation=asks), step("then"), identifier="sized-flow"))
-    run_id = started(cli, "sized-flow", b"")
+    run_id = cli.start_run(workflow="sized-flow")
 
     sitting = cli.sit_down("confirm", run_id).see("[l]eave").type("y\n").see("size (").type("large\n")
     sitting.see("hours (").type("3\n").see("urgent (").type("no\n").see("Passphrase of ada")
@@ -248,7 +239,7 @@ def test_a_wrong_passphrase_answers_nothing(cli: Cli, ada: str, held: str) -> No
     code, seen = sitting.leave()
 
     assert (code, "Nothing was signed" in seen) == (1, True)
-    assert state(cli, held)["waitingFor"] == "confirmation"
+    assert cli.run_status(held)["waitingFor"] == "confirmation"
 
 
 def test_without_a_key_the_command_says_how_to_make_one(cli: Cli, held: str) -> None:
@@ -275,11 +266,11 @@ def test_an_agent_with_a_shell_confirms_nothing(cli: Cli, ada: str, held: str) -
 
     assert (setsid.returncode, "there is no terminal" in setsid.stderr) == (1, True)
     assert code == 1
-    assert state(cli, held)["waitingFor"] == "confirmation"
+    assert cli.run_status(held)["waitingFor"] == "confirmation"
 
 
 def test_the_answer_to_an_agent_names_no_command(cli: Cli, held: str) -> None:
-    advice = str(state(cli, held)["next"])
+    advice = str(cli.run_status(held)["next"])
 
     assert "Only a person may answer this, not you." in advice
     assert "in the console with their passkey or in their own terminal with their key" in advice
@@ -308,7 +299,7 @@ def test_what_an_agent_allowed_itself_does_not_count_for_others(cli: Cli, held: 
     assert cli("run", "--resume", held, "--json", stdin=b"The last output.", **allowed).returncode == 0
     assert "Not proven" in cli("run", "show", held).stdout
 
-    other = started(cli)
+    other = cli.start_run(stdin="Deployed.")
     assert cli.confirm(other, **allowed)[0] == 0
     assert cli("cancel", other).returncode == 0, "it can still be cancelled"
 
@@ -323,7 +314,7 @@ def test_a_repository_cannot_allow_more(cli: Cli, held: str) -> None:
 
 def test_a_step_that_anyone_may_confirm_is_as_before(cli: Cli, project: Path, ada: str) -> None:
     write(project, document(step("sign-off", requireConfirmation=True), identifier="easy-flow"))
-    run_id = started(cli, "easy-flow")
+    run_id = cli.start_run(workflow="easy-flow", stdin="Deployed.")
 
     assert cli.confirm(run_id)[0] == 0
     assert [answer["how"] for answer in answers(cli, run_id)] == ["terminal"]

@@ -18,10 +18,7 @@ SAMPLE = document(step("only-step"))
 def runs(cli: Cli) -> dict[str, str]:
     """Three runs: one that ended long ago, one that ended now, and one that waits since long ago."""
     outputs = {"old": b"done", "new": b"done", "waiting": b""}
-    ids = {
-        name: str(json.loads(cli("run", "sample-workflow", "--json", stdin=text).stdout)["runId"])
-        for name, text in outputs.items()
-    }
+    ids = {name: cli.start_run(stdin=text) for name, text in outputs.items()}
     (journal,) = cli.home.rglob("runs.sqlite")
     with sqlite3.connect(journal) as connection:
         connection.execute(

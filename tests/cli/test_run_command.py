@@ -28,11 +28,6 @@ def start(cli: Cli, *words: str, stdin: str = "", workflow: str = "sample-workfl
     return result
 
 
-def status(cli: Cli, run_id: object) -> JsonObject:
-    result: JsonObject = json.loads(cli("run", "show", str(run_id), "--json").stdout)
-    return result
-
-
 # ── a person at a terminal ──────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -50,7 +45,7 @@ def test_a_person_is_led_from_the_first_step_to_the_end(cli: Cli) -> None:
 
     assert code == 0
     run_id = re.findall(r"run show (\w+)", seen)[-1]
-    assert status(cli, run_id)["results"] == {
+    assert cli.run_status(run_id)["results"] == {
         "plan-it": "A plan,\nin two lines,\nis done.",
         "sign-off": "Signed.",
         "last-step": "The end.",
@@ -86,7 +81,7 @@ def test_a_line_may_be_longer_than_the_terminal_buffer(cli: Cli) -> None:
 
     _, seen = sitting.see("It is saved").leave()
 
-    output = status(cli, re.findall(r"run --resume (\w+)", seen)[-1])
+    output = cli.run_status(re.findall(r"run --resume (\w+)", seen)[-1])
     assert "resultsCut" in output
 
 
@@ -101,7 +96,7 @@ def test_variables_are_set_with_an_output_and_those_that_a_step_produces_are_ask
     sitting.type("large\n").see("accepted").see("large-only").see("> ").type(":leave\n")
     _, seen = sitting.see("It is saved").leave()
 
-    assert status(cli, re.findall(r"run --resume (\w+)", seen)[-1])["step"]["id"] == "large-only"
+    assert cli.run_status(re.findall(r"run --resume (\w+)", seen)[-1])["step"]["id"] == "large-only"
 
 
 def test_a_loop_can_be_ended_with_a_command(cli: Cli, project: Path) -> None:
@@ -170,7 +165,7 @@ def test_a_piped_output_is_submitted_and_the_next_step_is_shown(cli: Cli) -> Non
     assert "accepted" in done.stdout
     assert "# Title sign-off" in done.stdout
     run_id = re.findall(r"run --resume (\w+)", done.stdout)[-1]
-    assert status(cli, run_id)["results"] == {"plan-it": "It is\n\n  done."}
+    assert cli.run_status(run_id)["results"] == {"plan-it": "It is\n\n  done."}
 
 
 def test_a_dot_separates_piped_outputs_and_a_pipe_confirms_nothing(cli: Cli) -> None:
@@ -211,7 +206,7 @@ def test_a_file_is_submitted_unchanged_including_lines_with_a_dot(cli: Cli) -> N
     answer = json.loads(cli("run", "--resume", str(run_id), "--output", "out.md", "--json").stdout)
 
     assert answer["step"]["id"] == "sign-off"
-    assert status(cli, run_id)["results"] == {"plan-it": "done\n.\nmore"}
+    assert cli.run_status(run_id)["results"] == {"plan-it": "done\n.\nmore"}
 
 
 def test_the_context_of_a_resumed_run_goes_with_its_next_output(cli: Cli) -> None:
@@ -268,7 +263,7 @@ def test_the_editor_is_opened_for_each_step_and_what_is_below_the_line_is_left_o
     assert done.returncode == 0
     assert "# A plan for me\n\nPlan **it** for me." in (cli.directory / "seen").read_text()
     run_id = re.findall(r"run --resume (\w+)", done.stdout)[-1]
-    assert status(cli, run_id)["results"] == {"plan-it": "done in vi", "sign-off": "done in vi"}
+    assert cli.run_status(run_id)["results"] == {"plan-it": "done in vi", "sign-off": "done in vi"}
 
 
 def test_an_empty_file_leaves_the_run(cli: Cli) -> None:

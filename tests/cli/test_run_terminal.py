@@ -283,7 +283,7 @@ def test_resume_shows_a_line_of_state_and_the_last_verdict_and_the_editor_has_th
     cli: Cli, known: Any
 ) -> None:
     known(step("first", validationCriteria=[DONE]), step("second"))
-    run_id = str(json.loads(cli("run", "sample-workflow", "--json", stdin=b"One.\nTwo.").stdout)["runId"])
+    run_id = cli.start_run(stdin=b"One.\nTwo.")
     editor = cli.directory / "editor"
     editor.write_text('#!/bin/sh\ncp "$1" seen; sed -i "1s/$/ It is done./" "$1"\n')
     editor.chmod(0o700)

@@ -19,17 +19,13 @@ def other_workflow(project: Path) -> None:
     write(project, document(step("only-step"), identifier="other-workflow"))
 
 
-def start(cli: Cli, workflow: str = "sample-workflow", stdin: bytes = b"") -> str:
-    return str(json.loads(cli("run", workflow, "--json", stdin=stdin).stdout)["runId"])
-
-
 def listed(cli: Cli, *words: str) -> list[str]:
     return [run["runId"] for run in json.loads(cli("runs", "--json", *words).stdout)["runs"]]
 
 
 def test_runs_are_listed_one_per_line_newest_first(cli: Cli) -> None:
-    first, second = start(cli), start(cli, "other-workflow", b"done")
-    third = start(cli, stdin=b"one\n.\ntwo")
+    first, second = cli.start_run(), cli.start_run(workflow="other-workflow", stdin=b"done")
+    third = cli.start_run(stdin=b"one\n.\ntwo")
 
     done = cli("runs")
 
@@ -45,7 +41,7 @@ def test_runs_are_listed_one_per_line_newest_first(cli: Cli) -> None:
 
 
 def test_runs_are_filtered_by_state_workflow_and_time(cli: Cli) -> None:
-    waiting, completed = start(cli), start(cli, "other-workflow", b"done")
+    waiting, completed = cli.start_run(), cli.start_run(workflow="other-workflow", stdin=b"done")
 
     assert listed(cli, "--state", "completed") == [completed]
     assert listed(cli, "--workflow", "sample-workflow") == [waiting]
@@ -54,8 +50,8 @@ def test_runs_are_filtered_by_state_workflow_and_time(cli: Cli) -> None:
 
 
 def test_a_truncated_list_of_runs_says_so(cli: Cli) -> None:
-    start(cli)
-    newest = start(cli)
+    cli.start_run()
+    newest = cli.start_run()
 
     done = cli("runs", "--limit", "1")
 
@@ -81,7 +77,7 @@ def test_invalid_filters_are_wrong_usage(cli: Cli, words: tuple[str, ...]) -> No
 
 
 def test_a_narrow_terminal_gets_fewer_columns(cli: Cli) -> None:
-    run_id = start(cli)
+    run_id = cli.start_run()
 
     code, seen = cli.on_terminal("runs", columns=60)
 
@@ -92,7 +88,7 @@ def test_a_narrow_terminal_gets_fewer_columns(cli: Cli) -> None:
 
 
 def test_a_closed_pipe_is_not_an_error(cli: Cli) -> None:
-    start(cli)
+    cli.start_run()
     command = f"{sys.executable} -m workflowlookup runs | true; exit ${{PIPESTATUS[0]}}"
 
     environment = {**os.environ, "HOME": str(cli.home)}

@@ -23,15 +23,14 @@ SAMPLE = document(*STEPS)
 @pytest.fixture
 def runs(cli: Cli) -> None:
     """One that is refused twice and then completed, one that is cancelled at work, one of another version."""
-    start = ("run", "sample-workflow", "--json")
-    first = str(json.loads(cli(*start, stdin=b"no").stdout)["runId"])
+    first = cli.start_run(stdin=b"no")
     cli("run", "--resume", first, stdin=b"never")
     cli("run", "--resume", first, stdin=b"done\n.\none\n.\ntwo\n.\nSigned.")
     cli.confirm(first)
-    second = str(json.loads(cli(*start, "--context", "size=large", stdin=b"done\n.\nlarge").stdout)["runId"])
+    second = cli.start_run("--context", "size=large", stdin=b"done\n.\nlarge")
     cli("cancel", second)
     write(cli.directory / ".workflowlookup" / "workflows", document(*STEPS, version="2.0.0"))
-    cli(*start)
+    cli.start_run()
 
 
 def figures(cli: Cli, *words: str) -> list[JsonObject]:

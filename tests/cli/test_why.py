@@ -22,8 +22,7 @@ SAMPLE = document(
 @pytest.fixture
 def held(cli: Cli) -> str:
     """A run that was refused once, skipped a step and waits for a person."""
-    words = ("--context", "size=small\x1b[2J", "--json")
-    run_id = str(json.loads(cli("run", "sample-workflow", *words, stdin=b"no").stdout)["runId"])
+    run_id = cli.start_run("--context", "size=small\x1b[2J", stdin=b"no")
     cli("run", "--resume", run_id, stdin=b"done\n.\nSigned.")
     return run_id
 
@@ -55,7 +54,7 @@ def test_each_step_of_a_run_is_explained_with_what_decided(cli: Cli, held: str) 
 def test_a_loop_without_its_list_is_explained_in_a_sentence(cli: Cli, project: Path) -> None:
     each = loop("each", [step("review")], type="forEach", items="files", itemVar="file")
     write(project, document(each, identifier="each-flow"))
-    run_id = str(json.loads(cli("run", "each-flow", "--json", stdin=b"").stdout)["runId"])
+    run_id = cli.start_run(workflow="each-flow")
 
     assert "it has no condition; it waits, because files is not set: expected a list" in cli("why", run_id).stdout
 
