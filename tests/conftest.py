@@ -1,16 +1,20 @@
 """Fixtures: a library on disk, and the real server over pipes. What waits most is begun first."""
 
+import contextlib
 import logging
 import os
 import signal
+import time
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from support.client import Server, Start
 from support.postgres import Postgres
+from support.web import Serve, WebServer
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background: so would be all that tests start
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -72,6 +76,19 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 @pytest.fixture
+def serve_http(tmp_path: Path) -> Iterator[Serve]:
+    """Starts servers over HTTP; ends them after the test."""
+    with contextlib.ExitStack() as stack:
+
+        def start_server(*flags: str, **options: Any) -> WebServer:
+            server = WebServer(tmp_path, *flags, **options)
+            stack.callback(server.stop)
+            return server
+
+        yield start_server
+
+
+@pytest.fixture
 def library(tmp_path: Path) -> Path:
     """An empty directory for workflow documents."""
     directory = tmp_path / "library"
@@ -91,3 +108,19 @@ def postgres() -> Iterator[Postgres]:
 def database(postgres: Postgres) -> str:
     """The URL of a new, empty database."""
     return postgres.create_database()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def journal_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL or path of a journal, of each kind: a value of the setting `journal`."""
+    if request.param == "sqlite":
+        return str(tmp_path / "data" / "runs.sqlite")
+    return str(request.getfixturevalue("database"))
+
+
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time that `time.monotonic` returns; a test changes it."""
+    now = [1_000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    return now

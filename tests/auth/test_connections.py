@@ -1,17 +1,16 @@
 """Whoever opens connections and sends nothing shuts out nobody. Every address of 127.0.0.0/8 is another client."""
 
 import contextlib
+import functools
 import select
 import socket
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
-from support.web import WebServer
+from support.web import Serve, WebServer
 
 HEALTH = b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
 FEW_FILES = """
@@ -25,16 +24,9 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere loopb
 
 
 @pytest.fixture
-def serve(tmp_path: Path) -> Iterator[Callable[..., WebServer]]:
+def serve(serve_http: Serve) -> Serve:
     """A server with room for 400 connections, half of them for one address, unless the options say otherwise."""
-    with contextlib.ExitStack() as stack:
-
-        def start(*flags: str, **options: Any) -> WebServer:
-            server = WebServer(tmp_path, "--max-sessions", "100", *flags, **options)
-            stack.callback(server.stop)
-            return server
-
-        yield start
+    return functools.partial(serve_http, "--max-sessions", "100")
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import secrets
-import time
 from collections.abc import Callable, Iterator
 
 import httpx2
@@ -24,13 +23,6 @@ from workflowlookup.transport.http.login import Login
 BASE = "http://127.0.0.1:8787"
 OURS = {"origin": BASE, "sec-fetch-site": "same-origin"}
 PROXY = "10.0.0.9"
-
-
-@pytest.fixture
-def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    now = [1_000.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    return now
 
 
 @pytest.fixture

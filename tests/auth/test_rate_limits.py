@@ -240,13 +240,6 @@ def test_repeated_log_ins_count_against_the_limit_of_the_caller(start: Callable[
     assert statuses == [303] * 6 + [429]
 
 
-@pytest.fixture
-def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    now = [1_000.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    return now
-
-
 def test_a_caller_that_uses_much_processor_time_leaves_the_rest_to_others(now: list[float]) -> None:
     processor = ProcessorTime()
     processor.seconds_to_wait("other")

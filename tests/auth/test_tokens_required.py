@@ -6,14 +6,14 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx2
 import psycopg
 import pytest
 
-from support.web import HEADERS, TIMEOUT, WebServer, modern, routing
+from support.web import HEADERS, TIMEOUT, Serve, WebServer, modern, routing
 from workflowlookup.store.sqlite import SqliteJournal
 
 SIDE_FILES = ("", "-wal", "-shm")
@@ -40,17 +40,8 @@ def own_record(home: Path) -> Path:
 
 
 @pytest.fixture
-def serve(tmp_path: Path) -> Iterator[Callable[..., WebServer]]:
-    servers: list[WebServer] = []
-
-    def start(journal: str | Path) -> WebServer:
-        server = WebServer(tmp_path, "--journal", str(journal))
-        servers.append(server)
-        return server
-
-    yield start
-    for server in servers:
-        server.stop()
+def serve(serve_http: Serve) -> Callable[[str | Path], WebServer]:
+    return lambda journal: serve_http("--journal", str(journal))
 
 
 def statuses(server: WebServer, *, times: int = 3, **headers: str) -> set[int]:

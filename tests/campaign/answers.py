@@ -7,11 +7,11 @@ import shutil
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 
 from campaign.attacker import ROOM, Attacker, Attempt
 from support.json_values import Json, JsonObject
+from support.waiting import wait_until
 
 OUTPUTS = {
     "a verdict": "proved: suite (make -s test, exit code 0, 0.1 s)",
@@ -211,18 +211,11 @@ def killed(attacker: Attacker) -> None:
     """kill -9 of the server while it takes a proof; the tests are edited before it is started again."""
     attacker.sh("echo 'touch ../began; sleep 5' >> app.sh")
     attacker.send("workflow_submit", runId="r1", stepId="fix", output="All tests pass now.")
-    wait_for((attacker.home / "began").exists)
+    wait_until((attacker.home / "began").exists)
     os.kill(attacker.server.process.pid, signal.SIGKILL)
     attacker.server.wait(ROOM)
     attacker.sh("git checkout -q app.sh; echo true > tests/test_add.sh")
     attacker.serve()
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + ROOM
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def edited_meanwhile(attacker: Attacker) -> None:
@@ -232,7 +225,7 @@ def edited_meanwhile(attacker: Attacker) -> None:
     )
 
     def swap() -> None:
-        wait_for((attacker.home / "began").exists)
+        wait_until((attacker.home / "began").exists)
         attacker.project.write("tests/test_zero.sh", "true\n")
         attacker.project.write("tests/test_add.sh", "true\n")
         attacker.project.write("tests/run.sh", "echo 9 passed\n")
@@ -254,7 +247,7 @@ def edited_between(attacker: Attacker) -> None:
     """The tests are edited after the proof that they are unchanged, and before the proof that they pass."""
 
     def swap() -> None:
-        wait_for(lambda: bool(attacker.sql("SELECT 1 FROM events WHERE kind = 'proof-taken'")))
+        wait_until(lambda: bool(attacker.sql("SELECT 1 FROM events WHERE kind = 'proof-taken'")))
         attacker.project.write("tests/test_add.sh", "true\n")
 
     (attacker.bin / "make").write_text(

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser
 
 from support.json_values import Json
-from support.web import WebServer, modern, routing
+from support.web import Serve, WebServer, modern, routing
 from workflowlookup.store.sqlite import SqliteJournal
 from workflowlookup.store.tokens import Tokens
 
@@ -66,20 +66,13 @@ def pages() -> Iterator[str]:
 
 
 @pytest.fixture
-def serve(tmp_path: Path) -> Iterator[Callable[..., tuple[WebServer, str]]]:
+def serve_with_token(serve_http: Serve, tmp_path: Path) -> Callable[..., tuple[WebServer, str]]:
     """Starts a server that has a token, and allows these origins."""
-    tokens = Tokens(SqliteJournal(str(tmp_path / "runs.sqlite")))
+    journal = str(tmp_path / "runs.sqlite")
+    tokens = Tokens(SqliteJournal(journal))
     secret = tokens.create("page", ["read"], ["*"], seconds=600)[0]
     tokens.close()
-    servers: list[WebServer] = []
-
-    def start(*flags: str) -> tuple[WebServer, str]:
-        servers.append(WebServer(tmp_path, "--journal", str(tmp_path / "runs.sqlite"), *flags))
-        return servers[-1], secret
-
-    yield start
-    for server in servers:
-        server.stop()
+    return lambda *flags: (serve_http("--journal", journal, *flags), secret)
 
 
 def ask_from(chromium: Browser, pages: str, server: WebServer, secret: str) -> Json:
@@ -94,9 +87,9 @@ def ask_from(chromium: Browser, pages: str, server: WebServer, secret: str) -> J
 
 
 def test_a_page_that_is_allowed_uses_mcp_in_both_eras(
-    chromium: Browser, pages: str, serve: Callable[..., tuple[WebServer, str]]
+    chromium: Browser, pages: str, serve_with_token: Callable[..., tuple[WebServer, str]]
 ) -> None:
-    server, secret = serve("--allowed-origins", pages)
+    server, secret = serve_with_token("--allowed-origins", pages)
 
     answers = ask_from(chromium, pages, server, secret)
 
@@ -110,9 +103,9 @@ def test_a_page_that_is_allowed_uses_mcp_in_both_eras(
 
 
 def test_pages_of_other_origins_cannot_use_mcp(
-    chromium: Browser, pages: str, serve: Callable[..., tuple[WebServer, str]]
+    chromium: Browser, pages: str, serve_with_token: Callable[..., tuple[WebServer, str]]
 ) -> None:
-    server, secret = serve("--allowed-origins", "https://tools.example")
+    server, secret = serve_with_token("--allowed-origins", "https://tools.example")
 
     assert "Failed to fetch" in ask_from(chromium, pages, server, secret)["problem"]
 
@@ -122,8 +115,10 @@ def preflight(server: WebServer, origin: str, path: str = "/mcp", **headers: str
     return httpx2.options(server.base + path, headers=asked)
 
 
-def test_the_answers_name_the_one_origin_and_no_credentials(serve: Callable[..., tuple[WebServer, str]]) -> None:
-    server, secret = serve("--allowed-origins", "https://tools.example,https://other.example")
+def test_the_answers_name_the_one_origin_and_no_credentials(
+    serve_with_token: Callable[..., tuple[WebServer, str]],
+) -> None:
+    server, secret = serve_with_token("--allowed-origins", "https://tools.example,https://other.example")
     mine = {"origin": "https://tools.example", "authorization": f"Bearer {secret}"}
 
     asked = preflight(
@@ -146,9 +141,9 @@ def test_the_answers_name_the_one_origin_and_no_credentials(serve: Callable[...,
 
 
 def test_pages_of_the_console_and_other_origins_get_no_cors_headers(
-    serve: Callable[..., tuple[WebServer, str]],
+    serve_with_token: Callable[..., tuple[WebServer, str]],
 ) -> None:
-    server, _ = serve("--allowed-origins", "https://tools.example")
+    server, _ = serve_with_token("--allowed-origins", "https://tools.example")
 
     answers = [
         preflight(server, "https://evil.example"),

@@ -1,4 +1,4 @@
-"""Fixtures: places for a journal, an upstream, and work that follows the runs of a journal."""
+"""Fixtures: an upstream, and work that follows the runs of a journal."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,16 +11,8 @@ from upstream.upstreams import McpUpstream
 from workflowlookup.providers.config import Plan
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Where a journal can be: what the setting `journal` says."""
-    if request.param == "sqlite":
-        return str(tmp_path / "data" / "runs.sqlite")
-    return str(request.getfixturevalue("database"))
-
-
 @pytest.fixture
-def sqlite_place(tmp_path: Path) -> str:
+def sqlite_journal(tmp_path: Path) -> str:
     return str(tmp_path / "data" / "runs.sqlite")
 
 
@@ -32,14 +24,14 @@ def upstream(tmp_path: Path) -> McpUpstream:
 
 @pytest.fixture
 def work(upstream: McpUpstream) -> Iterator[Callable[..., Working]]:
-    """Makes work at a place; one at a time, because the engine is one a process."""
+    """Makes work with a journal; one at a time, because the engine is one a process."""
     made: list[Working] = []
 
     def make_work(
-        place: str, root: str = "", commands: Mapping[str, Sequence[str]] = NO_COMMANDS, **plan: Any
+        journal_url: str, root: str = "", commands: Mapping[str, Sequence[str]] = NO_COMMANDS, **plan: Any
     ) -> Working:
         plan.setdefault("servers", {"up": server_config(upstream)})
-        made.append(Working(place, Plan(**plan), root, commands))
+        made.append(Working(journal_url, Plan(**plan), root, commands))
         return made[-1]
 
     yield make_work

@@ -17,9 +17,9 @@ from workflowlookup.providers.config import Plan
 
 
 def main() -> None:
-    place, directory = sys.argv[1:3]
+    journal_url, directory = sys.argv[1:3]
     upstream = McpUpstream(Path(directory))
-    working = Working(place, Plan(servers={"up": server_config(upstream)}, max_concurrent=20))
+    working = Working(journal_url, Plan(servers={"up": server_config(upstream)}, max_concurrent=20))
     if "--start" in sys.argv:
         at = sys.argv.index("--start")
         count, seconds = int(sys.argv[at + 1]), float(sys.argv[at + 2])

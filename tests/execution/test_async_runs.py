@@ -21,8 +21,8 @@ SECONDS = 20
 
 
 @pytest.fixture
-def others(place: str) -> Iterator[Runs]:
-    runs = open_runs(place)
+def others(journal_url: str) -> Iterator[Runs]:
+    runs = open_runs(journal_url)
     yield runs
     runs.close()
 
@@ -49,17 +49,17 @@ def begin(runs: Runs, run_id: str) -> Run:
 
 
 def test_work_queued_while_the_journal_is_busy_is_stored_in_one_commit(tmp_path: Path) -> None:
-    place = str(tmp_path / "runs.sqlite")
+    journal_url = str(tmp_path / "runs.sqlite")
     busy, seen = Busy(), []
-    with contextlib.closing(open_runs(place)) as others:
+    with contextlib.closing(open_runs(journal_url)) as others:
         ids = [others.start(FLOW, {}, {}).id for _ in range(5)]
 
     def count_begun(*_: object) -> None:
-        with contextlib.closing(open_runs(place)) as others:
+        with contextlib.closing(open_runs(journal_url)) as others:
             seen.append(others.counts())
 
     async def ask() -> None:
-        runs = AsyncRuns(lambda: open_runs(place), count_begun)
+        runs = AsyncRuns(lambda: open_runs(journal_url), count_begun)
         async with asyncio.timeout(SECONDS):
             kept = await busy.keep(runs)
             asked = [asyncio.create_task(runs.do(functools.partial(begin, run_id=run_id))) for run_id in ids]
@@ -73,12 +73,12 @@ def test_work_queued_while_the_journal_is_busy_is_stored_in_one_commit(tmp_path:
     assert seen == [{"running": 5}] * 5
 
 
-def test_abandoned_work_is_not_started(place: str, others: Runs) -> None:
+def test_abandoned_work_is_not_started(journal_url: str, others: Runs) -> None:
     run_id = others.start(FLOW, {}, {}).id
     busy = Busy()
 
     async def ask() -> None:
-        runs = AsyncRuns(lambda: open_runs(place), lambda *_: None)
+        runs = AsyncRuns(lambda: open_runs(journal_url), lambda *_: None)
         async with asyncio.timeout(SECONDS):
             kept = await busy.keep(runs)
             asked = asyncio.create_task(runs.do(lambda runs: begin(runs, run_id)))
@@ -94,11 +94,11 @@ def test_abandoned_work_is_not_started(place: str, others: Runs) -> None:
     assert not_none(others.get(run_id).calling).attempt == 0
 
 
-def test_each_caller_gets_the_exception_of_its_own_work(place: str, others: Runs) -> None:
+def test_each_caller_gets_the_exception_of_its_own_work(journal_url: str, others: Runs) -> None:
     run_id = others.start(FLOW, {}, {}).id
 
     async def ask() -> tuple[object, ...]:
-        runs = AsyncRuns(lambda: open_runs(place), lambda *_: None)
+        runs = AsyncRuns(lambda: open_runs(journal_url), lambda *_: None)
         async with asyncio.timeout(SECONDS):
             outcomes = await asyncio.gather(
                 runs.do(lambda runs: runs.get("nobody")),
@@ -115,9 +115,9 @@ def test_each_caller_gets_the_exception_of_its_own_work(place: str, others: Runs
     assert begun == others.get(run_id)
 
 
-def test_nothing_is_done_once_it_is_closed(place: str) -> None:
+def test_nothing_is_done_once_it_is_closed(journal_url: str) -> None:
     async def ask() -> None:
-        runs = AsyncRuns(lambda: open_runs(place), lambda *_: None)
+        runs = AsyncRuns(lambda: open_runs(journal_url), lambda *_: None)
         await runs.aclose()
         async with asyncio.timeout(SECONDS):
             await runs.do(lambda runs: runs.counts())

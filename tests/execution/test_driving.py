@@ -17,7 +17,9 @@ from workflowlookup.providers.config import Plan
 from workflowlookup.runs.run import Run, State, Waiting
 
 
-def test_a_run_of_three_calls_needs_no_agent(place: str, work: Callable[..., Working], upstream: McpUpstream) -> None:
+def test_a_run_of_three_calls_needs_no_agent(
+    journal_url: str, work: Callable[..., Working], upstream: McpUpstream
+) -> None:
     workflow = flow(
         call("one", "echo", {"n": "{{n}}"}),
         call("two", "echo", {"from": "{{one.n}}", "text": "n is {{n}}"}),
@@ -25,7 +27,7 @@ def test_a_run_of_three_calls_needs_no_agent(place: str, work: Callable[..., Wor
         inputSchema={"type": "object", "properties": {"n": {"type": "integer"}}},
     )
 
-    working = work(place)
+    working = work(journal_url)
     run = working.finished(workflow, {"n": 7})
 
     assert run.state is State.COMPLETED
@@ -37,8 +39,8 @@ def test_a_run_of_three_calls_needs_no_agent(place: str, work: Callable[..., Wor
     assert working.events(run.id).count("CallBegun") == 3
 
 
-def test_agents_and_calls_take_turns(place: str, work: Callable[..., Working]) -> None:
-    working = work(place)
+def test_agents_and_calls_take_turns(journal_url: str, work: Callable[..., Working]) -> None:
+    working = work(journal_url)
     workflow = flow(call("one", "say", {"text": "a"}), step("think"), call("two", "say", {"text": "{{one}}b"}))
     run = working.start(workflow)
 
@@ -50,9 +52,9 @@ def test_agents_and_calls_take_turns(place: str, work: Callable[..., Working]) -
 
 
 def test_a_call_that_fails_is_tried_again_as_often_as_the_step_says(
-    sqlite_place: str, work: Callable[..., Working], upstream: McpUpstream
+    sqlite_journal: str, work: Callable[..., Working], upstream: McpUpstream
 ) -> None:
-    working = work(sqlite_place)
+    working = work(sqlite_journal)
     run = working.finished(flow(call("one", "flaky", {"times": 2}, retries=2)))
 
     assert (run.state, run.context["one"]) == (State.COMPLETED, {"attempts": 3})
@@ -60,8 +62,10 @@ def test_a_call_that_fails_is_tried_again_as_often_as_the_step_says(
     assert working.events(run.id).count("CallFailed") == 2
 
 
-def test_a_call_that_keeps_failing_fails_the_run_and_says_why(sqlite_place: str, work: Callable[..., Working]) -> None:
-    run = work(sqlite_place).finished(flow(call("one", "fail", {"message": "no luck"}, retries=1)))
+def test_a_call_that_keeps_failing_fails_the_run_and_says_why(
+    sqlite_journal: str, work: Callable[..., Working]
+) -> None:
+    run = work(sqlite_journal).finished(flow(call("one", "fail", {"message": "no luck"}, retries=1)))
 
     assert run.state is State.FAILED
     assert "tool 'fail' of MCP server 'up', failed 2 times: no luck." in end_of(run).reason
@@ -69,29 +73,29 @@ def test_a_call_that_keeps_failing_fails_the_run_and_says_why(sqlite_place: str,
 
 
 def test_a_result_that_fails_the_criteria_counts_as_a_failed_attempt(
-    sqlite_place: str, work: Callable[..., Working], upstream: McpUpstream
+    sqlite_journal: str, work: Callable[..., Working], upstream: McpUpstream
 ) -> None:
     criteria = {"rules": [{"type": "contains", "value": "good", "message": "It must be good."}]}
     refused = call("one", "say", {"text": "bad"}, retries=1, step={"validationCriteria": criteria["rules"]})
 
-    run = work(sqlite_place).finished(flow(refused))
+    run = work(sqlite_journal).finished(flow(refused))
 
     assert run.state is State.FAILED
     assert "was refused" in end_of(run).reason
     assert len(upstream.seen("call")) == 2
 
 
-def test_an_unconfigured_server_fails_the_run(sqlite_place: str, work: Callable[..., Working]) -> None:
-    run = work(sqlite_place).finished(flow(call("one", "say", server="elsewhere")))
+def test_an_unconfigured_server_fails_the_run(sqlite_journal: str, work: Callable[..., Working]) -> None:
+    run = work(sqlite_journal).finished(flow(call("one", "say", server="elsewhere")))
 
     assert run.state is State.FAILED
     assert "The settings name no MCP server 'elsewhere'." in end_of(run).reason
 
 
 def test_a_call_that_times_out_is_stopped_and_recorded(
-    sqlite_place: str, work: Callable[..., Working], upstream: McpUpstream
+    sqlite_journal: str, work: Callable[..., Working], upstream: McpUpstream
 ) -> None:
-    working = work(sqlite_place)
+    working = work(sqlite_journal)
     run = working.finished(flow(call("zero", "say"), call("one", "stubborn", {"seconds": 60}, timeoutSeconds=0.5)))
 
     assert run.state is State.FAILED
@@ -105,9 +109,9 @@ def test_a_call_that_times_out_is_stopped_and_recorded(
 
 
 def test_a_run_past_its_deadline_stops_its_call(
-    place: str, work: Callable[..., Working], upstream: McpUpstream
+    journal_url: str, work: Callable[..., Working], upstream: McpUpstream
 ) -> None:
-    working = work(place)
+    working = work(journal_url)
     working.finished(flow(call("zero", "say")))
     run = working.finished(flow(call("one", "sleep", {"seconds": 60})), timeout=3)
 
@@ -118,8 +122,8 @@ def test_a_run_past_its_deadline_stops_its_call(
     assert upstream.wait_for("cancelled")
 
 
-def test_a_cancelled_run_stops_its_call(place: str, work: Callable[..., Working], upstream: McpUpstream) -> None:
-    working = work(place)
+def test_a_cancelled_run_stops_its_call(journal_url: str, work: Callable[..., Working], upstream: McpUpstream) -> None:
+    working = work(journal_url)
     run = working.start(flow(call("one", "sleep", {"seconds": 60})))
     upstream.wait_for("call")
 
@@ -133,13 +137,13 @@ def test_a_cancelled_run_stops_its_call(place: str, work: Callable[..., Working]
 
 
 def test_a_run_cancelled_by_another_process_stops_too(
-    place: str, work: Callable[..., Working], upstream: McpUpstream
+    journal_url: str, work: Callable[..., Working], upstream: McpUpstream
 ) -> None:
-    working = work(place)
+    working = work(journal_url)
     run = working.start(flow(call("one", "sleep", {"seconds": 60})))
     upstream.wait_for("call")
 
-    other = open_runs(place)
+    other = open_runs(journal_url)
     other.cancel(run.id)
     other.close()
 
@@ -147,9 +151,9 @@ def test_a_run_cancelled_by_another_process_stops_too(
 
 
 def test_runs_beyond_the_limit_are_queued_in_order_and_the_limit_can_change(
-    sqlite_place: str, work: Callable[..., Working], upstream: McpUpstream
+    sqlite_journal: str, work: Callable[..., Working], upstream: McpUpstream
 ) -> None:
-    working = work(sqlite_place, max_concurrent=2)
+    working = work(sqlite_journal, max_concurrent=2)
     workflow = flow(call("one", "sleep", {"seconds": 0.4, "steps": 1}))
     ids = []
     for _ in range(5):
@@ -174,9 +178,9 @@ def test_runs_beyond_the_limit_are_queued_in_order_and_the_limit_can_change(
 
 
 def test_a_run_that_waits_for_its_turn_can_run_out_of_time(
-    sqlite_place: str, work: Callable[..., Working], upstream: McpUpstream
+    sqlite_journal: str, work: Callable[..., Working], upstream: McpUpstream
 ) -> None:
-    working = work(sqlite_place, max_concurrent=1)
+    working = work(sqlite_journal, max_concurrent=1)
     long = working.start(flow(call("one", "sleep", {"seconds": 60})))
     upstream.wait_for("call")
     short = working.start(flow(call("one", "say")), timeout=0.5)
@@ -190,9 +194,9 @@ def test_a_run_that_waits_for_its_turn_can_run_out_of_time(
 
 
 def test_progress_is_live_and_in_the_journal(
-    sqlite_place: str, work: Callable[..., Working], upstream: McpUpstream
+    sqlite_journal: str, work: Callable[..., Working], upstream: McpUpstream
 ) -> None:
-    working = work(sqlite_place)
+    working = work(sqlite_journal)
     run = working.start(flow(call("one", "sleep", {"seconds": 3, "steps": 3}), call("two", "say")))
     seen = []
 
@@ -210,13 +214,13 @@ def test_progress_is_live_and_in_the_journal(
 
 
 def test_a_loop_of_calls_gives_each_iteration_its_own_key(
-    sqlite_place: str, work: Callable[..., Working], upstream: McpUpstream
+    sqlite_journal: str, work: Callable[..., Working], upstream: McpUpstream
 ) -> None:
     workflow = flow(
         loop("each", [call("say", "say", {"text": "{{currentItem}}"})], type="forEach", items="names"),
         inputSchema={"type": "object", "properties": {"names": {"type": "array"}}},
     )
-    run = work(sqlite_place).finished(workflow, {"names": ["a", "b"]})
+    run = work(sqlite_journal).finished(workflow, {"names": ["a", "b"]})
 
     assert run.state is State.COMPLETED, run.end
     keys = [entry["key"] for entry in upstream.seen("call")]
@@ -225,9 +229,9 @@ def test_a_loop_of_calls_gives_each_iteration_its_own_key(
 
 
 def test_a_person_is_asked_before_a_call_that_needs_confirmation(
-    sqlite_place: str, work: Callable[..., Working], upstream: McpUpstream
+    sqlite_journal: str, work: Callable[..., Working], upstream: McpUpstream
 ) -> None:
-    working = work(sqlite_place)
+    working = work(sqlite_journal)
     workflow = flow(call("one", "say", {"text": "done"}, step={"requireConfirmation": True}))
     run = working.start(workflow)
     assert (run.waiting_for, upstream.seen("call")) == (Waiting.CONFIRMATION, [])
@@ -237,8 +241,10 @@ def test_a_person_is_asked_before_a_call_that_needs_confirmation(
     assert working.over(run.id).context["one"] == "done"
 
 
-def test_changed_settings_apply_at_once(sqlite_place: str, work: Callable[..., Working], upstream: McpUpstream) -> None:
-    working = work(sqlite_place, servers={})
+def test_changed_settings_apply_at_once(
+    sqlite_journal: str, work: Callable[..., Working], upstream: McpUpstream
+) -> None:
+    working = work(sqlite_journal, servers={})
     assert working.finished(flow(call("one", "say"))).state is State.FAILED
 
     working.execution.apply(Plan(servers={"up": server_config(upstream)}))
@@ -247,15 +253,15 @@ def test_changed_settings_apply_at_once(sqlite_place: str, work: Callable[..., W
 
 
 def test_closing_in_the_middle_of_a_call_leaves_the_run_for_the_next(
-    place: str, work: Callable[..., Working], upstream: McpUpstream
+    journal_url: str, work: Callable[..., Working], upstream: McpUpstream
 ) -> None:
-    working = work(place)
+    working = work(journal_url)
     run = working.start(flow(call("one", "append", {"line": "x", "seconds": 2}), call("two", "say")))
     upstream.wait_for("call")
     working.close()
     assert effects(upstream) == []
 
-    again = work(place)
+    again = work(journal_url)
     again.execution.recover()
 
     assert again.over(run.id).state is State.COMPLETED
@@ -263,10 +269,10 @@ def test_closing_in_the_middle_of_a_call_leaves_the_run_for_the_next(
     assert {entry["key"] for entry in upstream.seen("call")} == {f"{run.id}:one", f"{run.id}:two"}
 
 
-def test_nothing_is_printed_and_nothing_is_left(place: str, tmp_path: Path) -> None:
+def test_nothing_is_printed_and_nothing_is_left(journal_url: str, tmp_path: Path) -> None:
     script = Path(__file__).with_name("quiet.py")
     done = subprocess.run(
-        [sys.executable, "-W", "error", str(script), place, str(tmp_path / "up")],
+        [sys.executable, "-W", "error", str(script), journal_url, str(tmp_path / "up")],
         capture_output=True,
         text=True,
         timeout=120,

@@ -25,13 +25,13 @@ PATIENCE = 90.0
 class Replicas:
     """Processes that drive the runs of one journal."""
 
-    def __init__(self, place: str, upstream: McpUpstream) -> None:
-        self.place, self.upstream = place, upstream
-        self.runs = open_runs(place)
+    def __init__(self, journal_url: str, upstream: McpUpstream) -> None:
+        self.journal_url, self.upstream = journal_url, upstream
+        self.runs = open_runs(journal_url)
         self.processes: list[subprocess.Popen[str]] = []
 
     def begin(self, *arguments: object) -> tuple[subprocess.Popen[str], list[str]]:
-        command = [sys.executable, str(REPLICA), self.place, str(self.upstream.directory), *map(str, arguments)]
+        command = [sys.executable, str(REPLICA), self.journal_url, str(self.upstream.directory), *map(str, arguments)]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.processes.append(process)
         said = not_none(process.stdout).readline().split()
@@ -69,8 +69,8 @@ class Replicas:
 
 
 @pytest.fixture
-def replicas(place: str, upstream: McpUpstream) -> Iterator[Replicas]:
-    made = Replicas(place, upstream)
+def replicas(journal_url: str, upstream: McpUpstream) -> Iterator[Replicas]:
+    made = Replicas(journal_url, upstream)
     yield made
     made.close()
 
@@ -111,13 +111,13 @@ def test_a_frozen_process_that_was_taken_over_is_harmless_when_it_resumes(replic
     first, ids = replicas.begin("--start", 2, 1.0)
     replicas.upstream.wait_for("call", 2, PATIENCE)
     first.send_signal(signal.SIGSTOP)
-    with_files = "://" not in replicas.place
+    with_files = "://" not in replicas.journal_url
     replicas.begin()
     if with_files:  # a frozen process holds its file: it is not dead, and nobody takes its runs
         time.sleep(5)
         assert not any(replicas.runs.get(run_id).is_over for run_id in ids)
     else:  # as when its connection is cut: the database lets go of its lock
-        end_connections(replicas.place)
+        end_connections(replicas.journal_url)
         replicas.finish(ids)
     first.send_signal(signal.SIGCONT)
 

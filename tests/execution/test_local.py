@@ -52,13 +52,13 @@ def locks(tmp_path: Path) -> Iterator[RunLocks]:
     made.close()
 
 
-def test_no_database_and_no_library_for_one_is_needed(sqlite_place: str) -> None:
+def test_no_database_and_no_library_for_one_is_needed(sqlite_journal: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", DRIVE, sqlite_place], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", DRIVE, sqlite_journal], capture_output=True, text=True, check=True, timeout=60
     )
 
     assert not {"dbos", "sqlalchemy", "sqlite3", "psycopg"} & set(done.stdout.split())
-    assert os.listdir(os.path.dirname(sqlite_place)) == ["runs.sqlite.drivers"]
+    assert os.listdir(os.path.dirname(sqlite_journal)) == ["runs.sqlite.drivers"]
 
 
 def test_the_file_of_the_locks_is_private_and_empty(locks: RunLocks, tmp_path: Path) -> None:
@@ -93,14 +93,14 @@ def test_a_child_does_not_keep_the_locks_of_a_process_that_ended(locks: RunLocks
         os.kill(int(child), 9)
 
 
-def test_a_process_drives_the_runs_of_a_journal_once(sqlite_place: str) -> None:
+def test_a_process_drives_the_runs_of_a_journal_once(sqlite_journal: str) -> None:
     async def drive(run_id: str, slot: Slot) -> None:
         """Nothing is driven."""
 
     async def both() -> None:
         first, second = (
-            LocalEngine(sqlite_place, drive, ConcurrencyLimits(1)),
-            LocalEngine(sqlite_place, drive, ConcurrencyLimits(1)),
+            LocalEngine(sqlite_journal, drive, ConcurrencyLimits(1)),
+            LocalEngine(sqlite_journal, drive, ConcurrencyLimits(1)),
         )
         await first.open()
         with pytest.raises(StorageError, match="this process drives its runs already"):

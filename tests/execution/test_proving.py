@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +9,9 @@ import pytest
 
 from execution.working import PATIENCE, Working, call, flow
 from support.make import step
+from support.processes import is_alive, is_gone
 from support.proving import Project
+from support.waiting import read_when_written
 from workflowlookup.runs.proof_state import ProofCounts
 from workflowlookup.runs.run import State, Waiting
 
@@ -32,16 +33,8 @@ def project(tmp_path: Path) -> Project:
 
 
 @pytest.fixture
-def proving(work: Work, place: str, project: Project) -> Working:
-    return work(place, str(project.root), COMMANDS)
-
-
-def wait_for(path: Path) -> str:
-    end = time.monotonic() + PATIENCE
-    while not path.exists() or not path.read_text().endswith("\n"):
-        assert time.monotonic() < end, path
-        time.sleep(0.02)
-    return path.read_text().strip()
+def proving(work: Work, journal_url: str, project: Project) -> Working:
+    return work(journal_url, str(project.root), COMMANDS)
 
 
 def test_a_run_is_proven_step_by_step_between_its_calls(proving: Working, project: Project) -> None:
@@ -78,37 +71,24 @@ def test_a_cancelled_run_ends_what_its_proof_has_started(proving: Working, proje
     project.write("slow.sh", "sleep 300 & echo $! > child; wait\n")
     run = proving.start(flow(step("one", proof=[SLOW])))
     proving.runs.submit(run.id, "one", "done", {})
-    child = int(wait_for(project.root / "child"))
+    child = int(read_when_written(project.root / "child"))
 
     proving.runs.cancel(run.id, "enough")
 
-    end = time.monotonic() + PATIENCE
-    while _is_alive(child):
-        assert time.monotonic() < end
-        time.sleep(0.02)
+    assert is_gone(child, PATIENCE)
     assert proving.events(run.id)[-1] == "Cancelled"
     assert proving.execution.progress(run.id) is None
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2]
-    except OSError:
-        return False
 
 
 def test_a_run_that_is_out_of_time_ends_its_proof(proving: Working, project: Project) -> None:
     project.write("slow.sh", "echo $$ > pid; sleep 300\n")
     run = proving.start(flow(step("one", proof=[SLOW])), timeout=2.0)
     proving.runs.submit(run.id, "one", "done", {})
-    pid = int(wait_for(project.root / "pid"))
+    pid = int(read_when_written(project.root / "pid"))
 
     run = proving.over(run.id)
 
-    end = time.monotonic() + PATIENCE
-    while _is_alive(pid):
-        assert time.monotonic() < end
-        time.sleep(0.02)
+    assert is_gone(pid, PATIENCE)
     assert run.end is not None
     assert "still taking the proofs of step 'one'" in run.end.reason
 
@@ -123,19 +103,19 @@ def test_proofs_of_several_runs_are_taken_at_once(proving: Working, project: Pro
     assert [proving.over(run_id).proof_counts.passed for run_id in ids] == [1, 1, 1]
 
 
-def test_the_proof_of_a_stopped_server_is_taken_by_the_next(work: Work, place: str, project: Project) -> None:
+def test_the_proof_of_a_stopped_server_is_taken_by_the_next(work: Work, journal_url: str, project: Project) -> None:
     project.write("slow.sh", "echo $$ > pid; while [ ! -e go ]; do sleep 0.05; done; echo x >> ran\n")
-    first = work(place, str(project.root), COMMANDS)
+    first = work(journal_url, str(project.root), COMMANDS)
     run = first.start(flow(step("one", proof=[TESTS | {"use": "slow", "name": "a"}, SLOW])))
     first.runs.submit(run.id, "one", "done", {})
-    pid = int(wait_for(project.root / "pid"))
+    pid = int(read_when_written(project.root / "pid"))
     (project.root / "pid").unlink()
     first.execution.close(20.0)
-    assert not _is_alive(pid)
+    assert not is_alive(pid)
 
-    second = work(place, str(project.root), COMMANDS)
+    second = work(journal_url, str(project.root), COMMANDS)
     second.execution.recover()
-    wait_for(project.root / "pid")
+    read_when_written(project.root / "pid")
     project.write("go")
     run = second.over(run.id)
 

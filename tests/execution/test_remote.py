@@ -45,8 +45,8 @@ def remote(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Remote]:
 
 
 @pytest.fixture
-def working(work: Callable[..., Working], sqlite_place: str, remote: Remote) -> Working:
-    return work(sqlite_place, servers=remote.servers, providers=remote.providers)
+def working(work: Callable[..., Working], sqlite_journal: str, remote: Remote) -> Working:
+    return work(sqlite_journal, servers=remote.servers, providers=remote.providers)
 
 
 INPUT = {"service": "shop", "replicas": 2}
@@ -125,14 +125,14 @@ def test_a_remote_run_cancelled_during_its_start_is_cancelled_at_its_provider(wo
 
 
 def test_a_remote_run_started_just_before_the_cancel_is_cancelled_at_its_provider(
-    working: Working, remote: Remote, sqlite_place: str, monkeypatch: pytest.MonkeyPatch
+    working: Working, remote: Remote, sqlite_journal: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(driver, "POLL_SECONDS", 2.0)
     remote.upstream.control(delay=0.5, runs={"deploy": {"seconds": 60}})
     run = working.start(remote.workflow, INPUT)
     remote.upstream.wait_for("start" if remote.kind == "http" else "call")
 
-    with contextlib.closing(open_runs(sqlite_place)) as others:
+    with contextlib.closing(open_runs(sqlite_journal)) as others:
         others.cancel(run.id)
     run = working.over(run.id)
 
@@ -170,10 +170,10 @@ def test_a_cancel_that_fails_is_sent_again_until_the_other_system_says_that_it_s
 
 
 def test_a_cancel_is_finished_by_the_next_server(
-    work: Callable[..., Working], sqlite_place: str, remote: Remote
+    work: Callable[..., Working], sqlite_journal: str, remote: Remote
 ) -> None:
     remote.upstream.control(runs={"deploy": {"seconds": 300}}, cancel="fail")
-    first = work(sqlite_place, servers=remote.servers, providers=remote.providers)
+    first = work(sqlite_journal, servers=remote.servers, providers=remote.providers)
     run = first.start(remote.workflow, INPUT)
     first.until(run.id, lambda run: not_none(run.calling).remote_id)
     first.runs.cancel(run.id)
@@ -181,7 +181,7 @@ def test_a_cancel_is_finished_by_the_next_server(
     first.close()
 
     remote.upstream.control(cancel="ok")
-    second = work(sqlite_place, servers=remote.servers, providers=remote.providers)
+    second = work(sqlite_journal, servers=remote.servers, providers=remote.providers)
     second.execution.recover()
 
     assert not_none(not_none(second.over(run.id).calling).stopped).stopped
@@ -222,15 +222,15 @@ def test_a_start_whose_answer_was_lost_is_not_sent_again(working: Working, remot
 
 
 def test_a_remote_run_continues_after_a_restart_without_a_second_start(
-    work: Callable[..., Working], sqlite_place: str, remote: Remote
+    work: Callable[..., Working], sqlite_journal: str, remote: Remote
 ) -> None:
     remote.upstream.control(runs={"deploy": {"seconds": 3, "output": "deployed"}})
-    first = work(sqlite_place, servers=remote.servers, providers=remote.providers)
+    first = work(sqlite_journal, servers=remote.servers, providers=remote.providers)
     run = first.start(remote.workflow, INPUT)
     first.until(run.id, lambda run: not_none(run.calling).remote_id)
     first.close()
 
-    second = work(sqlite_place, servers=remote.servers, providers=remote.providers)
+    second = work(sqlite_journal, servers=remote.servers, providers=remote.providers)
     second.execution.recover()
 
     assert second.over(run.id, 60).context["result"] == "deployed"
@@ -239,19 +239,19 @@ def test_a_remote_run_continues_after_a_restart_without_a_second_start(
 
 @pytest.mark.parametrize("idempotent", [False, True])
 def test_a_start_that_was_cut_off_is_repeated_only_where_keys_are_honoured(
-    tmp_path: Path, work: Callable[..., Working], sqlite_place: str, idempotent: bool
+    tmp_path: Path, work: Callable[..., Working], sqlite_journal: str, idempotent: bool
 ) -> None:
     remote = Remote("http", tmp_path / "far", idempotent=idempotent)
     with remote.upstream:
         remote.upstream.control(delay=5)
-        first = work(sqlite_place, servers={}, providers=remote.providers)
+        first = work(sqlite_journal, servers={}, providers=remote.providers)
         run = first.start(remote.workflow, INPUT)
         first.until(run.id, lambda run: not_none(run.calling).begun)
         time.sleep(0.2)
         first.close()
         remote.upstream.control(delay=0)
 
-        second = work(sqlite_place, servers={}, providers=remote.providers)
+        second = work(sqlite_journal, servers={}, providers=remote.providers)
         second.execution.recover()
         run = second.over(run.id, 60)
 

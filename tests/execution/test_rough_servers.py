@@ -137,8 +137,8 @@ def test_processes_left_by_a_server_that_exits_are_ended() -> None:
     assert is_gone(left.structured["pid"])
 
 
-def test_progress_that_is_not_a_number_is_ignored(sqlite_place: str, work: Callable[..., Working]) -> None:
-    working = work(sqlite_place, servers={"raw": raw()})
+def test_progress_that_is_not_a_number_is_ignored(sqlite_journal: str, work: Callable[..., Working]) -> None:
+    working = work(sqlite_journal, servers={"raw": raw()})
     told: list[Progress] = []
     run = working.start(flow(call("one", "progress", {"values": ["1", "NaN", "1e999", "2"]}, server="raw")))
 

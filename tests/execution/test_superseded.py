@@ -42,11 +42,11 @@ class Calls:
 
 
 @contextlib.asynccontextmanager
-async def driven(place: str, calls: Calls) -> AsyncIterator[tuple[str, asyncio.Task[None], Runs]]:
+async def driven(journal_url: str, calls: Calls) -> AsyncIterator[tuple[str, asyncio.Task[None], Runs]]:
     """A run of three calls that is driven, the task that drives it, and its journal as another process has it."""
-    others = open_runs(place)
+    others = open_runs(journal_url)
     run = others.start(flow(call("one", "say"), call("two", "say"), call("three", "say")), {}, {})
-    runs = AsyncRuns(lambda: open_runs(place), lambda *_: None)
+    runs = AsyncRuns(lambda: open_runs(journal_url), lambda *_: None)
     async with asyncio.timeout(SECONDS):
         yield (
             run.id,
@@ -60,10 +60,10 @@ async def driven(place: str, calls: Calls) -> AsyncIterator[tuple[str, asyncio.T
 
 
 @pytest.mark.parametrize("is_at_end", [True, False], ids=["its call has ended", "its call goes on"])
-def test_a_superseded_driver_makes_no_more_calls(place: str, is_at_end: bool) -> None:
+def test_a_superseded_driver_makes_no_more_calls(journal_url: str, is_at_end: bool) -> None:
     async def drive() -> tuple[list[str], Run]:
         calls = Calls()
-        async with driven(place, calls) as (run_id, task, others):
+        async with driven(journal_url, calls) as (run_id, task, others):
             await calls.has_begun.wait()
             if is_at_end:
                 calls.may_end.set()
@@ -78,12 +78,12 @@ def test_a_superseded_driver_makes_no_more_calls(place: str, is_at_end: bool) ->
     assert (run.current, run.context["one"]) == ("two", "theirs")
 
 
-def test_a_run_cancelled_while_waiting_for_its_provider_ends_at_once(place: str) -> None:
+def test_a_run_cancelled_while_waiting_for_its_provider_ends_at_once(journal_url: str) -> None:
     async def drive() -> tuple[list[str], str, bool]:
         limit = Slots(1)
         await limit.acquire()
         calls = Calls(limit)
-        async with driven(place, calls) as (run_id, task, others):
+        async with driven(journal_url, calls) as (run_id, task, others):
             await asyncio.sleep(0.1)
             others.cancel(run_id)
             await task

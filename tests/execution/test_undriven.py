@@ -25,9 +25,9 @@ def damage(working: Working, run_id: str) -> None:
         transaction.execute("UPDATE events SET body = ? WHERE run = ?", ('{"type": "of a newer version"}', run_id))
 
 
-def test_an_unreadable_run_does_not_block_other_runs(work: Callable[..., Working], place: str) -> None:
+def test_an_unreadable_run_does_not_block_other_runs(work: Callable[..., Working], journal_url: str) -> None:
     """Neither from being taken up nor from their turn."""
-    before = work(place)
+    before = work(journal_url)
     before.runs.listeners.clear()  # as if the server died as soon as they were stored
     for number in range(3):
         before.start(flow(call("first", "echo", {"text": "a"})), run_id=f"damaged-{number}")
@@ -35,14 +35,14 @@ def test_an_unreadable_run_does_not_block_other_runs(work: Callable[..., Working
     before.start(flow(call("first", "echo", {"text": "b"})), run_id="sound")
     before.close()
 
-    working = work(place, max_concurrent=1)
+    working = work(journal_url, max_concurrent=1)
     working.execution.recover()
 
     assert working.over("sound").state is State.COMPLETED
 
 
 def test_a_driver_that_crashed_is_replaced(
-    work: Callable[..., Working], place: str, monkeypatch: pytest.MonkeyPatch
+    work: Callable[..., Working], journal_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the engine has as done for good is not what the run has come to."""
     monkeypatch.setattr(loop_services, "TAKE_OVER_SECONDS", 0.3)
@@ -56,7 +56,7 @@ def test_a_driver_that_crashed_is_replaced(
         await drive(self, run_id, slot)
 
     monkeypatch.setattr(Driver, "drive", fail_once)
-    working = work(place)
+    working = work(journal_url)
     working.execution.recover()
 
     run = working.finished(flow(call("first", "echo", {"text": "a"})))
@@ -101,18 +101,18 @@ def test_a_driver_lost_during_the_takeover_is_started_again(
 
 
 def test_a_failed_takeover_does_not_block_others(
-    work: Callable[..., Working], sqlite_place: str, monkeypatch: pytest.MonkeyPatch
+    work: Callable[..., Working], sqlite_journal: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fail(_: object) -> NoReturn:
         raise RuntimeError("this engine cannot be taken over from")
 
-    before = work(sqlite_place)
+    before = work(sqlite_journal)
     before.runs.listeners.clear()  # as if the server died as soon as it was stored
     run = before.start(flow(call("first", "echo", {"text": "a"})))
     before.close()
     monkeypatch.setattr(LocalEngine, "take_over", fail)
 
-    working = work(sqlite_place)
+    working = work(sqlite_journal)
     working.execution.recover()
 
     assert working.over(run.id).state is State.COMPLETED

@@ -46,24 +46,24 @@ def flow(*steps: JsonObject, **fields: Json) -> Workflow:
     return build(document(*steps, **fields))
 
 
-def open_runs(place: str, root: str = "") -> Runs:
-    """The runs at a place; those that are started here have this project directory."""
-    return Runs(JournalUrl(place).open(), locate=lambda: Location(root=root, root_source="flag", machine="here"))
+def open_runs(journal_url: str, root: str = "") -> Runs:
+    """The runs of a journal; those that are started here have this project directory."""
+    return Runs(JournalUrl(journal_url).open(), locate=lambda: Location(root=root, root_source="flag", machine="here"))
 
 
 class Working:
     """An execution, and the runs of the thread that uses it."""
 
     def __init__(
-        self, place: str, plan: Plan, root: str = "", commands: Mapping[str, Sequence[str]] = NO_COMMANDS
+        self, journal_url: str, plan: Plan, root: str = "", commands: Mapping[str, Sequence[str]] = NO_COMMANDS
     ) -> None:
-        self.place = place
+        self.journal_url = journal_url
         self.rung = threading.Event()
-        self.runs = open_runs(place, root)
+        self.runs = open_runs(journal_url, root)
         self.execution = Execution(
             plan,
-            lambda: open_runs(place),
-            place,
+            lambda: open_runs(journal_url),
+            journal_url,
             self.rung.set,
             make_proofs=lambda consent: ProofRunner(lambda _: commands, tuple, consent, "here"),
         )

@@ -10,6 +10,7 @@ from pathlib import Path
 from support.client import Server, Start
 from support.json_values import JsonObject
 from support.make import document, settings_file, step, write
+from support.processes import is_alive
 from support.proving import Project
 
 KILLS = 100
@@ -25,13 +26,6 @@ PROOFS: list[JsonObject] = [
         "text": [{"type": "contains", "value": "x", "message": "has x"}],
     },
 ]
-
-
-def is_alive(pid: str) -> bool:
-    try:
-        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2]
-    except OSError:
-        return False
 
 
 def test_a_run_survives_all_of_them(start: Start, library: Path, tmp_path: Path) -> None:
@@ -63,7 +57,7 @@ def test_a_run_survives_all_of_them(start: Start, library: Path, tmp_path: Path)
         server.wait(ROOM)
         pids = (tmp_path / "pids").read_text().split() if (tmp_path / "pids").exists() else []
         end = time.monotonic() + ROOM
-        while left := [pid for pid in pids if is_alive(pid)]:
+        while left := [pid for pid in pids if is_alive(int(pid))]:
             assert time.monotonic() < end, (number, left)
             time.sleep(0.02)
         server = serve()

@@ -1,4 +1,4 @@
-"""Fixtures: a place for a journal in each kind of store, and servers that can be killed and started again."""
+"""Fixtures: runs of a journal, and servers that can be killed and started again."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,17 +14,9 @@ from workflowlookup.store.service import Runs
 from workflowlookup.store.sqlite import SqliteJournal
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Where a journal can be: what the setting `journal` says."""
-    if request.param == "sqlite":
-        return str(tmp_path / "data" / "runs.sqlite")
-    return str(request.getfixturevalue("database"))
-
-
 @pytest.fixture
 def serve(start: Start, library: Path) -> Start:
-    """Starts servers of the same library; `journal` is the place."""
+    """Starts servers of the same library; `journal` is its URL or path."""
     write(library, FLOW)
 
     def serve_journal(journal: str | Path, **options: Any) -> Server:

@@ -32,15 +32,6 @@ def server(start: Start, library: Path) -> Server:
     return start(directory=library)
 
 
-def begin(server: Server, workflow_id: str, **arguments: Json) -> Json:
-    return server.result("workflow_start", {"workflowId": workflow_id, **arguments})
-
-
-def send(server: Server, run: Json, step_id: str, output: str = "done", **arguments: Json) -> Json:
-    asked = {"runId": run["runId"], "stepId": step_id, "output": output, **arguments}
-    return server.result("workflow_submit", asked)
-
-
 def refused(server: Server, method: str, **arguments: Json) -> Json:
     error = server.error(method, arguments)
     assert error["code"] == -32602
@@ -48,7 +39,7 @@ def refused(server: Server, method: str, **arguments: Json) -> Json:
 
 
 def test_the_guidance_says_which_line_the_output_must_have(server: Server) -> None:
-    guidance = begin(server, "triage-it")["guidance"]
+    guidance = server.start_run("triage-it")["guidance"]
 
     assert guidance["validationCriteria"] == [
         "The output states bugKind (one of 'plain', 'hidden'): the line `bugKind: plain`",
@@ -57,19 +48,19 @@ def test_the_guidance_says_which_line_the_output_must_have(server: Server) -> No
 
 
 def test_a_value_enters_the_context_of_a_run_when_its_output_is_accepted(server: Server) -> None:
-    run = begin(server, "triage-it")
+    run = server.start_run("triage-it")
 
-    refusal = send(server, run, "triage", "I think it is hidden.")
+    refusal = server.submit(run, "triage", "I think it is hidden.")
     assert refusal["verdict"]["issues"] == [
         "bugKind is not in the output: expected one of 'plain', 'hidden'. Add the line `bugKind: plain`."
     ]
-    assert send(server, run, "triage", "Far away.\n\n**bugKind:** hidden")["step"]["id"] == "dig"
+    assert server.submit(run, "triage", "Far away.\n\n**bugKind:** hidden")["step"]["id"] == "dig"
 
 
 def test_a_captured_value_takes_precedence_over_the_context_with_a_warning(server: Server) -> None:
-    run = begin(server, "triage-it")
+    run = server.start_run("triage-it")
 
-    moved = send(server, run, "triage", "bugKind: hidden", context={"bugKind": "plain"})
+    moved = server.submit(run, "triage", "bugKind: hidden", context={"bugKind": "plain"})
 
     assert moved["step"]["id"] == "dig"
     assert moved["warnings"] == [
@@ -79,14 +70,14 @@ def test_a_captured_value_takes_precedence_over_the_context_with_a_warning(serve
 
 def test_a_captured_value_is_not_changed_by_a_later_context(server: Server, library: Path) -> None:
     write(library, document(*TRIAGE["steps"][:1], step("wait"), *TRIAGE["steps"][1:], identifier="later-word"))
-    run = begin(server, "later-word")
-    send(server, run, "triage", "bugKind: hidden")
+    run = server.start_run("later-word")
+    server.submit(run, "triage", "bugKind: hidden")
     asked = {"runId": run["runId"], "stepId": "wait", "output": "done"}
 
     told = refused(server, "workflow_submit", **asked, context={"bugKind": "plain"})
 
     assert told.startswith("context.bugKind cannot be changed: step 'triage' set bugKind = \"hidden\"")
-    assert send(server, run, "wait", context={"bugKind": "hidden"})["step"]["id"] == "dig"
+    assert server.submit(run, "wait", context={"bugKind": "hidden"})["step"]["id"] == "dig"
 
 
 def test_workflow_validate_returns_captured_values_for_workflow_next(server: Server) -> None:
@@ -106,11 +97,11 @@ def test_the_context_does_not_override_the_input_at_the_start(server: Server) ->
     told = refused(server, "workflow_start", workflowId="guarded", input={"risk": "high"}, context={"risk": "low"})
 
     assert 'the run was started with risk = "high" as input' in told
-    assert begin(server, "guarded", input={"risk": "high"}, context={"risk": "high"})["state"] == "waiting"
+    assert server.start_run("guarded", input={"risk": "high"}, context={"risk": "high"})["state"] == "waiting"
 
 
 def test_the_context_of_a_submission_does_not_override_the_input(server: Server) -> None:
-    run = begin(server, "guarded", input={"risk": "high"})
+    run = server.start_run("guarded", input={"risk": "high"})
     asked = {"runId": run["runId"], "stepId": "look", "output": "done", "context": {"risk": "low"}}
 
     assert "context.risk cannot be changed" in refused(server, "workflow_submit", **asked)
@@ -124,10 +115,10 @@ def test_a_key_that_looks_like_a_part_of_the_input_does_not_override_it(server: 
 
     told = refused(server, "workflow_start", workflowId="guarded", input=nested, **wrong)
     assert 'the run was started with risks.data = "high" as input' in told
-    run = begin(server, "guarded", input=nested)
+    run = server.start_run("guarded", input=nested)
     asked = {"runId": run["runId"], "stepId": "look", "output": "done"}
     assert "context.risks.data cannot be changed" in refused(server, "workflow_submit", **asked, **wrong)
-    assert send(server, run, "look", context={**same, "risks.other": 1})["step"]["id"] == "rate"
+    assert server.submit(run, "look", context={**same, "risks.other": 1})["step"]["id"] == "rate"
 
 
 PARTS = document(
@@ -142,11 +133,11 @@ PARTS = document(
 @pytest.mark.parametrize("when", ["look", "judge"])
 def test_a_dotted_key_does_not_override_a_captured_value(server: Server, library: Path, when: str) -> None:
     write(library, PARTS)
-    run = begin(server, "parts")
+    run = server.start_run("parts")
     sent = {"report.risk": "low", "report.more": 1}
 
-    send(server, run, "look", context=sent if when == "look" else {})
-    moved = send(server, run, "judge", '{"report": {"risk": "high"}}', context=sent if when == "judge" else {})
+    server.submit(run, "look", context=sent if when == "look" else {})
+    moved = server.submit(run, "judge", '{"report": {"risk": "high"}}', context=sent if when == "judge" else {})
 
     assert moved["step"]["id"] == "careful"
 
@@ -156,20 +147,20 @@ def test_ending_a_loop_changes_no_value_of_the_input(server: Server, library: Pa
         "endless", [step("rate", produces={"risk": {}})], type="while", conditionSource={"kind": "elsewhere"}
     )
     write(library, document(endless, step("end"), identifier="endless-one", inputSchema=RISK))
-    run = begin(server, "endless-one", input={"risk": "high"})
+    run = server.start_run("endless-one", input={"risk": "high"})
     asked = {"runId": run["runId"], "stepId": "endless", "output": "Enough."}
 
     assert "context.risk cannot be changed" in refused(server, "workflow_submit", **asked, context={"risk": "low"})
-    assert send(server, run, "endless", "Enough.")["step"]["id"] == "end"
+    assert server.submit(run, "endless", "Enough.")["step"]["id"] == "end"
 
 
 def test_a_step_that_produces_it_may_change_a_value_of_the_input_within_the_schema(server: Server) -> None:
-    run = begin(server, "guarded", input={"risk": "low"})
-    send(server, run, "look")
+    run = server.start_run("guarded", input={"risk": "low"})
+    server.submit(run, "look")
 
-    forbidden = send(server, run, "rate", "risk: enormous")
+    forbidden = server.submit(run, "rate", "risk: enormous")
     assert "context.risk must be one of" in forbidden["verdict"]["issues"][0]
-    assert send(server, run, "rate", "risk: high")["step"]["id"] == "careful"
+    assert server.submit(run, "rate", "risk: high")["step"]["id"] == "careful"
 
 
 def test_a_schema_across_values_also_holds_for_the_step_that_produces_one(server: Server, library: Path) -> None:
@@ -177,10 +168,10 @@ def test_a_schema_across_values_also_holds_for_the_step_that_produces_one(server
     write(
         library, document(step("rate", produces={"risk": {}}), step("end"), identifier="never-both", inputSchema=schema)
     )
-    run = begin(server, "never-both", input={"risk": "high", "size": 9})
+    run = server.start_run("never-both", input={"risk": "high", "size": 9})
 
-    assert "is not allowed for" in send(server, run, "rate", "risk: low")["verdict"]["issues"][0]
-    assert send(server, run, "rate", "risk: high")["step"]["id"] == "end"
+    assert "is not allowed for" in server.submit(run, "rate", "risk: low")["verdict"]["issues"][0]
+    assert server.submit(run, "rate", "risk: high")["step"]["id"] == "end"
 
 
 def test_a_variable_of_the_input_never_takes_a_value_that_its_schema_forbids(server: Server) -> None:
@@ -206,14 +197,14 @@ NAMED = document(
 def test_criteria_are_judged_and_shown_with_the_values_of_the_run(start: Start, library: Path) -> None:
     write(library, NAMED)
     server = start(directory=library)
-    run = begin(server, "named")
+    run = server.start_run("named")
 
-    offered = send(server, run, "choose", "ticket: T-7")
+    offered = server.submit(run, "choose", "ticket: T-7")
     assert offered["guidance"]["validationCriteria"] == [
         'The output contains the text "closed T-7" (with this case): Say that T-7 is closed.'
     ]
-    assert send(server, run, "close", "closed T-8")["verdict"]["issues"] == ["Say that T-7 is closed."]
-    assert send(server, run, "close", "closed T-7")["state"] == "completed"
+    assert server.submit(run, "close", "closed T-8")["verdict"]["issues"] == ["Say that T-7 is closed."]
+    assert server.submit(run, "close", "closed T-7")["state"] == "completed"
 
 
 def test_the_values_of_one_caller_do_not_reach_another(start: Start, library: Path) -> None:

@@ -118,14 +118,14 @@ class Unlucky(Agent):
 
 
 @pytest.fixture
-def clients(serve: Start, place: str, library: Path, request: pytest.FixtureRequest) -> list[Agent]:
+def clients(serve: Start, journal_url: str, library: Path, request: pytest.FixtureRequest) -> list[Agent]:
     write(library, FLOW)
     kind = getattr(request, "param", Agent)
-    return [kind(f"client-{number}", lambda: serve(place)) for number in range(CLIENTS)]
+    return [kind(f"client-{number}", lambda: serve(journal_url)) for number in range(CLIENTS)]
 
 
 @pytest.mark.parametrize("clients", [Agent, Unlucky], indirect=True, ids=["undisturbed", "with kills"])
-def test_runs_that_are_advanced_by_all_at_once_end_where_they_should(clients: list[Agent], place: str) -> None:
+def test_runs_that_are_advanced_by_all_at_once_end_where_they_should(clients: list[Agent], journal_url: str) -> None:
     is_unlucky = isinstance(clients[0], Unlucky)
     names = [f"run-{number}" for number in range(RUNS // 4 if is_unlucky else RUNS)]
 
@@ -150,7 +150,7 @@ def test_runs_that_are_advanced_by_all_at_once_end_where_they_should(clients: li
     assert told == {(run_id, step_id): 1 for run_id in names for step_id in STEPS}, "of the answers to a step one wins"
     accepted = {key: output for client in clients for key, output in client.accepted.items()}
     for run_id in names:
-        records = read(place, run_id)
+        records = read(journal_url, run_id)
         run = folded(run_id, records)
         assert run.state == "completed"
         assert dict(run.results) == {step_id: accepted[run_id, step_id] for step_id in STEPS}
@@ -159,7 +159,7 @@ def test_runs_that_are_advanced_by_all_at_once_end_where_they_should(clients: li
 
 
 def test_of_all_outputs_for_one_step_one_is_accepted_and_the_others_get_the_state(
-    clients: list[Agent], place: str
+    clients: list[Agent], journal_url: str
 ) -> None:
     first = clients[0].server
     rounds = 20 if journey.IS_SOAK else 8
@@ -180,7 +180,7 @@ def test_of_all_outputs_for_one_step_one_is_accepted_and_the_others_get_the_stat
         won = {index: reply["result"] for index, reply in replies[number].items() if "result" in reply}
         ((winner, result),) = won.items()
         assert result["step"]["id"] == "turn@1"
-        records = read(place, f"run-{number}")
+        records = read(journal_url, f"run-{number}")
         outputs = [record.event.output for record in records if isinstance(record.event, OutputAccepted)]
         assert outputs == [f"output of {winner}"]
         for index in replies[number].keys() - {winner}:
@@ -191,7 +191,7 @@ def test_of_all_outputs_for_one_step_one_is_accepted_and_the_others_get_the_stat
 
 
 def test_the_same_submission_from_all_at_once_is_stored_once_and_answered_alike(
-    clients: list[Agent], place: str
+    clients: list[Agent], journal_url: str
 ) -> None:
     clients[0].server.result(*journey.start(workflow_id="sample-workflow"))
     replies: dict[int, Json] = {}
@@ -202,10 +202,10 @@ def test_the_same_submission_from_all_at_once_is_stored_once_and_answered_alike(
     all_at_once(work, CLIENTS)
 
     assert list(replies.values()) == [replies[0]] * CLIENTS
-    assert [kind_of(record.event) for record in read(place)].count("output-accepted") == 1
+    assert [kind_of(record.event) for record in read(journal_url)].count("output-accepted") == 1
 
 
-def test_concurrent_starts_with_one_id_start_one_run(clients: list[Agent], place: str) -> None:
+def test_concurrent_starts_with_one_id_start_one_run(clients: list[Agent], journal_url: str) -> None:
     replies: dict[int, Json] = {}
 
     def work(index: int) -> None:
@@ -214,6 +214,6 @@ def test_concurrent_starts_with_one_id_start_one_run(clients: list[Agent], place
     all_at_once(work, CLIENTS)
 
     assert list(replies.values()) == [replies[0]] * CLIENTS
-    journal = open_journal(place)
+    journal = open_journal(journal_url)
     assert [line.id for line in journal.summaries(RunQuery())] == [journey.RUN]
     journal.close()

@@ -43,11 +43,7 @@ def serve(start: Start, library: Path) -> Callable[..., Server]:
 
 
 def begin(server: Server, **context: Json) -> Json:
-    return server.result("workflow_start", {"workflowId": "sample-workflow", "context": context})
-
-
-def submit(server: Server, run: Json, step_id: str, output: str = "done", **more: Json) -> Json:
-    return server.result("workflow_submit", {"runId": run["runId"], "stepId": step_id, "output": output, **more})
+    return server.start_run(context=context)
 
 
 def relay(server: Server, run: Json, step_id: str, **said: Json) -> Json:
@@ -76,7 +72,7 @@ def test_a_condition_is_evaluated_when_the_step_is_offered_and_with_the_output(
     server = serve(step("deploy", requireConfirmation=RISKY), step("then"))
     run = begin(server, risk=at_start)
 
-    told = submit(server, run, "deploy", context={"risk": with_output})
+    told = server.submit(run, "deploy", context={"risk": with_output})
 
     assert (told["waitingFor"] == "confirmation") == asks
 
@@ -89,15 +85,15 @@ def test_a_key_that_looks_like_a_part_of_the_item_does_not_switch_a_confirmation
     server = serve(step("plan"), each)
     run = begin(server, files=[{"risk": "high"}])
 
-    submit(server, run, "plan", context={"file.risk": "low"})
+    server.submit(run, "plan", context={"file.risk": "low"})
 
-    assert submit(server, run, "review@1", context={"file.risk": "low"})["waitingFor"] == "confirmation"
+    assert server.submit(run, "review@1", context={"file.risk": "low"})["waitingFor"] == "confirmation"
 
 
 def test_the_deciding_values_are_shown_old_and_new(serve: Callable[..., Server]) -> None:
     server = serve(step("deploy", requireConfirmation=RISKY), step("then"))
     run = begin(server, risk="high")
-    submit(server, run, "deploy", context={"risk": "low"})
+    server.submit(run, "deploy", context={"risk": "low"})
 
     decided = 'risk was "high" when the step was handed out, and is "low" with its output'
     assert decided in report(server, run)
@@ -108,10 +104,10 @@ def test_the_deciding_values_are_shown_old_and_new(serve: Callable[..., Server])
 def test_after_a_denial_the_person_is_asked_again_whatever_the_output_set(serve: Callable[..., Server]) -> None:
     server = serve(step("deploy", requireConfirmation=RISKY), step("then"))
     run = begin(server, risk="high")
-    submit(server, run, "deploy", context={"risk": "low"})
+    server.submit(run, "deploy", context={"risk": "low"})
     relay(server, run, "deploy", confirmed=False)
 
-    assert submit(server, run, "deploy", "better")["waitingFor"] == "confirmation"
+    assert server.submit(run, "deploy", "better")["waitingFor"] == "confirmation"
 
 
 @pytest.mark.parametrize(
@@ -126,9 +122,9 @@ def test_values_sent_with_a_denied_output_are_removed(
     checks = step("check", runCondition={"not": {"var": "ok", "equals": True}})
     server = serve(step("deploy", requireConfirmation=True, produces=said), checks, step("then"))
     run = begin(server, size="large")
-    submit(server, run, "deploy", output, context=sent)
+    server.submit(run, "deploy", output, context=sent)
     relay(server, run, "deploy", confirmed=False)
-    submit(server, run, "deploy", "better")
+    server.submit(run, "deploy", "better")
 
     told = relay(server, run, "deploy")
 
@@ -141,12 +137,12 @@ def test_values_sent_with_a_denied_output_are_removed(
 def test_a_variable_of_a_denied_output_may_be_set_by_another_step(serve: Callable[..., Server]) -> None:
     server = serve(step("deploy", requireConfirmation=True, produces={"ok": {"optional": True}}), step("then"))
     run = begin(server)
-    submit(server, run, "deploy", "ok: yes")
+    server.submit(run, "deploy", "ok: yes")
     relay(server, run, "deploy", confirmed=False)
-    submit(server, run, "deploy", "better")
+    server.submit(run, "deploy", "better")
     relay(server, run, "deploy")
 
-    assert submit(server, run, "then", context={"ok": "no"})["state"] == "completed"
+    assert server.submit(run, "then", context={"ok": "no"})["state"] == "completed"
 
 
 # ── before ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -156,7 +152,7 @@ def test_a_step_that_asks_before_is_handed_out_once_the_person_agreed(serve: Cal
     server = serve(step("plan"), step("deploy", requireConfirmation=BEFORE, prompt="Deploy {{what}}."), step("then"))
     run = begin(server, what="v2")
 
-    held = submit(server, run, "plan")
+    held = server.submit(run, "plan")
 
     assert (held["waitingFor"], "step" in held, "guidance" in held) == ("confirmation", False, False)
     assert held["confirmation"] == {
@@ -169,7 +165,7 @@ def test_a_step_that_asks_before_is_handed_out_once_the_person_agreed(serve: Cal
     offered = relay(server, run, "deploy", answers={"size": "large"})
     assert (offered["step"]["id"], "requiresConfirmation" in offered["guidance"]) == ("deploy", False)
     assert offered["next"].startswith("Do what guidance.prompt says"), "the person agreed, and did not deny"
-    assert submit(server, run, "deploy")["step"]["id"] == "then", "nobody is asked a second time"
+    assert server.submit(run, "deploy")["step"]["id"] == "then", "nobody is asked a second time"
     assert '"size": "large"' in report(server, run)
 
 
@@ -193,9 +189,9 @@ def test_each_iteration_asks_once_and_a_refused_output_does_not_ask_again(serve:
     run = begin(server)
     assert run["confirmation"]["stepId"] == "deploy@1"
     assert relay(server, run, "deploy@1")["step"]["id"] == "deploy@1"
-    assert submit(server, run, "deploy@1", "no")["waitingFor"] == "output"
+    assert server.submit(run, "deploy@1", "no")["waitingFor"] == "output"
 
-    again = submit(server, run, "deploy@1", "long enough")
+    again = server.submit(run, "deploy@1", "long enough")
 
     assert again["confirmation"]["stepId"] == "deploy@2"
 
@@ -205,7 +201,7 @@ def test_a_condition_of_when_before_is_also_evaluated_with_the_output(serve: Cal
     server = serve(step("deploy", requireConfirmation=wanted), step("then"))
     run = begin(server, risk="low")
 
-    held = submit(server, run, "deploy", context={"risk": "high"})
+    held = server.submit(run, "deploy", context={"risk": "high"})
 
     assert held["confirmation"]["question"].startswith("Step 'Title deploy' of 'Sample workflow' is done.")
     assert relay(server, run, "deploy", confirmed=False)["step"]["id"] == "deploy"
@@ -241,7 +237,7 @@ def test_answers_that_do_not_fit_are_refused_with_a_sentence(
 ) -> None:
     server = serve(step("deploy", requireConfirmation={"answers": FORM}), step("then"))
     run = begin(server)
-    submit(server, run, "deploy")
+    server.submit(run, "deploy")
 
     assert why in refused(server, run, "deploy", confirmed=True, answers=answers)
     assert server.result("workflow_status", {"runId": run["runId"]})["waitingFor"] == "confirmation"
@@ -250,7 +246,7 @@ def test_answers_that_do_not_fit_are_refused_with_a_sentence(
 def test_answers_to_a_question_that_asks_for_none_are_refused(serve: Callable[..., Server]) -> None:
     server = serve(step("deploy", requireConfirmation=True))
     run = begin(server)
-    submit(server, run, "deploy")
+    server.submit(run, "deploy")
 
     assert "it has none" in refused(server, run, "deploy", confirmed=True, answers={"x": 1})
 
@@ -264,8 +260,8 @@ def test_an_agent_cannot_change_values_that_a_person_filled_in(serve: Callable[.
     told = refused(server, run, "deploy", output="done", context={"size": "small"})
 
     assert told.startswith('context.size cannot be changed: a person answered size = "large"')
-    assert submit(server, run, "deploy", context={"size": "large"})["step"]["id"] == "then"
-    assert submit(server, run, "then", "size: small")["step"]["id"] == "end", "a step that produces it may change it"
+    assert server.submit(run, "deploy", context={"size": "large"})["step"]["id"] == "then"
+    assert server.submit(run, "then", "size: small")["step"]["id"] == "end", "a step that produces it may change it"
 
 
 # ── whose word ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -275,7 +271,7 @@ def test_an_agent_cannot_change_values_that_a_person_filled_in(serve: Callable[.
 def test_a_step_by_person_refuses_a_relayed_answer(serve: Callable[..., Server], setting: str) -> None:
     server = serve(step("deploy", requireConfirmation={"by": "person"}), WORKFLOWLOOKUP_CONFIRMATION=setting)
     run = begin(server)
-    held = submit(server, run, "deploy")
+    held = server.submit(run, "deploy")
 
     for confirmed in (True, False):
         assert "Only a person may answer this, not you." in refused(server, run, "deploy", confirmed=confirmed)
@@ -304,7 +300,7 @@ def test_a_form_of_the_client_is_not_enough_for_a_person_unless_the_setting_says
     server = serve(step("deploy", requireConfirmation={"by": "person"}), capabilities={"elicitation": {}})
     run = begin(server)
 
-    held = submit(server, run, "deploy")
+    held = server.submit(run, "deploy")
 
     assert held["waitingFor"] == "confirmation"
     assert "in the console with their passkey or in their own terminal with their key" in held["next"]
@@ -449,7 +445,7 @@ def test_values_are_asked_for_when_the_condition_holds_with_the_refused_output(
     server = serve(step("deploy", requireConfirmation=wanted, produces={"risk": {"optional": True}}, **tried))
     run = begin(server)
 
-    held = submit(server, run, "deploy", output, context=sent)
+    held = server.submit(run, "deploy", output, context=sent)
 
     assert held["confirmation"].get("answers", {}) == (FORM["properties"] if asks else {})
     assert relay(server, run, "deploy", **({"answers": {"size": "large"}} if asks else {}))["state"] == "completed"

@@ -48,11 +48,11 @@ def unbroken(serve: Start, tmp_path: Path) -> Callable[..., tuple[list[Json], li
     """What the server answers when nothing happens to it, call by call, and the journal that this leaves."""
 
     def journey_of(end: str) -> tuple[list[Json], list[Record]]:
-        place = str(tmp_path / "unbroken" / "runs.sqlite")
-        server = serve(place)
+        journal_url = str(tmp_path / "unbroken" / "runs.sqlite")
+        server = serve(journal_url)
         answers = [server.result(*call) for call in calls(end)]
         server.stop()
-        return answers, read(place)
+        return answers, read(journal_url)
 
     return journey_of
 
@@ -60,19 +60,19 @@ def unbroken(serve: Start, tmp_path: Path) -> Callable[..., tuple[list[Json], li
 @mostly_on("postgres")
 @pytest.mark.parametrize("end", TWO_WAYS)
 def test_a_server_killed_after_every_answer_reaches_the_same_result(
-    serve: Start, place: str, unbroken: Callable[..., tuple[list[Json], list[Record]]], end: str
+    serve: Start, journal_url: str, unbroken: Callable[..., tuple[list[Json], list[Record]]], end: str
 ) -> None:
     expected, records = unbroken(end)
 
     answers = []
     for call in calls(end):
-        server = serve(place)
+        server = serve(journal_url)
         answers.append(server.result(*call))
         kill(server)
 
     assert answers == expected
-    assert without_times(read(place)) == without_times(records)
-    assert folded(RUN, read(place)).state == end
+    assert without_times(read(journal_url)) == without_times(records)
+    assert folded(RUN, read(journal_url)).state == end
 
 
 def rests(records: list[Record]) -> list[int]:
@@ -83,7 +83,7 @@ def rests(records: list[Record]) -> list[int]:
 @mostly_on("sqlite")
 @pytest.mark.parametrize("end", TWO_WAYS if journey.IS_SOAK else ["completed"])
 def test_a_server_killed_within_every_write_stores_complete_calls_and_loses_none(
-    serve: Start, place: str, unbroken: Callable[..., tuple[list[Json], list[Record]]], end: str
+    serve: Start, journal_url: str, unbroken: Callable[..., tuple[list[Json], list[Record]]], end: str
 ) -> None:
     expected, records = unbroken(end)
     whole = {0, *rests(records)}
@@ -91,11 +91,11 @@ def test_a_server_killed_within_every_write_stores_complete_calls_and_loses_none
 
     for call in calls(end):
         for touch in range(1, 100, 1 if journey.IS_SOAK else 3):
-            server = serve(place, version=None, program=(DOOMED, str(touch)))
+            server = serve(journal_url, version=None, program=(DOOMED, str(touch)))
             server.initialize()
             reply = answer_of(server, *call)
             server.stop()
-            stored = read(place)
+            stored = read(journal_url)
             assert without_times(stored) == without_times(records[: len(stored)])
             assert len(stored) in whole
             if reply is not None:
@@ -104,7 +104,7 @@ def test_a_server_killed_within_every_write_stores_complete_calls_and_loses_none
         answers.append(not_none(reply)["result"])
 
     assert answers == expected
-    assert without_times(read(place)) == without_times(records)
+    assert without_times(read(journal_url)) == without_times(records)
     assert deaths >= 2 * len(answers), "each call died before its write, and within it"
 
 
@@ -115,11 +115,11 @@ SUBMISSIONS, PER_RUN = (1_000, 50) if journey.IS_SOAK else (30, 10)
 
 @mostly_on("postgres")
 def test_whenever_a_server_is_killed_no_submission_is_lost_and_none_counts_twice(
-    serve: Start, place: str, library: Path
+    serve: Start, journal_url: str, library: Path
 ) -> None:
     write(library, document(loop("rounds", [step("turn")], type="for", count=PER_RUN, maxIterations=PER_RUN)))
     chance = random.Random(4)
-    told, deaths, server = {}, 0, serve(place)
+    told, deaths, server = {}, 0, serve(journal_url)
 
     for number in range(SUBMISSIONS):
         run_id, turn = f"run-{number // PER_RUN}", number % PER_RUN + 1
@@ -129,7 +129,7 @@ def test_whenever_a_server_is_killed_no_submission_is_lost_and_none_counts_twice
             if server.process.poll() is not None:
                 deaths += 1
                 server.stop()
-                server = serve(place)
+                server = serve(journal_url)
             server.request(*journey.start(run_id, "sample-workflow"))  # once the first call is over, a call is quick
             is_doomed = chance.random() < 0.3
             killer = threading.Timer(chance.uniform(0, 0.004), server.process.kill)
@@ -145,7 +145,7 @@ def test_whenever_a_server_is_killed_no_submission_is_lost_and_none_counts_twice
     assert deaths > SUBMISSIONS // 10
     outputs = []
     for number in range(SUBMISSIONS // PER_RUN):
-        records = read(place, f"run-{number}")
+        records = read(journal_url, f"run-{number}")
         assert folded(f"run-{number}", records).state == "completed"
         outputs += [r.event.output for r in records if isinstance(r.event, OutputAccepted)]
     assert outputs == [f"output {number}" for number in range(SUBMISSIONS)]
@@ -184,14 +184,14 @@ def test_a_database_that_crashes_under_the_server_loses_nothing(
 @pytest.fixture
 def left(serve: Start, tmp_path: Path) -> tuple[Path, list[Record]]:
     """A journal of SQLite as a killed server leaves it, with its write-ahead log; and its records."""
-    place = tmp_path / "left" / "runs.sqlite"
-    server = serve(place)
+    journal_url = tmp_path / "left" / "runs.sqlite"
+    server = serve(journal_url)
     for call in calls("completed"):
         server.result(*call)
     kill(server)
     kept = tmp_path / "kept"
-    shutil.copytree(place.parent, kept)  # reading writes the log back into the file
-    return kept / "runs.sqlite", read(str(place))
+    shutil.copytree(journal_url.parent, kept)  # reading writes the log back into the file
+    return kept / "runs.sqlite", read(str(journal_url))
 
 
 def copy(
@@ -200,15 +200,15 @@ def copy(
     """A copy of the journal, with another content of the file or of the log."""
     directory = tmp_path / f"copy-{name}"
     directory.mkdir()
-    place = directory / "runs.sqlite"
-    place.write_bytes(source.read_bytes() if database is None else database)
-    Path(f"{place}-wal").write_bytes(Path(f"{source}-wal").read_bytes() if log is None else log)
-    return str(place)
+    journal_url = directory / "runs.sqlite"
+    journal_url.write_bytes(source.read_bytes() if database is None else database)
+    Path(f"{journal_url}-wal").write_bytes(Path(f"{source}-wal").read_bytes() if log is None else log)
+    return str(journal_url)
 
 
-def surviving(place: str) -> int:
+def surviving(journal_url: str) -> int:
     """How many records there are; they must be whole calls."""
-    journal = open_journal(place)
+    journal = open_journal(journal_url)
     try:
         records, lines = journal.read(RUN), journal.summaries(RunQuery())
         assert instance_of(SqliteJournal, journal).query("PRAGMA integrity_check") == [("ok",)]

@@ -122,12 +122,12 @@ def check(processes: TwoProcesses, run_id: str) -> None:
     assert one == other == fold(run_id, records) == replay(run_id, records)
     assert [record.sequence for record in records] == list(range(1, len(records) + 1))
     assert one.rests
-    place: tuple[State, Waiting | None] = (State.QUEUED, None)
+    journal_url: tuple[State, Waiting | None] = (State.QUEUED, None)
     run = None
     for record in records:
         run = fold(run_id, [record]) if run is None else apply(run, record)
-        place = TRANSITIONS[place][type(record.event)]
-        assert (run.state, run.waiting_for) == place
+        journal_url = TRANSITIONS[journal_url][type(record.event)]
+        assert (run.state, run.waiting_for) == journal_url
     assert (one.state is State.COMPLETED) == isinstance(records[-1].event, Completed)
     (line,) = [line for line in processes.runs[1].summaries(RunQuery()) if line.id == run_id]
     assert line == summarise(one)

@@ -47,10 +47,6 @@ def checked(server: Server) -> Callable[..., Json]:
     return result
 
 
-def started(server: Server, workflow_id: str = "sample-workflow", **arguments: Json) -> Json:
-    return server.result("workflow_start", {"workflowId": workflow_id, **arguments})
-
-
 def submitted(server: Server, run: Json, step_id: str, output: str = "good enough", **arguments: Json) -> Json:
     return server.result("workflow_submit", {"runId": run["runId"], "stepId": step_id, "output": output, **arguments})
 
@@ -61,7 +57,7 @@ HELD = document(step("one", title="Title {{name}}", requireConfirmation=True), s
 
 def test_a_run_from_its_start_to_its_end(serve: Callable[..., Server]) -> None:
     server = serve(TWO)
-    run = started(server)
+    run = server.start_run()
     run_id = run["runId"]
 
     assert run == {
@@ -104,7 +100,7 @@ def test_step_and_guidance_are_those_of_workflow_next(serve: Callable[..., Serve
     server = serve(one)
     variables = {"files": ["a.py", "b.py"]}
 
-    run = submitted(server, started(server, context=variables), "look@1")
+    run = submitted(server, server.start_run(context=variables), "look@1")
     told = server.result(
         "tools/call",
         {
@@ -136,7 +132,7 @@ def test_a_run_outlives_its_server_and_continues_at_another(
     serve: Callable[..., Server], start: Start, library: Path
 ) -> None:
     server = serve(TWO)
-    run = submitted(server, started(server), "one")
+    run = submitted(server, server.start_run(), "one")
     server.process.kill()
 
     again = start(directory=library)
@@ -149,7 +145,7 @@ def test_a_repeated_submission_gets_its_old_verdict_with_the_current_state_and_n
     serve: Callable[..., Server],
 ) -> None:
     server = serve(TWO)
-    run = started(server)
+    run = server.start_run()
     arguments: JsonObject = {"output": "good enough", "context": {"a": 1, "b": 2}}
     first = submitted(server, run, "one", **arguments)
     assert submitted(server, run, "one", **arguments) == first
@@ -169,7 +165,7 @@ def test_a_repeated_submission_gets_its_old_verdict_with_the_current_state_and_n
 
 def test_the_old_verdict_is_returned_with_the_current_step(serve: Callable[..., Server]) -> None:
     server = serve(document(step("one"), step("two", validationCriteria=LONG), step("three")))
-    run = started(server)
+    run = server.start_run()
     submitted(server, run, "one")
     submitted(server, run, "two", output="no")
 
@@ -185,7 +181,7 @@ def test_an_identical_output_that_is_sent_again_after_its_refusal_is_another_att
     serve: Callable[..., Server],
 ) -> None:
     server = serve(document(step("one", validationCriteria=LONG, maxAttempts=3), step("two")))
-    run = started(server)
+    run = server.start_run()
 
     told = [submitted(server, run, "one", output="no") for _ in range(3)]
 
@@ -198,7 +194,7 @@ def test_after_a_restart_the_first_repetition_is_taken_as_a_retry(start: Start, 
     write(library, document(step("one", validationCriteria=LONG, maxAttempts=3), step("two")))
     journal = {"WORKFLOWLOOKUP_JOURNAL": str(tmp_path / "runs.sqlite")}
     first = start(directory=library, **journal)
-    run = started(first)
+    run = first.start_run()
     submitted(first, run, "one", output="no")
     second = start(directory=library, **journal)
 
@@ -211,7 +207,7 @@ def test_an_older_refusal_sent_again_is_another_attempt_wherever_it_is_sent(
     write(library, document(step("one", validationCriteria=LONG, maxAttempts=4), step("two")))
     journal = {"WORKFLOWLOOKUP_JOURNAL": str(tmp_path / "runs.sqlite")}
     first = start(directory=library, **journal)
-    run = started(first)
+    run = first.start_run()
     submitted(first, run, "one", output="no")
     submitted(first, run, "one", output="nope")
     second = start(directory=library, **journal)
@@ -221,7 +217,7 @@ def test_an_older_refusal_sent_again_is_another_attempt_wherever_it_is_sent(
 
 def test_a_run_keeps_its_document_when_the_file_changes(serve: Callable[..., Server], library: Path) -> None:
     server = serve(TWO)
-    run = started(server)
+    run = server.start_run()
     write(library, document(step("other"), version="2.0.0"))
 
     status = server.result("workflow_status", {"runId": run["runId"]})
@@ -235,7 +231,7 @@ def test_a_run_keeps_its_document_when_the_file_changes(serve: Callable[..., Ser
 
 def test_status_has_the_events_and_the_results(serve: Callable[..., Server]) -> None:
     server = serve(TWO)
-    run = started(server)
+    run = server.start_run()
     submitted(server, run, "one", "x" * 3_000)
 
     status = server.result("workflow_status", {"runId": run["runId"]})
@@ -262,7 +258,7 @@ def test_status_shows_excerpts_of_the_latest_results(
 ) -> None:
     names = [f"step-{number}" for number in range(1, 31)]
     server = serve(document(*map(step, names)))
-    run = started(server)
+    run = server.start_run()
     for name in names:
         submitted(server, run, name, "x" * size)
 
@@ -276,9 +272,9 @@ def test_status_shows_excerpts_of_the_latest_results(
 
 def test_a_start_with_an_id_of_ones_own_can_be_repeated(serve: Callable[..., Server]) -> None:
     server = serve(TWO)
-    first = started(server, runId="mine", input={"a": 1})
+    first = server.start_run(runId="mine", input={"a": 1})
 
-    assert started(server, runId="mine", input={"a": 1}) == first
+    assert server.start_run(runId="mine", input={"a": 1}) == first
     error = server.error("workflow_start", {"workflowId": "sample-workflow", "runId": "mine"})
     assert (error["code"], error["data"]["runId"]) == (-32005, "mine")
 
@@ -295,7 +291,7 @@ def test_input_that_does_not_fit_is_refused_by_name(serve: Callable[..., Server]
 def test_missing_variables_of_a_step_are_requested_with_an_example(serve: Callable[..., Server]) -> None:
     contract = {"properties": {"size": {"enum": ["small", "large"]}}}
     server = serve(document(step("one", produces=["size"]), step("two"), contextSchema=contract))
-    run = started(server)
+    run = server.start_run()
 
     refused = submitted(server, run, "one")
 
@@ -326,7 +322,7 @@ def relayed(server: Server, run: Json, step_id: str = "one", **said: bool | str)
 
 def test_an_agent_relays_the_answer_of_a_person(serve: Callable[..., Server]) -> None:
     server = serve(HELD)
-    run = started(server, context={"name": "one"})
+    run = server.start_run(context={"name": "one"})
     held = submitted(server, run, "one")
 
     assert (held["waitingFor"], "step" in held) == ("confirmation", False)
@@ -351,7 +347,7 @@ def test_an_agent_relays_the_answer_of_a_person(serve: Callable[..., Server]) ->
 
 def test_with_confirmation_person_a_relayed_answer_is_refused(serve: Callable[..., Server]) -> None:
     server = serve(HELD, WORKFLOWLOOKUP_CONFIRMATION="person")
-    run = started(server)
+    run = server.start_run()
     held = submitted(server, run, "one")
 
     assert f"run '{run['runId']}' waits for their answer about step 'one'" in held["next"]
@@ -389,7 +385,7 @@ def answered(server: Server, question: JsonObject, **answer: Json) -> Json:
 def test_a_person_is_asked_through_a_client_that_can_show_a_form(start: Start, library: Path) -> None:
     write(library, HELD)
     server = with_forms(start, library)
-    run = started(server)
+    run = server.start_run()
     question = asked(server, run, output="good enough")
     assert question["params"]["message"] == (
         "Accept: yes. Decline: no, the step is done again. Close the form to decide later.\n\n"
@@ -423,7 +419,7 @@ def test_an_output_that_was_denied_elsewhere_is_not_sent_again_by_the_form(
 ) -> None:
     write(library, HELD)
     server, other = with_forms(start, library), start(directory=library)
-    run = started(server)
+    run = server.start_run()
     question = asked(server, run, output="good enough")
     relayed(other, run, confirmed=False, note="Why?")
 
@@ -438,7 +434,7 @@ def test_an_output_that_was_denied_elsewhere_is_not_sent_again_by_the_form(
 def test_where_the_agent_relays_the_person_is_not_asked(start: Start, library: Path) -> None:
     write(library, HELD)
     server = with_forms(start, library, WORKFLOWLOOKUP_CONFIRMATION="agent")
-    run = started(server)
+    run = server.start_run()
 
     assert submitted(server, run, "one")["waitingFor"] == "confirmation"
     assert relayed(server, run, confirmed=True)["step"]["id"] == "two"
@@ -448,7 +444,7 @@ def test_where_the_agent_relays_the_person_is_not_asked(start: Start, library: P
 def test_the_report_distinguishes_a_form_from_a_relayed_answer(start: Start, library: Path, setting: str) -> None:
     write(library, HELD)
     asking, without_forms = with_forms(start, library, WORKFLOWLOOKUP_CONFIRMATION=setting), start(directory=library)
-    by_form, by_agent = started(asking), started(without_forms)
+    by_form, by_agent = asking.start_run(), without_forms.start_run()
     answered(asking, asked(asking, by_form, output="done"), action="accept", content={"note": ""})
     submitted(without_forms, by_agent, "one")
     relayed(without_forms, by_agent, confirmed=True)
@@ -468,7 +464,7 @@ def _confirmed_in_report(server: Server, run: Json) -> str:
 def test_after_the_last_attempt_a_person_may_accept_the_output(serve: Callable[..., Server]) -> None:
     limited = step("one", validationCriteria=LONG, maxAttempts=2, whenExhausted="ask")
     server = serve(document(limited, step("two")))
-    run = started(server)
+    run = server.start_run()
     assert submitted(server, run, "one", "a")["next"].endswith("Attempts left: 1.")
 
     held = submitted(server, run, "one", "b")
@@ -486,7 +482,7 @@ def test_after_the_last_attempt_a_person_may_accept_the_output(serve: Callable[.
 
 def test_a_run_past_its_deadline_has_failed_with_that_reason(serve: Callable[..., Server]) -> None:
     server = serve(document(step("one"), identifier="sample-workflow", deadlineSeconds=0.001))
-    run = {"runId": started(server)["runId"]}
+    run = {"runId": server.start_run()["runId"]}
     while (status := server.result("workflow_status", run))["state"] == "waiting":
         pass
 
@@ -504,9 +500,9 @@ def test_runs_are_listed_in_pages_the_last_started_first(serve: Callable[..., Se
     other = document(step("one"), identifier="other-workflow")
     server = serve(TWO, other)
     ids = [
-        started(server, runId=f"run-{number}")["runId"] for number in range(5)
+        server.start_run(runId=f"run-{number}")["runId"] for number in range(5)
     ]  # in order, also within a millisecond
-    started(server, "other-workflow", runId="other")
+    server.start_run("other-workflow", runId="other")
     server.result("workflow_cancel", {"runId": "run-0"})
 
     first = server.result("workflow_runs", {"workflowId": "sample-workflow", "state": "waiting", "limit": 3})
@@ -532,7 +528,7 @@ def test_the_list_of_runs_says_what_to_do_next(serve: Callable[..., Server]) -> 
 
     assert told() == "There are no runs. Call workflow_start."
     for _ in range(2):
-        started(server)
+        server.start_run()
     assert told() == "Call workflow_status with a runId to resume a run."
     assert told(limit=1) == (
         "Call workflow_status with a runId to resume a run. There are more: pass nextCursor as cursor."
@@ -558,7 +554,7 @@ def test_invalid_filters_are_refused(serve: Callable[..., Server], arguments: Js
 
 def test_cancelling_a_run_is_idempotent(serve: Callable[..., Server]) -> None:
     server = serve(TWO)
-    run = started(server)
+    run = server.start_run()
     cancelled = server.result("workflow_cancel", {"runId": run["runId"], "reason": "Fixed upstream."})
 
     assert (cancelled["state"], cancelled["reason"]) == ("cancelled", "Fixed upstream.")
@@ -585,7 +581,7 @@ def test_refusals_have_their_codes(
     serve: Callable[..., Server], method: str, arguments: JsonObject, code: int, message: str
 ) -> None:
     server = serve(TWO)
-    started(server, runId="mine")
+    server.start_run(runId="mine")
 
     error = server.error(method, arguments)
 
@@ -610,7 +606,7 @@ def test_a_journal_that_cannot_be_used_is_a_storage_error_with_what_to_do(
 
 def test_runs_can_be_kept_in_postgresql(serve: Callable[..., Server], database: str) -> None:
     first, second = (serve(TWO, WORKFLOWLOOKUP_JOURNAL=database) for _ in range(2))
-    run = started(first)
+    run = first.start_run()
 
     assert submitted(second, run, "one")["step"]["id"] == "two"
     assert submitted(first, run, "two")["state"] == "completed"

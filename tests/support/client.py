@@ -80,6 +80,15 @@ class Server:
         result: JsonObject = self.result("tools/call", {"name": tool, "arguments": arguments or {}})
         return result
 
+    def start_run(self, workflow_id: str = "sample-workflow", **arguments: Json) -> Json:
+        """The answer of `workflow_start`."""
+        return self.result("workflow_start", {"workflowId": workflow_id, **arguments})
+
+    def submit(self, run: JsonObject, step_id: str, output: str = "done", **arguments: Json) -> Json:
+        """The answer of `workflow_submit`; `run` is an earlier answer about the run."""
+        submission = {"runId": run["runId"], "stepId": step_id, "output": output, **arguments}
+        return self.result("workflow_submit", submission)
+
     def modern(self, method: str, params: JsonObject | None = None) -> JsonObject:
         """The whole reply to a request of the envelope era."""
         return self.request(method, {**(params or {}), "_meta": ENVELOPE})

@@ -21,8 +21,8 @@ IS_SOAK = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
 
 
 def mostly_on(store: str) -> pytest.MarkDecorator:
-    """Where a test has its journal, by the fixture `place`: at both kinds of place where there is time for it."""
-    return pytest.mark.parametrize("place", ["sqlite", "postgres"] if IS_SOAK else [store], indirect=True)
+    """The kind of the journal, for the fixture `journal_url`: both where there is time for it."""
+    return pytest.mark.parametrize("journal_url", ["sqlite", "postgres"] if IS_SOAK else [store], indirect=True)
 
 
 """Whether there is time for the full figures; else a few of each kind must do."""
@@ -76,13 +76,13 @@ def call(server: Server, tool: str, arguments: JsonObject) -> JsonObject:
 # ── what the journal has ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def open_journal(place: str) -> Journal:
-    return JournalUrl(place).open()
+def open_journal(journal_url: str) -> Journal:
+    return JournalUrl(journal_url).open()
 
 
-def read(place: str, run_id: str = RUN) -> list[Record]:
+def read(journal_url: str, run_id: str = RUN) -> list[Record]:
     """The records of a run, which must be those of a run that rests, and agree with the line about it."""
-    journal = open_journal(place)
+    journal = open_journal(journal_url)
     try:
         records = journal.read(run_id)
         lines = [line for line in journal.summaries(RunQuery(limit=10_000)) if line.id == run_id]

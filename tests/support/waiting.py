@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -14,3 +15,8 @@ def wait_until(condition: Callable[[], T], seconds: float = 60.0) -> T:
         assert time.monotonic() < end, f"it did not happen within {seconds:g} s"
         time.sleep(0.05)
     return value
+
+
+def read_when_written(path: Path) -> str:
+    """The text of a file that another process writes; it is complete when it ends with a newline."""
+    return wait_until(lambda: text if path.exists() and (text := path.read_text()).endswith("\n") else "")

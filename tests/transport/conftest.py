@@ -1,27 +1,10 @@
 """Fixtures: servers and clients over HTTP."""
 
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from support.web import Connect, Serve, WebClient, WebServer
-
-
-@pytest.fixture
-def serve(tmp_path: Path) -> Iterator[Serve]:
-    """Starts servers; ends them after the test."""
-    started: list[WebServer] = []
-
-    def start(*flags: str, **options: Any) -> WebServer:
-        server = WebServer(tmp_path, *flags, **options)
-        started.append(server)
-        return server
-
-    yield start
-    for server in started:
-        server.stop()
+from support.web import Connect, WebClient, WebServer
 
 
 @pytest.fixture

@@ -1,12 +1,13 @@
 """A server that is told to stop ends within its time, whatever others do or do not do meanwhile."""
 
 import contextlib
+import functools
 import json
 import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx2
@@ -17,7 +18,7 @@ from support.json_values import JsonObject
 from support.make import document, settings_file, step, write
 from support.postgres import Postgres
 from support.processes import is_gone
-from support.web import WebClient, WebServer
+from support.web import Serve, WebClient, WebServer
 from workflowlookup.transport.http.http1 import MAX_PIPELINED
 
 DRAIN_SECONDS = 1.0
@@ -31,19 +32,9 @@ time.sleep(600)
 
 
 @pytest.fixture
-def serve(tmp_path: Path) -> Iterator[Callable[..., WebServer]]:
-    started: list[WebServer] = []
-
-    def start(*flags: str, environment: dict[str, str] | None = None) -> WebServer:
-        write(tmp_path / "library", document(step("one"), identifier="by-hand"))
-        drain = ("--drain-seconds", str(DRAIN_SECONDS))
-        server = WebServer(tmp_path, *drain, *flags, directory=tmp_path / "library", environment=environment)
-        started.append(server)
-        return started[-1]
-
-    yield start
-    for server in started:
-        server.stop()
+def serve(serve_http: Serve, library: Path) -> Serve:
+    write(library, document(step("one"), identifier="by-hand"))
+    return functools.partial(serve_http, "--drain-seconds", str(DRAIN_SECONDS), directory=library)
 
 
 def seconds_to_end(server: WebServer, *, signals: int = 1) -> float:

@@ -43,13 +43,13 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebServer]:
 
 @pytest.mark.parametrize("is_modern", [False, True], ids=["session", "envelope"])
 def test_loading_a_long_run_blocks_no_other_client(
-    serve: Serve, connect: Connect, tmp_path: Path, is_modern: bool
+    serve_http: Serve, connect: Connect, tmp_path: Path, is_modern: bool
 ) -> None:
     records, run = long_run(40_000)
     journal = SqliteJournal(str(tmp_path / "runs.sqlite"))
     journal.append(run.id, 0, records, summarise(run))
     journal.close()
-    server = serve("--journal", journal.path)
+    server = serve_http("--journal", journal.path)
     patient, other = connect(server), connect(server)
     asked = {"name": "workflow_status", "arguments": {"runId": run.id}}
     if is_modern:
@@ -77,13 +77,13 @@ def test_loading_a_long_run_blocks_no_other_client(
 
 @pytest.mark.parametrize("what", ["page", "live", "report", "journal", "resource", "modern resource"])
 def test_the_report_of_a_long_run_blocks_no_other_client(
-    serve: Serve, connect: Connect, tmp_path: Path, what: str
+    serve_http: Serve, connect: Connect, tmp_path: Path, what: str
 ) -> None:
     records, run = long_run(40_000)
     journal = SqliteJournal(str(tmp_path / "runs.sqlite"))
     journal.append(run.id, 0, records, summarise(run))
     journal.close()
-    server = serve("--journal", journal.path)
+    server = serve_http("--journal", journal.path)
     patient, other = connect(server), connect(server)
     patient.initialize()
     other.initialize()
@@ -218,8 +218,8 @@ def test_its_own_origin_is_allowed(plain: WebServer, connect: Connect) -> None:
     assert connect(plain).post(opening(), origin=plain.base).status_code == 200
 
 
-def test_hosts_and_origins_can_be_allowed(serve: Serve, connect: Connect) -> None:
-    server = serve("--allowed-hosts", "flows.localhost", "--allowed-origins", "https://tools.example")
+def test_hosts_and_origins_can_be_allowed(serve_http: Serve, connect: Connect) -> None:
+    server = serve_http("--allowed-hosts", "flows.localhost", "--allowed-origins", "https://tools.example")
 
     response = connect(server).post(opening(), host="flows.localhost", origin="https://tools.example")
 
@@ -227,8 +227,8 @@ def test_hosts_and_origins_can_be_allowed(serve: Serve, connect: Connect) -> Non
 
 
 @pytest.mark.parametrize("is_declared", [True, False], ids=["declared", "chunked"])
-def test_a_message_that_is_too_long_is_refused(serve: Serve, connect: Connect, is_declared: bool) -> None:
-    server = serve("--max-message-bytes", "2000")
+def test_a_message_that_is_too_long_is_refused(serve_http: Serve, connect: Connect, is_declared: bool) -> None:
+    server = serve_http("--max-message-bytes", "2000")
     body = json.dumps(LIST | {"params": {"x": "x" * 3000}}).encode()
 
     response = connect(server).http.post(server.url, content=body if is_declared else iter([body[:1000], body[1000:]]))
@@ -238,8 +238,10 @@ def test_a_message_that_is_too_long_is_refused(serve: Serve, connect: Connect, i
 
 
 @pytest.mark.parametrize("is_declared", [True, False])
-def test_the_error_for_a_message_over_the_limit_has_its_id(serve: Serve, connect: Connect, is_declared: bool) -> None:
-    server = serve("--max-message-bytes", "2000")
+def test_the_error_for_a_message_over_the_limit_has_its_id(
+    serve_http: Serve, connect: Connect, is_declared: bool
+) -> None:
+    server = serve_http("--max-message-bytes", "2000")
     body = b'{"jsonrpc":"2.0","id":"a-7","method":"ping","params":{"x":"' + b"a" * 9_000 + b'"}}'
 
     response = connect(server).http.post(server.url, content=body if is_declared else iter([body[:1000], body[1000:]]))
@@ -248,8 +250,8 @@ def test_the_error_for_a_message_over_the_limit_has_its_id(serve: Serve, connect
 
 
 @pytest.mark.parametrize("is_declared", [True, False])
-def test_a_client_that_sends_everything_before_it_reads_gets_the_response(serve: Serve, is_declared: bool) -> None:
-    server = serve()
+def test_a_client_that_sends_everything_before_it_reads_gets_the_response(serve_http: Serve, is_declared: bool) -> None:
+    server = serve_http()
     body = b'{"jsonrpc":"2.0","id":"a-7","method":"ping","params":{"x":"' + b"a" * (20 << 20) + b'"}}'
     content = body if is_declared else iter([body[at : at + 65_536] for at in range(0, len(body), 65_536)])
     request = urllib.request.Request(server.url, content, {"Content-Type": "application/json"})
@@ -261,8 +263,8 @@ def test_a_client_that_sends_everything_before_it_reads_gets_the_response(serve:
         assert (response.status, json.load(response)["id"]) == (413, "a-7")
 
 
-def test_the_error_for_a_message_that_is_nested_too_deeply_has_its_id(serve: Serve, connect: Connect) -> None:
-    server = serve()
+def test_the_error_for_a_message_that_is_nested_too_deeply_has_its_id(serve_http: Serve, connect: Connect) -> None:
+    server = serve_http()
     body = b'{"jsonrpc":"2.0","id":"a-7","method":"ping","params":' + b"[" * 200_000 + b"]" * 200_000 + b"}"
 
     response = connect(server).http.post(server.url, content=body)
@@ -271,8 +273,8 @@ def test_the_error_for_a_message_that_is_nested_too_deeply_has_its_id(serve: Ser
     assert response.json()["error"]["code"] == -32700
 
 
-def test_a_lone_surrogate_becomes_the_replacement_character(serve: Serve, connect: Connect) -> None:
-    client = connect(serve())
+def test_a_lone_surrogate_becomes_the_replacement_character(serve_http: Serve, connect: Connect) -> None:
+    client = connect(serve_http())
     client.initialize()
 
     response = client.post(rb'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"cut \ud83d"}}')
@@ -281,8 +283,8 @@ def test_a_lone_surrogate_becomes_the_replacement_character(serve: Serve, connec
     assert (reply["id"], "cut \ufffd" in json.dumps(reply, ensure_ascii=False)) == (7, True)
 
 
-def test_a_client_that_sends_too_many_requests_gets_retry_after(serve: Serve, connect: Connect) -> None:
-    client = connect(serve("--requests-per-minute", "5"))
+def test_a_client_that_sends_too_many_requests_gets_retry_after(serve_http: Serve, connect: Connect) -> None:
+    client = connect(serve_http("--requests-per-minute", "5"))
 
     responses = [client.post({"jsonrpc": "2.0", "id": 1, "method": "ping"}) for _ in range(7)]
 
@@ -291,19 +293,19 @@ def test_a_client_that_sends_too_many_requests_gets_retry_after(serve: Serve, co
     assert responses[-1].json()["error"]["code"] == -32012
 
 
-def test_a_session_is_initialized_once(serve: Serve, connect: Connect) -> None:
-    client = connect(serve())
+def test_a_session_is_initialized_once(serve_http: Serve, connect: Connect) -> None:
+    client = connect(serve_http())
     client.initialize()
 
     refused = client.post(opening("2024-11-05", capabilities={"x": "y" * 1_000_000}))
 
     assert (refused.status_code, refused.json()["error"]["code"], refused.json()["id"]) == (400, -32600, 1)
     assert "result" in client.request("tasks/list"), "which only 2025-11-25 has"
-    assert connect(serve()).post(opening()).status_code == 200
+    assert connect(serve_http()).post(opening()).status_code == 200
 
 
-def test_a_long_id_is_refused_and_not_sent_back(serve: Serve, connect: Connect) -> None:
-    client = connect(serve())
+def test_a_long_id_is_refused_and_not_sent_back(serve_http: Serve, connect: Connect) -> None:
+    client = connect(serve_http())
     client.initialize()
 
     refused = client.post({"jsonrpc": "2.0", "id": "x" * 1_000_000, "method": "ping"})
@@ -311,8 +313,8 @@ def test_a_long_id_is_refused_and_not_sent_back(serve: Serve, connect: Connect) 
     assert (refused.status_code, refused.json()["error"]["code"], refused.json()["id"]) == (400, -32600, None)
 
 
-def test_the_number_of_open_sessions_is_limited(serve: Serve, connect: Connect) -> None:
-    server = serve("--max-sessions", "2")
+def test_the_number_of_open_sessions_is_limited(serve_http: Serve, connect: Connect) -> None:
+    server = serve_http("--max-sessions", "2")
     first, second, third = (connect(server) for _ in range(3))
     first.initialize()
     second.initialize()
@@ -324,8 +326,8 @@ def test_the_number_of_open_sessions_is_limited(serve: Serve, connect: Connect) 
     assert third.post(opening()).status_code == 200
 
 
-def test_idle_sessions_are_replaced_and_used_ones_are_not(serve: Serve, connect: Connect) -> None:
-    server = serve("--max-sessions", "2", "--idle-seconds", "30")
+def test_idle_sessions_are_replaced_and_used_ones_are_not(serve_http: Serve, connect: Connect) -> None:
+    server = serve_http("--max-sessions", "2", "--idle-seconds", "30")
     left, listening, new = (connect(server) for _ in range(3))
     listening.initialize()
     listening.hearken()
@@ -337,8 +339,8 @@ def test_idle_sessions_are_replaced_and_used_ones_are_not(serve: Serve, connect:
     assert listening.request("ping") == {"result": {}}
 
 
-def test_an_idle_session_is_ended(serve: Serve, connect: Connect) -> None:
-    client = connect(serve("--idle-seconds", "1"))
+def test_an_idle_session_is_ended(serve_http: Serve, connect: Connect) -> None:
+    client = connect(serve_http("--idle-seconds", "1"))
     client.initialize()
     assert client.request("ping") == {"result": {}}
 
@@ -347,8 +349,8 @@ def test_an_idle_session_is_ended(serve: Serve, connect: Connect) -> None:
     assert client.post(LIST).status_code == 404
 
 
-def test_a_session_with_an_open_stream_is_not_idle(serve: Serve, connect: Connect) -> None:
-    client = connect(serve("--idle-seconds", "1"))
+def test_a_session_with_an_open_stream_is_not_idle(serve_http: Serve, connect: Connect) -> None:
+    client = connect(serve_http("--idle-seconds", "1"))
     client.initialize()
     client.hearken()
 
@@ -456,10 +458,10 @@ def test_a_repeated_routing_header_is_refused(plain: WebServer, connect: Connect
 
 
 def test_a_call_with_an_open_question_is_answered_when_its_session_ends(
-    serve: Serve, connect: Connect, tmp_path: Path
+    serve_http: Serve, connect: Connect, tmp_path: Path
 ) -> None:
     write(tmp_path / "library", document(step("one", requireConfirmation=True), identifier="asks-a-person"))
-    client = connect(serve(directory=tmp_path / "library"))
+    client = connect(serve_http(directory=tmp_path / "library"))
     client.initialize(capabilities={"elicitation": {}})
     start = {"name": "workflow_start", "arguments": {"workflowId": "asks-a-person"}}
     run = client.request("tools/call", start)["result"]["structuredContent"]["runId"]
@@ -476,10 +478,10 @@ def test_a_call_with_an_open_question_is_answered_when_its_session_ends(
 
 
 def test_a_question_is_asked_for_a_request_nested_up_to_the_limit(
-    serve: Serve, connect: Connect, tmp_path: Path
+    serve_http: Serve, connect: Connect, tmp_path: Path
 ) -> None:
     write(tmp_path / "library", document(step("one", requireConfirmation=True), identifier="asks-a-person"))
-    client = connect(serve(directory=tmp_path / "library"))
+    client = connect(serve_http(directory=tmp_path / "library"))
     client.initialize(capabilities={"elicitation": {}})
     client.on_question = lambda _: {"result": {"action": "accept", "content": {}}}
     start = {"name": "workflow_start", "arguments": {"workflowId": "asks-a-person"}}
@@ -516,17 +518,17 @@ def test_probes_may_use_any_host(plain: WebServer) -> None:
         assert httpx2.get(plain.base + path, headers={"host": "10.1.2.3"}).status_code == 200
 
 
-def test_a_server_without_its_journal_is_not_ready(serve: Serve, tmp_path: Path) -> None:
+def test_a_server_without_its_journal_is_not_ready(serve_http: Serve, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    server = serve("--journal", str(tmp_path / "file" / "runs.sqlite"))
+    server = serve_http("--journal", str(tmp_path / "file" / "runs.sqlite"))
 
     assert httpx2.get(f"{server.base}/readyz").status_code == 503
     assert httpx2.get(f"{server.base}/metrics").status_code == 503  # nobody knows whether it takes a token
 
 
-def test_the_metrics_are_openmetrics(serve: Serve, connect: Connect, tmp_path: Path) -> None:
+def test_the_metrics_are_openmetrics(serve_http: Serve, connect: Connect, tmp_path: Path) -> None:
     write(tmp_path / "library", document(step(), identifier="by-hand"))
-    server = serve(directory=tmp_path / "library")
+    server = serve_http(directory=tmp_path / "library")
     client = connect(server)
     client.initialize()
     client.request("tools/call", {"name": "workflow_start", "arguments": {"workflowId": "by-hand"}})
@@ -554,11 +556,11 @@ def test_the_metrics_are_openmetrics(serve: Serve, connect: Connect, tmp_path: P
     assert [line for line in lines if not line.startswith("#") and not named.match(line)] == []
 
 
-def test_providers_are_counted(serve: Serve, tmp_path: Path) -> None:
+def test_providers_are_counted(serve_http: Serve, tmp_path: Path) -> None:
     upstream = McpUpstream(tmp_path / "up", http=True)
     settings_file(tmp_path).write_text(upstream.toml(provider=True))
     with upstream:
-        server = serve()
+        server = serve_http()
         wait_for_figure(server, 'workflowlookup_provider_up{provider="up"} 1')
 
 
@@ -572,9 +574,11 @@ def wait_for_figure(server: WebServer, expected: str) -> None:
 # ── changes are told, whoever makes them ────────────────────────────────────────────────────────────────────────
 
 
-def test_clients_of_both_eras_are_notified_of_new_workflows(serve: Serve, connect: Connect, tmp_path: Path) -> None:
+def test_clients_of_both_eras_are_notified_of_new_workflows(
+    serve_http: Serve, connect: Connect, tmp_path: Path
+) -> None:
     write(tmp_path / "library", document(step(), identifier="the-first"))
-    server = serve(directory=tmp_path / "library")
+    server = serve_http(directory=tmp_path / "library")
     session, lone = connect(server), connect(server)
     session.initialize()
     session.hearken()
@@ -591,10 +595,10 @@ def test_clients_of_both_eras_are_notified_of_new_workflows(serve: Serve, connec
 
 
 def test_a_client_is_notified_of_a_run_that_another_client_changes(
-    serve: Serve, connect: Connect, tmp_path: Path
+    serve_http: Serve, connect: Connect, tmp_path: Path
 ) -> None:
     write(tmp_path / "library", document(step("one"), identifier="by-hand"))
-    server = serve(directory=tmp_path / "library")
+    server = serve_http(directory=tmp_path / "library")
     watcher, worker = connect(server), connect(server)
     watcher.initialize()
     watcher.hearken()

@@ -6,10 +6,10 @@ from support.make import document, step, write
 from support.web import Connect, Serve
 
 
-def test_what_is_on_the_clients_machine_is_unproved(serve: Serve, connect: Connect, tmp_path: Path) -> None:
+def test_what_is_on_the_clients_machine_is_unproved(serve_http: Serve, connect: Connect, tmp_path: Path) -> None:
     proof = {"kind": "command", "name": "tests", "run": ["touch", "ran"]}
     write(tmp_path / "library", document(step("one-step", proof=[proof]), id="proven"))
-    client = connect(serve("--directories", str(tmp_path / "library"), "--journal", str(tmp_path / "runs.sqlite")))
+    client = connect(serve_http("--directories", str(tmp_path / "library"), "--journal", str(tmp_path / "runs.sqlite")))
     client.initialize()
 
     client.request("tools/call", {"name": "workflow_start", "arguments": {"workflowId": "proven", "runId": "r1"}})

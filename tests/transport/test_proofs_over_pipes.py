@@ -3,8 +3,6 @@
 import os
 import re
 import signal
-import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +11,9 @@ import pytest
 from support.client import Server, Start
 from support.json_values import Json, JsonObject
 from support.make import document, settings_file, step, write
+from support.processes import is_gone
 from support.proving import Project
+from support.waiting import read_when_written
 
 ROOM = 30.0
 """Seconds that something may take which usually takes much less: the machine may be busy."""
@@ -75,27 +75,6 @@ def send_submit(server: Server, identifier: str, step_id: str) -> None:
     server.send({"jsonrpc": "2.0", "id": identifier, "method": "tools/call", "params": params})
 
 
-def wait_for(path: Path) -> str:
-    """The text of a file that another process writes whole."""
-    end = time.monotonic() + ROOM
-    while not path.exists() or not path.read_text().endswith("\n"):
-        assert time.monotonic() < end, path
-        time.sleep(0.02)
-    return path.read_text()
-
-
-def is_alive(pid: str) -> bool:
-    state = subprocess.run(["ps", "-o", "stat=", "-p", pid], capture_output=True, text=True, check=False).stdout
-    return bool(state.strip()) and not state.startswith("Z")
-
-
-def wait_until_dead(pid: str) -> None:
-    end = time.monotonic() + ROOM
-    while is_alive(pid):
-        assert time.monotonic() < end, pid
-        time.sleep(0.02)
-
-
 def test_a_claim_is_refused_until_it_is_true(serve: Serve, project: Project) -> None:
     server = serve()
     begin(server, "fix-it")
@@ -146,7 +125,7 @@ def test_others_are_answered_and_progress_is_reported_while_a_proof_is_taken(ser
     begin(server, "slow-one")
 
     send_submit(server, "long", "wait")
-    wait_for(project.root / "pid")
+    read_when_written(project.root / "pid")
     while True:
         message = server.receive(ROOM)
         assert message["method"] == "notifications/progress"
@@ -175,12 +154,12 @@ def test_a_client_that_gives_up_loses_nothing(serve: Serve, project: Project) ->
     server = serve()
     begin(server, "slow-one")
     send_submit(server, "long", "wait")
-    wait_for(project.root / "pid")
+    read_when_written(project.root / "pid")
 
     server.notify("notifications/cancelled", {"requestId": "long", "reason": "timeout"})
     assert status_of(server)["waitingFor"] == "proof"
     project.write("go")
-    wait_for(project.root / "ran")
+    read_when_written(project.root / "ran")
     verdict = submit(server, "wait", "done")
 
     assert (verdict["verdict"]["valid"], verdict["attempts"]) == (False, 1)
@@ -207,7 +186,7 @@ def test_cancelling_the_run_ends_the_command_and_all_that_it_started(serve: Serv
     server = serve()
     begin(server, "slow-one")
     send_submit(server, "long", "wait")
-    pids = [wait_for(project.root / name).strip() for name in ("pid", "child")]
+    pids = [read_when_written(project.root / name).strip() for name in ("pid", "child")]
 
     server.send(
         {
@@ -219,7 +198,7 @@ def test_cancelling_the_run_ends_the_command_and_all_that_it_started(serve: Serv
     )
 
     for pid in pids:
-        wait_until_dead(pid)
+        assert is_gone(int(pid), ROOM)
     assert status_of(server)["state"] == "cancelled"
 
 
@@ -231,14 +210,14 @@ def test_a_proof_is_taken_again_after_the_server_ended_in_it(
     server = serve()
     begin(server, "slow-one")
     send_submit(server, "long", "wait")
-    pid = wait_for(project.root / "pid").strip()
+    pid = read_when_written(project.root / "pid").strip()
     (project.root / "pid").unlink()
 
     os.kill(server.process.pid, how)
     server.wait(ROOM)
-    wait_until_dead(pid)
+    assert is_gone(int(pid), ROOM)
     other = serve()
-    wait_for(project.root / "pid")
+    read_when_written(project.root / "pid")
     project.write("go")
 
     assert submit(other, "wait", "done")["state"] == "completed"

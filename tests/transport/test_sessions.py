@@ -1,6 +1,5 @@
 """When a session is told of changes: at once, and seldom enough that hundreds of listeners hold up nobody."""
 
-import time
 import types
 from typing import cast
 
@@ -10,13 +9,6 @@ from workflowlookup.protocol.connection import Connection
 from workflowlookup.transport.http import sessions
 from workflowlookup.transport.http.metrics import Metrics
 from workflowlookup.transport.http.sessions import CHANGES_PAUSE_SECONDS, Session
-
-
-@pytest.fixture
-def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    now = [1_000.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    return now
 
 
 @pytest.fixture

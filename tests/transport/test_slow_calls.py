@@ -22,7 +22,7 @@ from workflowlookup.protocol.jsonrpc import MAX_NESTING
 
 
 def serve_slow(
-    serve: Serve, tmp_path: Path, *flags: str, seconds: int = 20
+    serve_http: Serve, tmp_path: Path, *flags: str, seconds: int = 20
 ) -> tuple[WebServer, Callable[..., JsonObject]]:
     """A server with a workflow that takes a while, and the call that starts it."""
     arguments = {"seconds": seconds, "steps": 4}
@@ -30,7 +30,7 @@ def serve_slow(
     write(tmp_path / "library", document(work, identifier="takes-a-while"))
     write(tmp_path / "library", document(step(), identifier="by-hand"))
     settings_file(tmp_path).write_text(McpUpstream(tmp_path / "up").toml())
-    server = serve(*flags, directory=tmp_path / "library")
+    server = serve_http(*flags, directory=tmp_path / "library")
 
     def run(identifier: str) -> JsonObject:
         params = {"name": "workflow_start", "arguments": {"workflowId": "takes-a-while"}}
@@ -75,8 +75,8 @@ def wait_for_run(
 # ── meanwhile ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_an_id_that_is_in_use_is_refused(serve: Serve, connect: Connect, tmp_path: Path) -> None:
-    server, run = serve_slow(serve, tmp_path)
+def test_an_id_that_is_in_use_is_refused(serve_http: Serve, connect: Connect, tmp_path: Path) -> None:
+    server, run = serve_slow(serve_http, tmp_path)
     client = connect(server)
     client.initialize()
     meanwhile(lambda: client.post(run(5)))
@@ -96,9 +96,9 @@ def resumed(client: WebClient, server: WebServer, last: str) -> list[JsonObject]
 
 
 def test_a_call_whose_stream_broke_is_resumed_and_ends_with_its_reply(
-    serve: Serve, connect: Connect, tmp_path: Path
+    serve_http: Serve, connect: Connect, tmp_path: Path
 ) -> None:
-    server, run = serve_slow(serve, tmp_path, seconds=2)
+    server, run = serve_slow(serve_http, tmp_path, seconds=2)
     client = connect(server)
     client.initialize()
     message = run(5)
@@ -113,8 +113,10 @@ def test_a_call_whose_stream_broke_is_resumed_and_ends_with_its_reply(
     assert resumed(client, server, last)[-1] == reply  # it is over, and can still be had
 
 
-def test_the_stream_of_notifications_is_resumed_and_goes_on(serve: Serve, connect: Connect, tmp_path: Path) -> None:
-    server, _ = serve_slow(serve, tmp_path)
+def test_the_stream_of_notifications_is_resumed_and_goes_on(
+    serve_http: Serve, connect: Connect, tmp_path: Path
+) -> None:
+    server, _ = serve_slow(serve_http, tmp_path)
     client, worker = connect(server), connect(server)
     client.initialize()
     worker.initialize()
@@ -137,9 +139,9 @@ def test_the_stream_of_notifications_is_resumed_and_goes_on(serve: Serve, connec
 
 
 def test_a_call_that_is_cancelled_by_a_message_is_answered_with_a_code_of_its_own(
-    serve: Serve, connect: Connect, tmp_path: Path
+    serve_http: Serve, connect: Connect, tmp_path: Path
 ) -> None:
-    server, run = serve_slow(serve, tmp_path)
+    server, run = serve_slow(serve_http, tmp_path)
     client = connect(server)
     client.initialize()
     answers: list[Json] = []
@@ -175,9 +177,9 @@ def status_of(run: str) -> JsonObject:
 
 
 def test_a_request_does_not_overtake_that_another_one_is_cancelled(
-    serve: Serve, connect: Connect, tmp_path: Path
+    serve_http: Serve, connect: Connect, tmp_path: Path
 ) -> None:
-    server, run = serve_slow(serve, tmp_path)
+    server, run = serve_slow(serve_http, tmp_path)
     client = connect(server)
     client.initialize()
     message = run(5)
@@ -189,9 +191,9 @@ def test_a_request_does_not_overtake_that_another_one_is_cancelled(
     assert pipelined(server, client, cancelled, status_of("run-5"))["state"] == "cancelled"
 
 
-def test_a_request_does_not_overtake_a_persons_answer(serve: Serve, connect: Connect, tmp_path: Path) -> None:
+def test_a_request_does_not_overtake_a_persons_answer(serve_http: Serve, connect: Connect, tmp_path: Path) -> None:
     write(tmp_path / "library", document(step("one", requireConfirmation=True), identifier="asks-a-person"))
-    server = serve(directory=tmp_path / "library")
+    server = serve_http(directory=tmp_path / "library")
     client = connect(server)
     client.initialize(capabilities={"elicitation": {}})
     client.request("workflow_start", {"workflowId": "asks-a-person", "runId": "run-1"})
@@ -206,9 +208,9 @@ def test_a_request_does_not_overtake_a_persons_answer(serve: Serve, connect: Con
 
 
 def test_nesting_beyond_the_limit_is_refused_and_up_to_it_is_accepted(
-    serve: Serve, connect: Connect, tmp_path: Path
+    serve_http: Serve, connect: Connect, tmp_path: Path
 ) -> None:
-    server, run = serve_slow(serve, tmp_path, seconds=0)
+    server, run = serve_slow(serve_http, tmp_path, seconds=0)
     client = connect(server)
     statuses = set()
     for depth in (100, MAX_NESTING - 2, MAX_NESTING, 960, 1000):
@@ -227,9 +229,9 @@ def test_nesting_beyond_the_limit_is_refused_and_up_to_it_is_accepted(
 
 @pytest.mark.parametrize("is_modern", [False, True], ids=["handshake", "envelope"])
 def test_a_server_that_stops_lets_calls_finish_and_accepts_no_more(
-    serve: Serve, connect: Connect, tmp_path: Path, is_modern: bool
+    serve_http: Serve, connect: Connect, tmp_path: Path, is_modern: bool
 ) -> None:
-    server, run = serve_slow(serve, tmp_path, "--drain-seconds", "60", seconds=3)
+    server, run = serve_slow(serve_http, tmp_path, "--drain-seconds", "60", seconds=3)
     answers, thread = wait_for_run(server, connect(server), run(5), is_modern=is_modern)
 
     server.terminate()
@@ -244,9 +246,9 @@ def test_a_server_that_stops_lets_calls_finish_and_accepts_no_more(
 
 @pytest.mark.parametrize("is_modern", [False, True], ids=["handshake", "envelope"])
 def test_a_call_that_takes_longer_gets_an_error_that_its_run_goes_on(
-    serve: Serve, connect: Connect, tmp_path: Path, is_modern: bool
+    serve_http: Serve, connect: Connect, tmp_path: Path, is_modern: bool
 ) -> None:
-    server, run = serve_slow(serve, tmp_path, "--drain-seconds", "0.5")
+    server, run = serve_slow(serve_http, tmp_path, "--drain-seconds", "0.5")
     answers, thread = wait_for_run(server, connect(server), run(5), is_modern=is_modern)
 
     begun = time.monotonic()
@@ -258,14 +260,14 @@ def test_a_call_that_takes_longer_gets_an_error_that_its_run_goes_on(
     told = answers[-1]["result"]
     assert told["isError"]
     assert "the run goes on without it" in told["content"][0]["text"]
-    again = WebClient(serve(directory=tmp_path / "library").url)
+    again = WebClient(serve_http(directory=tmp_path / "library").url)
     status = again.request("workflow_status", {"runId": told["structuredContent"]["data"]["runId"], "_meta": ENVELOPE})
     again.close()
     assert status["result"]["state"] in ("queued", "running")
 
 
-def test_a_subscription_ends_with_its_result_when_the_server_stops(serve: Serve, connect: Connect) -> None:
-    server = serve()
+def test_a_subscription_ends_with_its_result_when_the_server_stops(serve_http: Serve, connect: Connect) -> None:
+    server = serve_http()
     stream = connect(server).stream(
         modern("subscriptions/listen", {"notifications": {"resourceSubscriptions": ["runs://recent"]}})
     )
@@ -277,8 +279,8 @@ def test_a_subscription_ends_with_its_result_when_the_server_stops(serve: Serve,
     assert server.wait(10) == 0
 
 
-def test_a_second_signal_ends_it_at_once(serve: Serve, connect: Connect, tmp_path: Path) -> None:
-    server, run = serve_slow(serve, tmp_path, "--drain-seconds", "60")
+def test_a_second_signal_ends_it_at_once(serve_http: Serve, connect: Connect, tmp_path: Path) -> None:
+    server, run = serve_slow(serve_http, tmp_path, "--drain-seconds", "60")
     client = connect(server)
     client.initialize()
     meanwhile(lambda: client.post(run(5)))

@@ -1,12 +1,13 @@
 """How a server over HTTP stops: not ready first, then no new connections, then the last answers; no request is lost."""
 
 import contextlib
+import functools
 import json
 import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx2
@@ -15,25 +16,17 @@ import pytest
 from support.json_values import Json, JsonObject
 from support.make import document, settings_file, write
 from support.waiting import wait_until
-from support.web import HEADERS, WebServer, modern, opening, routing
+from support.web import HEADERS, Serve, WebServer, modern, opening, routing
 from upstream.upstreams import McpUpstream
 
 
 @pytest.fixture
-def serve(tmp_path: Path) -> Iterator[Callable[..., WebServer]]:
+def serve(serve_http: Serve, tmp_path: Path, library: Path) -> Serve:
     """Starts a server with a workflow whose call takes five seconds."""
-    started: list[WebServer] = []
     settings_file(tmp_path).write_text(McpUpstream(tmp_path / "up").toml())
     call = {"server": "up", "tool": "sleep", "arguments": {"seconds": 5, "steps": 1}}
-    write(tmp_path / "library", document({"id": "work", "title": "Work", "call": call}, identifier="slow"))
-
-    def start(*flags: str) -> WebServer:
-        started.append(WebServer(tmp_path, *flags, directory=tmp_path / "library"))
-        return started[-1]
-
-    yield start
-    for server in started:
-        server.stop()
+    write(library, document({"id": "work", "title": "Work", "call": call}, identifier="slow"))
+    return functools.partial(serve_http, directory=library)
 
 
 def post(client: httpx2.Client, server: WebServer, message: JsonObject) -> httpx2.Response:

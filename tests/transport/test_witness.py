@@ -21,6 +21,7 @@ from cli.commands import Cli
 from soak.proxy import Proxy
 from support.json_values import Json, JsonObject
 from support.make import document, settings_file, step, write
+from support.processes import is_alive
 from support.proving import Project
 from support.waiting import wait_until
 from support.web import WebClient, WebServer
@@ -248,13 +249,6 @@ def in_background(work: Callable[[], object]) -> threading.Thread:
     thread = threading.Thread(target=quietly, daemon=True)
     thread.start()
     return thread
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2]
-    except OSError:
-        return False
 
 
 def pid_in(path: Path) -> int:
