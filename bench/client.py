@@ -1,6 +1,6 @@
 """A blocking stdio client with a stopwatch: one process, one thread, one request at a time.
 
-Owns the child process, the pipes and the clock. What is asked, and of whom, is the business of `run.py`.
+Owns the child process, the pipes and the clock. `run.py` says which requests are sent to which server.
 """
 
 import json

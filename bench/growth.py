@@ -16,7 +16,7 @@ LOOPS: Final = "nested loops, 10 x 10 iterations"
 MANY: Final = "nested loops, 10 x 1,000 iterations"
 
 CONTEXT: Final[dict[str, Any]] = {
-    "ticket": {"id": "T-1", "title": "Mend the parser"},
+    "ticket": {"id": "T-1", "title": "Fix the parser"},
     "files": [f"src/module_{number}.py" for number in range(10)],
     "taskScope": "large",
 }

@@ -1,6 +1,6 @@
 """Another system for the demo: an MCP server with one workflow, which takes some seconds and tells how far it is.
 
-Its runs lie in a file, so that they go on whoever asks for them.
+Its runs are in a file, so every process that asks sees them.
 """
 
 import json

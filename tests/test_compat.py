@@ -111,7 +111,7 @@ def test_a_document_that_does_not_end_fails_the_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(tmp_path, document(step("one"), step("two")))
-    monkeypatch.setattr(compat, "MOST_STEPS", 1)
+    monkeypatch.setattr(compat, "MAX_STEPS", 1)
 
     assert compat.main(str(tmp_path)) == 1
     assert "cannot be led  sample-workflow.json: AssertionError: no end after 1 steps" in capsys.readouterr().out

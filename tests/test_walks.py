@@ -33,7 +33,7 @@ from workflowlookup.runs.fold import fold
 from workflowlookup.runs.run import Run, State, Waiting
 
 EXAMPLES = 2_000 if os.environ.get("HYPOTHESIS_PROFILE") == "soak" else 150
-MOST_ITERATIONS = 3
+MAX_ITERATIONS = 3
 
 # ── documents ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -84,7 +84,7 @@ def documents(draw: DrawFn) -> JsonObject:
 
     def loop_step(depth: int) -> JsonObject:
         kind = draw(st.sampled_from(["while", "until", "for", "forEach"]))
-        fields = {"type": kind, "maxIterations": draw(st.integers(1, MOST_ITERATIONS))}
+        fields = {"type": kind, "maxIterations": draw(st.integers(1, MAX_ITERATIONS))}
         if kind in ("while", "until"):
             fields["condition"] = draw(CONDITIONS)
         elif kind == "for":
@@ -121,7 +121,7 @@ def instances(workflow: Workflow, draw: Callable[[st.SearchStrategy[Any]], Any])
     around = workflow.enclosing[identifier]
     if not around or draw(st.integers(0, 4)) == 0:
         return identifier
-    return join_instance(identifier, tuple(draw(st.integers(1, MOST_ITERATIONS)) for _ in around))
+    return join_instance(identifier, tuple(draw(st.integers(1, MAX_ITERATIONS)) for _ in around))
 
 
 # ── walks ───────────────────────────────────────────────────────────────────────────────────────────────────────

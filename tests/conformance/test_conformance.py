@@ -26,7 +26,7 @@ SUITES = {
     "0.2, handshake": ("conformance-next", ("--spec-version", "2025-11-25")),
     "0.2, envelope": ("conformance-next", ("--spec-version", "2026-07-28")),
 }
-MOST_SECONDS = 240
+MAX_SECONDS = 240
 NO_FIXTURE = {
     "0.1.16": """server-initialize ping completion-complete tools-list server-sse-multiple-streams resources-list
         prompts-list dns-rebinding-protection""",
@@ -67,9 +67,7 @@ def run(node: str, suite: str, url: str, results: Path, *which: str) -> tuple[in
     program = FOLDER / "node_modules" / package / "dist" / "index.js"
     which = which or ("--suite", "all", *options)
     command = [node, str(program), "server", "--url", url, *which, "-o", str(results)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=MOST_SECONDS, cwd=results.parent
-    )
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=MAX_SECONDS, cwd=results.parent)
     return done.returncode, done.stdout + done.stderr
 
 

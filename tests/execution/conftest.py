@@ -18,7 +18,7 @@ def sqlite_journal(tmp_path: Path) -> str:
 
 @pytest.fixture
 def upstream(tmp_path: Path) -> McpUpstream:
-    """An MCP server that whoever needs it starts."""
+    """An MCP server that the test starts if it needs it."""
     return McpUpstream(tmp_path / "up")
 
 

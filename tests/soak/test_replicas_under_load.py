@@ -32,7 +32,7 @@ KILL_SECONDS = 2
 """How long after a kill a request may fail: those that were at that replica."""
 RECOVERY_SECONDS = 6
 """How long after the restart of PostgreSQL replicas may take to use it again."""
-MOST_GROWTH = 24 << 20
+MAX_GROWTH = 24 << 20
 
 
 class LoadedReplicas:
@@ -129,7 +129,7 @@ def test_nothing_acknowledged_is_lost_and_nothing_is_done_twice(
     assert found == {"lost": [], "twice": [], "unfinished": []}
     settled = loaded.memory[len(loaded.memory) * 2 // 5 :]
     if IS_SOAK:
-        assert settled[-1] - min(settled) < MOST_GROWTH, settled
+        assert settled[-1] - min(settled) < MAX_GROWTH, settled
     assert "Traceback" not in loaded.servers[0].log()
 
 

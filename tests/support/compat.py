@@ -42,8 +42,8 @@ from workflowlookup.language.values import as_number
 from workflowlookup.library.files import PARSERS, is_document_name, parse_document, read_bytes, summarise
 from workflowlookup.tools.resources import as_markdown
 
-MOST_STEPS = 20_000
-MOST_GUESSES = 20_000
+MAX_STEPS = 20_000
+MAX_GUESSES = 20_000
 ROUNDS = 2
 
 # ── contexts that decide a condition ────────────────────────────────────────────────────────────────────────────
@@ -70,9 +70,9 @@ def solve(condition: Condition, *, domains: Mapping[str, Sequence[Any]] | None =
     total = 1
     for choice in choices:
         total *= len(choice)
-    if total > MOST_GUESSES:
+    if total > MAX_GUESSES:
         dice = random.Random(0)
-        combinations = (tuple(dice.choice(choice) for choice in choices) for _ in range(MOST_GUESSES))
+        combinations = (tuple(dice.choice(choice) for choice in choices) for _ in range(MAX_GUESSES))
     for values in combinations:
         context = {name: value for name, value in zip(names, values, strict=True) if value is not _ABSENT}
         if evaluate(condition, context, Budget()):
@@ -259,7 +259,7 @@ class Walker:
         ended: set[str] = set()
         self.seen.walks += 1
         self._note_loops(None, context)
-        while len(completed) < MOST_STEPS:
+        while len(completed) < MAX_STEPS:
             found = next_step(workflow, completed, context, Budget())
             for skip in found.skipped:
                 self._note_run(split_instance(skip.step_id)[0], held=False)
@@ -286,7 +286,7 @@ class Walker:
             completed.append(found.instance_id)
             if ended and len(self.workflow.enclosing[found.step.id]) < 2:
                 context = {**context, **{name: value for name, value in given.items() if not self._ends(name, ended)}}
-        raise AssertionError(f"no end after {MOST_STEPS:,} steps")
+        raise AssertionError(f"no end after {MAX_STEPS:,} steps")
 
     def _ends(self, name: str, ended: set[str]) -> bool:
         """Whether a loop that was ended asks for the variable."""

@@ -22,7 +22,7 @@ from upstream.state import UpstreamState
 ABOUT = {"name": "upstream", "version": "1"}
 CAPABILITIES = {"tools": {"listChanged": False}}
 LASTING = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
-LONGEST_LINE = 64 * 1024 * 1024
+MAX_LINE = 64 * 1024 * 1024
 
 
 class Wire:
@@ -33,7 +33,7 @@ class Wire:
         self._calls: dict[Any, asyncio.Task[None]] = {}
 
     async def serve(self) -> None:
-        reader = asyncio.StreamReader(limit=LONGEST_LINE)
+        reader = asyncio.StreamReader(limit=MAX_LINE)
         loop = asyncio.get_running_loop()
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
         async for line in reader:

@@ -10,7 +10,7 @@ import msgspec
 from workflowlookup.errors import SecurityError
 
 MIN_PASSPHRASE: Final = 12
-"""Characters. Whoever can copy the file can guess as fast as scrypt allows, so a short passphrase is refused."""
+"""Characters. Anybody who can copy the file can guess as fast as scrypt allows, so a short passphrase is refused."""
 _SCRYPT: Final = {"n": 1 << 16, "r": 8, "p": 1, "maxmem": 128 << 20, "dklen": 32}
 """64 MiB and about 0.2 s for each guess."""
 

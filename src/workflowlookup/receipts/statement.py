@@ -60,7 +60,7 @@ class RunPart(_Part, frozen=True, kw_only=True):
 
 
 class Step(_Part, frozen=True, kw_only=True):
-    """A completed step: the SHA-256 of its output, by whom it was submitted, and when it was accepted."""
+    """A completed step: the SHA-256 of its output, who submitted it, and when it was accepted."""
 
     id: str
     output_sha256: str

@@ -63,7 +63,7 @@ AWAY_SHARE: Final = 0.5
 """A call that was on a thread for less than this share of the time limit does not show that the journal hangs."""
 _KEPT_BUSY: Final = "Other requests kept the journal of runs busy"
 CALLER: Final[contextvars.ContextVar[str]] = contextvars.ContextVar("caller", default="")
-"""The caller over HTTP for whom calls are made; empty for the server itself."""
+"""The caller over HTTP that calls are made for; empty for the server itself."""
 _UNREPEATABLE: Final = frozenset({"append", "delete", "purge"})
 """Methods that report an unknown outcome when they time out; the others can safely be repeated."""
 _READS: Final = frozenset(

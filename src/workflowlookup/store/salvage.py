@@ -346,7 +346,7 @@ def _note_path(path: str) -> str:
 
 
 def _read_note(path: str) -> _Note:
-    """The note. Only a name beside the journal counts: whoever made the directory must not choose where files go."""
+    """The note. Only a name beside the journal counts: the owner of the directory must not choose where files go."""
     with open(_note_path(path), "rb") as file:
         content = file.read(_MAX_NOTE_BYTES)
     with contextlib.suppress(msgspec.MsgspecError):

@@ -126,7 +126,7 @@ def _list(people: PeopleStore, *, is_json: bool) -> int:
 
 
 def row_of(key: PersonKey) -> tuple[str, ...]:
-    """A row for people: name, kind, id, when it was added and by whom, and whether it counts."""
+    """A row for people: name, kind, id, when it was added, who signed for it, and whether it counts."""
     by = key.endorsement.person if key.endorsement else "nobody: the first key"
     state = f"removed {ago(key.removed)}" if key.removed else "counts"
     return key.person, f"{key.method} of {key.rp_id}" if key.rp_id else key.method, key.id, ago(key.added), by, state
