@@ -52,9 +52,9 @@ def run_id_in(text: str) -> str:
 
 
 class Project:
-    """A project with a workflow, and a client that has our server and hooks by `workflowlookup install`."""
+    """A project with a workflow."""
 
-    def __init__(self, cli: Cli, client: str) -> None:
+    def __init__(self, cli: Cli) -> None:
         self.cli = cli
         self.file = cli.directory / "a.py"
         self.file.write_text("x = 1\n")
@@ -62,7 +62,10 @@ class Project:
         workflows.mkdir(parents=True)
         write(workflows, WORKFLOW)
         subprocess.run(["git", "init", "-q"], cwd=cli.directory, check=True)
-        installed = cli("install", client, "--hooks", "--yes")
+
+    def install(self, client: str) -> None:
+        """Give the client our server and hooks."""
+        installed = self.cli("install", client, "--hooks", "--yes")
         assert installed.returncode == 0, installed.stderr
 
     def talk(self, command: Sequence[str], messages: Sequence[str] = (), **environment: str) -> list[JsonObject]:
@@ -128,7 +131,7 @@ class Project:
 class ClaudeCode(Project):
     def __init__(self, cli: Cli) -> None:
         self._program = program("@anthropic-ai/claude-code-linux-{machine}/claude")
-        super().__init__(cli, "claude-code")
+        super().__init__(cli)
 
     def say(self, model: ScriptedModel, *messages: str, options: Sequence[str] = ()) -> list[JsonObject]:
         """One session in which a person sends these messages."""
@@ -152,7 +155,8 @@ class ClaudeCode(Project):
 class Codex(Project):
     def __init__(self, cli: Cli) -> None:
         self._program = program("@openai/codex-linux-{machine}/vendor/*/bin/codex")
-        super().__init__(cli, "codex")
+        super().__init__(cli)
+        self.install("codex")
 
     def say(self, model: ScriptedModel, *words: str, is_trusted: bool = True) -> list[JsonObject]:
         """`codex exec` with these words."""

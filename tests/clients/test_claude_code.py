@@ -1,10 +1,18 @@
 """The real Claude Code with our server and hooks: it starts a run, stays on it, and touches only what a step allows."""
 
+import json
+import os
+import shlex
+import sys
+from pathlib import Path
+
 import pytest
 
+import release
 from cli.commands import Cli
 from clients.coding_agents import ClaudeCode, run_id_in, submit
 from clients.model_api import Say, ScriptedModel, Use
+from workflowlookup import __version__
 
 START = ClaudeCode.tool("workflow_start", workflowId="small-change")
 STEP = "workflow 'small-change', step 'look-around': waits for output."
@@ -12,8 +20,15 @@ STEP = "workflow 'small-change', step 'look-around': waits for output."
 
 
 @pytest.fixture
-def claude(tmp_path_factory: pytest.TempPathFactory) -> ClaudeCode:
+def bare(tmp_path_factory: pytest.TempPathFactory) -> ClaudeCode:
+    """Claude Code as it comes."""
     return ClaudeCode(Cli(tmp_path_factory.mktemp("claude")))
+
+
+@pytest.fixture
+def claude(bare: ClaudeCode) -> ClaudeCode:
+    bare.install("claude-code")
+    return bare
 
 
 def test_an_agent_that_stops_too_early_goes_on_until_the_run_is_done(claude: ClaudeCode) -> None:
@@ -70,3 +85,33 @@ def test_resuming_a_session_brings_the_step_back(claude: ClaudeCode) -> None:
 
     assert not any(STEP in request for request in before)
     assert STEP in model.texts()[-1]
+
+
+def test_the_plugin_brings_the_server_and_the_hooks(
+    bare: ClaudeCode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, content in release.plugin_files(__version__).items():
+        file = tmp_path / "plugin" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(content))
+    uvx = tmp_path / "bin" / "uvx"  # runs what is installed here, whatever version it is asked for
+    uvx.parent.mkdir()
+    uvx.write_text(f'#!/bin/sh\nshift\nexec {shlex.quote(sys.executable)} -P -m workflowlookup "$@"\n')
+    uvx.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{uvx.parent}{os.pathsep}{os.environ['PATH']}")
+    server = "mcp__plugin_workflowlookup_workflowlookup"
+    write_file = Use("Write", {"file_path": str(bare.file.with_name("b.py")), "content": "y = 1"})
+
+    def submit_with_plugin(request: str) -> Use:
+        arguments = {"runId": run_id_in(request), "stepId": "look-around", "output": "x is 1."}
+        return Use(f"{server}__workflow_submit", dict(arguments))
+
+    start = Use(f"{server}__workflow_start", {"workflowId": "small-change"})
+    with ScriptedModel([start, write_file, Say("Done."), submit_with_plugin, write_file, Say("Done.")]) as model:
+        bare.say(model, "Change it.", options=("--plugin-dir", str(tmp_path / "plugin"), "--allowedTools", server))
+
+    run_id = run_id_in(model.texts()[1])
+    assert f"Step 'look-around' of run {run_id}" in model.texts()[2]
+    assert f"Run {run_id} of workflow 'small-change' is not done" in model.texts()[3]
+    assert bare.file.with_name("b.py").read_text() == "y = 1"
+    assert bare.events(run_id).count("tool-refused") == 1

@@ -47,12 +47,14 @@ def test_a_patch_is_refused_in_one_step_and_made_in_the_next(codex: Codex) -> No
         return Codex.tool("workflow_submit", runId=run_id_in(request), stepId="look-around", output="x is 1.")
 
     change = submit(Codex, "change-it", "It is two.")
-    with ScriptedModel([START, edit, look, edit, change, Say("Done.")]) as model:
+    read = Use("exec_command", {"cmd": "sed -n '1,9p' a.py"})  # it has no tool to read files with
+    with ScriptedModel([START, read, edit, look, edit, change, Say("Done.")]) as model:
         codex.say(model, "Change it.")
 
     run_id = run_id_in(model.texts()[1])
     assert before == ["x = 1\n"]
-    assert f"Step 'look-around' of run {run_id} (workflow 'small-change') does not allow this." in model.texts()[2]
+    assert "Output:\\nx = 1" in model.texts()[2]
+    assert f"Step 'look-around' of run {run_id} (workflow 'small-change') does not allow this." in model.texts()[3]
     assert codex.file.read_text() == "x = 2\n"
     assert codex.only_run()["state"] == "completed"
     assert codex.events(run_id).count("tool-refused") == 1

@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from workflowlookup.language.read_commands import only_reads
 from workflowlookup.language.values import Json
 
 GROUPS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
@@ -46,11 +47,13 @@ _HARMLESS: Final = frozenset(
         *("Agent", "AskUserQuestion", "EnterPlanMode", "ExitPlanMode", "ListMcpResourcesTool", "ReadMcpResourceTool"),
         *("Skill", "SlashCommand", "StructuredOutput", "Task", "TaskCreate", "TaskGet", "TaskList", "TaskOutput"),
         *("TaskStop", "TaskUpdate", "TodoWrite", "ToolSearch", "BashOutput", "KillShell", "request_user_input"),
-        *("update_plan", "tool_search"),
+        *("ListAgents", "ReadMcpResourceDirTool", "ReportFindings", "SendMessage", "update_plan", "tool_search"),
+        *("create_goal", "get_goal", "update_goal", "list_mcp_resources", "list_mcp_resource_templates"),
+        "read_mcp_resource",
     }
 )
 """Tools that only organise the agent's own work. They are refused only by name: what a subagent does is asked again."""
-_OWN_TOOL: Final = re.compile(r"mcp__\w+?__workflow_(?:start|submit|status|next|list|get|search|runs|cancel)")
+_OWN_TOOL: Final = re.compile(r"mcp__\w+?__workflow_(?:start|submit|status|next|validate|list|get|search|runs|cancel)")
 """Tools of this server, by whatever name the client has it. Without them the agent could never leave the step."""
 
 _PATTERN: Final = re.compile(r"(?P<name>[^()]+)(?:\((?P<argument>.*)\))?", re.DOTALL)
@@ -89,14 +92,17 @@ class ToolUse(msgspec.Struct, frozen=True, kw_only=True):
     arguments: tuple[tuple[str, ...], ...] = ()
     """What patterns are compared with: the commands of a command line, the files of an edit, a URL. Each is given in
     all its spellings, of which one must match."""
+    only_reads: bool = False
+    """Whether it is a command line that only reads, which counts as `read`."""
 
 
 def tool_use(name: str, given: Mapping[str, Json], root: str) -> ToolUse:
     """The use of a tool with the arguments that a client gave. Paths are also compared relative to the root."""
     command = given.get("command", given.get("cmd"))
-    if isinstance(command, str) and name in TOOLS_OF_GROUP["execute"] and (patch := _patch_in(command)):
+    line = command if isinstance(command, str) and name in _ALIASES["Bash"] else ""
+    if patch := _patch_in(line):
         name, given = "apply_patch", {"command": patch}
-    return ToolUse(name=name, arguments=tuple(_arguments(name, given, root)))
+    return ToolUse(name=name, arguments=tuple(_arguments(name, given, root)), only_reads=only_reads(line))
 
 
 def refuses(rules: ToolRules, use: ToolUse) -> str:
@@ -110,7 +116,7 @@ def refuses(rules: ToolRules, use: ToolUse) -> str:
 
 
 def _is_allowed(allow: Sequence[str], use: ToolUse) -> bool:
-    if any(_matches(pattern, use, any_argument=False) for pattern in allow):
+    if (use.only_reads and "read" in allow) or any(_matches(pattern, use, any_argument=False) for pattern in allow):
         return True
     with_argument = [pattern for pattern in allow if parts_of(pattern)[1] is not None]
     each = [msgspec.structs.replace(use, arguments=(argument,)) for argument in use.arguments]
