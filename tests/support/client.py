@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from support.json_values import Json, JsonObject
+from support.processes import end
 
 TIMEOUT = 20.0
 ENVELOPE = {
@@ -136,9 +137,7 @@ class Server:
         return self.process.stderr.read().decode()
 
     def stop(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait()
+        end(self.process)
         for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
             if stream is not None:
                 with contextlib.suppress(BrokenPipeError):

@@ -1,7 +1,11 @@
-"""What Linux knows about processes: whether they are still there, and their memory."""
+"""What Linux knows about processes: whether they are still there, and their memory. And how tests end them."""
 
+import contextlib
+import os
+import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 
 def is_alive(pid: int) -> bool:
@@ -18,6 +22,22 @@ def is_gone(pid: int, seconds: float = 10.0) -> bool:
     while is_alive(pid) and time.monotonic() < end:
         time.sleep(0.02)
     return not is_alive(pid)
+
+
+def end(process: subprocess.Popen[Any]) -> None:
+    """Kill a process that a test has started. Where coverage is measured, it may end by itself first, because a killed
+    process writes no data.
+    """
+    if process.poll() is None and "COVERAGE_PROCESS_CONFIG" in os.environ:
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            if process.stdin is not None:
+                process.stdin.close()
+            else:
+                process.terminate()
+            process.wait(10)
+    if process.poll() is None:
+        process.kill()
+    process.wait()
 
 
 def memory_of(pid: int) -> int:

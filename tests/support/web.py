@@ -18,6 +18,7 @@ import httpx2
 
 from support.client import ENVELOPE
 from support.json_values import Json, JsonObject
+from support.processes import end
 
 TIMEOUT = 60.0
 MODERN = {"mcp-protocol-version": "2026-07-28"}
@@ -93,9 +94,7 @@ class WebServer:
         return self.process.wait(timeout)
 
     def stop(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait()
+        end(self.process)
         self._reader.join(TIMEOUT)
         assert self.process.stderr is not None
         self.process.stderr.close()
