@@ -15,6 +15,7 @@ from clients.model_api import Say, ScriptedModel, Use
 from workflowlookup import __version__
 
 START = ClaudeCode.tool("workflow_start", workflowId="small-change")
+SENTENCE = "The export of March lacks a day."
 STEP = "workflow 'small-change', step 'look-around': waits for output."
 """What only the hook at the start of a session says."""
 
@@ -85,6 +86,27 @@ def test_resuming_a_session_brings_the_step_back(claude: ClaudeCode) -> None:
 
     assert not any(STEP in request for request in before)
     assert STEP in model.texts()[-1]
+
+
+def test_a_slash_command_carries_a_whole_sentence(claude: ClaudeCode) -> None:
+    with ScriptedModel([Say("I see.")]) as model:
+        claude.say(model, f"/mcp__workflowlookup__bug-investigation {SENTENCE}")
+
+    (request,) = model.texts()
+    typed, ours = request.split("</command-args>")
+    assert typed.endswith(f"<command-args>{SENTENCE}")
+    assert "workflow_start" in ours
+    assert "March" not in ours  # nothing was split over arguments
+
+
+def test_the_tools_to_start_with_are_there_and_a_search_finds_the_others(claude: ClaudeCode) -> None:
+    search = Use("ToolSearch", {"query": "workflow run status", "max_results": 5})
+    with ScriptedModel([search, Say("I see.")]) as model:
+        claude.say(model, "Which runs are there?")
+
+    first, second = ({str(tool["name"]) for tool in request["tools"]} for request in model.requests)
+    assert {f"mcp__workflowlookup__workflow_{name}" for name in ("start", "submit", "list")} <= first
+    assert "mcp__workflowlookup__workflow_status" in second - first
 
 
 def test_the_plugin_brings_the_server_and_the_hooks(
