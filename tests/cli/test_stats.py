@@ -102,3 +102,17 @@ def test_a_terminal_shows_the_progress_of_counting_and_a_pipe_does_not(cli: Cli)
     assert "Counting" in seen
     assert "100%" in seen
     assert "Counting" not in piped.stdout + piped.stderr
+
+
+def test_each_proof_has_a_row_with_its_verdicts(cli: Cli) -> None:
+    proof = {"kind": "file", "name": "notes", "path": "notes.txt"}
+    write(cli.directory / ".workflowlookup" / "workflows", document(step("note", proof=[proof]), id="sample-workflow"))
+    run_id = cli.start_run(stdin=b"done")
+    (cli.directory / "notes.txt").write_text("x")
+    cli("run", "--resume", run_id, stdin=b"done now")
+
+    (counted,) = figures(cli)
+    (row,) = (line.split()[:5] for line in cli("stats").stdout.splitlines() if line.startswith("note/notes"))
+
+    assert [(one["name"], one["proved"], one["failed"]) for one in counted["proofs"]] == [("notes", 1, 1)]
+    assert row == ["note/notes", "1", "1", "-", "-"]

@@ -73,3 +73,18 @@ def test_a_person_sees_what_could_not_be_proven_before_they_accept(
     assert "not proved: tests: There is no command &#39;test&#39;." in page
     assert "The &lt;b&gt;output&lt;/b&gt;" in page
     assert "If you deny, the output is refused." in page
+
+
+def test_the_statistics_of_a_workflow_have_each_proof_with_a_bar(empty: Site, visit: OpenConsole, proving: Run) -> None:
+    work = empty.runs.server_work
+    work.take_proof(proving.id, "fix", judged("tests", "passed", seconds=41))
+    work.take_proof(proving.id, "fix", judged("lint", "unproved"))
+    empty.runs.confirm(proving.id, "fix", how="console", by="ada")
+
+    page = visit(empty).get("/statistics/fixing").text
+
+    proofs = page[page.index('id="proofs"') : page.index('id="spans"')]
+    assert 'aria-label="tests: 1 proved, 41 s to 41 s"' in proofs
+    assert 'aria-label="lint: 1 waived"' in proofs
+    assert proofs.index("tests") < proofs.index("lint"), "the slowest first"
+    assert '<rect class="completed" x="0.00" width="100.00"' in proofs

@@ -1,11 +1,16 @@
 """The figures of runs: what counts as done, how many outputs that took, and how long."""
 
+from typing import Literal
+
 from support.json_values import Json, JsonObject
 from support.make import document, step
 from support.narrowing import not_none
 from workflowlookup.language.building import build
 from workflowlookup.runs import advance
-from workflowlookup.runs.draft import Moment
+from workflowlookup.runs.draft import Draft, Location, Moment
+from workflowlookup.runs.events import Judgement
+from workflowlookup.runs.proof_statistics import ProofStatistics
+from workflowlookup.runs.proofs import take_proof
 from workflowlookup.runs.statistics import StepStatistics, Tally
 
 RULES = [{"type": "contains", "value": "done", "message": "Say that it is done."}]
@@ -64,3 +69,47 @@ def test_the_slow_time_of_two_is_the_longer_one() -> None:
     (only,) = not_none(tally.statistics()).steps
 
     assert (only.median_time, only.slow_time) == (6_000, 8_000)
+
+
+def test_each_proof_has_its_verdicts_and_its_times() -> None:
+    proofs = [
+        {"kind": "command", "name": "tests", "use": "test"},
+        {"kind": "command", "name": "lint", "use": "lint"},
+        {"kind": "git", "name": "clean", "clean": True, "condition": {"var": "commits", "equals": "yes"}},
+    ]
+    content = document(step("only-step", proof=proofs, produces={"commits": {}}), whenUnproved="ask")
+    draft = advance.begin("a-run", build(content), {}, {}, Moment(time=0), location=Location(root="/p"))
+    records = list(draft.records)
+
+    def store(following: Draft) -> None:
+        nonlocal draft
+        draft = following
+        records.extend(following.records)
+
+    def take(name: str, verdict: Literal["passed", "failed", "unproved"], seconds: float) -> None:
+        judgement = Judgement(name=name, kind="command", verdict=verdict, seconds=seconds, summary=f"make {name}")
+        store(take_proof(draft.run, judgement, Moment(time=1, nonce="q")))
+
+    store(advance.submit(draft.run, "only-step", "commits: no", {}, Moment(time=1)))
+    take("tests", "failed", 3)
+    store(advance.submit(draft.run, "only-step", "Again.\ncommits: no", {}, Moment(time=1)))
+    take("tests", "passed", 5)
+    take("lint", "unproved", 0)
+    store(advance.confirm(draft.run, "only-step", Moment(time=1), how="console"))
+    tally = Tally()
+    tally.add("a-run", records)
+
+    assert not_none(tally.statistics()).proofs == (
+        ProofStatistics(
+            step="only-step",
+            name="tests",
+            kind="command",
+            checked="make tests",
+            proved=1,
+            failed=1,
+            median_time=4_000,
+            slow_time=5_000,
+        ),
+        ProofStatistics(step="only-step", name="lint", kind="command", checked="make lint", waived=1),
+        ProofStatistics(step="only-step", name="clean", kind="git", skipped=1),
+    )

@@ -17,6 +17,7 @@ from workflowlookup.console.queries import DAY, TIMES, current, scan, since_filt
 from workflowlookup.console.request import PageNotFound, Visit
 from workflowlookup.errors import WorkflowLookupError
 from workflowlookup.language.text import duration, plural
+from workflowlookup.runs.proof_statistics import ProofStatistics
 from workflowlookup.runs.statistics import StepStatistics, Tally, WorkflowStatistics
 from workflowlookup.store.journal import RunQuery, now
 from workflowlookup.store.loading import read_excerpts
@@ -225,6 +226,7 @@ async def workflow(visit: Visit) -> Response:
         rules=list(_rules(chosen)),
         spans=list(_rows(chosen, lambda step: _span(step, scale))) if times else [],
         axis=scale.axis(),
+        proofs=list(_proofs(chosen)),
     )
 
 
@@ -304,6 +306,41 @@ def _rules(chosen: Sequence[WorkflowStatistics]) -> Iterator[PlotRow]:
             for one, count in zip(chosen, sides, strict=True)
         )
         yield PlotRow(id=step_id, title=issue, marks=marks)
+
+
+def _proofs(chosen: Sequence[WorkflowStatistics]) -> Iterator[PlotRow]:
+    """A row for each proof that was taken, waived or skipped in one of the versions, the slowest first."""
+    sides = [(one.version, {(proof.step, proof.name): proof for proof in one.proofs}) for one in chosen]
+    highest = max((_total(proof) for _, proofs in sides for proof in proofs.values()), default=0)
+    slowest: dict[tuple[str, str], int] = {}
+    for _, proofs in sides:
+        for key, proof in proofs.items():
+            if _total(proof) or proof.median_time is not None:
+                slowest[key] = max(slowest.get(key, 0), proof.slow_time or 0)
+    for step_id, name in sorted(slowest, key=lambda key: -slowest[key]):
+        marks = tuple((version, *_verdicts(proofs.get((step_id, name)), highest)) for version, proofs in sides)
+        yield PlotRow(id=step_id, title=name, marks=marks)
+
+
+def _total(proof: ProofStatistics) -> int:
+    return proof.proved + proof.failed + proof.unproved + proof.waived + proof.skipped
+
+
+def _verdicts(proof: ProofStatistics | None, highest: int) -> Mark:
+    if proof is None:
+        return None, "not in this version"
+    parts = [
+        (proof.proved, "completed"),
+        (proof.failed, "failed"),
+        (proof.unproved + proof.waived, "cancelled"),
+        (proof.skipped, "skipped"),
+    ]
+    counts = {word: getattr(proof, word) for word in ("proved", "failed", "unproved", "waived", "skipped")}
+    words = [f"{count:,} {word}" for word, count in counts.items() if count] or ["measured"]
+    if proof.median_time is not None and proof.slow_time is not None:
+        words.append(f"{duration(proof.median_time)} to {duration(proof.slow_time)}")
+    text = ", ".join(words)
+    return plots.bar(parts, highest, f"{proof.name}: {text}"), text
 
 
 def _span(step: StepStatistics | None, scale: plots.Scale) -> Mark:

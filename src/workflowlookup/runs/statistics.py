@@ -4,8 +4,6 @@ All iterations of a step in a loop are counted together. The time of a step is f
 without the time spent waiting for people.
 """
 
-import math
-import statistics
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -17,10 +15,9 @@ from workflowlookup.language.navigation import split_instance
 from workflowlookup.runs import events
 from workflowlookup.runs.events import Record
 from workflowlookup.runs.fold import fold
+from workflowlookup.runs.proof_statistics import ProofStatistics, ProofTally, median, slow
 from workflowlookup.runs.run import OVER, Run, State
 
-SLOW: Final = 0.9
-"""The quantile of times that `slow_time` is."""
 MAX_ISSUES: Final = 50
 """Limit on the reasons for refusals of a step, the most frequent first."""
 
@@ -65,6 +62,7 @@ class WorkflowStatistics(msgspec.Struct, frozen=True, kw_only=True, rename="came
     median_time: int | None
     """Of completed runs, from start to end, without the time spent waiting for people."""
     steps: tuple[StepStatistics, ...]
+    proofs: tuple[ProofStatistics, ...] = ()
 
 
 class Tally:
@@ -78,6 +76,7 @@ class Tally:
         self._issues: dict[str, Counter[str]] = {}
         self._times: dict[str, list[int]] = {}
         self._run_times: list[int] = []
+        self._proofs = ProofTally()
 
     def add(self, run_id: str, records: Sequence[Record]) -> None:
         """Add a run. Raises `RunStateError` for records that are not a valid run."""
@@ -90,6 +89,7 @@ class Tally:
         elif run.current:
             self._count(run.current)["stopped" if run.state in OVER else "waiting"] += 1
         self._count_events(records)
+        self._proofs.add(records)
 
     def _count_events(self, records: Sequence[Record]) -> None:
         offered: dict[str, int] = {}
@@ -142,8 +142,9 @@ class Tally:
             version=workflow.version,
             runs=self._states.total(),
             states=dict(self._states),
-            median_time=_median(self._run_times),
+            median_time=median(self._run_times),
             steps=tuple(self._steps(workflow)),
+            proofs=tuple(self._proofs.statistics(workflow)),
         )
 
     def _steps(self, workflow: Workflow) -> Iterator[StepStatistics]:
@@ -156,8 +157,8 @@ class Tally:
                 title=step.title,
                 depth=len(workflow.enclosing[step.id]),
                 tries=round(self._outputs[step.id] / count["done"], 2) if count["done"] else None,
-                median_time=_median(times),
-                slow_time=times[math.ceil(SLOW * len(times)) - 1] if times else None,
+                median_time=median(times),
+                slow_time=slow(times),
                 issues=dict(self._issues.get(step.id, Counter[str]()).most_common(MAX_ISSUES)),
                 **count,
             )
@@ -168,7 +169,3 @@ _VERDICTS: Final = {"passed": "proved", "failed": "disproved", "unproved": "unpr
 
 def _plain(step_id: str) -> str:
     return split_instance(step_id)[0]
-
-
-def _median(values: Sequence[int]) -> int | None:
-    return int(statistics.median(values)) if values else None

@@ -9,12 +9,15 @@ from workflowlookup.cli.output import complain, progress, write, write_json, wri
 from workflowlookup.cli.services import has_journal, milliseconds
 from workflowlookup.errors import RunStateError, StorageError
 from workflowlookup.language.schemas import suggest
-from workflowlookup.language.text import duration, plural
+from workflowlookup.language.text import duration, one_line, plural
+from workflowlookup.runs.proof_statistics import ProofStatistics
 from workflowlookup.runs.statistics import StepStatistics, Tally, WorkflowStatistics
 from workflowlookup.settings import Settings
 from workflowlookup.store.journal import RunQuery
 
 COLUMNS: Final = ("step", "reached", "skipped", "refused", "tries", "proved", "time", "slow", "waiting", "stopped")
+PROOF_COLUMNS: Final = ("proof", "proved", "failed", "unproved", "waived", "skipped", "time", "slow", "checks")
+FEWER_PROOF_COLUMNS: Final = ("proof", "proved", "failed", "unproved", "waived", "slow")
 FEWER_COLUMNS: Final = ("step", "reached", "refused", "time", "stopped")
 NARROW: Final = 90
 
@@ -79,6 +82,12 @@ def _write(statistics: WorkflowStatistics) -> None:
     rows = [_row(step) for step in statistics.steps]
     columns = [column for column in COLUMNS if column != "proved" or any(row["proved"] != "-" for row in rows)]
     write_records(rows, columns, fewer=FEWER_COLUMNS, min_width=NARROW)
+    if statistics.proofs:
+        write()
+        proofs = sorted(statistics.proofs, key=lambda proof: -(proof.slow_time or 0))
+        write_records(
+            [_proof_row(proof) for proof in proofs], PROOF_COLUMNS, fewer=FEWER_PROOF_COLUMNS, min_width=NARROW
+        )
 
 
 def _row(step: StepStatistics) -> dict[str, str]:
@@ -94,6 +103,12 @@ def _row(step: StepStatistics) -> dict[str, str]:
         "waiting": str(step.waiting or "-"),
         "stopped": str(step.stopped or "-"),
     }
+
+
+def _proof_row(proof: ProofStatistics) -> dict[str, str]:
+    counts = {name: str(getattr(proof, name) or "-") for name in ("proved", "failed", "unproved", "waived", "skipped")}
+    times = {"time": _time(proof.median_time), "slow": _time(proof.slow_time)}
+    return {"proof": f"{proof.step}/{proof.name}", **counts, **times, "checks": one_line(proof.checked) or proof.kind}
 
 
 def _proved(step: StepStatistics) -> str:
