@@ -30,6 +30,7 @@ WORKFLOW = document(
     step("look-around", prompt="Look at the file, and say what is in it.", tools={"allow": ["read"]}),
     step("change-it", prompt="Set x to two.", tools={"allow": ["read", "edit"]}),
     identifier="small-change",
+    triggers=["set x"],
 )
 RUN_ID = re.compile(r"runId\W+([0-9a-f]{12})")
 
@@ -63,9 +64,9 @@ class Project:
         write(workflows, WORKFLOW)
         subprocess.run(["git", "init", "-q"], cwd=cli.directory, check=True)
 
-    def install(self, client: str) -> None:
-        """Give the client our server and hooks."""
-        installed = self.cli("install", client, "--hooks", "--yes")
+    def install(self, client: str, *flags: str) -> None:
+        """Give the client our server and hooks, with these settings."""
+        installed = self.cli("install", client, "--hooks", "--yes", *flags)
         assert installed.returncode == 0, installed.stderr
 
     def talk(self, command: Sequence[str], messages: Sequence[str] = (), **environment: str) -> list[JsonObject]:

@@ -12,6 +12,7 @@ import release
 from cli.commands import Cli
 from clients.coding_agents import ClaudeCode, run_id_in, submit
 from clients.model_api import Say, ScriptedModel, Use
+from support.json_values import JsonObject
 from workflowlookup import __version__
 
 START = ClaudeCode.tool("workflow_start", workflowId="small-change")
@@ -45,6 +46,38 @@ def test_an_agent_that_stops_too_early_goes_on_until_the_run_is_done(claude: Cla
     assert (len(requests), lines[-1]["result"]) == (6, "It is done.")
     assert claude.only_run()["state"] == "completed"
     assert claude.events(run_id).count("stop-blocked") == 2
+
+
+def test_a_sub_agent_is_stopped_once_and_an_agent_without_progress_is_let_go(claude: ClaudeCode) -> None:
+    task: JsonObject = {"description": "Look", "prompt": "Look.", "subagent_type": "general-purpose"}
+    delegate = Use("Agent", task | {"run_in_background": False})
+    with ScriptedModel([START, delegate, *[Say("I looked.")] * 2, *[Say("I am done.")] * 9]) as model:
+        claude.say(model, "Change it.")
+
+    run_id = run_id_in(model.texts()[1])
+    assert f"If you were given this step: Run {run_id}" in model.texts()[3]
+    assert len(model.requests) == 2 + 2 + 4
+    assert claude.events(run_id)[2:] == [*["stop-blocked"] * 4, "stop-released"]
+
+
+def test_an_agent_may_stop_once_a_person_has_paused_the_run(claude: ClaudeCode) -> None:
+    def pause(request: str) -> Say:
+        assert claude.cli("pause", run_id_in(request)).returncode == 0
+        return Say("I am done.")
+
+    with ScriptedModel([START, Say("I am done."), pause]) as model:
+        claude.say(model, "Change it.")
+
+    assert len(model.requests) == 3
+    assert claude.only_run()["state"] == "waiting"
+
+
+def test_a_prompt_that_a_workflow_is_for_names_it(bare: ClaudeCode) -> None:
+    bare.install("claude-code", "--hook-triggers", "true")
+    with ScriptedModel([Say("I see.")]) as model:
+        bare.say(model, "Please set x to two.")
+
+    assert "There is a workflow for this: 'small-change'" in model.texts()[0]
 
 
 def test_an_edit_is_refused_in_one_step_and_made_in_the_next(claude: ClaudeCode) -> None:
