@@ -1,10 +1,11 @@
-"""Fixtures: houses, and tokens."""
+"""Fixtures: servers with tokens, an issuer of tokens, sessions of the console."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from auth.issuer import Issuer
 from auth.token_server import TokenServer
 from workflowlookup.store.sessions import ConsoleSessions
 from workflowlookup.store.sqlite import SqliteJournal
@@ -28,11 +29,19 @@ def open_server(tmp_path: Path) -> Iterator[TokenServer]:
 
 
 @pytest.fixture
-def own_house(tmp_path: Path) -> Iterator[TokenServer]:
+def own_token_server(tmp_path: Path) -> Iterator[TokenServer]:
     """With tokens, for a test that breaks something."""
     token_server = TokenServer(tmp_path)
     yield token_server
     token_server.close()
+
+
+@pytest.fixture(scope="module")
+def issuer() -> Iterator[Issuer]:
+    issuer = Issuer()
+    issuer.add_key("one", "RS256")
+    yield issuer
+    issuer.close()
 
 
 @pytest.fixture

@@ -26,14 +26,6 @@ WRONG_TOKENS_ALLOWED = 20
 NUMBERS = ["1" + "0" * 400, "1" + "0" * 5_000, "1e400", "-1e400", "NaN", "Infinity", "[]", "{}", '"1e400"']
 
 
-@pytest.fixture(scope="module")
-def issuer() -> Iterator[Issuer]:
-    issuer = Issuer()
-    issuer.add_key("one", "RS256")
-    yield issuer
-    issuer.close()
-
-
 @pytest.fixture
 def token_server(tmp_path: Path, issuer: Issuer) -> Iterator[TokenServer]:
     flags = ("--oauth-issuer", issuer.name, "--oauth-audience", AUDIENCE, "--oauth-jwks-url", issuer.jwks_url)

@@ -177,14 +177,16 @@ def test_the_number_of_stored_failures_is_bounded(monkeypatch: pytest.MonkeyPatc
     assert [len(vars(throttle)[name]) for name in ("_failed", "_logged_at")] == [10, 10]
 
 
-def test_a_throttled_client_on_loopback_cannot_forge_its_address_and_locks_out_nobody(own_house: TokenServer) -> None:
+def test_a_throttled_client_on_loopback_cannot_forge_its_address_and_locks_out_nobody(
+    own_token_server: TokenServer,
+) -> None:
     def guessed(number: int) -> httpx2.Response:
         headers = {"authorization": f"Bearer {wrong()}", "x-forwarded-for": f"198.51.100.{number}"}
-        return client.post(own_house.server.url, content=b"{}", headers=headers)
+        return client.post(own_token_server.server.url, content=b"{}", headers=headers)
 
     with httpx2.Client() as client:
         answers = [guessed(number) for number in range(FAILURES_PER_MINUTE + 1)]
 
     assert [answer.status_code for answer in answers] == [401] * FAILURES_PER_MINUTE + [429]
-    assert own_house.client("root").initialize()["result"]["serverInfo"]["name"] == "workflowlookup"
-    assert own_house.server.log().count("too many wrong tokens") == 1
+    assert own_token_server.client("root").initialize()["result"]["serverInfo"]["name"] == "workflowlookup"
+    assert own_token_server.server.log().count("too many wrong tokens") == 1

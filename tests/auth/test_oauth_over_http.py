@@ -17,14 +17,6 @@ METADATA = "/.well-known/oauth-protected-resource"
 
 
 @pytest.fixture(scope="module")
-def issuer() -> Iterator[Issuer]:
-    issuer = Issuer()
-    issuer.add_key("one", "RS256")
-    yield issuer
-    issuer.close()
-
-
-@pytest.fixture(scope="module")
 def token_server(tmp_path_factory: pytest.TempPathFactory, issuer: Issuer) -> Iterator[TokenServer]:
     flags: tuple[str, ...] = (
         "--oauth-issuer",

@@ -240,33 +240,33 @@ def closed_within(seconds: float, response: httpx2.Response) -> bool:
     return time.monotonic() <= end
 
 
-def test_a_stream_ends_with_its_token(own_house: TokenServer) -> None:
-    client = own_house.client("reader")
+def test_a_stream_ends_with_its_token(own_token_server: TokenServer) -> None:
+    client = own_token_server.client("reader")
     client.initialize()
-    with client.http.stream("GET", own_house.server.url, headers=client.session) as stream:
+    with client.http.stream("GET", own_token_server.server.url, headers=client.session) as stream:
         assert stream.status_code == 200
-        own_house.tokens.revoke("reader")
+        own_token_server.tokens.revoke("reader")
         assert closed_within(3, stream)
     assert client.post({"jsonrpc": "2.0", "id": 1, "method": "ping"}).status_code == 401
 
 
-def test_a_listen_request_ends_with_its_token(own_house: TokenServer) -> None:
-    own_house.let_in("brief", ["read"], seconds=3)
-    client = own_house.client("brief")
+def test_a_listen_request_ends_with_its_token(own_token_server: TokenServer) -> None:
+    own_token_server.let_in("brief", ["read"], seconds=3)
+    client = own_token_server.client("brief")
     message = modern("subscriptions/listen", {"notifications": {"resourceSubscriptions": ["runs://recent"]}})
     with client.http.stream(
-        "POST", own_house.server.url, content=json.dumps(message).encode(), headers=routing(message)
+        "POST", own_token_server.server.url, content=json.dumps(message).encode(), headers=routing(message)
     ) as stream:
         assert stream.status_code == 200
         assert closed_within(6, stream)
 
 
-def test_a_revoked_token_is_refused_within_a_second(own_house: TokenServer) -> None:
-    client = own_house.client("root")
-    metrics = f"{own_house.server.base}/metrics"
+def test_a_revoked_token_is_refused_within_a_second(own_token_server: TokenServer) -> None:
+    client = own_token_server.client("root")
+    metrics = f"{own_token_server.server.base}/metrics"
     assert client.http.get(metrics).status_code == 200
 
-    own_house.tokens.revoke("root")
+    own_token_server.tokens.revoke("root")
 
     assert client.http.get(metrics).status_code == 401
 

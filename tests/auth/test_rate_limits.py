@@ -106,13 +106,15 @@ def test_if_the_server_is_full_the_caller_with_the_most_sessions_loses_one(start
     assert sorted(answers.values()) == [[200] * 8, [200] * 7 + [404]]
 
 
-def test_a_new_token_of_the_same_name_does_not_continue_the_session_of_the_old_one(own_house: TokenServer) -> None:
-    old = own_house.client("ci-bot")
+def test_a_new_token_of_the_same_name_does_not_continue_the_session_of_the_old_one(
+    own_token_server: TokenServer,
+) -> None:
+    old = own_token_server.client("ci-bot")
     old.initialize()
-    own_house.tokens.revoke("ci-bot")
-    own_house.let_in("ci-bot", ["read", "run"])
+    own_token_server.tokens.revoke("ci-bot")
+    own_token_server.let_in("ci-bot", ["read", "run"])
 
-    new = own_house.client("ci-bot")
+    new = own_token_server.client("ci-bot")
     new.session = old.session
 
     assert new.post(PING).status_code == 404

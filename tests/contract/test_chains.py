@@ -2,12 +2,11 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 
 import pytest
 
-from contract.journaling import URLS, Store, append, begin, open_sql, submit
+from contract.journaling import Store, append, begin, submit
 from support.make import document, step
 from workflowlookup.errors import RunDamaged
 from workflowlookup.language.building import build
@@ -21,14 +20,6 @@ Tampering = Callable[[SqlJournal], object]
 RUN = "the-run"
 OTHER = "the-other"
 COLUMNS = "run, sequence, time, who, kind, body, hash"
-
-
-@pytest.fixture(params=URLS)
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store[SqlJournal]]:
-    url = URLS[request.param](request, tmp_path)
-    store = Store(lambda: open_sql(url))
-    yield store
-    store.close()
 
 
 @pytest.fixture

@@ -2,14 +2,14 @@
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
 import msgspec
 import pytest
 
-from contract.journaling import URLS, WORKFLOW, Store, append, at_once, begin, call, open_sql, submit
+from contract.journaling import WORKFLOW, Store, append, at_once, begin, call, submit
 from support.json_values import JsonObject
 from support.make import document, step
 from support.narrowing import instance_of
@@ -34,14 +34,6 @@ from workflowlookup.store.postgres import PostgresJournal
 from workflowlookup.store.service import Runs
 from workflowlookup.store.sql import SqlJournal
 from workflowlookup.store.sqlite import SqliteJournal
-
-
-@pytest.fixture(params=URLS)
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store[SqlJournal]]:
-    url = URLS[request.param](request, tmp_path)
-    store = Store(lambda: open_sql(url))
-    yield store
-    store.close()
 
 
 @pytest.fixture

@@ -23,13 +23,7 @@ SLOW = {"kind": "command", "name": "slow", "use": "slow"}
 
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
-    root = tmp_path / "project"
-    root.mkdir()
-    project = Project(root)
-    project.git("init", "-q")
-    project.write("check.sh", "echo 7 passed; test -e fixed\n")
-    project.commit("begin")
-    return project
+    return Project.create(tmp_path / "project", {"check.sh": "echo 7 passed; test -e fixed\n"})
 
 
 @pytest.fixture

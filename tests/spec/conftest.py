@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from spec.roads import ROADS, SPEC_VERSION, Ask, Publish
+from spec.stage import Stage, staged
 from support.client import Server
 from support.json_values import Json, JsonObject
 from support.make import document, write
@@ -39,6 +40,13 @@ def ask(request: pytest.FixtureRequest, shelf: Path, tmp_path_factory: pytest.Te
     server = Server(tmp_path_factory.mktemp("home"), directory=shelf, environment=_QUIET)
     yield Ask(request.param, server)
     server.stop()
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    """Servers and other systems with which they work."""
+    with staged(tmp_path / "home") as stage:
+        yield stage
 
 
 @pytest.fixture

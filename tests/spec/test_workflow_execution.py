@@ -5,13 +5,11 @@ import itertools
 import json
 import signal
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from mcp import Client, StdioServerParameters
 
-from spec.stage import DEPLOY, Listener, Stage, Upstream, refusal, staged, state
+from spec.stage import DEPLOY, Listener, Stage, Upstream, refusal, state
 from support.json_values import JsonObject
 from support.waiting import wait_until
 from upstream.upstreams import ONE
@@ -19,12 +17,6 @@ from upstream.upstreams import ONE
 API = {"service": "api", "replicas": 2}
 KINDS = ("http", "mcp", "stdio")
 QUICK = {"deploy": {"seconds": 0.05}}
-
-
-@pytest.fixture
-def stage(tmp_path: Path) -> Iterator[Stage]:
-    with staged(tmp_path / "home") as stage:
-        yield stage
 
 
 @pytest.fixture(params=KINDS)

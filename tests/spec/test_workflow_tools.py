@@ -3,12 +3,10 @@
 import os
 import signal
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from spec.stage import DEPLOY, Listener, Stage, refusal, staged, state
+from spec.stage import DEPLOY, Listener, Stage, refusal, state
 from support.make import document, settings_file, write
 from upstream.upstreams import ONE, McpUpstream
 
@@ -21,12 +19,6 @@ MISFITS: dict[str, dict[str, object]] = {
     "surprise is unknown": {"service": "api", "surprise": 1},
 }
 PLAIN = {"id": "plain", "name": "Plain", "description": "Nothing but what is required."}
-
-
-@pytest.fixture
-def stage(tmp_path: Path) -> Iterator[Stage]:
-    with staged(tmp_path / "home") as stage:
-        yield stage
 
 
 # ── discovery ───────────────────────────────────────────────────────────────────────────────────────────────────

@@ -21,6 +21,13 @@ ENVELOPE = {
 }
 
 
+def server_environment(home: Path, directory: Path | None) -> dict[str, str]:
+    """The environment of a server with this home, without the user's settings; with a directory, only its workflows."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("WORKFLOW", "XDG_"))}
+    only = {"WORKFLOWLOOKUP_BUNDLED": "false", "WORKFLOW_STORAGE_PATH": str(directory)} if directory else {}
+    return clean | {"HOME": str(home)} | only
+
+
 class Server:
     """The process `workflowlookup serve`, away from the user's own home and settings."""
 
@@ -32,18 +39,14 @@ class Server:
         environment: dict[str, str] | None = None,
         program: Sequence[str] = ("-m", "workflowlookup"),
     ) -> None:
-        clean = {key: value for key, value in os.environ.items() if not key.startswith(("WORKFLOW", "XDG_"))}
-        clean |= {"HOME": str(home)}
         (home / "project" / ".git").mkdir(parents=True, exist_ok=True)
-        if directory is not None:
-            clean |= {"WORKFLOWLOOKUP_BUNDLED": "false", "WORKFLOW_STORAGE_PATH": str(directory)}
         self.process = subprocess.Popen(
             [sys.executable, *program, "serve"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             cwd=home / "project",
-            env=clean | (environment or {}),
+            env=server_environment(home, directory) | (environment or {}),
         )
         self._ids = itertools.count(1)
         self._unread = b""

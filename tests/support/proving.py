@@ -28,6 +28,17 @@ class Project:
         self.run_snapshot: Snapshot | None = None
         self.step_snapshot: Snapshot | None = None
 
+    @classmethod
+    def create(cls, root: Path, files: Mapping[str, str]) -> "Project":
+        """A project directory with a repository and one commit of these files."""
+        root.mkdir()
+        project = cls(root)
+        project.git("init", "-q")
+        for name, text in files.items():
+            project.write(name, text)
+        project.commit("begin")
+        return project
+
     def __fspath__(self) -> str:
         return str(self.root)
 

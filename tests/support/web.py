@@ -3,7 +3,6 @@
 import contextlib
 import itertools
 import json
-import os
 import queue
 import re
 import signal
@@ -16,7 +15,7 @@ from typing import Protocol
 
 import httpx2
 
-from support.client import ENVELOPE
+from support.client import ENVELOPE, server_environment
 from support.json_values import Json, JsonObject
 from support.processes import end
 
@@ -54,18 +53,14 @@ class WebServer:
         environment: dict[str, str] | None = None,
         program: tuple[str, ...] = ("-m", "workflowlookup", "serve"),
     ) -> None:
-        clean = {key: value for key, value in os.environ.items() if not key.startswith(("WORKFLOW", "XDG_"))}
-        clean |= {"HOME": str(home)}
         (home / "project" / ".git").mkdir(parents=True, exist_ok=True)
-        if directory is not None:
-            clean |= {"WORKFLOWLOOKUP_BUNDLED": "false", "WORKFLOW_STORAGE_PATH": str(directory)}
         self.process = subprocess.Popen(
             [sys.executable, *program, "--http", "127.0.0.1:0", *flags],
             stdin=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
             cwd=home / "project",
-            env=clean | (environment or {}),
+            env=server_environment(home, directory) | (environment or {}),
         )
         self.logged: list[str] = []
         found: queue.Queue[str] = queue.Queue()

@@ -24,14 +24,8 @@ Serve = Callable[[], Server]
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
     """The project directory, in which the server is started."""
-    root = tmp_path / "project"
-    root.mkdir()
-    project = Project(root)
-    project.git("init", "-q")
-    project.write("check.sh", "echo checking; grep -q fixed app.txt || { echo 'E  app is broken'; exit 3; }\n")
-    project.write("app.txt", "broken\n")
-    project.commit("begin")
-    return project
+    check = "echo checking; grep -q fixed app.txt || { echo 'E  app is broken'; exit 3; }\n"
+    return Project.create(tmp_path / "project", {"check.sh": check, "app.txt": "broken\n"})
 
 
 @pytest.fixture
