@@ -210,12 +210,14 @@ def describe_capture(capture: Capture) -> str:
 def how_to_say(capture: Capture, *, is_json: bool = False) -> str:
     """What to add to the output."""
     example = capture.value.example
-    as_json = msgspec.json.encode(example).decode()
     if capture.pattern:
         return f"a passage that matches /{capture.pattern}/{capture.flags}"
+    if capture.pointer is None and not is_json:
+        return f"the line `{capture.name}: {as_words(example)}`"
+    as_json = msgspec.json.encode(example).decode()
     if capture.pointer is not None:
         return f"JSON with {as_json} at {capture.pointer or 'its top'}"
-    return f'the property "{capture.name}": {as_json}' if is_json else f"the line `{capture.name}: {as_words(example)}`"
+    return f'the property "{capture.name}": {as_json}'
 
 
 def _issue(capture: Capture, raw_value: Json, *, is_json: bool) -> Issue:

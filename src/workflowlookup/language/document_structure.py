@@ -28,6 +28,7 @@ def structural_errors(document: Mapping[str, Json], budget: Budget) -> Iterator[
     loops: list[tuple[PathTo, Mapping[str, Json]]] = []
     calls: list[tuple[PathTo, Mapping[str, Json]]] = []
     captures: list[tuple[PathTo, Mapping[str, Json]]] = []
+    has_proofs = False
     for path, step in walk_steps(document["steps"]):
         identifier = step["id"]
         if identifier in ids:
@@ -42,6 +43,7 @@ def structural_errors(document: Mapping[str, Json], budget: Budget) -> Iterator[
         if isinstance(step.get("requireConfirmation"), dict):
             yield from _answers(document, path, step["requireConfirmation"])
         if "proof" in step:
+            has_proofs = True
             for flaw in flaws_of_proofs(step, budget):
                 yield proof_error_at((*path, *flaw.path), flaw, document)
     if loops:
@@ -52,15 +54,13 @@ def structural_errors(document: Mapping[str, Json], budget: Budget) -> Iterator[
         yield from _captures(document, (*path, "produces"), step, budget)
     yield from _triggers(document, budget)
     yield from _schemas(document, budget)
-    yield from _reserved_variables(document)
+    if has_proofs:
+        yield from _reserved_variables(document)
 
 
 def _reserved_variables(document: Mapping[str, Json]) -> Iterator[Finding]:
     """Variables that would hide what proofs have measured. A workflow without proofs may have them."""
-    steps = list(walk_steps(document["steps"]))
-    if not any("proof" in step for _, step in steps):
-        return
-    for path, step in steps:
+    for path, step in walk_steps(document["steps"]):
         loop_names = [step.get("loop", {}).get(field) for field in ("iterationVar", "itemVar", "indexVar")]
         for name in (*variables_set_by(step), *filter(None, loop_names)):
             if name.partition(".")[0] == "proof":

@@ -298,6 +298,8 @@ def describe_proofs(
 
     `in_run`: without what the server measures before it hands out the step.
     """
+    if not step.proofs:
+        return ()
     names: dict[str, None] = {}
     fill = filler(context, names)
     sentences = tuple(

@@ -208,13 +208,12 @@ def _details(document: Json) -> ToolDetails:
 
 
 def _needs_agent(document: Json) -> bool:
-    """Whether a step, also in a loop, is not a call. The document may be invalid: then yes."""
-    rest: list[Json] = [document]
-    while rest:
-        step = rest.pop()
-        parts = [step[name] for name in ("steps", "body") if name in step] if isinstance(step, dict) else []
-        if parts and all(isinstance(part, list) for part in parts):
-            rest += [each for part in parts for each in part]
-        elif not isinstance(step, dict) or "call" not in step:
+    """Whether a step of a valid document, also in a loop, is not a call."""
+    steps = list(document["steps"])
+    while steps:
+        step = steps.pop()
+        if "body" in step:
+            steps += step["body"] if isinstance(step["body"], list) else ()  # else the id of a step in the list
+        elif "call" not in step:
             return True
     return False

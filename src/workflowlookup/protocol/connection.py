@@ -88,6 +88,7 @@ class Connection:
         self._tasks: Tasks | None = None
         self._notifications = Notifications(backend, self.outbox)
         self._memory = MemoryMeter()
+        self._uses_memory = False
         self._shutdown_request: Call | None = None
         """The `shutdown` request, while pending calls get their time: its reply is the last message."""
 
@@ -97,9 +98,14 @@ class Connection:
         """Handle one message. Returns the reply, or None if there is none (yet)."""
         started = monotonic()  # reading the processor time costs ten times as much
         reply = self.answer(jsonrpc.decode(line))
-        if self._memory.add_elapsed(monotonic() - started):
-            self._memory.release()
+        self._uses_memory = self._memory.add_elapsed(monotonic() - started)
         return reply
+
+    def after_reply(self) -> None:
+        """To be called when the reply is sent: does what nobody has to wait for."""
+        if self._uses_memory:
+            self._uses_memory = False
+            self._memory.release()
 
     def answer(self, message: Message) -> bytes | None:
         if isinstance(message, Request):
