@@ -265,7 +265,7 @@ class TrustStore:
                 self._version, self.problem = version, ""
         except FileNotFoundError:
             self._records, self._version, self.problem = {}, None, ""
-        except (OSError, ValueError) as problem:
+        except (OSError, ValueError, RecursionError) as problem:
             self._records, self._version = {}, None
             self.problem = f"{self.path} cannot be used, so nothing is trusted: {problem}"
         return self._records

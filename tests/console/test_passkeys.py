@@ -307,6 +307,18 @@ def test_an_unsigned_answer_in_the_console_is_refused(own: Site, visit: OpenCons
     assert own.runs.get(run.id).waiting_for == "confirmation"
 
 
+@pytest.mark.parametrize("passkey", ["", "{", "[]", '{"x":' * 5_000], ids=["none", "cut", "list", "deep"])
+def test_a_form_without_a_passkey_registers_nobody(own: Site, visit: OpenConsole, passkey: str) -> None:
+    client = visit(own)
+    at_name = {"host": "localhost:8000", "origin": "http://localhost:8000"}
+    hidden = {"token": token(client.get("/people", headers=at_name).text), "person": "ada", "passkey": passkey}
+
+    answer = client.post("/people", data=hidden, headers=at_name)
+
+    assert (answer.status_code, "The form brings no passkey" in answer.text) == (400, True)
+    assert people(own).all_keys() == {}
+
+
 def test_the_pages_say_what_is_missing(own: Site, visit: OpenConsole, monkeypatch: pytest.MonkeyPatch) -> None:
     run = held(own)
     client = visit(own)

@@ -100,6 +100,17 @@ def test_a_registration_that_breaks_a_rule_is_refused(authenticator: Authenticat
         )
 
 
+@pytest.mark.parametrize("public", [b"", cbor2.dumps([1, 2]), b"\x81" * 5_000], ids=["empty", "list", "deep"])
+def test_a_public_key_that_cannot_be_read_is_refused(authenticator: Authenticator, public: bytes) -> None:
+    authenticator.public = public
+    with pytest.raises(PasskeyRefused):
+        passkeys.verify_registration(authenticator.create(b"challenge"), b"challenge", ORIGIN)
+
+    stored = Passkey(credential=encode(authenticator.credential), public=encode(public), rp_id=HOST)
+    with pytest.raises(PasskeyRefused):
+        passkeys.verify_signature(stored, authenticator.sign(), TEXT)
+
+
 @pytest.mark.parametrize("nonsense", [{}, {"id": 1}, {"id": "x", "rawId": "x", "type": "public-key", "response": {}}])
 def test_a_registration_that_is_none_is_refused(nonsense: dict[str, Any]) -> None:
     with pytest.raises(PasskeyRefused):

@@ -436,7 +436,9 @@ def test_the_file_of_people_is_ignored_if_others_can_write_to_it(world: World) -
     assert "others can write to it" in world.people.problem
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b'{"version": 2}', b'{"keys": [{"id": "x"}]}', b"\xff"])
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b'{"version": 2}', b'{"keys": [{"id": "x"}]}', b"\xff", b'{"x":' * 5_000]
+)
 def test_a_file_of_people_that_cannot_be_read_makes_nobody_known(world: World, content: bytes) -> None:
     (world.directory / "config" / "people.json").write_bytes(content)
 

@@ -437,7 +437,7 @@ def test_a_salvage_that_fails_anywhere_is_done_again(stored: Path, monkeypatch: 
     assert len(set_aside(stored)) == 1
 
 
-@pytest.mark.parametrize("note", ['{"aside": "OUTSIDE", "reason": ""}', '{"aside": 1}', "{", ""])
+@pytest.mark.parametrize("note", ['{"aside": "OUTSIDE", "reason": ""}', '{"aside": 1}', "{", "", '{"x":' * 5_000])
 def test_the_note_of_a_salvage_cannot_move_the_file_elsewhere(stored: Path, tmp_path: Path, note: str) -> None:
     outside = tmp_path / "outside"
     note_path = stored.parent / f"{stored.name}.salvaging"

@@ -57,7 +57,7 @@ def read_registration(visit: Visit) -> Passkey:
     try:
         credential = msgspec.json.decode(visit.form.get("passkey", ""), type=dict[str, Any])
         return passkeys.verify_registration(credential, _registration_challenge(visit), origin)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         raise RequestRefused(400, "The form brings no passkey. Load the page again; it needs scripts.") from None
     except PasskeyRefused as problem:
         raise RequestRefused(422, f"{problem}.") from problem
@@ -77,7 +77,7 @@ def read_signature(visit: Visit, text: bytes) -> Signature:
     origin, people = _origin(visit), visit.services.people
     try:
         assertion = msgspec.json.decode(visit.form.get("passkey", ""), type=_Assertion)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         raise RequestRefused(400, "The form is not signed. Load the page again; it needs scripts.") from None
     key = next((key for key in people.passkeys(rp_id(visit)) if key.credential == assertion.id), None)
     if key is None:

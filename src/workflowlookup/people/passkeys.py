@@ -84,7 +84,6 @@ def request_options(challenge: bytes, rp_id: str, credentials: Sequence[str]) ->
 def verify_registration(credential: dict[str, Any], challenge: bytes, origin: str) -> Passkey:
     """The passkey that a browser has created. Raises `PasskeyRefused`."""
     import webauthn  # noqa: PLC0415 - extra `sign`
-    from webauthn.helpers.exceptions import WebAuthnException  # noqa: PLC0415
 
     rp_id = rp_id_of(urlsplit(origin).netloc)
     try:
@@ -95,7 +94,7 @@ def verify_registration(credential: dict[str, Any], challenge: bytes, origin: st
             expected_origin=origin,
             require_user_verification=True,
         )
-    except (WebAuthnException, ValueError, KeyError, TypeError) as problem:
+    except Exception as problem:  # broad on purpose: the library raises many kinds for bytes that it cannot read
         raise PasskeyRefused(f"The passkey cannot be registered: {problem}") from problem
     return Passkey(
         credential=encode(verified.credential_id),
@@ -114,14 +113,9 @@ def verify_signature(
     must have grown, unless the authenticator has none.
     """
     import webauthn  # noqa: PLC0415 - extra `sign`
-    from webauthn.helpers.exceptions import WebAuthnException  # noqa: PLC0415
 
+    client_data = _read_client_data(signature, passkey.rp_id)
     try:
-        client_data = msgspec.json.decode(decode(signature.client_data), type=_ClientData)
-        if not is_usable_origin(client_data.origin, urlsplit(client_data.origin).netloc):
-            raise PasskeyRefused("it was not made over HTTPS or on localhost")
-        if client_data.cross_origin or rp_id_of(urlsplit(client_data.origin).netloc) != passkey.rp_id:
-            raise PasskeyRefused("it was made on a page of another site")
         verified = webauthn.verify_authentication_response(
             credential={
                 "id": passkey.credential,
@@ -140,7 +134,7 @@ def verify_signature(
             credential_current_sign_count=sign_count,
             require_user_verification=True,
         )
-    except (WebAuthnException, msgspec.MsgspecError, ValueError, KeyError, TypeError) as problem:
+    except Exception as problem:  # broad on purpose, as above
         raise PasskeyRefused(str(problem)) from problem
     return verified.new_sign_count
 
@@ -148,6 +142,20 @@ def verify_signature(
 class _ClientData(msgspec.Struct, rename="camel"):
     origin: str
     cross_origin: bool = False
+
+
+def _read_client_data(signature: Signature, rp_id: str) -> _ClientData:
+    """Where a signature was made, if it counts there. Raises `PasskeyRefused`."""
+    try:
+        data = msgspec.json.decode(decode(signature.client_data), type=_ClientData)
+        host = urlsplit(data.origin).netloc
+    except (msgspec.MsgspecError, ValueError, RecursionError) as problem:
+        raise PasskeyRefused(str(problem)) from problem
+    if not is_usable_origin(data.origin, host):
+        raise PasskeyRefused("it was not made over HTTPS or on localhost")
+    if data.cross_origin or rp_id_of(host) != rp_id:
+        raise PasskeyRefused("it was made on a page of another site")
+    return data
 
 
 def challenge_of(text: bytes) -> bytes:

@@ -140,7 +140,7 @@ class PeopleStore:
                 self._pending, self._version = stored.pending, version
         except FileNotFoundError:
             self._keys, self._pending, self._version, self.problem = {}, (), None, ""
-        except (OSError, ValueError) as problem:
+        except (OSError, ValueError, RecursionError) as problem:
             self._keys, self._pending, self._version = {}, (), None
             self.problem = f"{self.path} cannot be used, so nobody is known: {problem}"
         return self._keys

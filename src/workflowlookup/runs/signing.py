@@ -103,7 +103,10 @@ class SignedAnswer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 def parse_signed(text: str) -> SignedAnswer:
     """What a person signed. Raises `ValueError` for another text than `text_to_sign` makes."""
     domain, _, content = text.partition("\n")
-    answer = msgspec.json.decode(content, type=SignedAnswer)
+    try:
+        answer = msgspec.json.decode(content, type=SignedAnswer)
+    except RecursionError as problem:
+        raise ValueError("it is nested too deeply") from problem
     if domain != DOMAIN or _canonical(msgspec.to_builtins(answer)) != content.encode():
         raise ValueError("it is not the text of an answer")
     return answer

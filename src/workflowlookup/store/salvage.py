@@ -349,7 +349,7 @@ def _read_note(path: str) -> _Note:
     """The note. Only a name beside the journal counts: the owner of the directory must not choose where files go."""
     with open(_note_path(path), "rb") as file:
         content = file.read(_MAX_NOTE_BYTES)
-    with contextlib.suppress(msgspec.MsgspecError):
+    with contextlib.suppress(msgspec.MsgspecError, RecursionError):
         note = msgspec.json.decode(content, type=_Note)
         directory, name = os.path.split(path)
         aside = os.path.basename(note.aside)
