@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -102,6 +103,15 @@ def test_every_part_of_the_package_has_its_place() -> None:
     }
 
     assert parts - {"__init__"} == set(ROWS)
+
+
+def test_the_page_about_the_architecture_names_every_module() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "architecture.md").read_text("utf-8")
+    named = {word for code in re.findall(r"`([^`\n]+)`", page) for word in re.findall(r"\w+", code)}
+    modules = [path for path in SOURCE.rglob("*.py") if path.parent.name not in ("commands", "builtin")]
+
+    unnamed = {path.stem for path in modules if not path.stem.endswith(("__", "_pages"))} - named
+    assert unnamed == set()
 
 
 def foreign_imports_of(path: Path) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What a run knows about its proofs: those that are due, and the verdicts of each step. `run` folds them."""
+"""What a run knows about its proofs: those that are due, and the verdicts of each step. `fold` computes them."""
 
 from collections.abc import Mapping
 from typing import Final
