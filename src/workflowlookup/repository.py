@@ -83,10 +83,11 @@ def find_root(directory: str, home: str) -> str:
     for parent in _upwards(start):
         if parent != start and (parent in around_home or _identity(parent) in identities):
             break
-        git = os.path.join(parent, ".git")
-        if os.path.isdir(git):
+        git, library = os.path.join(parent, ".git"), os.path.join(parent, f".{APPLICATION}")
+        has_git = os.access(git, os.F_OK)  # each run asks, and this is faster than `exists` where there is nothing
+        if has_git and os.path.isdir(git):
             return parent
-        if os.path.exists(git) or os.path.isdir(os.path.join(parent, f".{APPLICATION}")):
+        if has_git or (os.access(library, os.F_OK) and os.path.isdir(library)):
             root = parent
     return root
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from support.make import document, step, write
+from support.json_values import JsonObject
+from support.make import document, loop, step, write
 from support.narrowing import not_none
 from workflowlookup.errors import InvalidWorkflow, NotReadYet, SecurityError, StorageError, WorkflowNotFound
 from workflowlookup.library import catalog as catalog_module
@@ -448,3 +449,24 @@ def test_an_id_that_may_be_in_what_is_not_read_yet_is_not_called_unknown(
     monkeypatch.setattr(catalog, "_read_seconds", math.inf)
     assert catalog.get("sample-workflow").id == "sample-workflow"
     assert catalog.snapshot().incomplete is None
+
+
+CALL = {"id": "call-it", "title": "Call it", "call": {"server": "files", "tool": "read"}}
+
+
+@pytest.mark.parametrize(
+    ("steps", "needs_agent"),
+    [
+        ([step()], True),
+        ([CALL], False),
+        ([loop("again", [CALL], type="for", count=2)], False),
+        ([loop("again", [step()], type="for", count=2), CALL], True),
+        ([loop("again", "call-it", type="for", count=2), CALL], False),
+    ],
+)
+def test_a_workflow_needs_an_agent_unless_all_its_steps_are_calls(
+    library: Path, steps: list[JsonObject], needs_agent: bool
+) -> None:
+    file = load(str(write(library, document(*steps))), str(library))
+
+    assert (file.refusal, file.needs_agent) == (None, needs_agent)
