@@ -31,6 +31,7 @@ from workflowlookup.store.journal import DamagedJournal
 from workflowlookup.store.runs_view import JournalWatch, RunsView
 from workflowlookup.store.service import Runs
 from workflowlookup.store.sqlite import SqliteJournal
+from workflowlookup.tools import long_results
 from workflowlookup.tools.builtin import BUILTIN_TOOLS, workflow_refresh, workflow_search
 from workflowlookup.tools.contract import ExecutionView, WorkflowTools
 from workflowlookup.tools.dynamic import DynamicTools
@@ -38,6 +39,11 @@ from workflowlookup.tools.dynamic import DynamicTools
 EVERY_SCOPE = ("read", "run", "confirm", "admin")
 IDS = (*OPEN, *HIDDEN, "docs-broken", "secret-broken", "secret-pla", "docs-guid", "no-such-workflow")
 RUNS = (*(f"{how}-{identifier}" for how in ("of", "held") for identifier in (*OPEN, *HIDDEN)), "no-such-run")
+
+
+def tool_result(tool: str, **arguments: Json) -> str:
+    """The resource with the whole result of a tool."""
+    return long_results.uri_of(tool, arguments, {})
 
 
 def of_workflows(identifier: str) -> Iterator[tuple[str, JsonObject]]:
@@ -49,6 +55,7 @@ def of_workflows(identifier: str) -> Iterator[tuple[str, JsonObject]]:
     yield "workflow_runs", {"workflowId": identifier}
     yield "workflow_list", {"query": identifier}
     yield "resources/read", {"uri": f"workflow://{identifier}"}
+    yield "resources/read", {"uri": tool_result("workflow_get", id=identifier, mode="full")}
     yield "prompts/get", {"name": identifier}
     yield from completions(identifier[:4])
     yield identifier, {}
@@ -64,6 +71,7 @@ def of_runs(run_id: str) -> Iterator[tuple[str, JsonObject]]:
     yield "workflow_submit", {"runId": run_id, "stepId": "no-such-step", "confirmed": False}
     yield "workflow_cancel", {"runId": run_id, "reason": "enough"}
     yield "resources/read", {"uri": f"run://{run_id}"}
+    yield "resources/read", {"uri": tool_result("workflow_status", runId=run_id)}
     yield "resources/subscribe", {"uri": f"run://{run_id}"}
     yield "resources/unsubscribe", {"uri": f"run://{run_id}"}
     yield "tools/call", {"name": "workflow_status", "arguments": {"runId": run_id}}
@@ -92,6 +100,7 @@ def lists() -> Iterator[tuple[str, JsonObject]]:
     yield from (("workflow_list", {}), ("workflow_list", {"limit": 1}), ("workflow_list", {"category": "workflow"}))
     yield from (("workflow_runs", {}), ("workflow_runs", {"limit": 1}), ("workflow_runs", {"state": "waiting"}))
     yield "resources/read", {"uri": "runs://recent"}
+    yield from (("resources/read", {"uri": tool_result(name)}) for name in ("workflow_list", "workflow_runs"))
     yield "workflow_lits", {}
     yield from completions("")
 

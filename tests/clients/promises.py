@@ -241,6 +241,7 @@ class Promises:
             ("workflow://{id}", "workflow", "text/markdown"),
             ("run://{id}", "run", "text/markdown"),
             ("run://{id}/result{?from,length,step}", "run-result", "application/json"),
+            ("tool-result://{tool}{?arguments}", "tool-result", "application/json"),
         ]
 
     def test_every_workflow_is_a_prompt_without_arguments(self, seen: JsonObject) -> None:

@@ -355,7 +355,10 @@ class Connection:
             return self._elicit(call, outcome)
         if isinstance(outcome, Pending):
             return self._add_pending(call, outcome)
-        return tool_result(outcome) if call.method == "tools/call" else outcome
+        if call.method != "tools/call":
+            return outcome
+        params = call.object_params()
+        return tool_result(outcome, params["name"], params.get("arguments"), has_links=call.rules.resource_links)
 
     def _call_directly(self, call: Call) -> Json:
         """Call a tool whose name is the method: the same handler and result, but errors are JSON-RPC errors."""

@@ -37,6 +37,8 @@ from workflowlookup.protocol.versions import (
 if TYPE_CHECKING:
     from workflowlookup.protocol.questions import Answer
 
+MAX_RESULT_CHARACTERS: Final = 30_000
+"""Of a longer result, an answer has the first part. The smallest limit of a client is about 10,000 tokens."""
 MAX_RUN_ID: Final = 2_000
 """The longest run id that is looked up."""
 
@@ -158,9 +160,9 @@ def run_id_in(request: Request) -> str:
     arguments = params.get("arguments") if request.method == "tools/call" else params
     run_id = (arguments.get("runId") if isinstance(arguments, dict) else None) or params.get("taskId")
     if not run_id and isinstance(uri := params.get("uri"), str):
-        from workflowlookup.tools.resources import RUN_SCHEME  # noqa: PLC0415 - with the core, when first asked for
+        from workflowlookup.tools.resources import run_named_by  # noqa: PLC0415 - with the core, when first asked for
 
-        run_id = uri.removeprefix(RUN_SCHEME) if uri.startswith(RUN_SCHEME) else ""
+        run_id = run_named_by(uri)
     return run_id if isinstance(run_id, str) and len(run_id) <= MAX_RUN_ID else ""
 
 
@@ -200,10 +202,35 @@ def in_envelope(result: Mapping[str, Json] | msgspec.Raw) -> dict[str, Json]:
     return {"resultType": "complete", **fields, "_meta": {META_SERVER_INFO: SERVER_INFO}}
 
 
-def tool_result(result: Mapping[str, Json] | msgspec.Raw) -> dict[str, Json]:
-    """The result of a tool as the result of `tools/call`."""
+def tool_result(
+    result: Mapping[str, Json] | msgspec.Raw,
+    tool: str = "",
+    arguments: Mapping[str, Json] | None = None,
+    *,
+    has_links: bool = False,
+) -> dict[str, Json]:
+    """The result of a tool as the result of `tools/call`.
+
+    Of a long one the first part, and a resource with all of it; `has_links`: the content may link to resources.
+    """
     encoded = bytes(result) if isinstance(result, msgspec.Raw) else msgspec.json.encode(result)
-    return {"content": [{"type": "text", "text": encoded.decode()}], "structuredContent": msgspec.Raw(encoded)}
+    text = encoded.decode()
+    if len(text) > MAX_RESULT_CHARACTERS:
+        from workflowlookup.tools.long_results import first_part, uri_of  # noqa: PLC0415 - seldom needed
+
+        whole = msgspec.json.decode(encoded)
+        if uri := uri_of(tool, arguments or {}, whole):
+            part = tool_result(first_part(whole, len(text), uri))
+            title = f"The whole result, {len(text):,} characters"
+            link = {
+                "type": "resource_link",
+                "uri": uri,
+                "name": tool or "workflow_status",
+                "title": title,
+                "mimeType": "application/json",
+            }
+            return {**part, "content": [*part["content"], *([link] if has_links else [])]}
+    return {"content": [{"type": "text", "text": text}], "structuredContent": msgspec.Raw(encoded)}
 
 
 # ── refusals ────────────────────────────────────────────────────────────────────────────────────────────────────

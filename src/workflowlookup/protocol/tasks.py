@@ -239,7 +239,7 @@ class Tasks:
         """The result that the call would have had."""
         if run.state in (State.FAILED, State.CANCELLED):
             return error_result(failure_of(run))
-        return tool_result(answer_with_result(self._services, run, caller))
+        return tool_result(answer_with_result(self._services, run, caller), has_links=True)
 
 
 _STATUS: Final[Mapping[str, str]] = {

@@ -39,6 +39,8 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """Whether clients may offer `elicitation`, so that a person can be asked."""
     tasks: bool
     """Whether a client may make a call as a task; since 2026-07-28 that is an extension."""
+    resource_links: bool
+    """Whether the content of a result may link to a resource."""
     envelope: bool
     """Whether results carry `resultType` and the server's name, and some error codes are forbidden."""
 
@@ -54,6 +56,7 @@ def _rules(version: str) -> Rules:
         misfits_as_results=since("2025-11-25"),
         elicitation=since("2025-06-18"),
         tasks=version == "2025-11-25",
+        resource_links=since("2025-06-18"),
         envelope=since("2026-07-28"),
     )
 

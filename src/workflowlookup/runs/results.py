@@ -16,8 +16,8 @@ from workflowlookup.runs.run import Run
 
 MAX_STORED_RESULT: Final = 32 << 20
 """Limit on the stored characters of the result of a call. A longer result is cut, with its length."""
-MAX_INLINE: Final = 30_000
-"""Limit on a result inside an answer. The smallest limit of a client is about 10,000 tokens."""
+MAX_INLINE: Final = 25_000
+"""Limit on a result inside an answer, which has at most 30,000 characters."""
 PART_LENGTH: Final = 20_000
 """The characters of a longer result that an answer has."""
 MAX_PART: Final = 1 << 20

@@ -1,7 +1,7 @@
 """Resources: workflows and runs as Markdown, and the schema of documents; completion of ids.
 
-`workflow://ID`, `run://ID`, `run://ID/result`, `runs://recent`, `workflow-schema://current`. Clients can subscribe to
-runs.
+`workflow://ID`, `run://ID`, `run://ID/result`, `runs://recent`, `workflow-schema://current`, `tool-result://TOOL`.
+Clients can subscribe to runs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,6 +28,8 @@ PART_META: Final = "workflowlookup/part"
 PAGE_SIZE: Final = 100
 MAX_RECENT: Final = 50
 MAX_SUBSCRIBED_URI: Final = 300
+RESULT_SCHEME: Final = "tool-result://"
+"""Of resources with the whole result of a tool; see `long_results`."""
 MAX_URI: Final = 2_000
 """A longer URI is not even parsed."""
 MAX_COMPLETIONS: Final = 100
@@ -72,6 +74,14 @@ _TEMPLATES: Final[Sequence[Mapping[str, Json]]] = (
         "characters; `_meta` says where the next one begins.",
         "mimeType": "application/json",
     },
+    {
+        "uriTemplate": RESULT_SCHEME + "{tool}{?arguments}",
+        "name": "tool-result",
+        "title": "The whole result of a tool",
+        "description": "The result of a tool that only reads, for arguments as JSON. Answers with only the first part "
+        "of a long result link to it.",
+        "mimeType": "application/json",
+    },
 )
 
 
@@ -108,6 +118,8 @@ def read_resource(
         raise prepared
     if prepared is not None:
         return _contents(uri, "text/markdown", prepared)
+    if uri.startswith(RESULT_SCHEME):
+        return _tool_result(services, uri)
     if uri == SCHEMA_URI:
         return _contents(uri, "application/schema+json", workflow_schema_text())
     if uri == RECENT_URI:
@@ -151,6 +163,22 @@ def _result(services: Services, uri: str) -> Mapping[str, Json]:
     text = part.pop("text")
     mime_type = "application/json" if result.is_json else "text/plain"
     return {"contents": [{"uri": uri, "mimeType": mime_type, "text": text, "_meta": {PART_META: part}}]}
+
+
+def _tool_result(services: Services, uri: str) -> Mapping[str, Json]:
+    """The whole result of a tool that only reads."""
+    from workflowlookup.tools.long_results import read  # noqa: PLC0415 - seldom needed
+
+    return _contents(uri, "application/json", read(services, uri))
+
+
+def run_named_by(uri: str) -> str:
+    """The run that a resource is about, as far as its URI says so; empty if it names none."""
+    if uri.startswith(RESULT_SCHEME) and len(uri) <= MAX_URI:
+        from workflowlookup.tools.long_results import run_id_of  # noqa: PLC0415 - seldom needed
+
+        return run_id_of(uri)
+    return uri.removeprefix(RUN_SCHEME) if uri.startswith(RUN_SCHEME) else ""
 
 
 def _no_such_run(uri: str, run_id: str) -> ResourceNotFound:

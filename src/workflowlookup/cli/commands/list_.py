@@ -20,12 +20,12 @@ NO_TABLE: Final = 70
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--category", metavar="NAME", help="only workflows of this category")
     parser.add_argument("--query", metavar="WORDS", help="only workflows that contain all these words")
-    parser.add_argument("--json", action="store_true", help="print what the tool workflow_list answers")
+    parser.add_argument("--json", action="store_true", help="print what the tool workflow_list answers, in one page")
 
 
 def run(options: argparse.Namespace, settings: Settings) -> int:
     answer = call_tool(
-        workflow_list.handle, settings, workflow_list.ListArguments(category=options.category, query=options.query)
+        workflow_list.list_all, settings, workflow_list.ListArguments(category=options.category, query=options.query)
     )
     workflows = answer["workflows"]
     if options.json:

@@ -1,5 +1,6 @@
 """`workflow_list`: a summary of each workflow, with filters and paging."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Final
 
@@ -33,27 +34,57 @@ class ListArguments(msgspec.Struct):
 
 
 MAX_WARNINGS: Final = 20
+PAGE_SIZE: Final = 50
+MAX_PAGE_CHARACTERS: Final = 20_000
+"""A page ends before it is longer than this, whatever its limit."""
 EVERYTHING: Final = ListArguments()
 
 
 def handle(services: Services, arguments: ListArguments, _: Caller) -> Mapping[str, Json]:
+    snapshot, extra = _read(services)
+    is_short = len(snapshot.summaries) <= PAGE_SIZE and len(bytes(snapshot.encoded)) <= MAX_PAGE_CHARACTERS
+    if is_short and arguments == EVERYTHING:
+        return {"workflows": snapshot.encoded, **extra}
+    from workflowlookup.tools.paging import encode_cursor, page  # noqa: PLC0415 - most libraries have one page
+
+    matches = _matching(snapshot, arguments)
+    limit = arguments.limit or PAGE_SIZE
+    summaries, cursor = page(matches, lambda summary: summary.id, arguments.cursor, limit)
+    fitting = _fitting(summaries)
+    if len(fitting) < len(summaries):
+        summaries, cursor = fitting, encode_cursor(fitting[-1].id)
+    return {"workflows": summaries, **({"nextCursor": cursor} if cursor else {}), **extra}
+
+
+def list_all(services: Services, arguments: ListArguments, _: Caller) -> Mapping[str, Json]:
+    """As `handle`, without pages: for a command, whose reader is not a model."""
+    snapshot, extra = _read(services)
+    return {"workflows": _matching(snapshot, arguments), **extra}
+
+
+def _read(services: Services) -> tuple[Snapshot, Mapping[str, Json]]:
+    """The library, and the warnings of an answer about it."""
     snapshot = services.catalog.snapshot()
     if isinstance(snapshot.incomplete, OutOfDescriptors):
         raise snapshot.incomplete
     warnings = _warnings(snapshot)
-    extra: Mapping[str, Json] = {"warnings": warnings} if warnings else {}
-    if arguments == EVERYTHING:
-        return {"workflows": snapshot.encoded, **extra}
-    from workflowlookup.tools.paging import page  # noqa: PLC0415 - most calls ask for the whole list
+    return snapshot, {"warnings": warnings} if warnings else {}
 
+
+def _matching(snapshot: Snapshot, arguments: ListArguments) -> Sequence[WorkflowSummary]:
     matches: Sequence[WorkflowSummary] = snapshot.summaries
     if category := arguments.category:
         matches = [summary for summary in matches if summary.category.casefold() == category.casefold()]
     if arguments.query:
         words = arguments.query.casefold().split()
         matches = [summary for summary in matches if _has_words(summary, words)]
-    summaries, cursor = page(matches, lambda summary: summary.id, arguments.cursor, arguments.limit)
-    return {"workflows": summaries, **({"nextCursor": cursor} if cursor else {}), **extra}
+    return matches
+
+
+def _fitting(summaries: Sequence[WorkflowSummary]) -> Sequence[WorkflowSummary]:
+    """The first ones that fit a page, but at least one."""
+    sizes = itertools.accumulate(len(msgspec.json.encode(summary)) for summary in summaries)
+    return summaries[: max(1, sum(size <= MAX_PAGE_CHARACTERS for size in sizes))]
 
 
 def _warnings(snapshot: Snapshot) -> list[str]:
