@@ -188,7 +188,9 @@ def settings() -> str:
         "1. `bundled`: the workflows that come with the package\n"
         "2. `user`: `~/.workflowlookup/workflows`\n"
         "3. `directories`\n"
-        "4. `project`: `.workflowlookup/workflows` in the working directory\n"
+        "4. `project`: `.workflowlookup/workflows` in the working directory or the nearest directory above it, up to\n"
+        "   the root of the repository; or in the project that `root` or the client names. `workflowlookup doctor`\n"
+        "   says which root was taken, and why. Above the working directory, only your own directories count.\n"
     )
 
 
@@ -308,7 +310,7 @@ def manual() -> str:
                 ("~/.config/workflowlookup/workflowlookup.toml", "The user's settings."),
                 ("workflowlookup.toml", "The project's settings, in the working directory."),
                 ("~/.workflowlookup/workflows", "The user's workflows."),
-                (".workflowlookup/workflows", "The project's workflows, in the working directory."),
+                (".workflowlookup/workflows", "The project's workflows, in the working directory or above it."),
                 (
                     "~/.local/share/workflowlookup/runs.sqlite",
                     "The journal, unless the setting journal says otherwise.",

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from workflowlookup.repository import find_root_of_run, names_root
+from workflowlookup.repository import find_above, find_project, find_root_of_run, names_root
 from workflowlookup.settings import Live, Settings, plan_of
 from workflowlookup.store.journal_url import JournalUrl
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from workflowlookup.console.app import LocalConsole
     from workflowlookup.execution.proof_runner import ProofRunner
     from workflowlookup.execution.service import Execution
-    from workflowlookup.library.catalog import Catalog, Source
+    from workflowlookup.library.catalog import Catalog, CatalogEntry, Source
     from workflowlookup.people.store import PeopleStore
     from workflowlookup.protocol.connection import Connection
     from workflowlookup.runs.draft import Location
@@ -39,6 +39,7 @@ REFRESH: Final = "refresh"
 TOOLS_NAMED: Final = "tools-named"
 """Topic on the replica bus: tools have new names in the journal."""
 BUNDLED: Final = "bundled"
+PROJECT: Final = "project"
 PROJECT_DIRECTORY: Final = os.path.join(".workflowlookup", "workflows")
 
 
@@ -48,46 +49,76 @@ def _directory(name: str, root: str, *, required: bool = False) -> "Source":
     return DirectorySource(name, root, required=required)
 
 
-def _bundled(settings: Settings) -> Iterator["Source"]:
+def _bundled(settings: Settings, _: "Sequence[str]") -> Iterator["Source"]:
     if settings.bundled:
         yield _directory(BUNDLED, os.path.join(os.path.dirname(__file__), "bundled"))
 
 
-def _user(settings: Settings) -> Iterator["Source"]:
+def _user(settings: Settings, _: "Sequence[str]") -> Iterator["Source"]:
     if settings.user:
         yield _directory("user", os.path.expanduser(USER_DIRECTORY))
 
 
-def _configured(settings: Settings) -> Iterator["Source"]:
+def _configured(settings: Settings, _: "Sequence[str]") -> Iterator["Source"]:
     for directory in settings.directories:
         yield _directory("directories", directory, required=True)
 
 
-def _project(settings: Settings) -> Iterator["Source"]:
-    try:
-        os.getcwd()
-    except OSError:  # the working directory was deleted
-        return
-    if settings.project:
-        yield _directory("project", PROJECT_DIRECTORY)
+def _project(settings: Settings, client_roots: "Sequence[str]") -> Iterator["Source"]:
+    root, _ = find_root_of_library(settings, client_roots)
+    if settings.project and root:
+        yield _directory(PROJECT, find_above(PROJECT_DIRECTORY, root, settings.directory))
 
 
-SOURCES: Final[tuple[Callable[[Settings], Iterator["Source"]], ...]] = (_bundled, _user, _configured, _project)
+SOURCES: Final[tuple[Callable[[Settings, "Sequence[str]"], Iterator["Source"]], ...]] = (
+    *(_bundled, _user, _configured, _project),
+)
 """In order of precedence: an id in a later source shadows the same id in an earlier one."""
 
 
-def make_catalog(settings: Settings, *, is_server: bool = False) -> "Catalog":
+def find_root_of_library(settings: Settings, client_roots: "Sequence[str]" = ()) -> tuple[str, str]:
+    """The project directory whose workflows are offered, and how it was determined, as `find_root_of_run`. A server
+    over HTTP has that around its working directory.
+    """
+    if settings.http:
+        root, source = find_root_of_run("", {}, settings.directory)
+    else:
+        root, source = find_root_of_run(settings.root, os.environ, settings.directory, client_roots)
+    if source in ("git", "directory"):
+        try:
+            os.getcwd()
+        except OSError:  # the working directory was deleted
+            return "", ""
+    return root, source
+
+
+def make_sources(settings: Settings, client_roots: "Sequence[str]" = ()) -> "list[Source]":
+    """Where the documents of the library come from. `client_roots` are the directories in which the client works."""
+    sources: dict[str, Source] = {}
+    for make in SOURCES:
+        for source in make(settings, client_roots):
+            sources.pop(source.root, None)  # a directory that is named twice counts once, at the later position
+            sources[source.root] = source
+    return list(sources.values())
+
+
+def make_catalog(
+    settings: Settings, *, client_roots: Callable[[], "Sequence[str]"] = tuple, is_server: bool = False
+) -> "Catalog":
     """The library of these settings. A server reads a large library in slices, over several requests."""
     from workflowlookup.library.catalog import READ_SECONDS, Catalog  # noqa: PLC0415
 
-    sources: dict[str, Source] = {}
-    for make in SOURCES:
-        for source in make(settings):
-            sources.pop(source.root, None)  # a directory that is named twice counts once, at the later position
-            sources[source.root] = source
+    def origin_of_entry(entry: "CatalogEntry") -> str:
+        if entry.source == BUNDLED:
+            return ""
+        path = entry.file.path
+        if entry.source == PROJECT and find_project(find_root_of_library(settings, client_roots())[0]).brings(path):
+            return os.path.realpath(path)
+        return origin_of(path, settings)
+
     return Catalog(
-        list(sources.values()),
-        origin_of=lambda entry: "" if entry.source == BUNDLED else origin_of(entry.file.path, settings),
+        make_sources(settings, client_roots()),
+        origin_of=origin_of_entry,
         read_seconds=READ_SECONDS if is_server else math.inf,
     )
 
@@ -265,7 +296,7 @@ def make_services(  # noqa: PLR0913 - what a server is made of
     now = live or Live(settings)
     parts = _Parts(settings, wake, now, replica_bus, journal, client_roots=client_roots, is_server=is_server)
     parts.services = ServerServices(
-        catalog=make_catalog(settings, is_server=live is not None),
+        catalog=make_catalog(settings, client_roots=client_roots, is_server=is_server),
         open_runs=lambda: parts.runs,
         open_execution=lambda: parts.execution,
         open_workflows=lambda: parts.workflows,
@@ -432,13 +463,17 @@ def make_connection(settings: Settings, wake: Callable[[], None] = _no_transport
 
     live = Live(settings)
     client_roots: list[str] = []
+    made: list[ServerServices] = []
 
     def set_roots(paths: "Sequence[str]") -> None:
         client_roots[:] = paths
+        for services in made:
+            services.catalog.replace_sources(make_sources(settings, paths))
 
     def make() -> "ServerServices":
         bus = make_replica_bus(settings, wake)
-        return make_services(settings, wake, live, bus, client_roots=lambda: client_roots)
+        made.append(make_services(settings, wake, live, bus, client_roots=lambda: client_roots))
+        return made[-1]
 
     return Connection(
         ServerBackend(make, announces_changes=lambda: live.settings.workflow_tools),

@@ -114,6 +114,24 @@ def find_root_of_run(
     return root, "git" if os.path.exists(os.path.join(root, ".git")) else "directory"
 
 
+def find_above(name: str, root: str, directory: str) -> str:
+    """The nearest path of this name in a project: from the directory, if that is in `root`, else from `root`, upwards
+    to the root of the repository around it. If there is none, the path that it would have in `root`.
+
+    Above the start only what belongs to this account, or to the owner of the start, counts: others may write there.
+    """
+    top = _identity(find_root(root, _account_home()))
+    start = os.path.realpath(_absolute(directory)) if is_inside(directory, root) else root
+    owners = {os.geteuid(), _owner(start)}
+    for parent in _upwards(start):
+        path = os.path.join(parent, name)
+        if os.path.exists(path) and (parent == start or _owner(path) in owners):
+            return path
+        if _identity(parent) in (top, None):
+            break
+    return os.path.join(root, name)
+
+
 def names_root(flag: str, environment: Mapping[str, str]) -> bool:
     """Whether the user or a variable of the client names the project directory, so that the client's roots are not
     needed.
@@ -204,6 +222,13 @@ def _upwards(path: str) -> Iterator[str]:
     yield path
     while (parent := os.path.dirname(path)) != path:
         yield (path := parent)
+
+
+def _owner(path: str) -> int | None:
+    try:
+        return os.stat(path).st_uid
+    except OSError:
+        return None
 
 
 def _identity(path: str) -> tuple[int, int] | None:

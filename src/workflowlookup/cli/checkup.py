@@ -19,7 +19,15 @@ from typing import Any, Final
 import msgspec
 
 from workflowlookup import __version__, extras
-from workflowlookup.app import commands_of, locate_run, make_catalog, make_consent, make_journal, make_people
+from workflowlookup.app import (
+    commands_of,
+    find_root_of_library,
+    locate_run,
+    make_catalog,
+    make_consent,
+    make_journal,
+    make_people,
+)
 from workflowlookup.cli.checkup_tools import MAX_SHOWN, Problem, ReportPart, ToolsReport, examine_tools, tools_problems
 from workflowlookup.cli.clients import CLIENTS, SERVER_NAME, Client, server_command, typed_program, words_of
 from workflowlookup.cli.configuration import NotReadable, read_text, servers
@@ -75,6 +83,9 @@ class ProjectState(ReportPart, frozen=True, kw_only=True):
     root: str
     exists: bool
     source: str
+    library_root: str
+    """The project directory whose workflows are offered: the same, except over HTTP."""
+    library_source: str
     commands: dict[str, tuple[str, ...]]
 
 
@@ -310,7 +321,15 @@ def _project(settings: Settings) -> ProjectState:
     root = location.root
     commands = {name: tuple(words) for name, words in commands_of(settings, root).items()} if root else {}
     exists = os.path.isdir(root)
-    return ProjectState(root=shown_path(root), exists=exists, source=location.root_source, commands=commands)
+    library_root, library_source = find_root_of_library(settings)
+    return ProjectState(
+        root=shown_path(root),
+        exists=exists,
+        source=location.root_source,
+        library_root=shown_path(library_root),
+        library_source=library_source,
+        commands=commands,
+    )
 
 
 def _shown(value: object) -> object:

@@ -17,7 +17,7 @@ from workflowlookup.language.model import Workflow
 from workflowlookup.library.changes import PollingWatcher
 from workflowlookup.library.directory import DirectorySource, Listing
 from workflowlookup.library.files import DOCUMENT_SUFFIXES, parse_document, read_bytes, summarise
-from workflowlookup.repository import find_repository
+from workflowlookup.repository import find_above, find_project, find_repository
 from workflowlookup.settings import Settings
 
 GIT_TIMEOUT: Final = 30.0
@@ -91,10 +91,13 @@ PATHS_HELP = f"(default: {PROJECT_DIRECTORY})"
 
 def paths_or_project(paths: Sequence[str]) -> Sequence[str]:
     """These paths, or the directory of the project's workflows. Raises `StorageError` when there is neither."""
-    if paths or os.path.isdir(PROJECT_DIRECTORY):
-        return paths or [PROJECT_DIRECTORY]
+    if paths:
+        return paths
+    directory = find_above(PROJECT_DIRECTORY, find_project(os.curdir).root, os.curdir)
+    if os.path.isdir(directory):
+        return [os.path.relpath(directory)]
     raise StorageError(
-        f"There is no {PROJECT_DIRECTORY} here. Name documents or directories, or run `workflowlookup init`."
+        f"There is no {PROJECT_DIRECTORY} here or above. Name documents or directories, or run `workflowlookup init`."
     )
 
 

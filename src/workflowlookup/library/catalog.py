@@ -125,6 +125,11 @@ class Catalog:
         self._reported: set[str] = set()
         self._incomplete: StorageError | None = None
 
+    def replace_sources(self, sources: Sequence[Source]) -> None:
+        """From now on, use these sources. What is unchanged in them is not read again."""
+        self.sources = tuple(sources)
+        self._identities, self._next_root_check = [], 0.0
+
     def snapshot(self) -> Snapshot:
         """The library as it is now; the same object as before when nothing changed."""
         if self._watcher is None:
@@ -194,7 +199,12 @@ class Catalog:
         self._next_root_check = time.monotonic() + ROOT_CHECK_SECONDS
         self._incomplete = _incomplete(listings)
         previous, self._listings = self._listings, listings
-        if self._snapshot is None or any(not _same(listings[root], previous.get(root)) for root in listings):
+        has_other_roots = list(listings) != list(previous)
+        if (
+            self._snapshot is None
+            or has_other_roots
+            or any(not _same(listings[root], previous[root]) for root in listings)
+        ):
             self._snapshot = snapshot = self._merge()
             for workflow_id in self._built:
                 entry, built = snapshot.entries.get(workflow_id), self._built.get(workflow_id)
@@ -262,10 +272,9 @@ def workflow_not_found(workflow_id: str, snapshot: Snapshot) -> WorkflowLookupEr
     return WorkflowNotFound(f"No workflow has the id '{workflow_id}'.{hint}", workflowId=workflow_id)
 
 
-def _same(listing: Listing, previous: Listing | None) -> bool:
+def _same(listing: Listing, previous: Listing) -> bool:
     return (
-        previous is not None
-        and listing.refusal is previous.refusal
+        listing.refusal is previous.refusal
         and listing.files.keys() == previous.files.keys()
         and all(file is previous.files[path] for path, file in listing.files.items())
     )

@@ -110,7 +110,8 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         default=True,
         parse=boolean,
         needs_trust=TO_SWITCH_ON,
-        help="Offer the workflows in ./.workflowlookup/workflows.",
+        help="Offer the workflows in .workflowlookup/workflows of the project (see root): of the working directory, or "
+        "of the nearest directory above it that has some.",
     ),
     Setting(
         name="directories",
@@ -123,10 +124,10 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         name="root",
         default="",
         parse=path,
-        help="The project directory, in which the proofs of runs are taken. By default the one that the client names "
-        "(`CLAUDE_PROJECT_DIR`), else its MCP root around the working directory, else its first root, else the "
-        "repository around the working directory, else that directory. A server over HTTP cannot see the files of its "
-        "clients and ignores it.",
+        help="The project directory, whose workflows are offered and in which the proofs of runs are taken. By default "
+        "the one that the client names (`CLAUDE_PROJECT_DIR`), else its MCP root around the working directory, else "
+        "its first root, else the repository around the working directory, else that directory. A server over HTTP "
+        "cannot see the files of its clients and ignores it.",
     ),
     Setting(
         name="proof_hosts",

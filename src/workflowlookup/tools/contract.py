@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from workflowlookup.execution.service import Execution
     from workflowlookup.language.model import Workflow
-    from workflowlookup.library.catalog import CatalogView
+    from workflowlookup.library.catalog import Catalog, CatalogView
     from workflowlookup.people.store import PeopleStore
     from workflowlookup.providers.config import Plan
     from workflowlookup.providers.discovery import ProviderListing
@@ -169,6 +169,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
 class ServerServices(Services, frozen=True, kw_only=True):
     """The services of the whole server, for itself and for commands; `auth.scoped` makes those of one caller."""
 
+    catalog: "Catalog"
     open_runs: Callable[[], "Runs"] = _without_journal
     open_execution: Callable[[], "Execution"] = _without_execution
     refresh: Callable[[], None] = _nothing

@@ -34,6 +34,7 @@ def _write(report: Report) -> None:
     write(f"installed in {report.installed_in}, with {_extras_words(report)}")
     write_heading("Sources (an id in a later source hides the same id in an earlier one)")
     write_table(("source", "workflows", "problems", "directory"), [_source_row(source) for source in report.sources])
+    _write_library_root(report.project)
     if report.shadowed:
         write_heading("Hidden workflows")
         write_table(("id", "in", "hidden by"), [(shadow.id, shadow.hidden, shadow.by) for shadow in report.shadowed])
@@ -70,15 +71,23 @@ _SOURCES: Final = {
 }
 
 
+def _write_library_root(project: ProjectState) -> None:
+    if project.library_root:
+        write(f"the project is {project.library_root} ({_SOURCES[project.library_source]}){_unless_roots(project)}")
+
+
+def _unless_roots(project: ProjectState) -> str:
+    is_certain = not project.root or project.source not in ("git", "directory")
+    return "" if is_certain else ", unless the client of a server names another one (its MCP roots)"
+
+
 def _write_project(project: ProjectState) -> None:
     write_heading("Proofs")
     if not project.root:
         write("none can be taken here: a server over HTTP cannot see the files of its clients")
         return
     missing = "" if project.exists else ": no such directory, so nothing can be proved"
-    write(f"taken in {project.root} ({_SOURCES[project.source]}){missing}")
-    if project.source in ("git", "directory"):
-        write("unless the client of a server names another one (its MCP roots)")
+    write(f"taken in {project.root} ({_SOURCES[project.source]}){missing}{_unless_roots(project)}")
     if project.commands:
         rows = [(name, shlex.join(words)) for name, words in project.commands.items()]
         write_table(("command", "runs"), rows)
