@@ -133,6 +133,7 @@ class RegexRule(Rule, frozen=True, kw_only=True, tag="regex"):
     def check(self) -> RuleCheck:
         pattern, flags = self.pattern, self.flags
 
+        @functools.cache
         def absent() -> Sequence[Issue]:
             words = pattern_in_words(pattern, flags)
             suggestion = f"The output must {words}." if words else ""
