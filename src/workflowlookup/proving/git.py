@@ -317,6 +317,7 @@ class Repository:
         return Snapshot(commit=state.commit, files=self.digests(names), ignores=ignores, is_repository=True)
 
     def digests(self, names: Iterable[str]) -> Mapping[str, str]:
+        """The SHA-256 of files by their path from the root; empty for missing ones."""
         return digests(self.root, names, MAX_SNAPSHOT_FILES)
 
     def changed(self, since: Snapshot) -> list[str]:

@@ -48,6 +48,7 @@ class Stop:
         return self._is_set.is_set()
 
     def set(self) -> None:
+        """End what the thread does or waits for. Safe to repeat, and after `close`."""
         self._is_set.set()
         with self._lock:
             if not self._is_closed:
@@ -83,6 +84,7 @@ class Captured:
 
     @property
     def is_whole(self) -> bool:
+        """Whether nothing was left out."""
         return self.size <= MAX_OUTPUT_BYTES
 
     @property
@@ -199,6 +201,7 @@ class Supervisors:
         self._lock = threading.Lock()
 
     def take(self) -> _Supervisor:
+        """A supervisor for one command; the caller closes it. Raises `OSError` and `ServerEnds`."""
         with self._lock:
             spare, self._spare = self._spare, None
         if spare is not None and spare.process.poll() is None:

@@ -45,6 +45,7 @@ class Sealed(msgspec.Struct, frozen=True, kw_only=True):
     signature: bytes
 
     def is_signed_by(self, key: PublicKey) -> bool:
+        """Whether the signature is right, and by this key."""
         return key.key_id == self.key_id and key.verifies(self.signature, pre_authentication_encoding(self.payload))
 
 
