@@ -142,6 +142,17 @@ def test_the_tools_to_start_with_are_there_and_a_search_finds_the_others(claude:
     assert "mcp__workflowlookup__workflow_status" in second - first
 
 
+@pytest.mark.parametrize("query", ["workflow steps", "playbook", "checklist", "procedure"])
+def test_a_search_for_what_a_workflow_is_finds_workflow_tools(claude: ClaudeCode, query: str) -> None:
+    """The word `workflow` alone finds only the built-in tool that has exactly this name."""
+    search = Use("ToolSearch", {"query": query, "max_results": 5})
+    with ScriptedModel([search, Say("I see.")]) as model:
+        claude.say(model, "How do we handle a bug?")
+
+    first, second = ({str(tool["name"]) for tool in request["tools"]} for request in model.requests)
+    assert any(name.startswith("mcp__workflowlookup__") for name in second - first), second - first
+
+
 def test_the_plugin_brings_the_server_and_the_hooks(
     bare: ClaudeCode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
