@@ -103,7 +103,7 @@ def bundle_manifest(version: str) -> Mapping[str, Any]:
 def plugin_files(version: str) -> Mapping[str, Any]:
     """The Claude Code plugin: its manifest, the server's entry, and the hooks."""
     server = {"command": "uvx", "args": [f"{NAME}=={version}", "serve"]}
-    hooks = groups(["uvx", f"{NAME}=={version}"])
+    hooks = groups("claude-code", ["uvx", f"{NAME}=={version}"])
     return {
         ".claude-plugin/plugin.json": {
             "name": NAME,

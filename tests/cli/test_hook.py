@@ -98,6 +98,25 @@ def test_a_prompt_that_matches_names_the_workflow_if_that_is_switched_on(cli: Cl
     assert (other, call(cli, "UserPromptSubmit")) == ("", "")
 
 
+def test_gemini_cli_gets_the_same_answers_under_its_own_names(cli: Cli) -> None:
+    start(cli)
+    github = {"server_name": "github", "tool_name": "create"}
+    own = {"server_name": "flows", "tool_name": "workflow_submit"}
+
+    edit = json.loads(call(cli, "BeforeTool", tool_name="write_file"))
+    other, submitted = (
+        call(cli, "BeforeTool", tool_name=f"mcp_{one['server_name']}_{one['tool_name']}", mcp_context=one)
+        for one in (github, own)
+    )
+
+    assert (edit["decision"], "Step 'look-around'" in edit["reason"]) == ("deny", True)
+    assert (json.loads(other)["decision"], submitted) == ("deny", "")
+    assert call(cli, "BeforeTool", tool_name="read_file") == ""
+    assert json.loads(call(cli, "AfterAgent"))["decision"] == "block"
+    on = call(cli, "BeforeAgent", "--hook-triggers", "true")
+    assert json.loads(on)["hookSpecificOutput"]["hookEventName"] == "BeforeAgent"
+
+
 MALFORMED: dict[str, bytes] = {
     "nothing": b"",
     "no JSON": b"{",

@@ -18,8 +18,8 @@ import yaml
 from cli.commands import Cli
 from support.json_values import Json
 from workflowlookup import extras
+from workflowlookup.cli.client_hooks import HOOK_EVENTS
 from workflowlookup.cli.clients import server_command
-from workflowlookup.cli.hook_entry import EVENTS
 
 SCRIPT = Path(sys.executable).with_name("workflowlookup")
 START = [str(SCRIPT)] if os.access(SCRIPT, os.X_OK) else [sys.executable, "-P", "-m", "workflowlookup"]
@@ -436,12 +436,14 @@ OTHER = {"hooks": [{"type": "command", "command": "notify-send done"}]}
         (["claude-code", "--scope", "project"], ".claude/settings.json"),
         (["codex"], "home/.codex/hooks.json"),
         (["codex", "--scope", "project"], ".codex/hooks.json"),
+        (["gemini"], "home/.gemini/settings.json"),
+        (["gemini", "--scope", "project"], ".gemini/settings.json"),
     ],
 )
 def test_hooks_come_and_go_beside_those_of_others(cli: Cli, words: list[str], file: str) -> None:
     path = cli.directory / file
     path.parent.mkdir(parents=True)
-    before = json.dumps({"model": "x", "hooks": {"Stop": [OTHER], "PostToolUse": [OTHER]}}, indent=2)
+    before = json.dumps({"mcpServers": {}, "hooks": {"Stop": [OTHER], "PostToolUse": [OTHER]}}, indent=2)
     path.write_text(before)
 
     added = cli("install", *words, "--hooks", "--yes")
@@ -455,8 +457,9 @@ def test_hooks_come_and_go_beside_those_of_others(cli: Cli, words: list[str], fi
     assert "has the hooks already" in again.stdout
     assert json.loads(with_hooks)["hooks"] == hooks
     assert (hooks["Stop"][0], hooks["PostToolUse"]) == (OTHER, [OTHER])
-    commands = {event: hooks[event][-1]["hooks"][0]["command"] for event in EVENTS}
-    assert commands == {event: shlex.join([*START, "hook", event]) for event in EVENTS}
+    events = HOOK_EVENTS[words[0]]
+    commands = {event: hooks[event][-1]["hooks"][0]["command"] for event in events}
+    assert commands == {event: shlex.join([*START, "hook", event]) for event in events}
     assert json.loads(path.read_text()) == json.loads(before)
 
 

@@ -1,4 +1,4 @@
-"""Claude Code and Codex, headless, in a project with our server and our hooks, which talk to a scripted model.
+"""Claude Code, Codex and Gemini CLI, headless, in a project with our server and our hooks, which talk to a scripted model.
 
 They come from npm, pinned in `agents/package-lock.json`; where that cannot be, the tests are skipped and say why. They
 reach nothing but loopback: every other address goes to a proxy that is not there.
@@ -8,6 +8,7 @@ import json
 import os
 import platform
 import re
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -180,6 +181,32 @@ class Codex(Project):
         return Use(name, dict(arguments), "mcp__workflowlookup")
 
 
-def submit(agent: type[ClaudeCode | Codex], step_id: str, output: str) -> Turn:
+class GeminiCli(Project):
+    def __init__(self, cli: Cli) -> None:
+        node = shutil.which("node")
+        if node is None:
+            pytest.skip("Node.js is not installed (no `node` on the PATH), so nobody ran Gemini CLI")
+        self._command = [node, program("@google/gemini-cli/bundle/gemini.js")]
+        super().__init__(cli)
+        settings = cli.home / ".gemini" / "settings.json"
+        settings.parent.mkdir()
+        settings.write_text(json.dumps({"security": {"auth": {"selectedType": "gemini-api-key"}}}))
+        self.install("gemini")
+
+    def say(self, model: ScriptedModel, prompt: str) -> list[JsonObject]:
+        """A session with one prompt."""
+        options = ("--output-format", "stream-json", "--approval-mode", "yolo", "--skip-trust", "-m", "gemini-2.5-pro")
+        return self.talk(
+            [*self._command, "--prompt", prompt, *options],
+            GEMINI_API_KEY="none",
+            GOOGLE_GEMINI_BASE_URL=model.url,
+        )
+
+    @staticmethod
+    def tool(name: str, **arguments: str) -> Use:
+        return Use(f"mcp_workflowlookup_{name}", dict(arguments))
+
+
+def submit(agent: type[ClaudeCode | Codex | GeminiCli], step_id: str, output: str) -> Turn:
     """The agent sends the output of a step of the run that it has read about."""
     return lambda request: agent.tool("workflow_submit", runId=run_id_in(request), stepId=step_id, output=output)

@@ -1,4 +1,4 @@
-"""A model that follows a script, behind the APIs that coding agents talk to: Anthropic's Messages and OpenAI's Responses.
+"""A model that follows a script, behind the APIs of coding agents: Anthropic's Messages, OpenAI's Responses, Gemini's.
 
 It listens on loopback, answers as a stream of server-sent events, and records every request.
 """
@@ -95,8 +95,18 @@ class ScriptedModel:
             if path.endswith("/count_tokens"):
                 return _send(handler, "application/json", json.dumps({"input_tokens": 100}))
             reply, number = self._reply(body), next(self._numbers)
-        events = _messages(reply, number) if path.endswith("/messages") else _responses(reply, number)
-        text = "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events)
+        if path.endswith("/messages"):
+            events = _messages(reply, number)
+        elif path.endswith("/responses"):
+            events = _responses(reply, number)
+        else:
+            events = iter([_content(reply)])
+        text = "".join(
+            f"event: {event['type']}\ndata: {json.dumps(event)}\n\n"
+            if "type" in event
+            else f"data: {json.dumps(event)}\n\n"
+            for event in events
+        )
         return _send(handler, "text/event-stream", text)
 
     def _reply(self, body: JsonObject) -> Reply:
@@ -154,3 +164,15 @@ def _responses(reply: Reply, number: int) -> Iterator[dict[str, Any]]:
     yield {"type": "response.created", "response": {"id": f"resp_{number}"}}
     yield {"type": "response.output_item.done", "output_index": 0, "item": item}
     yield {"type": "response.completed", "response": {"id": f"resp_{number}", "output": [], "usage": usage}}
+
+
+def _content(reply: Reply) -> dict[str, Any]:
+    """The only event of a streamed answer of Gemini's API."""
+    part = {"text": reply.text} if isinstance(reply, Say) else {"functionCall": _call(reply)}
+    usage = {"promptTokenCount": reply.tokens, "candidatesTokenCount": 10, "totalTokenCount": reply.tokens + 10}
+    candidate = {"content": {"role": "model", "parts": [part]}, "finishReason": "STOP", "index": 0}
+    return {"candidates": [candidate], "usageMetadata": usage, "modelVersion": "scripted"}
+
+
+def _call(use: Use) -> JsonObject:
+    return {"name": use.tool, "args": use.arguments}

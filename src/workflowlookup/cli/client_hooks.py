@@ -1,6 +1,6 @@
 """The hooks of coding agents that `install CLIENT --hooks` writes: their files, and our entries in them.
 
-Claude Code and Codex share one form: by event, groups of commands. A new client of that form is a line in `HOOK_FILES`.
+All share one form: by event, groups of commands. A new client of that form is a line in each table.
 """
 
 import os
@@ -11,33 +11,41 @@ from typing import Any, Final
 
 from workflowlookup.cli.clients import SERVER_NAME
 from workflowlookup.cli.configuration import NotReadable, json_section, with_member, without_server
-from workflowlookup.cli.hook_entry import EVENTS
+from workflowlookup.cli.hook_entry import ALIASES, EVENTS
 from workflowlookup.language.values import Json
 
 HOOK_FILES: Final[Mapping[str, Mapping[str, str]]] = {
     "claude-code": {"user": "{claude_directory}/settings.json", "project": ".claude/settings.json"},
     "codex": {"user": "{codex}/hooks.json", "project": ".codex/hooks.json"},
+    "gemini": {"user": "~/.gemini/settings.json", "project": ".gemini/settings.json"},
 }
 """By client and scope: the file with its hooks."""
 AFTERWARDS: Final[Mapping[str, str]] = {
     "claude-code": "Restart Claude Code; /hooks shows them.",
     "codex": "Restart Codex; it runs hooks only after you have trusted them with /hooks.",
+    "gemini": "Restart Gemini CLI; /hooks shows them.",
 }
+HOOK_EVENTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "claude-code": EVENTS,
+    "codex": EVENTS,
+    "gemini": ("SessionStart", *ALIASES),
+}
+TIMEOUTS: Final[Mapping[str, int]] = {"claude-code": 10, "codex": 10, "gemini": 10_000}
+"""By client: after this time it goes on without an answer; in seconds or milliseconds, as it wants."""
 SECTION: Final = "hooks"
-SECONDS: Final = 10
-"""After this time the client goes on without an answer."""
 _OURS: Final = re.compile(rf"(?:.*/)?{SERVER_NAME}(?:@.*|==.*)?")
 
 
-def groups(command: Sequence[str], options: Sequence[str] = ()) -> dict[str, Json]:
-    """By event: the group of hooks that starts this command."""
+def groups(client: str, command: Sequence[str], options: Sequence[str] = ()) -> dict[str, Json]:
+    """By event of a client: the group of hooks that starts this command."""
+    timeout = TIMEOUTS[client]
     return {
         event: {
             "hooks": [
-                {"type": "command", "command": shlex.join([*command, "hook", event, *options]), "timeout": SECONDS}
+                {"type": "command", "command": shlex.join([*command, "hook", event, *options]), "timeout": timeout}
             ]
         }
-        for event in EVENTS
+        for event in HOOK_EVENTS[client]
     }
 
 
@@ -53,7 +61,7 @@ def with_hooks(text: str, entries: Mapping[str, Json]) -> str:
 
 def without_hooks(text: str, file: str) -> str:
     """JSON text without our hooks. Raises as `with_hooks`."""
-    for event in EVENTS:
+    for event in (*EVENTS, *ALIASES):
         before = _groups_of(text, event)
         after = _foreign(before)
         if after and after != before:

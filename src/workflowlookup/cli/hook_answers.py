@@ -1,4 +1,4 @@
-"""The answers to hooks of coding agents, in the form of Claude Code, which Codex shares.
+"""The answers to hooks of coding agents, in the form of Claude Code; Codex shares it, Gemini CLI in part.
 
 A hook reads runs and stores what it did to them; it never carries anything out. `hook_entry` reads the message.
 """
@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from workflowlookup.app import make_catalog, make_runs
-from workflowlookup.cli.hook_entry import complain, project_directory
+from workflowlookup.cli.hook_entry import ALIASES, complain, project_directory
 from workflowlookup.errors import JOURNAL_SECONDS, RunDamaged, StorageError
 from workflowlookup.execution.proof_runner import machine_id
 from workflowlookup.language.guidance import guide
@@ -90,7 +90,7 @@ def answer_hook(event: str, message: Mapping[str, Any], flags: Mapping[str, Any]
         runs=make_runs(settings),
         is_session_known=SESSION_VARIABLE in os.environ,
     )
-    answer = _ANSWERS[event](hook)
+    answer = _ANSWERS[ALIASES.get(event, event)](hook)
     if answer is not None:
         print(json.dumps(answer), flush=True)
 
@@ -165,7 +165,7 @@ def _state_of(run: Run) -> Iterator[str]:
 
 
 def _pre_tool_use(hook: Hook) -> Answer:
-    name, given = hook.text("tool_name"), hook.message.get("tool_input")
+    name, given = _tool_name(hook), hook.message.get("tool_input")
     for run in hook.runs_of_session():
         rules = run.step.tools if run.waiting_for is Waiting.OUTPUT else None
         if rules is None:
@@ -177,17 +177,23 @@ def _pre_tool_use(hook: Hook) -> Answer:
             hook.runs.refuse_tool(run.id, shorten(name, 200), "" if pattern == "allow" else pattern, by=BY)
         except StorageError as problem:
             complain(problem)
-        return {
-            "hookSpecificOutput": {
-                "hookEventName": hook.event,
-                "permissionDecision": "deny",
-                "permissionDecisionReason": (
-                    f"Step '{run.current}' of run {run.id} (workflow '{run.workflow.id}') does not allow this. "
-                    f"{rules.describe()} Other steps may allow more: finish this one first, with workflow_submit."
-                ),
-            }
-        }
+        reason = (
+            f"Step '{run.current}' of run {run.id} (workflow '{run.workflow.id}') does not allow this. "
+            f"{rules.describe()} Other steps may allow more: finish this one first, with workflow_submit."
+        )
+        if hook.event == "BeforeTool":
+            return {"decision": "deny", "reason": reason}
+        decision = {"permissionDecision": "deny", "permissionDecisionReason": reason}
+        return {"hookSpecificOutput": {"hookEventName": hook.event, **decision}}
     return None
+
+
+def _tool_name(hook: Hook) -> str:
+    """The name of the tool; for one of an MCP server as patterns spell it, which Gemini CLI does not."""
+    context = hook.message.get("mcp_context")
+    if not isinstance(context, dict):
+        return hook.text("tool_name")
+    return f"mcp__{context.get('server_name')}__{context.get('tool_name')}"
 
 
 # ── prompts ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 EVENTS = ("SessionStart", "UserPromptSubmit", "PreToolUse", "Stop", "SubagentStop")
+ALIASES = {"BeforeAgent": "UserPromptSubmit", "BeforeTool": "PreToolUse", "AfterAgent": "Stop"}
+"""The events of Gemini CLI that have another name, and those that mean the same."""
 MAX_INPUT = 16 << 20
 MAX_PATH = 4096
 BUSY_SECONDS = 1.0
@@ -63,8 +65,8 @@ def complain(problem: BaseException) -> None:
 
 def read_input(event: str) -> bytes:
     """What the client sent for an event. Raises `UnreadableHook`."""
-    if event not in EVENTS:
-        raise UnreadableHook(f"there is no hook for '{event[:60]}'. There are {', '.join(EVENTS)}")
+    if event not in EVENTS and event not in ALIASES:
+        raise UnreadableHook(f"there is no hook for '{event[:60]}'. There are {', '.join((*EVENTS, *ALIASES))}")
     if sys.stdin is None:
         raise UnreadableHook("the message is missing: standard input is closed")
     data = sys.stdin.buffer.read(MAX_INPUT + 1)
@@ -116,7 +118,7 @@ def _may_concern_a_run(event: str, data: bytes) -> bool:
     environment = {name for name in os.environ if name.startswith(PREFIX)}
     if environment - {f"{PREFIX}JOURNAL"} or any(map(os.path.lexists, _settings_files(directory))):
         return True
-    if event == "UserPromptSubmit":
+    if ALIASES.get(event, event) == "UserPromptSubmit":
         return False
     share = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
     path = os.environ.get(f"{PREFIX}JOURNAL") or os.path.join(share, "workflowlookup", "runs.sqlite")

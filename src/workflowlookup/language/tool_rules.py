@@ -17,18 +17,22 @@ GROUPS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     "read": {
         "claude-code": ("Read", "Glob", "Grep", "LS", "NotebookRead", "LSP"),
         "codex": ("read_file", "list_dir", "grep_files", "view_image"),
+        "gemini": ("read_file", "read_many_files", "list_directory", "glob", "grep_search", "search_file_content"),
     },
     "edit": {
         "claude-code": ("Edit", "MultiEdit", "Write", "NotebookEdit"),
         "codex": ("apply_patch",),
+        "gemini": ("replace", "write_file"),
     },
     "execute": {
         "claude-code": ("Bash", "PowerShell", "Monitor"),
         "codex": ("Bash", "shell", "local_shell", "exec_command", "write_stdin"),
+        "gemini": ("run_shell_command",),
     },
     "network": {
         "claude-code": ("WebFetch", "WebSearch"),
         "codex": ("web_search",),
+        "gemini": ("web_fetch", "google_web_search"),
     },
 }
 """By group: the tools of each client. A new client is a line in each group."""
@@ -37,8 +41,8 @@ TOOLS_OF_GROUP: Final[Mapping[str, frozenset[str]]] = {
     group: frozenset(name for names in clients.values() for name in names) for group, clients in GROUPS.items()
 }
 _ALIASES: Final[Mapping[str, frozenset[str]]] = {
-    "Edit": frozenset({"Edit", "MultiEdit", "NotebookEdit", "apply_patch"}),
-    "Write": frozenset({"Write", "apply_patch"}),
+    "Edit": frozenset({"Edit", "MultiEdit", "NotebookEdit", "apply_patch", "replace"}),
+    "Write": frozenset({"Write", "apply_patch", "write_file"}),
     "Bash": TOOLS_OF_GROUP["execute"] - {"PowerShell"},
 }
 """Names that stand for the tools of other clients that do the same."""
@@ -49,7 +53,8 @@ _HARMLESS: Final = frozenset(
         *("TaskStop", "TaskUpdate", "TodoWrite", "ToolSearch", "BashOutput", "KillShell", "request_user_input"),
         *("ListAgents", "ReadMcpResourceDirTool", "ReportFindings", "SendMessage", "update_plan", "tool_search"),
         *("create_goal", "get_goal", "update_goal", "list_mcp_resources", "list_mcp_resource_templates"),
-        "read_mcp_resource",
+        *("read_mcp_resource", "activate_skill", "ask_user", "enter_plan_mode", "exit_plan_mode", "invoke_agent"),
+        *("list_background_processes", "read_background_output", "update_topic", "write_todos"),
     }
 )
 """Tools that only organise the agent's own work. They are refused only by name: what a subagent does is asked again."""

@@ -1,13 +1,15 @@
-"""`workflowlookup hook EVENT` with options: answers a hook of Claude Code or Codex. See `hook_entry`."""
+"""`workflowlookup hook EVENT` with options: answers a hook of Claude Code, Codex or Gemini CLI. See `hook_entry`."""
 
 import argparse
 
-from workflowlookup.cli.hook_entry import EVENTS, complain, parse_message, read_input
+from workflowlookup.cli.hook_entry import ALIASES, EVENTS, complain, parse_message, read_input
 from workflowlookup.settings import Settings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("event", metavar="EVENT", help=f"one of {', '.join(EVENTS)}; its message is read from stdin")
+    parser.add_argument(
+        "event", metavar="EVENT", help=f"one of {', '.join((*EVENTS, *ALIASES))}; its message is read from stdin"
+    )
 
 
 def run(options: argparse.Namespace, _: Settings) -> int:
