@@ -75,7 +75,8 @@ CONSUMERS: dict[str, set[str]] = {
     | mentioned("runs/server_calls.py"),
     # These take an interest in some events; the others are named here, so that nobody forgets to think of them.
     "_from_journal in runs/why.py (or NOT_DECISIVE here)": mentioned("runs/why.py") | NOT_DECISIVE | {"LoopIterated"},
-    "_count_events in runs/statistics.py (or NOT_DECISIVE here)": mentioned("runs/statistics.py")
+    "runs/statistics.py or runs/proof_statistics.py (or NOT_DECISIVE here)": mentioned("runs/statistics.py")
+    | mentioned("runs/proof_statistics.py")
     | {"ProofsDue"}
     | NOT_DECISIVE
     | FIRST
