@@ -203,7 +203,7 @@ def test_a_condition_of_when_before_is_also_evaluated_with_the_output(serve: Cal
 
     held = server.submit(run, "deploy", context={"risk": "high"})
 
-    assert held["confirmation"]["question"].startswith("Step 'Title deploy' of 'Sample workflow' is done.")
+    assert held["confirmation"]["question"].startswith("Do you agree? If not, the step is done again.")
     assert relay(server, run, "deploy", confirmed=False)["step"]["id"] == "deploy"
 
 

@@ -329,11 +329,11 @@ def test_an_agent_relays_the_answer_of_a_person(serve: Callable[..., Server]) ->
     assert held["confirmation"] == {
         "stepId": "one",
         "title": "Title one",
-        "question": "Step 'Title one' of 'Sample workflow' is done. Do you agree? If not, the step is done again.",
+        "question": "Do you agree? If not, the step is done again.",
     }
     assert held["next"] == (
-        "Ask the person confirmation.question, with your output, and wait. Then submit stepId 'one' with confirmed "
-        "true or false and their words as note."
+        "Ask the person confirmation.question, with your output, and wait. Then submit confirmed true or false and "
+        "their words as note."
     )
     question = server.result("workflow_status", {"runId": run["runId"]})["confirmation"]["question"]
     assert question.endswith("The output:\n> good enough"), "for an agent that has not just sent it"

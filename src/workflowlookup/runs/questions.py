@@ -86,6 +86,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     """The title of the subject: `The output`."""
     subject: str
     """The output, the arguments of the call, or the prompt; not quoted yet."""
+    brief: str = ""
+    """The text for a reader who knows the step; empty if it is the same."""
     issues: tuple[str, ...] = ()
     """Why the output was refused or could not be proven, if the question is whether to accept it anyway."""
     issues_title: str = "Why it was refused"
@@ -101,9 +103,10 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     def message(self, limit: int = MAX_QUOTED, rest: str = "", *, quotes_output: bool = True) -> str:
         """The question with its subject, quoted; `rest` says where the whole text is if it is cut.
 
-        `quotes_output`: whether an output is quoted, too.
+        `quotes_output`: whether an output is quoted, too; without it the reader knows the step.
         """
-        parts = [self.heading]
+        text = self.text if quotes_output else self.brief or self.text
+        parts = [f"{text} If not, {self.if_not}."]
         for about, text in self.quotations:
             if about == THE_OUTPUT and not quotes_output:
                 continue
@@ -164,10 +167,17 @@ def question_of(run: Run, budget: Budget) -> Question:
         run.step.asks_before
     ):  # its condition became true only with the output, and the author's question is about doing it
         author_question = ""
-    text = author_question or f"{name} is done. Do you agree?"
+    agree = "Do you agree?"
+    text = author_question or f"{name} is done. {agree}"
     sets = _changed(run.context_before, run.context)
     return Question(
-        text=text, if_not="the step is done again", about=THE_OUTPUT, subject=output, sets=sets, fields=fields
+        text=text,
+        brief=author_question or agree,
+        if_not="the step is done again",
+        about=THE_OUTPUT,
+        subject=output,
+        sets=sets,
+        fields=fields,
     )
 
 

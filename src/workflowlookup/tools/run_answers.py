@@ -247,9 +247,11 @@ def _next_for_confirmation(services: Services, run: Run, caller: Caller, budget:
     fields = ", ".join(field.name for field in fields_of(run, budget))
     values = f", what they chose for {fields} as answers" if fields else ""
     if is_reply:
+        is_before = run.open_question is not None and run.open_question.reason in ("before", "call")
+        output = "" if is_before else ", with your output,"
         return (
-            "Ask the person confirmation.question, with your output, and wait. Then submit stepId "
-            f"'{run.current}' with confirmed true or false{values} and their words as note."
+            f"Ask the person confirmation.question{output} and wait. Then submit confirmed true or false{values} and "
+            "their words as note."
         )
     return (
         "Show the person what confirmation.question says and wait for the answer. Then call workflow_submit with "
