@@ -225,6 +225,24 @@ def test_a_proof_that_a_declared_value_switches_off_is_shown_as_skipped() -> Non
     assert list(sentences_of(after, "one")) == [f"skipped: tests: {reason}"]
 
 
+def test_an_agent_cannot_relay_the_answer_that_accepts_an_output_without_its_proofs() -> None:
+    declared = {**TESTS, "condition": {"var": "regressionTest", "exists": True, "not_equals": "none"}}
+    asking = {"requireConfirmation": True, "produces": {"regressionTest": {}}}
+    skipped = Story(step("one", proof=[declared], **asking), step("two"))
+    exhausted = Story(step("one", proof=[TESTS], maxAttempts=1, whenExhausted="ask"), step("two"))
+    unproved = Story(step("one", proof=[TESTS]), step("two"), whenUnproved="ask")
+    skipped.submit("regressionTest: none")
+    for story, verdict in ((exhausted, "failed"), (unproved, "unproved")):
+        story.submit()
+        story.take("tests", verdict)
+
+    for story in (skipped, exhausted, unproved):
+        assert story.run.open_question is not None
+        with pytest.raises(RunStateError, match="an agent cannot relay it"):
+            advance.confirm(story.run, "one", story.now, how="relayed")
+        assert advance.confirm(story.run, "one", story.now, how="console").run.current == "two"
+
+
 def test_proofs_see_what_came_with_the_output_and_earlier_measures() -> None:
     late = {**LINT, "condition": {"var": "proof.tests.passed", "gt": 5}}
     story = Story(step("one", proof=[TESTS, late], produces={"file": {}}), step("two"))

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from workflowlookup.authoring.rehearsed_proofs import Proved, is_at_start
+from workflowlookup.authoring.rehearsed_proofs import Proved
 from workflowlookup.language.conditions import CompiledCondition, describe
 from workflowlookup.language.criteria import compile_criteria
 from workflowlookup.language.model import LoopStep, PromptStep, Step, Workflow
@@ -18,7 +18,7 @@ from workflowlookup.language.navigation import (
     split_instance,
 )
 from workflowlookup.language.patterns import Budget, TooSlow
-from workflowlookup.language.proof import AnyProof
+from workflowlookup.language.proof import AnyProof, is_at_start
 from workflowlookup.language.rules import Rule, each_rule
 from workflowlookup.language.values import Context
 

@@ -14,7 +14,7 @@ from workflowlookup.language.conditions import CompiledCondition, describe
 from workflowlookup.language.model import PromptStep, Step, Workflow
 from workflowlookup.language.navigation import NextStep, split_instance
 from workflowlookup.language.patterns import Budget, TooSlow
-from workflowlookup.language.proof import AnyProof, CommandProof
+from workflowlookup.language.proof import AnyProof, CommandProof, is_at_start
 from workflowlookup.language.schemas import suggest
 from workflowlookup.language.templates import fill_values, filler
 from workflowlookup.language.values import Context, Json, assign
@@ -128,10 +128,6 @@ def applicable(step: PromptStep, context: Context, budget: Budget, *, at_start: 
     for proof in step.proofs:
         if is_at_start(proof) is at_start and (proof.condition is None or proof.condition.may_hold(context, budget)):
             yield proof
-
-
-def is_at_start(proof: AnyProof) -> bool:
-    return isinstance(proof, CommandProof) and proof.at_start
 
 
 def _result(

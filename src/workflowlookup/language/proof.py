@@ -274,6 +274,12 @@ PROOFS: Final[Mapping[str, type[AnyProof]]] = MappingProxyType(
 )
 """By `kind`, as the author writes it."""
 
+
+def is_at_start(proof: AnyProof) -> bool:
+    """Whether it is a measure from the start of a step, which refuses nothing."""
+    return isinstance(proof, CommandProof) and proof.at_start
+
+
 _HOST: Final = re.compile(r"https?://(?P<host>(?:[^\s/?#{}\\])+)(?=[/?#]|$)", re.IGNORECASE)
 
 

@@ -13,7 +13,7 @@ from workflowlookup.language.conditions import describe, walk
 from workflowlookup.language.model import PromptStep, Workflow
 from workflowlookup.language.navigation import scope_of
 from workflowlookup.language.patterns import Budget
-from workflowlookup.language.proof import AnyProof, CommandProof, FileProof, GitProof, Since
+from workflowlookup.language.proof import AnyProof, CommandProof, FileProof, GitProof, Since, is_at_start
 from workflowlookup.language.values import Context, assign, brief, lookup
 from workflowlookup.runs.proof_state import NO_PROOFS, PROOF_VARIABLE
 from workflowlookup.runs.run import Run
@@ -44,7 +44,7 @@ def due_at_start(run: Run, step: PromptStep, step_id: str, scope: Context, budge
         yield SnapshotDue(since="step", globs=snapshot_globs(step.proofs))
     taken = run.proofs.get(step_id, NO_PROOFS).judgements
     for proof in step.proofs:
-        if _is_measure(proof) and proof.name not in taken and _applies(proof, (scope,), budget):
+        if is_at_start(proof) and proof.name not in taken and _applies(proof, (scope,), budget):
             yield proof
 
 
@@ -53,7 +53,7 @@ def due_for_output(run: Run, step: PromptStep, with_output: Context, budget: Bud
     contexts: when the step was handed out, or with what came with the output.
     """
     for proof in step.proofs:
-        if not _is_measure(proof) and _applies(proof, (run.scope, with_output), budget):
+        if not is_at_start(proof) and _applies(proof, (run.scope, with_output), budget):
             yield proof
 
 
@@ -66,7 +66,7 @@ def switched_off(run: Run, changes: Context, captured: Context, budget: Budget) 
     due = {proof.name for proof in due_for_output(run, run.step, with_output, budget)}
     reasons: dict[str, str] = {}
     for proof in run.step.proofs:
-        if _is_measure(proof) or proof.name in due or proof.condition is None:
+        if is_at_start(proof) or proof.name in due or proof.condition is None:
             continue
         names = dict.fromkeys(str(part["var"]) for part in walk(proof.condition) if "var" in part)
         declared = [name for name in names if name.partition(".")[0] != PROOF_VARIABLE]
@@ -115,10 +115,6 @@ def last_tree(run: Run) -> str:
     if run.proving is None or run.proving.request.reason != "output":
         return ""
     return next((one.tree for one in reversed(list(run.proving.judgements.values())) if one.tree), "")
-
-
-def _is_measure(proof: AnyProof) -> bool:
-    return isinstance(proof, CommandProof) and proof.at_start
 
 
 def _applies(proof: AnyProof, contexts: tuple[Context, ...], budget: Budget) -> bool:

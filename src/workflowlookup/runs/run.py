@@ -16,6 +16,7 @@ from workflowlookup.language.conditions import Condition
 from workflowlookup.language.contract import Need
 from workflowlookup.language.model import PromptStep, Workflow
 from workflowlookup.language.navigation import Iterating, LoopPosition, NextStep, find_step, scope_of
+from workflowlookup.language.proof import is_at_start
 from workflowlookup.language.templates import fill_values, filler
 from workflowlookup.language.values import Context, Json
 from workflowlookup.runs import events
@@ -270,12 +271,20 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         return isinstance(self.answers.get(step_id, (0, None))[1], events.ConfirmationDenied)
 
     def required_confirmer(self, setting: str) -> str:
-        """Who may confirm the current step: `person` if the step says so or something could not be proven, else the
-        value of the setting `confirmation`.
+        """Who may confirm the current step: `person` if the step says so, or if the answer accepts an output without
+        its proofs, else the value of the setting `confirmation`.
         """
-        if self.open_question is not None and self.open_question.reason == "unproved":
-            return "person"
-        return "person" if self.needs_person else setting
+        return "person" if self.needs_person or self._waives_proofs else setting
+
+    @property
+    def _waives_proofs(self) -> bool:
+        """Whether a yes to the open question accepts an output without some of its proofs."""
+        reason = self.open_question.reason if self.open_question is not None else ""
+        if reason == "step":
+            return self.current in self.proofs and bool(self.proofs[self.current].skipped)
+        step = find_step(self.workflow, self.current) if reason == "attempts" else None
+        proofs = step.proofs if isinstance(step, PromptStep) else ()
+        return reason == "unproved" or any(not is_at_start(proof) for proof in proofs)
 
     @property
     def needs_person(self) -> bool:
