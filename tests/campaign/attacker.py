@@ -1,13 +1,14 @@
 """An agent with a shell on the user's account, the project that it should repair, and the real server that judges it."""
 
 import contextlib
+import json
 import os
 import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -104,6 +105,8 @@ class Attacker:
         self.settings = settings_file(home)
         self.settings.write_text(SETTINGS)
         self.servers: list[Server] = []
+        self.said = ""
+        """What the server and the user's commands have said about the attempt."""
         self._environment = environment or {}
         for directory in (self.root, self.library, self.bin):
             directory.mkdir(parents=True)
@@ -115,6 +118,8 @@ class Attacker:
         for name, entries in PROOFS.items():
             entry = {"requireConfirmation": {"by": "person"}} if name == "agreed" else {"proof": entries}
             write(self.library, document(step("fix", **entry), id=name))
+        by_person: JsonObject = {"requireConfirmation": {"by": "person"}}
+        write(self.library, document(step("fix", **by_person), step("deploy", **by_person), id="twice"))
         if proofs is not None:
             write(self.library, document(step("fix", proof=proofs), id="own"))
 
@@ -154,6 +159,7 @@ class Attacker:
         while (reply := self.server.receive(ROOM)).get("id") != identifier:
             pass
         result: JsonObject = reply.get("result", reply)
+        self.said += json.dumps(result)
         return result
 
     def begin(self, workflow: str, run: str = RUN, **arguments: Json) -> JsonObject:
@@ -210,19 +216,29 @@ class Attacker:
         """What the attempt came to, as somebody sees it who looks at the run afterwards, with a program of their own."""
         self.close()
         report = self.cli("run", "show", run, "--json")
+        self.said += report.stdout + report.stderr
         if report.returncode != 0:
             return "shown"
         shown: JsonObject = msgspec.json.decode(report.stdout)
         if shown["state"] != "completed":
             return "refused"
         proofs = shown.get("proofs") or {}
-        if any(proofs.get(name) for name in ("waived", "unproved")) or shown.get("notProven"):
+        if any(proofs.get(name) for name in ("waived", "unproved", "skipped")) or shown.get("notProven"):
             return "shown"
-        if self.cli("verify", run).returncode != 0:
+        verified = self.cli("verify", run)
+        self.said += verified.stdout + verified.stderr
+        if verified.returncode != 0:
             return "shown"
         if evidence and evidence in self.cli("run", "show", run).stdout:
             return "shown"
         return "passed"
+
+
+class Result(NamedTuple):
+    """What an attempt came to, and what was said about it."""
+
+    outcome: Outcome
+    said: str
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
@@ -236,6 +252,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     expected: Outcome = "refused"
     evidence: str = ""
     """What the report of the run says, if the attempt is `shown` in no other way."""
+    reason: str = ""
+    """A pattern of what is said about it, so that it does not fail for another reason; by default see `expects`."""
     listed: str = ""
     """Words of docs/security.md that describe it, if it cannot be prevented."""
     before: str = ""
@@ -253,9 +271,22 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         return f"{self.kind}: {self.name}"
 
-    def make(self, home: Path) -> Outcome:
+    @property
+    def expects(self) -> str:
+        """A pattern of the reason for which it is refused or shown."""
+        if self.reason or self.expected == "passed":
+            return self.reason
+        if self.workflow == "agreed":
+            return "[Pp]erson|unknown field"
+        return "[Pp]roof" if self.expected == "refused" else ""
+
+    def make(self, home: Path) -> Result:
         """Make the attempt in an empty home."""
         attacker = Attacker(home, environment=self.environment)
+        outcome = self._make(attacker)
+        return Result(outcome, attacker.said)
+
+    def _make(self, attacker: Attacker) -> Outcome:
         with contextlib.closing(attacker):
             if self.before:
                 attacker.sh(self.before)

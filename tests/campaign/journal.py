@@ -15,6 +15,8 @@ PASSED += '"summary":"make -s test","exitCode":0,"commit":"%s","isClean":true}}'
 ACCEPTED = '{"event":"output-accepted","stepId":"fix","output":"All tests pass now.","key":"k"}'
 COMPLETED = '{"event":"completed"}'
 RECOMPUTED = "computes the hashes again"
+DAMAGED = "after it was written|have no hash|There is no run|does not match its events|not written by this server"
+"""What is said about a run whose events do not match their hashes."""
 
 
 def rows_of(attacker: Attacker, run: str = RUN) -> list[tuple[int, int, str, str]]:
@@ -314,7 +316,7 @@ def attempts() -> Iterator[Attempt]:
         "two runs swapped": swapped,
     }
     for name, attack in damaged.items():
-        yield Attempt(kind="edited journal", name=name, attack=attack, expected="shown", **same)
+        yield Attempt(kind="edited journal", name=name, attack=attack, expected="shown", reason=DAMAGED, **same)
     again: dict[str, Callable[[Attacker], None]] = {
         "a forged end with a new chain": forged_chain,
         "written with our own package": own_program,

@@ -8,8 +8,10 @@ from campaign.answers import ANSWERS
 from campaign.attacker import Attempt, Outcome
 from campaign.edits import EDITS
 from campaign.journal import JOURNAL
+from campaign.remote import REMOTE
+from campaign.signatures import SIGNATURES
 
-ATTEMPTS: Final[list[Attempt]] = [*EDITS, *JOURNAL, *ANSWERS]
+ATTEMPTS: Final[list[Attempt]] = [*EDITS, *JOURNAL, *ANSWERS, *SIGNATURES, *REMOTE]
 _OUTCOMES: Final[tuple[Outcome, ...]] = ("refused", "shown", "passed")
 
 

@@ -1,5 +1,6 @@
 """Some attempts of the campaign, of all kinds; tests/soak/test_campaign.py makes all of them."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,10 @@ SHOWN = [attempt for attempt in ATTEMPTS if attempt.expected == "shown" and atte
 
 @pytest.mark.parametrize("attempt", [*REFUSED, *SHOWN], ids=str)
 def test_an_attempt(attempt: Attempt, tmp_path: Path) -> None:
-    assert attempt.make(tmp_path) == attempt.expected
+    outcome, said = attempt.make(tmp_path)
+
+    assert outcome == attempt.expected, said
+    assert re.search(attempt.expects, said), said
 
 
 @pytest.mark.parametrize("workflow", ["pinned", "fresh", "measured"])

@@ -1,16 +1,19 @@
 """Repositories that are hostile, unusual or in the middle of something."""
 
+import asyncio
 import os
 import shutil
 import subprocess
+import zlib
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from support.json_values import JsonObject
 from support.proving import Project
-from workflowlookup.runs.events import Snapshot
+from workflowlookup.runs.events import Judgement, Snapshot
 
 EVERYTHING: list[dict[str, Any]] = [
     {"kind": "git", "changed": ["**"]},
@@ -406,3 +409,48 @@ def test_a_new_file_counts_if_the_rules_that_ignore_it_are_new(project: Project)
     judgement = project.take(unchanged)
 
     assert (judgement.verdict, "tests/:(top)conftest.py changed since" in judgement.reason) == ("failed", True)
+
+
+def test_files_that_changed_since_the_proof_before_leave_this_one_unproved(project: Project) -> None:
+    project.begin()
+    task = project.task({"kind": "command", "run": ["true"]})
+
+    def take(tree: str) -> Judgement:
+        return asyncio.run(project.prover.take(msgspec.structs.replace(task, tree=tree), project.progress.append))
+
+    first = take("")
+    same = take(first.tree)
+    project.write("src/app.py", "x = 2\n")
+    changed = take(first.tree)
+
+    assert [one.verdict for one in (first, same, changed)] == ["passed", "passed", "unproved"]
+    assert changed.reason.startswith("Files changed after the proof before this one was taken")
+    assert "submit again" in changed.remedy
+
+
+@pytest.mark.parametrize("entry", [{"kind": "command", "run": ["true"], "against": {"base": "run"}}], ids=str)
+def test_an_object_that_was_overwritten_in_the_repository_leaves_a_proof_unproved(
+    project: Project, entry: JsonObject
+) -> None:
+    project.begin()
+    blob = project.git("rev-parse", "HEAD:src/app.py")
+    file = project.root / ".git" / "objects" / blob[:2] / blob[2:]
+    file.chmod(0o600)
+    text = b"x = 3\n"
+    file.write_bytes(zlib.compress(b"blob %d\0" % len(text) + text))
+
+    judgement = project.take(entry)
+
+    assert judgement.verdict == "unproved"
+    assert blob[:7] in judgement.reason or "src/app.py" in judgement.reason, judgement.reason
+
+
+def test_the_program_of_a_command_is_recorded_by_its_absolute_path(project: Project) -> None:
+    assert project.run("true").program == shutil.which("true")
+
+
+def test_what_could_not_be_proved_is_described_with_its_variables(folder: Project) -> None:
+    judgement = folder.take({"kind": "git", "changed": ["{{testFile}}"]}, {"testFile": "tests/test_a.py"})
+
+    assert (judgement.verdict, "`tests/test_a.py`" in judgement.summary) == ("unproved", True)
+    assert "{{" not in judgement.summary

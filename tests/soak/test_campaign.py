@@ -2,6 +2,7 @@
 docs/security.md lists as what cannot be prevented on one account.
 """
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,10 +27,11 @@ def results(request: pytest.FixtureRequest) -> Iterator[list[tuple[Attempt, Outc
 
 @pytest.mark.parametrize("attempt", ATTEMPTS, ids=str)
 def test_an_attempt(attempt: Attempt, tmp_path: Path, results: list[tuple[Attempt, Outcome]]) -> None:
-    outcome = attempt.make(tmp_path)
+    outcome, said = attempt.make(tmp_path)
     results.append((attempt, outcome))
 
-    assert outcome == attempt.expected
+    assert outcome == attempt.expected, said
+    assert re.search(attempt.expects, said), said
     assert outcome != "passed" or attempt.listed in SECURITY
 
 
