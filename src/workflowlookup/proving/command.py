@@ -17,8 +17,7 @@ from workflowlookup.language.proof import CommandProof, Measure
 from workflowlookup.language.templates import fill_values, filler
 from workflowlookup.language.text import shorten
 from workflowlookup.language.values import Json, as_number, assign, brief, lookup
-from workflowlookup.proving.checks import may_be_cut, unmet_criteria
-from workflowlookup.proving.contract import MAX_SUMMARY, CannotJudge, ProofTask, World
+from workflowlookup.proving.contract import MAX_SUMMARY, CannotJudge, ProofTask, World, may_be_cut, unmet_criteria
 from workflowlookup.proving.files import digest, shown
 from workflowlookup.proving.running import Command, Ended
 from workflowlookup.proving.tail import plain, tail

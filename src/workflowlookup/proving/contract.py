@@ -1,12 +1,17 @@
-"""What every kind of proof shares: the task, and how to say that it cannot be judged."""
+"""What every kind of proof shares: the task, how to say that it cannot be judged, and the criteria for what is seen."""
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from workflowlookup.errors import WorkflowLookupError
+from workflowlookup.language.criteria import CompiledCriteria
+from workflowlookup.language.patterns import BadPattern, Budget
 from workflowlookup.language.proof import AnyProof, Since
+from workflowlookup.language.rules import AllOf, AnyOf, ContainsRule, Criterion
+from workflowlookup.language.schemas import BadSchema
 from workflowlookup.language.templates import as_words, filler
 from workflowlookup.language.text import shorten
 from workflowlookup.language.values import Context, Json, lookup
@@ -17,7 +22,8 @@ if TYPE_CHECKING:
     from workflowlookup.proving.running import Stop, Supervisors
     from workflowlookup.proving.scratch import Scratch
 
-
+Fault = tuple[str, str]
+"""Why a proof failed, and what to do about it."""
 MAX_SUMMARY: Final = 300
 """Limit on the characters of `Judgement.summary`."""
 
@@ -93,3 +99,33 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
 
 Take = Callable[[ProofTask, World], Judgement]
 """Takes a proof of one kind. Raises `CannotJudge`, and `ServerEnds`."""
+
+
+def unmet_criteria(
+    criteria: CompiledCriteria, text: str, subject: str, task: ProofTask, budget: Budget
+) -> Iterator[Fault]:
+    """The criteria that a text does not meet. Raises `CannotJudge` if the others cannot be applied."""
+    try:
+        issues = criteria(text, (task.context,), budget) or ()
+    except (WorkflowLookupError, BadPattern, BadSchema) as problem:
+        raise CannotJudge(
+            f"The criteria for {subject} cannot be applied: {problem}.", "Ask the author to fix them."
+        ) from problem
+    for issue in issues:
+        if not issue.is_undecided:
+            yield f"{subject}: {issue.message}", issue.suggestion
+    for issue in issues:
+        raise CannotJudge(f"{subject}: {issue.message}", issue.suggestion)
+
+
+def may_be_cut(criteria: CompiledCriteria) -> bool:
+    """Whether meeting them with a part of a text means that the whole text meets them too."""
+    return criteria.criterion is None or _only_contains(criteria.criterion)
+
+
+def _only_contains(criterion: Criterion) -> bool:
+    match criterion:
+        case AllOf(parts=parts) | AnyOf(parts=parts):
+            return all(map(_only_contains, parts))
+        case _:
+            return isinstance(criterion, ContainsRule)

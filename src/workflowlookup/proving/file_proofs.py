@@ -10,8 +10,7 @@ from workflowlookup.language.proof import FileProof
 from workflowlookup.language.schemas import BadSchema
 from workflowlookup.language.syntax import SyntaxProblem, parse_json
 from workflowlookup.language.text import plural, shorten
-from workflowlookup.proving.checks import Fault, unmet_criteria
-from workflowlookup.proving.contract import CannotJudge, ProofTask, World
+from workflowlookup.proving.contract import CannotJudge, Fault, ProofTask, World, unmet_criteria
 from workflowlookup.proving.files import (
     MAX_DIGEST_BYTES,
     MAX_FILE_BYTES,

@@ -6,8 +6,7 @@ from typing import Final
 from workflowlookup.language.patterns import BadPattern, Budget, TooSlow, compile_pattern
 from workflowlookup.language.proof import GitProof
 from workflowlookup.language.text import plural
-from workflowlookup.proving.checks import Fault
-from workflowlookup.proving.contract import CannotJudge, ProofTask, World
+from workflowlookup.proving.contract import CannotJudge, Fault, ProofTask, World
 from workflowlookup.proving.files import Glob, escape, shown
 from workflowlookup.proving.git import Repository, in_submodule
 from workflowlookup.runs.events import Judgement

@@ -20,8 +20,7 @@ import msgspec
 from workflowlookup.language.patterns import Budget
 from workflowlookup.language.proof import HttpProof
 from workflowlookup.language.text import shorten
-from workflowlookup.proving.checks import Fault, may_be_cut, unmet_criteria
-from workflowlookup.proving.contract import CannotJudge, ProofTask, World
+from workflowlookup.proving.contract import CannotJudge, Fault, ProofTask, World, may_be_cut, unmet_criteria
 from workflowlookup.proving.tail import plain, tail
 from workflowlookup.runs.events import Judgement
 
