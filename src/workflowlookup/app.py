@@ -70,10 +70,13 @@ def _project(settings: Settings, client_roots: "Sequence[str]") -> Iterator["Sou
         yield _directory(PROJECT, find_above(PROJECT_DIRECTORY, root, settings.directory))
 
 
-SOURCES: Final[tuple[Callable[[Settings, "Sequence[str]"], Iterator["Source"]], ...]] = (
-    *(_bundled, _user, _configured, _project),
+SOURCES: Final[tuple[Callable[[Settings, Sequence[str]], Iterator["Source"]], ...]] = (
+    _bundled,
+    _user,
+    _configured,
+    _project,
 )
-"""In order of precedence: an id in a later source shadows the same id in an earlier one."""
+"""Each gets the settings and the roots of the client. A later source shadows the ids of those before it."""
 
 
 def find_root_of_library(settings: Settings, client_roots: "Sequence[str]" = ()) -> tuple[str, str]:

@@ -315,7 +315,7 @@ def test_no_caller_is_notified_of_a_hidden_run_that_another_process_changed(
 
 
 SERVER_ONLY = {
-    Catalog: set(),
+    Catalog: {"replace_sources"},
     Runs: {
         *("take_snapshot", "take_proof", "conclude_proofs"),
         *("begin_call", "acknowledge_call", "report_call", "finish_call", "fail_call", "lose_call", "stop_call"),
