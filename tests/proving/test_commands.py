@@ -141,6 +141,13 @@ def test_a_flood_is_counted_and_cut(folder: Project) -> None:
     assert folder.run(PYTHON, "-c", script, measure={"n": {"pattern": "fir(st)"}}).verdict == "unproved"
 
 
+def test_a_measure_whose_pattern_takes_too_long_is_given_up(folder: Project) -> None:
+    judgement = folder.run(PYTHON, "-c", "print('a' * 50_000 + '!')", measure={"n": {"pattern": "((?:a+)+)$"}})
+
+    assert judgement.verdict == "unproved"
+    assert judgement.reason == "The measure 'n' could not be read: its pattern took too long."
+
+
 def test_an_endless_flood_ends_at_the_timeout(folder: Project) -> None:
     assert folder.run("yes", timeout=0.5).verdict == "failed"
 

@@ -268,7 +268,8 @@ def _measured(name: str, measure: Measure, ended: Ended, budget: Budget) -> Json
             text = extract_last(measure.pattern, "m", plain(stream.end), budget)
         except (BadPattern, TooSlow) as problem:
             raise CannotJudge(
-                f"The measure '{name}' could not be read: {problem or 'its pattern took too long'}.", "Ask the author."
+                f"The measure '{name}' could not be read: {str(problem) or 'its pattern took too long'}.",
+                "Ask the author.",
             ) from problem
         if text is not None:
             break

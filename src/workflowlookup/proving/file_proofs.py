@@ -113,7 +113,7 @@ def _misfits(root: str, name: str, proof: FileProof, budget: Budget) -> Iterator
         yield f"{shown(name)} is not JSON: {problem.message}.", " ".join(problem.suggestions) or "Write valid JSON."
     except (TooSlow, BadSchema) as problem:
         raise CannotJudge(
-            f"{shown(name)} could not be checked by the JSON Schema: {problem or 'it took too long'}.",
+            f"{shown(name)} could not be checked by the JSON Schema: {str(problem) or 'it took too long'}.",
             "Make the file smaller, or ask the author to simplify the schema.",
         ) from problem
     else:

@@ -91,6 +91,8 @@ def _faults_of_branch(proof: GitProof, branch: str) -> Iterator[Fault]:
     try:
         matches = compile_pattern(proof.branch, "m", budget)(branch, budget)
     except (BadPattern, TooSlow) as problem:
-        raise CannotJudge(f"The pattern for the branch cannot be applied: {problem}.", "Ask the author.") from problem
+        raise CannotJudge(
+            f"The pattern for the branch cannot be applied: {str(problem) or 'it took too long'}.", "Ask the author."
+        ) from problem
     if not matches:
         yield f"The branch '{shown(branch)}' does not match /{proof.branch}/.", "Switch to a branch that does."
