@@ -106,6 +106,20 @@ def test_a_refusal_has_the_verdict_and_not_the_step_again(call: Call) -> None:
     }
 
 
+def test_a_refusal_by_many_rules_has_every_issue_and_the_first_suggestions(tmp_path: Path) -> None:
+    words = [f"word{number}" for number in range(60)]
+    rules = [{"type": "contains", "value": word, "message": f"Mention {word}."} for word in words]
+    with closing(Runs(SqliteJournal(str(tmp_path / "runs.sqlite")))) as runs:
+        run = runs.start(build(document(step("look", validationCriteria=rules))), {}, {})
+        services = Services(catalog=Catalog([]), open_runs=lambda: runs)
+        arguments = {"runId": run.id, "stepId": "look", "output": "I looked."}
+        refused: Any = Registry(BUILTIN_TOOLS, services).call(BUILTIN_TOOLS["workflow_submit"], arguments, NO_CLIENT, 0)
+
+    messages = [f"Mention {word}." for word in words]
+    assert list(refused["verdict"]["issues"]) == messages
+    assert len(json.dumps(refused)) - len(json.dumps(messages)) <= MAX_REFUSAL
+
+
 def test_the_status_of_a_refused_step_has_all_of_it(call: Call) -> None:
     started, _ = start(call)
     call("workflow_submit", runId="r", stepId="look@1", output="I looked.")
