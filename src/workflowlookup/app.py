@@ -187,15 +187,21 @@ def locate_run(settings: Settings, client_roots: "Sequence[str]" = ()) -> "Locat
 
 def commands_of(settings: Settings, root: str) -> "Mapping[str, Sequence[str]]":
     """The commands of the project at this root, as its settings and the user's trust are now."""
+    project = _settings_of(settings, root)
+    return project.commands if project is not None else {}
+
+
+def _settings_of(settings: Settings, root: str) -> Settings | None:
+    """The settings of the project at this root, as they are now; None if they cannot be used."""
     from workflowlookup.settings import SettingsError, read_settings  # noqa: PLC0415 - with the first proof
 
     try:
         if find_root_of_run(settings.root, os.environ, settings.directory)[0] == root and settings.reload is not None:
-            return settings.reload().commands
-        return read_settings({}, os.environ, directory=root).commands
+            return settings.reload()
+        return read_settings({}, os.environ, directory=root)
     except SettingsError as problem:
         logging.getLogger(__name__).warning("the commands of %s cannot be used: %s", root, problem)
-        return {}
+        return None
 
 
 def make_consent(current: Callable[[], Settings]) -> "Consent":
@@ -270,6 +276,7 @@ def make_execution(
             consent,
             machine_id(),
             lambda: get_settings().witness_seconds,
+            ignored=lambda root: project.ignored if (project := _settings_of(get_settings(), root)) else (),
         )
 
     consent = functools.partial(make_consent, get_settings)

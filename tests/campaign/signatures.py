@@ -154,7 +154,7 @@ def attempts() -> Iterator[Attempt]:
         "the trusted command got an argument": added_after_trust,
     }
     for name, attack in untrusted.items():
-        yield Attempt(kind="trust", name=name, attack=attack, reason="The settings define no command|not trusted")
+        yield Attempt(kind="trust", name=name, attack=attack, reason="not trusted, because it came with a repository")
     yield Attempt(
         kind="trust",
         name="the command as it is trusted",

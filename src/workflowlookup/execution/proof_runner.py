@@ -26,6 +26,7 @@ from workflowlookup.trust import (
     PROOF_COMMAND,
     PROOF_REQUEST,
     Consent,
+    TrustEntry,
     host_of,
     how_to_trust,
 )
@@ -52,17 +53,21 @@ Commands = Callable[[str], Mapping[str, Sequence[str]]]
 class ProofRunner:
     """Takes snapshots and proofs. For the worker's loop."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it depends on
         self,
         commands: Commands = lambda _: {},
         allowed_hosts: Callable[[], Collection[str]] = tuple,
         consent: Consent = NO_CONSENT,
         machine: str = "",
         witness_seconds: Callable[[], float] = lambda: 0.0,
+        *,
+        ignored: Callable[[str], Sequence[TrustEntry]] = lambda _: (),
     ) -> None:
         """`machine` identifies this machine: the root of a run that was started on another one is not here.
-        `witness_seconds`: how long to wait for a witness that takes the proofs of such a run.
+        `witness_seconds`: how long to wait for a witness that takes the proofs of such a run. `ignored`, by root: what
+        the settings of that project have and the user does not trust.
         """
+        self._ignored = ignored
         self._witness_seconds = witness_seconds
         self._commands = commands
         self._allowed_hosts = allowed_hosts
@@ -146,7 +151,8 @@ class ProofRunner:
         workflow = msgspec.structs.replace(run.workflow, origin=run.origin)
         command = task.proof.use if isinstance(task.proof, CommandProof) else ""
         if command and command not in self._commands(task.root):
-            ignored = [entry for entry in self._consent.ignored() if (entry.kind, entry.name) == (COMMAND, command)]
+            entries = (*self._ignored(task.root), *self._consent.ignored())
+            ignored = [entry for entry in entries if (entry.kind, entry.name) == (COMMAND, command)]
             if ignored:
                 file = ignored[0].file
                 return f"not trusted, because it came with a repository: {ignored[0]}. {how_to_trust([file])}"
