@@ -1,8 +1,8 @@
 """Prompts: each workflow as a slash command.
 
 A prompt declares no arguments. Claude Code splits the text after a command at spaces over the declared ones and drops
-the rest; without any it shows the model the whole text beside the prompt, and opencode appends it. What the workflow
-wants to know besides, `workflow_start` answers as `clarificationPrompts`.
+the rest; without any it shows the model the whole text beside the prompt. What the workflow wants to know besides,
+`workflow_start` answers as `clarificationPrompts`.
 """
 
 from collections.abc import Mapping
