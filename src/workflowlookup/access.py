@@ -15,6 +15,8 @@ import msgspec
 from workflowlookup.errors import Forbidden
 
 WITNESS: Final = "witness"
+NAMELESS: Final = "somebody"
+"""The name of all tokens of an issuer that have no subject."""
 WITNESS_SUFFIX: Final = "+witness"
 SCOPES: Final = ("read", "run", "confirm", WITNESS, "admin")
 EVERYTHING: Final = ("*",)
@@ -118,9 +120,11 @@ LOOPBACK: Final = Access(name="", kind="loopback", scopes=frozenset({"admin"}))
 
 
 def authenticated_name(actor: str) -> str:
-    """The `Access.name` in an actor that `Access.sign` made, such as `token ada`; empty if it was not authenticated."""
+    """The `Access.name` in an actor that `Access.sign` made, such as `token ada`; empty if it was not authenticated, or
+    is of a token without a subject: such tokens may be those of different people.
+    """
     name = actor.partition(" via ")[0].removesuffix(" (person)")
-    return name if name.startswith(("token ", "oauth ")) else ""
+    return name if name.startswith(("token ", "oauth ")) and name != f"oauth {NAMELESS}" else ""
 
 
 def missing_scope(scope: str) -> Forbidden:

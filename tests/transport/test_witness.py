@@ -552,6 +552,25 @@ def test_a_token_of_an_issuer_witnesses_the_runs_of_its_subject(make: Make) -> N
     assert "proof 'tests'" not in other.text
 
 
+def test_tokens_without_a_subject_are_no_witnesses_of_each_other(make: Make) -> None:
+    issuer = Issuer()
+    issuer.add_key("one")
+    try:
+        flags = ("--oauth-issuer", issuer.name, "--oauth-audience", AUDIENCE, "--oauth-jwks-url", issuer.jwks_url)
+        world = make(*flags)
+        witness = world.start_witness(secret=issuer.token(sub=None, scope="witness read"))
+        wait_until(lambda: "Witness for" in witness.text)
+        client = world.client(issuer.token(sub=None, scope="read run"))
+        begin(client, "noted")
+
+        submit(client)
+
+        (judgement,) = world.until(lambda run: run.is_over).proofs["fix"].judgements.values()
+    finally:
+        issuer.close()
+    assert judgement.verdict == "unproved"
+
+
 # ── what is refused ─────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -15,7 +15,7 @@ import httpx2
 import jwt
 import msgspec
 
-from workflowlookup.access import EVERYTHING, MAX_PATTERN_CHARS, MAX_PATTERNS, SCOPES, Access
+from workflowlookup.access import EVERYTHING, MAX_PATTERN_CHARS, MAX_PATTERNS, NAMELESS, SCOPES, Access
 from workflowlookup.cache import BoundedCache
 from workflowlookup.language.text import visible
 
@@ -222,10 +222,10 @@ class OAuthVerifier:
 def _name_of(subject: str) -> str:
     """A subject as a name for the journal. If it cannot be shown unchanged, a hash makes the name unique."""
     if not subject:
-        return "somebody"
+        return NAMELESS
     encoded = subject.encode(errors="surrogatepass")
     name = visible("_".join(encoded.decode(errors="replace").split()))[:MAX_NAME]
-    if name == subject and "~" not in name and name != "somebody":
+    if name == subject and "~" not in name and name != NAMELESS:
         return name
     return f"{name}~{hashlib.sha256(encoded).hexdigest()[:HASH_DIGITS]}"
 
