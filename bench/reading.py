@@ -17,6 +17,7 @@ import msgspec
 
 from workflowlookup.authoring.fixtures import Case, parse_fixture
 from workflowlookup.language.building import build
+from workflowlookup.language.captures import capture_values
 from workflowlookup.language.guidance import guide
 from workflowlookup.language.model import PromptStep, Workflow
 from workflowlookup.language.navigation import NextStep, split_instance
@@ -79,9 +80,15 @@ class Script:
     cases: Sequence[Case]
 
     def output(self, step: PromptStep, step_id: str) -> str:
-        """A good output of the step: that of the case, or of another one with the variables of the case."""
-        outputs = [_of_step(case.outputs, step_id) for case in (self.case, *self.cases)]
-        output = next(output.accept[0] for output in outputs if output is not None and output.accept)
+        """A good output of the step: that of the case, or of another one with the variables of the case.
+
+        One that declares `none` waives a proof, which only a person may accept, so others are preferred.
+        """
+        by_case = [_of_step(case.outputs, step_id) for case in (self.case, *self.cases)]
+        outputs = [outputs.accept[0] for outputs in by_case if outputs is not None and outputs.accept]
+        output = min(
+            outputs, key=lambda output: "none" in capture_values(step.captures, output, Budget()).values.values()
+        )
         variables = {**self.case.context, **(_of_step(self.case.after, step_id) or {})}
         captures = {(one.pointer or one.name).removeprefix("/"): variables.get(one.name) for one in step.captures}
         values = {name: value for name, value in captures.items() if value is not None}

@@ -1,6 +1,8 @@
 """What the run tools answer, as a model reads it: each text once, and refusals that are short."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from importlib.resources import files
@@ -176,6 +178,17 @@ def test_workflow_next_refers_to_a_long_prompt_and_repeats_a_short_one(call: Cal
         "- Current Item: a.py"
     )
     assert text.count(long["step"]["prompt"]) == 1
+
+
+def test_a_run_of_a_bundled_workflow_costs_at_most_half_more_than_its_markdown() -> None:
+    """By the figures of the benchmark: answers, bytes of `structuredContent`, of the text, and of the Markdown."""
+    bench = Path(__file__).parents[2] / "bench" / "reading.py"
+    printed = subprocess.run([sys.executable, str(bench)], capture_output=True, text=True, check=True).stdout
+
+    figures = {name: list(map(int, numbers)) for name, *numbers in map(str.split, printed.splitlines())}
+    assert figures.keys() == {path.stem for path in BUNDLED.glob("*.json")}
+    too_long = {name: one for name, one in figures.items() if max(one[1], one[2]) > 1.5 * one[3]}
+    assert too_long == {}
 
 
 def step_of(workflow: Any, step_id: str) -> JsonObject:
