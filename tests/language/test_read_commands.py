@@ -21,10 +21,17 @@ READS = [
     'grep "a\\|b" x',
     "cat a;",
     "cat a\n\n",
+    'grep "end$" x',
+    "grep -E 'a{2,3}$' x",
 ]
 DOES_MORE = [
     'find . "-delete"',
     'find . -d"e"lete',
+    "find . -{delete,print}",
+    "find . $'\\x2ddelete'",
+    'find . "$OPTION"',
+    "find . $OPTION",
+    "file -Cm magic",
     "cat a > b",
     "cat a > cat",
     "cat a>cat",

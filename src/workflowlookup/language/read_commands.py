@@ -11,8 +11,9 @@ _SUBSTITUTION: Final = re.compile(r"`|\$[({]|[<>]\(")
 _DISCARDED: Final = re.compile(r"(?<!\S)(?:\d?>&\d|(?:[12&]?>|<)[ \t]*/dev/null)(?!\S)")
 _TOKEN: Final = re.compile(
     r"""[ \t]*(?:(?P<separator>\|\||&&|\||[;\n]+)(?![|&])"""
-    r"""|(?P<word>(?:'[^']*'|"(?:\\.|[^"\\])*"|\\.|[^\s'"\\;|&()<>])+))[ \t]*"""
+    r"""|(?P<word>(?:'[^']*'|"(?:\\.|\$(?=[\s"|])|[^"\\$])*"|\\.|[^\s'"\\;|&()<>${}])+))[ \t]*"""
 )
+"""Without what the shell would replace, such as `$NAME`, `$'…'` and `{a,b}`: an argument must be what it seems."""
 _QUOTED: Final = re.compile(r"""'([^']*)'|"((?:\\.|[^"\\])*)"|\\(.)""")
 _GIT_COMMANDS: Final = frozenset({"blame", "diff", "grep", "log", "ls-files", "rev-parse", "show", "status"})
 _PROGRAMS: Final = frozenset(
@@ -23,7 +24,7 @@ _WRITES: Final = {
     "git": re.compile(r"-O.*|--open.*|--out.*|--ext-diff|--textconv|-c|--config-env.*|--exec-path.*"),
     "rg": re.compile(r"--pre.*|--hostname-bin.*|-z|--search-zip"),
     "sed": re.compile("-.*"),
-    "file": re.compile(r"-C|--compile"),
+    "file": re.compile(r"-\w*C.*|--compile"),
 }
 """By program: the arguments with which it writes, or starts another."""
 _SED: Final = re.compile(r"\d+(?:,(?:\d+|\$))?p")
