@@ -298,7 +298,7 @@ def test_an_ambiguous_request_is_refused_and_the_connection_closed(data: bytes, 
 def test_a_body_has_a_limited_number_of_small_chunks(size: int, count: int, status: int) -> None:
     chunk = b"%x\r\n%b\r\n" % (size, bytes(size))
 
-    received = talk(POST % (b"/echo", CHUNKED, chunk * count + b"0\r\n\r\n"))
+    received = talk(POST % (b"/echo", CHUNKED + b"\r\nconnection: close", chunk * count + b"0\r\n\r\n"))
 
     assert statuses(received) == [status]
 

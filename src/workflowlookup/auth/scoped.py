@@ -32,7 +32,7 @@ from workflowlookup.store.runs_view import RunWatch
 from workflowlookup.store.service import Runs
 from workflowlookup.tools.builtin import workflow_refresh, workflow_search
 from workflowlookup.tools.contract import ExecutionView, ServerServices, Services, Tool, WorkflowTools, without_consent
-from workflowlookup.tools.dynamic import Offer, find_offer
+from workflowlookup.tools.dynamic import Offer, find_offer, visible_bytes
 from workflowlookup.tools.registry import Registry
 
 if TYPE_CHECKING:
@@ -453,7 +453,7 @@ class ScopedWorkflows:
         """The tools of the caller, or `workflow_search` in their place if the list would be too long."""
         if not self.plan.is_on:
             return []
-        size = len(msgspec.json.encode([tool.describe() for tool in (*registry.built_in.values(), *tools)]))
+        size = visible_bytes((*registry.built_in.values(), workflow_refresh.TOOL, *tools))
         return [workflow_refresh.TOOL, *([workflow_search.TOOL] if size > self.plan.budget_bytes else tools)]
 
     def resolve(self, name: str) -> Workflow | None:

@@ -7,7 +7,7 @@ first list after a start has their tools at once.
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
@@ -78,6 +78,11 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     definition: Definition
     workflow_id: str
     """Its id for `workflow_start`."""
+
+
+def visible_bytes(tools: Iterable[Tool]) -> int:
+    """How much of `tools/list` a model reads: what counts against `tools_budget_bytes`."""
+    return sum(len(msgspec.json.encode(tool.model_view())) for tool in tools)
 
 
 def find_offer(offers: Mapping[str, Offer], name: str) -> Offer | None:
@@ -274,8 +279,7 @@ class DynamicTools:
 
     def _within_budget(self, tools: Sequence[Tool]) -> Sequence[Tool]:
         """The tools, or `workflow_search` in their place if the list would be too long."""
-        listed = (*self._built_in.values(), workflow_refresh.TOOL, *tools)
-        size = sum(len(msgspec.json.encode(tool.model_view())) for tool in listed)
+        size = visible_bytes((*self._built_in.values(), workflow_refresh.TOOL, *tools))
         was_over_budget, self.is_over_budget = self.is_over_budget, size > self.plan.budget_bytes
         if self.is_over_budget and not was_over_budget:
             log.warning(
