@@ -11,6 +11,7 @@ from workflowlookup.language.navigation import next_step
 from workflowlookup.language.patterns import Budget
 from workflowlookup.language.tool_rules import ToolRules, refuses, tool_use
 from workflowlookup.language.triggers import is_triggered
+from workflowlookup.tools.builtin import BUILTIN_TOOLS, workflow_refresh, workflow_search
 
 ROOT = "/home/ada/shop"
 PATCH = "*** Begin Patch\n*** Update File: src/a.py\n+$(rm -r build)\n*** End Patch"
@@ -62,6 +63,33 @@ REFUSED: dict[str, tuple[ToolRules, tuple[str, JsonObject], str]] = {
         bash(f"apply_patch <<'EOF'\n{PATCH.replace('src', 'tests')}\nEOF"),
         "allow",
     ),
+    "a patch of another file, with blanks before its name": (
+        ONLY_SOURCE,
+        bash(f"apply_patch <<'EOF'\n{PATCH}\n \t*** Add File: tests/a.py\nEOF"),
+        "allow",
+    ),
+    "a file of a patch with blanks before its name": (
+        NO_TESTS,
+        patch("src/a.py\n  *** Add File: tests/a.py"),
+        "Edit(tests/*)",
+    ),
+    "a file of a patch as input": (NO_TESTS, ("apply_patch", {"input": "*** Add File: tests/a.py"}), "Edit(tests/*)"),
+    "a command too long to be searched": (NO_EDITS, bash("git push " + "x" * 200_000), "edit"),
+    "an allowed command with a variable": (READ_ONLY, bash("GIT_PAGER=rm git log"), "allow"),
+    "an allowed name in another directory": (READ_ONLY, bash("./git log"), "allow"),
+    "a variable after a harmless prefix": (READ_ONLY, bash("time GIT_PAGER=rm git log"), "allow"),
+    "a file with a number for a name": (READ_ONLY, bash("git log >&1foo"), "allow"),
+    "a file whose name begins as that of the null device": (READ_ONLY, bash("git log >/dev/nullx"), "allow"),
+    "a command after one in the background": (READ_ONLY, bash("git log &2>/dev/null rm -r build"), "allow"),
+    "the second of two command lines": (READ_ONLY, ("exec_command", {"command": "ls", "cmd": "rm x"}), "allow"),
+    "the first of two command lines": (READ_ONLY, ("exec_command", {"command": "rm x", "cmd": "ls"}), "allow"),
+    "a denied command line of two": (NO_EDITS, ("shell", {"command": "ls", "cmd": "git push"}), "Bash(git push *)"),
+    "a patch and another command line": (
+        NO_EDITS,
+        ("shell", {"command": "ls", "cmd": f"apply_patch <<'EOF'\n{PATCH}\nEOF"}),
+        "edit",
+    ),
+    "a tool of another server with a name like ours": (READ_ONLY, ("mcp__github__workflow_run", {}), "allow"),
     "everything": (ToolRules(allow=()), ("Read", {"file_path": "a"}), "allow"),
 }
 ALLOWED: dict[str, tuple[ToolRules, tuple[str, JsonObject]]] = {
@@ -70,7 +98,9 @@ ALLOWED: dict[str, tuple[ToolRules, tuple[str, JsonObject]]] = {
     "two allowed commands": (READ_ONLY, bash("git log -3 2>&1 | ls")),
     "output that is thrown away": (READ_ONLY, bash("git log -3 2>/dev/null")),
     "an allowed host": (READ_ONLY, ("WebFetch", {"url": "https://example.org/a"})),
-    "our own tools": (ToolRules(allow=(), deny=("*",)), ("mcp__flows__workflow_submit", {})),
+    "an allowed command with a time limit": (READ_ONLY, bash("time timeout 10s git log -3")),
+    "output that is thrown away whole": (READ_ONLY, bash("git log -3 &>/dev/null")),
+    "a long command where it is allowed by name": (ToolRules(allow=("execute",)), bash("git log " + "x" * 200_000)),
     "a command that only reads": (READ_ONLY, bash("sed -n '1,9p' a.py | grep 'a|b'")),
     "a try of an output": (READ_ONLY, ("mcp__plugin_flows_flows__workflow_validate", {})),
     "a list of tasks": (READ_ONLY, ("TodoWrite", {})),
@@ -92,6 +122,12 @@ def test_a_use_is_refused_and_the_pattern_is_named(name: str) -> None:
 def test_a_use_is_allowed(name: str) -> None:
     rules, (tool, given) = ALLOWED[name]
     assert refuses(rules, tool_use(tool, given, ROOT)) == ""
+
+
+@pytest.mark.parametrize("name", [*BUILTIN_TOOLS, workflow_search.TOOL.name, workflow_refresh.TOOL.name])
+def test_the_tools_of_this_server_are_always_allowed(name: str) -> None:
+    use = tool_use(f"mcp__my-flows.2__{name}", {}, ROOT)
+    assert refuses(ToolRules(allow=(), deny=("*",)), use) == ""
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from support.json_values import Json, JsonObject
 from support.make import check_of
 from workflowlookup.errors import InvalidCriteria, InvalidWorkflow
 from workflowlookup.language import rules
+from workflowlookup.language.pattern_words import pattern_in_words
 from workflowlookup.language.patterns import SECONDS_PER_REQUEST, Budget
 from workflowlookup.language.validation import judge
 
@@ -31,6 +32,20 @@ def regex(pattern: str, flags: str = "", message: str = "m") -> JsonObject:
 
 def schema(schema: JsonObject, message: str = "m") -> JsonObject:
     return {"type": "schema", "schema": schema, "message": message}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "words"),
+    [
+        ("^(PASS|FAIL)", 'begin with "PASS" or "FAIL"'),
+        (r"1\.5", 'contain "1.5"'),
+        (r"\| Severity \|", ""),
+        (r"(a\|b|c)", ""),
+        (r"\d+", ""),
+    ],
+)
+def test_only_simple_patterns_are_put_into_words(pattern: str, words: str) -> None:
+    assert pattern_in_words(pattern, "") == words
 
 
 @pytest.mark.parametrize(

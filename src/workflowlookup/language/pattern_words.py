@@ -5,7 +5,7 @@ from typing import Final
 
 MAX_PATTERN: Final = 200
 """A longer pattern is not put into words, which would not be shorter."""
-_LITERAL: Final = r"(?:\\[^\w\s]|[^\\^$.|?*+()\[\]{}])+"
+_LITERAL: Final = r"(?:\\[^\w\s|]|[^\\^$.|?*+()\[\]{}])+"
 _CHOICE: Final = rf"{_LITERAL}(?:\|{_LITERAL})*"
 _PLAIN: Final = re.compile(
     rf"(?P<begin>\^?)(?:(?P<before>(?:{_LITERAL})?)\((?:\?:)?(?P<group>{_CHOICE})\)|(?P<bare>{_CHOICE}))(?P<end>\$?)"

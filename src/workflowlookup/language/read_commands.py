@@ -1,4 +1,4 @@
-"""Command lines that only read: how agents without tools of their own for it, such as Codex, look at files.
+"""Recognises shell command lines that only read. Codex has no read tools and looks at files this way.
 
 What is not certainly harmless does not count. It prevents accidents, as `tool_rules` does; it is no sandbox.
 """
@@ -8,12 +8,13 @@ from typing import Final
 
 MAX_LENGTH: Final = 4_000
 _SUBSTITUTION: Final = re.compile(r"`|\$[({]|[<>]\(")
-_DISCARDED: Final = re.compile(r"(?<!\S)(?:\d?>&\d|(?:[12&]?>|<)[ \t]*/dev/null)(?!\S)")
+_DISCARDED: Final = re.compile(r"(?<!\S)(?:\d?>&\d|(?:[12]?>|<)[ \t]*/dev/null)(?!\S)")
 _TOKEN: Final = re.compile(
     r"""[ \t]*(?:(?P<separator>\|\||&&|\||[;\n]+)(?![|&])"""
-    r"""|(?P<word>(?:'[^']*'|"(?:\\.|\$(?=[\s"|])|[^"\\$])*"|\\.|[^\s'"\\;|&()<>${}])+))[ \t]*"""
+    r"""|(?P<word>(?!#)(?:'[^']*'|"(?:\\.|\$(?=[\s"|])|[^"\\$])*"|\\.|[^\s'"\\;|&()<>${}])+))[ \t]*"""
 )
-"""Without what the shell would replace, such as `$NAME`, `$'…'` and `{a,b}`: an argument must be what it seems."""
+"""Without what the shell would replace, such as `$NAME`, `$'…'` and `{a,b}`: an argument must be what it seems. No word
+begins a comment, in which quotes mean nothing."""
 _QUOTED: Final = re.compile(r"""'([^']*)'|"((?:\\.|[^"\\])*)"|\\(.)""")
 _GIT_COMMANDS: Final = frozenset({"blame", "diff", "grep", "log", "ls-files", "rev-parse", "show", "status"})
 _PROGRAMS: Final = frozenset(
@@ -21,12 +22,12 @@ _PROGRAMS: Final = frozenset(
 )
 _WRITES: Final = {
     "find": re.compile(r"-(?:exec|execdir|ok|okdir|delete|fprint0?|fprintf|fls)"),
-    "git": re.compile(r"-O.*|--open.*|--out.*|--ext-diff|--textconv|-c|--config-env.*|--exec-path.*"),
+    "git": re.compile(r"-[^-]*O.*|--op.*|--ou.*|--ext.*|--textc.*"),
     "rg": re.compile(r"--pre.*|--hostname-bin.*|-z|--search-zip"),
     "sed": re.compile("-.*"),
-    "file": re.compile(r"-\w*C.*|--compile"),
+    "file": re.compile(r"-[^-]*C.*|--c.*"),
 }
-"""By program: the arguments with which it writes, or starts another."""
+"""By program: the arguments with which it writes or starts another, also abbreviated and among other short options."""
 _SED: Final = re.compile(r"\d+(?:,(?:\d+|\$))?p")
 
 

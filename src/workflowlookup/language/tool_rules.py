@@ -58,20 +58,25 @@ _HARMLESS: Final = frozenset(
     }
 )
 """Tools that only organise the agent's own work. They are refused only by name: what a subagent does is asked again."""
-_OWN_TOOL: Final = re.compile(r"mcp__\w+?__workflow_(?:start|submit|status|next|validate|list|get|search|runs|cancel)")
+_OWN_TOOL: Final = re.compile(
+    r"mcp__.+__workflow_"
+    r"(?:start|submit|status|next|validate|validate_json|list|get|search|runs|cancel|refresh)"
+)
 """Tools of this server, by whatever name the client has it. Without them the agent could never leave the step."""
 
 _PATTERN: Final = re.compile(r"(?P<name>[^()]+)(?:\((?P<argument>.*)\))?", re.DOTALL)
 _COMMAND_PARTS: Final = re.compile(r"&&|\|\||[;|&\n(){}<>`]|\$\(")
-_HARMLESS_REDIRECTION: Final = re.compile(r"\d*>&\d|[\d&]*>{1,2}\s*/dev/null|<\s*/dev/null")
-_PREFIX: Final = re.compile(r"(?:\w+=\S*|sudo|env|command|nohup|time|exec|timeout\s+\S+)\s+")
-_PATCHED_FILE: Final = re.compile(r"^\*\*\* (?:(?:Add|Update|Delete) File|Move to): (.+)$", re.MULTILINE)
+_HARMLESS_REDIRECTION: Final = re.compile(r"(?:\d*>&\d+|\d*>{1,2}\s*/dev/null|<\s*/dev/null)(?=[\s;|&()<>]|$)")
+_HARMLESS_PREFIX: Final = re.compile(r"(?:nohup|time|timeout \d\S*) ")
+_PREFIX: Final = re.compile(r"(?:\w+=\S*|sudo|env|command|nohup|time|exec|timeout \S+) ")
+_PATCHED_FILE: Final = re.compile(r"^[^\S\n]*\*\*\* (?:(?:Add|Update|Delete) File|Move to): (.+)$", re.MULTILINE)
+"""Codex ignores blanks around these lines."""
 _PATCH_COMMAND: Final = re.compile(
     r"\s*apply_patch\s+<<\s*(['\"])(?P<end>\w+)\1\n(?P<patch>.*)\n(?P=end)\s*", re.DOTALL
 )
 _PATH_FIELDS: Final = ("file_path", "notebook_path", "path")
 MAX_TEXT: Final = 100_000
-"""Limit on the characters of a command that are searched. A longer one matches no `allow` with an argument."""
+"""Limit on the characters of a command that are searched."""
 
 
 class ToolRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,44 +95,59 @@ class ToolRules(msgspec.Struct, frozen=True, kw_only=True):
         return f"In this step, use only {listed}{f'; {denied}' if denied else ''}."
 
 
+class Argument(msgspec.Struct, frozen=True):
+    """What a pattern is compared with: a command of a command line, a file of an edit, a URL."""
+
+    spellings: tuple[str, ...]
+    """One of them must match."""
+    denied_spellings: tuple[str, ...] = ()
+    """More of them for `deny`: a command without the variables and the directory that change what it does."""
+
+
 class ToolUse(msgspec.Struct, frozen=True, kw_only=True):
     """A tool that an agent is about to use."""
 
     name: str
-    arguments: tuple[tuple[str, ...], ...] = ()
-    """What patterns are compared with: the commands of a command line, the files of an edit, a URL. Each is given in
-    all its spellings, of which one must match."""
+    arguments: tuple[Argument, ...] = ()
     only_reads: bool = False
     """Whether it is a command line that only reads, which counts as `read`."""
+    is_unclear: bool = False
+    """Whether its commands cannot be searched: every `deny` matches, and no `allow` with an argument."""
 
 
 def tool_use(name: str, given: Mapping[str, Json], root: str) -> ToolUse:
     """The use of a tool with the arguments that a client gave. Paths are also compared relative to the root."""
-    command = given.get("command", given.get("cmd"))
-    line = command if isinstance(command, str) and name in _ALIASES["Bash"] else ""
-    if patch := _patch_in(line):
-        name, given = "apply_patch", {"command": patch}
-    return ToolUse(name=name, arguments=tuple(_arguments(name, given, root)), only_reads=only_reads(line))
+    lines = _command_lines(given)
+    if name == "apply_patch":
+        patches = [*lines, str(given.get("input", ""))]
+    else:
+        patches = [patch for patch in map(_patch_in, lines) if patch] if name in _ALIASES["Bash"] else []
+        is_too_long = takes_argument(name) and any(len(line) > MAX_TEXT for line in lines)
+        if is_too_long or 0 < len(patches) < len(lines):
+            return ToolUse(name=name, is_unclear=True)
+    if patches:
+        files = _PATCHED_FILE.findall("\n".join(patches))
+        return ToolUse(name="apply_patch", arguments=tuple(Argument(_spellings(path.strip(), root)) for path in files))
+    reads = name in _ALIASES["Bash"] and bool(lines) and all(map(only_reads, lines))
+    return ToolUse(name=name, arguments=tuple(_arguments(given, lines, root)), only_reads=reads)
 
 
 def refuses(rules: ToolRules, use: ToolUse) -> str:
     """The pattern of `deny` that forbids a use, or `allow` if that does not contain it; empty if it may go on."""
     if _OWN_TOOL.fullmatch(use.name):
         return ""
-    denied = next((pattern for pattern in rules.deny if _matches(pattern, use, any_argument=True)), "")
+    denied = next((pattern for pattern in rules.deny if use.is_unclear or _denies(pattern, use)), "")
     if denied or rules.allow is None or use.name in _HARMLESS:
         return denied
     return "" if _is_allowed(rules.allow, use) else "allow"
 
 
 def _is_allowed(allow: Sequence[str], use: ToolUse) -> bool:
-    if (use.only_reads and "read" in allow) or any(_matches(pattern, use, any_argument=False) for pattern in allow):
+    if (use.only_reads and "read" in allow) or any(_allows(pattern, use) for pattern in allow):
         return True
     with_argument = [pattern for pattern in allow if parts_of(pattern)[1] is not None]
     each = [msgspec.structs.replace(use, arguments=(argument,)) for argument in use.arguments]
-    return bool(each) and all(
-        any(_matches(pattern, one, any_argument=False) for pattern in with_argument) for one in each
-    )
+    return bool(each) and all(any(_allows(pattern, one) for pattern in with_argument) for one in each)
 
 
 def parts_of(pattern: str) -> tuple[str, str | None]:
@@ -162,26 +182,37 @@ def covers(wide: str, narrow: str) -> bool:
         return False
     if "*" in inner:
         return False
-    return all(_fits(name, tool) if "*" in name else tool in names_of(name) for tool in names_of(inner))
+    return all(_fits_name(name, tool) for tool in names_of(inner))
 
 
 def _known_tools() -> Iterable[str]:
     return frozenset().union(*TOOLS_OF_GROUP.values(), _HARMLESS)
 
 
-def _matches(pattern: str, use: ToolUse, *, any_argument: bool) -> bool:
+def _denies(pattern: str, use: ToolUse) -> bool:
     name, argument = parts_of(pattern)
-    if not (_fits(name, use.name) if "*" in name else use.name in names_of(name)):
-        return False
-    if argument is None:
-        return True
-    tried = [any(_fits_argument(argument, text) for text in spellings) for spellings in use.arguments]
-    return any(tried) if any_argument else bool(tried) and all(tried)
+    return _fits_name(name, use.name) and (
+        argument is None
+        or any(_fits_argument(argument, (*one.spellings, *one.denied_spellings)) for one in use.arguments)
+    )
 
 
-def _fits_argument(argument: str, text: str) -> bool:
+def _allows(pattern: str, use: ToolUse) -> bool:
+    name, argument = parts_of(pattern)
+    return _fits_name(name, use.name) and (
+        argument is None
+        or (bool(use.arguments) and all(_fits_argument(argument, one.spellings) for one in use.arguments))
+    )
+
+
+def _fits_name(name: str, tool: str) -> bool:
+    return _fits(name, tool) if "*" in name else tool in names_of(name)
+
+
+def _fits_argument(argument: str, spellings: Iterable[str]) -> bool:
     argument = f"{argument[:-2]} *" if argument.endswith(":*") else argument  # the older form of Claude Code
-    return _fits(argument, text) or (argument.endswith(" *") and _fits(argument[:-2], text))
+    patterns = (argument, argument[:-2]) if argument.endswith(" *") else (argument,)
+    return any(_fits(pattern, text) for pattern in patterns for text in spellings)
 
 
 def _fits(pattern: str, text: str) -> bool:
@@ -201,22 +232,22 @@ def _fits(pattern: str, text: str) -> bool:
     return True
 
 
-def _arguments(name: str, given: Mapping[str, Json], root: str) -> Iterator[tuple[str, ...]]:
-    command = given.get("command", given.get("cmd"))
-    if isinstance(command, list):
-        command = " ".join(str(word) for word in command)
-    if name == "apply_patch":
-        patch = command if isinstance(command, str) else given.get("input")
-        for path in _PATCHED_FILE.findall(patch) if isinstance(patch, str) else ():
-            yield _spellings(path.strip(), root)
-    elif isinstance(command, str):
-        yield from _commands(command)
+def _command_lines(given: Mapping[str, Json]) -> list[str]:
+    """The command lines among the arguments of a tool; which of two a client would run is not known."""
+    values = [given.get(field) for field in ("command", "cmd")]
+    lines = [" ".join(map(str, value)) if isinstance(value, list) else value for value in values]
+    return [line for line in lines if isinstance(line, str)]
+
+
+def _arguments(given: Mapping[str, Json], lines: Sequence[str], root: str) -> Iterator[Argument]:
+    if lines:
+        yield from (command for line in lines for command in _commands(line))
     elif isinstance(url := given.get("url"), str):
         host = re.match(r"\w+://(?:[^/@]*@)?([^/:?#]+)", url)
-        yield (url, *((f"domain:{host[1].lower()}",) if host else ()))
+        yield Argument((url, *((f"domain:{host[1].lower()}",) if host else ())))
     else:
         paths = [given[field] for field in _PATH_FIELDS if isinstance(given.get(field), str)]
-        yield from (_spellings(str(path), root) for path in paths[:1])
+        yield from (Argument(_spellings(str(path), root)) for path in paths[:1])
 
 
 def _patch_in(line: str) -> str:
@@ -226,20 +257,23 @@ def _patch_in(line: str) -> str:
     return match["patch"] if match and match["end"] not in match["patch"].split("\n") else ""
 
 
-def _commands(line: str) -> Iterator[tuple[str, ...]]:
+def _commands(line: str) -> Iterator[Argument]:
     """The commands of a command line. Quotes are not read, so text in quotes may count as a command, too."""
-    if len(line) > MAX_TEXT:
-        yield ()
-        return
     for part in _COMMAND_PARTS.split(_HARMLESS_REDIRECTION.sub(" ", line)):
         command = " ".join(part.split())
         if not command:
             continue
-        bare = command
-        while (match := _PREFIX.match(bare)) and match.end() < len(bare):
-            bare = bare[match.end() :]
+        bare = _without(_PREFIX, command)
         program, space, rest = bare.partition(" ")
-        yield tuple(dict.fromkeys((command, bare, f"{program.rpartition('/')[2]}{space}{rest}")))
+        spellings = dict.fromkeys((command, _without(_HARMLESS_PREFIX, command)))
+        yield Argument(tuple(spellings), (bare, f"{program.rpartition('/')[2]}{space}{rest}"))
+
+
+def _without(prefix: re.Pattern[str], command: str) -> str:
+    position = 0
+    while match := prefix.match(command, position):
+        position = match.end()
+    return command[position:]
 
 
 def _spellings(path: str, root: str) -> tuple[str, ...]:
