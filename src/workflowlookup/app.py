@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from workflowlookup.repository import find_above, find_project, find_root_of_run, names_root
+from workflowlookup.repository import SESSION_VARIABLE, find_above, find_project, find_root_of_run, names_root
 from workflowlookup.settings import Live, Settings, plan_of
 from workflowlookup.store.journal_url import JournalUrl
 
@@ -181,7 +181,7 @@ def locate_run(settings: Settings, client_roots: "Sequence[str]" = ()) -> "Locat
     if settings.http:
         return NOWHERE
     root, source = find_root_of_run(settings.root, os.environ, settings.directory, client_roots)
-    session = os.environ.get("CLAUDE_CODE_SESSION_ID", "")
+    session = os.environ.get(SESSION_VARIABLE, "")
     return Location(root=root, root_source=source, machine=machine_id(), client_session=session)
 
 

@@ -14,6 +14,8 @@ import msgspec
 APPLICATION: Final = "workflowlookup"
 CLIENT_VARIABLE: Final = "CLAUDE_PROJECT_DIR"
 """The variable in which Claude Code passes the project directory to the servers that it starts."""
+SESSION_VARIABLE: Final = "CLAUDE_CODE_SESSION_ID"
+"""The variable in which Claude Code passes its session to the servers and hooks that it starts."""
 MAX_LINKS: Final = 40
 """How many symbolic links are followed; Linux has the same limit."""
 

@@ -186,7 +186,7 @@ LOCKED = {
     "Stop": ("", True),
     "SubagentStop": ("", True),
 }
-"""By event: what is answered while another process writes, and whether the hook says that it could not store it."""
+"""By event: what is answered while another process writes, and whether the hook complains."""
 
 
 def test_a_locked_journal_still_refuses_tools_and_lets_the_agent_stop(cli: Cli) -> None:
@@ -196,8 +196,20 @@ def test_a_locked_journal_still_refuses_tools_and_lets_the_agent_stop(cli: Cli) 
         lock.execute("BEGIN IMMEDIATE")
         done = {event: cli("hook", event, "--journal-timeout-seconds", "1", stdin=message) for event in LOCKED}
 
-    assert {event: (kind(one.stdout), "goes on unchecked" in one.stderr) for event, one in done.items()} == LOCKED
+    assert {event: (kind(one.stdout), one.stderr != "") for event, one in done.items()} == LOCKED
     assert all(one.returncode == 0 for one in done.values())
+    assert "the tool is refused, and that is not stored: " in done["PreToolUse"].stderr
+
+
+def test_a_tool_is_refused_even_if_others_keep_changing_the_run(cli: Cli) -> None:
+    start(cli)
+    with closing(sqlite3.connect(journal(cli))) as file, file:
+        file.execute("CREATE TRIGGER lost BEFORE UPDATE ON runs BEGIN SELECT RAISE(IGNORE); END")
+    message = json.dumps({"session_id": SESSION, "cwd": str(cli.directory), "tool_name": "Edit"}).encode()
+
+    done = cli("hook", "PreToolUse", stdin=message)
+
+    assert (kind(done.stdout), "Other processes kept changing the run" in done.stderr) == ("deny", True)
 
 
 def test_settings_that_cannot_be_read_let_the_agent_go_on(cli: Cli) -> None:

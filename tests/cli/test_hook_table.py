@@ -13,32 +13,45 @@ import pytest
 from cli import hooks
 from cli.commands import Cli
 from cli.hooks import EVENTS, SESSION, call, git, journal, kind, kinds_of_events, start, submit
+from support.json_values import JsonObject
 from support.make import document, loop, step, write
+from workflowlookup.cli.hook_answers import Hook
 from workflowlookup.execution.proof_runner import machine_id
 from workflowlookup.language.building import build
 from workflowlookup.runs.draft import Location
+from workflowlookup.settings import read_settings
 from workflowlookup.store.journal_url import JournalUrl
 from workflowlookup.store.service import Runs
 
 SAMPLE = hooks.SAMPLE
 ONE_STEP = document(step("the-end"), identifier="one-step")
 A_LOOP = document(loop("each-file", [step("in-loop")], type="forEach", items="files"), identifier="with-loop")
-PROVED = document(
-    step("prove-it", tools={"allow": ["read"]}, proof=[{"kind": "command", "run": ["true"]}]), identifier="proved"
-)
+READ_ONLY = {"allow": ["read"]}
+PROVED = document(step("the-step", tools=READ_ONLY, proof=[{"kind": "command", "run": ["true"]}]), identifier="proved")
+CONFIRMED = document(step("the-step", tools=READ_ONLY, requireConfirmation=True), identifier="confirmed")
 
 
 def path_of(cli: Cli) -> str:
     return cli.environment.get("WORKFLOWLOOKUP_JOURNAL") or str(journal(cli))
 
 
-def prove(cli: Cli) -> None:
+def prove(cli: Cli) -> str:
     """A run whose server has an output, and takes its proofs."""
+    return submitted(cli, PROVED, "proof")
+
+
+def ask(cli: Cli) -> str:
+    """A run whose output a person has to confirm."""
+    return submitted(cli, CONFIRMED, "confirmation")
+
+
+def submitted(cli: Cli, content: JsonObject, waiting_for: str) -> str:
     journal(cli).parent.mkdir(parents=True, exist_ok=True)
     here = Location(root=os.path.realpath(cli.directory), machine=machine_id(), client_session=SESSION)
     with closing(Runs(JournalUrl(path_of(cli)).open(5.0), locate=lambda: here)) as runs:
-        run = runs.start(build(PROVED), {}, {})
-        assert runs.submit(run.id, "prove-it", "Done.", {}).waiting_for == "proof"
+        run = runs.start(build(content), {}, {})
+        assert runs.submit(run.id, "the-step", "Done.", {}).waiting_for == waiting_for
+        return run.id
 
 
 def damage(cli: Cli) -> None:
@@ -86,6 +99,7 @@ def message(cli: Cli, event: str, directory: Path | None = None) -> bytes:
 
 NOTHING = ("", "", "", "")
 SHOWN = ("context", "", "", "")
+RULED = ("context", "deny", "", "")
 HELD = ("context", "deny", "block", "block")
 COMPLAINT = ("!", "!", "!", "!")
 """Nothing, and a line on standard error that says why."""
@@ -96,10 +110,12 @@ STATES: dict[str, tuple[Callable[[Cli], object], tuple[str, str, str, str]]] = {
     "waits for an output": (start, HELD),
     "waits for a variable": (lack_a_variable, ("context", "", "block", "block")),
     "waits for a person": (lambda cli: submit(cli, start(cli), "All is here."), SHOWN),
-    "is proved": (prove, SHOWN),
+    "waits for a person in a step with rules": (ask, RULED),
+    "is proved": (prove, RULED),
+    "is paused while it is proved": (lambda cli: cli("pause", prove(cli)), SHOWN),
     "is paused": (lambda cli: cli("pause", start(cli)), SHOWN),
     "is resumed": (lambda cli: (run_id := start(cli), cli("pause", run_id), cli("resume", run_id)), HELD),
-    "was let go": (let_go, ("context", "deny", "", "")),
+    "was let go": (let_go, RULED),
     "is finished": (finish, NOTHING),
     "is cancelled": (lambda cli: cli("cancel", start(cli)), NOTHING),
     "is damaged": (damage, COMPLAINT),
@@ -208,3 +224,24 @@ def test_a_damaged_run_does_not_hide_another(cli: Cli) -> None:
     done = cli("hook", "Stop", stdin=message(cli, "Stop"), CLAUDE_CODE_SESSION_ID=SESSION)
 
     assert (run_id in done.stdout, kind(done.stdout), done.stderr.count("\n")) == (True, "block", 1)
+
+
+class PurgedMeanwhile(Runs):
+    """Runs of which one is purged after the open ones were listed."""
+
+    def open_runs(self, root: str) -> list[str]:
+        return ["purged", *super().open_runs(root)]
+
+
+def test_a_run_that_is_purged_meanwhile_does_not_hide_another(cli: Cli) -> None:
+    run_id = start(cli)
+    with closing(PurgedMeanwhile(JournalUrl(path_of(cli)).open(5.0))) as runs:
+        hook = Hook(
+            event="Stop",
+            message={"session_id": SESSION},
+            settings=read_settings({}, {"WORKFLOWLOOKUP_JOURNAL": path_of(cli)}, directory=str(cli.directory)),
+            root=os.path.realpath(cli.directory),
+            runs=runs,
+            is_session_known=True,
+        )
+        assert [run.id for run in hook.open_runs()] == [run_id]

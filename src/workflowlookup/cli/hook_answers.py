@@ -12,7 +12,7 @@ import msgspec
 
 from workflowlookup.app import make_catalog, make_runs
 from workflowlookup.cli.hook_entry import ALIASES, complain, project_directory
-from workflowlookup.errors import JOURNAL_SECONDS, RunDamaged, StorageError
+from workflowlookup.errors import JOURNAL_SECONDS, RunDamaged, RunNotFound, RunStateError, WorkflowLookupError
 from workflowlookup.execution.proof_runner import machine_id
 from workflowlookup.language.guidance import guide
 from workflowlookup.language.patterns import Budget
@@ -20,7 +20,7 @@ from workflowlookup.language.text import shorten
 from workflowlookup.language.tool_rules import refuses, tool_use
 from workflowlookup.language.triggers import is_triggered
 from workflowlookup.language.values import Json, brief, lookup
-from workflowlookup.repository import find_root_of_run
+from workflowlookup.repository import SESSION_VARIABLE, find_root_of_run
 from workflowlookup.runs.events import OutputRefused
 from workflowlookup.runs.run import Run, Waiting
 from workflowlookup.settings import Settings, read_settings
@@ -30,9 +30,8 @@ from workflowlookup.store.service import Runs
 MAX_PROMPT_BYTES: Final = 2_048
 MAX_RUNS: Final = 5
 MAX_VARIABLES: Final = 20
-SESSION_VARIABLE: Final = "CLAUDE_CODE_SESSION_ID"
-"""The variable in which Claude Code passes its session to the servers and hooks that it starts."""
 BY: Final = "hook"
+_FOR_AGENT: Final = (Waiting.OUTPUT, Waiting.CONTEXT)
 
 Answer = Mapping[str, Json] | None
 """What is printed for the client; None to let it go on."""
@@ -60,18 +59,20 @@ class Hook(msgspec.Struct, frozen=True, kw_only=True):
         for run_id in self.runs.open_runs(self.root) if self.root and not is_missing else ():
             try:
                 run = self.runs.get(run_id)
+            except RunNotFound:  # purged since
+                continue
             except RunDamaged as problem:  # the other runs still count
-                complain(problem)
+                complain(problem, "a run is not checked")
                 continue
             if not run.is_over and run.machine in ("", machine_id()):
                 yield run
 
-    def runs_of_session(self) -> Iterator[Run]:
-        """Those runs of this project that this session started and the agent has to work on."""
+    def runs_of_session(self, *waiting: Waiting) -> Iterator[Run]:
+        """Those runs of this project that this session started, that wait for one of these, and are not paused."""
         session = self.text("session_id")
         for run in self.open_runs():
             is_own = run.client_session == session if run.client_session else not self.is_session_known
-            if is_own and not run.is_paused and run.waiting_for in (Waiting.OUTPUT, Waiting.CONTEXT):
+            if is_own and not run.is_paused and run.waiting_for in waiting:
                 yield run
 
 
@@ -99,19 +100,27 @@ def answer_hook(event: str, message: Mapping[str, Any], flags: Mapping[str, Any]
 
 
 def _stop(hook: Hook) -> Answer:
-    for run in hook.runs_of_session():
-        if not run.is_released and not hook.runs.block_stop(run.id, by=BY).is_released:
+    for run in hook.runs_of_session(*_FOR_AGENT):
+        if _is_blocked(hook, run):
             return {"decision": "block", "reason": _needed(run)}
     return None
+
+
+def _is_blocked(hook: Hook, run: Run, agent: str = "") -> bool:
+    """Whether the agent has to go on. It may stop if the run has moved on since it was read."""
+    try:
+        return not run.is_released and not hook.runs.block_stop(run.id, agent=agent, by=BY).is_released
+    except RunStateError as problem:
+        complain(problem, "the agent may stop")
+        return False
 
 
 def _subagent_stop(hook: Hook) -> Answer:
     """A sub-agent is told once: it may have been given another task than the step."""
     if hook.message.get("stop_hook_active") is True:
         return None
-    for run in hook.runs_of_session():
-        if not run.is_released:
-            hook.runs.block_stop(run.id, agent=hook.text("agent_id") or "unknown", by=BY)
+    for run in hook.runs_of_session(*_FOR_AGENT):
+        if _is_blocked(hook, run, hook.text("agent_id") or "unknown"):
             return {"decision": "block", "reason": f"If you were given this step: {_needed(run)} If not, stop."}
     return None
 
@@ -119,7 +128,7 @@ def _subagent_stop(hook: Hook) -> Answer:
 def _needed(run: Run) -> str:
     """Which run waits for what."""
     head = f"Run {run.id} of workflow '{run.workflow.id}' is not done: it waits for"
-    escape = f"If you cannot go on, tell the user why; they can pause the run with `workflowlookup pause {run.id}`."
+    escape = "If you cannot go on, tell the user why; they can pause the run in a terminal or the console."
     if run.waiting_for is Waiting.CONTEXT:
         names = ", ".join(f"'{need.variable}'" for need in run.missing)
         return f"{head} {names}, which loop '{run.current}' needs. Send it with workflow_submit. {escape}"
@@ -166,8 +175,8 @@ def _state_of(run: Run) -> Iterator[str]:
 
 def _pre_tool_use(hook: Hook) -> Answer:
     name, given = _tool_name(hook), hook.message.get("tool_input")
-    for run in hook.runs_of_session():
-        rules = run.step.tools if run.waiting_for is Waiting.OUTPUT else None
+    for run in hook.runs_of_session(Waiting.OUTPUT, Waiting.PROOF, Waiting.CONFIRMATION):
+        rules = run.step.tools
         if rules is None:
             continue
         pattern = refuses(rules, tool_use(name, given if isinstance(given, dict) else {}, hook.root))
@@ -175,11 +184,13 @@ def _pre_tool_use(hook: Hook) -> Answer:
             continue
         try:
             hook.runs.refuse_tool(run.id, shorten(name, 200), "" if pattern == "allow" else pattern, by=BY)
-        except StorageError as problem:
-            complain(problem)
+        except WorkflowLookupError as problem:
+            complain(problem, "the tool is refused, and that is not stored")
+        is_open = run.waiting_for is Waiting.OUTPUT
+        end = "finish this one first, with workflow_submit" if is_open else f"this one waits for {run.waiting_for}"
         reason = (
             f"Step '{run.current}' of run {run.id} (workflow '{run.workflow.id}') does not allow this. "
-            f"{rules.describe()} Other steps may allow more: finish this one first, with workflow_submit."
+            f"{rules.describe()} Other steps may allow more: {end}."
         )
         if hook.event == "BeforeTool":
             return {"decision": "deny", "reason": reason}

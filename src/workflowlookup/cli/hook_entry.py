@@ -21,7 +21,10 @@ MAX_INPUT = 16 << 20
 MAX_PATH = 4096
 BUSY_SECONDS = 1.0
 PREFIX = "WORKFLOWLOOKUP_"
-_OPEN = {"SessionStart": "state IN ('queued', 'running', 'waiting')"}
+_OPEN = {
+    "SessionStart": "state IN ('queued', 'running', 'waiting')",
+    "PreToolUse": "state IN ('running', 'waiting')",
+}
 _WAITING = "state = 'waiting'"
 _EVENT_OF_MESSAGE = """SELECT CASE WHEN json_valid(?1) THEN
     CASE WHEN json_type(?1) = 'object' THEN coalesce(json_extract(?1, '$.hook_event_name'), ?2) END END"""
@@ -56,11 +59,11 @@ def run_hook(arguments: "Sequence[str]") -> int:
     return 0
 
 
-def complain(problem: BaseException) -> None:
-    """Say in one line why nothing was done."""
+def complain(problem: BaseException, outcome: str = "the agent goes on unchecked") -> None:
+    """Say in one line what came of a problem."""
     text = " ".join(str(problem).split()) or type(problem).__name__
     if sys.stderr is not None:  # closed: `print` would write to standard output, which the client reads
-        print(f"workflowlookup hook: the agent goes on unchecked: {text[:500]}", file=sys.stderr)
+        print(f"workflowlookup hook: {outcome}: {text[:500]}", file=sys.stderr)
 
 
 def read_input(event: str) -> bytes:
@@ -159,7 +162,7 @@ def _roots_of_open_runs(path: str, event: str) -> set[str]:
     uri = f"file://{name}?{'mode=ro' if has_log else 'immutable=1'}"  # as in store/sqlite_file
     connection = sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS)
     try:
-        condition = _OPEN.get(event, _WAITING)
+        condition = _OPEN.get(ALIASES.get(event, event), _WAITING)
         rows = connection.execute(f"SELECT DISTINCT root FROM runs WHERE {condition} AND root <> ''")  # noqa: S608
         return {root for (root,) in rows}
     except sqlite3.OperationalError as problem:

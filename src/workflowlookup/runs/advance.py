@@ -260,14 +260,14 @@ def dismiss(run: Run, step_id: str, at: Moment, *, question: str = "") -> Draft:
 
 
 def pause(run: Run, at: Moment, reason: str = "") -> Draft:
-    """Pause the run, so that hooks leave the agent alone. Raises `RunStateError` unless it waits for somebody."""
-    refuse_unless_it_waits(run)
+    """Pause the run, so that hooks leave the agent alone. Raises `RunStateError` if it is over."""
+    refuse_unless_it_waits(run, *Waiting)
     return Draft(run, at).add(events.Paused(reason=reason))
 
 
 def resume(run: Run, at: Moment) -> Draft:
     """End the pause. Raises as `pause`."""
-    refuse_unless_it_waits(run)
+    refuse_unless_it_waits(run, *Waiting)
     return Draft(run, at).add(events.Resumed())
 
 
@@ -276,15 +276,15 @@ def block_stop(run: Run, at: Moment, agent: str = "") -> Draft:
 
     Raises `RunStateError` unless the run waits for the agent.
     """
-    refuse_unless_it_waits(run, for_agent=True)
+    refuse_unless_it_waits(run, Waiting.OUTPUT, Waiting.CONTEXT)
     if not agent and run.stop_blocks >= MAX_STOP_BLOCKS:
         return Draft(run, at).add(events.StopReleased(step_id=run.current))
     return Draft(run, at).add(events.StopBlocked(step_id=run.current, agent=agent))
 
 
 def refuse_tool(run: Run, at: Moment, tool: str, pattern: str) -> Draft:
-    """The step does not allow this tool. Raises `RunStateError` unless the run waits for the agent."""
-    refuse_unless_it_waits(run, for_agent=True)
+    """The step does not allow this tool. Raises `RunStateError` if the run is over, or the server makes a call."""
+    refuse_unless_it_waits(run, Waiting.OUTPUT, Waiting.CONTEXT, Waiting.PROOF, Waiting.CONFIRMATION)
     return Draft(run, at).add(events.ToolRefused(step_id=run.current, tool=tool, pattern=pattern))
 
 

@@ -33,12 +33,11 @@ def refuse_unless_waiting_for(run: Run, what: Waiting, step_id: str, or_loops: C
         raise _wrong_step(run, step_id)
 
 
-def refuse_unless_it_waits(run: Run, *, for_agent: bool = False) -> None:
-    """Raises `RunStateError` if the run is over, or the server works on it; with `for_agent`, if a person is asked."""
+def refuse_unless_it_waits(run: Run, *waiting: Waiting) -> None:
+    """Raises `RunStateError` if the run is over, or waits for something else."""
     if run.is_over:
         raise is_over_error(run)
-    allowed = (Waiting.OUTPUT, Waiting.CONTEXT, *(() if for_agent else (Waiting.CONFIRMATION,)))
-    if run.waiting_for not in allowed:
+    if run.waiting_for not in waiting:
         raise RunStateError(_WAITS[str(run.waiting_for)].format(run.current), **position_data(run, run.current))
 
 

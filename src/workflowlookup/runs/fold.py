@@ -37,9 +37,11 @@ _CANCELLED: Final[Status] = (State.CANCELLED, None)
 _UNKNOWN: Final[Status] = (State.UNKNOWN, None)
 
 
-def _while_waiting(status: Status, *, for_agent: bool = True) -> Mapping[type[Event], Status]:
+_BY_HOOKS: Final = (events.StopBlocked, events.StopReleased, events.ToolRefused)
+
+
+def _while_waiting(status: Status, *by_hooks: type[Event]) -> Mapping[type[Event], Status]:
     """What can happen to a run while it waits, and leaves it waiting: pauses, and what hooks do to the agent."""
-    by_hooks = (events.StopBlocked, events.StopReleased, events.ToolRefused) if for_agent else ()
     return dict.fromkeys((events.Paused, events.Resumed, *by_hooks), status)
 
 
@@ -69,22 +71,27 @@ TRANSITIONS: Final[Mapping[Status, Mapping[type[Event], Status]]] = MappingProxy
             events.ProofsDue: _PROVING,
             events.Failed: _FAILED,
             events.Cancelled: _CANCELLED,
-            **_while_waiting(_WAITING_FOR_OUTPUT),
+            **_while_waiting(_WAITING_FOR_OUTPUT, *_BY_HOOKS),
         },
         _WAITING_FOR_CONTEXT: {
             events.ContextChanged: _RUNNING,
             events.Failed: _FAILED,
             events.Cancelled: _CANCELLED,
-            **_while_waiting(_WAITING_FOR_CONTEXT),
+            **_while_waiting(_WAITING_FOR_CONTEXT, *_BY_HOOKS),
         },
         _WAITING_FOR_CONFIRMATION: {
             events.ConfirmationGiven: _RUNNING,
             events.ConfirmationDenied: _RUNNING,
             events.ConfirmationDismissed: _WAITING_FOR_CONFIRMATION,
             events.Cancelled: _CANCELLED,
-            **_while_waiting(_WAITING_FOR_CONFIRMATION, for_agent=False),
+            **_while_waiting(_WAITING_FOR_CONFIRMATION, events.ToolRefused),
         },
-        _DUE: {events.CallBegun: _CALLING, events.Failed: _FAILED, events.Cancelled: _CANCELLED},
+        _DUE: {
+            events.CallBegun: _CALLING,
+            events.Failed: _FAILED,
+            events.Cancelled: _CANCELLED,
+            **_while_waiting(_DUE),
+        },
         _CALLING: {
             events.CallAcknowledged: _CALLING,
             events.CallProgressed: _CALLING,
@@ -94,6 +101,7 @@ TRANSITIONS: Final[Mapping[Status, Mapping[type[Event], Status]]] = MappingProxy
             events.Failed: _FAILED,
             events.EndUnknown: _UNKNOWN,
             events.Cancelled: _CANCELLED,
+            **_while_waiting(_CALLING),
         },
         _PROVING: {
             events.ProofClaimed: _PROVING,
@@ -105,6 +113,7 @@ TRANSITIONS: Final[Mapping[Status, Mapping[type[Event], Status]]] = MappingProxy
             events.ConfirmationAsked: _WAITING_FOR_CONFIRMATION,
             events.Failed: _FAILED,
             events.Cancelled: _CANCELLED,
+            **_while_waiting(_PROVING, events.ToolRefused),
         },
         _COMPLETED: {},
         _UNKNOWN: {},
