@@ -8,7 +8,7 @@ from support.narrowing import not_none
 from workflowlookup.language.building import build
 from workflowlookup.runs import advance
 from workflowlookup.runs.draft import Draft, Location, Moment
-from workflowlookup.runs.events import Judgement
+from workflowlookup.runs.events import Judgement, Record
 from workflowlookup.runs.proof_statistics import ProofStatistics
 from workflowlookup.runs.proofs import take_proof
 from workflowlookup.runs.statistics import StepStatistics, Tally
@@ -71,6 +71,33 @@ def test_the_slow_time_of_two_is_the_longer_one() -> None:
     assert (only.median_time, only.slow_time) == (6_000, 8_000)
 
 
+class ProvedRun:
+    """A run of one step with proofs."""
+
+    def __init__(self, content: JsonObject) -> None:
+        self._records: list[Record] = []
+        self._store(advance.begin("a-run", build(content), {}, {}, Moment(time=0), location=Location(root="/p")))
+
+    def _store(self, draft: Draft) -> None:
+        self._run = draft.run
+        self._records += draft.records
+
+    def submit(self, output: str) -> None:
+        self._store(advance.submit(self._run, "only-step", output, {}, Moment(time=1, nonce="q")))
+
+    def take(self, name: str, verdict: Literal["passed", "failed", "unproved"], seconds: float = 0) -> None:
+        judgement = Judgement(name=name, kind="command", verdict=verdict, seconds=seconds, summary=f"make {name}")
+        self._store(take_proof(self._run, judgement, Moment(time=1, nonce="q")))
+
+    def confirm(self) -> None:
+        self._store(advance.confirm(self._run, "only-step", Moment(time=1), how="console"))
+
+    def statistics(self) -> tuple[ProofStatistics, ...]:
+        tally = Tally()
+        tally.add("a-run", self._records)
+        return not_none(tally.statistics()).proofs
+
+
 def test_each_proof_has_its_verdicts_and_its_times() -> None:
     proofs = [
         {"kind": "command", "name": "tests", "use": "test"},
@@ -78,28 +105,15 @@ def test_each_proof_has_its_verdicts_and_its_times() -> None:
         {"kind": "git", "name": "clean", "clean": True, "condition": {"var": "commits", "equals": "yes"}},
     ]
     content = document(step("only-step", proof=proofs, produces={"commits": {}}), whenUnproved="ask")
-    draft = advance.begin("a-run", build(content), {}, {}, Moment(time=0), location=Location(root="/p"))
-    records = list(draft.records)
+    run = ProvedRun(content)
+    run.submit("commits: no")
+    run.take("tests", "failed", 3)
+    run.submit("Again.\ncommits: no")
+    run.take("tests", "passed", 5)
+    run.take("lint", "unproved")
+    run.confirm()
 
-    def store(following: Draft) -> None:
-        nonlocal draft
-        draft = following
-        records.extend(following.records)
-
-    def take(name: str, verdict: Literal["passed", "failed", "unproved"], seconds: float) -> None:
-        judgement = Judgement(name=name, kind="command", verdict=verdict, seconds=seconds, summary=f"make {name}")
-        store(take_proof(draft.run, judgement, Moment(time=1, nonce="q")))
-
-    store(advance.submit(draft.run, "only-step", "commits: no", {}, Moment(time=1)))
-    take("tests", "failed", 3)
-    store(advance.submit(draft.run, "only-step", "Again.\ncommits: no", {}, Moment(time=1)))
-    take("tests", "passed", 5)
-    take("lint", "unproved", 0)
-    store(advance.confirm(draft.run, "only-step", Moment(time=1), how="console"))
-    tally = Tally()
-    tally.add("a-run", records)
-
-    assert not_none(tally.statistics()).proofs == (
+    assert run.statistics() == (
         ProofStatistics(
             step="only-step",
             name="tests",
@@ -113,3 +127,18 @@ def test_each_proof_has_its_verdicts_and_its_times() -> None:
         ProofStatistics(step="only-step", name="lint", kind="command", checked="make lint", waived=1),
         ProofStatistics(step="only-step", name="clean", kind="git", skipped=1),
     )
+
+
+def test_accepting_an_output_without_its_proofs_leaves_the_verdicts_on_an_earlier_one() -> None:
+    proof = [{"kind": "command", "name": "tests", "use": "test"}]
+    run = ProvedRun(
+        document(step("only-step", proof=proof, validationCriteria=RULES, maxAttempts=2, whenExhausted="ask"))
+    )
+    run.submit("It is done.")
+    run.take("tests", "failed")
+    run.submit("Nothing.")
+    run.confirm()
+
+    (tests,) = run.statistics()
+
+    assert (tests.failed, tests.waived) == (1, 1)

@@ -54,22 +54,31 @@ class ProofTally:
         self._checked: dict[_Key, str] = {}
 
     def add(self, records: Iterable[Record]) -> None:
-        last: dict[_Key, Judgement] = {}
-        """By step with its iteration, and name."""
+        last: dict[str, dict[str, Judgement]] = {}
+        """By step with its iteration, and by name: the proofs of the last output."""
+        proving: set[str] = set()
         for record in records:
             match record.event:
+                case events.ProofsDue(step_id=step_id, reason="output"):
+                    last.pop(step_id, None)
+                    proving.add(step_id)
+                case events.OutputRefused(step_id=step_id):
+                    if step_id not in proving:  # by criteria, so none of its proofs was taken
+                        last.pop(step_id, None)
+                    proving.discard(step_id)
                 case events.ProofTaken(step_id=step_id, judgement=judgement):
                     key = (split_instance(step_id)[0], judgement.name)
-                    last[step_id, judgement.name] = judgement
                     self._checked[key] = judgement.summary
                     if judgement.seconds:
                         self._times.setdefault(key, []).append(int(judgement.seconds * 1000))
                     if not judgement.at_start:
+                        last.setdefault(step_id, {})[judgement.name] = judgement
                         self._count(key)[_VERDICTS[judgement.verdict]] += 1
                 case events.OutputAccepted(step_id=step_id, waived=waived, skipped=skipped):
                     plain = split_instance(step_id)[0]
+                    proving.discard(step_id)
                     for name in waived:
-                        taken = last.get((step_id, name))
+                        taken = last.get(step_id, {}).get(name)
                         self._count((plain, name)).update({"waived": 1})
                         self._count((plain, name)).subtract({_VERDICTS[taken.verdict]: 1} if taken is not None else {})
                     for name in skipped:
