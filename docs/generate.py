@@ -28,6 +28,7 @@ def tools() -> str:
         "show a model only one of them. Of a result over 30,000 characters both have the first part, with long\n"
         "texts and lists cut, and `cut`: its length, and the `resource` with all of it\n"
         "(`tool-result://TOOL?arguments=…`), to which the result also links ([0031](decisions/0031-long-results.md)).\n"
+        "Without `resource` (the arguments are too long for a URI), call the tool again with narrower arguments.\n"
         "A refusal is a result with `isError`: its text says what to do, and its `structuredContent` has `code`,\n"
         "`message` and `data`. (In version 2024-11-05 it is a JSON-RPC error; up to 2025-06-18, so are\n"
         "arguments that do not fit the schema.)\n"

@@ -17,6 +17,7 @@ import pytest
 from auth.secretive import ASKING, HIDDEN, OPEN, Deployment, ScopedClient, caller
 from support.json_values import Json, JsonObject
 from support.make import document, write
+from support.narrowing import not_none
 from workflowlookup.access import LOCAL, Access
 from workflowlookup.auth.scoped import ScopedCatalog, ScopedExecution, ScopedRuns, ScopedWatch, ScopedWorkflows
 from workflowlookup.errors import StorageError
@@ -43,7 +44,7 @@ RUNS = (*(f"{how}-{identifier}" for how in ("of", "held") for identifier in (*OP
 
 def tool_result(tool: str, **arguments: Json) -> str:
     """The resource with the whole result of a tool."""
-    return long_results.uri_of(tool, arguments, {})
+    return not_none(long_results.uri_of(tool, arguments, {}))
 
 
 def of_workflows(identifier: str) -> Iterator[tuple[str, JsonObject]]:

@@ -3,9 +3,12 @@
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from workflowlookup.protocol.jsonrpc import Request
+from workflowlookup.protocol.requests import run_id_in
 from workflowlookup.tools.long_results import first_part, run_id_of, uri_of
 
 TEXTS = st.text(max_size=50).flatmap(lambda text: st.integers(0, 2_000).map(lambda times: text * times))
@@ -61,3 +64,9 @@ def test_the_resource_of_a_tool_that_changes_a_run_is_the_status_of_the_run() ->
     assert uri == "tool-result://workflow_status?arguments=%7B%22runId%22%3A%22r%22%7D"
     assert run_id_of(uri) == "r"
     assert uri_of("workflow_next", {"context": {"long": "x" * 3_000}}, {}) == "", "too long for a URI"
+    assert uri_of("workflow_refresh", {}, {}) is None, "not to be done again"
+
+
+@pytest.mark.parametrize("uri", ["tool-result://[x", "tool-result://workflow_status#r"])
+def test_a_uri_that_names_no_resource_names_no_run(uri: str) -> None:
+    assert run_id_in(Request(b"1", "resources/read", {"uri": uri}, 99)) == ""

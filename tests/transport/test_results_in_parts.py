@@ -50,6 +50,7 @@ def test_a_long_result_is_a_first_part_and_a_resource_with_all_of_it(talk: Talk,
     assert 15_000 < len(text["text"]) <= MAX_RESULT_CHARACTERS
     jsonschema_rs.validator_for(BUILTIN_TOOLS[tool].describe()["outputSchema"]).validate(structured)
     assert (link["type"], link["uri"]) == ("resource_link", structured["cut"]["resource"])
+    assert link["uri"].startswith(f"tool-result://{link['name']}?")
     (contents,) = talk.ask("resources/read", {"uri": link["uri"]}).reply["result"]["contents"]
     whole = json.loads(contents["text"])
     if tool == "workflow_get":
@@ -90,6 +91,10 @@ def test_by_its_own_name_a_tool_answers_with_the_whole_result(talk: Talk) -> Non
         "tool-result://workflow_get?arguments=" + "%7B" * 10_000,
         "tool-result://workflow_get?arguments=" + "%5B" * 600,
         "tool-result://",
+        "tool-result://[x",
+        "tool-result://workflow_list#part",
+        "run://[x/result",
+        "run://r/result#part",
     ],
 )
 def test_only_results_of_tools_that_read_are_resources(start: Callable[..., Server], tmp_path: Path, uri: str) -> None:
@@ -98,6 +103,31 @@ def test_only_results_of_tools_that_read_are_resources(start: Callable[..., Serv
 
     assert server.error("resources/read", {"uri": uri})["code"] in (-32002, -32602)
     assert server.result("workflow_runs")["runs"] == []
+
+
+@pytest.mark.parametrize("uri", ["tool-result://[x", "run://[x/result"])
+def test_a_uri_that_cannot_be_parsed_is_a_refusal_over_http(tmp_path: Path, uri: str) -> None:
+    """Over HTTP the run of a request is looked for before the request is answered."""
+    server = WebServer(tmp_path)
+    client = WebClient(server.url)
+    try:
+        reply = Talk(WebWire(client), is_modern=False).ask("resources/read", {"uri": uri}).reply
+    finally:
+        client.close()
+        server.stop()
+
+    assert reply["error"]["code"] == -32002
+
+
+def test_a_long_result_of_arguments_too_long_for_a_uri_is_cut_all_the_same(talk: Talk) -> None:
+    arguments = {**CALLS["workflow_next"], "context": {"long": "x" * 3_000}}
+
+    result: JsonObject = talk.call("workflow_next", arguments).reply["result"]
+
+    (text,) = result["content"]
+    cut = result["structuredContent"]["cut"]
+    assert len(text["text"]) <= MAX_RESULT_CHARACTERS
+    assert ("resource" in cut, "Call the tool again with narrower arguments" in cut["note"]) == (False, True)
 
 
 def test_a_library_is_listed_in_pages_that_have_everything_once(start: Callable[..., Server], tmp_path: Path) -> None:

@@ -215,22 +215,17 @@ def tool_result(
     """
     encoded = bytes(result) if isinstance(result, msgspec.Raw) else msgspec.json.encode(result)
     text = encoded.decode()
+    links: list[Json] = []
     if len(text) > MAX_RESULT_CHARACTERS:
-        from workflowlookup.tools.long_results import first_part, uri_of  # noqa: PLC0415 - seldom needed
+        from workflowlookup.tools.long_results import first_part, link_to, uri_of  # noqa: PLC0415 - seldom needed
 
         whole = msgspec.json.decode(encoded)
-        if uri := uri_of(tool, arguments or {}, whole):
-            part = tool_result(first_part(whole, len(text), uri))
-            title = f"The whole result, {len(text):,} characters"
-            link = {
-                "type": "resource_link",
-                "uri": uri,
-                "name": tool or "workflow_status",
-                "title": title,
-                "mimeType": "application/json",
-            }
-            return {**part, "content": [*part["content"], *([link] if has_links else [])]}
-    return {"content": [{"type": "text", "text": text}], "structuredContent": msgspec.Raw(encoded)}
+        uri = uri_of(tool, arguments or {}, whole)
+        if uri is not None:
+            links = [link_to(uri, len(text))] if uri and has_links else []
+            encoded = msgspec.json.encode(first_part(whole, len(text), uri))
+            text = encoded.decode()
+    return {"content": [{"type": "text", "text": text}, *links], "structuredContent": msgspec.Raw(encoded)}
 
 
 # ── refusals ────────────────────────────────────────────────────────────────────────────────────────────────────

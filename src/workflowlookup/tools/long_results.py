@@ -7,7 +7,7 @@ again, with the rights of the reader. The state of a run is in the result of `wo
 import itertools
 from collections.abc import Mapping
 from typing import Any, Final
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, urlencode
 
 import msgspec
 
@@ -15,21 +15,23 @@ from workflowlookup.errors import ResourceNotFound, RunNotFound, WorkflowNotFoun
 from workflowlookup.language.values import Json
 from workflowlookup.tools.builtin import BUILTIN_TOOLS, workflow_search
 from workflowlookup.tools.contract import NO_CLIENT, Services, Tool
-from workflowlookup.tools.resources import MAX_URI, RESULT_SCHEME
+from workflowlookup.tools.resources import MAX_URI, RESULT_SCHEME, no_such_resource, split_uri
 
 PART_CHARACTERS: Final = 20_000
 """The length of the first part."""
 MIN_CHARACTERS: Final = 40
 """A value is not cut to less than this."""
 _ELLIPSIS: Final = "…"
+_REMEDY: Final = "Use the link of a result, or call the tool itself."
 
 
-def uri_of(tool: str, arguments: Mapping[str, Json], result: Mapping[str, Json]) -> str:
-    """The resource with the whole result of a call; empty if there is none, or if its arguments are too long."""
+def uri_of(tool: str, arguments: Mapping[str, Json], result: Mapping[str, Json]) -> str | None:
+    """The resource with the whole result of a call; empty if its arguments are too long for a URI, None if the result
+    cannot be read again."""
     run_id = result.get("runId")
     if _find(tool) is None:
         if not isinstance(run_id, str):
-            return ""
+            return None
         tool, arguments = "workflow_status", {"runId": run_id}
     query = {"arguments": msgspec.json.encode(arguments).decode()} if arguments else {}
     uri = f"{RESULT_SCHEME}{tool}{'?' if query else ''}{urlencode(query)}"
@@ -62,7 +64,7 @@ def _find(name: str) -> Tool | None:
 
 
 def _parse(uri: str) -> tuple[Tool, dict[str, Json]]:
-    address = urlsplit(uri)
+    address = split_uri(uri, _REMEDY)
     query = dict(parse_qsl(address.query))
     tool = _find(address.netloc)
     try:
@@ -70,9 +72,7 @@ def _parse(uri: str) -> tuple[Tool, dict[str, Json]]:
     except (msgspec.MsgspecError, RecursionError):
         arguments = None
     if tool is None or arguments is None or address.path or query:
-        raise ResourceNotFound(
-            f"No resource has the URI '{uri}'. Use the link of a result, or call the tool itself.", uri=uri
-        )
+        raise no_such_resource(uri, _REMEDY)
     return tool, arguments
 
 
@@ -81,10 +81,21 @@ def _parse(uri: str) -> tuple[Tool, dict[str, Json]]:
 
 def first_part(result: Mapping[str, Json], characters: int, uri: str) -> dict[str, Json]:
     """The result with its long texts and lists cut, so that it fits the schema of its tool; and where all of it is."""
-    note = (
-        "This is the first part of a long result: texts that end with … and lists are cut. Read the resource for all."
-    )
-    return {**_shorten(result, PART_CHARACTERS), "cut": {"characters": characters, "resource": uri, "note": note}}
+    advice = "Read the resource for all." if uri else "Call the tool again with narrower arguments for the rest."
+    note = f"This is the first part of a long result: texts that end with … and lists are cut. {advice}"
+    resource = {"resource": uri} if uri else {}
+    return {**_shorten(result, PART_CHARACTERS), "cut": {"characters": characters, **resource, "note": note}}
+
+
+def link_to(uri: str, characters: int) -> dict[str, Json]:
+    """The link from an answer to the resource with the whole result."""
+    return {
+        "type": "resource_link",
+        "uri": uri,
+        "name": uri.removeprefix(RESULT_SCHEME).partition("?")[0],
+        "title": f"The whole result, {characters:,} characters",
+        "mimeType": "application/json",
+    }
 
 
 def _shorten(value: Any, limit: int) -> Any:

@@ -17,6 +17,8 @@ from workflowlookup.tools.contract import Services
 from workflowlookup.tools.paging import page
 
 if TYPE_CHECKING:
+    from urllib.parse import SplitResult
+
     from workflowlookup.store.journal import RunSummary
 
 SCHEME: Final = "workflow://"
@@ -129,7 +131,7 @@ def read_resource(
     if uri.startswith(RUN_SCHEME):
         return _result(services, uri)
     if not uri.startswith(SCHEME):
-        raise ResourceNotFound(f"No resource has the URI '{uri}'. Call resources/list to see them all.", uri=uri)
+        raise no_such_resource(uri, "Call resources/list to see them all.")
     try:
         workflow = services.catalog.get(uri.removeprefix(SCHEME))
     except WorkflowNotFound as problem:
@@ -139,16 +141,17 @@ def read_resource(
 
 def _result(services: Services, uri: str) -> Mapping[str, Json]:
     """The result of a run, or a part of it."""
-    from urllib.parse import parse_qsl, urlsplit  # noqa: PLC0415 - rarely needed
+    from urllib.parse import parse_qsl  # noqa: PLC0415 - rarely needed
 
     from workflowlookup.runs.results import MAX_PART, part_of, result_of  # noqa: PLC0415 - with the runs
 
-    address = urlsplit(uri)
+    remedy = "Use run://ID/result?from=0&length=1000."
+    address = split_uri(uri, remedy)
     query = dict(parse_qsl(address.query))
     numbers: dict[str, str] = {name: query.pop(name) for name in ("from", "length") if name in query}
     run_id, step_id = address.netloc, query.pop("step", "")
     if address.path != "/result" or query or not all(n.isascii() and n.isdigit() for n in numbers.values()):
-        raise ResourceNotFound(f"No resource has the URI '{uri}'. Use run://ID/result?from=0&length=1000.", uri=uri)
+        raise no_such_resource(uri, remedy)
     try:
         run = services.runs.get(run_id)
     except RunNotFound as problem:
@@ -179,6 +182,23 @@ def run_named_by(uri: str) -> str:
 
         return run_id_of(uri)
     return uri.removeprefix(RUN_SCHEME) if uri.startswith(RUN_SCHEME) else ""
+
+
+def split_uri(uri: str, remedy: str) -> "SplitResult":
+    """The parts of a URI. Raises `ResourceNotFound` for one that cannot be parsed, or has a fragment."""
+    from urllib.parse import urlsplit  # noqa: PLC0415 - rarely needed
+
+    try:
+        address = urlsplit(uri)
+    except ValueError as problem:
+        raise no_such_resource(uri, remedy) from problem
+    if "#" in uri:
+        raise no_such_resource(uri, remedy)
+    return address
+
+
+def no_such_resource(uri: str, remedy: str) -> ResourceNotFound:
+    return ResourceNotFound(f"No resource has the URI '{uri}'. {remedy}", uri=uri)
 
 
 def _no_such_run(uri: str, run_id: str) -> ResourceNotFound:
