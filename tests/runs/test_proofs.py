@@ -336,6 +336,24 @@ def test_the_proofs_of_an_imported_run_are_those_of_another_journal() -> None:
     assert (run.root, run.origin) == ("", "imported"), "nothing is taken in a directory that somebody else named"
 
 
+def test_refused_tools_and_pauses_leave_the_proofs_as_they_are() -> None:
+    story = Story(step("one", proof=[TESTS, LINT], requireConfirmation=True), step("two"))
+    story.submit()
+    story.store(advance.refuse_tool(story.run, story.now, "Edit", ""))
+    story.store(advance.pause(story.run, story.now))
+    assert story.due == "tests"
+    story.take("tests")
+    story.store(advance.resume(story.run, story.now))
+    story.store(advance.refuse_tool(story.run, story.now, "Edit", ""))
+    assert story.take("lint").waiting_for is Waiting.CONFIRMATION
+    story.store(advance.refuse_tool(story.run, story.now, "Edit", ""))
+
+    after = story.store(advance.confirm(story.run, "one", story.now, how="console"))
+
+    assert (after.current, after.proof_counts) == ("two", ProofCounts(passed=2))
+    assert replay("r1", story.records).current == "two", "it can be imported"
+
+
 def _passed(record: Record) -> Record:
     assert isinstance(record.event, ProofTaken)
     judgement = msgspec.structs.replace(record.event.judgement, verdict="passed")
