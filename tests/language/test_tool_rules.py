@@ -83,6 +83,8 @@ REFUSED: dict[str, tuple[ToolRules, tuple[str, JsonObject], str]] = {
     "a command after one in the background": (READ_ONLY, bash("git log &2>/dev/null rm -r build"), "allow"),
     "the second of two command lines": (READ_ONLY, ("exec_command", {"command": "ls", "cmd": "rm x"}), "allow"),
     "the first of two command lines": (READ_ONLY, ("exec_command", {"command": "rm x", "cmd": "ls"}), "allow"),
+    "a command line for a shell": (NO_EDITS, ("shell", {"command": ["bash", "-lc", "git push x"]}), "Bash(git push *)"),
+    "the words of a command": (NO_EDITS, ("shell", {"command": ["git", "push", "x"]}), "Bash(git push *)"),
     "a denied command line of two": (NO_EDITS, ("shell", {"command": "ls", "cmd": "git push"}), "Bash(git push *)"),
     "a patch and another command line": (
         NO_EDITS,

@@ -69,6 +69,9 @@ _COMMAND_PARTS: Final = re.compile(r"&&|\|\||[;|&\n(){}<>`]|\$\(")
 _HARMLESS_REDIRECTION: Final = re.compile(r"(?:\d*>&\d+|\d*>{1,2}\s*/dev/null|<\s*/dev/null)(?=[\s;|&()<>]|$)")
 _HARMLESS_PREFIX: Final = re.compile(r"(?:nohup|time|timeout \d\S*) ")
 _PREFIX: Final = re.compile(r"(?:\w+=\S*|sudo|env|command|nohup|time|exec|timeout \S+) ")
+_SHELL: Final = re.compile(r"(?:.*/)?(?:ba|da|k|z)?sh")
+_SCRIPT_OPTION: Final = re.compile(r"-[a-z]*c")
+"""How a program is asked to run a command line: `["bash", "-lc", LINE]`."""
 _PATCHED_FILE: Final = re.compile(r"^[^\S\n]*\*\*\* (?:(?:Add|Update|Delete) File|Move to): (.+)$", re.MULTILINE)
 """Codex ignores blanks around these lines."""
 _PATCH_COMMAND: Final = re.compile(
@@ -234,9 +237,16 @@ def _fits(pattern: str, text: str) -> bool:
 
 def _command_lines(given: Mapping[str, Json]) -> list[str]:
     """The command lines among the arguments of a tool; which of two a client would run is not known."""
-    values = [given.get(field) for field in ("command", "cmd")]
-    lines = [" ".join(map(str, value)) if isinstance(value, list) else value for value in values]
-    return [line for line in lines if isinstance(line, str)]
+    lines = []
+    for field in ("command", "cmd"):
+        match given.get(field):
+            case str(line):
+                lines.append(line)
+            case [str(shell), str(option), str(line)] if _SHELL.fullmatch(shell) and _SCRIPT_OPTION.fullmatch(option):
+                lines.append(line)
+            case [*words]:
+                lines.append(" ".join(map(str, words)))
+    return lines
 
 
 def _arguments(given: Mapping[str, Json], lines: Sequence[str], root: str) -> Iterator[Argument]:
