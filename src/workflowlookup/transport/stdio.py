@@ -170,9 +170,10 @@ class Stdio:
             for line in self._lines.feed(data):
                 reply = self._connection.answer(line) if isinstance(line, MalformedMessage) else handle(line)
                 self._send(reply)
-                self._connection.after_reply()
                 self.progress += 1
                 has_replied = has_replied or reply is not None
+                del line, reply  # their memory is returned, too
+                self._connection.after_reply()
                 while len(self._unsent) > MAX_UNSENT_BYTES and not self._is_client_gone and not self._must_stop:
                     self._write_or_wait(poll, read_too=False)
                 if self._connection.is_finished or self._is_client_gone:
