@@ -6,7 +6,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
-from workflowlookup.language.building import build
+from workflowlookup.language.document.building import build
 from workflowlookup.runs import advance
 from workflowlookup.runs.chain import event_hash
 from workflowlookup.runs.draft import Moment

@@ -10,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
-from workflowlookup.language.building import build
+from workflowlookup.language.document.building import build
 from workflowlookup.runs.draft import Location
 from workflowlookup.store.service import Runs
 from workflowlookup.store.sqlite import SqliteJournal

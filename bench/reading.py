@@ -16,20 +16,20 @@ from typing import Any
 import msgspec
 
 from workflowlookup.authoring.fixtures import Case, parse_fixture
-from workflowlookup.language.building import build
 from workflowlookup.language.captures import capture_values
+from workflowlookup.language.document.building import build
+from workflowlookup.language.formats.patterns import Budget
+from workflowlookup.language.formats.syntax import parse_json, parse_yaml
 from workflowlookup.language.guidance import guide
 from workflowlookup.language.model import PromptStep, Workflow
 from workflowlookup.language.navigation import NextStep, split_instance
-from workflowlookup.language.patterns import Budget
 from workflowlookup.language.rules import unfenced
-from workflowlookup.language.syntax import parse_json, parse_yaml
 from workflowlookup.language.templates import as_words
 from workflowlookup.library.catalog import Catalog
 from workflowlookup.library.directory import DirectorySource
 from workflowlookup.protocol.requests import tool_result
-from workflowlookup.runs.due_proofs import SnapshotDue, next_due
 from workflowlookup.runs.events import Judgement, Snapshot
+from workflowlookup.runs.proofs.due import SnapshotDue, next_due
 from workflowlookup.runs.run import Waiting
 from workflowlookup.store.service import Runs
 from workflowlookup.store.sqlite import SqliteJournal

@@ -33,6 +33,8 @@ LAYERS = (
 )
 """The parts of the package. A part imports only parts of the rows above its own."""
 ROWS = {part: row for row, parts in enumerate(LAYERS) for part in parts}
+LANGUAGE_LAYERS = ("text", "values", "formats", "", "document")
+"""The parts of `language`, in the same way; the empty name stands for its other modules, which may import each other."""
 PURE = {
     "language": {
         *(
@@ -87,6 +89,20 @@ def test_imports_point_one_way() -> None:
     assert wrong == []
 
 
+def test_formats_know_nothing_of_workflows_and_their_meaning_nothing_of_documents() -> None:
+    def layer_of(name: str) -> int:
+        part = name.split(".")[2] if name.count(".") > 1 else ""
+        return LANGUAGE_LAYERS.index(part if part in LANGUAGE_LAYERS else "")
+
+    wrong = []
+    for path in (SOURCE / "language").rglob("*.py"):
+        module = ".".join(path.with_suffix("").relative_to(SOURCE.parent).parts)
+        for imported in modules_imported_by(path):
+            if imported.startswith("workflowlookup.language") and layer_of(imported) > layer_of(module):
+                wrong.append(f"{module} imports {imported}")
+    assert wrong == []
+
+
 def test_the_sdk_is_for_other_servers_that_we_call() -> None:
     """What comes to us is answered without it, and a server over HTTP starts without it."""
     script = "import sys, workflowlookup.transport.http.site, workflowlookup.transport.http.server; print(*sys.modules)"
@@ -114,8 +130,8 @@ def test_the_page_about_the_architecture_names_every_module() -> None:
     assert unnamed == set()
 
 
-def foreign_imports_of(path: Path) -> Iterator[str]:
-    """What a file imports from outside the package: `import x`, `from x import y`, wherever that stands."""
+def modules_imported_by(path: Path) -> Iterator[str]:
+    """The modules that a file imports: `import x`, `from x import y`, wherever that stands."""
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -127,8 +143,8 @@ def foreign_imports_of(path: Path) -> Iterator[str]:
 def test_the_language_and_the_runs_are_pure(part: str) -> None:
     impure = {
         (path.name, name)
-        for path in (SOURCE / part).glob("*.py")
-        for name in foreign_imports_of(path)
+        for path in (SOURCE / part).rglob("*.py")
+        for name in modules_imported_by(path)
         if not name.startswith("workflowlookup") and not {name, name.partition(".")[0]} & PURE[part]
     }
 
@@ -139,7 +155,7 @@ def test_only_the_schema_of_documents_is_read_from_a_file() -> None:
     readers = {
         path.name
         for part in PURE
-        for path in (SOURCE / part).glob("*.py")
+        for path in (SOURCE / part).rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text("utf-8")))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "open"
     }
@@ -174,7 +190,11 @@ def test_the_reply_to_initialize_costs_neither_core_nor_library_nor_anything_hea
     loaded = loaded_after(INITIALIZE)
 
     heavy = {"asyncio", "jsonschema_rs", "regex", "yaml", "rich", "mcp", "ctypes", "tomllib"}
-    ours = {"workflowlookup.language.document", "workflowlookup.library.catalog", "workflowlookup.tools.registry"}
+    ours = {
+        "workflowlookup.language.document.checking",
+        "workflowlookup.library.catalog",
+        "workflowlookup.tools.registry",
+    }
     assert loaded & (heavy | ours) == set()
 
 
@@ -183,7 +203,7 @@ def test_the_first_list_waits_for_no_other_tool() -> None:
 
     tools = {name.rpartition(".")[2] for name in loaded if name.startswith("workflowlookup.tools.builtin.workflow_")}
     assert tools == {"workflow_list"}
-    assert "workflowlookup.language.building" not in loaded
+    assert "workflowlookup.language.document.building" not in loaded
 
 
 def test_the_lookup_tools_load_nothing_of_runs() -> None:

@@ -10,16 +10,16 @@ from support.narrowing import instance_of
 from workflowlookup.authoring.coverage import Coverage
 from workflowlookup.authoring.fixtures import Fixture, parse_fixture
 from workflowlookup.authoring.rehearsal import rehearse
-from workflowlookup.language.building import build
 from workflowlookup.language.conditions import OPERATORS
-from workflowlookup.language.document import check
+from workflowlookup.language.document.building import build
+from workflowlookup.language.document.checking import check
+from workflowlookup.language.formats.patterns import Budget
+from workflowlookup.language.formats.syntax import parse_yaml
 from workflowlookup.language.guidance import guide
 from workflowlookup.language.model import PromptStep
 from workflowlookup.language.navigation import next_step
-from workflowlookup.language.patterns import Budget
 from workflowlookup.language.proof import PROOFS
 from workflowlookup.language.rules import RULES
-from workflowlookup.language.syntax import parse_yaml
 from workflowlookup.language.validation import judge
 from workflowlookup.language.values import Json
 

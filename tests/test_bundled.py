@@ -17,11 +17,11 @@ from support.json_values import JsonObject
 from workflowlookup.authoring.coverage import Coverage
 from workflowlookup.authoring.fixtures import Fixture, RefusedOutput, parse_fixture
 from workflowlookup.authoring.rehearsal import rehearse
-from workflowlookup.language.building import build
-from workflowlookup.language.document import check
+from workflowlookup.language.document.building import build
+from workflowlookup.language.document.checking import check
+from workflowlookup.language.formats.patterns import Budget, extract_last
+from workflowlookup.language.formats.syntax import parse_yaml
 from workflowlookup.language.model import PromptStep
-from workflowlookup.language.patterns import Budget, extract_last
-from workflowlookup.language.syntax import parse_yaml
 from workflowlookup.language.validation import judge_step
 
 BUNDLED = Path(str(files("workflowlookup"))) / "bundled"

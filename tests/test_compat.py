@@ -9,9 +9,9 @@ from support import compat, oracle
 from support.json_values import JsonObject
 from support.make import document, loop, step, write
 from support.narrowing import not_none
-from workflowlookup.language.building import build
 from workflowlookup.language.conditions import evaluate
-from workflowlookup.language.patterns import Budget
+from workflowlookup.language.document.building import build
+from workflowlookup.language.formats.patterns import Budget
 
 LARGE = {"var": "size", "equals": "large"}
 EDITIONS = {

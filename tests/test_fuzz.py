@@ -17,13 +17,13 @@ from support.client import Server
 from support.json_values import Json, JsonObject
 from support.make import check_of, document, step, write
 from workflowlookup.errors import InvalidCriteria, InvalidWorkflow
-from workflowlookup.language.building import build
 from workflowlookup.language.conditions import evaluate
-from workflowlookup.language.document import check, is_valid_document
+from workflowlookup.language.document.building import build
+from workflowlookup.language.document.checking import check, is_valid_document
+from workflowlookup.language.formats.patterns import Budget
+from workflowlookup.language.formats.schemas import workflow_schema
 from workflowlookup.language.guidance import guide
 from workflowlookup.language.navigation import next_step
-from workflowlookup.language.patterns import Budget
-from workflowlookup.language.schemas import workflow_schema
 from workflowlookup.language.validation import judge
 
 EXAMPLES = 2_000 if os.environ.get("HYPOTHESIS_PROFILE") == "soak" else 60

@@ -14,7 +14,7 @@ from support.json_values import Json, JsonObject
 from support.make import document, step, write
 from workflowlookup import __version__
 from workflowlookup.app import make_runs
-from workflowlookup.language.building import build
+from workflowlookup.language.document.building import build
 from workflowlookup.settings import read_settings
 
 ROOT = Path(__file__).parent.parent

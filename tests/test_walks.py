@@ -18,14 +18,14 @@ from hypothesis.strategies import DrawFn
 from support.json_values import JsonObject
 from support.make import document, loop, step
 from support.narrowing import instance_of, not_none
-from workflowlookup.language.building import build
 from workflowlookup.language.conditions import evaluate
-from workflowlookup.language.document import is_valid_document
+from workflowlookup.language.document.building import build
+from workflowlookup.language.document.checking import is_valid_document
+from workflowlookup.language.formats.patterns import Budget
+from workflowlookup.language.formats.syntax import parse_json, parse_yaml
 from workflowlookup.language.guidance import guide
 from workflowlookup.language.model import LoopStep, Step, Workflow
 from workflowlookup.language.navigation import NextStep, join_instance, next_step, scope_of, split_instance, walk_ahead
-from workflowlookup.language.patterns import Budget
-from workflowlookup.language.syntax import parse_json, parse_yaml
 from workflowlookup.language.templates import filler
 from workflowlookup.runs import advance
 from workflowlookup.runs.draft import Moment

@@ -138,7 +138,7 @@ def file_digest(path: str) -> str:
 
 def step_entries(origin: str, document: Mapping[str, Any]) -> list[TrustEntry]:
     """The entries of a workflow that a repository brought in the file `origin`."""
-    from workflowlookup.language.document_parts import walk_steps  # noqa: PLC0415 - settings alone need no documents
+    from workflowlookup.language.document.parts import walk_steps  # noqa: PLC0415 - settings alone need no documents
 
     return [
         TrustEntry(file=origin, kind=kind, name=f"{document['id']}/{step['id']}", value=value)
@@ -417,7 +417,7 @@ _PROOF_KINDS: Final = frozenset({COMMAND, PROOF_COMMAND, PROOF_REQUEST})
 
 def _used_commands(document: Mapping[str, Any], step_id: str | None) -> set[str]:
     """The names of the project's commands that the proofs of a workflow, or of one of its steps, use."""
-    from workflowlookup.language.document_parts import walk_steps  # noqa: PLC0415 - as above
+    from workflowlookup.language.document.parts import walk_steps  # noqa: PLC0415 - as above
 
     steps = [step for _, step in walk_steps(document["steps"]) if step_id is None or step["id"] == step_id]
     return {str(proof["use"]) for step in steps for proof in step.get("proof", ()) if "use" in proof}

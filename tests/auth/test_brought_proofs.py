@@ -13,7 +13,7 @@ from support.proving import Project
 from workflowlookup.app import commands_of
 from workflowlookup.errors import Untrusted
 from workflowlookup.execution.proof_runner import UNSEEN, ProofRunner
-from workflowlookup.language.building import build
+from workflowlookup.language.document.building import build
 from workflowlookup.runs import advance
 from workflowlookup.runs.draft import Location, Moment
 from workflowlookup.runs.events import Judgement

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.json_values import Json, JsonObject
 from support.make import document, loop, step
 from workflowlookup.authoring.compare import Change, ChangeKind, Section, compare
-from workflowlookup.language.building import build
+from workflowlookup.language.document.building import build
 
 LARGE = {"var": "size", "equals": "large"}
 HUGE = {"var": "size", "in": ["large", "huge"]}

@@ -6,7 +6,7 @@ from support.json_values import Json, JsonObject
 from support.make import document, loop, step
 from workflowlookup.authoring import graph
 from workflowlookup.authoring.graph import NodeKind, NodeState, describe_confirmation, describe_loop, draw
-from workflowlookup.language.building import build, confirmation_of
+from workflowlookup.language.document.building import build, confirmation_of
 from workflowlookup.language.model import Loop
 
 LARGE = {"var": "size", "equals": "large"}

@@ -6,10 +6,10 @@ import pytest
 
 from support.json_values import Json, JsonObject
 from support.make import document, loop, step
-from workflowlookup.authoring.contradictions import why_unmatchable
-from workflowlookup.authoring.lint import CHECKS, lint
-from workflowlookup.authoring.lint_proofs import PROOF_CHECKS
-from workflowlookup.authoring.lint_tools import TOOL_CHECKS
+from workflowlookup.authoring.lint.checks import CHECKS, lint
+from workflowlookup.authoring.lint.contradictions import why_unmatchable
+from workflowlookup.authoring.lint.proofs import PROOF_CHECKS
+from workflowlookup.authoring.lint.tools import TOOL_CHECKS
 
 # ── the checks ──────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -4,8 +4,8 @@ import pytest
 
 from support.json_values import Json, JsonObject
 from support.make import document, loop, step
-from workflowlookup.authoring.lint import lint
-from workflowlookup.authoring.lint_proofs import PROOF_CHECKS
+from workflowlookup.authoring.lint.checks import lint
+from workflowlookup.authoring.lint.proofs import PROOF_CHECKS
 
 NUMBER = {"pattern": "(\\d+) passed", "type": "integer"}
 

@@ -4,8 +4,8 @@ import pytest
 
 from support.json_values import JsonObject
 from support.make import document, step
-from workflowlookup.authoring.lint import lint
-from workflowlookup.authoring.lint_tools import TOOL_CHECKS
+from workflowlookup.authoring.lint.checks import lint
+from workflowlookup.authoring.lint.tools import TOOL_CHECKS
 
 FOUND: dict[str, dict[str, tuple[JsonObject, str]]] = {
     "WL022": {

@@ -8,7 +8,7 @@ from support.json_values import Json, JsonObject
 from support.make import document, loop, step
 from workflowlookup.authoring.graph import draw
 from workflowlookup.authoring.mermaid import MAX_LABEL, as_mermaid
-from workflowlookup.language.building import build
+from workflowlookup.language.document.building import build
 
 LARGE = {"var": "size", "equals": "large"}
 

@@ -10,7 +10,7 @@ from workflowlookup.authoring import rehearsal
 from workflowlookup.authoring.coverage import Coverage
 from workflowlookup.authoring.fixtures import BadFixture, Case, parse_fixture
 from workflowlookup.authoring.rehearsal import Rehearsal, corrections, rehearse
-from workflowlookup.language.building import build
+from workflowlookup.language.document.building import build
 
 RULE = {"type": "contains", "value": "ok", "message": "Say ok"}
 BRANCHES = document(

@@ -8,7 +8,7 @@ from workflowlookup.authoring.coverage import Coverage
 from workflowlookup.authoring.fixtures import BadFixture, Case, parse_fixture
 from workflowlookup.authoring.rehearsal import Rehearsal, corrections, rehearse
 from workflowlookup.authoring.rehearsed_proofs import TakeProof
-from workflowlookup.language.building import build
+from workflowlookup.language.document.building import build
 from workflowlookup.language.proof import AnyProof
 from workflowlookup.language.values import Context
 from workflowlookup.runs.events import Judgement

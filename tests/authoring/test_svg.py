@@ -15,7 +15,7 @@ from support.make import document, loop, step
 from support.narrowing import not_none
 from workflowlookup.authoring.graph import draw
 from workflowlookup.authoring.svg import as_fragment, as_svg, measure, wrap
-from workflowlookup.language.building import build
+from workflowlookup.language.document.building import build
 from workflowlookup.language.model import Workflow
 
 NS = "{http://www.w3.org/2000/svg}"

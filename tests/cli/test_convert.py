@@ -12,8 +12,8 @@ from cli.commands import Cli
 from support.json_values import JsonObject
 from support.make import document, loop, step, write
 from workflowlookup.cli.commands.convert import document_text
-from workflowlookup.language.document import is_valid_document
-from workflowlookup.language.syntax import parse_json, parse_yaml
+from workflowlookup.language.document.checking import is_valid_document
+from workflowlookup.language.formats.syntax import parse_json, parse_yaml
 from workflowlookup.language.values import json_equal
 
 LONG = "One sentence that is rather long, because it says what an agent should do: all of it, and in order. " * 2

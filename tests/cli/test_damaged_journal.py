@@ -14,7 +14,7 @@ from cli.commands import BOUND, Cli
 from support.damage import PAGE, set_aside, spoil_page
 from support.json_values import Json
 from support.make import document, step
-from workflowlookup.language.building import build
+from workflowlookup.language.document.building import build
 from workflowlookup.store.service import Runs
 from workflowlookup.store.sqlite import SqliteJournal
 

@@ -18,7 +18,7 @@ from support.make import document, write
 from workflowlookup.authoring.layout import ordered
 from workflowlookup.authoring.yaml_layout import YamlNode, comments_of, tree_of, yaml_text
 from workflowlookup.cli.commands.fmt import formatted
-from workflowlookup.language.syntax import parse_json, parse_yaml
+from workflowlookup.language.formats.syntax import parse_json, parse_yaml
 
 BEFORE = """\
 # About this file.

@@ -17,7 +17,7 @@ from cli.commands import BOUND, Cli
 from support.client import Start
 from support.make import document, step
 from support.mounts import NAMESPACE, may_mount
-from workflowlookup.language.building import build
+from workflowlookup.language.document.building import build
 from workflowlookup.store.service import Runs
 from workflowlookup.store.sqlite import SqliteJournal
 
@@ -134,7 +134,7 @@ def test_purge_works_on_a_full_disk_while_another_process_has_the_journal_open(c
 
 LOGGED = """
 import os, signal, subprocess, sys
-from workflowlookup.language.building import build
+from workflowlookup.language.document.building import build
 from workflowlookup.errors import StorageError
 from workflowlookup.store.service import Runs
 from workflowlookup.store.sqlite import SqliteJournal

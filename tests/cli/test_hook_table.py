@@ -17,7 +17,7 @@ from support.json_values import JsonObject
 from support.make import document, loop, step, write
 from workflowlookup.cli.hook_answers import Hook
 from workflowlookup.execution.proof_runner import machine_id
-from workflowlookup.language.building import build
+from workflowlookup.language.document.building import build
 from workflowlookup.runs.draft import Location
 from workflowlookup.settings import read_settings
 from workflowlookup.store.journal_url import JournalUrl

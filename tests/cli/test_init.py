@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from cli.commands import Cli
-from workflowlookup.language.schemas import workflow_schema
+from workflowlookup.language.formats.schemas import workflow_schema
 
 HERE = ".workflowlookup/workflows"
 FILES = [

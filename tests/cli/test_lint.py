@@ -9,7 +9,7 @@ import workflowlookup
 from cli.commands import Cli
 from support.json_values import Json, JsonObject
 from support.make import document, step, write
-from workflowlookup.authoring.lint import CHECKS
+from workflowlookup.authoring.lint.checks import CHECKS
 
 BUNDLED = Path(workflowlookup.__file__).parent / "bundled"
 PAGE = Path(__file__).parents[2] / "docs" / "lint.md"

@@ -18,7 +18,7 @@ from cli.commands import Cli
 from support.json_values import Json, JsonObject
 from support.make import document, step
 from workflowlookup.errors import RunStateError
-from workflowlookup.language.building import build
+from workflowlookup.language.document.building import build
 from workflowlookup.receipts.envelope import seal
 from workflowlookup.receipts.keys import load_key
 from workflowlookup.receipts.statement import parse_statement, state_run

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from cli.commands import Cli
-from workflowlookup.language.schemas import WORKFLOW_SCHEMA_FILE
+from workflowlookup.language.formats.schemas import WORKFLOW_SCHEMA_FILE
 
 
 def test_the_schema_is_printed_unchanged(cli: Cli) -> None:

@@ -13,7 +13,7 @@ from support.json_values import Json
 from support.make import document, step, write
 from workflowlookup.authoring.text_edits import with_edits
 from workflowlookup.authoring.yaml_layout import text_of
-from workflowlookup.language.syntax import parse_yaml
+from workflowlookup.language.formats.syntax import parse_yaml
 
 RULE = {"type": "contains", "value": "ok", "message": "Say <ok> & more"}
 FLOW = document(step("look", validationCriteria=[RULE]), step("repair", runCondition={"var": "broken"}), step("report"))

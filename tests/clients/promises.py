@@ -12,7 +12,7 @@ from pathlib import Path
 
 from support.json_values import JsonObject
 from workflowlookup import __version__
-from workflowlookup.language.syntax import parse_yaml
+from workflowlookup.language.formats.syntax import parse_yaml
 from workflowlookup.tools.builtin import BUILTIN_TOOLS
 
 MODERN = "2026-07-28"

@@ -6,7 +6,7 @@ from pathlib import Path
 from support.clocks import FixedClock
 from support.json_values import Json, JsonObject
 from support.make import document, loop, step, write
-from workflowlookup.language.building import build
+from workflowlookup.language.document.building import build
 from workflowlookup.language.model import Workflow
 from workflowlookup.runs.run import Run
 from workflowlookup.store.service import Runs

@@ -12,7 +12,7 @@ from console.sites import OpenWindow, ServeSite, Site
 from support.json_values import JsonObject
 from support.make import document, step, write
 from support.narrowing import not_none
-from workflowlookup.language.building import build
+from workflowlookup.language.document.building import build
 
 PICTURES = Path(__file__).parent.parent.parent / "docs" / "pictures"
 """`make pictures` writes them; else they go where nobody keeps them."""

@@ -6,7 +6,7 @@ import pytest
 
 from console.sites import OpenConsole, Site, token
 from support.make import document, step, write
-from workflowlookup.language.building import build
+from workflowlookup.language.document.building import build
 from workflowlookup.runs.run import Run
 from workflowlookup.runs.server_calls import CallFailure
 

@@ -15,8 +15,8 @@ from workflowlookup.authoring.svg import as_fragment
 from workflowlookup.console import plots
 from workflowlookup.console.rendering import ago, iso, one_line, visible
 from workflowlookup.console.timeline import entries
-from workflowlookup.language.building import build
-from workflowlookup.language.patterns import Budget
+from workflowlookup.language.document.building import build
+from workflowlookup.language.formats.patterns import Budget
 from workflowlookup.language.text import plural
 from workflowlookup.runs import advance
 from workflowlookup.runs.draft import Draft, Moment

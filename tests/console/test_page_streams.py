@@ -16,7 +16,7 @@ from support.narrowing import instance_of, not_none
 from workflowlookup.console.request import RequestRefused
 from workflowlookup.console.run_pages import events
 from workflowlookup.console.streams import HEARTBEAT, RETRY, Streams
-from workflowlookup.language.building import build
+from workflowlookup.language.document.building import build
 from workflowlookup.shares import Shares
 from workflowlookup.store.sqlite import SqliteJournal
 

@@ -8,7 +8,7 @@ import pytest
 from console.sites import OpenConsole, Site
 from support.make import document, loop, step, write
 from support.narrowing import instance_of, not_none
-from workflowlookup.language.building import build
+from workflowlookup.language.document.building import build
 from workflowlookup.runs.fold import fold
 from workflowlookup.store.sqlite import SqliteJournal
 

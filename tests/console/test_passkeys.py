@@ -15,7 +15,7 @@ from support.make import FORM, document, step
 from workflowlookup import extras
 from workflowlookup.app import make_people, make_runs
 from workflowlookup.errors import RunDamaged
-from workflowlookup.language.building import build
+from workflowlookup.language.document.building import build
 from workflowlookup.people.keys import create_key
 from workflowlookup.people.store import PeopleStore, new_key, text_to_add
 from workflowlookup.runs.events import ConfirmationGiven

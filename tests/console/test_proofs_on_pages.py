@@ -6,7 +6,7 @@ import pytest
 
 from console.sites import OpenConsole, Site
 from support.make import document, step, write
-from workflowlookup.language.building import build
+from workflowlookup.language.document.building import build
 from workflowlookup.runs.events import Judgement
 from workflowlookup.runs.run import Run
 

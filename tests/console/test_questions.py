@@ -7,7 +7,7 @@ import pytest
 from console.sites import OpenConsole, Site, token
 from support.json_values import Json, JsonObject
 from support.make import FORM, document, step
-from workflowlookup.language.building import build
+from workflowlookup.language.document.building import build
 from workflowlookup.runs.run import Run
 
 BEFORE = {"when": "before", "question": "May <b>{{what}}</b> be deployed?", "answers": FORM}

@@ -14,7 +14,7 @@ import pytest
 
 from support.make import document, step
 from workflowlookup.errors import StorageError
-from workflowlookup.language.building import build
+from workflowlookup.language.document.building import build
 from workflowlookup.language.model import Workflow
 from workflowlookup.runs import advance
 from workflowlookup.runs.chain import with_hashes

@@ -9,7 +9,7 @@ import pytest
 from contract.journaling import Store, append, begin, submit
 from support.make import document, step
 from workflowlookup.errors import RunDamaged
-from workflowlookup.language.building import build
+from workflowlookup.language.document.building import build
 from workflowlookup.runs import advance
 from workflowlookup.runs.draft import Moment
 from workflowlookup.store.journal import Conflict, Revision

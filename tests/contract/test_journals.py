@@ -14,7 +14,7 @@ from support.json_values import JsonObject
 from support.make import document, step
 from support.narrowing import instance_of
 from workflowlookup.errors import RunStateError, StorageError
-from workflowlookup.language.building import build
+from workflowlookup.language.document.building import build
 from workflowlookup.runs import advance, server_calls
 from workflowlookup.runs.draft import Draft, Moment
 from workflowlookup.runs.events import OutputAccepted

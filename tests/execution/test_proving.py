@@ -12,7 +12,7 @@ from support.make import step
 from support.processes import is_alive, is_gone
 from support.proving import Project
 from support.waiting import read_when_written
-from workflowlookup.runs.proof_state import ProofCounts
+from workflowlookup.runs.proofs.state import ProofCounts
 from workflowlookup.runs.run import State, Waiting
 
 Work = Callable[..., Working]

@@ -13,7 +13,7 @@ from support.json_values import Json
 from support.narrowing import end_of, failure_of, not_none
 from upstream.upstreams import HttpUpstream, McpUpstream
 from workflowlookup.execution import driver
-from workflowlookup.language.building import build
+from workflowlookup.language.document.building import build
 from workflowlookup.providers.config import Plan, ProviderConfig, ServerConfig
 from workflowlookup.providers.definition import as_document, read_definitions
 from workflowlookup.runs.run import State

@@ -11,7 +11,7 @@ from support.make import document
 from upstream.upstreams import McpUpstream
 from workflowlookup.execution.proof_runner import ProofRunner
 from workflowlookup.execution.service import Execution
-from workflowlookup.language.building import build
+from workflowlookup.language.document.building import build
 from workflowlookup.language.model import Workflow
 from workflowlookup.providers.config import Plan, ServerConfig
 from workflowlookup.runs.draft import Location

@@ -24,7 +24,7 @@ from typing import Any
 
 from support import make
 from support.json_values import Json, JsonObject
-from workflowlookup.language.syntax import parse_yaml
+from workflowlookup.language.formats.syntax import parse_yaml
 
 FOLDER = Path(__file__).parent
 KINDS = ("holds", "fails", "passes", "issues", "refused", "fills", "leads", "walks", "judges", "finds", "forms")

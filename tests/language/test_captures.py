@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from support.json_values import Json, JsonObject
 from support.make import document, step
 from support.narrowing import instance_of
-from workflowlookup.language import patterns
-from workflowlookup.language.building import build
 from workflowlookup.language.captures import capture_values, value_in_line
-from workflowlookup.language.document import check
+from workflowlookup.language.document.building import build
+from workflowlookup.language.document.checking import check
+from workflowlookup.language.formats import patterns
+from workflowlookup.language.formats.patterns import Budget
 from workflowlookup.language.model import PromptStep
-from workflowlookup.language.patterns import Budget
 
 KIND = {"kind": {"enum": ["plain", "hidden"]}}
 

@@ -4,7 +4,7 @@ import pytest
 
 from support.json_values import JsonObject
 from workflowlookup.language.conditions import CompiledCondition, describe, evaluate
-from workflowlookup.language.patterns import Budget, TooSlow
+from workflowlookup.language.formats.patterns import Budget, TooSlow
 
 SLOW = {"var": "s", "matches": "(a+)+$"}
 CONTEXT = {"s": "a" * 50_000 + "b", "yes": True}

@@ -5,12 +5,12 @@ import pytest
 from support.json_values import Json, JsonObject
 from support.make import document, loop, step
 from support.narrowing import not_none
-from workflowlookup.language.building import build
 from workflowlookup.language.contract import unmet
-from workflowlookup.language.document import check
+from workflowlookup.language.document.building import build
+from workflowlookup.language.document.checking import check
+from workflowlookup.language.formats.patterns import Budget
+from workflowlookup.language.formats.schemas import compile_schema, example_of
 from workflowlookup.language.navigation import next_step
-from workflowlookup.language.patterns import Budget
-from workflowlookup.language.schemas import compile_schema, example_of
 from workflowlookup.tools.builtin.workflow_next import answer
 
 SCHEMA = {

@@ -8,13 +8,13 @@ import pytest
 from support.json_values import Json, JsonObject
 from support.make import document, loop, step
 from support.narrowing import instance_of
-from workflowlookup.language import syntax
-from workflowlookup.language.building import build
-from workflowlookup.language.document import check, is_valid_document
-from workflowlookup.language.findings import Severity
+from workflowlookup.language.document.building import build
+from workflowlookup.language.document.checking import check, is_valid_document
+from workflowlookup.language.document.findings import Severity
+from workflowlookup.language.formats import syntax
+from workflowlookup.language.formats.schemas import compile_schema_text, expected_by
+from workflowlookup.language.formats.syntax import RepeatedField, SyntaxProblem, TooDeep, parse_json, parse_yaml
 from workflowlookup.language.model import LoopStep
-from workflowlookup.language.schemas import compile_schema_text, expected_by
-from workflowlookup.language.syntax import RepeatedField, SyntaxProblem, TooDeep, parse_json, parse_yaml
 
 RULE = {"type": "length", "min": 3, "message": "m"}
 

@@ -2,10 +2,10 @@
 
 from support.json_values import Json, JsonObject
 from support.make import document, loop, step
-from workflowlookup.language.building import build
+from workflowlookup.language.document.building import build
+from workflowlookup.language.formats.patterns import Budget
 from workflowlookup.language.guidance import Guidance, guide
 from workflowlookup.language.navigation import next_step
-from workflowlookup.language.patterns import Budget
 
 
 def guidance_for(first: JsonObject, context: JsonObject | None = None, **fields: Json) -> Guidance:

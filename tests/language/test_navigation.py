@@ -8,10 +8,10 @@ import pytest
 from support.json_values import JsonObject
 from support.make import document, loop, step
 from workflowlookup.errors import InvalidWorkflow
-from workflowlookup.language import patterns
-from workflowlookup.language.building import build
+from workflowlookup.language.document.building import build
+from workflowlookup.language.formats import patterns
+from workflowlookup.language.formats.patterns import Budget
 from workflowlookup.language.navigation import NextStep, next_step, scope_of
-from workflowlookup.language.patterns import Budget
 
 BODY, FINISH = step("body-step"), step("finish")
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.json_values import Json
-from workflowlookup.language import patterns
-from workflowlookup.language.patterns import (
+from workflowlookup.language.formats import patterns
+from workflowlookup.language.formats.patterns import (
     BadPattern,
     Budget,
     TooSlow,
@@ -178,7 +178,7 @@ def test_a_quantifier_cannot_be_repeated(pattern: str) -> None:
 def test_the_other_engine_is_imported_only_when_it_is_needed() -> None:
     program = """
 import sys
-from workflowlookup.language.patterns import Budget, compile_pattern
+from workflowlookup.language.formats.patterns import Budget, compile_pattern
 budget = Budget()
 search = compile_pattern("[a-z]+ done", "i", budget)
 print(search("All done", budget), "regex" in sys.modules, search("é: all done", budget), "regex" in sys.modules)

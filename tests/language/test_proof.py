@@ -5,12 +5,13 @@ import pytest
 from support.json_values import Json, JsonObject
 from support.make import document, loop, step
 from workflowlookup.errors import InvalidCriteria
-from workflowlookup.language.building import build
 from workflowlookup.language.conditions import CompiledCondition
-from workflowlookup.language.document import check, is_valid_document
-from workflowlookup.language.findings import Finding, Severity
+from workflowlookup.language.document.building import build
+from workflowlookup.language.document.checking import check, is_valid_document
+from workflowlookup.language.document.findings import Finding, Severity
+from workflowlookup.language.formats.patterns import Budget
+from workflowlookup.language.formats.schemas import ValueSchema, workflow_schema
 from workflowlookup.language.model import PromptStep
-from workflowlookup.language.patterns import Budget
 from workflowlookup.language.proof import (
     PROOFS,
     Against,
@@ -22,7 +23,6 @@ from workflowlookup.language.proof import (
     Measure,
     proofs_of,
 )
-from workflowlookup.language.schemas import ValueSchema, workflow_schema
 
 
 def proved(*proof: Json, **fields: Json) -> JsonObject:

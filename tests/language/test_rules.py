@@ -8,16 +8,16 @@ import pytest
 from support.json_values import JsonObject
 from support.make import document, step
 from support.narrowing import instance_of
-from workflowlookup.authoring.lint import lint
+from workflowlookup.authoring.lint.checks import lint
 from workflowlookup.errors import InvalidCriteria
 from workflowlookup.language import rules
-from workflowlookup.language.building import build
-from workflowlookup.language.document import check
+from workflowlookup.language.document.building import build
+from workflowlookup.language.document.checking import check
+from workflowlookup.language.formats.patterns import Budget
+from workflowlookup.language.formats.schemas import workflow_schema
 from workflowlookup.language.model import PromptStep
 from workflowlookup.language.navigation import next_step
-from workflowlookup.language.patterns import Budget
 from workflowlookup.language.rules import RULES, MalformedCriteria, parse_criteria
-from workflowlookup.language.schemas import workflow_schema
 from workflowlookup.language.validation import judge
 
 

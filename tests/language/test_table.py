@@ -16,15 +16,15 @@ from support.json_values import Json, JsonObject
 from support.make import check_of, write
 from support.narrowing import instance_of
 from workflowlookup.errors import WorkflowLookupError
-from workflowlookup.language.building import build
 from workflowlookup.language.conditions import OPERATORS, evaluate
-from workflowlookup.language.document import check, is_valid_document
-from workflowlookup.language.findings import Severity
+from workflowlookup.language.document.building import build
+from workflowlookup.language.document.checking import check, is_valid_document
+from workflowlookup.language.document.findings import Severity
+from workflowlookup.language.formats.patterns import Budget
+from workflowlookup.language.formats.syntax import parse_json, parse_yaml
 from workflowlookup.language.guidance import guide
 from workflowlookup.language.model import PromptStep
 from workflowlookup.language.navigation import explain_skip, find_step, next_step, scope_of
-from workflowlookup.language.patterns import Budget
-from workflowlookup.language.syntax import parse_json, parse_yaml
 from workflowlookup.language.templates import filler
 from workflowlookup.language.validation import judge
 from workflowlookup.tools.builtin.workflow_next import step_answer

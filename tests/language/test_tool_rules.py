@@ -4,11 +4,11 @@ import pytest
 
 from support.json_values import JsonObject
 from support.make import document, step
-from workflowlookup.language.building import build
-from workflowlookup.language.document import check
+from workflowlookup.language.document.building import build
+from workflowlookup.language.document.checking import check
+from workflowlookup.language.formats.patterns import Budget
 from workflowlookup.language.guidance import guide
 from workflowlookup.language.navigation import next_step
-from workflowlookup.language.patterns import Budget
 from workflowlookup.language.tool_rules import ToolRules, refuses, tool_use
 from workflowlookup.language.triggers import is_triggered
 from workflowlookup.tools.builtin import BUILTIN_TOOLS, workflow_refresh, workflow_search

@@ -9,8 +9,8 @@ from support.json_values import Json, JsonObject
 from support.make import check_of
 from workflowlookup.errors import InvalidCriteria, InvalidWorkflow
 from workflowlookup.language import rules
-from workflowlookup.language.pattern_words import pattern_in_words
-from workflowlookup.language.patterns import SECONDS_PER_REQUEST, Budget
+from workflowlookup.language.formats.pattern_words import pattern_in_words
+from workflowlookup.language.formats.patterns import SECONDS_PER_REQUEST, Budget
 from workflowlookup.language.validation import judge
 
 

@@ -8,11 +8,11 @@ import pytest
 
 from support.json_values import Json, JsonObject
 from support.make import document, step
-from workflowlookup.authoring.lint import lint
+from workflowlookup.authoring.lint.checks import lint
 from workflowlookup.language import conditions
 from workflowlookup.language.conditions import OPERATORS, Operator, evaluate
-from workflowlookup.language.patterns import Budget
-from workflowlookup.language.schemas import compile_schema
+from workflowlookup.language.formats.patterns import Budget
+from workflowlookup.language.formats.schemas import compile_schema
 from workflowlookup.language.verdicts import VariableDeclaration, verdict
 
 SIZES = {"enum": ["S", "M", "L"]}

@@ -13,7 +13,7 @@ from support.clocks import TickingClock
 from support.json_values import Json, JsonObject
 from support.make import FORM, document, step
 from workflowlookup.errors import InvalidParams, RunDamaged, RunStateError, SecurityError
-from workflowlookup.language.building import build
+from workflowlookup.language.document.building import build
 from workflowlookup.people import keys
 from workflowlookup.people.keys import SealedKey, WrongPassphrase, create_key, decode, encode, sign
 from workflowlookup.people.store import PeopleStore, PersonKey, new_key, text_to_add, text_to_remove

@@ -14,10 +14,10 @@ from support.json_values import Json, JsonObject
 from support.make import document, step, write
 from support.narrowing import not_none
 from workflowlookup.app import make_connection
-from workflowlookup.language.building import build
+from workflowlookup.language.document.building import build
+from workflowlookup.language.formats.patterns import Budget
 from workflowlookup.language.model import Workflow
 from workflowlookup.language.navigation import next_step
-from workflowlookup.language.patterns import Budget
 from workflowlookup.protocol.connection import Connection
 from workflowlookup.settings import read_settings
 from workflowlookup.tools.builtin.workflow_next import answer

@@ -12,7 +12,7 @@ from support.client import ENVELOPE
 from support.json_values import Json, JsonObject
 from support.make import document, step
 from support.memory_client import MemoryClient
-from workflowlookup.language.building import build
+from workflowlookup.language.document.building import build
 from workflowlookup.language.model import Workflow
 from workflowlookup.library.catalog import CatalogView
 from workflowlookup.protocol.backend import Backend

@@ -4,8 +4,8 @@ import pytest
 
 from support.json_values import Json, JsonObject
 from support.narrowing import instance_of
-from workflowlookup.language.building import build
-from workflowlookup.language.document import check
+from workflowlookup.language.document.building import build
+from workflowlookup.language.document.checking import check
 from workflowlookup.language.model import PromptStep, WorkflowCall
 from workflowlookup.providers.definition import GENERIC_SCHEMA, Definition, as_document, read_definitions
 

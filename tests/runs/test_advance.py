@@ -10,7 +10,7 @@ from support.json_values import Json, JsonObject
 from support.make import document, loop, step
 from support.narrowing import end_of, instance_of, not_none
 from workflowlookup.errors import InvalidCriteria, InvalidParams, InvalidWorkflow, RunStateError, StepNotFound
-from workflowlookup.language.building import build
+from workflowlookup.language.document.building import build
 from workflowlookup.runs import advance
 from workflowlookup.runs.draft import CORRECT_DOCUMENT, Draft, Moment
 from workflowlookup.runs.events import (

@@ -10,15 +10,15 @@ from workflowlookup.authoring.compare import compare
 from workflowlookup.authoring.coverage import Coverage
 from workflowlookup.authoring.fixtures import parse_fixture
 from workflowlookup.authoring.graph import NodeKind, draw
-from workflowlookup.authoring.lint import lint
+from workflowlookup.authoring.lint.checks import lint
 from workflowlookup.authoring.mermaid import as_mermaid
 from workflowlookup.authoring.rehearsal import rehearse
 from workflowlookup.authoring.svg import as_svg
-from workflowlookup.language.building import build
+from workflowlookup.language.document.building import build
+from workflowlookup.language.formats.patterns import Budget
+from workflowlookup.language.formats.schemas import PathTo
 from workflowlookup.language.guidance import Guidance, guide
 from workflowlookup.language.navigation import next_step
-from workflowlookup.language.patterns import Budget
-from workflowlookup.language.schemas import PathTo
 from workflowlookup.runs.report import report
 from workflowlookup.runs.statistics import Tally
 from workflowlookup.runs.why import Fate, explain_run

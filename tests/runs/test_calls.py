@@ -10,9 +10,9 @@ from support.json_values import Json, JsonObject
 from support.make import document, loop, step
 from support.narrowing import instance_of, not_none
 from workflowlookup.errors import RunStateError
-from workflowlookup.language.building import build
+from workflowlookup.language.document.building import build
+from workflowlookup.language.formats.patterns import Budget
 from workflowlookup.language.model import PromptStep, ToolCall, WorkflowCall
-from workflowlookup.language.patterns import Budget
 from workflowlookup.runs import advance, server_calls
 from workflowlookup.runs.draft import CHECK_REMOTE_SYSTEM, START_NEW_RUN, remedy_of
 from workflowlookup.runs.events import Failed, RemoteError

@@ -67,16 +67,16 @@ CONSUMERS: dict[str, set[str]] = {
     "_DECISIONS in runs/exchange.py (or FOLLOWING here)": names(*exchange._DECISIONS) | FIRST | FOLLOWING,
     "_WORDS in runs/report.py": names(*report._EventWriter._WORDS),
     "_WORDS in console/timeline.py": names(*timeline._WORDS, StepSkipped),
-    "runs/advance.py, runs/draft.py, runs/proofs.py or runs/server_calls.py, which bring it about": mentioned(
+    "runs/advance.py, runs/draft.py, runs/proofs/taking.py or runs/server_calls.py, which bring it about": mentioned(
         "runs/advance.py"
     )
     | mentioned("runs/draft.py")
-    | mentioned("runs/proofs.py")
+    | mentioned("runs/proofs/taking.py")
     | mentioned("runs/server_calls.py"),
     # These take an interest in some events; the others are named here, so that nobody forgets to think of them.
     "_from_journal in runs/why.py (or NOT_DECISIVE here)": mentioned("runs/why.py") | NOT_DECISIVE | {"LoopIterated"},
-    "runs/statistics.py or runs/proof_statistics.py (or NOT_DECISIVE here)": mentioned("runs/statistics.py")
-    | mentioned("runs/proof_statistics.py")
+    "runs/statistics.py or runs/proofs/statistics.py (or NOT_DECISIVE here)": mentioned("runs/statistics.py")
+    | mentioned("runs/proofs/statistics.py")
     | {"ProofsDue"}
     | NOT_DECISIVE
     | FIRST

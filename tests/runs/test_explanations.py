@@ -3,8 +3,8 @@
 import pytest
 
 from support.make import document, loop, step
-from workflowlookup.language.building import build
-from workflowlookup.language.patterns import Budget
+from workflowlookup.language.document.building import build
+from workflowlookup.language.formats.patterns import Budget
 from workflowlookup.language.values import Json
 from workflowlookup.runs import advance
 from workflowlookup.runs.draft import Draft, Moment

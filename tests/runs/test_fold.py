@@ -6,7 +6,7 @@ import pytest
 from support.json_values import JsonObject
 from support.make import document, step
 from workflowlookup.errors import RunStateError
-from workflowlookup.language.building import build
+from workflowlookup.language.document.building import build
 from workflowlookup.runs import advance
 from workflowlookup.runs.draft import Draft, Moment, submission_key
 from workflowlookup.runs.events import Completed, Event, Judgement, Record, StepOffered

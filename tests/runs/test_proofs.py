@@ -8,11 +8,10 @@ import pytest
 from support.json_values import Json, JsonObject
 from support.make import document, step
 from workflowlookup.errors import InvalidParams, RunStateError
-from workflowlookup.language.building import build
-from workflowlookup.language.patterns import Budget
-from workflowlookup.runs import advance, proofs
+from workflowlookup.language.document.building import build
+from workflowlookup.language.formats.patterns import Budget
+from workflowlookup.runs import advance
 from workflowlookup.runs.draft import Draft, Location, Moment
-from workflowlookup.runs.due_proofs import SnapshotDue, next_due, scope_with_output
 from workflowlookup.runs.events import (
     ConfirmationAsked,
     Judgement,
@@ -27,8 +26,10 @@ from workflowlookup.runs.events import (
 )
 from workflowlookup.runs.exchange import replay
 from workflowlookup.runs.fold import fold
-from workflowlookup.runs.proof_state import ProofCounts
-from workflowlookup.runs.proof_words import proved, sentences_of
+from workflowlookup.runs.proofs import taking
+from workflowlookup.runs.proofs.due import SnapshotDue, next_due, scope_with_output
+from workflowlookup.runs.proofs.state import ProofCounts
+from workflowlookup.runs.proofs.words import proved, sentences_of
 from workflowlookup.runs.questions import question_of
 from workflowlookup.runs.run import Run, State, Waiting
 from workflowlookup.store.imports import as_imported
@@ -61,7 +62,7 @@ class Story:
 
     def take(self, name: str, verdict: str = "passed", **fields: Any) -> Run:
         judgement = Judgement(name=name, kind="command", verdict=verdict, **fields)  # type: ignore[arg-type]
-        return self.store(proofs.take_proof(self.run, judgement, self.now))
+        return self.store(taking.take_proof(self.run, judgement, self.now))
 
     @property
     def due(self) -> str | None:
@@ -178,7 +179,7 @@ def test_the_server_looks_at_the_project_before_the_agent_gets_the_step() -> Non
     )
 
     assert (story.run.waiting_for, story.run.current, story.due) == (Waiting.PROOF, "one", "snapshot of the run")
-    story.store(proofs.take_snapshot(story.run, "run", Snapshot(commit="c1"), story.now))
+    story.store(taking.take_snapshot(story.run, "run", Snapshot(commit="c1"), story.now))
     assert story.due == "baseline"
     offered = story.take("baseline", "failed", measures={"passed": 7})
     assert (offered.waiting_for, offered.current) == (Waiting.OUTPUT, "one"), "a measure refuses nothing"
@@ -187,7 +188,7 @@ def test_the_server_looks_at_the_project_before_the_agent_gets_the_step() -> Non
 
     story.submit()
     assert (story.run.current, story.due) == ("two", "snapshot of the step")
-    story.store(proofs.take_snapshot(story.run, "step", Snapshot(problem="no git"), story.now))
+    story.store(taking.take_snapshot(story.run, "step", Snapshot(problem="no git"), story.now))
     assert story.run.waiting_for is Waiting.OUTPUT
     assert story.run.step_snapshot == ("two", Snapshot(problem="no git"))
 
@@ -274,7 +275,7 @@ def test_only_what_is_due_can_be_stored() -> None:
     with pytest.raises(RunStateError, match="'lint' is not due"):
         story.take("lint")
     with pytest.raises(RunStateError, match="snapshot of the run is not due"):
-        proofs.take_snapshot(story.run, "run", Snapshot(), story.now)
+        taking.take_snapshot(story.run, "run", Snapshot(), story.now)
     with pytest.raises(RunStateError, match="takes the proofs of step 'one'"):
         story.submit("other")
     story.store(advance.cancel(story.run, story.now, "enough"))

@@ -13,7 +13,7 @@ from markdown_it.token import Token
 from support.json_values import Json, JsonObject
 from support.make import document, loop, step
 from workflowlookup.errors import RunStateError
-from workflowlookup.language.building import build
+from workflowlookup.language.document.building import build
 from workflowlookup.language.text import duration
 from workflowlookup.runs import advance
 from workflowlookup.runs import report as reporting

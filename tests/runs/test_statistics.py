@@ -5,12 +5,12 @@ from typing import Literal
 from support.json_values import Json, JsonObject
 from support.make import document, step
 from support.narrowing import not_none
-from workflowlookup.language.building import build
+from workflowlookup.language.document.building import build
 from workflowlookup.runs import advance
 from workflowlookup.runs.draft import Draft, Location, Moment
 from workflowlookup.runs.events import Judgement, Record
-from workflowlookup.runs.proof_statistics import ProofStatistics
-from workflowlookup.runs.proofs import take_proof
+from workflowlookup.runs.proofs.statistics import ProofStatistics
+from workflowlookup.runs.proofs.taking import take_proof
 from workflowlookup.runs.statistics import StepStatistics, Tally
 
 RULES = [{"type": "contains", "value": "done", "message": "Say that it is done."}]

@@ -22,7 +22,7 @@ import pytest
 from support.journey import IS_SOAK
 from support.make import document, step
 from support.narrowing import instance_of
-from workflowlookup.language.building import build
+from workflowlookup.language.document.building import build
 from workflowlookup.runs.events import Record
 from workflowlookup.store.migrations import MIGRATIONS
 from workflowlookup.store.service import Runs

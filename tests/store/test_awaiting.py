@@ -14,7 +14,7 @@ from support.make import document, step
 from support.memory_client import MemoryClient
 from support.narrowing import instance_of, not_none
 from workflowlookup.errors import ProviderUnavailable, StorageError, WorkflowNotFound
-from workflowlookup.language.building import build
+from workflowlookup.language.document.building import build
 from workflowlookup.language.model import Workflow
 from workflowlookup.library.catalog import CatalogView
 from workflowlookup.protocol.backend import Backend

@@ -7,7 +7,7 @@ import pytest
 
 from support.make import document, step
 from workflowlookup.errors import RunStateError
-from workflowlookup.language.building import build
+from workflowlookup.language.document.building import build
 from workflowlookup.language.text import length_of
 from workflowlookup.runs.events import Record
 from workflowlookup.runs.report import report_of

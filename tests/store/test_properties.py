@@ -15,7 +15,7 @@ from support.json_values import Json, JsonObject
 from support.make import document, loop, step, write
 from support.narrowing import not_none
 from workflowlookup.errors import RunStateError, StepNotFound, WorkflowLookupError
-from workflowlookup.language.building import build
+from workflowlookup.language.document.building import build
 from workflowlookup.library.catalog import Catalog
 from workflowlookup.library.directory import DirectorySource
 from workflowlookup.runs.events import Completed

@@ -23,7 +23,7 @@ from support.journey import RUN, calls, folded, read
 from support.make import document, step, write
 from support.narrowing import instance_of, not_none
 from workflowlookup.errors import RunDamaged, StorageError
-from workflowlookup.language.building import build
+from workflowlookup.language.document.building import build
 from workflowlookup.store import salvage
 from workflowlookup.store.journal import RunQuery
 from workflowlookup.store.salvage import NOT_COPIED, SHAPES

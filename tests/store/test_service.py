@@ -13,7 +13,7 @@ from support.clocks import TickingClock
 from support.make import document, long_run, step
 from support.narrowing import instance_of
 from workflowlookup.errors import InvalidParams, RunNotFound, RunStateError, StorageError
-from workflowlookup.language.building import build
+from workflowlookup.language.document.building import build
 from workflowlookup.runs.events import kind_of
 from workflowlookup.runs.fold import fold
 from workflowlookup.runs.run import Run, State, Waiting

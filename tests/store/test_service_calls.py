@@ -10,7 +10,7 @@ from support.json_values import JsonObject
 from support.make import document, step
 from support.narrowing import instance_of, not_none
 from workflowlookup.errors import InvalidParams, RunStateError
-from workflowlookup.language.building import build
+from workflowlookup.language.document.building import build
 from workflowlookup.runs.events import Failed
 from workflowlookup.runs.run import Run, State, Waiting
 from workflowlookup.runs.server_calls import CallFailure

@@ -21,7 +21,7 @@ from support.json_values import Json, JsonObject
 from support.make import document, step, write
 from support.narrowing import instance_of
 from workflowlookup.errors import RunDamaged, RunNotFound, RunStateError, StorageError
-from workflowlookup.language.building import build
+from workflowlookup.language.document.building import build
 from workflowlookup.runs.fold import fold
 from workflowlookup.store.journal import RunQuery
 from workflowlookup.store.service import Runs

@@ -27,15 +27,15 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from support.json_values import Json, JsonObject
 from workflowlookup.errors import InvalidCriteria, InvalidWorkflow, WorkflowLookupError
-from workflowlookup.language.building import build
 from workflowlookup.language.conditions import OPERATORS, Condition, evaluate, walk
-from workflowlookup.language.document import check
-from workflowlookup.language.document_parts import CONFIRMATION_FIELDS, walk_steps
-from workflowlookup.language.findings import Severity
+from workflowlookup.language.document.building import build
+from workflowlookup.language.document.checking import check
+from workflowlookup.language.document.findings import Severity
+from workflowlookup.language.document.parts import CONFIRMATION_FIELDS, walk_steps
+from workflowlookup.language.formats.patterns import Budget
 from workflowlookup.language.guidance import guide
 from workflowlookup.language.model import LoopStep, PromptStep, Workflow
 from workflowlookup.language.navigation import NextStep, next_step, split_instance
-from workflowlookup.language.patterns import Budget
 from workflowlookup.language.rules import parse_criteria, rules_in
 from workflowlookup.language.validation import judge
 from workflowlookup.language.values import as_number

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from support.json_values import Json, JsonObject
-from workflowlookup.language.building import build
 from workflowlookup.language.criteria import compile_criteria
+from workflowlookup.language.document.building import build
 from workflowlookup.language.rules import CriteriaCheck, parse_criteria
 from workflowlookup.runs import advance
 from workflowlookup.runs.draft import Moment

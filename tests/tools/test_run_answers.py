@@ -14,11 +14,11 @@ import pytest
 from support.json_values import JsonObject
 from support.make import document, loop, step, write
 from workflowlookup.authoring.fixtures import parse_fixture
-from workflowlookup.language.building import build
+from workflowlookup.language.document.building import build
+from workflowlookup.language.formats.patterns import Budget
+from workflowlookup.language.formats.syntax import parse_yaml
 from workflowlookup.language.guidance import PROMPT_REFERENCE
 from workflowlookup.language.model import PromptStep, Workflow
-from workflowlookup.language.patterns import Budget
-from workflowlookup.language.syntax import parse_yaml
 from workflowlookup.language.validation import judge_step
 from workflowlookup.library.catalog import Catalog
 from workflowlookup.library.directory import DirectorySource

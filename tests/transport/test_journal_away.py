@@ -24,7 +24,7 @@ from support.waiting import wait_until
 from support.web import HEADERS, WebClient, WebServer, modern, routing
 from upstream.upstreams import McpUpstream
 from workflowlookup.errors import JournalUnavailable
-from workflowlookup.language.building import build
+from workflowlookup.language.document.building import build
 from workflowlookup.runs.run import Run
 from workflowlookup.store.journal import NoRoom
 from workflowlookup.store.pool import MAX_THREADS

@@ -7,7 +7,7 @@ import pytest
 
 from support.make import document, step
 from workflowlookup.auth.backends import SharedBackend
-from workflowlookup.language.building import build
+from workflowlookup.language.document.building import build
 from workflowlookup.library.catalog import Catalog
 from workflowlookup.store.service import Runs
 from workflowlookup.store.sqlite import SqliteJournal

@@ -24,8 +24,8 @@ from workflowlookup.library.directory import Listing
 from workflowlookup.logs import audit
 from workflowlookup.providers.config import Plan
 from workflowlookup.runs.events import OutputAccepted, OutputRefused, Record
+from workflowlookup.runs.proofs.witnessing import WitnessReport, WitnessTask, witness_name
 from workflowlookup.runs.run import Run
-from workflowlookup.runs.witnessing import WitnessReport, WitnessTask, witness_name
 from workflowlookup.store.journal import DamagedJournal, RunQuery, RunSummary
 from workflowlookup.store.run_cache import run_not_found
 from workflowlookup.store.runs_view import RunWatch

@@ -15,9 +15,9 @@ from typing import Final
 import msgspec
 
 from workflowlookup.authoring.graph import describe_confirmation, describe_loop
-from workflowlookup.language.building import call_of, confirmation_of, loop_of, tools_of
 from workflowlookup.language.conditions import in_words
-from workflowlookup.language.document_parts import walk_steps
+from workflowlookup.language.document.building import call_of, confirmation_of, loop_of, tools_of
+from workflowlookup.language.document.parts import walk_steps
 from workflowlookup.language.model import LoopStep, PromptStep, Requirement, Workflow
 from workflowlookup.language.proof import PROOFS
 from workflowlookup.language.values import Json, is_number, json_equal

@@ -8,6 +8,7 @@ import msgspec
 from workflowlookup.authoring.rehearsed_proofs import Proved
 from workflowlookup.language.conditions import CompiledCondition, describe
 from workflowlookup.language.criteria import compile_criteria
+from workflowlookup.language.formats.patterns import Budget, TooSlow
 from workflowlookup.language.model import LoopStep, PromptStep, Step, Workflow
 from workflowlookup.language.navigation import (
     Iterations,
@@ -17,7 +18,6 @@ from workflowlookup.language.navigation import (
     scope_of,
     split_instance,
 )
-from workflowlookup.language.patterns import Budget, TooSlow
 from workflowlookup.language.proof import AnyProof, is_at_start
 from workflowlookup.language.rules import Rule, each_rule
 from workflowlookup.language.values import Context

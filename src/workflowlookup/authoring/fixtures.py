@@ -44,8 +44,8 @@ from typing import Annotated, Final, Literal, get_args
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from workflowlookup.language.findings import Finding, Severity
-from workflowlookup.language.schemas import Misfit, PathTo, Validator, compile_schema, dotted
+from workflowlookup.language.document.findings import Finding, Severity
+from workflowlookup.language.formats.schemas import Misfit, PathTo, Validator, compile_schema, dotted
 from workflowlookup.language.values import Json
 
 NOTHING: Final[Mapping[str, Json]] = MappingProxyType({})

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from workflowlookup.language.conditions import Condition, in_words, walk
 from workflowlookup.language.contract import how_to_send, need_of_loop
+from workflowlookup.language.formats.patterns import Budget
 from workflowlookup.language.model import Confirmation, Loop, LoopStep, Step, Workflow
 from workflowlookup.language.navigation import (
     MAX_INSTANCES,
@@ -24,7 +25,6 @@ from workflowlookup.language.navigation import (
     split_instance,
     walk_ahead,
 )
-from workflowlookup.language.patterns import Budget
 from workflowlookup.language.text import first_few, how_often, plural
 from workflowlookup.language.values import Context, brief, lookup
 

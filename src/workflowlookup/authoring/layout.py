@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from workflowlookup.language.schemas import workflow_schema
+from workflowlookup.language.formats.schemas import workflow_schema
 from workflowlookup.language.values import Json, json_equal
 from workflowlookup.library.files import PARSERS
 

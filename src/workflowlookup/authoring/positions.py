@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from workflowlookup.language.schemas import PathTo
+from workflowlookup.language.formats.schemas import PathTo
 
 Position = tuple[int, int]
 """Line and column, from 1."""

@@ -16,6 +16,8 @@ from workflowlookup.authoring.rehearsed_proofs import CaseProofs, TakeProof, unk
 from workflowlookup.errors import InvalidCriteria, InvalidParams, InvalidWorkflow
 from workflowlookup.language.captures import capture_values
 from workflowlookup.language.contract import declared_variables, how_to_send, misfitting, need_of_loop
+from workflowlookup.language.formats.patterns import Budget
+from workflowlookup.language.formats.schemas import PathTo, suggest
 from workflowlookup.language.guidance import guide, requires_confirmation
 from workflowlookup.language.model import LoopStep, PromptStep, Workflow
 from workflowlookup.language.navigation import (
@@ -24,8 +26,6 @@ from workflowlookup.language.navigation import (
     loops_around,
     next_step,
 )
-from workflowlookup.language.patterns import Budget
-from workflowlookup.language.schemas import PathTo, suggest
 from workflowlookup.language.text import joined, shorten
 from workflowlookup.language.validation import judge_step
 from workflowlookup.language.values import Context, Json

@@ -11,11 +11,11 @@ import msgspec
 
 from workflowlookup.authoring.fixtures import Case, DeclaredProof, DeclaredProofs, Outputs, ProofVerdict
 from workflowlookup.language.conditions import CompiledCondition, describe
+from workflowlookup.language.formats.patterns import Budget, TooSlow
+from workflowlookup.language.formats.schemas import suggest
 from workflowlookup.language.model import PromptStep, Step, Workflow
 from workflowlookup.language.navigation import NextStep, split_instance
-from workflowlookup.language.patterns import Budget, TooSlow
 from workflowlookup.language.proof import AnyProof, CommandProof, is_at_start
-from workflowlookup.language.schemas import suggest
 from workflowlookup.language.templates import fill_values, filler
 from workflowlookup.language.values import Context, Json, assign
 from workflowlookup.runs.events import Judgement

@@ -12,8 +12,8 @@ import yaml
 
 from workflowlookup.authoring.layout import json_text
 from workflowlookup.authoring.yaml_layout import text_of
-from workflowlookup.language.schemas import PathTo
-from workflowlookup.language.syntax import SyntaxProblem, parse_json, parse_yaml
+from workflowlookup.language.formats.schemas import PathTo
+from workflowlookup.language.formats.syntax import SyntaxProblem, parse_json, parse_yaml
 from workflowlookup.language.values import Json
 
 TextEdit = tuple[int, int, str]

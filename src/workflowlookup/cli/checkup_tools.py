@@ -14,8 +14,8 @@ from workflowlookup.cli.provider_queries import (
     unreachable,
     workflow_tools,
 )
+from workflowlookup.language.formats.schemas import suggest
 from workflowlookup.language.model import PromptStep, ToolCall, WorkflowCall
-from workflowlookup.language.schemas import suggest
 from workflowlookup.language.text import first_few
 from workflowlookup.library.catalog import Catalog
 from workflowlookup.providers.config import LIBRARY, FilterPattern, Filters, ProviderConfig, ServerConfig

@@ -12,7 +12,7 @@ from typing import Final
 
 from workflowlookup.app import PROJECT_DIRECTORY, make_catalog, origin_of
 from workflowlookup.errors import InvalidWorkflow, StorageError, WorkflowLookupError, WorkflowNotFound
-from workflowlookup.language.building import build
+from workflowlookup.language.document.building import build
 from workflowlookup.language.model import Workflow
 from workflowlookup.library.changes import PollingWatcher
 from workflowlookup.library.directory import DirectorySource, Listing

@@ -14,8 +14,8 @@ from workflowlookup.app import make_catalog, make_runs
 from workflowlookup.cli.hook_entry import ALIASES, complain, project_directory
 from workflowlookup.errors import JOURNAL_SECONDS, RunDamaged, RunNotFound, RunStateError, WorkflowLookupError
 from workflowlookup.execution.proof_runner import machine_id
+from workflowlookup.language.formats.patterns import Budget
 from workflowlookup.language.guidance import guide
-from workflowlookup.language.patterns import Budget
 from workflowlookup.language.text import shorten
 from workflowlookup.language.tool_rules import refuses, tool_use
 from workflowlookup.language.triggers import is_triggered

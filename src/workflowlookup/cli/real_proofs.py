@@ -12,8 +12,8 @@ from workflowlookup.language.proof import AnyProof
 from workflowlookup.language.values import Context
 from workflowlookup.proving.contract import ProofTask
 from workflowlookup.proving.prover import Prover
-from workflowlookup.runs.due_proofs import snapshot_globs
 from workflowlookup.runs.events import Judgement, Snapshot
+from workflowlookup.runs.proofs.due import snapshot_globs
 from workflowlookup.settings import Settings
 
 

@@ -20,8 +20,8 @@ from workflowlookup.cli.commands.validate import Remark, check_file
 from workflowlookup.cli.documents import document_directories, origin_of_document
 from workflowlookup.cli.output import shown_path
 from workflowlookup.errors import WorkflowLookupError
-from workflowlookup.language.building import build
-from workflowlookup.language.findings import Finding
+from workflowlookup.language.document.building import build
+from workflowlookup.language.document.findings import Finding
 from workflowlookup.language.model import Workflow
 from workflowlookup.language.values import Json
 from workflowlookup.library.files import (

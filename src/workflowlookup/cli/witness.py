@@ -19,9 +19,9 @@ from typing import Any, Final
 import msgspec
 
 from workflowlookup.cli.output import CommandError, complain, write
-from workflowlookup.language.building import build
-from workflowlookup.language.document import errors_in
-from workflowlookup.language.document_parts import walk_steps
+from workflowlookup.language.document.building import build
+from workflowlookup.language.document.checking import errors_in
+from workflowlookup.language.document.parts import walk_steps
 from workflowlookup.language.model import PromptStep
 from workflowlookup.language.navigation import find_step
 from workflowlookup.language.proof import AnyProof, CommandProof, HttpProof
@@ -29,8 +29,8 @@ from workflowlookup.language.text import one_line, printable
 from workflowlookup.proving.contract import ProofTask
 from workflowlookup.proving.prover import Prover
 from workflowlookup.runs.events import Judgement, Snapshot
-from workflowlookup.runs.proof_words import sentence_of
-from workflowlookup.runs.witnessing import WitnessReport, WitnessTask
+from workflowlookup.runs.proofs.witnessing import WitnessReport, WitnessTask
+from workflowlookup.runs.proofs.words import sentence_of
 from workflowlookup.trust import PROOF_COMMAND, PROOF_REQUEST, TrustEntry, TrustStore
 from workflowlookup.web import is_loopback_name
 

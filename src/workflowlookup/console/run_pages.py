@@ -18,14 +18,13 @@ from workflowlookup.console.queries import NO_SUCH_FILTER, TIMES, current, page_
 from workflowlookup.console.rendering import parse_number
 from workflowlookup.console.request import PageNotFound, RequestRefused, Visit
 from workflowlookup.errors import RunStateError
+from workflowlookup.language.formats.patterns import Budget
 from workflowlookup.language.navigation import split_instance
-from workflowlookup.language.patterns import Budget
 from workflowlookup.language.text import duration, how_often
 from workflowlookup.language.values import Json
 from workflowlookup.logs import audit
 from workflowlookup.runs import report as reports
 from workflowlookup.runs.checks import ANOTHER_QUESTION
-from workflowlookup.runs.due_proofs import SnapshotDue, all_due
 from workflowlookup.runs.events import (
     CallDue,
     ConfirmationDenied,
@@ -38,7 +37,8 @@ from workflowlookup.runs.events import (
     StepOffered,
 )
 from workflowlookup.runs.exchange import Exporter
-from workflowlookup.runs.proof_words import sentence_of
+from workflowlookup.runs.proofs.due import SnapshotDue, all_due
+from workflowlookup.runs.proofs.words import sentence_of
 from workflowlookup.runs.questions import fields_of, question_of
 from workflowlookup.runs.run import Run, Waiting
 from workflowlookup.runs.signing import text_to_sign

@@ -17,7 +17,7 @@ from workflowlookup.console.queries import DAY, TIMES, current, scan, since_filt
 from workflowlookup.console.request import PageNotFound, Visit
 from workflowlookup.errors import WorkflowLookupError
 from workflowlookup.language.text import duration, plural
-from workflowlookup.runs.proof_statistics import ProofStatistics
+from workflowlookup.runs.proofs.statistics import ProofStatistics
 from workflowlookup.runs.statistics import StepStatistics, Tally, WorkflowStatistics
 from workflowlookup.store.journal import RunQuery, now
 from workflowlookup.store.loading import read_excerpts

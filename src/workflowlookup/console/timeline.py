@@ -6,14 +6,14 @@ from typing import Any, Final
 import msgspec
 
 from workflowlookup.language.conditions import in_words
+from workflowlookup.language.formats.patterns import Budget
 from workflowlookup.language.model import Workflow
 from workflowlookup.language.navigation import find_step, scope_of
-from workflowlookup.language.patterns import Budget
 from workflowlookup.language.text import plural
 from workflowlookup.language.values import Context, Json
 from workflowlookup.runs import events
 from workflowlookup.runs.events import Event, Record, describe_how
-from workflowlookup.runs.proof_words import describe, verdict_of
+from workflowlookup.runs.proofs.words import describe, verdict_of
 from workflowlookup.runs.run import Run
 from workflowlookup.runs.why import decisive_checks, describe_restored, records_with_context, why_asked
 

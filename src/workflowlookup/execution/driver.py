@@ -19,13 +19,13 @@ from workflowlookup.execution.async_runs import AsyncRuns
 from workflowlookup.execution.call_runner import CallFailed, CallRunner, Outcome, OutcomeUnknown
 from workflowlookup.execution.engine import Slot, Slots, Superseded
 from workflowlookup.execution.proof_runner import ProofRunner
+from workflowlookup.language.formats.patterns import Budget
 from workflowlookup.language.model import ToolCall
-from workflowlookup.language.patterns import Budget
 from workflowlookup.language.values import Progress
 from workflowlookup.providers.upstream import StopResult
 from workflowlookup.runs.draft import MAX_REMOTE_TEXT
-from workflowlookup.runs.due_proofs import Due, SnapshotDue, all_due, next_due
 from workflowlookup.runs.events import Failed
+from workflowlookup.runs.proofs.due import Due, SnapshotDue, all_due, next_due
 from workflowlookup.runs.run import Run, Waiting
 from workflowlookup.runs.server_calls import CallFailure
 from workflowlookup.store.service import Runs

@@ -15,10 +15,10 @@ import msgspec
 
 from workflowlookup.language.model import Workflow
 from workflowlookup.language.proof import AnyProof, CommandProof, HttpProof
-from workflowlookup.runs.due_proofs import Due, SnapshotDue, last_tree, scope_with_output
 from workflowlookup.runs.events import Judgement, Snapshot
+from workflowlookup.runs.proofs.due import Due, SnapshotDue, last_tree, scope_with_output
+from workflowlookup.runs.proofs.witnessing import may_be_witnessed
 from workflowlookup.runs.run import Run
-from workflowlookup.runs.witnessing import may_be_witnessed
 from workflowlookup.trust import (
     COMMAND,
     IMPORTED,

@@ -13,11 +13,11 @@ from typing import Final
 
 import msgspec
 
+from workflowlookup.language.formats.patterns import Budget, TooSlow, extract
+from workflowlookup.language.formats.schemas import show
+from workflowlookup.language.formats.syntax import SyntaxProblem, parse_json
 from workflowlookup.language.model import Capture
-from workflowlookup.language.patterns import Budget, TooSlow, extract
 from workflowlookup.language.rules import MAX_JSON, Issue, unfenced
-from workflowlookup.language.schemas import show
-from workflowlookup.language.syntax import SyntaxProblem, parse_json
 from workflowlookup.language.templates import as_words
 from workflowlookup.language.values import Json, as_boolean, as_number, json_equal, loosely_equal
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from workflowlookup.language.patterns import BadPattern, Budget, TooSlow, compile_pattern
+from workflowlookup.language.formats.patterns import BadPattern, Budget, TooSlow, compile_pattern
 from workflowlookup.language.values import Context, Json, as_number, as_text, is_truthy, lookup, loosely_equal
 
 Condition = Mapping[str, Json]

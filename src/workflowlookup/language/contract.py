@@ -11,9 +11,9 @@ from typing import Any, Final
 import msgspec
 
 from workflowlookup.errors import InvalidParams
+from workflowlookup.language.formats.schemas import Misfit, ValueSchema, dotted, show, with_description
 from workflowlookup.language.model import Contract, LoopStep, PromptStep, Step, Workflow
 from workflowlookup.language.navigation import EXTENT_SCHEMAS, LoopNeed, find_step
-from workflowlookup.language.schemas import Misfit, ValueSchema, dotted, show, with_description
 from workflowlookup.language.values import Context, Json, lookup
 from workflowlookup.language.verdicts import VariableDeclaration, declaration
 

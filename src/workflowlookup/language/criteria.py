@@ -11,7 +11,7 @@ import msgspec
 
 from workflowlookup.errors import InvalidCriteria
 from workflowlookup.language.conditions import MAX_CONDITION_TEXT, describe
-from workflowlookup.language.patterns import BadPattern, Budget, TooSlow
+from workflowlookup.language.formats.patterns import BadPattern, Budget, TooSlow
 from workflowlookup.language.rules import (
     AllOf,
     AnyOf,

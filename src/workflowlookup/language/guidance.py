@@ -10,9 +10,9 @@ import msgspec
 
 from workflowlookup.language.conditions import MAX_CONDITION_TEXT, CompiledCondition, describe
 from workflowlookup.language.criteria import describe_criterion
+from workflowlookup.language.formats.patterns import Budget, TooSlow
 from workflowlookup.language.model import Call, Confirmation, Function, PromptStep, Requirement, Workflow, WorkflowCall
 from workflowlookup.language.navigation import LoopPosition, NextStep
-from workflowlookup.language.patterns import Budget, TooSlow
 from workflowlookup.language.proof import CommandProof
 from workflowlookup.language.rules import AllOf, Criterion, Rule
 from workflowlookup.language.templates import Fill, as_words, fill_values, filler

@@ -12,9 +12,9 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from workflowlookup.language.conditions import CompiledCondition
+from workflowlookup.language.formats.schemas import ValueSchema
 from workflowlookup.language.proof import AnyProof, WhenUnproved
 from workflowlookup.language.rules import CriteriaCheck, Criterion, Issue
-from workflowlookup.language.schemas import ValueSchema
 from workflowlookup.language.tool_rules import ToolRules
 from workflowlookup.language.values import Json
 

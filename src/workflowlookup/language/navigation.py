@@ -21,8 +21,8 @@ import msgspec
 
 from workflowlookup.errors import InvalidWorkflow
 from workflowlookup.language.conditions import MAX_CONDITION_TEXT, CompiledCondition, Condition, describe, walk
+from workflowlookup.language.formats.patterns import Budget, TooSlow
 from workflowlookup.language.model import Loop, LoopStep, PromptStep, Step, Workflow
-from workflowlookup.language.patterns import Budget, TooSlow
 from workflowlookup.language.values import Context, Json, assign, lookup
 
 MAX_INSTANCES: Final = 1000

@@ -15,9 +15,9 @@ import msgspec
 
 from workflowlookup.language.conditions import CompiledCondition, construct_from_json, describe
 from workflowlookup.language.criteria import CompiledCriteria, describe_criterion
-from workflowlookup.language.patterns import BadPattern, Budget, compile_pattern
+from workflowlookup.language.formats.patterns import BadPattern, Budget, compile_pattern
+from workflowlookup.language.formats.schemas import BadSchema, PathTo, ValueSchema
 from workflowlookup.language.rules import AllOf
-from workflowlookup.language.schemas import BadSchema, PathTo, ValueSchema
 from workflowlookup.language.templates import has_template
 from workflowlookup.language.text import plural
 from workflowlookup.language.values import Json

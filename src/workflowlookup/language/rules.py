@@ -15,9 +15,9 @@ from typing import ClassVar, Final, Self, TypeAlias
 import msgspec
 
 from workflowlookup.language.conditions import CompiledCondition, construct_from_json
-from workflowlookup.language.pattern_words import pattern_in_words
-from workflowlookup.language.patterns import BadPattern, Budget, TooSlow, compile_pattern
-from workflowlookup.language.schemas import (
+from workflowlookup.language.formats.pattern_words import pattern_in_words
+from workflowlookup.language.formats.patterns import BadPattern, Budget, TooSlow, compile_pattern
+from workflowlookup.language.formats.schemas import (
     BadSchema,
     Misfit,
     PathTo,
@@ -26,7 +26,7 @@ from workflowlookup.language.schemas import (
     compile_schema_text,
     workflow_schema,
 )
-from workflowlookup.language.syntax import SyntaxProblem, parse_json
+from workflowlookup.language.formats.syntax import SyntaxProblem, parse_json
 from workflowlookup.language.values import Context, Json, extent
 
 _FENCE: Final = "```"

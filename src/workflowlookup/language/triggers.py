@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from workflowlookup.language.patterns import BadPattern, Budget, TooSlow, compile_pattern
+from workflowlookup.language.formats.patterns import BadPattern, Budget, TooSlow, compile_pattern
 
 MAX_PROMPT: Final = 20_000
 """Characters of a prompt that are searched."""

@@ -6,10 +6,10 @@ from typing import Final
 
 from workflowlookup.errors import InvalidCriteria, InvalidWorkflow
 from workflowlookup.language.captures import capture_values
+from workflowlookup.language.formats.patterns import BadPattern, Budget
+from workflowlookup.language.formats.schemas import BadSchema
 from workflowlookup.language.model import LoopStep, Step, Verdict
-from workflowlookup.language.patterns import BadPattern, Budget
 from workflowlookup.language.rules import CriteriaCheck, Issue
-from workflowlookup.language.schemas import BadSchema
 from workflowlookup.language.text import is_blank
 from workflowlookup.language.values import Context, assign
 

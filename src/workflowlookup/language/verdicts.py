@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from workflowlookup.language.conditions import Compares, Comparison, Condition, Operator, Truth, combine, operators_in
-from workflowlookup.language.patterns import Budget, TooSlow
+from workflowlookup.language.formats.patterns import Budget, TooSlow
 from workflowlookup.language.values import Json, as_number, is_number, is_truthy, loosely_equal
 
 MAX_COMBINATIONS: Final = 20_000

@@ -22,7 +22,7 @@ from workflowlookup.errors import (
     not_read_yet,
     out_of_descriptors,
 )
-from workflowlookup.language.schemas import nearest
+from workflowlookup.language.formats.schemas import nearest
 from workflowlookup.library.changes import ChangeWatcher, make_change_watcher
 from workflowlookup.library.directory import Listing
 from workflowlookup.library.files import LoadedFile, WorkflowSummary, parse_document, read_bytes, summarise
@@ -164,7 +164,7 @@ class Catalog:
         cached = self._built.get(workflow_id)
         if cached is not None and cached[0] is entry.file:
             return cached[1]
-        from workflowlookup.language.building import build  # noqa: PLC0415 - lists do not need it
+        from workflowlookup.language.document.building import build  # noqa: PLC0415 - lists do not need it
 
         path = entry.file.path
         data, signature = read_bytes(path, entry.root)

@@ -21,7 +21,14 @@ from workflowlookup.errors import (
     is_out_of_descriptors,
     out_of_descriptors,
 )
-from workflowlookup.language.syntax import MAX_NESTING, RepeatedField, SyntaxProblem, TooDeep, parse_json, parse_yaml
+from workflowlookup.language.formats.syntax import (
+    MAX_NESTING,
+    RepeatedField,
+    SyntaxProblem,
+    TooDeep,
+    parse_json,
+    parse_yaml,
+)
 from workflowlookup.language.values import DEFAULT_CATEGORY, DEFAULT_VERSION, Json
 
 log = logging.getLogger(__name__)
@@ -127,7 +134,7 @@ def parse_document(data: bytes, path: str) -> Json:
 
 def summarise(document: Json, path: str) -> WorkflowSummary:
     """The summary of a valid document. Raises `InvalidWorkflow` with all errors of an invalid one."""
-    from workflowlookup.language.document import errors_in  # noqa: PLC0415 - with the first document
+    from workflowlookup.language.document.checking import errors_in  # noqa: PLC0415 - with the first document
 
     issues = [finding.message for finding in errors_in(document)]
     if not issues:

@@ -56,7 +56,7 @@ class MemoryMeter:
 
 
 def _clear_caches() -> None:
-    from workflowlookup.language import patterns, schemas  # noqa: PLC0415 - such a request has imported them
+    from workflowlookup.language.formats import patterns, schemas  # noqa: PLC0415 - such a request has imported them
 
     patterns.clear_caches()
     schemas.clear_cache()

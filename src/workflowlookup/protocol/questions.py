@@ -17,7 +17,7 @@ from typing import Final, Generic, TypeVar
 import msgspec
 
 from workflowlookup.errors import InvalidParams
-from workflowlookup.language.schemas import ValueSchema
+from workflowlookup.language.formats.schemas import ValueSchema
 from workflowlookup.language.values import Json
 from workflowlookup.protocol import jsonrpc
 from workflowlookup.tools.contract import Elicitation, Services

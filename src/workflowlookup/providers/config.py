@@ -92,7 +92,7 @@ class FilterPattern:
         prefix, colon, rest = text.partition(":")
         if colon and re.fullmatch(r"[A-Za-z]+", prefix):
             if prefix.lower() not in FILTER_FIELDS:
-                from workflowlookup.language.schemas import suggest  # noqa: PLC0415 - only mistakes need it
+                from workflowlookup.language.formats.schemas import suggest  # noqa: PLC0415 - only mistakes need it
 
                 prefixes = ", ".join(f"{field}:" for field in FILTER_FIELDS)
                 raise ValueError(
@@ -427,7 +427,7 @@ def _convert(entry: Mapping[str, Any], kind: type[T], at: str) -> T:
 
 def _unknown(at: str, kind: str, name: str, allowed: Sequence[str]) -> ValueError:
     """The error for an unknown name, with the most similar one and all that are allowed."""
-    from workflowlookup.language.schemas import suggest  # noqa: PLC0415 - only mistakes need it
+    from workflowlookup.language.formats.schemas import suggest  # noqa: PLC0415 - only mistakes need it
 
     return ValueError(f"{at}: unknown {kind} {suggest(name, allowed)}. Known: {', '.join(allowed) or 'none'}")
 

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from workflowlookup.language.schemas import BadSchema, compile_schema, show
+from workflowlookup.language.formats.schemas import BadSchema, compile_schema, show
 from workflowlookup.language.text import HIDDEN, one_line
 from workflowlookup.language.values import DEFAULT_CATEGORY, DEFAULT_VERSION, MAX_TIMEOUT_SECONDS, Json, deeper_than
 from workflowlookup.providers.config import LIBRARY

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from workflowlookup.language.conditions import CompiledCondition, describe, walk
-from workflowlookup.language.patterns import BadPattern, Budget, TooSlow, extract_last
+from workflowlookup.language.formats.patterns import BadPattern, Budget, TooSlow, extract_last
 from workflowlookup.language.proof import CommandProof, Measure
 from workflowlookup.language.templates import fill_values, filler
 from workflowlookup.language.text import shorten

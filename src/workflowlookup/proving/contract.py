@@ -8,10 +8,10 @@ import msgspec
 
 from workflowlookup.errors import WorkflowLookupError
 from workflowlookup.language.criteria import CompiledCriteria
-from workflowlookup.language.patterns import BadPattern, Budget
+from workflowlookup.language.formats.patterns import BadPattern, Budget
+from workflowlookup.language.formats.schemas import BadSchema
 from workflowlookup.language.proof import AnyProof, Since
 from workflowlookup.language.rules import AllOf, AnyOf, ContainsRule, Criterion
-from workflowlookup.language.schemas import BadSchema
 from workflowlookup.language.templates import as_words, filler
 from workflowlookup.language.text import shorten
 from workflowlookup.language.values import Context, Json, lookup

@@ -5,10 +5,10 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from workflowlookup.language.patterns import Budget, TooSlow
+from workflowlookup.language.formats.patterns import Budget, TooSlow
+from workflowlookup.language.formats.schemas import BadSchema
+from workflowlookup.language.formats.syntax import SyntaxProblem, parse_json
 from workflowlookup.language.proof import FileProof
-from workflowlookup.language.schemas import BadSchema
-from workflowlookup.language.syntax import SyntaxProblem, parse_json
 from workflowlookup.language.text import plural, shorten
 from workflowlookup.proving.contract import CannotJudge, Fault, ProofTask, World, unmet_criteria
 from workflowlookup.proving.files import (

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from workflowlookup.language.patterns import BadPattern, Budget, TooSlow, compile_pattern
+from workflowlookup.language.formats.patterns import BadPattern, Budget, TooSlow, compile_pattern
 from workflowlookup.language.proof import GitProof
 from workflowlookup.language.text import plural
 from workflowlookup.proving.contract import CannotJudge, Fault, ProofTask, World

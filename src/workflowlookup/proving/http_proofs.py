@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from workflowlookup.language.patterns import Budget
+from workflowlookup.language.formats.patterns import Budget
 from workflowlookup.language.proof import HttpProof
 from workflowlookup.language.text import shorten
 from workflowlookup.proving.contract import CannotJudge, Fault, ProofTask, World, may_be_cut, unmet_criteria

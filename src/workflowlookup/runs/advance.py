@@ -46,10 +46,10 @@ from workflowlookup.runs.draft import (
     retry_or_end,
     submission_key,
 )
-from workflowlookup.runs.due_proofs import due_for_output
 from workflowlookup.runs.events import How, Record, Signature
 from workflowlookup.runs.fold import fold
-from workflowlookup.runs.proofs import accept_unproved, refuse_unproved, waived_by_acceptance
+from workflowlookup.runs.proofs.due import due_for_output
+from workflowlookup.runs.proofs.taking import accept_unproved, refuse_unproved, waived_by_acceptance
 from workflowlookup.runs.questions import captures_of_refused, refuse_answers
 from workflowlookup.runs.run import Run, State, Waiting
 from workflowlookup.runs.run_document import encode_document

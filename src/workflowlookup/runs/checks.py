@@ -7,13 +7,13 @@ import msgspec
 
 from workflowlookup.errors import InvalidParams, RunStateError, StepNotFound
 from workflowlookup.language.contract import MAX_MISFITS, input_misfits, refuse_misfits
+from workflowlookup.language.formats.schemas import suggest
 from workflowlookup.language.model import Workflow
 from workflowlookup.language.navigation import find_step
-from workflowlookup.language.schemas import suggest
 from workflowlookup.language.values import MAX_CONTEXT_BYTES, Context, Json, brief, dotted_prefixes, json_equal, lookup
 from workflowlookup.runs.draft import remedy_of
 from workflowlookup.runs.events import How
-from workflowlookup.runs.proof_state import PROOF_VARIABLE
+from workflowlookup.runs.proofs.state import PROOF_VARIABLE
 from workflowlookup.runs.run import CallState, Run, Waiting
 
 ANOTHER_QUESTION: Final = "The run has moved on since you read the question. Read it again before you decide."

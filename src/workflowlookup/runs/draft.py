@@ -12,6 +12,7 @@ import msgspec
 from workflowlookup.errors import InvalidCriteria, InvalidWorkflow
 from workflowlookup.language.conditions import describe
 from workflowlookup.language.contract import Need, input_misfits, need_of_loop, unmet
+from workflowlookup.language.formats.patterns import Budget, TooSlow
 from workflowlookup.language.guidance import requires_confirmation
 from workflowlookup.language.model import Loop, PromptStep, Workflow
 from workflowlookup.language.navigation import (
@@ -24,16 +25,15 @@ from workflowlookup.language.navigation import (
     next_step,
     scope_of,
 )
-from workflowlookup.language.patterns import Budget, TooSlow
 from workflowlookup.language.rules import Issue
 from workflowlookup.language.templates import fill_values, filler
 from workflowlookup.language.text import how_often
 from workflowlookup.language.validation import judge_step
 from workflowlookup.language.values import Context, Json, lookup
 from workflowlookup.runs import events
-from workflowlookup.runs.due_proofs import due_at_start, switched_off
 from workflowlookup.runs.events import Event, Record
 from workflowlookup.runs.fold import apply
+from workflowlookup.runs.proofs.due import due_at_start, switched_off
 from workflowlookup.runs.questions import asks_after
 from workflowlookup.runs.run import Run
 from workflowlookup.runs.run_document import hash_of

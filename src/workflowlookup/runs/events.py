@@ -1,4 +1,4 @@
-"""The events of a run. `fold` applies them; `advance`, `server_calls` and `proofs` decide which ones happen."""
+"""The events of a run. `fold` applies them; `advance`, `server_calls` and `proofs.taking` decide which ones happen."""
 
 from collections.abc import Mapping
 from typing import Final, Literal, TypeAlias

@@ -3,9 +3,10 @@
 An imported run is checked: each of its calls is decided again, as a live run decides it.
 
 A journal is a list of batches, one for each call that changed the run. The first event of a batch says what the call
-was; `advance`, `server_calls` and `proofs` decide which events follow, and the batch must have exactly these. Texts may
-differ, since an older version may have written them; whatever affects the run must be equal. If the result of a call
-was too long to be stored whole, its verdict is trusted; so are the verdicts of proofs, which nobody can take again.
+was; `advance`, `server_calls` and `proofs.taking` decide which events follow, and the batch must have exactly these.
+Texts may differ, since an older version may have written them; whatever affects the run must be equal. If the result of
+a call was too long to be stored whole, its verdict is trusted; so are the verdicts of proofs, which nobody can take
+again.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,11 +18,12 @@ import msgspec
 
 from workflowlookup.errors import InvalidParams, WorkflowLookupError
 from workflowlookup.language.values import Json, json_equal
-from workflowlookup.runs import advance, events, proofs, server_calls
+from workflowlookup.runs import advance, events, server_calls
 from workflowlookup.runs.chain import with_hashes
 from workflowlookup.runs.draft import Draft, Moment
 from workflowlookup.runs.events import Event, Record, kind_of
 from workflowlookup.runs.fold import apply, fold
+from workflowlookup.runs.proofs import taking
 from workflowlookup.runs.run import Run, Waiting
 from workflowlookup.runs.run_document import workflow_of
 from workflowlookup.runs.server_calls import CallFailure
@@ -188,7 +190,7 @@ def _begin(run_id: str, event: events.Started, at: Moment) -> Draft:
 
 def _output_accepted(run: Run, event: events.OutputAccepted, following: Event | None, at: Moment) -> Draft:
     if run.waiting_for is Waiting.PROOF:
-        return proofs.conclude(run, at)
+        return taking.conclude(run, at)
     changes = following.changes if isinstance(following, events.ContextChanged) else {}
     sent_changes = {name: value for name, value in changes.items() if name not in event.captured}
     if run.waiting_for is not Waiting.CALL:
@@ -201,7 +203,7 @@ def _output_accepted(run: Run, event: events.OutputAccepted, following: Event | 
 
 def _output_refused(run: Run, event: events.OutputRefused, following: Event | None, at: Moment) -> Draft:
     if run.waiting_for is Waiting.PROOF:
-        return proofs.conclude(run, at)
+        return taking.conclude(run, at)
     if run.waiting_for is Waiting.CALL:  # the value of a refused result may not be stored
         return server_calls.refuse_result(run, event, at, is_final=isinstance(following, events.Failed))
     return advance.submit(run, event.step_id, event.output, event.context, at)
@@ -272,12 +274,12 @@ _DECISIONS: Final[Mapping[type[Event], _Decision]] = MappingProxyType(
         events.ConfirmationGiven: _confirmation_given,
         events.ConfirmationDenied: _confirmation_denied,
         events.ConfirmationDismissed: lambda run, event, _, at: advance.dismiss(run, event.step_id, at),
-        events.StepOffered: lambda run, _, __, at: proofs.conclude(run, at),
-        events.ConfirmationAsked: lambda run, _, __, at: proofs.conclude(run, at),
+        events.StepOffered: lambda run, _, __, at: taking.conclude(run, at),
+        events.ConfirmationAsked: lambda run, _, __, at: taking.conclude(run, at),
         events.ProofsDue: _proofs_due,
-        events.ProofClaimed: lambda run, event, _, at: proofs.claim(run, event, at),
-        events.SnapshotTaken: lambda run, event, _, at: proofs.take_snapshot(run, event.since, event.snapshot, at),
-        events.ProofTaken: lambda run, event, _, at: proofs.take_proof(run, event.judgement, at),
+        events.ProofClaimed: lambda run, event, _, at: taking.claim(run, event, at),
+        events.SnapshotTaken: lambda run, event, _, at: taking.take_snapshot(run, event.since, event.snapshot, at),
+        events.ProofTaken: lambda run, event, _, at: taking.take_proof(run, event.judgement, at),
         events.CallBegun: lambda run, _, __, at: server_calls.begin_call(run, at),
         events.CallAcknowledged: lambda run, event, _, at: server_calls.acknowledge_call(run, event.remote_id, at),
         events.CallProgressed: lambda run, event, _, at: server_calls.report_call(

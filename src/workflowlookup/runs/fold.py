@@ -17,7 +17,7 @@ from workflowlookup.language.values import Context, json_bytes
 from workflowlookup.runs import events
 from workflowlookup.runs.events import Event, Record, kind_of
 from workflowlookup.runs.persistent_map import PersistentMap
-from workflowlookup.runs.proof_state import NO_PROOFS, PROOF_VARIABLE, Proving, StepProofs
+from workflowlookup.runs.proofs.state import NO_PROOFS, PROOF_VARIABLE, Proving, StepProofs
 from workflowlookup.runs.run import CallState, Run, State, Waiting
 from workflowlookup.runs.run_document import workflow_of
 

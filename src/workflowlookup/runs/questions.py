@@ -13,16 +13,16 @@ import msgspec
 from workflowlookup.errors import InvalidParams
 from workflowlookup.language.captures import capture_values
 from workflowlookup.language.contract import input_misfits
+from workflowlookup.language.formats.patterns import Budget
+from workflowlookup.language.formats.schemas import ValueSchema, expected_by
 from workflowlookup.language.guidance import prompt_text, requires_confirmation
 from workflowlookup.language.model import Confirmation
 from workflowlookup.language.navigation import scope_of
-from workflowlookup.language.patterns import Budget
-from workflowlookup.language.schemas import ValueSchema, expected_by
 from workflowlookup.language.templates import as_words, filler
 from workflowlookup.language.text import INVISIBLE, joined, visible
 from workflowlookup.language.values import Context, Json, as_boolean, assign, brief, json_equal, json_or_text, lookup
 from workflowlookup.runs.events import OutputRefused
-from workflowlookup.runs.proof_words import sentence_of
+from workflowlookup.runs.proofs.words import sentence_of
 from workflowlookup.runs.run import Run
 
 MAX_QUOTED: Final = 1_000

@@ -23,7 +23,7 @@ from workflowlookup.runs import events
 from workflowlookup.runs.draft import remedy_of
 from workflowlookup.runs.events import Event, Record, describe_how
 from workflowlookup.runs.fold import fold
-from workflowlookup.runs.proof_words import proved, sentence_of
+from workflowlookup.runs.proofs.words import proved, sentence_of
 from workflowlookup.runs.run import Run, Waiting
 from workflowlookup.runs.why import describe_restored, records_with_context, why_asked
 

@@ -3,7 +3,7 @@
 A run is its journal: an event says what happened and never changes. A run rests when it waits (for an agent, a person,
 a call that the server makes, or proofs that it takes) or is over.
 
-`advance`, `server_calls` and `proofs` decide what happens next; this module only knows what has happened.
+`advance`, `server_calls` and `proofs.taking` decide what happens next; this module only knows what has happened.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ from workflowlookup.language.values import Context, Json
 from workflowlookup.runs import events
 from workflowlookup.runs.events import RemoteError, Snapshot
 from workflowlookup.runs.persistent_map import PersistentMap
-from workflowlookup.runs.proof_state import ProofCounts, Proving, StepProofs
+from workflowlookup.runs.proofs.state import ProofCounts, Proving, StepProofs
 
 
 class State(StrEnum):

@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from workflowlookup.cache import BoundedCache
-from workflowlookup.language.building import build
+from workflowlookup.language.document.building import build
 from workflowlookup.language.model import Workflow
 
 

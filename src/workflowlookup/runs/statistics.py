@@ -15,7 +15,7 @@ from workflowlookup.language.navigation import split_instance
 from workflowlookup.runs import events
 from workflowlookup.runs.events import Record
 from workflowlookup.runs.fold import fold
-from workflowlookup.runs.proof_statistics import ProofStatistics, ProofTally, median, slow
+from workflowlookup.runs.proofs.statistics import ProofStatistics, ProofTally, median, slow
 from workflowlookup.runs.run import OVER, Run, State
 
 MAX_ISSUES: Final = 50

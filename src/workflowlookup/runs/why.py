@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from workflowlookup.errors import InvalidWorkflow
 from workflowlookup.language.conditions import OPERATORS, Condition, describe, evaluate, in_words, walk
 from workflowlookup.language.contract import how_to_send, need_of_loop
+from workflowlookup.language.formats.patterns import Budget, TooSlow
 from workflowlookup.language.model import LoopStep, PromptStep, Step, Workflow
 from workflowlookup.language.navigation import (
     MAX_INSTANCES,
@@ -28,13 +29,12 @@ from workflowlookup.language.navigation import (
     split_instance,
     walk_ahead,
 )
-from workflowlookup.language.patterns import Budget, TooSlow
 from workflowlookup.language.text import first_few
 from workflowlookup.language.values import Context, Json, brief, json_equal, lookup
 from workflowlookup.runs import events
 from workflowlookup.runs.events import Event, Record, RemoteError, describe_how
 from workflowlookup.runs.fold import context_after
-from workflowlookup.runs.proof_words import sentences_of
+from workflowlookup.runs.proofs.words import sentences_of
 from workflowlookup.runs.run import Run, State, Waiting
 
 MAX_VARIABLES: Final = 8

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from workflowlookup.errors import InvalidParams
-from workflowlookup.language.document import is_valid_document
+from workflowlookup.language.document.checking import is_valid_document
 from workflowlookup.runs.events import ProofTaken, Record, Started
 from workflowlookup.runs.exchange import replay
 from workflowlookup.runs.run import Run

@@ -4,14 +4,15 @@ from collections.abc import Callable
 from typing import Final, Literal
 
 from workflowlookup.errors import RunStateError
-from workflowlookup.language.patterns import Budget
+from workflowlookup.language.formats.patterns import Budget
 from workflowlookup.language.values import Json
-from workflowlookup.runs import events, proofs, server_calls, witnessing
+from workflowlookup.runs import events, server_calls
 from workflowlookup.runs.draft import Draft, Moment
 from workflowlookup.runs.events import Judgement, Snapshot
+from workflowlookup.runs.proofs import taking, witnessing
+from workflowlookup.runs.proofs.witnessing import WitnessReport, WitnessTask
 from workflowlookup.runs.run import Run, Waiting
 from workflowlookup.runs.server_calls import CallFailure
-from workflowlookup.runs.witnessing import WitnessReport, WitnessTask
 from workflowlookup.store.journal import RunSummary
 from workflowlookup.store.run_writer import RunWriter
 
@@ -136,11 +137,11 @@ class ServerWork:
         self, run_id: str, step_id: str, since: Literal["run", "step"], snapshot: Snapshot, *, by: str = ""
     ) -> Run:
         """Store a snapshot of the root. This and the following methods raise `RunStateError` when it is not due."""
-        return self._move_call(run_id, step_id, by, lambda run, at: proofs.take_snapshot(run, since, snapshot, at))
+        return self._move_call(run_id, step_id, by, lambda run, at: taking.take_snapshot(run, since, snapshot, at))
 
     def take_proof(self, run_id: str, step_id: str, judgement: Judgement, *, by: str = "") -> Run:
         """Store what was seen when a proof was taken, and what follows if it is the last."""
-        return self._move_call(run_id, step_id, by, lambda run, at: proofs.take_proof(run, judgement, at))
+        return self._move_call(run_id, step_id, by, lambda run, at: taking.take_proof(run, judgement, at))
 
     def claim_proof(self, run_id: str, witness: str, seconds: float, *, by: str = "") -> WitnessTask:
         """Store that a witness takes what is due next, and return that. Raises `RunStateError` if it cannot."""
@@ -151,7 +152,7 @@ class ServerWork:
                 raise RunStateError("A witness can take nothing of this run now.", runId=run_id)
             until = at.time + int(seconds * 1000)
             claimed = events.ProofClaimed(step_id=task.step_id, name=task.name, witness=witness, until=until)
-            return proofs.claim(run, claimed, at)
+            return taking.claim(run, claimed, at)
 
         run = self._writer.move(run_id, by, decide)
         task = witnessing.task_of(run, seconds, Budget())
@@ -168,7 +169,7 @@ class ServerWork:
                 return run
             until = at.time + int(seconds * 1000)
             renewed = events.ProofClaimed(step_id=report.step_id, name=report.name, witness=witness, until=until)
-            return proofs.claim(run, renewed, at)
+            return taking.claim(run, renewed, at)
 
         return self._writer.move(report.run_id, by, decide)
 
@@ -184,17 +185,17 @@ class ServerWork:
                     return run
                 raise
             if sent.judgement is not None:
-                return proofs.take_proof(run, sent.judgement, at)
+                return taking.take_proof(run, sent.judgement, at)
             task = witnessing.task_of(run, 0.0, at.budget)
             if task is None or task.since is None or sent.snapshot is None:
                 raise RunStateError("No snapshot is due.", runId=run.id)
-            return proofs.take_snapshot(run, task.since, sent.snapshot, at)
+            return taking.take_snapshot(run, task.since, sent.snapshot, at)
 
         return self._writer.move(report.run_id, by, decide)
 
     def conclude_proofs(self, run_id: str, step_id: str, *, by: str = "") -> Run:
         """Store what follows when nothing is due any more."""
-        return self._move_call(run_id, step_id, by, proofs.conclude)
+        return self._move_call(run_id, step_id, by, taking.conclude)
 
     def _move_call(self, run_id: str, step_id: str, by: str, decide: Callable[[Run, Moment], Draft | Run]) -> Run:
         def decide_at_step(run: Run, at: Moment) -> Draft | Run:

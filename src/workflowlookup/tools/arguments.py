@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from workflowlookup.errors import InvalidParams
-from workflowlookup.language.schemas import Misfit, Validator, ValueSchema, compile_schema
+from workflowlookup.language.formats.schemas import Misfit, Validator, ValueSchema, compile_schema
 from workflowlookup.language.values import Json
 
 MAX_MISFITS: Final = 5

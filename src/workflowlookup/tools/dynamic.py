@@ -379,7 +379,7 @@ class DynamicTools:
         key = definition.workflow_id
         cached = self._built.get(key)
         if cached is None or cached[0] is not definition:
-            from workflowlookup.language.building import build  # noqa: PLC0415
+            from workflowlookup.language.document.building import build  # noqa: PLC0415
 
             self._built[key] = cached = (definition, build(as_document(definition)))
         return cached[1]

@@ -7,8 +7,8 @@ Without a client that shows forms, the refusal says what the person can do inste
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from workflowlookup.language.formats.patterns import Budget
 from workflowlookup.language.model import Workflow
-from workflowlookup.language.patterns import Budget
 from workflowlookup.language.values import Json
 from workflowlookup.runs.questions import fields_of, question_of
 from workflowlookup.runs.run import Run

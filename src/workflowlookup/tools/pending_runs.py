@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from workflowlookup.errors import ExecutionFailed, StorageError, WorkflowLookupError
-from workflowlookup.language.patterns import Budget
+from workflowlookup.language.formats.patterns import Budget
 from workflowlookup.language.values import Progress, brief
 from workflowlookup.runs.draft import MAX_REMOTE_TEXT, remedy_of
-from workflowlookup.runs.due_proofs import all_due
 from workflowlookup.runs.events import Failed
+from workflowlookup.runs.proofs.due import all_due
 from workflowlookup.runs.questions import title_of
 from workflowlookup.runs.run import Run, State, Waiting
 from workflowlookup.tools.contract import Caller, Elicitation, Outcome, Pending, Result, Services

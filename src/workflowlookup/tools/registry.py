@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from workflowlookup.errors import InvalidParams, WorkflowNotFound
-from workflowlookup.language.schemas import suggest
+from workflowlookup.language.formats.schemas import suggest
 from workflowlookup.language.values import MAX_CONTEXT_BYTES, Json
 from workflowlookup.tools.contract import Caller, Outcome, Services, Tool
 

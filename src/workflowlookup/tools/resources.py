@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from workflowlookup.errors import InvalidParams, ResourceNotFound, RunNotFound, WorkflowLookupError, WorkflowNotFound
+from workflowlookup.language.formats.schemas import workflow_schema_text
 from workflowlookup.language.model import Workflow
-from workflowlookup.language.schemas import workflow_schema_text
 from workflowlookup.language.text import shorten
 from workflowlookup.language.values import Json, brief
 from workflowlookup.tools.builtin.workflow_get import first_step

@@ -13,14 +13,14 @@ import msgspec
 
 from workflowlookup.access import PERSON_KINDS
 from workflowlookup.errors import JournalUnavailable, WorkflowLookupError
+from workflowlookup.language.formats.patterns import Budget
 from workflowlookup.language.model import PromptStep
 from workflowlookup.language.navigation import MAX_SKIPPED, Skipped, explain_skip
-from workflowlookup.language.patterns import Budget
 from workflowlookup.language.values import Json
 from workflowlookup.runs.draft import loops_to_end, remedy_of
-from workflowlookup.runs.due_proofs import SnapshotDue, all_due
 from workflowlookup.runs.events import EndUnknown, Failed, OutputAccepted, OutputRefused
-from workflowlookup.runs.proof_words import proved, sentence_of, sentences_of
+from workflowlookup.runs.proofs.due import SnapshotDue, all_due
+from workflowlookup.runs.proofs.words import proved, sentence_of, sentences_of
 from workflowlookup.runs.questions import fields_of, title_of
 from workflowlookup.runs.results import part_of, result_of, result_uri
 from workflowlookup.runs.run import Run, State, Waiting

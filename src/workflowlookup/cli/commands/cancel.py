@@ -4,9 +4,9 @@ import argparse
 
 from workflowlookup.cli.arguments import add_run_argument
 from workflowlookup.cli.output import write
-from workflowlookup.cli.run_display import end_pieces
 from workflowlookup.cli.services import find_run, open_services, user_name, write_run
-from workflowlookup.cli.walkthrough import wait_until_stopped, write_stopped
+from workflowlookup.cli.terminal.run_display import end_pieces
+from workflowlookup.cli.terminal.walkthrough import wait_until_stopped, write_stopped
 from workflowlookup.settings import Settings
 
 

@@ -3,11 +3,11 @@
 import argparse
 
 from workflowlookup.cli.arguments import add_run_argument
-from workflowlookup.cli.confirmation import PURPOSE, ask_for_decision, refuse_unless_signable
 from workflowlookup.cli.input import refuse_agents
 from workflowlookup.cli.output import write, write_hint
-from workflowlookup.cli.run_display import status_sentence
 from workflowlookup.cli.services import find_run, open_services, user_name, write_run
+from workflowlookup.cli.terminal.confirmation import PURPOSE, ask_for_decision, refuse_unless_signable
+from workflowlookup.cli.terminal.run_display import status_sentence
 from workflowlookup.runs.checks import refuse_unless_question_open
 from workflowlookup.settings import Settings, command_line
 

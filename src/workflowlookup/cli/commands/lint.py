@@ -13,14 +13,14 @@ from urllib.parse import quote
 import msgspec
 
 from workflowlookup import __version__
-from workflowlookup.authoring.lint import CHECKS, MAX_PROMPT_TOKENS, SWITCH, lint
+from workflowlookup.authoring.lint.checks import CHECKS, MAX_PROMPT_TOKENS, SWITCH, lint
 from workflowlookup.cli.arguments import whole_number
 from workflowlookup.cli.commands import validate
 from workflowlookup.cli.commands.validate import Checked, Remark, Reporters, add_check_arguments, check_all, report
 from workflowlookup.cli.documents import paths_or_project
 from workflowlookup.cli.output import write_json
-from workflowlookup.language.document import check
-from workflowlookup.language.findings import Finding, Severity
+from workflowlookup.language.document.checking import check
+from workflowlookup.language.document.findings import Finding, Severity
 from workflowlookup.language.values import Json
 from workflowlookup.settings import Settings
 

@@ -17,9 +17,9 @@ from workflowlookup.cli.commands.convert import document_text
 from workflowlookup.cli.configuration import read_text, replace_text
 from workflowlookup.cli.input import ask_line, is_interactive
 from workflowlookup.cli.output import CommandError, is_terminal, shown_path, write
-from workflowlookup.language.document import check
-from workflowlookup.language.findings import Severity
-from workflowlookup.language.schemas import workflow_schema
+from workflowlookup.language.document.checking import check
+from workflowlookup.language.document.findings import Severity
+from workflowlookup.language.formats.schemas import workflow_schema
 from workflowlookup.language.values import DEFAULT_CATEGORY, DEFAULT_VERSION, Json
 from workflowlookup.library.files import DOCUMENT_SUFFIXES, FIXTURE_SUFFIXES
 from workflowlookup.settings import Settings

@@ -9,7 +9,7 @@ from workflowlookup.app import make_people
 from workflowlookup.cli.input import Terminal, person_terminal
 from workflowlookup.cli.output import CommandError, complain, write, write_json, write_table
 from workflowlookup.cli.services import ago, user_name
-from workflowlookup.cli.signing import sign_on_terminal
+from workflowlookup.cli.terminal.signing import sign_on_terminal
 from workflowlookup.errors import SecurityError
 from workflowlookup.logs import audit
 from workflowlookup.people.keys import MIN_PASSPHRASE, create_key

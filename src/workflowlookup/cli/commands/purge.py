@@ -11,8 +11,8 @@ from workflowlookup.app import make_services
 from workflowlookup.cli.arguments import age
 from workflowlookup.cli.input import ask_yes_or_no, is_interactive
 from workflowlookup.cli.output import CommandError, write, write_json, write_table
-from workflowlookup.cli.output_source import delete_drafts
 from workflowlookup.cli.services import ago, has_journal, user_name
+from workflowlookup.cli.terminal.output_source import delete_drafts
 from workflowlookup.errors import RunNotFound
 from workflowlookup.language.text import plural
 from workflowlookup.logs import audit

@@ -12,12 +12,12 @@ from workflowlookup.app import make_services
 from workflowlookup.cli.arguments import add_context_argument
 from workflowlookup.cli.documents import open_workflow
 from workflowlookup.cli.input import is_interactive, read_file, read_pipe
-from workflowlookup.cli.keyboard import KeyboardSource
 from workflowlookup.cli.output import CommandError, write_hint, write_json, write_markdown
-from workflowlookup.cli.output_source import EditorSource, OutputSource, PresetSource
-from workflowlookup.cli.run_display import write_start, write_state
 from workflowlookup.cli.services import find_run, open_services, to_json, user_name, write_run
-from workflowlookup.cli.walkthrough import CallFollower, Walkthrough, exit_code
+from workflowlookup.cli.terminal.keyboard import KeyboardSource
+from workflowlookup.cli.terminal.output_source import EditorSource, OutputSource, PresetSource
+from workflowlookup.cli.terminal.run_display import write_start, write_state
+from workflowlookup.cli.terminal.walkthrough import CallFollower, Walkthrough, exit_code
 from workflowlookup.errors import InvalidParams, WorkflowNotFound
 from workflowlookup.runs.report import report_of
 from workflowlookup.runs.run import Run

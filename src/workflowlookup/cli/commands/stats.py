@@ -8,9 +8,9 @@ from workflowlookup.cli.arguments import time_or_age
 from workflowlookup.cli.output import complain, progress, write, write_json, write_records
 from workflowlookup.cli.services import has_journal, milliseconds
 from workflowlookup.errors import RunStateError, StorageError
-from workflowlookup.language.schemas import suggest
+from workflowlookup.language.formats.schemas import suggest
 from workflowlookup.language.text import duration, one_line, plural
-from workflowlookup.runs.proof_statistics import ProofStatistics
+from workflowlookup.runs.proofs.statistics import ProofStatistics
 from workflowlookup.runs.statistics import StepStatistics, Tally, WorkflowStatistics
 from workflowlookup.settings import Settings
 from workflowlookup.store.journal import RunQuery

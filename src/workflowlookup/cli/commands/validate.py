@@ -18,10 +18,10 @@ from workflowlookup.authoring.positions import FINDERS, Position
 from workflowlookup.cli.documents import PATHS_HELP, document_directories, documents_in, path_hint, paths_or_project
 from workflowlookup.cli.output import shown_path, write, write_json
 from workflowlookup.errors import SecurityError, StorageError, WorkflowLookupError
-from workflowlookup.language.document import check
-from workflowlookup.language.findings import Finding, Severity
-from workflowlookup.language.schemas import dotted
-from workflowlookup.language.syntax import SyntaxProblem
+from workflowlookup.language.document.checking import check
+from workflowlookup.language.document.findings import Finding, Severity
+from workflowlookup.language.formats.schemas import dotted
+from workflowlookup.language.formats.syntax import SyntaxProblem
 from workflowlookup.language.text import joined, plural
 from workflowlookup.language.values import Json
 from workflowlookup.library.files import MAX_FILE_BYTES, PARSERS, read_bytes

@@ -15,8 +15,8 @@ from workflowlookup.cli.commands.new import PROJECT_DIRECTORY
 from workflowlookup.cli.commands.validate import REPORTERS, Checked, Remark, check_all
 from workflowlookup.cli.output import CommandError, is_terminal, shown_path, write
 from workflowlookup.cli.suites import Suite, SuiteLoader
-from workflowlookup.language.document import check
-from workflowlookup.language.findings import Finding, Severity
+from workflowlookup.language.document.checking import check
+from workflowlookup.language.document.findings import Finding, Severity
 from workflowlookup.language.text import plural
 from workflowlookup.language.values import Json
 from workflowlookup.library.changes import ChangeWatcher, PollingWatcher, make_change_watcher
@@ -87,7 +87,7 @@ def _rehearsed(suite: Suite) -> Checked:
 
 def examine(document: Json) -> Iterable[Finding]:
     """The findings of `validate` and `lint`."""
-    from workflowlookup.authoring.lint import lint  # noqa: PLC0415 - a document that does not load needs none
+    from workflowlookup.authoring.lint.checks import lint  # noqa: PLC0415 - a document that does not load needs none
 
     findings = check(document)
     if any(finding.severity is Severity.ERROR for finding in findings):

@@ -10,15 +10,15 @@ from workflowlookup.authoring.mermaid import as_mermaid
 from workflowlookup.cli.arguments import add_context_argument
 from workflowlookup.cli.documents import open_workflow
 from workflowlookup.cli.output import write, write_json, write_list, write_text
-from workflowlookup.cli.run_display import without_patterns
 from workflowlookup.cli.services import find_run, has_journal
+from workflowlookup.cli.terminal.run_display import without_patterns
 from workflowlookup.errors import RunNotFound, WorkflowNotFound
+from workflowlookup.language.formats.patterns import Budget
 from workflowlookup.language.model import PromptStep, Workflow
 from workflowlookup.language.navigation import find_step
-from workflowlookup.language.patterns import Budget
 from workflowlookup.language.text import how_often, joined
 from workflowlookup.language.values import brief
-from workflowlookup.runs.proof_words import proved
+from workflowlookup.runs.proofs.words import proved
 from workflowlookup.runs.run import Run, Waiting
 from workflowlookup.runs.why import NO_CONDITION, Explanation, Fate, Reason, explain_context, explain_run
 from workflowlookup.settings import Settings

@@ -25,7 +25,7 @@ from workflowlookup.cli.witness import (
     say,
     trusted_file,
 )
-from workflowlookup.language.document import errors_in
+from workflowlookup.language.document.checking import errors_in
 from workflowlookup.repository import find_root_of_run
 from workflowlookup.settings import Settings
 

@@ -7,10 +7,10 @@ import msgspec
 from msgspec import Meta
 
 from workflowlookup.errors import InvalidWorkflow
+from workflowlookup.language.formats.patterns import Budget
 from workflowlookup.language.guidance import view_step
 from workflowlookup.language.model import Workflow
 from workflowlookup.language.navigation import next_step
-from workflowlookup.language.patterns import Budget
 from workflowlookup.language.templates import filler
 from workflowlookup.language.values import Json
 from workflowlookup.tools.arguments import StructArguments, WorkflowId, server_only

@@ -8,11 +8,11 @@ from msgspec import Meta
 
 from workflowlookup.errors import StepNotFound
 from workflowlookup.language.contract import Need, how_to_send, missing_product_warnings, need_of_loop, unmet
+from workflowlookup.language.formats.patterns import Budget
+from workflowlookup.language.formats.schemas import suggest
 from workflowlookup.language.guidance import Guidance, guide, warn_of_unset
 from workflowlookup.language.model import Workflow
 from workflowlookup.language.navigation import MAX_SKIPPED, NextStep, explain_skip, find_step, next_step
-from workflowlookup.language.patterns import Budget
-from workflowlookup.language.schemas import suggest
 from workflowlookup.language.values import Json
 from workflowlookup.tools.arguments import CompletedSteps, StepId, StructArguments, Variables, WorkflowId, server_only
 from workflowlookup.tools.contract import Caller, Result, Services, Tool

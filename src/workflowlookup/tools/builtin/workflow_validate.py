@@ -7,10 +7,10 @@ import msgspec
 from msgspec import Meta
 
 from workflowlookup.errors import InvalidCriteria, InvalidWorkflow
+from workflowlookup.language.formats.patterns import Budget
 from workflowlookup.language.guidance import describe_proofs
 from workflowlookup.language.model import PromptStep, Workflow
 from workflowlookup.language.navigation import find_step, scope_of
-from workflowlookup.language.patterns import Budget
 from workflowlookup.language.rules import Issue
 from workflowlookup.language.validation import judge_step
 from workflowlookup.language.values import Context, Json

@@ -8,9 +8,9 @@ import msgspec
 from msgspec import Meta
 
 from workflowlookup.errors import InvalidParams
-from workflowlookup.language.document import check
-from workflowlookup.language.findings import Finding, Severity
-from workflowlookup.language.syntax import SyntaxProblem, parse_json
+from workflowlookup.language.document.checking import check
+from workflowlookup.language.document.findings import Finding, Severity
+from workflowlookup.language.formats.syntax import SyntaxProblem, parse_json
 from workflowlookup.language.values import Json
 from workflowlookup.library.files import MAX_FILE_BYTES
 from workflowlookup.tools.arguments import StructArguments

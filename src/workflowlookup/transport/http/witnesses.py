@@ -26,7 +26,7 @@ from workflowlookup.errors import (
     WorkflowNotFound,
 )
 from workflowlookup.library.catalog import CatalogView
-from workflowlookup.runs.witnessing import CLAIMS_PER_WAIT, WitnessReport
+from workflowlookup.runs.proofs.witnessing import CLAIMS_PER_WAIT, WitnessReport
 from workflowlookup.shares import Holding, Shares
 from workflowlookup.transport.http.auth_middleware import AuthMiddleware
 from workflowlookup.transport.http.bodies import read_body

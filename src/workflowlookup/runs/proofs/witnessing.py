@@ -13,16 +13,16 @@ import msgspec
 
 from workflowlookup.access import authenticated_name
 from workflowlookup.errors import InvalidParams, RunStateError
+from workflowlookup.language.formats.patterns import Budget
 from workflowlookup.language.model import PromptStep
 from workflowlookup.language.navigation import find_step
-from workflowlookup.language.patterns import Budget
 from workflowlookup.language.proof import AnyProof, CommandProof
 from workflowlookup.language.text import printable
 from workflowlookup.language.values import Json
-from workflowlookup.runs.due_proofs import SnapshotDue, last_tree, next_due, scope_with_output
 from workflowlookup.runs.events import Judgement, Snapshot
-from workflowlookup.runs.proof_state import NO_PROOFS
-from workflowlookup.runs.proofs import name_of
+from workflowlookup.runs.proofs.due import SnapshotDue, last_tree, next_due, scope_with_output
+from workflowlookup.runs.proofs.state import NO_PROOFS
+from workflowlookup.runs.proofs.taking import name_of
 from workflowlookup.runs.run import Run, Waiting
 
 MAX_FILES: Final = 5_000

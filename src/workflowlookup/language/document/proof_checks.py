@@ -1,4 +1,4 @@
-"""What may be wrong with the proofs of a document, in sentences for its author. `document` makes findings of them."""
+"""What may be wrong with the proofs of a document, in sentences for its author. `checking` makes findings of them."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -6,9 +6,9 @@ from typing import Any, Final
 
 import msgspec
 
-from workflowlookup.language.patterns import Budget, TooSlow
+from workflowlookup.language.formats.patterns import Budget, TooSlow
+from workflowlookup.language.formats.schemas import Misfit, PathTo
 from workflowlookup.language.proof import PROOFS, Flaw, proofs_of
-from workflowlookup.language.schemas import Misfit, PathTo
 from workflowlookup.language.text import shorten
 from workflowlookup.language.values import Json
 

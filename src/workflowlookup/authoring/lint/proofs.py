@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from workflowlookup.authoring.lint_subject import (
+from workflowlookup.authoring.lint.subject import (
     Findings,
     LintCheck,
     LintSubject,
@@ -18,12 +18,12 @@ from workflowlookup.authoring.lint_subject import (
     variables_in_templates,
 )
 from workflowlookup.language.conditions import describe
-from workflowlookup.language.document_parts import conditions_in
-from workflowlookup.language.findings import Severity
+from workflowlookup.language.document.findings import Severity
+from workflowlookup.language.document.parts import conditions_in
+from workflowlookup.language.document.proof_checks import leaves_root
+from workflowlookup.language.formats.schemas import PathTo, show, suggest
 from workflowlookup.language.model import PromptStep
 from workflowlookup.language.proof import AnyProof, CommandProof, FileProof, GitProof, HttpProof
-from workflowlookup.language.proof_checks import leaves_root
-from workflowlookup.language.schemas import PathTo, show, suggest
 
 ALL_EXIT_CODES: Final = 256
 _SHELLS: Final = frozenset({*("sh", "bash", "zsh", "dash", "ksh", "fish"), *("cmd", "powershell", "pwsh")})

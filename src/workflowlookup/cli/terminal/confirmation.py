@@ -10,8 +10,8 @@ from typing import Any, Final
 import msgspec
 
 from workflowlookup.cli.input import Terminal, person_terminal
-from workflowlookup.cli.signing import refuse_without_key, sign_on_terminal
-from workflowlookup.language.patterns import Budget
+from workflowlookup.cli.terminal.signing import refuse_without_key, sign_on_terminal
+from workflowlookup.language.formats.patterns import Budget
 from workflowlookup.language.values import Json
 from workflowlookup.people.store import PeopleStore
 from workflowlookup.runs.questions import field_problem, fields_of, question_of

@@ -1,6 +1,6 @@
 """What the server has to look at for a run: snapshots of the root, measures before a step, proofs of an output.
 
-Pure questions about a run; `proofs` decides what follows from the answers, and `proving` looks at the world.
+Pure questions about a run; `taking` decides what follows from the answers, and `proving` looks at the world.
 """
 
 import re
@@ -10,12 +10,12 @@ from typing import Final, TypeAlias
 import msgspec
 
 from workflowlookup.language.conditions import describe, walk
+from workflowlookup.language.formats.patterns import Budget
 from workflowlookup.language.model import PromptStep, Workflow
 from workflowlookup.language.navigation import scope_of
-from workflowlookup.language.patterns import Budget
 from workflowlookup.language.proof import AnyProof, CommandProof, FileProof, GitProof, Since, is_at_start
 from workflowlookup.language.values import Context, assign, brief, lookup
-from workflowlookup.runs.proof_state import NO_PROOFS, PROOF_VARIABLE
+from workflowlookup.runs.proofs.state import NO_PROOFS, PROOF_VARIABLE
 from workflowlookup.runs.run import Run
 
 MAX_VALUE: Final = 100

@@ -2,7 +2,7 @@
 
 `is_valid_document` is fast, for a whole library; `check` finds everything, for an author. A finding is a value. A
 document with errors is not loaded. Warnings do not prevent loading, but `workflow_validate_json` counts them. Notes
-name fields that are loaded but have no effect. `document_structure` finds the errors that the schema cannot.
+name fields that are loaded but have no effect. `structure` finds the errors that the schema cannot.
 """
 
 import itertools
@@ -12,18 +12,17 @@ from typing import Final
 import msgspec
 
 from workflowlookup.language.conditions import COMPARE_REMEDY, Condition, operators_in, walk
-from workflowlookup.language.document_parts import conditions_in, functions_in_scope, walk_steps
-from workflowlookup.language.document_structure import structural_errors
-from workflowlookup.language.findings import Finding, Severity, location_in, proof_error_at, step_depth
-from workflowlookup.language.patterns import Budget, TooSlow
-from workflowlookup.language.proof_checks import (
+from workflowlookup.language.document.findings import Finding, Severity, location_in, proof_error_at, step_depth
+from workflowlookup.language.document.parts import conditions_in, functions_in_scope, walk_steps
+from workflowlookup.language.document.proof_checks import (
     all_criteria,
     explain_misfit,
     is_criteria_path,
     without_criteria,
 )
-from workflowlookup.language.rules import flaws_in
-from workflowlookup.language.schemas import (
+from workflowlookup.language.document.structure import structural_errors
+from workflowlookup.language.formats.patterns import Budget, TooSlow
+from workflowlookup.language.formats.schemas import (
     Misfit,
     PathTo,
     dotted,
@@ -31,6 +30,7 @@ from workflowlookup.language.schemas import (
     suggest,
     workflow_validator,
 )
+from workflowlookup.language.rules import flaws_in
 from workflowlookup.language.values import Json, extent
 from workflowlookup.language.verdicts import verdict
 

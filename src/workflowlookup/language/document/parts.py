@@ -7,9 +7,9 @@ from typing import Any, Final
 import msgspec
 
 from workflowlookup.language.conditions import Condition
-from workflowlookup.language.proof_checks import all_criteria
+from workflowlookup.language.document.proof_checks import all_criteria
+from workflowlookup.language.formats.schemas import PathTo
 from workflowlookup.language.rules import rules_in
-from workflowlookup.language.schemas import PathTo
 from workflowlookup.language.values import Json
 
 MAX_LOOP_DEPTH: Final = 16

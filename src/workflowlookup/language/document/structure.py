@@ -5,7 +5,8 @@ from typing import Final
 
 import msgspec
 
-from workflowlookup.language.document_parts import (
+from workflowlookup.language.document.findings import Finding, error_at, proof_error_at
+from workflowlookup.language.document.parts import (
     MAX_LOOP_DEPTH,
     capture_schema,
     functions_in_scope,
@@ -13,10 +14,9 @@ from workflowlookup.language.document_parts import (
     variables_set_by,
     walk_steps,
 )
-from workflowlookup.language.findings import Finding, error_at, proof_error_at
-from workflowlookup.language.patterns import BadPattern, Budget, TooSlow, compile_pattern
-from workflowlookup.language.proof_checks import flaws_of_proofs
-from workflowlookup.language.schemas import BadSchema, PathTo, compile_schema_text, suggest
+from workflowlookup.language.document.proof_checks import flaws_of_proofs
+from workflowlookup.language.formats.patterns import BadPattern, Budget, TooSlow, compile_pattern
+from workflowlookup.language.formats.schemas import BadSchema, PathTo, compile_schema_text, suggest
 from workflowlookup.language.text import choices, shorten
 from workflowlookup.language.triggers import pattern_of
 from workflowlookup.language.values import Json

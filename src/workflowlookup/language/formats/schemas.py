@@ -15,8 +15,8 @@ import msgspec
 
 from workflowlookup.cache import BoundedCache
 from workflowlookup.errors import InvalidParams
-from workflowlookup.language.patterns import TooSlow
-from workflowlookup.language.schema_costs import BACKTRACK_LIMIT, MAX_ERROR_SIZE, SchemaCosts
+from workflowlookup.language.formats.patterns import TooSlow
+from workflowlookup.language.formats.schema_costs import BACKTRACK_LIMIT, MAX_ERROR_SIZE, SchemaCosts
 from workflowlookup.language.text import choices, plural, shorten
 from workflowlookup.language.values import Json, extent, is_number
 
@@ -32,7 +32,7 @@ MAX_PARTS: Final = 5_000
 once and takes long for each."""
 MAX_ITEMS_SHOWN: Final = 100
 """Of a larger value, only this many items of each list are validated for errors."""
-WORKFLOW_SCHEMA_FILE: Final = __file__.removesuffix("schemas.py") + "workflow.schema.json"
+WORKFLOW_SCHEMA_FILE: Final = __file__.removesuffix("formats/schemas.py") + "workflow.schema.json"
 
 PathTo = tuple[str | int, ...]
 

@@ -10,7 +10,7 @@ from typing import Final, Literal
 import msgspec
 
 from workflowlookup.errors import RunStateError
-from workflowlookup.language.patterns import Budget
+from workflowlookup.language.formats.patterns import Budget
 from workflowlookup.language.rules import Issue
 from workflowlookup.language.templates import filler
 from workflowlookup.language.values import Context
@@ -26,10 +26,10 @@ from workflowlookup.runs.draft import (
     retry_or_end,
     storable,
 )
-from workflowlookup.runs.due_proofs import Due, SnapshotDue, due_for_output, next_due, scope_with_output
 from workflowlookup.runs.events import Judgement, Snapshot
-from workflowlookup.runs.proof_state import NO_PROOFS, Proving
-from workflowlookup.runs.proof_words import describe
+from workflowlookup.runs.proofs.due import Due, SnapshotDue, due_for_output, next_due, scope_with_output
+from workflowlookup.runs.proofs.state import NO_PROOFS, Proving
+from workflowlookup.runs.proofs.words import describe
 from workflowlookup.runs.run import Run, Waiting
 
 NO_REASON: Final = "no reason is known"

@@ -1,4 +1,4 @@
-"""Builds the `Workflow` of a valid document. `document` checks that a document is valid."""
+"""Builds the `Workflow` of a valid document. `checking` checks that a document is valid."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -9,13 +9,14 @@ from workflowlookup.language.captures import describe_capture
 from workflowlookup.language.conditions import CompiledCondition, compile_condition, construct_from_json
 from workflowlookup.language.contract import contract_of
 from workflowlookup.language.criteria import compile_criteria
-from workflowlookup.language.document_parts import (
+from workflowlookup.language.document.parts import (
     capture_schema,
     is_confirmation_object,
     repeated_by_id,
     variables_set_by,
     walk_steps,
 )
+from workflowlookup.language.formats.schemas import ValueSchema
 from workflowlookup.language.guidance import requirements_of
 from workflowlookup.language.model import (
     Call,
@@ -36,7 +37,6 @@ from workflowlookup.language.model import (
 )
 from workflowlookup.language.proof import proofs_of
 from workflowlookup.language.rules import parse_criteria
-from workflowlookup.language.schemas import ValueSchema
 from workflowlookup.language.tool_rules import ToolRules
 from workflowlookup.language.values import DEFAULT_CATEGORY, DEFAULT_VERSION, Json, json_bytes
 

@@ -1,6 +1,6 @@
 """Problems of a valid document: `lint(document)` and the table `CHECKS`.
 
-`document.check` finds what keeps a document from loading; lint finds what its author cannot have intended. A check is a
+`checking.check` finds what keeps a document from loading; lint finds what its author cannot have intended. A check is a
 generator over a `LintSubject` and a line in `CHECKS`. It reports only what it can prove or what is obvious, because
 people switch off a linter with false alarms. Authors switch off a code for a step, a loop or the whole workflow with
 `"x-lint": {"off": ["WL003"]}`; with `respect_off=False` these findings are reported, too.
@@ -12,10 +12,10 @@ from typing import Final
 
 import msgspec
 
-from workflowlookup.authoring.contradictions import contradictions
-from workflowlookup.authoring.injection import suspicions
-from workflowlookup.authoring.lint_proofs import PROOF_CHECKS
-from workflowlookup.authoring.lint_subject import (
+from workflowlookup.authoring.lint.contradictions import contradictions
+from workflowlookup.authoring.lint.injection import suspicions
+from workflowlookup.authoring.lint.proofs import PROOF_CHECKS
+from workflowlookup.authoring.lint.subject import (
     Findings,
     JsonObject,
     LintCheck,
@@ -31,18 +31,18 @@ from workflowlookup.authoring.lint_subject import (
     variables_in_templates,
     whole_number,
 )
-from workflowlookup.authoring.lint_tools import TOOL_CHECKS
+from workflowlookup.authoring.lint.tools import TOOL_CHECKS
 from workflowlookup.language.conditions import Compares, Condition, describe, walk
-from workflowlookup.language.document_parts import answer_schemas, conditions_in, variables_set_by
-from workflowlookup.language.findings import Finding, Severity
+from workflowlookup.language.document.findings import Finding, Severity
+from workflowlookup.language.document.parts import answer_schemas, conditions_in, variables_set_by
+from workflowlookup.language.document.proof_checks import all_criteria
+from workflowlookup.language.formats.patterns import Budget, TooSlow
+from workflowlookup.language.formats.schemas import PathTo, nearest, show, suggest
 from workflowlookup.language.guidance import compose, view_step
 from workflowlookup.language.model import PromptStep
 from workflowlookup.language.navigation import NextStep
-from workflowlookup.language.patterns import Budget, TooSlow
 from workflowlookup.language.proof import PROOFS
-from workflowlookup.language.proof_checks import all_criteria
 from workflowlookup.language.rules import RULES, flaws_in, misfits_in, rules_in
-from workflowlookup.language.schemas import PathTo, nearest, show, suggest
 from workflowlookup.language.templates import filler
 from workflowlookup.language.values import Json, is_number
 from workflowlookup.language.verdicts import Scope, constants_of, declaration, possible_values, verdict

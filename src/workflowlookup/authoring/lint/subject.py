@@ -10,13 +10,13 @@ from typing import Final
 
 import msgspec
 
-from workflowlookup.language.building import build
 from workflowlookup.language.conditions import Condition, walk
-from workflowlookup.language.document_parts import capture_schema, repeated_by_id, variables_set_by
-from workflowlookup.language.findings import Severity
+from workflowlookup.language.document.building import build
+from workflowlookup.language.document.findings import Severity
+from workflowlookup.language.document.parts import capture_schema, repeated_by_id, variables_set_by
+from workflowlookup.language.formats.patterns import Budget
+from workflowlookup.language.formats.schemas import PathTo
 from workflowlookup.language.model import Workflow
-from workflowlookup.language.patterns import Budget
-from workflowlookup.language.schemas import PathTo
 from workflowlookup.language.templates import filler
 from workflowlookup.language.values import Json
 from workflowlookup.language.verdicts import Scope, VariableDeclaration, declaration, understood

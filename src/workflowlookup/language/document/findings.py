@@ -4,8 +4,8 @@ from enum import StrEnum
 
 import msgspec
 
+from workflowlookup.language.formats.schemas import PathTo, dotted
 from workflowlookup.language.proof import Flaw
-from workflowlookup.language.schemas import PathTo, dotted
 from workflowlookup.language.values import Json
 
 

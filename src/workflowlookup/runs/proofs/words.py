@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from workflowlookup.language.text import duration, one_line
 from workflowlookup.runs.events import Judgement
-from workflowlookup.runs.proof_state import NO_PROOFS, ProofCounts
+from workflowlookup.runs.proofs.state import NO_PROOFS, ProofCounts
 from workflowlookup.runs.run import Run
 
 _VERDICTS = {"passed": "proved", "failed": "failed", "unproved": "not proved"}

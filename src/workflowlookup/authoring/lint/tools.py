@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from workflowlookup.authoring.lint_subject import Findings, LintCheck, LintSubject, LocatedStep
-from workflowlookup.language.schemas import PathTo, suggest
+from workflowlookup.authoring.lint.subject import Findings, LintCheck, LintSubject, LocatedStep
+from workflowlookup.language.formats.schemas import PathTo, suggest
 from workflowlookup.language.tool_rules import TOOLS_OF_GROUP, covers, is_known, parts_of, takes_argument
 
 

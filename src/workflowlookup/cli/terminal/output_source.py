@@ -23,16 +23,16 @@ from typing import Final, Protocol
 import msgspec
 
 from workflowlookup.atomic import replace_file
-from workflowlookup.cli.confirmation import Decision, ask_for_decision
 from workflowlookup.cli.input import ask_line, ask_yes_or_no, is_interactive, prepare_keyboard
 from workflowlookup.cli.output import complain
-from workflowlookup.cli.run_display import refusal_lines
+from workflowlookup.cli.terminal.confirmation import Decision, ask_for_decision
+from workflowlookup.cli.terminal.run_display import refusal_lines
 from workflowlookup.errors import StorageError
 from workflowlookup.language.contract import Need, misfitting, unmet
+from workflowlookup.language.formats.patterns import Budget
 from workflowlookup.language.guidance import guide
 from workflowlookup.language.model import Workflow
 from workflowlookup.language.navigation import scope_of
-from workflowlookup.language.patterns import Budget
 from workflowlookup.language.text import printable
 from workflowlookup.language.values import Json, json_or_text
 from workflowlookup.runs.events import OutputRefused

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from workflowlookup.cli.confirmation import MAX_SHOWN
 from workflowlookup.cli.output import (
     Piece,
     as_command,
@@ -22,20 +21,21 @@ from workflowlookup.cli.output import (
     write_markdown,
     write_quoted,
 )
+from workflowlookup.cli.terminal.confirmation import MAX_SHOWN
 from workflowlookup.language.contract import how_to_send, unmet
+from workflowlookup.language.formats.pattern_words import pattern_in_words
+from workflowlookup.language.formats.patterns import Budget
+from workflowlookup.language.formats.schemas import BadSchema
 from workflowlookup.language.guidance import Guidance, guide
 from workflowlookup.language.model import PromptStep
-from workflowlookup.language.pattern_words import pattern_in_words
-from workflowlookup.language.patterns import Budget
 from workflowlookup.language.rules import GIVEN_UP, NO_MATCH, ContainsRule, RegexRule, Rule, each_rule
-from workflowlookup.language.schemas import BadSchema
 from workflowlookup.language.templates import filler
 from workflowlookup.language.text import how_often, joined
 from workflowlookup.runs.draft import loops_to_end, remedy_of
-from workflowlookup.runs.due_proofs import SnapshotDue, all_due
 from workflowlookup.runs.events import ConfirmationDenied, EndUnknown, Failed, OutputAccepted, OutputRefused
-from workflowlookup.runs.proof_state import NO_PROOFS
-from workflowlookup.runs.proof_words import proved, sentences_of
+from workflowlookup.runs.proofs.due import SnapshotDue, all_due
+from workflowlookup.runs.proofs.state import NO_PROOFS
+from workflowlookup.runs.proofs.words import proved, sentences_of
 from workflowlookup.runs.questions import question_of
 from workflowlookup.runs.run import Run, State, Waiting
 

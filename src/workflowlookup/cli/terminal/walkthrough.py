@@ -11,10 +11,11 @@ from collections.abc import Callable
 from typing import Final
 
 from workflowlookup.app import make_people
-from workflowlookup.cli.confirmation import refuse_unless_signable
 from workflowlookup.cli.output import complain, is_terminal, refuse, width, write
-from workflowlookup.cli.output_source import Drafts, NoEditor, OutputDraft, OutputSource, StepOutput
-from workflowlookup.cli.run_display import (
+from workflowlookup.cli.services import user_name
+from workflowlookup.cli.terminal.confirmation import refuse_unless_signable
+from workflowlookup.cli.terminal.output_source import Drafts, NoEditor, OutputDraft, OutputSource, StepOutput
+from workflowlookup.cli.terminal.run_display import (
     status_sentence,
     write_call,
     write_end,
@@ -25,7 +26,6 @@ from workflowlookup.cli.run_display import (
     write_step,
     write_verdict,
 )
-from workflowlookup.cli.services import user_name
 from workflowlookup.errors import (
     InvalidCriteria,
     InvalidParams,

@@ -14,7 +14,7 @@ from time import thread_time
 from typing import Any, Final, TypeVar
 
 from workflowlookup.cache import BoundedCache
-from workflowlookup.language.ecmascript import translate
+from workflowlookup.language.formats.ecmascript import translate
 
 MAX_PATTERN_LENGTH: Final = 4096
 MAX_NODES: Final = 8192

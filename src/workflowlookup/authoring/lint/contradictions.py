@@ -14,7 +14,8 @@ import msgspec
 
 from workflowlookup.language.conditions import Condition, describe
 from workflowlookup.language.criteria import has_templates
-from workflowlookup.language.patterns import BadPattern, Budget
+from workflowlookup.language.formats.patterns import BadPattern, Budget
+from workflowlookup.language.formats.schemas import BadSchema, PathTo, compile_schema, show
 from workflowlookup.language.rules import (
     AllOf,
     AnyOf,
@@ -28,7 +29,6 @@ from workflowlookup.language.rules import (
     each_rule,
     parse_criteria,
 )
-from workflowlookup.language.schemas import BadSchema, PathTo, compile_schema, show
 from workflowlookup.language.values import Json, is_number
 
 _LITERAL: Final = re.compile(r"\^((?:[^\\^$.|?*+()\[\]{}]|\\[^\w\s])*)\$")

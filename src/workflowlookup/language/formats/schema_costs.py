@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from workflowlookup.language.patterns import TooSlow, expanded_size, is_deterministic, may_backtrack
+from workflowlookup.language.formats.patterns import TooSlow, expanded_size, is_deterministic, may_backtrack
 from workflowlookup.language.text import shorten
 from workflowlookup.language.values import Json, extent
 

@@ -12,7 +12,7 @@ import msgspec
 from workflowlookup.cli.arguments import variable
 from workflowlookup.cli.input import END, TerminalGone, ask_line, interrupt_on_hangup, is_interactive, partial_line
 from workflowlookup.cli.output import complain, write, write_quoted
-from workflowlookup.cli.output_source import (
+from workflowlookup.cli.terminal.output_source import (
     Drafts,
     LeaveRun,
     NoEditor,
@@ -25,7 +25,7 @@ from workflowlookup.cli.output_source import (
     load_draft,
     unset_variables,
 )
-from workflowlookup.cli.run_display import write_step, write_verdict
+from workflowlookup.cli.terminal.run_display import write_step, write_verdict
 from workflowlookup.language.contract import misfitting
 from workflowlookup.language.text import plural
 from workflowlookup.language.values import Json

@@ -1,0 +1,1 @@
+"""A person leads a run in the terminal."""

@@ -1,0 +1,1 @@
+"""The proofs of a run: which are due, what follows from each, and their words."""
