@@ -21,8 +21,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the backgrou
 
 LONGEST = (
     "execution/test_killed_work.py",
-    "transport/test_slow_calls.py",
-    "transport/test_http.py",
+    "transport/http/test_slow_calls.py",
+    "transport/http/test_http.py",
     "console/test_browser.py",
 )
 

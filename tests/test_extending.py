@@ -369,7 +369,7 @@ def test_a_setting(follow: Follow) -> None:
     assert "--max-title" in tree.command("serve", "--help")
     tree.command("list", "--max-title", "3", code=2)
     assert "max_title" in tree.python("-c", "import generate; print(generate.settings())", cwd=tree.root / "docs")
-    tree.test("tests/auth/test_brought_settings.py", "tests/test_settings.py")
+    tree.test("tests/trust/test_brought_settings.py", "tests/test_settings.py")
 
 
 def test_a_version_of_mcp(follow: Follow) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.commands import Cli
+from support.command_line import Cli
 from support.make import write
 
 

@@ -4,7 +4,7 @@ import json
 import subprocess
 from pathlib import Path
 
-from cli.commands import Cli
+from support.command_line import Cli
 from support.json_values import Json
 from support.make import document, step
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cli.commands import BOUND, Cli
+from support.command_line import BOUND, Cli
 from support.damage import PAGE, set_aside, spoil_page
 from support.json_values import Json
 from support.make import document, step

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.commands import Cli
+from support.command_line import Cli
 from support.make import document, step, write
 from workflowlookup.cli.documents import documents_in
 from workflowlookup.library import directory

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.commands import BOUND, Cli
 from support.client import Start
+from support.command_line import BOUND, Cli
 from support.make import document, step
 from support.mounts import NAMESPACE, may_mount
 from workflowlookup.language.document.building import build

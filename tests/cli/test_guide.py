@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.commands import Cli
+from support.command_line import Cli
 
 Shell = Callable[[str], subprocess.CompletedProcess[str]]
 DOCS = Path(__file__).parents[2] / "docs"

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from cli import hooks
-from cli.commands import Cli
 from cli.hooks import EVENTS, SESSION, call, git, journal, kind, kinds_of_events, start, submit
+from support.command_line import Cli
 from support.json_values import Json
 from support.make import document, step, write
 

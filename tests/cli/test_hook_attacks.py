@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from cli import hooks
-from cli.commands import Cli
 from cli.hooks import EVENTS, SESSION, call, git, journal, kind, start
+from support.command_line import Cli
 from workflowlookup.cli.hook_entry import MAX_INPUT
 
 SAMPLE = hooks.SAMPLE

@@ -11,8 +11,8 @@ import psycopg
 import pytest
 
 from cli import hooks
-from cli.commands import Cli
 from cli.hooks import EVENTS, SESSION, call, git, journal, kind, kinds_of_events, start, submit
+from support.command_line import Cli
 from support.json_values import JsonObject
 from support.make import document, loop, step, write
 from workflowlookup.cli.hook_answers import Hook

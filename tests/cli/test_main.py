@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.commands import Cli
+from support.command_line import Cli
 from support.make import document, step, write
 from workflowlookup.cli.main import COMMANDS, main
 

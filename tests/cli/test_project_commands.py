@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.commands import Cli
+from support.command_line import Cli
 from workflowlookup.cli.project_commands import find_commands
 from workflowlookup.settings import read_settings
 

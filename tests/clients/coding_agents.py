@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.commands import Cli
 from clients.model_api import ScriptedModel, Turn, Use
+from support.command_line import Cli
 from support.json_values import JsonObject
 from support.make import document, step, write
 from support.npm import install

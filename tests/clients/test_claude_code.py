@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import release
-from cli.commands import Cli
 from clients.coding_agents import ClaudeCode, run_id_in, submit
 from clients.model_api import Say, ScriptedModel, Use
+from support.command_line import Cli
 from support.json_values import JsonObject
 from workflowlookup import __version__
 

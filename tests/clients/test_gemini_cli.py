@@ -2,9 +2,9 @@
 
 import pytest
 
-from cli.commands import Cli
 from clients.coding_agents import GeminiCli, run_id_in, submit
 from clients.model_api import Say, ScriptedModel, Use
+from support.command_line import Cli
 
 START = GeminiCli.tool("workflow_start", workflowId="small-change")
 

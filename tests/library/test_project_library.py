@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.commands import Cli
+from support.command_line import Cli
 from support.json_values import Json, JsonObject
 from support.make import document, step, write
 from workflowlookup.app import make_catalog, make_connection
