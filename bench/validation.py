@@ -11,7 +11,7 @@ import msgspec
 
 import documents
 from client import Peer, direct_calls
-from workflowlookup.language.formats.schemas import workflow_schema
+from workflowlookup.language.workflow_schema import workflow_schema
 
 BYTES: Final = 20_000
 VARIANTS: Final = 4

@@ -160,7 +160,7 @@ def test_only_the_schema_of_documents_is_read_from_a_file() -> None:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "open"
     }
 
-    assert readers == {"schemas.py"}
+    assert readers == {"workflow_schema.py"}
 
 
 def loaded_after(*asked: JsonObject, **settings: str) -> set[str]:

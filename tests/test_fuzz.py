@@ -21,10 +21,10 @@ from workflowlookup.language.conditions import evaluate
 from workflowlookup.language.document.building import build
 from workflowlookup.language.document.checking import check, is_valid_document
 from workflowlookup.language.formats.patterns import Budget
-from workflowlookup.language.formats.schemas import workflow_schema
 from workflowlookup.language.guidance import guide
 from workflowlookup.language.navigation import next_step
 from workflowlookup.language.validation import judge
+from workflowlookup.language.workflow_schema import workflow_schema
 
 EXAMPLES = 2_000 if os.environ.get("HYPOTHESIS_PROFILE") == "soak" else 60
 settings.register_profile(

@@ -10,7 +10,7 @@ from workflowlookup.language.document.building import build
 from workflowlookup.language.document.checking import check, is_valid_document
 from workflowlookup.language.document.findings import Finding, Severity
 from workflowlookup.language.formats.patterns import Budget
-from workflowlookup.language.formats.schemas import ValueSchema, workflow_schema
+from workflowlookup.language.formats.schemas import ValueSchema
 from workflowlookup.language.model import PromptStep
 from workflowlookup.language.proof import (
     PROOFS,
@@ -23,6 +23,7 @@ from workflowlookup.language.proof import (
     Measure,
     proofs_of,
 )
+from workflowlookup.language.workflow_schema import workflow_schema
 
 
 def proved(*proof: Json, **fields: Json) -> JsonObject:

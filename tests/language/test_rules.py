@@ -14,11 +14,11 @@ from workflowlookup.language import rules
 from workflowlookup.language.document.building import build
 from workflowlookup.language.document.checking import check
 from workflowlookup.language.formats.patterns import Budget
-from workflowlookup.language.formats.schemas import workflow_schema
 from workflowlookup.language.model import PromptStep
 from workflowlookup.language.navigation import next_step
 from workflowlookup.language.rules import RULES, MalformedCriteria, parse_criteria
 from workflowlookup.language.validation import judge
+from workflowlookup.language.workflow_schema import workflow_schema
 
 
 def test_the_schema_and_the_table_name_the_same_rules() -> None:

@@ -10,7 +10,8 @@ import pytest
 from support.json_values import Json
 from support.make import document, loop, step
 from workflowlookup.language.document.checking import check
-from workflowlookup.language.formats.schemas import compile_schema, workflow_schema
+from workflowlookup.language.formats.schemas import compile_schema
+from workflowlookup.language.workflow_schema import workflow_schema
 
 SCHEMA = workflow_schema()
 BRANCHES = ("then", "else", "items")

@@ -8,8 +8,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from workflowlookup.language.formats.schemas import workflow_schema
 from workflowlookup.language.values import Json, json_equal
+from workflowlookup.language.workflow_schema import workflow_schema
 from workflowlookup.library.files import PARSERS
 
 WIDTH: Final = 100

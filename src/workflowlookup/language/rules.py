@@ -24,10 +24,10 @@ from workflowlookup.language.formats.schemas import (
     Validator,
     compile_schema,
     compile_schema_text,
-    workflow_schema,
 )
 from workflowlookup.language.formats.syntax import SyntaxProblem, parse_json
 from workflowlookup.language.values import Context, Json, extent
+from workflowlookup.language.workflow_schema import workflow_schema
 
 _FENCE: Final = "```"
 _BLANKS: Final = " \t\r\n"

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from workflowlookup.errors import InvalidParams, ResourceNotFound, RunNotFound, WorkflowLookupError, WorkflowNotFound
-from workflowlookup.language.formats.schemas import workflow_schema_text
 from workflowlookup.language.model import Workflow
 from workflowlookup.language.text import shorten
 from workflowlookup.language.values import Json, brief
+from workflowlookup.language.workflow_schema import workflow_schema_text
 from workflowlookup.tools.builtin.workflow_get import first_step
 from workflowlookup.tools.contract import Services
 from workflowlookup.tools.paging import page

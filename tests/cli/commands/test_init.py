@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from support.command_line import Cli
-from workflowlookup.language.formats.schemas import workflow_schema
+from workflowlookup.language.workflow_schema import workflow_schema
 
 HERE = ".workflowlookup/workflows"
 FILES = [

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from support.command_line import Cli
-from workflowlookup.language.formats.schemas import WORKFLOW_SCHEMA_FILE
+from workflowlookup.language.workflow_schema import WORKFLOW_SCHEMA_FILE
 
 
 def test_the_schema_is_printed_unchanged(cli: Cli) -> None:

@@ -3,7 +3,8 @@
 import pytest
 
 from workflowlookup.language.formats.patterns import TooSlow
-from workflowlookup.language.formats.schemas import BadSchema, Misfit, compile_schema, workflow_validator
+from workflowlookup.language.formats.schemas import BadSchema, Misfit, compile_schema
+from workflowlookup.language.workflow_schema import workflow_validator
 
 METASCHEMA = "https://json-schema.org/draft/2020-12/schema"
 

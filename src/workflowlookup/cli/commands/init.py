@@ -17,8 +17,8 @@ from workflowlookup.cli.configuration import NotEditable, NotReadable, json_sect
 from workflowlookup.cli.input import ask_yes_or_no, is_interactive
 from workflowlookup.cli.output import complain, shown_path, write, write_hint, write_text
 from workflowlookup.cli.project_commands import as_toml, find_commands
-from workflowlookup.language.formats.schemas import workflow_schema_text
 from workflowlookup.language.values import DEFAULT_CATEGORY
+from workflowlookup.language.workflow_schema import workflow_schema_text
 from workflowlookup.library.files import is_document_name
 from workflowlookup.settings import FILE_NAME, Settings, read_settings
 from workflowlookup.trust import COMMAND

@@ -19,8 +19,8 @@ from workflowlookup.cli.input import ask_line, is_interactive
 from workflowlookup.cli.output import CommandError, is_terminal, shown_path, write
 from workflowlookup.language.document.checking import check
 from workflowlookup.language.document.findings import Severity
-from workflowlookup.language.formats.schemas import workflow_schema
 from workflowlookup.language.values import DEFAULT_CATEGORY, DEFAULT_VERSION, Json
+from workflowlookup.language.workflow_schema import workflow_schema
 from workflowlookup.library.files import DOCUMENT_SUFFIXES, FIXTURE_SUFFIXES
 from workflowlookup.settings import Settings
 

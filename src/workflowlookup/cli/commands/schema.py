@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from workflowlookup.cli.output import write_bytes
-from workflowlookup.language.formats.schemas import WORKFLOW_SCHEMA_FILE
+from workflowlookup.language.workflow_schema import WORKFLOW_SCHEMA_FILE
 from workflowlookup.settings import Settings
 
 

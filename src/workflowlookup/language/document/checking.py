@@ -22,17 +22,11 @@ from workflowlookup.language.document.proof_checks import (
 )
 from workflowlookup.language.document.structure import structural_errors
 from workflowlookup.language.formats.patterns import Budget, TooSlow
-from workflowlookup.language.formats.schemas import (
-    Misfit,
-    PathTo,
-    dotted,
-    step_validator,
-    suggest,
-    workflow_validator,
-)
+from workflowlookup.language.formats.schemas import Misfit, PathTo, dotted, suggest
 from workflowlookup.language.rules import flaws_in
 from workflowlookup.language.values import Json, extent
 from workflowlookup.language.verdicts import verdict
+from workflowlookup.language.workflow_schema import step_validator, workflow_validator
 
 MAX_FINDINGS: Final = 100
 """Limit on findings of each kind: nobody reads more, and a hostile document could have any number."""

@@ -32,7 +32,6 @@ MAX_PARTS: Final = 5_000
 once and takes long for each."""
 MAX_ITEMS_SHOWN: Final = 100
 """Of a larger value, only this many items of each list are validated for errors."""
-WORKFLOW_SCHEMA_FILE: Final = __file__.removesuffix("formats/schemas.py") + "workflow.schema.json"
 
 PathTo = tuple[str | int, ...]
 
@@ -68,31 +67,6 @@ class Misfit(msgspec.Struct, frozen=True, kw_only=True):
             names = ", ".join(suggest(name, self.allowed) for name in self.unknown[:5])
             return f"{at + ': ' if at else ''}unknown {'field' if len(self.unknown) == 1 else 'fields'} {names}"
         return f"{at or 'the value'} must be {self.expected}; found {self.actual}"
-
-
-def workflow_schema() -> dict[str, Json]:
-    """The schema of workflow documents: a new copy each time, because callers may change it."""
-    schema: dict[str, Json] = msgspec.json.decode(workflow_schema_text())
-    return schema
-
-
-@functools.cache
-def workflow_schema_text() -> str:
-    """The schema of workflow documents as text."""
-    with open(WORKFLOW_SCHEMA_FILE, encoding="utf-8") as file:
-        return file.read()
-
-
-@functools.cache
-def workflow_validator() -> "Validator":
-    return compile_schema(workflow_schema(), is_ours=True)
-
-
-@functools.cache
-def step_validator() -> "Validator":
-    """The validator for one step of a document."""
-    schema = workflow_schema()
-    return compile_schema({**schema["$defs"]["step"], "$defs": schema["$defs"]}, is_ours=True)
 
 
 class Validator:
