@@ -173,9 +173,16 @@ def check(target: Path, version: str = __version__) -> None:
             _answers(_bundle_command(manifest, place / "bundle", python), place, UV_FIND_LINKS=str(target)),
             "the server of the bundle does not answer",
         )
+    check_changelog(version)
+
+
+def check_changelog(version: str) -> None:
+    """Require a dated section for the version right below Unreleased. Raises `ReleaseError`."""
     changelog = (ROOT / "CHANGELOG.md").read_text("utf-8")
-    is_dated = re.search(rf"^## \[?{re.escape(version)}\]? - \d{{4}}-\d\d-\d\d$", changelog, re.MULTILINE)
-    _require(is_dated is not None, f"the changelog has no dated section for {version}")
+    newest = [line for line in changelog.splitlines() if line.startswith("## ")][1:2]
+    is_dated = re.fullmatch(rf"## \[{re.escape(version)}\] - \d{{4}}-\d\d-\d\d", "".join(newest))
+    _require(is_dated is not None, f"the changelog has no dated section for {version} below Unreleased")
+    _require(f"\n[{version}]: " in changelog, f"the changelog has no link for {version}")
 
 
 def _image_engine() -> str | None:

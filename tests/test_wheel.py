@@ -57,6 +57,12 @@ def test_everything_that_is_published_is_of_one_version(built: Path) -> None:
     assert "ARG VERSION" in (ROOT / "deploy/Containerfile").read_text()
 
 
+def test_the_changelog_has_a_dated_section_for_the_version_only() -> None:
+    release.check_changelog(__version__)
+    with pytest.raises(release.ReleaseError, match=r"no dated section for 0\.0\.1"):
+        release.check_changelog("0.0.1")
+
+
 def test_the_plugin_has_hooks_and_a_place_for_skills(built: Path) -> None:
     hooks = json.loads((built / "claude-plugin/hooks/hooks.json").read_text())["hooks"]
     assert {

@@ -106,14 +106,14 @@ class Confirmation(_Part, frozen=True, kw_only=True):
 
     step: str
     reason: str = ""
-    """Why the person was asked, such as `unproved`; empty in receipts of 1.0."""
+    """Why the person was asked, such as `unproved`; empty in receipts of development versions."""
     answer: Literal["yes", "no"]
     by: str = ""
     how: How | None = None
     at: str
     signature: Signature | None = None
     signed: str = ""
-    """The text that the signature covers; empty without one, and in receipts of 1.0."""
+    """The text that the signature covers; empty without one, and in receipts of development versions."""
     signer: Signer | None = None
 
 

@@ -49,7 +49,8 @@ def waiver(statement: Statement, proof: Proof) -> str:
 def confirmation_problems(statement: Statement, *, is_in_journal: bool) -> Iterator[str]:
     """What speaks against the signatures of people: one that is missing, or is not of what the receipt says.
 
-    `is_in_journal`: the run is in the journal here, where they were verified; a receipt of 1.0 lacks what was signed.
+    `is_in_journal`: the run is in the journal here, where they were verified. Receipts of development versions lack
+    what was signed.
     """
     predicate = statement.predicate
     outputs = {step.id: step.output_sha256 for step in predicate.steps}
