@@ -321,7 +321,7 @@ SERVER_ONLY = {
         *("take_snapshot", "take_proof", "conclude_proofs"),
         *("begin_call", "acknowledge_call", "report_call", "finish_call", "fail_call", "lose_call", "stop_call"),
         *("claim_proof", "renew_claim", "report_proof"),  # `ScopedWitness` has these for witnesses
-        *("open_runs", "block_stop", "refuse_tool"),  # for hooks
+        *("open_runs", "block_stop", "change_session", "refuse_tool"),  # for hooks
         *(
             "offer",
             "at_work",

@@ -8,7 +8,7 @@ from support.command_line import Cli
 from support.json_values import Json
 from support.make import document, step
 
-EVENTS = ("SessionStart", "UserPromptSubmit", "PreToolUse", "Stop", "SubagentStop")
+EVENTS = ("SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop", "SubagentStop")
 SAMPLE = document(
     step(
         "look-around",

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 from cli import hooks
 from cli.hooks import EVENTS, SESSION, call, git, journal, kind, kinds_of_events, start, submit
 from support.command_line import Cli
-from support.json_values import Json
+from support.json_values import Json, JsonObject
 from support.make import document, step, write
 
 SAMPLE = hooks.SAMPLE
@@ -232,6 +233,38 @@ def test_two_sessions_in_one_project_have_their_own_runs(cli: Cli) -> None:
     assert second in call(cli, "Stop", session="session-2")
     assert call(cli, "Stop", session="session-3") == ""
     assert all(run_id in call(cli, "SessionStart", session="session-3") for run_id in (first, second))
+
+
+RESPONSES: dict[str, Callable[[JsonObject], Json]] = {
+    "Claude Code": json.dumps,
+    "Codex": lambda answer: {"content": [{"type": "text", "text": json.dumps(answer)}], "structuredContent": answer},
+    "Gemini CLI": lambda answer: {"llmContent": [{"text": f"<context>\n{json.dumps(answer)}\n</context>"}]},
+}
+"""How each client passes the answer of a tool on."""
+
+
+@pytest.mark.parametrize("client", RESPONSES)
+def test_a_run_belongs_to_the_session_that_last_sent_something_to_it(cli: Cli, client: str) -> None:
+    run_id = start(cli, session="at-the-start-of-the-server")
+    response = RESPONSES[client]({"runId": run_id, "state": "waiting"})
+    assert call(cli, "Stop") == ""
+
+    for tool in ("workflow_status", "workflow_submit"):
+        call(cli, "PostToolUse", tool_name=f"mcp__workflowlookup__{tool}", tool_response=response)
+        held = kind(call(cli, "Stop"))
+        assert held == ("block" if tool == "workflow_submit" else "")
+
+    assert call(cli, "Stop", session="at-the-start-of-the-server") == ""
+    assert kinds_of_events(cli, run_id)[2:] == ["session-changed", "stop-blocked"]
+    assert "Another session of the client went on" in cli("export", run_id, "--markdown").stdout
+
+
+@pytest.mark.parametrize("response", [None, 7, [], {}, "", '{"runId": 7}', '{"runId": "123456789abc"}', "\0"])
+def test_an_answer_about_no_open_run_changes_nothing(cli: Cli, response: Json) -> None:
+    run_id = start(cli, session="session-2")
+
+    assert call(cli, "PostToolUse", tool_name="mcp__flows__workflow_start", tool_response=response) == ""
+    assert len(kinds_of_events(cli, run_id)) == 2
 
 
 def test_a_run_of_a_client_that_tells_no_session_belongs_to_every_session(cli: Cli) -> None:

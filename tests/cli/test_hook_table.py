@@ -137,7 +137,8 @@ def answers(cli: Cli, directory: Path | None = None) -> dict[str, str]:
 
 def expected(row: tuple[str, str, str, str]) -> dict[str, str]:
     return dict(zip(("SessionStart", "PreToolUse", "Stop", "SubagentStop"), row, strict=True)) | {
-        "UserPromptSubmit": ""
+        "UserPromptSubmit": "",
+        "PostToolUse": "",
     }
 
 

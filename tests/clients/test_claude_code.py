@@ -121,6 +121,23 @@ def test_resuming_a_session_brings_the_step_back(claude: ClaudeCode) -> None:
     assert STEP in model.texts()[-1]
 
 
+def test_a_run_that_is_started_after_clear_holds_the_agent_and_an_older_one_once_it_goes_on(claude: ClaudeCode) -> None:
+    """`/clear` begins another session, and keeps the server, which knows only the first."""
+    wait = [Say("I wait.")] * 4
+    held = [START, Say("I am done."), submit(ClaudeCode, "look-around", "x is 1."), *wait]
+    with ScriptedModel([START, *wait, *held, Say("Another task.")]) as model:
+        claude.say(model, "Change it.", "/clear", "Change it again.", "/clear", "Something else.")
+
+    requests = model.texts()
+    first, second = run_id_in(requests[1]), run_id_in(requests[6])
+    assert f"Run {second} of workflow 'small-change' is not done" in requests[7]
+    assert f"Run {first} of workflow 'small-change' is not done" not in requests[7]
+    assert claude.events(second).count("stop-blocked") == 1 + 3
+    assert claude.events(second).count("session-changed") == 1
+    assert STEP in requests[-1]
+    assert len(requests) == 5 + 7 + 1  # after the second `/clear` no run holds the agent
+
+
 def test_a_slash_command_carries_a_whole_sentence(claude: ClaudeCode) -> None:
     with ScriptedModel([Say("I see.")]) as model:
         claude.say(model, f"/mcp__workflowlookup__bug-investigation {SENTENCE}")

@@ -37,6 +37,15 @@ def test_a_hook_that_nobody_trusted_is_not_run(codex: Codex) -> None:
     assert len(model.requests) == 2
 
 
+def test_a_run_of_one_session_does_not_hold_another(codex: Codex) -> None:
+    with ScriptedModel([START, *[Say("I wait.")] * 4, Say("Hello.")]) as model:
+        codex.say(model, "Change it.")
+        codex.say(model, "Say hello.")
+
+    assert len(model.requests) == 5 + 1
+    assert STEP in model.texts()[-1]
+
+
 def test_a_patch_is_refused_in_one_step_and_made_in_the_next(codex: Codex) -> None:
     patch = "*** Begin Patch\n*** Update File: a.py\n@@\n-x = 1\n+x = 2\n*** End Patch\n"
     edit = Use("exec_command", {"cmd": f"apply_patch <<'EOF'\n{patch}EOF\n"})

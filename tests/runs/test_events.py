@@ -49,7 +49,7 @@ NOT_DECISIVE = {
     *("CallBegun", "CallAcknowledged", "CallProgressed", "CallStopped", "ConfirmationDismissed"),
     *("ProofClaimed", "SnapshotTaken"),
     *("Completed", "Failed", "EndUnknown", "Cancelled"),
-    *("Paused", "Resumed", "StopBlocked", "StopReleased", "ToolRefused"),
+    *("Paused", "Resumed", "StopBlocked", "StopReleased", "SessionChanged", "ToolRefused"),
 }
 """What decides nothing about a step: `why`, the statistics and the durations leave it out."""
 BY_THE_SERVER = {

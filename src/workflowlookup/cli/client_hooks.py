@@ -30,17 +30,28 @@ HOOK_EVENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "codex": EVENTS,
     "gemini": ("SessionStart", *ALIASES),
 }
+TOOLS_OF_SERVER: Final[Mapping[str, str]] = {
+    "claude-code": "mcp__.*{}__.*",
+    "codex": "mcp__.*{}__.*",
+    "gemini": "mcp_{}_.*",
+}
+"""By client: a pattern for the tools of a server with this name; those of a plugin have its name before."""
+_FOR_OWN_TOOLS: Final = ("PostToolUse", "AfterTool")
 TIMEOUTS: Final[Mapping[str, int]] = {"claude-code": 10, "codex": 10, "gemini": 10_000}
 """By client: after this time it goes on without an answer; in seconds or milliseconds, as it wants."""
 SECTION: Final = "hooks"
 _OURS: Final = re.compile(rf"(?:.*/)?{SERVER_NAME}(?:@.*|==.*)?")
 
 
-def groups(client: str, command: Sequence[str], options: Sequence[str] = ()) -> dict[str, Json]:
-    """By event of a client: the group of hooks that starts this command."""
+def groups(
+    client: str, command: Sequence[str], options: Sequence[str] = (), server: str = SERVER_NAME
+) -> dict[str, Json]:
+    """By event of a client: the group of hooks that starts this command. `server`: our name in the client."""
     timeout = TIMEOUTS[client]
+    own_tools = TOOLS_OF_SERVER[client].format(re.sub(r"\W|_", ".", server))
     return {
-        event: {
+        event: ({"matcher": own_tools} if event in _FOR_OWN_TOOLS else {})
+        | {
             "hooks": [
                 {"type": "command", "command": shlex.join([*command, "hook", event, *options]), "timeout": timeout}
             ]

@@ -5,6 +5,7 @@ A hook reads runs and stores what it did to them; it never carries anything out.
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
@@ -17,7 +18,7 @@ from workflowlookup.execution.proof_runner import machine_id
 from workflowlookup.language.formats.patterns import Budget
 from workflowlookup.language.guidance import guide
 from workflowlookup.language.text import shorten
-from workflowlookup.language.tool_rules import refuses, tool_use
+from workflowlookup.language.tool_rules import moves_run, refuses, tool_use
 from workflowlookup.language.triggers import is_triggered
 from workflowlookup.language.values import Json, brief, lookup
 from workflowlookup.repository import SESSION_VARIABLE, find_root_of_run
@@ -32,6 +33,9 @@ MAX_RUNS: Final = 5
 MAX_VARIABLES: Final = 20
 BY: Final = "hook"
 _FOR_AGENT: Final = (Waiting.OUTPUT, Waiting.CONTEXT)
+
+_RUN_ID: Final = re.compile(r'\\*"runId\\*": ?\\*"([\w-]+)')
+"""The run that an answer of our tools is about. Some clients pass the answer on as a string with JSON in it."""
 
 Answer = Mapping[str, Json] | None
 """What is printed for the client; None to let it go on."""
@@ -68,7 +72,7 @@ class Hook(msgspec.Struct, frozen=True, kw_only=True):
                 yield run
 
     def runs_of_session(self, *waiting: Waiting) -> Iterator[Run]:
-        """Those runs of this project that this session started, that wait for one of these, and are not paused."""
+        """Those runs of this project that this session works on, that wait for one of these, and are not paused."""
         session = self.text("session_id")
         for run in self.open_runs():
             is_own = run.client_session == session if run.client_session else not self.is_session_known
@@ -199,6 +203,19 @@ def _pre_tool_use(hook: Hook) -> Answer:
     return None
 
 
+def _post_tool_use(hook: Hook) -> Answer:
+    """Give a run to the session that started it or sent an output for it. A server learns the client's session when it
+    starts, if at all, and the client may begin another."""
+    session = hook.text("session_id")
+    if not session or not moves_run(_tool_name(hook)):
+        return None
+    match = _RUN_ID.search(json.dumps(hook.message.get("tool_response")))
+    for run in hook.open_runs() if match else ():
+        if match is not None and run.id == match[1]:
+            hook.runs.change_session(run.id, shorten(session, 200), by=BY)
+    return None
+
+
 def _tool_name(hook: Hook) -> str:
     """The name of the tool; for one of an MCP server as patterns spell it, which Gemini CLI does not."""
     context = hook.message.get("mcp_context")
@@ -240,6 +257,7 @@ _ANSWERS: Final[Mapping[str, Callable[[Hook], Answer]]] = {
     "SessionStart": _session_start,
     "UserPromptSubmit": _user_prompt,
     "PreToolUse": _pre_tool_use,
+    "PostToolUse": _post_tool_use,
     "Stop": _stop,
     "SubagentStop": _subagent_stop,
 }

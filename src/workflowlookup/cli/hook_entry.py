@@ -14,8 +14,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-EVENTS = ("SessionStart", "UserPromptSubmit", "PreToolUse", "Stop", "SubagentStop")
-ALIASES = {"BeforeAgent": "UserPromptSubmit", "BeforeTool": "PreToolUse", "AfterAgent": "Stop"}
+EVENTS = ("SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop", "SubagentStop")
+ALIASES = {
+    "BeforeAgent": "UserPromptSubmit",
+    "BeforeTool": "PreToolUse",
+    "AfterTool": "PostToolUse",
+    "AfterAgent": "Stop",
+}
 """The events of Gemini CLI that have another name, and those that mean the same."""
 MAX_INPUT = 16 << 20
 MAX_PATH = 4096
@@ -24,6 +29,7 @@ PREFIX = "WORKFLOWLOOKUP_"
 _OPEN = {
     "SessionStart": "state IN ('queued', 'running', 'waiting')",
     "PreToolUse": "state IN ('running', 'waiting')",
+    "PostToolUse": "state IN ('queued', 'running', 'waiting')",
 }
 _WAITING = "state = 'waiting'"
 _EVENT_OF_MESSAGE = """SELECT CASE WHEN json_valid(?1) THEN

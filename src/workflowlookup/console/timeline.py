@@ -264,6 +264,9 @@ _WORDS: Final[Mapping[type[Event], Callable[[Any], EventText]]] = {
     events.StopReleased: lambda event: EventText(
         title="The agent was let go", tone="refused", step=event.step_id, lines=("It made no progress.",)
     ),
+    events.SessionChanged: lambda event: EventText(
+        title="Another session of the client", tone="minor", lines=(event.session,)
+    ),
     events.ToolRefused: lambda event: EventText(
         title=f"Tool refused: {event.tool}",
         tone="refused",

@@ -145,6 +145,12 @@ def refuses(rules: ToolRules, use: ToolUse) -> str:
     return "" if _is_allowed(rules.allow, use) else "allow"
 
 
+def moves_run(name: str) -> bool:
+    """Whether a tool of this server may start a run, or send something to it: `workflow_start`, `workflow_submit`, and
+    the workflows that are tools."""
+    return name.endswith(("__workflow_start", "__workflow_submit")) or not _OWN_TOOL.fullmatch(name)
+
+
 def _is_allowed(allow: Sequence[str], use: ToolUse) -> bool:
     if (use.only_reads and "read" in allow) or any(_allows(pattern, use) for pattern in allow):
         return True

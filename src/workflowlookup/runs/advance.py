@@ -282,6 +282,12 @@ def block_stop(run: Run, at: Moment, agent: str = "") -> Draft:
     return Draft(run, at).add(events.StopBlocked(step_id=run.current, agent=agent))
 
 
+def change_session(run: Run, at: Moment, session: str) -> Draft:
+    """Another session of the client works on the run. Raises `RunStateError` if the run is over."""
+    refuse_unless_it_waits(run, *Waiting)
+    return Draft(run, at).add(events.SessionChanged(session=session))
+
+
 def refuse_tool(run: Run, at: Moment, tool: str, pattern: str) -> Draft:
     """The step does not allow this tool. Raises `RunStateError` if the run is over, or the server makes a call."""
     refuse_unless_it_waits(run, Waiting.OUTPUT, Waiting.CONTEXT, Waiting.PROOF, Waiting.CONFIRMATION)

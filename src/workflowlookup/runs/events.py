@@ -60,7 +60,7 @@ class Started(_Event, frozen=True, kw_only=True):
     machine: str = ""
     """Identifies the machine of the root."""
     client_session: str = ""
-    """The session id of the client that started it, if the client says it."""
+    """The session id of the client that started it, if the server knew it."""
 
 
 class StepOffered(_Event, frozen=True, kw_only=True):
@@ -436,6 +436,12 @@ class StopReleased(_Event, frozen=True, kw_only=True):
     step_id: str
 
 
+class SessionChanged(_Event, frozen=True, kw_only=True):
+    """A hook saw that another session of the client works on the run: it started it, or submitted an output."""
+
+    session: str
+
+
 class ToolRefused(_Event, frozen=True, kw_only=True):
     """A hook refused the use of a tool that the step does not allow."""
 
@@ -479,6 +485,7 @@ Event: TypeAlias = (
     | Resumed
     | StopBlocked
     | StopReleased
+    | SessionChanged
     | ToolRefused
 )
 

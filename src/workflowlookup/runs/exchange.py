@@ -294,6 +294,7 @@ _DECISIONS: Final[Mapping[type[Event], _Decision]] = MappingProxyType(
         events.Resumed: lambda run, _, __, at: advance.resume(run, at),
         events.StopBlocked: lambda run, event, _, at: advance.block_stop(run, at, event.agent),
         events.StopReleased: lambda run, _, __, at: advance.block_stop(run, at),
+        events.SessionChanged: lambda run, event, _, at: advance.change_session(run, at, event.session),
         events.ToolRefused: lambda run, event, _, at: advance.refuse_tool(run, at, event.tool, event.pattern),
     }
 )

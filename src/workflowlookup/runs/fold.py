@@ -41,8 +41,9 @@ _BY_HOOKS: Final = (events.StopBlocked, events.StopReleased, events.ToolRefused)
 
 
 def _while_waiting(status: Status, *by_hooks: type[Event]) -> Mapping[type[Event], Status]:
-    """What can happen to a run while it waits, and leaves it waiting: pauses, and what hooks do to the agent."""
-    return dict.fromkeys((events.Paused, events.Resumed, *by_hooks), status)
+    """What can happen to a run while it waits, and leaves it waiting: pauses, other sessions, and what hooks do to the
+    agent."""
+    return dict.fromkeys((events.Paused, events.Resumed, events.SessionChanged, *by_hooks), status)
 
 
 TRANSITIONS: Final[Mapping[Status, Mapping[type[Event], Status]]] = MappingProxyType(
@@ -480,5 +481,6 @@ _EFFECTS: Final[Mapping[type[Event], Callable[[Run, Record, Any], dict[str, Any]
     events.Resumed: lambda *_: {"is_paused": False},
     events.StopBlocked: lambda run, _, event: {"stop_blocks": run.stop_blocks + (not event.agent)},
     events.StopReleased: lambda *_: {"is_released": True},
+    events.SessionChanged: lambda _, __, event: {"client_session": event.session},
     events.ToolRefused: lambda *_: {},
 }

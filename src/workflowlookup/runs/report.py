@@ -438,6 +438,9 @@ class _EventWriter:
             f"{'A sub-agent' if event.agent else 'The agent'} wanted to stop {when}, and was told to go on."
         ],
         events.StopReleased: lambda _, __, when: [f"The agent made no progress, and was let go {when}."],
+        events.SessionChanged: lambda _, event, when: [
+            f"Another session of the client went on with the run {when}: {code(event.session)}."
+        ],
         events.ToolRefused: lambda _, event, when: [
             f"The tool {code(event.tool)} was refused {when}: {_why_refused(event)}."
         ],

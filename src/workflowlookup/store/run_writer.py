@@ -151,6 +151,7 @@ ACTIONS: Final[Mapping[type, str]] = {
     events.Resumed: "resume",
     events.StopBlocked: "stop, blocked",
     events.StopReleased: "stop, released",
+    events.SessionChanged: "change session",
     events.ToolRefused: "use, refused",
 }
 """Actions in the audit log, by the first event of a change that is one of these."""

@@ -317,6 +317,14 @@ class Runs:
             run_id, by, lambda run, at: run if run.is_released else advance.block_stop(run, at, agent)
         )
 
+    def change_session(self, run_id: str, session: str, *, by: str = "") -> Run:
+        """Store that this session of the client works on the run. Safe to repeat."""
+
+        def decide(run: Run, at: Moment) -> Draft | Run:
+            return run if run.client_session == session else advance.change_session(run, at, session)
+
+        return self._writer.move(run_id, by, decide)
+
     def refuse_tool(self, run_id: str, tool: str, pattern: str, *, by: str = "") -> Run:
         """Store that a tool was refused."""
         return self._writer.move(run_id, by, lambda run, at: advance.refuse_tool(run, at, tool, pattern))

@@ -443,7 +443,7 @@ OTHER = {"hooks": [{"type": "command", "command": "notify-send done"}]}
 def test_hooks_come_and_go_beside_those_of_others(cli: Cli, words: list[str], file: str) -> None:
     path = cli.directory / file
     path.parent.mkdir(parents=True)
-    before = json.dumps({"mcpServers": {}, "hooks": {"Stop": [OTHER], "PostToolUse": [OTHER]}}, indent=2)
+    before = json.dumps({"mcpServers": {}, "hooks": {"Stop": [OTHER], "Notification": [OTHER]}}, indent=2)
     path.write_text(before)
 
     added = cli("install", *words, "--hooks", "--yes")
@@ -456,7 +456,7 @@ def test_hooks_come_and_go_beside_those_of_others(cli: Cli, words: list[str], fi
     assert "+++" in added.stdout
     assert "has the hooks already" in again.stdout
     assert json.loads(with_hooks)["hooks"] == hooks
-    assert (hooks["Stop"][0], hooks["PostToolUse"]) == (OTHER, [OTHER])
+    assert (hooks["Stop"][0], hooks["Notification"]) == (OTHER, [OTHER])
     events = HOOK_EVENTS[words[0]]
     commands = {event: hooks[event][-1]["hooks"][0]["command"] for event in events}
     assert commands == {event: shlex.join([*START, "hook", event]) for event in events}

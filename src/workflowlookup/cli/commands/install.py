@@ -76,7 +76,7 @@ def _install_hooks(options: argparse.Namespace) -> int:
     """Add the hooks to the client's file, after showing the change and asking."""
     client, scope = CLIENTS[options.client], scope_of(options, CLIENTS[options.client])
     file = hook_file(options.client, scope, folders(os.environ))
-    entries = groups(options.client, *hook_command(options))
+    entries = groups(options.client, *hook_command(options), server=options.name)
     snippet = with_hooks("", entries)
     if options.print:
         print(snippet, end="")
