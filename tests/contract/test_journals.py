@@ -281,6 +281,16 @@ def test_runs_at_work_are_known_the_one_that_waits_longest_first(journal: SqlJou
     assert journal.queue_position("a") == (1, 1)
 
 
+def test_a_pause_leaves_a_queued_call_at_its_place(journal: SqlJournal) -> None:
+    first = call(journal, "b", time=1_000)
+    call(journal, "a", time=2_000)
+    paused = append(journal, first.sequence, advance.pause(first, Moment(time=3_000))).run
+    append(journal, paused.sequence, advance.resume(paused, Moment(time=4_000)))
+
+    assert [one.id for one in journal.at_work(10)] == ["b", "a"]
+    assert [journal.queue_position(run_id) for run_id in ("b", "a")] == [(1, 2), (2, 2)]
+
+
 def test_a_call_that_was_left_running_is_known_until_it_is_said_what_became_of_it(
     store: Store[SqlJournal], journal: SqlJournal
 ) -> None:

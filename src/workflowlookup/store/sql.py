@@ -84,11 +84,18 @@ _WAITING_FOR_PROOF: Final = f"""
     )
     ORDER BY updated, id LIMIT ?
 """  # noqa: S608 - as above
-_POSITION: Final = """
-    SELECT (SELECT COUNT(*) FROM runs one, runs other WHERE one.id = ? AND one.state = 'queued'
-            AND other.state = 'queued' AND (other.updated, other.id) <= (one.updated, one.id)),
+_DUE: Final = "SELECT time FROM events WHERE run = runs.id AND kind = 'call-due' ORDER BY sequence DESC LIMIT 1"
+_QUEUED_SINCE: Final = f"COALESCE(({_DUE}), updated)"
+"""When the call of a queued run came due. `updated` may be later: a person may have paused the run since."""
+_AT_WORK_IN_ORDER: Final = f"""
+    SELECT {_COLUMNS} FROM runs WHERE {_AT_WORK}
+    ORDER BY CASE state WHEN 'queued' THEN {_QUEUED_SINCE} ELSE updated END, id LIMIT ?
+"""  # noqa: S608 - as above
+_POSITION: Final = f"""
+    WITH one AS (SELECT id, {_QUEUED_SINCE} AS since FROM runs WHERE id = ? AND state = 'queued')
+    SELECT (SELECT COUNT(*) FROM runs, one WHERE state = 'queued' AND ({_QUEUED_SINCE}, runs.id) <= (since, one.id)),
         (SELECT COUNT(*) FROM runs WHERE state = 'queued')
-"""
+"""  # noqa: S608 - as above
 
 _TOKEN_COLUMNS: Final = ", ".join(Token.__struct_fields__)
 _TOKEN_VALUES: Final = ", ".join("?" for _ in (*Token.__struct_fields__, "hash"))
@@ -291,8 +298,7 @@ class SqlJournal(Journal):
         return [row[0] for row in self.query("SELECT id FROM runs WHERE deadline < ? ORDER BY deadline", (now,))]
 
     def at_work(self, limit: int) -> list[RunSummary]:
-        statement = f"SELECT {_COLUMNS} FROM runs WHERE {_AT_WORK} ORDER BY updated, id LIMIT ?"  # noqa: S608 - as above
-        return [_summary(row) for row in self.query(statement, (limit,))]
+        return [_summary(row) for row in self.query(_AT_WORK_IN_ORDER, (limit,))]
 
     def waiting_for_proof(self, starter: str, limit: int) -> list[str]:
         return [row[0] for row in self.query(_WAITING_FOR_PROOF, (len(starter), starter, limit))]
