@@ -23,11 +23,17 @@ _PROGRAMS: Final = frozenset(
 _WRITES: Final = {
     "find": re.compile(r"-(?:exec|execdir|ok|okdir|delete|fprint0?|fprintf|fls)"),
     "git": re.compile(r"-[^-]*O.*|--op.*|--ou.*|--ext.*|--textc.*"),
-    "rg": re.compile(r"--pre.*|--hostname-bin.*|-z|--search-zip"),
+    "rg": re.compile(r"--pre.*|--hostname-bin.*|-[^-]*z.*|--search-zip"),
     "sed": re.compile("-.*"),
     "file": re.compile(r"-[^-]*C.*|--c.*"),
 }
 """By program: the arguments with which it writes or starts another, also abbreviated and among other short options."""
+_GLOB: Final = re.compile(r"[*?[]")
+_ANY_OPTION: Final = "-*"
+"""Stands for a word that the shell may replace by the names of files which begin with a hyphen: `find *` deletes where
+one is called `-delete`."""
+_ENDS_OPTIONS: Final = frozenset({"file", "git", "rg"})
+"""Programs of `_WRITES` that take no word after `--` for an option."""
 _SED: Final = re.compile(r"\d+(?:,(?:\d+|\$))?p")
 
 
@@ -45,8 +51,15 @@ def only_reads(line: str) -> bool:
         if token["separator"]:
             commands.append([])
         else:
-            commands[-1].append(_QUOTED.sub(_unquoted, token["word"]))
+            commands[-1].append(_argument(token["word"]))
     return any(commands) and all(map(_reads, filter(None, commands)))
+
+
+def _argument(word: str) -> str:
+    """The word without its quotes, or `_ANY_OPTION`."""
+    value = _QUOTED.sub(_unquoted, word)
+    may_begin_with_hyphen = _GLOB.search(_QUOTED.sub("", word)) and re.match(r"[-*?[]", value)
+    return _ANY_OPTION if may_begin_with_hyphen else value
 
 
 def _unquoted(match: re.Match[str]) -> str:
@@ -62,4 +75,7 @@ def _reads(command: list[str]) -> bool:
         return False
     rest = arguments[1:] if program in ("sed", "git") else arguments
     writes = _WRITES.get(program)
-    return program in _PROGRAMS and (writes is None or not any(map(writes.fullmatch, rest)))
+    if program not in _PROGRAMS or writes is None:
+        return program in _PROGRAMS
+    options = rest[: rest.index("--")] if "--" in rest and program in _ENDS_OPTIONS else rest
+    return _ANY_OPTION not in options and not any(map(writes.fullmatch, rest))
