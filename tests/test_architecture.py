@@ -20,7 +20,7 @@ LAYERS = (
     ("extras", "language", "access", "web", "atomic", "repository", "processes"),
     ("runs", "shares", "trust", "logs"),
     ("library", "store", "proving", "people"),
-    ("authoring", "providers", "receipts"),
+    ("authoring", "fetching", "providers", "receipts"),
     ("execution",),
     ("tools",),
     ("protocol",),

@@ -1,5 +1,8 @@
 """Runs git with a private git directory, so that nothing of a repository's configuration is trusted or even read.
 
+`Git` is for commands on what is on this machine, and reaches no network. `remote_command` is for those that ask another
+repository (`fetching`).
+
 The private directory has a configuration of its own, no hooks and no drivers; the objects and refs of the repository;
 and an index that only we write. So hooks, filters, fsmonitor, aliases, pagers, helpers and includes of the repository
 do not exist for the git that we run. Attributes may name filters, but none is defined. Nothing is written to the
@@ -13,10 +16,11 @@ import re
 import shutil
 import signal
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import IO, Final
 
 from workflowlookup.language.text import one_line, shorten
 from workflowlookup.proving.contract import CannotJudge
@@ -53,6 +57,18 @@ _ENVIRONMENT: Final[Mapping[str, str]] = {
     "GIT_TERMINAL_PROMPT": "0",
     "LC_ALL": "C",
 }
+_REMOTE_OPTIONS: Final = (
+    *("core.hooksPath=/dev/null", "core.fsmonitor=false", "core.attributesFile=/dev/null", "core.pager=cat"),
+    *("core.commitGraph=false", "core.bigFileThreshold=1m", "submodule.recurse=false", "fetch.recurseSubmodules=false"),
+    *("fetch.unpackLimit=1", "fetch.writeCommitGraph=false", "credential.interactive=false"),
+    *("gc.auto=0", "maintenance.auto=false"),
+)
+_OF_THE_USER: Final = re.compile(
+    r"HOME|XDG_CONFIG_HOME|TMPDIR|USER|LOGNAME|SSH_AUTH_SOCK|SSL_CERT_(FILE|DIR)|CURL_CA_BUNDLE|(https|all|no)_proxy"
+    r"|GIT_(SSH|SSH_COMMAND|SSH_VARIANT|SSL_\w+|CONFIG_(GLOBAL|SYSTEM|NOSYSTEM|COUNT|KEY_\d+|VALUE_\d+))",
+    re.IGNORECASE,
+)
+"""Variables by which the user says how to reach other machines."""
 _FILE_SETTINGS: Final = ("filemode", "symlinks", "autocrlf")
 """Settings of the repository that say how its file system stores files; each can only make fewer files look changed,
 never one whose content differs in more than line ends."""
@@ -137,8 +153,10 @@ class Git:
         given: Iterable[str] = (),
         separator: bytes = b"\0",
         codes: Sequence[int] = (0,),
+        max_bytes: int | None = None,
     ) -> bytes:
-        """The output of git; empty for another exit code than 0 that is among `codes`. Raises `CannotJudge`.
+        """The output of git; empty for another exit code than 0 that is among `codes`. Raises `CannotJudge`, and
+        `TooMuchOutput` for more than `max_bytes`.
 
         `given` is its input, with the separator after each text.
         """
@@ -152,7 +170,15 @@ class Git:
         options = [word for option in (*_OPTIONS, *_excludes()) for word in ("-c", option)]
         command = ["git", "--no-pager", *options, *arguments]
         sent = b"".join(os.fsencode(text) + separator for text in given)
-        code, output, errors = _run(command, environment, self._work_tree, sent, self._stop)
+        if max_bytes is None:
+            code, output, errors = _run(command, environment, self._work_tree, sent, self._stop)
+        else:
+            with tempfile.TemporaryFile(dir=self._directory) as stream:
+                code, _, errors = _run(
+                    command, environment, self._work_tree, sent, self._stop, stream=stream, max_bytes=max_bytes
+                )
+                stream.seek(0)
+                output = stream.read()
         if code not in codes:
             reason = shorten(one_line(errors.decode(errors="replace")), 300) or f"exit code {code}"
             raise CannotJudge(
@@ -161,8 +187,31 @@ class Git:
         return output if code == 0 else b""
 
 
+class TooMuchOutput(CannotJudge):
+    """Git writes more than its caller allows."""
+
+
+def program() -> str:
+    """The path of git; empty if it is not installed."""
+    return shutil.which("git", path=_environment()["PATH"]) or ""
+
+
 def is_installed() -> bool:
-    return shutil.which("git", path=_environment()["PATH"]) is not None
+    return bool(program())
+
+
+def remote_command(directory: str, protocols: Sequence[str], *words: str) -> tuple[list[str], dict[str, str]]:
+    """The words and the environment of a git command that asks another repository, over one of these protocols.
+
+    `directory` is a git directory of ours. Of configurations, only those of the user and the system are read, because
+    they say how to reach a host and who the user is there. Nothing prompts.
+    """
+    own = {name: value for name, value in os.environ.items() if _OF_THE_USER.fullmatch(name)}
+    ours = {name: value for name, value in _environment().items() if not name.startswith("GIT_CONFIG")}
+    environment = {**own, **ours, "GIT_DIR": directory, "GIT_ALLOW_PROTOCOL": ":".join(protocols)}
+    environment |= {"SSH_ASKPASS_REQUIRE": "never", "GIT_PROTOCOL_FROM_USER": "0"}
+    options = [word for option in _REMOTE_OPTIONS for word in ("-c", option)]
+    return ["git", "--no-pager", *options, *words], environment
 
 
 def _environment() -> dict[str, str]:
@@ -200,10 +249,19 @@ def user_excludes() -> str:
     return os.path.join(base, "git", "ignore")
 
 
-def _run(
-    arguments: Sequence[str], environment: Mapping[str, str], cwd: str, sent: bytes, stop: Stop
+def _run(  # noqa: PLR0913 - what a process needs
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    cwd: str,
+    sent: bytes,
+    stop: Stop,
+    *,
+    stream: IO[bytes] | None = None,
+    max_bytes: int = 0,
 ) -> tuple[int, bytes, bytes]:
-    """Run git. Raises `CannotJudge` if it takes too long, or is not wanted any more."""
+    """Run git. Raises `CannotJudge` if it takes too long, or is not wanted any more. With a stream, the output goes
+    there, and `TooMuchOutput` is raised if it has more than `max_bytes`.
+    """
     deadline = time.monotonic() + GIT_SECONDS
     try:
         process = subprocess.Popen(  # noqa: S603 - the arguments are ours
@@ -211,7 +269,7 @@ def _run(
             cwd=cwd,
             env=environment,
             stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+            stdout=stream or subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
         )
@@ -224,14 +282,23 @@ def _run(
                 output, errors = process.communicate(given, timeout=_POLL_SECONDS)
             except subprocess.TimeoutExpired:
                 given = None
-                if stop.is_set() or time.monotonic() > deadline:
+                is_too_much = stream is not None and os.fstat(stream.fileno()).st_size > max_bytes
+                if is_too_much or stop.is_set() or time.monotonic() > deadline:
                     with contextlib.suppress(OSError):
                         os.killpg(process.pid, signal.SIGKILL)
+                    if is_too_much:
+                        raise _too_much(arguments, max_bytes) from None
                     raise CannotJudge(
                         f"git did not end within {GIT_SECONDS:g} s.", "Make the repository smaller."
                     ) from None
             else:
-                return process.returncode, output, errors
+                if stream is not None and os.fstat(stream.fileno()).st_size > max_bytes:
+                    raise _too_much(arguments, max_bytes)
+                return process.returncode, output or b"", errors
+
+
+def _too_much(arguments: Sequence[str], max_bytes: int) -> TooMuchOutput:
+    return TooMuchOutput(f"{arguments[0]} writes more than {max_bytes:,} bytes.", "Make the repository smaller.")
 
 
 def split_at_nul(output: bytes) -> list[str]:

@@ -1,4 +1,4 @@
-"""The private directory of this process for temporary worktrees and git directories: outside every root, mode 700.
+"""A private directory of this process for temporary worktrees and git directories: outside every root, mode 700.
 
 It is removed when the process exits. What a killed process left is removed by the next one: a directory belongs to a
 living process as long as its lock is held.
@@ -25,7 +25,9 @@ _MIN_AGE_SECONDS: Final = 60.0
 class Scratch:
     """A directory that is made when it is first needed."""
 
-    def __init__(self) -> None:
+    def __init__(self, parent: str = "") -> None:
+        """`parent`: where it is made, in place of the system's directory for temporary files."""
+        self._parent = parent
         self._path = ""
         self._file: int | None = None
         self._guard = threading.Lock()
@@ -33,7 +35,7 @@ class Scratch:
     def make(self, prefix: str, root: str) -> str:
         """A new empty directory. Raises `OSError`, also if there is no temporary directory outside the root."""
         with self._guard:
-            parent = os.path.dirname(self._path) or tempfile.gettempdir()
+            parent = os.path.dirname(self._path) or self._parent or tempfile.gettempdir()
             if f"{os.path.realpath(parent)}/".startswith(f"{root.rstrip('/')}/"):
                 raise OSError(f"the temporary directory {parent} is inside the root")
             if not self._path or not os.path.isdir(self._path):
