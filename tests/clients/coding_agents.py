@@ -71,7 +71,7 @@ class Project:
         assert installed.returncode == 0, installed.stderr
 
     def talk(self, command: Sequence[str], messages: Sequence[str] = (), **environment: str) -> list[JsonObject]:
-        """Run an agent to its end: write a line to it, read until it has a result, and so on.
+        """Run an agent to its end: write a line to it, read until it has a result or answers, and so on.
 
         Returns the lines of JSON that it printed.
         """
@@ -108,7 +108,9 @@ class Project:
                     process.stdin.flush()
                     for line in process.stdout:
                         lines.append(json.loads(line))
-                        if lines[-1]["type"] == "result":
+                        if lines[-1].get("type") == "result" or lines[-1].get("id") == json.loads(message).get(
+                            "id", ""
+                        ):
                             break
                 process.stdin.close()
                 lines += [json.loads(line) for line in process.stdout]
@@ -159,8 +161,24 @@ class Codex(Project):
         self._program = program("@openai/codex-linux-{machine}/vendor/*/bin/codex")
         super().__init__(cli)
         self.install("codex")
+        self._environment = {"CODEX_HOME": str(cli.home / ".codex")}
 
-    def say(self, model: ScriptedModel, *words: str, is_trusted: bool = True) -> list[JsonObject]:
+    def trust_hooks(self) -> list[JsonObject]:
+        """Trust all hooks, as a person does in `/hooks`: by the same requests. Returns the hooks as Codex lists them."""
+        server = [self._program, "app-server"]
+        client = {"clientInfo": {"name": "tests", "title": "Tests", "version": "1"}}
+        hello = {"id": 1, "method": "initialize", "params": client}
+        listing = {"id": 2, "method": "hooks/list", "params": {"cwds": [str(self.cli.directory)]}}
+        *_, listed = self.talk(server, [json.dumps(hello), json.dumps(listing)], **self._environment)
+        hooks: list[JsonObject] = listed["result"]["data"][0]["hooks"]
+        state = {str(hook["key"]): {"trusted_hash": hook["currentHash"]} for hook in hooks}
+        edit = {"keyPath": "hooks.state", "value": state, "mergeStrategy": "upsert"}
+        trust = {"id": 2, "method": "config/batchWrite", "params": {"edits": [edit]}}
+        *_, stored = self.talk(server, [json.dumps(hello), json.dumps(trust)], **self._environment)
+        assert stored["result"]["status"] == "ok", stored
+        return hooks
+
+    def say(self, model: ScriptedModel, *words: str) -> list[JsonObject]:
         """`codex exec` with these words."""
         provider = f'{{name="scripted", base_url="{model.url}/v1", wire_api="responses", stream_max_retries=0}}'
         settings = {
@@ -172,9 +190,7 @@ class Codex(Project):
             "model_auto_compact_token_limit": "10000",
         }
         options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
-        trust = ["--dangerously-bypass-hook-trust"] if is_trusted else []
-        command = [self._program, "exec", "--json", *trust, *options, *words]
-        return self.talk(command, CODEX_HOME=str(self.cli.home / ".codex"))
+        return self.talk([self._program, "exec", "--json", *options, *words], **self._environment)
 
     @staticmethod
     def tool(name: str, **arguments: str) -> Use:

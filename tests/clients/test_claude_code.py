@@ -170,9 +170,12 @@ def test_a_search_for_what_a_workflow_is_finds_workflow_tools(claude: ClaudeCode
     assert any(name.startswith("mcp__workflowlookup__") for name in second - first), second - first
 
 
-def test_the_plugin_brings_the_server_and_the_hooks(
-    bare: ClaudeCode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+PLUGIN_SERVER = "mcp__plugin_workflowlookup_workflowlookup"
+
+
+@pytest.fixture
+def plugin(bare: ClaudeCode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    """The options of Claude Code that load the plugin; its commands start what is installed here."""
     for name, content in release.plugin_files(__version__).items():
         file = tmp_path / "plugin" / name
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -182,19 +185,31 @@ def test_the_plugin_brings_the_server_and_the_hooks(
     uvx.write_text(f'#!/bin/sh\nshift\nexec {shlex.quote(sys.executable)} -P -m workflowlookup "$@"\n')
     uvx.chmod(0o755)
     monkeypatch.setenv("PATH", f"{uvx.parent}{os.pathsep}{os.environ['PATH']}")
-    server = "mcp__plugin_workflowlookup_workflowlookup"
+    return ("--plugin-dir", str(tmp_path / "plugin"), "--allowedTools", PLUGIN_SERVER)
+
+
+def test_the_plugin_brings_the_server_and_the_hooks(bare: ClaudeCode, plugin: tuple[str, ...]) -> None:
     write_file = Use("Write", {"file_path": str(bare.file.with_name("b.py")), "content": "y = 1"})
 
     def submit_with_plugin(request: str) -> Use:
         arguments = {"runId": run_id_in(request), "stepId": "look-around", "output": "x is 1."}
-        return Use(f"{server}__workflow_submit", dict(arguments))
+        return Use(f"{PLUGIN_SERVER}__workflow_submit", dict(arguments))
 
-    start = Use(f"{server}__workflow_start", {"workflowId": "small-change"})
+    start = Use(f"{PLUGIN_SERVER}__workflow_start", {"workflowId": "small-change"})
     with ScriptedModel([start, write_file, Say("Done."), submit_with_plugin, write_file, Say("Done.")]) as model:
-        bare.say(model, "Change it.", options=("--plugin-dir", str(tmp_path / "plugin"), "--allowedTools", server))
+        bare.say(model, "Change it.", options=plugin)
 
     run_id = run_id_in(model.texts()[1])
     assert f"Step 'look-around' of run {run_id}" in model.texts()[2]
     assert f"Run {run_id} of workflow 'small-change' is not done" in model.texts()[3]
     assert bare.file.with_name("b.py").read_text() == "y = 1"
     assert bare.events(run_id).count("tool-refused") == 1
+
+
+def test_a_stop_counts_once_with_the_plugin_and_hooks_in_the_settings(
+    claude: ClaudeCode, plugin: tuple[str, ...]
+) -> None:
+    with ScriptedModel([START, *[Say("I wait.")] * 9]) as model:
+        claude.say(model, "Change it.", options=plugin)
+
+    assert claude.events(run_id_in(model.texts()[1]))[2:] == [*["stop-blocked"] * 3, "stop-released"]

@@ -5,6 +5,7 @@ import pytest
 from clients.coding_agents import Codex, run_id_in, submit
 from clients.model_api import Say, ScriptedModel, Use
 from support.command_line import Cli
+from workflowlookup.cli.client_hooks import HOOK_EVENTS
 
 START = Codex.tool("workflow_start", workflowId="small-change")
 STEP = "workflow 'small-change', step 'look-around': waits for output."
@@ -13,8 +14,15 @@ SUMMARY = "A summary without the run."
 
 
 @pytest.fixture
-def codex(tmp_path_factory: pytest.TempPathFactory) -> Codex:
+def untrusted(tmp_path_factory: pytest.TempPathFactory) -> Codex:
+    """Codex with our server, and with hooks that nobody has looked at."""
     return Codex(Cli(tmp_path_factory.mktemp("codex")))
+
+
+@pytest.fixture
+def codex(untrusted: Codex) -> Codex:
+    untrusted.trust_hooks()
+    return untrusted
 
 
 def test_an_agent_that_stops_too_early_goes_on_until_the_run_is_done(codex: Codex) -> None:
@@ -30,11 +38,21 @@ def test_an_agent_that_stops_too_early_goes_on_until_the_run_is_done(codex: Code
     assert codex.events(run_id).count("stop-blocked") == 2
 
 
-def test_a_hook_that_nobody_trusted_is_not_run(codex: Codex) -> None:
-    with ScriptedModel([START, Say("I am done.")]) as model:
-        codex.say(model, "Change it.", is_trusted=False)
+def test_hooks_run_once_a_person_has_trusted_them_and_until_they_change(untrusted: Codex) -> None:
+    counts = []
+    with ScriptedModel([START, Say("I am done."), *[Say("Hello.")] * 9]) as model:
+        untrusted.say(model, "Change it.")
+        counts.append(len(model.requests))
+        hooks = untrusted.trust_hooks()
+        untrusted.say(model, "Say hello.")  # the run has no session, so it holds this one
+        counts.append(len(model.requests))
+        untrusted.install("codex", "--log-level", "debug")
+        untrusted.say(model, "Say hello.")
+        counts.append(len(model.requests))
 
-    assert len(model.requests) == 2
+    assert counts == [2, 2 + 4, 2 + 4 + 1]
+    assert {str(hook["command"]).split()[-1] for hook in hooks} == set(HOOK_EVENTS["codex"])
+    assert {hook["trustStatus"] for hook in hooks} == {"untrusted"}
 
 
 def test_a_run_of_one_session_does_not_hold_another(codex: Codex) -> None:

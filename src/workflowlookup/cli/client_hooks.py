@@ -9,9 +9,10 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from workflowlookup.cli.clients import SERVER_NAME
-from workflowlookup.cli.configuration import NotReadable, json_section, with_member, without_server
+from workflowlookup.cli.clients import SERVER_NAME, folders
+from workflowlookup.cli.configuration import NotReadable, json_section, read_text, with_member, without_server
 from workflowlookup.cli.hook_entry import ALIASES, EVENTS
+from workflowlookup.errors import StorageError
 from workflowlookup.language.values import Json
 
 HOOK_FILES: Final[Mapping[str, Mapping[str, str]]] = {
@@ -22,9 +23,12 @@ HOOK_FILES: Final[Mapping[str, Mapping[str, str]]] = {
 """By client and scope: the file with its hooks."""
 AFTERWARDS: Final[Mapping[str, str]] = {
     "claude-code": "Restart Claude Code; /hooks shows them.",
-    "codex": "Restart Codex; it runs hooks only after you have trusted them with /hooks.",
+    "codex": "Restart Codex. It asks you to review the hooks, as /hooks does, and runs none before: trust those of "
+    "{file} whose command is `{command} hook EVENT`. It asks again when one of them changes.",
     "gemini": "Restart Gemini CLI; /hooks shows them.",
 }
+"""By client: what the user does next. Codex stores the hash of each trusted hook in its config.toml, by the file, the
+event and the position of the hook."""
 HOOK_EVENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "claude-code": EVENTS,
     "codex": EVENTS,
@@ -82,6 +86,24 @@ def without_hooks(text: str, file: str) -> str:
     return text
 
 
+def has_hooks(text: str, event: str = "") -> bool:
+    """Whether JSON text has hooks of ours, for any event or for this one. Raises `NotReadable`."""
+    groups_of_events = (_groups_of(text, each) for each in ([event] if event else (*EVENTS, *ALIASES)))
+    return any(_foreign(existing) != existing for existing in groups_of_events)
+
+
+def is_in_settings(event: str, directory: str, environment: Mapping[str, str]) -> bool:
+    """Whether the settings of the user, or of the project in this directory, make Claude Code start our hook."""
+    for scope in HOOK_FILES["claude-code"]:
+        try:
+            text = read_text(hook_file("claude-code", scope, folders(environment), directory))
+            if text and has_hooks(text, event):
+                return True
+        except (NotReadable, StorageError):  # Claude Code cannot read it either
+            continue
+    return False
+
+
 def _groups_of(text: str, event: str) -> list[Json]:
     section = json_section(text, SECTION)
     if section is not None and not isinstance(section, dict):
@@ -114,6 +136,8 @@ def _is_ours(hook: Any) -> bool:
     return any(_OURS.fullmatch(word) for word in words[:position]) and words[position + 1 : position + 2] != []
 
 
-def hook_file(client: str, scope: str, folders: Mapping[str, str]) -> str:
-    """The path of the file with the hooks of a client."""
-    return os.path.abspath(os.path.expanduser(HOOK_FILES[client][scope].format_map(folders)))
+def hook_file(client: str, scope: str, places: Mapping[str, str], directory: str = "") -> str:
+    """The path of the file with the hooks of a client; that of a project is in this directory, by default the working
+    directory."""
+    path = os.path.expanduser(HOOK_FILES[client][scope].format_map(places))
+    return os.path.abspath(os.path.join(directory, path))

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from workflowlookup.app import make_catalog, make_runs
-from workflowlookup.cli.hook_entry import ALIASES, complain, project_directory
+from workflowlookup.cli.hook_entry import ALIASES, PLUGIN_VARIABLE, complain, project_directory
 from workflowlookup.errors import JOURNAL_SECONDS, RunDamaged, RunNotFound, RunStateError, WorkflowLookupError
 from workflowlookup.execution.proof_runner import machine_id
 from workflowlookup.language.formats.patterns import Budget
@@ -83,6 +83,11 @@ class Hook(msgspec.Struct, frozen=True, kw_only=True):
 def answer_hook(event: str, message: Mapping[str, Any], flags: Mapping[str, Any], config: str | None) -> None:
     """Print the answer to a message, if there is one. Raises what keeps it from being found."""
     directory = project_directory(message.get("cwd"))
+    if PLUGIN_VARIABLE in os.environ:
+        from workflowlookup.cli.client_hooks import is_in_settings  # noqa: PLC0415 - slow, and only for the plugin
+
+        if is_in_settings(event, directory, os.environ):  # else each stop would count twice
+            return
     settings = read_settings(flags, os.environ, directory=directory, config=config)
     seconds = min(settings.journal_timeout_seconds, JOURNAL_SECONDS)  # the client does not wait for long
     settings = msgspec.structs.replace(settings, journal_timeout_seconds=seconds)

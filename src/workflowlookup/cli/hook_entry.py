@@ -22,6 +22,8 @@ ALIASES = {
     "AfterAgent": "Stop",
 }
 """The events of Gemini CLI that have another name, and those that mean the same."""
+PLUGIN_VARIABLE = "CLAUDE_PLUGIN_ROOT"
+"""Claude Code sets it for the hooks of a plugin."""
 MAX_INPUT = 16 << 20
 MAX_PATH = 4096
 BUSY_SECONDS = 1.0

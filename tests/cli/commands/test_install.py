@@ -463,6 +463,23 @@ def test_hooks_come_and_go_beside_those_of_others(cli: Cli, words: list[str], fi
     assert json.loads(path.read_text()) == json.loads(before)
 
 
+@pytest.mark.parametrize("client", HOOK_EVENTS)
+def test_hooks_for_the_user_and_for_the_project_would_run_twice(cli: Cli, client: str) -> None:
+    assert cli("install", client, "--hooks", "--yes").returncode == 0
+
+    refused = cli("install", client, "--scope", "project", "--hooks", "--yes")
+
+    assert (refused.returncode, "with both each would run twice" in refused.stderr) == (1, True)
+    assert f"`workflowlookup uninstall {client} --scope user`" in " ".join(refused.stderr.split())
+
+
+def test_codex_says_which_hooks_to_trust(cli: Cli) -> None:
+    done = cli("install", "codex", "--hooks", "--yes")
+
+    words = " ".join(done.stdout.split())
+    assert f"trust those of {cli.home / '.codex/hooks.json'} whose command is `{shlex.join(START)} hook EVENT`" in words
+
+
 def test_hooks_of_another_version_are_replaced_and_settings_are_passed_on(cli: Cli) -> None:
     path = cli.directory / ".claude/settings.json"
     path.parent.mkdir()

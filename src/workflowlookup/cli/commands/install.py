@@ -6,7 +6,7 @@ import re
 import shlex
 from typing import Final
 
-from workflowlookup.cli.client_hooks import AFTERWARDS, HOOK_FILES, groups, hook_file, with_hooks
+from workflowlookup.cli.client_hooks import AFTERWARDS, HOOK_FILES, groups, has_hooks, hook_file, with_hooks
 from workflowlookup.cli.clients import CLIENTS, SERVER_NAME, Client, folders, hook_command, server_command
 from workflowlookup.cli.configuration import NotEditable, NotReadable, format_of, read_text, replace_text, with_server
 from workflowlookup.cli.input import ask_yes_or_no, is_interactive
@@ -81,6 +81,7 @@ def _install_hooks(options: argparse.Namespace) -> int:
     if options.print:
         print(snippet, end="")
         return 0
+    _refuse_two_scopes(options, scope)
     try:
         before = read_text(file)
         after = with_hooks(before or "", entries)
@@ -95,8 +96,25 @@ def _install_hooks(options: argparse.Namespace) -> int:
     agree_or_raise(options)
     copy = replace_text(file, before, after, new_mode=0o600 if scope == "user" else None)
     write((f"Wrote {shown_path(file)}.", "green"), f" The old one is {shown_path(copy)}." if copy else "")
-    write(AFTERWARDS[options.client])
+    command = shlex.join(hook_command(options)[0])
+    write(AFTERWARDS[options.client].format(file=shown_path(file), command=command))
     return 0
+
+
+def _refuse_two_scopes(options: argparse.Namespace, scope: str) -> None:
+    """Raises `CommandError` if the client's other file has our hooks: it would start each of them twice."""
+    for other in HOOK_FILES[options.client]:
+        file = hook_file(options.client, other, folders(os.environ))
+        try:
+            text = read_text(file)
+            has_ours = other != scope and text is not None and has_hooks(text)
+        except NotReadable:  # the client cannot read it either
+            continue
+        if has_ours:
+            raise CommandError(
+                f"{shown_path(file)} has the hooks already, and with both each would run twice. "
+                f"Run `workflowlookup uninstall {options.client} --scope {other}` first, or leave them there."
+            )
 
 
 def _install_server(options: argparse.Namespace) -> int:
