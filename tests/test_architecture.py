@@ -33,11 +33,12 @@ LAYERS = (
 )
 """The parts of the package. A part imports only parts of the rows above its own."""
 ROWS = {part: row for row, parts in enumerate(LAYERS) for part in parts}
-LANGUAGE_LAYERS = ("text", "values", "formats", "", "document")
+LANGUAGE_LAYERS = ("text", "values", "formats", "markdown", "", "document")
 """The parts of `language`, in the same way; the empty name stands for its other modules, which may import each other."""
 PURE = {
     "language": {
         *(
+            "bisect",
             "codecs",
             "contextlib",
             "collections",
@@ -48,11 +49,13 @@ PURE = {
             "json",
             "math",
             "re",
+            "shlex",
+            "textwrap",
             "types",
             "typing",
         ),
         *("unicodedata", "urllib.parse"),
-        *("jsonschema_rs", "msgspec", "regex", "yaml"),
+        *("jsonschema_rs", "markdown_it", "msgspec", "regex", "yaml"),
         "time",  # the processor time that patterns may take, in `patterns`
     },
     "runs": {

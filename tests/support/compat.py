@@ -39,7 +39,7 @@ from workflowlookup.language.navigation import NextStep, next_step, split_instan
 from workflowlookup.language.rules import parse_criteria, rules_in
 from workflowlookup.language.validation import judge
 from workflowlookup.language.values import as_number
-from workflowlookup.library.files import PARSERS, is_document_name, parse_document, read_bytes, summarise
+from workflowlookup.library.files import is_document_name, parse_document, read_bytes, summarise
 from workflowlookup.tools.resources import as_markdown
 
 MAX_STEPS = 20_000
@@ -471,7 +471,7 @@ def conditions_in(document: Mapping[str, Any]) -> Iterator[Condition]:
 def main(directory: str) -> int:
     out = Console(highlight=False, soft_wrap=True)
     root = Path(directory)
-    paths = sorted(path for path in root.rglob("*") if path.suffix in PARSERS and is_document_name(path.name))
+    paths = sorted(path for path in root.rglob("*") if is_document_name(path.name))
     if not paths:
         out.print(f"no documents in {directory}")
         return 1

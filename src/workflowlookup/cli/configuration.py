@@ -15,8 +15,8 @@ from typing import Any, Final
 import msgspec
 
 from workflowlookup.atomic import replace_file
-from workflowlookup.authoring.positions import JsonNode, scan
 from workflowlookup.errors import StorageError
+from workflowlookup.language.formats.positions import JsonNode, scan
 from workflowlookup.language.values import Json
 
 ServerEntry = Mapping[str, Json]

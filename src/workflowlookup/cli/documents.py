@@ -13,10 +13,11 @@ from typing import Final
 from workflowlookup.app import PROJECT_DIRECTORY, make_catalog, origin_of
 from workflowlookup.errors import InvalidWorkflow, StorageError, WorkflowLookupError, WorkflowNotFound
 from workflowlookup.language.document.building import build
+from workflowlookup.language.forms import DOCUMENT_SUFFIXES, SUFFIXES_IN_WORDS, form_of
 from workflowlookup.language.model import Workflow
 from workflowlookup.library.changes import PollingWatcher
 from workflowlookup.library.directory import DirectorySource, Listing
-from workflowlookup.library.files import DOCUMENT_SUFFIXES, parse_document, read_bytes, summarise
+from workflowlookup.library.files import parse_document, read_bytes, summarise
 from workflowlookup.repository import find_above, find_project, find_repository
 from workflowlookup.settings import Settings
 
@@ -29,9 +30,9 @@ program that fetches missing objects."""
 def open_workflow(name: str, settings: Settings) -> Workflow:
     """The workflow with this id or path. Raises `WorkflowNotFound`, or the error of its document."""
     path, _, revision = name.rpartition("@")
-    if path.endswith(DOCUMENT_SUFFIXES) and not os.path.exists(name):
+    if form_of(path) and not os.path.exists(name):
         return _parse(_from_git(path, revision), path, settings)
-    if name.endswith(DOCUMENT_SUFFIXES) or os.path.basename(name) != name:
+    if form_of(name) or os.path.basename(name) != name:
         return _parse(read_bytes(name, os.path.dirname(os.path.realpath(name)))[0], name, settings)
     catalog = make_catalog(settings)
     try:
@@ -51,8 +52,8 @@ def open_workflow(name: str, settings: Settings) -> Workflow:
 
 
 def _parse(data: bytes, path: str, settings: Settings) -> Workflow:
-    if not path.endswith(DOCUMENT_SUFFIXES):
-        raise InvalidWorkflow(f"{path}: the name of a document must end in {', '.join(DOCUMENT_SUFFIXES)}.", file=path)
+    if form_of(path) is None:
+        raise InvalidWorkflow(f"{path}: the name of a document must end in {SUFFIXES_IN_WORDS}.", file=path)
     document = parse_document(data, path)
     summarise(document, path)
     return build(document, origin_of_document(path, settings))

@@ -14,7 +14,6 @@ import msgspec
 from workflowlookup.app import make_catalog
 from workflowlookup.authoring.coverage import Coverage
 from workflowlookup.authoring.fixtures import BadFixture, Case, Fixture, mistake, parse_fixture
-from workflowlookup.authoring.positions import FINDERS
 from workflowlookup.authoring.rehearsal import Rehearsal, rehearse
 from workflowlookup.cli.commands.validate import Remark, check_file
 from workflowlookup.cli.documents import document_directories, origin_of_document
@@ -22,10 +21,10 @@ from workflowlookup.cli.output import shown_path
 from workflowlookup.errors import WorkflowLookupError
 from workflowlookup.language.document.building import build
 from workflowlookup.language.document.findings import Finding
+from workflowlookup.language.forms import DOCUMENT_SUFFIXES, SUFFIXES_IN_WORDS, form_of, split_suffix
 from workflowlookup.language.model import Workflow
 from workflowlookup.language.values import Json
 from workflowlookup.library.files import (
-    DOCUMENT_SUFFIXES,
     FIXTURE_SUFFIXES,
     is_document_name,
     load,
@@ -128,7 +127,7 @@ class SuiteLoader:
 
     def find(self, id_or_path: str, directory: str = ".") -> TestedWorkflow:
         """The workflow with an id or a path. Ids in the directory come before ids in the library."""
-        if id_or_path.endswith(DOCUMENT_SUFFIXES) or os.sep in id_or_path:
+        if form_of(id_or_path) or os.sep in id_or_path:
             return self._open(os.path.join(directory, id_or_path))
         documents = self._documents_by_id(directory or ".")
         if id_or_path in documents:
@@ -146,7 +145,7 @@ class SuiteLoader:
         return self._ids[directory]
 
     def _suites_beside(self, document: str) -> list[Suite]:
-        stem = os.path.splitext(document)[0]
+        stem = split_suffix(document)[0]
         fixtures = [stem + suffix for suffix in FIXTURE_SUFFIXES if os.path.exists(stem + suffix)]
         if fixtures or not os.path.exists(document):
             return [self._suite(file) for file in fixtures or [document]]
@@ -189,8 +188,8 @@ class SuiteLoader:
         loaded = self._subjects.get(os.path.realpath(path))
         if loaded:
             return loaded
-        if not path.endswith(DOCUMENT_SUFFIXES):
-            remedy = f"Name a file that ends in {', '.join(DOCUMENT_SUFFIXES)}"
+        if form_of(path) is None:
+            remedy = f"Name a file that ends in {SUFFIXES_IN_WORDS}"
             raise BadFixture(mistake(("workflow",), f"'{shown_path(path)}' is not a document", remedy))
         data, _ = read_bytes(path, os.path.dirname(os.path.realpath(path)))
         document = parse_document(data, path)
@@ -204,8 +203,9 @@ class SuiteLoader:
 
 def _lines_of(cases: Sequence[Case], file: str) -> Iterator[int]:
     data, _ = read_bytes(file, os.path.dirname(os.path.realpath(file)))
-    find = FINDERS[os.path.splitext(file)[1]](data)
-    yield from (find(("cases", index))[0] for index in range(len(cases)))
+    if form := form_of(file):
+        find = form.find(data)
+        yield from (find(("cases", index))[0] for index in range(len(cases)))
 
 
 def stem_of(file: str) -> str:

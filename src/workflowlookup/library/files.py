@@ -26,16 +26,13 @@ from workflowlookup.language.formats.syntax import (
     RepeatedField,
     SyntaxProblem,
     TooDeep,
-    parse_json,
-    parse_yaml,
 )
+from workflowlookup.language.forms import DOCUMENT_SUFFIXES, FORMS, split_suffix
 from workflowlookup.language.values import DEFAULT_CATEGORY, DEFAULT_VERSION, Json
 
 log = logging.getLogger(__name__)
 
 MAX_FILE_BYTES: Final = 1 << 20
-PARSERS: Final = {".json": parse_json, ".yaml": parse_yaml, ".yml": parse_yaml}
-DOCUMENT_SUFFIXES: Final = tuple(PARSERS)
 FIXTURE_SUFFIXES: Final = (".test.yaml", ".test.yml", ".test.json")
 
 _OPEN_FLAGS: Final = (
@@ -61,7 +58,7 @@ class WorkflowSummary(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def is_document_name(name: str) -> bool:
-    """Whether a file with this name is a workflow document: JSON or YAML, not hidden, not a test fixture."""
+    """Whether a file with this name is a workflow document: not hidden, and not a test fixture."""
     return name.endswith(DOCUMENT_SUFFIXES) and not name.startswith(".") and not name.endswith(FIXTURE_SUFFIXES)
 
 
@@ -121,7 +118,7 @@ def _inside(path: str, root: str) -> str:
 def parse_document(data: bytes, path: str) -> Json:
     """Parse the content of a file. Raises `InvalidWorkflow`, or `SecurityError` for nesting that is too deep."""
     try:
-        return PARSERS[os.path.splitext(path)[1]](data)
+        return FORMS[split_suffix(path)[1]].parse(data)
     except TooDeep as problem:
         details = f"nested deeper than {MAX_NESTING} levels"
         raise SecurityError(f"{path} is {details}.", file=path, details=details) from problem
@@ -156,7 +153,7 @@ def claimed_id(document: Json, data: bytes, path: str) -> str:
     claimed = document.get("id") if isinstance(document, dict) else None
     if document is None and (match := re.search(_ID_IN_TEXT, data[:4096])):  # it could not be parsed
         return match["id"].decode()
-    return claimed if isinstance(claimed, str) and claimed else os.path.splitext(os.path.basename(path))[0]
+    return claimed if isinstance(claimed, str) and claimed else split_suffix(os.path.basename(path))[0]
 
 
 class ToolDetails(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from support.command_line import Cli
 from support.json_values import JsonObject
 from support.make import document, loop, step, write
-from workflowlookup.cli.commands.convert import document_text
 from workflowlookup.language.document.checking import is_valid_document
 from workflowlookup.language.formats.syntax import parse_json, parse_yaml
+from workflowlookup.language.forms import JSON, YAML, document_text
 from workflowlookup.language.values import json_equal
 
 LONG = "One sentence that is rather long, because it says what an agent should do: all of it, and in order. " * 2
@@ -46,7 +46,7 @@ SCALARS = (
     | st.floats(allow_nan=False, allow_infinity=False)
     | TEXT
 )
-JSON = st.recursive(
+VALUES = st.recursive(
     SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4), max_leaves=12
 )
 WORDS = TEXT.filter(lambda text: 0 < len(text) <= 128)
@@ -54,7 +54,7 @@ STEPS = st.builds(
     lambda title, prompt, mine: step(title=title, prompt=prompt, validationCriteria=[prompt], **{"x-mine": mine}),
     WORDS,
     TEXT.filter(bool),
-    JSON,
+    VALUES,
 )
 
 
@@ -64,7 +64,7 @@ def documents(draw: st.DrawFn) -> JsonObject:
     steps = draw(st.lists(STEPS, min_size=1, max_size=3))
     for number, one in enumerate(steps):
         one["id"] = f"step-{number}"
-    own: JsonObject = {"x-it": draw(JSON)}
+    own: JsonObject = {"x-it": draw(VALUES)}
     made = document(
         loop("a-loop", steps[1:], type="for", count=2) if steps[1:] else steps[0],
         name=draw(WORDS),
@@ -77,8 +77,8 @@ def documents(draw: st.DrawFn) -> JsonObject:
 @given(documents())
 @settings(deadline=None)
 def test_converting_there_and_back_keeps_the_document_and_its_order(made: JsonObject) -> None:
-    there = parse_yaml(document_text(made, "yaml").encode())
-    back = parse_json(document_text(there, "json").encode())
+    there = parse_yaml(document_text(made, YAML).encode())
+    back = parse_json(document_text(there, JSON).encode())
 
     assert json_equal(back, made)
     assert json.dumps(there) == json.dumps(made)
@@ -130,7 +130,7 @@ def test_json_becomes_yaml_with_blocks_and_short_things_on_one_line(cli: Cli, tm
     ids=["blanks in an empty line", "empty lines first", "blanks first", "a tab first"],
 )
 def test_a_prompt_of_several_lines_stays_readable_whatever_its_blanks(prompt: str, block: str) -> None:
-    text = document_text(document(step(prompt=prompt)), "yaml")
+    text = document_text(document(step(prompt=prompt)), YAML)
 
     assert text.endswith(f"    prompt: {block}")
     assert parse_yaml(text.encode()) == document(step(prompt=prompt))

@@ -15,10 +15,11 @@ from cli.commands.test_convert import documents
 from support.command_line import Cli
 from support.json_values import JsonObject
 from support.make import document, write
-from workflowlookup.authoring.layout import ordered
-from workflowlookup.authoring.yaml_layout import YamlNode, comments_of, tree_of, yaml_text
 from workflowlookup.cli.commands.fmt import formatted
+from workflowlookup.language.field_order import ordered
 from workflowlookup.language.formats.syntax import parse_json, parse_yaml
+from workflowlookup.language.formats.yaml_layout import YamlNode, comments_of, tree_of, yaml_text
+from workflowlookup.language.forms import JSON, YAML
 
 BEFORE = """\
 # About this file.
@@ -177,7 +178,7 @@ def test_a_broken_document_does_not_stop_formatting_of_others(cli: Cli, tmp_path
 def test_anchors_stay_above_their_aliases() -> None:
     text = "x-one: &one {title: T, prompt: p}\nsteps:\n- <<: *one\n  id: abd\nid: abc\n"
 
-    data = formatted(text.encode(), ".yaml", parse_yaml(text.encode()))
+    data = formatted(text.encode(), YAML, parse_yaml(text.encode()))
 
     assert data.decode() == text.replace("- <<", "  - <<").replace("  id: abd", "    id: abd")
 
@@ -202,19 +203,19 @@ def test_formatting_any_document_keeps_meaning_and_comments_and_is_idempotent(
     text = yaml_text(tree)
     assert parse_yaml(text.encode()) == made
 
-    once = formatted(text.encode(), ".yaml", made)
+    once = formatted(text.encode(), YAML, made)
 
     assert parse_yaml(once) == made
     assert Counter(comments_of(once.decode())) == Counter(comments_of(text))
-    assert formatted(once, ".yaml", made) == once
+    assert formatted(once, YAML, made) == once
 
 
 @given(documents())
 @settings(deadline=None)
 def test_formatting_json_is_idempotent(made: JsonObject) -> None:
-    once = formatted(json.dumps(made).encode(), ".json", made)
+    once = formatted(json.dumps(made).encode(), JSON, made)
 
-    assert (parse_json(once), formatted(once, ".json", made)) == (made, once)
+    assert (parse_json(once), formatted(once, JSON, made)) == (made, once)
     assert list(parse_json(once)) == list(ordered(made))
 
 

@@ -11,9 +11,9 @@ import pytest
 from support.command_line import Cli
 from support.json_values import Json
 from support.make import document, step, write
-from workflowlookup.authoring.text_edits import with_edits
-from workflowlookup.authoring.yaml_layout import text_of
 from workflowlookup.language.formats.syntax import parse_yaml
+from workflowlookup.language.formats.yaml_layout import text_of
+from workflowlookup.language.forms import with_edits
 
 RULE = {"type": "contains", "value": "ok", "message": "Say <ok> & more"}
 FLOW = document(step("look", validationCriteria=[RULE]), step("repair", runCondition={"var": "broken"}), step("report"))
@@ -293,7 +293,10 @@ def test_a_fixture_names_its_workflow_by_id_or_path(cli: Cli, flow: Path, wanted
 def test_a_fixture_without_a_workflow_says_what_to_do(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "lonely.test.yaml").write_text("cases: [{name: one}]")
 
-    assert "none of lonely.json, lonely.yaml, lonely.yml is beside it" in cli("test", "lonely.test.yaml").stdout
+    assert (
+        "none of lonely.json, lonely.yaml, lonely.yml, lonely.workflow.md is beside it"
+        in cli("test", "lonely.test.yaml").stdout
+    )
 
 
 def test_an_invalid_workflow_is_reported(cli: Cli, tmp_path: Path) -> None:

@@ -1,37 +1,39 @@
-"""`workflowlookup convert PATH`: converts a document between YAML and JSON without changing its meaning."""
+"""`workflowlookup convert PATH`: converts a document between Markdown, YAML and JSON without changing its meaning."""
 
 import argparse
 import os
-from collections.abc import Callable, Mapping
 from typing import Final
 
-from workflowlookup.authoring.layout import CannotLayOut, encoded, json_text, refuse_repeats
-from workflowlookup.authoring.yaml_layout import comments_of, tree_of, yaml_text
-from workflowlookup.cli.commands.fmt import formatted_yaml
 from workflowlookup.cli.configuration import read_text, replace_text
 from workflowlookup.cli.output import CommandError, complain, shown_path, write, write_bytes
 from workflowlookup.errors import StorageError
+from workflowlookup.language.formats.layout import CannotLayOut, refuse_repeats
+from workflowlookup.language.forms import (
+    FORMS,
+    JSON,
+    SUFFIXES_IN_WORDS,
+    YAML,
+    document_text,
+    encoded,
+    form_named,
+    form_of,
+    split_suffix,
+    suffix_of,
+)
 from workflowlookup.language.text import plural
-from workflowlookup.language.values import Json
 from workflowlookup.library.files import parse_document, read_bytes
 from workflowlookup.settings import Settings
 
 STANDARD_OUTPUT: Final = "-"
 
-WRITERS: Final[Mapping[str, Callable[[Json], str]]] = {
-    "json": json_text,
-    "yaml": lambda document: yaml_text(tree_of(document)),
-}
-
-
-def document_text(document: Json, form: str) -> str:
-    """The text of a document in JSON or YAML, parsed again to check it. Raises `CannotLayOut`."""
-    return encoded(WRITERS[form](document), f".{form}", document).decode()
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("path", metavar="PATH", help="the document")
-    parser.add_argument("--to", choices=tuple(WRITERS), help="target format (default: the other one)")
+    parser.add_argument(
+        "--to",
+        choices=list(dict.fromkeys(form.name for form in FORMS.values())),
+        help="target form (default: yaml for JSON, else json)",
+    )
     parser.add_argument(
         "--output", metavar="FILE", help="target file; - is standard output (default: next to the document)"
     )
@@ -41,29 +43,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, _: Settings) -> int:
     path: str = options.path
-    stem, extension = os.path.splitext(path)
-    if extension not in (".json", ".yaml", ".yml"):
-        message = f"{shown_path(path)} is not a workflow document: its name must end in .json, .yaml or .yml."
-        raise CommandError(message, 2)
-    is_yaml = extension != ".json"
-    form = options.to or ("json" if is_yaml else "yaml")
-    output = options.output or f"{stem}.{form}"
+    source = form_of(path)
+    if source is None:
+        raise CommandError(
+            f"{shown_path(path)} is not a workflow document: its name must end in {SUFFIXES_IN_WORDS}.", 2
+        )
+    target = form_named(options.to) if options.to else YAML if source is JSON else JSON
+    output = options.output or split_suffix(path)[0] + suffix_of(target)
     if options.replace and (output == STANDARD_OUTPUT or os.path.realpath(output) == os.path.realpath(path)):
         raise CommandError("--replace needs a target file other than the document.", 2)
     data, _signature = read_bytes(path, os.path.dirname(os.path.realpath(path)))
     document = parse_document(data, path)
     text = data.decode("utf-8-sig").replace("\r\n", "\n")
     try:
-        if is_yaml and form == "yaml":
-            result = encoded(formatted_yaml(text, document), ".yaml", document).decode()
+        if source is target:
+            result = encoded(target.lay_out(text, document), target, document).decode()
         else:
-            if not is_yaml:
+            if source is JSON:
                 refuse_repeats(text)
-            result = document_text(document, form)
+            result = document_text(document, target)
     except CannotLayOut as reason:
         raise CommandError(f"{shown_path(path)} cannot be converted, because {reason}.") from reason
-    if is_yaml and form == "json" and (comments := comments_of(text)):
-        complain(f"{plural(len(comments), 'comment')} dropped, because JSON has no comments.")
+    lost = len(source.comments(text)) - len(target.comments(result))
+    if lost > 0:
+        why = "JSON has no comments" if target is JSON else "only the meaning is converted"
+        complain(f"{plural(lost, 'comment')} dropped, because {why}.")
     if output == STANDARD_OUTPUT:
         write_bytes(result.encode())
         return 0

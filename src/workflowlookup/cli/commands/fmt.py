@@ -2,15 +2,15 @@
 
 import argparse
 import os
-from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from workflowlookup.authoring.layout import CannotLayOut, encoded, json_text, ordered, refuse_repeats
-from workflowlookup.authoring.yaml_layout import comments_of, follow, has_anchors, read_tree, yaml_text
 from workflowlookup.cli.configuration import replace_text
 from workflowlookup.cli.documents import PATHS_HELP, document_directories, documents_in, path_hint, paths_or_project
 from workflowlookup.cli.output import complain, refuse, shown_path, write, write_diff
 from workflowlookup.errors import StorageError, WorkflowLookupError
+from workflowlookup.language.field_order import ordered
+from workflowlookup.language.formats.layout import CannotLayOut
+from workflowlookup.language.forms import Form, encoded, form_of
 from workflowlookup.language.text import plural
 from workflowlookup.language.values import Json
 from workflowlookup.library.files import is_document_name, parse_document, read_bytes
@@ -30,7 +30,9 @@ def run(options: argparse.Namespace, _: Settings) -> int:
         total += 1
         try:
             data, _signature = read_bytes(path, root)
-            result = formatted(data, os.path.splitext(path)[1], parse_document(data, path))
+            document = parse_document(data, path)
+            form = form_of(path)
+            result = formatted(data, form, document) if form else data
             if result == data:
                 continue
             changed += 1
@@ -68,24 +70,10 @@ def _documents(paths: Iterable[str]) -> Iterator[tuple[str, str]]:
             yield path, os.path.dirname(os.path.realpath(path))
 
 
-def formatted(data: bytes, extension: str, document: Json) -> bytes:
+def formatted(data: bytes, form: Form, document: Json) -> bytes:
     """The formatted text of a document. Raises `CannotLayOut`."""
     text = data.decode("utf-8-sig").replace("\r\n", "\n")
-    if extension == ".json":
-        refuse_repeats(text)
-        return encoded(json_text(ordered(document)), extension, document)
-    return encoded(formatted_yaml(text, ordered(document)), extension, document)
-
-
-def formatted_yaml(text: str, document: Json) -> str:
-    """Formatted YAML, in the order of the document, with all comments. Raises `CannotLayOut`."""
-    tree = read_tree(text)
-    if not has_anchors(text):  # an alias must stay below its anchor
-        follow(tree, document)
-    result = yaml_text(tree)
-    if Counter(" ".join(comments_of(text)).split()) != Counter(" ".join(comments_of(result)).split()):
-        raise CannotLayOut("a comment would be lost")
-    return result
+    return encoded(form.lay_out(text, ordered(document)), form, document)
 
 
 EXAMPLES = """\

@@ -11,12 +11,12 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from workflowlookup.cli.commands.convert import document_text
 from workflowlookup.cli.commands.new import PROJECT_DIRECTORY, SCHEMA_NAME, branching, make_document
 from workflowlookup.cli.configuration import NotEditable, NotReadable, json_section, read_text, replace_text, with_added
 from workflowlookup.cli.input import ask_yes_or_no, is_interactive
 from workflowlookup.cli.output import complain, shown_path, write, write_hint, write_text
 from workflowlookup.cli.project_commands import as_toml, find_commands
+from workflowlookup.language.forms import JSON, YAML, document_text, suffix_of
 from workflowlookup.language.values import DEFAULT_CATEGORY
 from workflowlookup.language.workflow_schema import workflow_schema_text
 from workflowlookup.library.files import is_document_name
@@ -97,8 +97,8 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
 def _files(*, yaml: bool) -> Iterator[tuple[str, str]]:
     yield os.path.join(".workflowlookup", SCHEMA_NAME), workflow_schema_text()
     yield os.path.join(".workflowlookup", "ci-example.yml"), CI_EXAMPLE
-    form = "yaml" if yaml else "json"
-    name = f"{EXAMPLE_ID}.{form}"
+    form = YAML if yaml else JSON
+    name = EXAMPLE_ID + suffix_of(form)
     existing = os.listdir(PROJECT_DIRECTORY) if os.path.isdir(PROJECT_DIRECTORY) else []
     if name not in existing and any(is_document_name(other) for other in existing):
         write("skipped ", (os.path.join(PROJECT_DIRECTORY, name), "bold"), ": there are workflows already")

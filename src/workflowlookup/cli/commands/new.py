@@ -11,17 +11,17 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from workflowlookup.authoring.layout import CannotLayOut
 from workflowlookup.cli.arguments import whole_number
-from workflowlookup.cli.commands.convert import document_text
 from workflowlookup.cli.configuration import read_text, replace_text
 from workflowlookup.cli.input import ask_line, is_interactive
 from workflowlookup.cli.output import CommandError, is_terminal, shown_path, write
 from workflowlookup.language.document.checking import check
 from workflowlookup.language.document.findings import Severity
+from workflowlookup.language.formats.layout import CannotLayOut
+from workflowlookup.language.forms import DOCUMENT_SUFFIXES, document_text, form_named, suffix_of
 from workflowlookup.language.values import DEFAULT_CATEGORY, DEFAULT_VERSION, Json
 from workflowlookup.language.workflow_schema import workflow_schema
-from workflowlookup.library.files import DOCUMENT_SUFFIXES, FIXTURE_SUFFIXES
+from workflowlookup.library.files import FIXTURE_SUFFIXES
 from workflowlookup.settings import Settings
 
 PROJECT_DIRECTORY: Final = os.path.join(".workflowlookup", "workflows")
@@ -74,7 +74,7 @@ def run(options: argparse.Namespace, _: Settings) -> int:
     identifier = options.id or _ask_id()
     form = options.form or (_ask_form() if is_asking else FORMS[0])
     stem = os.path.join(options.directory, identifier)
-    path = f"{stem}.{form}"
+    path = stem + suffix_of(form_named(form))
     existing = next((stem + suffix for suffix in DOCUMENT_SUFFIXES if os.path.lexists(stem + suffix)), None)
     if existing is not None and not (options.force and existing == path):
         remedy = "Replace it with --force" if existing == path else "Remove it"
@@ -82,7 +82,7 @@ def run(options: argparse.Namespace, _: Settings) -> int:
     document = _make(identifier, options, is_asking=is_asking)
     errors = [finding.message for finding in check(document) if finding.severity is Severity.ERROR]
     try:
-        text = document_text(document, form)
+        text = document_text(document, form_named(form))
     except CannotLayOut:  # the command line or the terminal had bytes that are not text
         errors.append("Names and titles must be UTF-8 text")
     if errors:

@@ -5,7 +5,6 @@
 
 import argparse
 import contextlib
-import os
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,8 +13,6 @@ from typing import TYPE_CHECKING, Final
 from workflowlookup.authoring.coverage import BranchCoverage, Coverage, conditions_of
 from workflowlookup.authoring.fixtures import Case, Outputs
 from workflowlookup.authoring.rehearsal import Difference, corrections, rehearse
-from workflowlookup.authoring.text_edits import with_edits
-from workflowlookup.authoring.yaml_layout import text_of
 from workflowlookup.cli.commands.validate import write_remarks
 from workflowlookup.cli.configuration import NotReadable, read_text, replace_text
 from workflowlookup.cli.documents import PATHS_HELP, open_workflow, paths_or_project
@@ -35,6 +32,8 @@ from workflowlookup.cli.suites import NO_FIXTURE, Suite, SuiteLoader, TestedWork
 from workflowlookup.errors import StorageError
 from workflowlookup.language.conditions import walk
 from workflowlookup.language.contract import example_context
+from workflowlookup.language.formats.yaml_layout import text_of
+from workflowlookup.language.forms import with_edits
 from workflowlookup.language.model import PromptStep, Workflow
 from workflowlookup.language.text import plural, printable
 from workflowlookup.library.files import FIXTURE_SUFFIXES
@@ -153,7 +152,7 @@ def _update(suites: Sequence[Suite], *, is_quiet: bool) -> None:
         if not edits:
             continue
         before = _read_text(suite.file)
-        after = with_edits(before, os.path.splitext(suite.file)[1], edits)
+        after = with_edits(before, suite.file, edits)
         replace_text(suite.file, before, after, keep_copy=False)
         if not is_quiet:
             write_diff(suite.file, before, after)

@@ -11,7 +11,7 @@ from workflowlookup.cli.input import Terminal, person_terminal
 from workflowlookup.cli.output import CommandError, complain, shown_path, write, write_json, write_table
 from workflowlookup.cli.services import user_name
 from workflowlookup.errors import StorageError
-from workflowlookup.library.files import DOCUMENT_SUFFIXES
+from workflowlookup.language.forms import form_of
 from workflowlookup.logs import audit
 from workflowlookup.repository import is_inside
 from workflowlookup.settings import FILE_NAME, Settings, SettingsError, read_settings
@@ -56,7 +56,7 @@ def _entries(real: str, settings: Settings) -> Iterator[TrustEntry]:
         os.chdir(real)  # the workflows of a project are found from the working directory
         yield from _all_entries(read_settings({}, os.environ, directory=real))
         return
-    config = None if real.endswith(DOCUMENT_SUFFIXES) else real
+    config = None if form_of(real) else real
     is_named_here = config and os.path.basename(real) != FILE_NAME and settings.enclosing_project.brings(real)
     if not is_named_here:  # a file for `--config` is read from the working directory, other files from their own
         os.chdir(os.path.dirname(real))

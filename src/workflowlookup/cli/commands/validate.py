@@ -6,7 +6,6 @@ reports documents in the same way, with its own checks.
 """
 
 import argparse
-import codecs
 import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -14,21 +13,21 @@ from typing import Final
 
 import msgspec
 
-from workflowlookup.authoring.positions import FINDERS, Position
 from workflowlookup.cli.documents import PATHS_HELP, document_directories, documents_in, path_hint, paths_or_project
 from workflowlookup.cli.output import shown_path, write, write_json
 from workflowlookup.errors import SecurityError, StorageError, WorkflowLookupError
 from workflowlookup.language.document.checking import check
 from workflowlookup.language.document.findings import Finding, Severity
+from workflowlookup.language.formats.positions import Position
 from workflowlookup.language.formats.schemas import dotted
 from workflowlookup.language.formats.syntax import SyntaxProblem
+from workflowlookup.language.forms import SUFFIXES_IN_WORDS, Form, form_of, form_of_text, split_suffix
 from workflowlookup.language.text import joined, plural
 from workflowlookup.language.values import Json
-from workflowlookup.library.files import MAX_FILE_BYTES, PARSERS, read_bytes
+from workflowlookup.library.files import MAX_FILE_BYTES, read_bytes
 from workflowlookup.settings import Settings
 
 STANDARD_INPUT: Final = "-"
-_LEADING: Final = codecs.BOM_UTF8 + b" \t\r\n"
 
 Examine = Callable[[Json], Iterable[Finding]]
 """Returns the findings about a document."""
@@ -134,7 +133,7 @@ def _check_directory(directory: str, examine: Examine) -> Iterator[Checked]:
     if is_empty:
         remark = Remark(
             message="No workflow document found",
-            suggestion=f"Documents end in {', '.join(PARSERS)}; hidden files and test fixtures are not documents",
+            suggestion=f"Documents end in {SUFFIXES_IN_WORDS}; hidden files and test fixtures are not documents",
         )
         yield Checked(file=shown_path(directory), remarks=(remark,), is_document=False)
 
@@ -145,14 +144,14 @@ def check_file(path: str, root: str, examine: Examine) -> Checked:
         data, _ = read_bytes(path, root)
     except WorkflowLookupError as refusal:
         return Checked(file=shown_path(path), remarks=(_refused(refusal, path),))
-    extension = os.path.splitext(path)[1]
-    if extension not in PARSERS:
+    form = form_of(path)
+    if form is None:
         remark = Remark(
             message="The library would not read a file with this name",
-            suggestion=f"Give it a name that ends in {', '.join(PARSERS)}",
+            suggestion=f"Give it a name that ends in {SUFFIXES_IN_WORDS}",
         )
         return Checked(file=shown_path(path), remarks=(remark,))
-    return _check_text(data, shown_path(path), extension, examine)
+    return _check_text(data, shown_path(path), form, examine)
 
 
 def _check_input(examine: Examine) -> Checked:
@@ -160,8 +159,7 @@ def _check_input(examine: Examine) -> Checked:
         data = _read_input()
     except WorkflowLookupError as refusal:
         return Checked(file=STANDARD_INPUT, remarks=(_refused(refusal, "Standard input"),))
-    extension = ".json" if data.lstrip(_LEADING)[:1] in (b"{", b"[", b"") else ".yaml"
-    return _check_text(data, STANDARD_INPUT, extension, examine)
+    return _check_text(data, STANDARD_INPUT, form_of_text(data), examine)
 
 
 def _read_input() -> bytes:
@@ -174,15 +172,15 @@ def _read_input() -> bytes:
     return data
 
 
-def _check_text(data: bytes, file: str, extension: str, examine: Examine) -> Checked:
+def _check_text(data: bytes, file: str, form: Form, examine: Examine) -> Checked:
     try:
-        document = PARSERS[extension](data)
+        document = form.parse(data)
     except SyntaxProblem as problem:
         remark = Remark(
             message=problem.reason, suggestion=problem.suggestions[0], line=problem.line, column=problem.column
         )
         return Checked(file=file, remarks=(remark,))
-    find = FINDERS[extension](data)
+    find = form.find(data)
     remarks = [_located(finding, *find(finding.path)) for finding in examine(document)]
     remarks.sort(key=lambda remark: (remark.line, remark.column))  # in reading order
     identifier = document.get("id") if isinstance(document, dict) else None
@@ -233,7 +231,7 @@ def _with_duplicates(checked: Collection[Checked]) -> Iterator[Checked]:
 
 
 def _is_named_otherwise(item: Checked) -> bool:
-    return os.path.splitext(os.path.basename(item.file))[0] != item.id
+    return split_suffix(os.path.basename(item.file))[0] != item.id
 
 
 # ── report ──────────────────────────────────────────────────────────────────────────────────────────────────────

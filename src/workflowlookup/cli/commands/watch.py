@@ -17,6 +17,7 @@ from workflowlookup.cli.output import CommandError, is_terminal, shown_path, wri
 from workflowlookup.cli.suites import Suite, SuiteLoader
 from workflowlookup.language.document.checking import check
 from workflowlookup.language.document.findings import Finding, Severity
+from workflowlookup.language.forms import split_suffix
 from workflowlookup.language.text import plural
 from workflowlookup.language.values import Json
 from workflowlookup.library.changes import ChangeWatcher, PollingWatcher, make_change_watcher
@@ -103,7 +104,7 @@ def _saves(paths: Sequence[str]) -> Iterator[Collection[str]]:
     """
     directories = {os.path.realpath(path) for path in paths if os.path.isdir(path)}
     files = {os.path.realpath(path) for path in paths} - directories
-    files |= {os.path.splitext(file)[0] + suffix for file in files for suffix in FIXTURE_SUFFIXES}
+    files |= {split_suffix(file)[0] + suffix for file in files for suffix in FIXTURE_SUFFIXES}
     changes, polling = make_change_watcher(), PollingWatcher(share=_SHARE)
     signatures = _signatures(directories, files, changes)
     yield ()

@@ -203,10 +203,15 @@ def parse_yaml(text: bytes) -> Json:
     if value is None and not _NO_CONTENT.sub(b"", text).strip():
         raise SyntaxProblem("YAML syntax error: the document is empty", _WHEN_EMPTY)
     if _count_nodes(value, {}) > MAX_YAML_NODES:
-        raise _too_many_nodes()
+        raise too_many_nodes()
+    refuse_deep(value)
+    return value
+
+
+def refuse_deep(value: Json) -> None:
+    """Raises `TooDeep`."""
     if deeper_than(value, MAX_NESTING):
         raise TooDeep
-    return value
 
 
 _NO_CONTENT: Final = re.compile(rb"#.*|^---|^\.\.\.|\xef\xbb\xbf", re.MULTILINE)
@@ -298,10 +303,10 @@ def _refuse_large_yaml(text: bytes) -> None:
             if anchor is not None:
                 sizes[anchor] = nodes - before
         if nodes > MAX_YAML_NODES:
-            raise _too_many_nodes()
+            raise too_many_nodes()
 
 
-def _too_many_nodes() -> SyntaxProblem:
+def too_many_nodes() -> SyntaxProblem:
     return SyntaxProblem(
         f"The document has more than {MAX_YAML_NODES:,} names and values once its aliases are expanded",
         "Use fewer aliases and merge keys, or split the workflow",

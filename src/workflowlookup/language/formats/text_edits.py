@@ -10,28 +10,21 @@ from typing import Any
 
 import yaml
 
-from workflowlookup.authoring.layout import json_text
-from workflowlookup.authoring.yaml_layout import text_of
+from workflowlookup.language.formats.layout import json_text
 from workflowlookup.language.formats.schemas import PathTo
 from workflowlookup.language.formats.syntax import SyntaxProblem, parse_json, parse_yaml
+from workflowlookup.language.formats.yaml_layout import text_of
 from workflowlookup.language.values import Json
 
 TextEdit = tuple[int, int, str]
 """Start, end, and the text that replaces what is between them."""
 
 
-def with_edits(text: str, extension: str, edits: Mapping[PathTo, Json]) -> str:
-    """The text of a document with these values replaced."""
-    newline = "\r\n" if "\r\n" in text else "\n"
-    edited = (_json_with_edits if extension == ".json" else _yaml_with_edits)(text.replace("\r\n", "\n"), edits)
-    return edited.replace("\n", newline)
-
-
-def _json_with_edits(text: str, edits: Mapping[PathTo, Json]) -> str:
+def json_with_edits(text: str, edits: Mapping[PathTo, Json]) -> str:
     return json_text(_edited(parse_json(text.encode()), edits))
 
 
-def _yaml_with_edits(text: str, edits: Mapping[PathTo, Json]) -> str:
+def yaml_with_edits(text: str, edits: Mapping[PathTo, Json]) -> str:
     mark = "\ufeff" if text.startswith("\ufeff") else ""
     text = text.removeprefix(mark)
     expected = _edited(parse_yaml(text.encode()), edits)

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.json_values import Json, JsonObject
-from workflowlookup.authoring.positions import JsonNode, json_finder, scan
 from workflowlookup.cli.configuration import with_server
+from workflowlookup.language.formats.positions import JsonNode, json_finder, scan
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=20)

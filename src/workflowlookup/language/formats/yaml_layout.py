@@ -9,13 +9,13 @@ import itertools
 import json
 import re
 import textwrap
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from typing import Any, Final, Literal
 
 import msgspec
 
-from workflowlookup.authoring.layout import WIDTH, CannotLayOut
+from workflowlookup.language.formats.layout import WIDTH, CannotLayOut
 from workflowlookup.language.values import Json
 
 LEVEL: Final = 2
@@ -61,6 +61,17 @@ class Comment(msgspec.Struct, frozen=True, kw_only=True):
     column: int
     text: str
     is_alone: bool
+
+
+def formatted_yaml(text: str, value: Json) -> str:
+    """Formatted YAML, in the order of the value, with all comments. Raises `CannotLayOut`."""
+    tree = read_tree(text)
+    if not has_anchors(text):  # an alias must stay below its anchor
+        follow(tree, value)
+    result = yaml_text(tree)
+    if Counter(" ".join(comments_of(text)).split()) != Counter(" ".join(comments_of(result)).split()):
+        raise CannotLayOut("a comment would be lost")
+    return result
 
 
 # ── values to a tree ────────────────────────────────────────────────────────────────────────────────────────────

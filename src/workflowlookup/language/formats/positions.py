@@ -1,7 +1,7 @@
 """The positions of values in the text of a document.
 
-`scan` reads valid JSON into a tree of offsets; the `install` command uses it for edits. The functions in `FINDERS`
-return the line and column of a value in JSON or YAML, as editors count them.
+`scan` reads valid JSON into a tree of offsets; the `install` command uses it for edits. A `Finder` returns the line and
+column of a value, as editors count them.
 """
 
 import bisect
@@ -94,6 +94,3 @@ def yaml_finder(data: bytes) -> Finder:
         return (mark.start_mark.line + 1, mark.start_mark.column + 1) if mark else (1, 1)
 
     return find
-
-
-FINDERS: Final = {".json": json_finder, ".yaml": yaml_finder, ".yml": yaml_finder}
