@@ -60,13 +60,13 @@ def points() -> list[Point]:
 
 def measure(peer: Peer, rounds: int, calls: int, seconds: float) -> dict[str, dict[int, list[float]]]:
     """Microseconds of a call, the middle of each round; the points take turns."""
-    found: dict[str, dict[int, list[float]]] = {}
+    times: dict[str, dict[int, list[float]]] = {}
     for number in range(rounds + 1):
         for point in points():
             pace = peer.pace(point.question, calls, seconds)
             if number:  # the first round only warms up
-                found.setdefault(point.label, {}).setdefault(point.completed, []).append(pace.p50_us)
-    return found
+                times.setdefault(point.label, {}).setdefault(point.completed, []).append(pace.p50_us)
+    return times
 
 
 def _point(label: str, workflow: str, completed: Sequence[str]) -> Point:

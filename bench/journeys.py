@@ -71,10 +71,10 @@ def serve() -> None:
             calls[code.co_filename] += 1
 
     def write_down(*_: object) -> None:
-        found = dict(calls)
+        counts = dict(calls)
         calls.clear()
         path = Path(os.environ[COUNTS])
-        path.with_suffix(".new").write_text(json.dumps(found))
+        path.with_suffix(".new").write_text(json.dumps(counts))
         path.with_suffix(".new").rename(path)
 
     signal.signal(signal.SIGUSR1, write_down)
@@ -106,7 +106,7 @@ class Trace:
 
     def least(self, journey: Callable[[], object], prepare: Callable[[], object] = lambda: None) -> tuple[int, int]:
         """Calls and modules of a journey, after one that only warms up."""
-        found = []
+        lines = []
         for number in range(ROUNDS + 1):
             prepare()
             time.sleep(0.05)
@@ -115,23 +115,23 @@ class Trace:
             time.sleep(0.02)
             counts = self.take()
             if number:
-                found.append((sum(counts.values()), len(counts)))
-        return min(found)
+                lines.append((sum(counts.values()), len(counts)))
+        return min(lines)
 
 
 def measure(home: Path) -> Journeys:
     """All journeys."""
     talks: Any = import_module("support.talks")  # the clients of the tests
-    found: Journeys = {}
+    journeys: Journeys = {}
     for way in (STDIO, HANDSHAKE, ENVELOPE):
         with _served(home / way, is_http=way != STDIO) as (wire, trace, base):
             talk = talks.Talk(wire, is_modern=way == ENVELOPE)
-            found[LOOKUP, way] = trace.least(functools.partial(talk.call, "workflow_get", {"id": WORKFLOW}))
-            found[QUESTION, way] = _question(talk, trace)
-            found[CANCELLED, way] = _cancelled(talk, trace)
+            journeys[LOOKUP, way] = trace.least(functools.partial(talk.call, "workflow_get", {"id": WORKFLOW}))
+            journeys[QUESTION, way] = _question(talk, trace)
+            journeys[CANCELLED, way] = _cancelled(talk, trace)
             if way == ENVELOPE:
-                found[PAGE, "HTTP"] = _page(talk, trace, base)
-    return found
+                journeys[PAGE, "HTTP"] = _page(talk, trace, base)
+    return journeys
 
 
 def _question(talk: Any, trace: Trace) -> tuple[int, int]:
@@ -193,10 +193,10 @@ def _served(home: Path, *, is_http: bool) -> Iterator[tuple[Any, Trace, str]]:
         server.process.communicate()
 
 
-def show(found: Journeys) -> None:
+def show(journeys: Journeys) -> None:
     table = Table("journey", "way", "calls", "modules", f"calls of stdio's\n≤ {HTTP_OF_STDIO:.0f}", box=SIMPLE_HEAD)
-    for (journey, way), (calls, modules) in found.items():
-        stdio = found.get((journey, STDIO))
+    for (journey, way), (calls, modules) in journeys.items():
+        stdio = journeys.get((journey, STDIO))
         ratio = f"{calls / stdio[0]:.2f}" if stdio and way != STDIO else ""
         table.add_row(journey, way, f"{calls:,}", str(modules), ratio)
     Console().print(table)

@@ -172,16 +172,16 @@ class Bench:
         times: dict[str, dict[str, list[float]]] = {library.label: defaultdict(list) for library in self._libraries}
         for number in range(rounds + 1):
             for library in self._libraries:
-                found: dict[str, float] = {}
+                milliseconds: dict[str, float] = {}
                 for loop_first in (number % 2 == 0, number % 2 == 1):
                     if not loop_first:
                         with library.server.start() as peer:
-                            found["first"] = peer.ask(library.questions["workflow_list"])[1]
-                            found["second"] = peer.ask(library.questions["workflow_list"])[1]
+                            milliseconds["first"] = peer.ask(library.questions["workflow_list"])[1]
+                            milliseconds["second"] = peer.ask(library.questions["workflow_list"])[1]
                     elif library.directory is not None:
-                        found["loop"] = _bare_loop(library.directory, self._environment)
+                        milliseconds["loop"] = _bare_loop(library.directory, self._environment)
                 if number:  # the first round only warms the page cache
-                    for name, elapsed in found.items():
+                    for name, elapsed in milliseconds.items():
                         times[library.label][name].append(elapsed)
         return times
 
@@ -207,9 +207,9 @@ class Bench:
                             (THROUGH_CALL, ours, question),
                             (SDK, sdk, question),
                         ]
-                        for name, peer, asked in _rotated(roads, number):
-                            peer.pace(asked, effort.calls // 5, effort.seconds / 5)  # warms up
-                            series[name].append(peer.pace(asked, effort.calls, effort.seconds))
+                        for name, peer, requests in _rotated(roads, number):
+                            peer.pace(requests, effort.calls // 5, effort.seconds / 5)  # warms up
+                            series[name].append(peer.pace(requests, effort.calls, effort.seconds))
                     for name, peer in peers:
                         used[name].append(peer.resident_mb())
         return paces, memory
@@ -257,13 +257,13 @@ class Bench:
     def web(self, effort: Effort) -> web.WebFigures:
         """What it costs to be asked over HTTP, and what replicas bring."""
         library = self._libraries[0]
-        asked = {tool: library.arguments[tool] for tool in WEB_TOOLS}
+        arguments = {tool: library.arguments[tool] for tool in WEB_TOOLS}
         with _databases(len(web.REPLICAS)) as places:
             return web.measure(
                 self._server,
                 self._environment,
                 library.answers,
-                asked,
+                arguments,
                 places,
                 rounds=effort.web_rounds,
                 calls=effort.web_calls,
@@ -401,7 +401,7 @@ def main() -> int:
                 _tell("growth")
                 grown = bench.growth(effort)
                 _tell("runs")
-                kept = bench.runs(effort)
+                results = bench.runs(effort)
                 _tell("chain")
                 chain = chains.measure(Path(scratch), effort.growth_rounds)
             _tell("proofs")
@@ -424,7 +424,7 @@ def main() -> int:
         memory_mb=memory,
         growth_us=grown,
         validations_us=validations,
-        runs=kept,
+        runs=results,
         chain_ms=chain,
         proofs_ms=proven,
         tools=tools,

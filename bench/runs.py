@@ -80,11 +80,13 @@ def measure(
         for number in range(rounds + 1):
             for name in [*peers, BARE_COMMITS][:: 1 if number % 2 else -1]:
                 if name == BARE_COMMITS:
-                    found = {tool: [_commit(bare, sizes[tool]) for _ in range(calls)] for tool, calls in CALLS.items()}
+                    times_by_tool = {
+                        tool: [_commit(bare, sizes[tool]) for _ in range(calls)] for tool, calls in CALLS.items()
+                    }
                 else:
-                    found = _calls(peers[name])
+                    times_by_tool = _calls(peers[name])
                 if number:  # the first round only warms up
-                    for tool, times in found.items():
+                    for tool, times in times_by_tool.items():
                         took[tool].setdefault(name, []).append([elapsed * 1e3 for elapsed in times])
     memory, idle = {}, {}
     for name in places:
@@ -114,8 +116,8 @@ def _peer(command: Sequence[str], environment: Mapping[str, str]) -> Peer:
 
 def _begin(peer: Peer) -> tuple[str, float]:
     """A new run, and the milliseconds that it took to begin it."""
-    told, elapsed = peer.ask(direct_calls(START, [{"workflowId": WORKFLOW["id"], "context": {"ticket": "T-1"}}]))
-    return str(told["runId"]), elapsed
+    reply, elapsed = peer.ask(direct_calls(START, [{"workflowId": WORKFLOW["id"], "context": {"ticket": "T-1"}}]))
+    return str(reply["runId"]), elapsed
 
 
 def _walk(peer: Peer, run_id: str, steps: int) -> list[float]:
@@ -163,9 +165,10 @@ def _fill(place: Path, run_id: str, number: int) -> None:
             " INSERT INTO temp.ids SELECT lower(hex(randomblob(6))), i FROM n",
             (number,),
         )
-        kept = ", ".join("started - ids.number" if name == "started" else name for name in columns)
+        values = ", ".join("started - ids.number" if name == "started" else name for name in columns)
         connection.execute(
-            f"INSERT INTO runs (id, {', '.join(columns)}) SELECT ids.id, {kept} FROM runs, temp.ids WHERE runs.id = ?",
+            f"INSERT INTO runs (id, {', '.join(columns)})"
+            f" SELECT ids.id, {values} FROM runs, temp.ids WHERE runs.id = ?",
             (run_id,),
         )
         connection.execute(_COPY_EVENTS, (run_id,))

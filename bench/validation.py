@@ -36,13 +36,13 @@ def measure(peer: Peer, rounds: int, calls: int, seconds: float) -> dict[str, li
     texts = [large(number * 100) for number in range(VARIANTS)]
     question = direct_calls("workflow_validate_json", [{"workflowJson": text} for text in texts])
     validator = jsonschema_rs.validator_for(workflow_schema(), validate_formats=True)
-    found: dict[str, list[float]] = {OURS: [], BARE: []}
+    times: dict[str, list[float]] = {OURS: [], BARE: []}
     for number in range(rounds + 1):
         ours, bare = 1e6 / peer.pace(question, calls, seconds).calls_per_second, _bare(validator, texts, calls)
         if number:  # the first round only warms up
-            found[OURS].append(ours)
-            found[BARE].append(bare)
-    return found
+            times[OURS].append(ours)
+            times[BARE].append(bare)
+    return times
 
 
 def _bare(validator: jsonschema_rs.Validator, texts: list[str], calls: int) -> float:

@@ -31,8 +31,8 @@ runs = Path(sys.argv[1])
 
 
 def _runs() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(runs.read_text()) if runs.exists() else {}
-    return found
+    runs_by_id: dict[str, Any] = json.loads(runs.read_text()) if runs.exists() else {}
+    return runs_by_id
 
 
 def _keep(run_id: str, run: dict[str, Any]) -> None:

@@ -205,9 +205,9 @@ def show_line(arrow: str, text: str, colour: str, note: str = "") -> None:
 def show_news(message: dict[str, Any], line: str) -> None:
     """What the server says by itself; of progress what a client would show."""
     if message.get("method") == "notifications/progress":
-        told = message["params"]
-        total = f"{told['total']:g}" if "total" in told else "?"
-        line = f"{message['method']} {told['progress']:g} of {total}: {told.get('message', '')}"
+        params = message["params"]
+        total = f"{params['total']:g}" if "total" in params else "?"
+        line = f"{message['method']} {params['progress']:g} of {total}: {params.get('message', '')}"
     show_line("←", line.strip(), "yellow")
 
 

@@ -166,14 +166,14 @@ def test_only_the_schema_of_documents_is_read_from_a_file() -> None:
     assert readers == {"workflow_schema.py"}
 
 
-def loaded_after(*asked: JsonObject, **settings: str) -> set[str]:
+def loaded_after(*requests: JsonObject, **settings: str) -> set[str]:
     """The modules of a new interpreter that has answered these messages."""
     script = (
         "import sys\n"
         "from workflowlookup.app import make_connection\n"
         "from workflowlookup.settings import read_settings\n"
         f"connection = make_connection(read_settings({settings!r}, {{}}, directory='.'))\n"
-        f"for line in {[json.dumps(message).encode() for message in asked]!r}:\n"
+        f"for line in {[json.dumps(message).encode() for message in requests]!r}:\n"
         "    assert b'result' in connection.handle(line)\n"
         "print(*sys.modules)\n"
     )

@@ -39,11 +39,11 @@ def walk(content: JsonObject) -> tuple[list[str], list[str]]:
     completed: list[str] = []
     prompts: list[str] = []
     context = CONTEXTS.get(content["id"], {})
-    while (found := next_step(workflow, completed, context, Budget())).step is not None:
-        told = guide(workflow, found, Budget())
-        assert told.warnings == ()
-        prompts.append(told.prompt)
-        completed.append(found.instance_id)
+    while (current := next_step(workflow, completed, context, Budget())).step is not None:
+        guidance = guide(workflow, current, Budget())
+        assert guidance.warnings == ()
+        prompts.append(guidance.prompt)
+        completed.append(current.instance_id)
     return completed, prompts
 
 

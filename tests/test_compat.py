@@ -123,21 +123,21 @@ def test_the_bundled_workflows_are_led_in_every_direction(capsys: pytest.Capture
 
 
 def test_the_oracle_reads_the_table_of_the_decision_record() -> None:
-    found = oracle.listed(oracle.DECISION.read_text("utf-8"))
+    listed = oracle.listed(oracle.DECISION.read_text("utf-8"))
 
-    assert all(found.values())
-    assert found["case-086"] == "language, conditions: variable"
+    assert all(listed.values())
+    assert listed["case-086"] == "language, conditions: variable"
 
 
 def test_the_oracle_finds_a_difference_and_an_agreement() -> None:
     content = document(step("one"))
-    asked = {
+    case = {
         "tool": "workflow_next",
         "workflow": content,
         "arguments": {"workflowId": content["id"], "completedSteps": []},
     }
     right, wrong = ({"isError": False, "fields": [{"path": "step.id", "eq": name}]} for name in ("one", "two"))
 
-    found = oracle.run([{"id": "case-1", **asked, "expected": right}, {"id": "case-2", **asked, "expected": wrong}])
+    differences = oracle.run([{"id": "case-1", **case, "expected": right}, {"id": "case-2", **case, "expected": wrong}])
 
-    assert found == {"case-1": [], "case-2": ['step.id: "one"']}
+    assert differences == {"case-1": [], "case-2": ['step.id: "one"']}

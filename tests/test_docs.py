@@ -220,10 +220,10 @@ def test_the_glossary_is_in_order_with_one_line_for_each_word() -> None:
 def test_the_transcript_of_the_tools_page_is_what_the_server_says(start: Start) -> None:
     server = start()
     text = (ROOT / "docs" / "tools.md").read_text("utf-8").split("<!-- transcript")[1]
-    asked = re.findall(r"^→ (.*)$", text, re.MULTILINE)
+    requests = re.findall(r"^→ (.*)$", text, re.MULTILINE)
     shown = re.findall(r"^← (.*)$", text, re.MULTILINE)
-    assert len(asked) == len(shown) == 3
-    for question, answer in zip(map(json.loads, asked), map(json.loads, shown), strict=True):
+    assert len(requests) == len(shown) == 3
+    for question, answer in zip(map(json.loads, requests), map(json.loads, shown), strict=True):
         assert contains(server.result(question["method"], question["params"]), answer)
 
 

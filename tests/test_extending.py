@@ -75,8 +75,8 @@ class Extended(Tree):
             json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": {**params, "_meta": meta}})
             for number, (method, params) in enumerate(calls)
         ]
-        told = self.command("serve", stdin="\n".join(lines) + "\n")
-        replies = {reply["id"]: reply for reply in map(json.loads, told.splitlines()) if "id" in reply}
+        text = self.command("serve", stdin="\n".join(lines) + "\n")
+        replies = {reply["id"]: reply for reply in map(json.loads, text.splitlines()) if "id" in reply}
         return [replies[number].get("result", replies[number].get("error")) for number in range(len(calls))]
 
     def call(self, tool: str, settings: str = "", **arguments: Json) -> Json:
@@ -120,8 +120,8 @@ def test_an_operator(follow: Follow) -> None:
     path = str(tree.library / "sample-workflow.json")
 
     assert tree.command("validate", path).count("warning") == 0
-    assert "dead-step" not in (told := tree.command("lint", path)), told
-    assert "constant-condition" not in told
+    assert "dead-step" not in (text := tree.command("lint", path)), text
+    assert "constant-condition" not in text
     assert "divisibleBy" in tree.command("schema")
     next_, done = tree.serve(
         *(
@@ -169,7 +169,7 @@ def test_a_rule(follow: Follow) -> None:
 
     assert tree.command("validate", path).count("warning") == 0
     assert "broken-rule" not in tree.command("lint", path)
-    (told,) = tree.serve(
+    (reply,) = tree.serve(
         (
             "tools/call",
             {
@@ -178,7 +178,7 @@ def test_a_rule(follow: Follow) -> None:
             },
         )
     )
-    words = told["structuredContent"]["guidance"]["validationCriteria"]
+    words = reply["structuredContent"]["guidance"]["validationCriteria"]
     assert words == ['The output begins with "Ann:": Begin with the name.']
     context = ("--context", "name=Ann", "--json")
     refused = json.loads(tree.command("check", "sample-workflow", "name-it", *context, stdin="done", code=1))
@@ -245,11 +245,11 @@ with client:
     open("run.jsonl", "w").write(client.get(f"/runs/{run.id}/journal.jsonl").text)
 print(run.id)
 """
-    told = tree.python("-c", PREPARE + note_and_tell)
-    run_id = told.split()[-1]
+    text = tree.python("-c", PREPARE + note_and_tell)
+    run_id = text.split()[-1]
 
-    assert told.startswith("1\n")
-    assert "Note +" in told
+    assert text.startswith("1\n")
+    assert "Note +" in text
     assert "Look at this first." in tree.command("export", run_id, "--markdown")
     tree.command("why", run_id)
     tree.command("stats", "sample-workflow")

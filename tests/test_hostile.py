@@ -262,8 +262,8 @@ def test_no_pattern_holds_up_the_server(start: Start, library: Path, pattern: Js
     server = start(directory=library)
     text = "a" * 5_000 + "\N{LATIN SMALL LETTER E WITH ACUTE}"
 
-    asked = {"workflowId": "sample-workflow", "stepId": "first-step", "output": text}
-    reply = server.request("workflow_validate", asked)
+    arguments = {"workflowId": "sample-workflow", "stepId": "first-step", "output": text}
+    reply = server.request("workflow_validate", arguments)
     assert "result" in reply or reply["error"]["code"] == -32004
     after = {"workflowId": "sample-workflow", "completedSteps": ["first-step"], "context": {"text": text}}
     reply = server.request("workflow_next", after)
@@ -275,8 +275,8 @@ def test_the_end_of_input_ends_the_server_while_an_output_is_judged(start: Start
     rules = [{"type": "regex", "pattern": f"(a+)+{number}$", "message": "no"} for number in range(200)]
     write(library, document(step(validationCriteria=rules)))
     server = start(directory=library)
-    asked = {"workflowId": "sample-workflow", "stepId": "first-step", "output": "a" * 5_000}
-    server.send({"jsonrpc": "2.0", "id": 1, "method": "workflow_validate", "params": asked})
+    arguments = {"workflowId": "sample-workflow", "stepId": "first-step", "output": "a" * 5_000}
+    server.send({"jsonrpc": "2.0", "id": 1, "method": "workflow_validate", "params": arguments})
     server.close_input()
 
     assert server.wait() == 0

@@ -66,15 +66,15 @@ class Light:
 def light(tmp_path_factory: pytest.TempPathFactory) -> Light:
     home = tmp_path_factory.mktemp("light")
     wheel = fresh_install.build_wheel(ROOT, home / "dist")
-    found = Light(home, wheel)
-    fresh_install.install_wheel(wheel, found.place)
-    found.project.mkdir()
+    light = Light(home, wheel)
+    fresh_install.install_wheel(wheel, light.place)
+    light.project.mkdir()
     write(home / "mine", document(step("first", call={"server": "git", "tool": "status"}), identifier="caller"))
     (home / "systems.toml").write_text(
         '[mcpServers.git]\ncommand = "git-server"\n\n'
         '[providers.shop]\nkind = "http"\nbase_url = "http://127.0.0.1:9"\nworkflows = [{id = "sell"}]\n'
     )
-    return found
+    return light
 
 
 def test_outputs_are_proven_without_any_extra(light: Light) -> None:
@@ -219,14 +219,14 @@ def test_doctor_names_every_extra_that_is_missing_and_one_line_for_all(light: Li
     words = ["--config", "../systems.toml", "--directories", "../mine", "--journal", "postgresql://u@127.0.0.1/x"]
     done = light.run("doctor", "--json", "--http", "127.0.0.1:0", *words)
     report = json.loads(done.stdout)
-    found = {one["problem"]: one["remedy"] for one in report["problems"] if "It is needed by" in one["problem"]}
+    remedies = {one["problem"]: one["remedy"] for one in report["problems"] if "It is needed by" in one["problem"]}
 
     assert (done.returncode, report["version"], report["extras"]) == (1, __version__, [])
-    names = [re.findall("need the extra '(.*)', which", problem)[0] for problem in found]
+    names = [re.findall("need the extra '(.*)', which", problem)[0] for problem in remedies]
     assert sorted(names) == ["calls", "http", "postgres"]
-    assert set(found.values()) == {f"Install it with: {light.line('calls,http,postgres')}"}
+    assert set(remedies.values()) == {f"Install it with: {light.line('calls,http,postgres')}"}
     needs = "It is needed by: [mcpServers.git], [providers.shop], the workflow 'caller'."
-    assert any(problem.endswith(needs) for problem in found)
+    assert any(problem.endswith(needs) for problem in remedies)
 
 
 def start_elsewhere(light: Light, *steps: JsonObject) -> tuple[str, str]:

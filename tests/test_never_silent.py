@@ -88,9 +88,9 @@ def test_a_conditional_loop_is_told_as_skipped_in_every_iteration(start: Start, 
     outer = loop("outer", [inner, step("after")], type="for", count=2)
     write(library, document(outer, identifier="nested-loops"))
     server = start(directory=library)
-    asked = {"workflowId": "nested-loops", "completedSteps": ["after@1", "after@2"], "context": {}}
+    arguments = {"workflowId": "nested-loops", "completedSteps": ["after@1", "after@2"], "context": {}}
 
-    answer = server.call("workflow_next", asked)["structuredContent"]
+    answer = server.call("workflow_next", arguments)["structuredContent"]
 
     assert answer["isComplete"]
     assert [skip["stepId"] for skip in answer["skipped"]] == ["inner@1", "inner@2"]
@@ -177,9 +177,9 @@ def test_running_out_of_file_descriptors_is_a_storage_error_that_passes(
 ) -> None:
     write(library, document(step("one"), identifier="sound"))
     server = start(directory=library)
-    asked = {"workflowId": "sound"}
+    arguments = {"workflowId": "sound"}
     if is_warm:
-        server.call("workflow_start", asked)
+        server.call("workflow_start", arguments)
         server.result("workflow_list")
     write(library, document(step("one"), identifier="another"))
 
@@ -187,7 +187,7 @@ def test_running_out_of_file_descriptors_is_a_storage_error_that_passes(
     answers = [
         server.request("workflow_get", {"id": "another"}),
         server.request("workflow_list"),
-        server.request("workflow_start", asked),
+        server.request("workflow_start", arguments),
         server.request("workflow_runs", {}),
     ]
     limit_descriptors(server, 1024)
@@ -198,7 +198,7 @@ def test_running_out_of_file_descriptors_is_a_storage_error_that_passes(
     assert set(codes) == {-32006}
     assert "ulimit -n" in answers[0]["error"]["data"]["details"]
     assert server.result("workflow_get", {"id": "another"})["id"] == "another"
-    assert server.call("workflow_start", asked)["structuredContent"]["runId"]
+    assert server.call("workflow_start", arguments)["structuredContent"]["runId"]
 
 
 # ── modules of the working directory ────────────────────────────────────────────────────────────────────────────────

@@ -400,9 +400,9 @@ def test_what_cannot_be_meant_is_told_when_the_settings_are_read(
 def test_what_is_in_the_environment_is_filled_in_when_it_is_used() -> None:
     server = ServerConfig(name="a", command="x", env={"A": "${ONE}", "B": "${TWO:-two}"}, headers={"K": "Key ${ONE}"})
 
-    found = expand_server(server, {"ONE": "1"})
+    server_config = expand_server(server, {"ONE": "1"})
 
-    assert (found.env, found.headers) == ({"A": "1", "B": "two"}, {"K": "Key 1"})
+    assert (server_config.env, server_config.headers) == ({"A": "1", "B": "two"}, {"K": "Key 1"})
     with pytest.raises(VariableNotSet, match="the MCP server 'a' needs the environment variable ONE, which is not set"):
         expand_server(server, {})
 

@@ -138,10 +138,10 @@ def test_a_walk_ends_within_the_limits_and_repeats_nothing(
     completed: list[str] = []
     offered: list[str] = []
     wanderings = data.draw(st.integers(0, 12))
-    while (found := next_step(workflow, completed, context, Budget())).step is not None:
-        allowed(workflow, found, context)
-        assert next_step(workflow, completed, context, Budget()) == found, "the same request has the same answer"
-        assert next_step(workflow, completed[::-1], context, Budget()).instance_id == found.instance_id, (
+    while (current := next_step(workflow, completed, context, Budget())).step is not None:
+        allowed(workflow, current, context)
+        assert next_step(workflow, completed, context, Budget()) == current, "the same request has the same answer"
+        assert next_step(workflow, completed[::-1], context, Budget()).instance_id == current.instance_id, (
             "the order does not count"
         )
         wanderings -= 1
@@ -151,9 +151,9 @@ def test_a_walk_ends_within_the_limits_and_repeats_nothing(
         elif choice == 1 and (other := instances(workflow, data.draw)) not in completed:
             completed.append(other)
         else:
-            assert found.instance_id not in completed
-            offered.append(found.instance_id)
-            completed.append(found.instance_id)
+            assert current.instance_id not in completed
+            offered.append(current.instance_id)
+            completed.append(current.instance_id)
             assert len(offered) <= most
 
 
@@ -222,20 +222,20 @@ def test_yaml_and_json_behave_the_same(content: JsonObject, context: JsonObject)
 def walk(workflow: Workflow, context: JsonObject) -> list[str]:
     """The ids of a walk that completes whatever comes next, each looked at with what the agent is told."""
     done: list[str] = []
-    while (found := next_step(workflow, done, context, Budget())).step is not None:
-        assert guide(workflow, found, Budget()).prompt
-        allowed(workflow, found, context)
-        done.append(found.instance_id)
+    while (current := next_step(workflow, done, context, Budget())).step is not None:
+        assert guide(workflow, current, Budget()).prompt
+        allowed(workflow, current, context)
+        done.append(current.instance_id)
         assert len(done) <= limit(workflow.flow)
     return done
 
 
-def allowed(workflow: Workflow, found: NextStep, context: JsonObject) -> None:
+def allowed(workflow: Workflow, current: NextStep, context: JsonObject) -> None:
     """No condition on the way to the step is false: its own, and those of the loops around it."""
-    identifier, iterations = split_instance(found.instance_id)
-    scope = scope_of(workflow, found.instance_id, context)
-    assert found.context == scope
-    assert evaluate(not_none(found.step).run_condition, scope, Budget())
+    identifier, iterations = split_instance(current.instance_id)
+    scope = scope_of(workflow, current.instance_id, context)
+    assert current.context == scope
+    assert evaluate(not_none(current.step).run_condition, scope, Budget())
     for depth, loop_id in enumerate(workflow.enclosing[identifier]):
         around = workflow.steps[loop_id]
         outer = scope_of(workflow, join_instance(loop_id, iterations[:depth]), context)
@@ -263,9 +263,9 @@ JSON = st.recursive(
 def test_templates_never_raise_and_name_only_what_is_not_set(pieces: list[str], context: JsonObject) -> None:
     unset: dict[str, None] = {}
 
-    told = filler(context, unset)("".join(pieces))
+    filled = filler(context, unset)("".join(pieces))
 
-    assert isinstance(told, str)
+    assert isinstance(filled, str)
     assert not set(unset) & {name for name, value in context.items() if value is not None}
 
 
@@ -276,12 +276,12 @@ def test_one_walk_comes_to_what_walking_again_and_again_does(content: JsonObject
     completed: list[str] = []
     skipped: list[Any] = []
     warnings: list[object] = []
-    for found in walk_ahead(workflow, (), context, Budget()):
+    for current in walk_ahead(workflow, (), context, Budget()):
         again = next_step(workflow, completed, context, Budget())
-        assert (found.step, found.instance_id, found.context) == (again.step, again.instance_id, again.context)
-        assert (found.loop, found.need) == (again.loop, again.need)
-        skipped += found.skipped
-        warnings += found.warnings
+        assert (current.step, current.instance_id, current.context) == (again.step, again.instance_id, again.context)
+        assert (current.loop, current.need) == (again.loop, again.need)
+        skipped += current.skipped
+        warnings += current.warnings
         assert {skip.step_id for skip in again.skipped} <= {skip.step_id for skip in skipped}
         assert set(again.warnings) <= set(warnings)
-        completed.append(found.instance_id)
+        completed.append(current.instance_id)

@@ -75,11 +75,11 @@ class Issuer:
         algorithm: str | None = None,
         **changed: Json,
     ) -> str:
-        known, private = self.private[kid]
-        said = {"kid": kid, **(headers or {})}
-        said = {name: value for name, value in said.items() if value is not None}
+        public, private = self.private[kid]
+        header = {"kid": kid, **(headers or {})}
+        header = {name: value for name, value in header.items() if value is not None}
         payload = json.dumps(self.claims(**changed)).encode()
-        return jwt.PyJWS().encode(payload, key or private, algorithm or known, {"typ": "at+jwt", **said})
+        return jwt.PyJWS().encode(payload, key or private, algorithm or public, {"typ": "at+jwt", **header})
 
     def close(self) -> None:
         self._server.shutdown()

@@ -56,10 +56,10 @@ def test_with_json_every_line_of_the_log_is_one_object(tmp_path: Path) -> None:
         server.stop()
 
     lines = [json.loads(line) for line in server.logged]
-    told = " ".join(line["message"] for line in lines)
+    messages = " ".join(line["message"] for line in lines)
     traces = " ".join(line.get("exception", "") for line in lines)
     assert lines[0]["message"].startswith("workflowlookup serves MCP at http://127.0.0.1:")
-    assert "a warning of a library" in told
+    assert "a warning of a library" in messages
     assert "ZeroDivisionError" in traces
     assert "RuntimeError: a fault\nof the endpoint" in traces
 

@@ -67,15 +67,15 @@ def test_thousands_of_idle_connections_of_one_address_evict_each_other(
     serve: Callable[..., WebServer], connect: Callable[..., list[socket.socket]]
 ) -> None:
     server = serve()
-    (kept,) = connect(server, "127.0.0.1")
-    assert is_answered(kept)
+    (connection,) = connect(server, "127.0.0.1")
+    assert is_answered(connection)
     idle: list[socket.socket] = []
 
     for _ in range(8):
         idle += connect(server, "127.0.0.2", 100)
         assert is_answered(connect(server, "127.0.0.1")[0])
 
-    assert is_answered(kept)
+    assert is_answered(connection)
     assert len(still_open(idle)) <= 200
     assert server.log().count("127.0.0.2 has 200 connections open") == 1
 
@@ -84,12 +84,12 @@ def test_idle_connections_of_many_addresses_evict_each_other(
     serve: Callable[..., WebServer], connect: Callable[..., list[socket.socket]]
 ) -> None:
     server = serve()
-    (kept,) = connect(server, "127.0.0.1")
-    assert is_answered(kept)
+    (connection,) = connect(server, "127.0.0.1")
+    assert is_answered(connection)
 
     idle = [one for number in range(1, 61) for one in connect(server, f"127.0.1.{number}", 12)]
 
-    assert is_answered(kept)
+    assert is_answered(connection)
     assert is_answered(connect(server, "127.0.0.1")[0])
     assert len(still_open(idle)) <= 400
 
@@ -99,8 +99,8 @@ def test_connections_with_unfinished_requests_evict_each_other(
     serve: Callable[..., WebServer], connect: Callable[..., list[socket.socket]], path: str, kind: str
 ) -> None:
     server = serve()
-    (kept,) = connect(server, "127.0.0.1")
-    assert is_answered(kept)
+    (finished,) = connect(server, "127.0.0.1")
+    assert is_answered(finished)
     head = (
         f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\norigin: http://127.0.0.1\r\ncontent-type: application/{kind}\r\n"
     )
@@ -113,7 +113,7 @@ def test_connections_with_unfinished_requests_evict_each_other(
         assert is_answered(newcomers[-1])
 
     if path == "/login":  # at /mcp they count as callers, because this server needs no token
-        assert is_answered(kept)
+        assert is_answered(finished)
 
 
 def test_connections_that_are_answered_are_closed_last(

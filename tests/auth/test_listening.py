@@ -51,15 +51,15 @@ def test_loopback_addresses(address: str, is_ours: bool) -> None:
 def test_where_tokens_are_required_from_the_start(
     address: str, hosts: tuple[str, ...], is_required: bool, reason: str
 ) -> None:
-    found = why_tokens_are_required(address, hosts, is_required=is_required)
+    requirement = why_tokens_are_required(address, hosts, is_required=is_required)
 
-    assert reason in found
-    assert bool(found) == bool(reason)
-    assert why_not_listen(found, has_tokens=lambda: True, has_issuer=False) == ""
-    assert why_not_listen(found, has_tokens=lambda: False, has_issuer=True) == ""
-    assert ("workflowlookup token create" in why_not_listen(found, has_tokens=lambda: False, has_issuer=False)) == bool(
-        reason
-    )
+    assert reason in requirement
+    assert bool(requirement) == bool(reason)
+    assert why_not_listen(requirement, has_tokens=lambda: True, has_issuer=False) == ""
+    assert why_not_listen(requirement, has_tokens=lambda: False, has_issuer=True) == ""
+    assert (
+        "workflowlookup token create" in why_not_listen(requirement, has_tokens=lambda: False, has_issuer=False)
+    ) == bool(reason)
 
 
 @pytest.fixture

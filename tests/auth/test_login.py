@@ -83,21 +83,21 @@ def test_an_unauthenticated_browser_is_redirected_to_the_form_and_back(browser: 
 
 
 def test_the_cookie_is_hidden_from_scripts_other_sites_and_other_ports(browser: Browser, secret: str) -> None:
-    said = sign_in(browser, secret).headers["set-cookie"]
+    cookie = sign_in(browser, secret).headers["set-cookie"]
 
-    name, _, rest = said.partition("=")
+    name, _, rest = cookie.partition("=")
     assert name == "workflowlookup-8787"
     assert "; HttpOnly; Max-Age=43200; Path=/; SameSite=strict" in rest
     assert "Secure" not in rest
-    assert secret not in said
+    assert secret not in cookie
 
 
 def test_over_https_the_cookie_is_bound_to_the_host(browser: Browser, secret: str) -> None:
-    said = sign_in(browser, secret, headers={"origin": "https://127.0.0.1:8787"}).headers["set-cookie"]
+    cookie = sign_in(browser, secret, headers={"origin": "https://127.0.0.1:8787"}).headers["set-cookie"]
 
-    assert said.startswith("__Host-workflowlookup=")
-    assert said.endswith("; HttpOnly; Max-Age=43200; Path=/; SameSite=strict; Secure")
-    session = said.partition("=")[2].partition(";")[0]
+    assert cookie.startswith("__Host-workflowlookup=")
+    assert cookie.endswith("; HttpOnly; Max-Age=43200; Path=/; SameSite=strict; Secure")
+    session = cookie.partition("=")[2].partition(";")[0]
     assert browser.get("/", headers={**HTML, "cookie": f"__Host-workflowlookup={session}"}).status_code == 200
 
 
@@ -182,14 +182,14 @@ def test_the_requested_path_is_escaped(browser: Browser) -> None:
 
 def test_a_session_ends_with_its_token_and_by_logging_out(browser: Browser, secret: str, tokens: Tokens) -> None:
     session = sign_in(browser, secret).cookies["workflowlookup-8787"]
-    kept = {**HTML, "cookie": f"workflowlookup-8787={session}"}
+    headers = {**HTML, "cookie": f"workflowlookup-8787={session}"}
     assert browser.get("/", headers=HTML).status_code == 200
     browser.post("/logout", headers={"origin": "https://evil.example.com"})
     assert browser.get("/", headers=HTML).status_code == 200
 
     browser.post("/logout", headers=OURS)
     assert browser.get("/", headers=HTML).status_code == 303
-    assert browser.get("/", headers=kept).status_code == 303  # also where the cookie was copied
+    assert browser.get("/", headers=headers).status_code == 303  # also where the cookie was copied
     browser.forget()
     sign_in(browser, secret)
     assert browser.get("/", headers=HTML).status_code == 200
@@ -203,9 +203,9 @@ def test_logging_in_again_ends_the_earlier_session(browser: Browser, secret: str
     second = sign_in(browser, secret).cookies["workflowlookup-8787"]
     browser.forget()
 
-    found = [browser.get("/", headers={**HTML, "cookie": f"workflowlookup-8787={one}"}) for one in (first, second)]
+    pages = [browser.get("/", headers={**HTML, "cookie": f"workflowlookup-8787={one}"}) for one in (first, second)]
 
-    assert [one.status_code for one in found] == [303, 200]
+    assert [one.status_code for one in pages] == [303, 200]
 
 
 def test_a_session_expires(
@@ -225,7 +225,7 @@ def test_programs_get_401_and_no_redirect(browser: Browser) -> None:
 
 def test_session_ids_differ_and_do_not_reveal_the_token(browser: Browser, secret: str, tokens: Tokens) -> None:
     other = tokens.create("bob", ["read"], ["*"], seconds=60)[0]
-    told = [browser.get("/", headers={"authorization": f"Bearer {one}"}).text.split()[-1] for one in (secret, other)]
+    names = [browser.get("/", headers={"authorization": f"Bearer {one}"}).text.split()[-1] for one in (secret, other)]
 
-    assert told[0] != told[1]
-    assert len(told[0]) == 64
+    assert names[0] != names[1]
+    assert len(names[0]) == 64

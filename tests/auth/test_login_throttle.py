@@ -131,7 +131,7 @@ def test_the_forwarded_address_of_an_untrusted_client_is_ignored(ask: Callable[.
 
 
 @pytest.mark.parametrize(
-    ("peer", "said", "place"),
+    ("peer", "forwarded", "place"),
     [
         ("192.0.2.1", [], "192.0.2.1"),
         ("192.0.2.1", ["198.51.100.7"], "192.0.2.1"),
@@ -147,8 +147,8 @@ def test_the_forwarded_address_of_an_untrusted_client_is_ignored(ask: Callable[.
         ("fe80::1%eth0", [], "fe80::/64"),
     ],
 )
-def test_the_address_of_a_client(peer: str, said: list[str], place: str) -> None:
-    headers = [(b"x-forwarded-for", line.encode()) for line in said]
+def test_the_address_of_a_client(peer: str, forwarded: list[str], place: str) -> None:
+    headers = [(b"x-forwarded-for", line.encode()) for line in forwarded]
     scope = {"type": "http", "client": (peer, 5), "headers": headers}
 
     assert Proxies([PROXY]).address_of(scope) == place

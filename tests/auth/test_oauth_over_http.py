@@ -48,15 +48,15 @@ def test_the_metadata_names_the_issuer(token_server: TokenServer, issuer: Issuer
     with httpx2.Client() as anybody:
         refused = anybody.post(token_server.server.url, content=b"{}")
         places = [METADATA, f"{METADATA}/mcp"]
-        told = [anybody.get(token_server.server.base + place).json() for place in places]
+        documents = [anybody.get(token_server.server.base + place).json() for place in places]
 
     where = "https://flows.example.com/.well-known/oauth-protected-resource/mcp"
     assert refused.status_code == 401
     assert refused.headers["www-authenticate"] == f'Bearer realm="workflowlookup", resource_metadata="{where}"'
-    assert told == [told[0]] * 2
-    assert told[0]["resource"] == AUDIENCE
-    assert told[0]["authorization_servers"] == [issuer.name]
-    assert told[0]["scopes_supported"] == ["read", "run", "confirm", "witness", "admin"]
+    assert documents == [documents[0]] * 2
+    assert documents[0]["resource"] == AUDIENCE
+    assert documents[0]["authorization_servers"] == [issuer.name]
+    assert documents[0]["scopes_supported"] == ["read", "run", "confirm", "witness", "admin"]
 
 
 def test_a_valid_token_sees_the_workflows_of_its_patterns(token_server: TokenServer, issuer: Issuer) -> None:

@@ -105,8 +105,8 @@ def test_without_a_valid_token_every_method_is_401(token_server: TokenServer, wh
 @pytest.mark.parametrize("header", WRONG.values(), ids=WRONG.keys())
 def test_an_invalid_token_is_refused(token_server: TokenServer, header: Json) -> None:
     with httpx2.Client() as client:
-        said = header.format(**token_server.secrets)
-        reply = client.get(f"{token_server.server.base}/metrics", headers={"authorization": said})
+        header_value = header.format(**token_server.secrets)
+        reply = client.get(f"{token_server.server.base}/metrics", headers={"authorization": header_value})
 
     assert reply.status_code == 401
     assert token_server.secrets["root"] not in reply.text + str(reply.headers)
@@ -124,9 +124,9 @@ def test_a_token_in_the_url_is_ignored(token_server: TokenServer) -> None:
 
 
 def test_two_authorization_headers_are_refused(token_server: TokenServer) -> None:
-    said = [("authorization", f"Bearer {token_server.secrets[name]}") for name in ("reader", "root")]
+    headers = [("authorization", f"Bearer {token_server.secrets[name]}") for name in ("reader", "root")]
     with httpx2.Client() as client:
-        reply = client.get(f"{token_server.server.base}/metrics", headers=said)
+        reply = client.get(f"{token_server.server.base}/metrics", headers=headers)
 
     assert reply.status_code in (400, 401)
 
@@ -161,22 +161,22 @@ def test_scopes_hold_for_every_tool(token_server: TokenServer, name: str) -> Non
 def test_patterns_hold_for_every_tool(token_server: TokenServer, name: str) -> None:
     reply = token_server.client("other").request("tools/call", call(name, CALLS[name])["params"])
 
-    told = json.dumps(reply)
-    assert "docs-guide" not in told.replace(json.dumps(CALLS[name]), "").replace("'docs-guide'", "").replace(
+    text = json.dumps(reply)
+    assert "docs-guide" not in text.replace(json.dumps(CALLS[name]), "").replace("'docs-guide'", "").replace(
         '"docs-guide"', ""
     ).replace("of-docs-guide", "")
-    assert "The docs" not in told
+    assert "The docs" not in text
 
 
 @pytest.mark.parametrize("who", ["reader", "ci-bot", "other"])
 def test_nothing_hidden_is_in_any_answer(token_server: TokenServer, who: str) -> None:
     client = token_server.client(who)
-    told = [client.request(method, {**params, "_meta": ENVELOPE}) for method, params in OTHERS.items()
+    replies = [client.request(method, {**params, "_meta": ENVELOPE}) for method, params in OTHERS.items()
             if method != "subscriptions/listen"]  # fmt: skip
-    told += [client.request("tools/call", call(name, arguments)["params"]) for name, arguments in CALLS.items()]
+    replies += [client.request("tools/call", call(name, arguments)["params"]) for name, arguments in CALLS.items()]
 
-    assert "canary" not in json.dumps(told)
-    assert "secret" not in json.dumps(told)
+    assert "canary" not in json.dumps(replies)
+    assert "secret" not in json.dumps(replies)
 
 
 def test_the_journal_has_the_name_of_the_caller(token_server: TokenServer) -> None:

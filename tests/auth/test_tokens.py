@@ -175,7 +175,7 @@ def test_of_many_concurrent_creations_of_one_name_one_succeeds(
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "problem"),
     [
         ({"name": "a b"}, "cannot be the name"),
         ({"name": "a\nb"}, "cannot be the name"),
@@ -188,8 +188,8 @@ def test_of_many_concurrent_creations_of_one_name_one_succeeds(
         ({"seconds": 0.0}, "must be valid for some time"),
     ],
 )
-def test_invalid_arguments_are_refused(tokens: Tokens, wrong: JsonObject, told: str) -> None:
-    with pytest.raises(TokenProblem, match=told):
+def test_invalid_arguments_are_refused(tokens: Tokens, wrong: JsonObject, problem: str) -> None:
+    with pytest.raises(TokenProblem, match=problem):
         create(tokens, **wrong)
     assert tokens.all_tokens() == []
 

@@ -214,16 +214,16 @@ def test_without_a_configuration_directory_the_record_beside_the_journal_counts(
 def test_without_the_journal_and_both_records_no_token_is_required(
     tmp_path: Path, serve: Callable[..., WebServer]
 ) -> None:
-    path, kept = tmp_path / "data" / "runs.sqlite", tmp_path / "kept.sqlite"
+    path, backup = tmp_path / "data" / "runs.sqlite", tmp_path / "kept.sqlite"
     make_token(tmp_path, path)
-    make_token(tmp_path, kept)
+    make_token(tmp_path, backup)
     shutil.rmtree(path.parent)
     lines = own_record(tmp_path).read_text(encoding="utf-8").splitlines(keepends=True)
 
     own_record(tmp_path).write_text("".join(line for line in lines if str(path) not in line), encoding="utf-8")
 
     assert statuses(serve(path)) == {200}
-    assert statuses(serve(kept)) == {401}
+    assert statuses(serve(backup)) == {401}
 
 
 def test_a_dangling_record_counts(tmp_path: Path, serve: Callable[..., WebServer]) -> None:

@@ -142,24 +142,24 @@ def test_every_answer_is_as_if_hidden_workflows_did_not_exist(
 
     for method, params in [*QUESTIONS, *(question for name in names for question in of_tools(name)), *lists()]:
         one, other = sees_part.ask(method, params), sees_all.ask(method, params)
-        told = json.dumps(one).replace(f"{full.library}/", "")
+        text = json.dumps(one).replace(f"{full.library}/", "")
 
-        assert told == json.dumps(other).replace(f"{open_only.library}/", ""), (method, params)
-        assert "canary" not in told or "canary" in f"{method}{params}"
+        assert text == json.dumps(other).replace(f"{open_only.library}/", ""), (method, params)
+        assert "canary" not in text or "canary" in f"{method}{params}"
 
 
 def test_every_tool_is_among_the_compared_calls() -> None:
-    asked = {method for method, _ in QUESTIONS}
+    methods = {method for method, _ in QUESTIONS}
 
     tools = (*BUILTIN_TOOLS.values(), workflow_refresh.TOOL, workflow_search.TOOL)
-    assert {tool.name for tool in tools} - asked == {"workflow_validate_json"}  # which sees no library
+    assert {tool.name for tool in tools} - methods == {"workflow_validate_json"}  # which sees no library
 
 
 def test_every_method_is_among_the_compared_calls() -> None:
-    asked = {method for method, _ in QUESTIONS}
+    methods = {method for method, _ in QUESTIONS}
     silent = {"initialize", "ping", "shutdown", "server/discover"}  # which tell of the server alone
 
-    assert Connection._HANDSHAKE.keys() - asked == silent
+    assert Connection._HANDSHAKE.keys() - methods == silent
 
 
 @pytest.mark.parametrize("access", [caller("run", workflows=("nothing-*",)), caller("run", workflows=())])
@@ -175,25 +175,25 @@ def test_a_caller_without_visible_workflows_sees_an_empty_server(
 
 
 @pytest.mark.parametrize(
-    ("access", "told"),
+    ("access", "is_named"),
     [(caller("admin"), False), (caller("run", workflows=("*",)), False), (caller("admin", workflows=("*",)), True)],
     ids=["admin-of-some", "runs-all", "admin-of-all"],
 )
 def test_only_administrators_of_everything_see_the_paths_of_documents(
-    make_deployment: Callable[..., Deployment], access: Access, told: bool
+    make_deployment: Callable[..., Deployment], access: Access, is_named: bool
 ) -> None:
     deployment = make_deployment()
     client = deployment.connect(access)
-    asked = [("workflow_get", {"id": "docs-broken"}), ("resources/read", {"uri": "workflow://docs-broken"})]
+    requests = [("workflow_get", {"id": "docs-broken"}), ("resources/read", {"uri": "workflow://docs-broken"})]
 
-    refusals = [client.refusal(method, params) for method, params in asked]
+    refusals = [client.refusal(method, params) for method, params in requests]
 
     assert [one["data"]["file"].endswith("docs-broken.json") for one in refusals] == [True, True]
-    assert [str(deployment.library) in json.dumps(one) for one in refusals] == [told, told]
+    assert [str(deployment.library) in json.dumps(one) for one in refusals] == [is_named, is_named]
 
 
 @pytest.mark.parametrize(
-    ("access", "told"),
+    ("access", "problem"),
     [
         (caller("run"), "A damaged journal was set aside as runs.sqlite.corrupt-1."),
         (caller("run", workflows=("*",)), "A damaged journal was set aside as runs.sqlite.corrupt-1: 4 of 5 runs."),
@@ -205,7 +205,7 @@ def test_only_administrators_of_everything_see_the_paths_of_documents(
     ids=["some", "all", "admin"],
 )
 def test_callers_see_only_their_part_of_the_outcome_of_a_damaged_journal(
-    make_deployment: Callable[..., Deployment], monkeypatch: pytest.MonkeyPatch, access: Access, told: str
+    make_deployment: Callable[..., Deployment], monkeypatch: pytest.MonkeyPatch, access: Access, problem: str
 ) -> None:
     deployment = make_deployment()
     aside = DamagedJournal(file="/srv/runs.sqlite.corrupt-1", outcome="4 of 5 runs", details=("secret-plan",))
@@ -214,8 +214,8 @@ def test_callers_see_only_their_part_of_the_outcome_of_a_damaged_journal(
 
     refusal = client.result("tools/call", {"name": "workflow_status", "arguments": {"runId": "no-such-run"}})
 
-    assert client.result("workflow_runs")["next"].endswith(told)
-    assert refusal["content"][0]["text"].endswith(told)
+    assert client.result("workflow_runs")["next"].endswith(problem)
+    assert refusal["content"][0]["text"].endswith(problem)
 
 
 def test_the_id_of_a_hidden_run_is_refused_without_details(make_deployment: Callable[..., Deployment]) -> None:
@@ -234,16 +234,16 @@ def test_pages_of_runs_are_full_despite_hidden_runs_in_between(make_deployment: 
         deployment.begin("secret-plan", f"kept-{number}")
     client = deployment.connect(caller("read"))
 
-    found, cursor = [], None
+    ids, cursor = [], None
     while True:
         page = client.result("workflow_runs", {"limit": 3, "cursor": cursor})
-        found += [run["runId"] for run in page["runs"]]
+        ids += [run["runId"] for run in page["runs"]]
         cursor = page.get("nextCursor")
         assert len(page["runs"]) == 3 or cursor is None
         if cursor is None:
             break
 
-    assert sorted(found) == sorted(
+    assert sorted(ids) == sorted(
         [f"shown-{number}" for number in range(6)] + [f"{how}-{one}" for how in ("of", "held") for one in OPEN]
     )
 
@@ -439,10 +439,10 @@ def test_of_a_provider_a_caller_sees_only_its_own_workflows(with_providers: Depl
     client = with_providers.connect(caller("run", workflows=("ci.deploy", "docs-*")))
 
     names = {tool["name"] for tool in client.result("tools/list")["tools"]} - set(BUILTIN_TOOLS)
-    found = client.ask("workflow_search", {})  # which is no tool while there is room
+    reply = client.ask("workflow_search", {})  # which is no tool while there is room
 
     assert names == {"workflow_refresh", "ci_deploy", "the_docs", "the_docs_docs-notes"}
-    assert "canary" not in json.dumps(found)
+    assert "canary" not in json.dumps(reply)
     assert client.refusal("workflow_start", {"workflowId": "ci.canary"})["code"] == -32001
     assert client.refusal("workflow_start", {"workflowId": "ci_canary"})["code"] == -32001
     assert client.refusal("ci_canary")["code"] == -32601
@@ -467,7 +467,7 @@ def test_only_an_administrator_can_poll_providers_and_sees_its_own_workflows(
 
 
 @pytest.mark.parametrize(
-    ("workflows", "asked"),
+    ("workflows", "expected"),
     [
         (("docs-*",), set()),
         (("vault.backup*",), {"vault"}),
@@ -476,14 +476,14 @@ def test_only_an_administrator_can_poll_providers_and_sees_its_own_workflows(
     ],
 )
 def test_an_administrator_of_some_workflows_polls_only_their_providers(
-    with_providers: Deployment, execution: Discovering, workflows: tuple[str, ...], asked: list[Sequence[str] | None]
+    with_providers: Deployment, execution: Discovering, workflows: tuple[str, ...], expected: list[Sequence[str] | None]
 ) -> None:
     client = with_providers.connect(caller("admin", workflows=workflows))
     client.result("tools/list")
 
     client.ask("workflow_refresh")
 
-    assert execution.asked == [asked]
+    assert execution.asked == [expected]
 
 
 def test_new_tools_are_announced_only_to_callers_who_see_them(make_deployment: Callable[..., Deployment]) -> None:

@@ -119,8 +119,8 @@ def test_a_form_post_of_another_site_is_refused(open_server: TokenServer, kind: 
     data = request(open_server, who=None, content_type=kind, accept="*/*", mcp_protocol_version=None)
 
     for more in ({}, {"origin": "https://evil.example.com", "sec-fetch-site": "cross-site"}):
-        said = b"".join(f"{name}: {value}\r\n".encode() for name, value in more.items())
-        reply = send(open_server, data.replace(b"\r\n\r\n", b"\r\n" + said + b"\r\n", 1))
+        lines = b"".join(f"{name}: {value}\r\n".encode() for name, value in more.items())
+        reply = send(open_server, data.replace(b"\r\n\r\n", b"\r\n" + lines + b"\r\n", 1))
         assert status(reply) in (400, 403, 406, 415)
         assert b"docs-guide" not in reply
 
@@ -138,8 +138,8 @@ def test_no_path_bypasses_authentication(token_server: TokenServer, path: str) -
     reply = send(token_server, request(token_server, method="GET", path=path, body=b"", who=None))
 
     assert status(reply) in (303, 307, 400, 401, 404, None)
-    for told in (b"root:", b"workflowlookup_requests", b"import ", b"docs-guide"):
-        assert told not in reply
+    for secret in (b"root:", b"workflowlookup_requests", b"import ", b"docs-guide"):
+        assert secret not in reply
 
 
 # ── too much, too slow ──────────────────────────────────────────────────────────────────────────────────────────
@@ -233,9 +233,9 @@ def test_request_smuggling_is_refused(token_server: TokenServer) -> None:
 )  # fmt: skip
 def test_other_headers_are_not_accepted_as_a_token(token_server: TokenServer, line: str) -> None:
     data = request(token_server, method="GET", path="/metrics", body=b"", who=None)
-    said = line.format(**token_server.secrets).encode("latin-1") + b"\r\n"
+    header_line = line.format(**token_server.secrets).encode("latin-1") + b"\r\n"
 
-    reply = send(token_server, data.replace(b"accept: ", said + b"accept: ", 1))
+    reply = send(token_server, data.replace(b"accept: ", header_line + b"accept: ", 1))
 
     assert status(reply) in (400, 401, None)
 
@@ -269,8 +269,8 @@ def test_random_requests_are_answered_or_refused_and_reveal_nothing(
                  seconds=2)  # fmt: skip
 
     assert status(reply) != 500
-    for told in (b"Traceback", b"canary", b"secret", b'File "', token_server.secrets["root"].encode()):
-        assert told not in reply
+    for secret in (b"Traceback", b"canary", b"secret", b'File "', token_server.secrets["root"].encode()):
+        assert secret not in reply
     if who != "reader":
         assert b"docs-guide" not in reply
         assert status(reply) != 200 or path in ("/healthz",)

@@ -46,8 +46,8 @@ class TokenServer:
         self.secrets[name] = self.tokens.create(name, scopes, workflows, seconds=seconds, is_person=is_person)[0]
 
     def client(self, name: str | None = None, **headers: str) -> WebClient:
-        said = {"authorization": f"Bearer {self.secrets[name]}"} if name else {}
-        client = WebClient(self.server.url, **said, **headers)
+        authorization = {"authorization": f"Bearer {self.secrets[name]}"} if name else {}
+        client = WebClient(self.server.url, **authorization, **headers)
         self._clients.append(client)
         return client
 

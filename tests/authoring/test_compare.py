@@ -84,15 +84,15 @@ def test_steps_that_move_together_are_told_once() -> None:
 def test_no_fewer_moves_would_do(order: list[int]) -> None:
     before, after = document(*(step(f"s-{n}") for n in range(8))), document(*(step(f"s-{n}") for n in order))
 
-    told = sum(1 + _others(section.changes[0].after) for section in compared(before, after))
+    count = sum(1 + _others(section.changes[0].after) for section in compared(before, after))
 
     longest = max(len(rise) for size in range(9) for rise in itertools.combinations(order, size) if is_rising(rise))
-    assert told == 8 - longest
+    assert count == 8 - longest
 
 
 def _others(place: str) -> int:
-    found = re.search(r"with the (\d+ )?step", place)
-    return 0 if found is None else int(found[1] or 1)
+    match = re.search(r"with the (\d+ )?step", place)
+    return 0 if match is None else int(match[1] or 1)
 
 
 def is_rising(numbers: Iterable[int]) -> bool:

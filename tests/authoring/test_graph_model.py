@@ -105,22 +105,22 @@ def test_confirmation_in_words(wanted: Json, words: str) -> None:
     assert describe_confirmation(confirmation_of({"requireConfirmation": wanted})) == words
 
 
-def states(found: graph.Graph) -> dict[str, tuple[graph.NodeState | None, int]]:
-    return {node.id: (node.state, node.times) for node in found.nodes()}
+def states(drawing: graph.Graph) -> dict[str, tuple[graph.NodeState | None, int]]:
+    return {node.id: (node.state, node.times) for node in drawing.nodes()}
 
 
 def test_without_a_context_nothing_is_marked() -> None:
-    found = drawn(step("one"))
+    drawing = drawn(step("one"))
 
-    assert (found.path, states(found)) == (None, {"one": (None, 0)})
+    assert (drawing.path, states(drawing)) == (None, {"one": (None, 0)})
 
 
 def test_a_context_marks_what_is_taken_and_why_the_rest_is_skipped() -> None:
-    found = drawn(step("big", runCondition=LARGE), step("any"), context={"size": "small"})
+    drawing = drawn(step("big", runCondition=LARGE), step("any"), context={"size": "small"})
 
-    assert found.path == ("any",)
-    assert states(found) == {"big": (NodeState.SKIPPED, 0), "any": (NodeState.TAKEN, 1)}
-    assert found.flow[0].because == 'not true: size equals "large" (size is "small")'
+    assert drawing.path == ("any",)
+    assert states(drawing) == {"big": (NodeState.SKIPPED, 0), "any": (NodeState.TAKEN, 1)}
+    assert drawing.flow[0].because == 'not true: size equals "large" (size is "small")'
 
 
 def test_loops_count_their_iterations_and_their_bodies_how_often_they_were_met() -> None:
@@ -128,30 +128,30 @@ def test_loops_count_their_iterations_and_their_bodies_how_often_they_were_met()
     inner = loop("inner", [step("work")], type="for", count=2)
     steps = [loop("outer", [first, inner], type="forEach", items="files", iterationVar="i"), step("last")]
 
-    found = drawn(*steps, context={"files": ["a", "b", "c"]})
+    drawing = drawn(*steps, context={"files": ["a", "b", "c"]})
 
-    assert states(found) == {
+    assert states(drawing) == {
         "outer": (NodeState.TAKEN, 3),
         "first-only": (NodeState.TAKEN, 1),
         "inner": (NodeState.TAKEN, 6),
         "work": (NodeState.TAKEN, 6),
         "last": (NodeState.TAKEN, 1),
     }
-    assert found.flow[0].body[0].because == "not true: i equals 1 (i is 2)"
+    assert drawing.flow[0].body[0].because == "not true: i equals 1 (i is 2)"
 
 
 def test_a_loop_that_is_not_entered_skips_its_body_and_says_so() -> None:
-    found = drawn(loop("each", [step("work")], type="forEach", items="files"), context={"files": []})
+    drawing = drawn(loop("each", [step("work")], type="forEach", items="files"), context={"files": []})
 
-    assert states(found) == {"each": (NodeState.SKIPPED, 0), "work": (NodeState.SKIPPED, 0)}
-    assert found.warnings == ("Loop 'each' was skipped: its list 'files' is empty",)
+    assert states(drawing) == {"each": (NodeState.SKIPPED, 0), "work": (NodeState.SKIPPED, 0)}
+    assert drawing.warnings == ("Loop 'each' was skipped: its list 'files' is empty",)
 
 
 def test_the_walk_ends_at_a_loop_without_its_list_and_says_what_is_missing() -> None:
-    found = drawn(loop("each", [step("work")], type="forEach", items="files"), step("last"), context={})
+    drawing = drawn(loop("each", [step("work")], type="forEach", items="files"), step("last"), context={})
 
-    assert states(found) == {"each": (None, 0), "work": (None, 0), "last": (None, 0)}
-    assert found.warnings == (
+    assert states(drawing) == {"each": (None, 0), "work": (None, 0), "last": (None, 0)}
+    assert drawing.warnings == (
         "The loop 'each' comes next, and its list is missing: files is not set: expected a list ('array'). "
         'Put files into the context, as in {"files":["…"]}; an empty list skips the loop.',
     )
@@ -160,10 +160,10 @@ def test_the_walk_ends_at_a_loop_without_its_list_and_says_what_is_missing() -> 
 def test_a_long_walk_is_cut_and_what_lies_beyond_is_not_marked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graph, "MAX_INSTANCES", 4)
 
-    found = drawn(loop("many", [step("work")], type="for", count=9), step("last"), context={})
+    drawing = drawn(loop("many", [step("work")], type="for", count=9), step("last"), context={})
 
-    assert states(found) == {"many": (NodeState.TAKEN, 4), "work": (NodeState.TAKEN, 4), "last": (None, 0)}
-    assert found.warnings == ("The path was cut after 4 steps; the rest is not marked",)
+    assert states(drawing) == {"many": (NodeState.TAKEN, 4), "work": (NodeState.TAKEN, 4), "last": (None, 0)}
+    assert drawing.warnings == ("The path was cut after 4 steps; the rest is not marked",)
 
 
 def test_a_step_says_how_many_proofs_it_has() -> None:

@@ -50,9 +50,9 @@ def sides(marks: dict[tuple[str, str], Any]) -> dict[tuple[str, str], set[bool]]
 
 
 def test_a_walk_goes_to_the_end_and_agrees_with_a_case_that_expects_it() -> None:
-    found = run(BRANCHES, context={"broken": True}, steps=["look", "repair", "report"], warnings=[])
+    rehearsal = run(BRANCHES, context={"broken": True}, steps=["look", "repair", "report"], warnings=[])
 
-    assert (found.path, found.is_complete, found.differences) == (("look", "repair", "report"), True, ())
+    assert (rehearsal.path, rehearsal.is_complete, rehearsal.differences) == (("look", "repair", "report"), True, ())
 
 
 def test_variables_that_a_step_sets_count_from_the_next_step_on() -> None:
@@ -60,17 +60,17 @@ def test_variables_that_a_step_sets_count_from_the_next_step_on() -> None:
 
 
 def test_a_loop_ends_when_one_of_its_iterations_sets_the_variable() -> None:
-    found = run(REVIEW, after={"review": {"approved": False}, "review@3": {"approved": True}})
+    rehearsal = run(REVIEW, after={"review": {"approved": False}, "review@3": {"approved": True}})
 
-    assert found.path == ("review@1", "review@2", "review@3", "report")
-    assert found.iterations == {"review-loop": 3}
+    assert rehearsal.path == ("review@1", "review@2", "review@3", "report")
+    assert rehearsal.iterations == {"review-loop": 3}
 
 
 def test_iterations_of_inner_loops_are_counted_all_told() -> None:
     inner = loop("inner-loop", [step("deep")], type="for", count=3)
-    found = run(document(loop("outer-loop", [inner], type="for", count=2)))
+    rehearsal = run(document(loop("outer-loop", [inner], type="for", count=2)))
 
-    assert found.iterations == {"inner-loop": 6, "outer-loop": 2}
+    assert rehearsal.iterations == {"inner-loop": 6, "outer-loop": 2}
 
 
 def test_the_id_of_a_loop_in_the_path_ends_it_there() -> None:
@@ -80,9 +80,9 @@ def test_the_id_of_a_loop_in_the_path_ends_it_there() -> None:
 
 
 def test_an_incomplete_case_goes_as_far_as_its_path() -> None:
-    found = run(REVIEW, steps=["review@1"], complete=False)
+    rehearsal = run(REVIEW, steps=["review@1"], complete=False)
 
-    assert (found.path, found.is_complete, found.differences) == (("review@1",), False, ())
+    assert (rehearsal.path, rehearsal.is_complete, rehearsal.differences) == (("review@1",), False, ())
 
 
 def test_a_path_without_end_is_a_failure_and_not_a_hang(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,21 +90,21 @@ def test_a_path_without_end_is_a_failure_and_not_a_hang(monkeypatch: pytest.Monk
     endless = loop("endless", [step("turn"), step("again"), step("more")], type="while", condition={})
     endless["loop"]["maxIterations"] = 1000
 
-    found = run(document(endless))
+    path_without_end = run(document(endless))
 
-    assert len(found.path) == 50
-    assert found.differences[0].message == (
+    assert len(path_without_end.path) == 50
+    assert path_without_end.differences[0].message == (
         "The path is longer than 50 steps and was abandoned; does a loop never end? "
         "It ended with more@16 → turn@17 → again@17"
     )
-    assert corrections(case(), found) == {}
+    assert corrections(case(), path_without_end) == {}
 
 
 # ── differences ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
-    ("expected", "said"),
+    ("expected", "problem"),
     [
         (["look", "repair", "report"], "at step 2: expected 'repair', got 'report'"),
         (["look"], "at step 2: expected the end, got 'report'"),
@@ -112,11 +112,11 @@ def test_a_path_without_end_is_a_failure_and_not_a_hang(monkeypatch: pytest.Monk
         ([], "at step 1: expected the end, got 'look'"),
     ],
 )
-def test_the_first_difference_of_two_paths_is_named(expected: list[str], said: str) -> None:
+def test_the_first_difference_of_two_paths_is_named(expected: list[str], problem: str) -> None:
     [(field, message)] = differences(BRANCHES, steps=expected)
 
     first, wanted, got = message.split("\n")
-    assert (field, first) == ("steps", f"The path differs {said}")
+    assert (field, first) == ("steps", f"The path differs {problem}")
     assert wanted == f"expected: {' → '.join(expected) or '(no step)'}"
     assert got == "got:      look → report"
 
@@ -160,10 +160,10 @@ def test_an_output_of_one_iteration_is_judged_there_and_the_others_everywhere() 
     }
     source = document(loop("twice", [step("write", validationCriteria=[second])], type="for", count=2))
 
-    found = run(source, outputs={"write": {"accept": ["a"]}, "write@2": {"refuse": ["a"]}})
+    rehearsal = run(source, outputs={"write": {"accept": ["a"]}, "write@2": {"refuse": ["a"]}})
 
-    assert found.differences == ()
-    assert [(one.instance_id, one.issues) for one in found.judged] == [("write@1", ()), ("write@2", ("Say b",))]
+    assert rehearsal.differences == ()
+    assert [(one.instance_id, one.issues) for one in rehearsal.judged] == [("write@1", ()), ("write@2", ("Say b",))]
 
 
 @pytest.mark.parametrize(
@@ -188,9 +188,9 @@ def test_every_other_expectation_is_compared_too(fields: Json, expected: tuple[s
 
 
 def test_a_wrong_number_of_iterations_is_told() -> None:
-    found = differences(REVIEW, after={"review": {"approved": True}}, iterations={"review-loop": 2})
+    problems = differences(REVIEW, after={"review": {"approved": True}}, iterations={"review-loop": 2})
 
-    assert found == [("iterations.review-loop", "The iterations of loop 'review-loop' differ: expected 2, got 1")]
+    assert problems == [("iterations.review-loop", "The iterations of loop 'review-loop' differ: expected 2, got 1")]
 
 
 def test_criteria_that_cannot_be_judged_by_are_a_difference() -> None:
@@ -347,9 +347,9 @@ def test_a_variable_or_a_value_that_the_contract_does_not_have_is_told() -> None
     schema = {"properties": {"risk": {"enum": ["low", "high"]}}}
     workflow = document(step("assess", produces=["risk", "owner.name"]), step("merge"), contextSchema=schema)
 
-    told = differences(workflow, context={"risc": "low"}, after={"assess": {"risk": "hgih", "owner": "me"}})
+    problems = differences(workflow, context={"risc": "low"}, after={"assess": {"risk": "hgih", "owner": "me"}})
 
-    assert told == [
+    assert problems == [
         ("context.risc", "The workflow has no variable 'risc' (did you mean 'risk'?)"),
         (
             "after.assess.risk",

@@ -72,11 +72,11 @@ def test_criteria_come_before_proofs_and_the_first_failed_proof_is_the_last() ->
 def test_the_workflow_decides_about_an_unproved_output(when_unproved: str, is_accepted: bool) -> None:
     outputs = {"accept": ["ok"], "proof": {"tests": "unproved"}}
 
-    told = differences({**FIX, "whenUnproved": when_unproved}, outputs={"fix": outputs})
+    problems = differences({**FIX, "whenUnproved": when_unproved}, outputs={"fix": outputs})
 
     expected = "Proof 'tests' is unproved: The project's command `test` ends with exit code 0"
-    assert (told == []) is is_accepted
-    assert is_accepted or expected in told[0]
+    assert (problems == []) is is_accepted
+    assert is_accepted or expected in problems[0]
 
 
 def test_a_proof_whose_condition_does_not_hold_is_neither_needed_nor_assumed() -> None:

@@ -33,8 +33,8 @@ def picture(*steps: JsonObject, context: JsonObject | None = None, **fields: Jso
 def rects(root: Element, style: str) -> list[Box]:
     """The rectangles of a class, without the sheets under a card: left, top, right, bottom."""
     classes = [(rect, not_none(rect.get("class")).split()) for rect in root.iter(f"{NS}rect")]
-    found = [rect for rect, names in classes if style in names and "sheet" not in names]
-    boxes = [[int(not_none(rect.get(name))) for name in ("x", "y", "width", "height")] for rect in found]
+    rects = [rect for rect, names in classes if style in names and "sheet" not in names]
+    boxes = [[int(not_none(rect.get(name))) for name in ("x", "y", "width", "height")] for rect in rects]
     return [(x, y, x + width, y + height) for x, y, width, height in boxes]
 
 
@@ -225,4 +225,4 @@ def test_a_step_with_proofs_has_a_tick() -> None:
 
     nodes = [element for element in root.iter(f"{NS}g") if element.get("class") == "node"]
     ticks = [[path for path in node.iter(f"{NS}path") if path.get("class") == "proved"] for node in nodes]
-    assert [len(found) for found in ticks] == [0, 1]
+    assert [len(marks) for marks in ticks] == [0, 1]

@@ -79,13 +79,13 @@ def test_damaged_runs_have_a_remedy_and_can_be_deleted(cli: Cli, journal: Path) 
 def test_a_run_that_was_changed_in_the_tables_is_named_by_every_command(cli: Cli, journal: Path) -> None:
     with contextlib.closing(sqlite3.connect(journal, isolation_level=None)) as connection:
         connection.execute("UPDATE events SET body = replace(body, 'done', 'gone') WHERE run = 'run-01'")
-    place, said = ("--journal", str(journal)), "Event 3 of run 'run-01' was changed after it was written."
+    place, sentence = ("--journal", str(journal)), "Event 3 of run 'run-01' was changed after it was written."
 
     for words in (("run", "show"), ("why",), ("export",), ("cancel",)):
         refused = cli(*words, "run-01", *place)
-        assert (refused.returncode, said in refused.stderr) == (1, True), words
+        assert (refused.returncode, sentence in refused.stderr) == (1, True), words
     (problem,) = problems(cli, journal)
-    assert problem["problem"] == f"{said} Its workflow is 'work', and it cannot go on."
+    assert problem["problem"] == f"{sentence} Its workflow is 'work', and it cannot go on."
     assert cli("run", "show", "run-02", *place).returncode == 0
 
 

@@ -88,16 +88,16 @@ class RunPromises:
         for state in acted["states"]:
             step_id = state["confirmation"]["stepId"] if "confirmation" in state else state["step"]["id"]
             assert (state["waitingFor"], step_id) == THEN[outcome]
-        for run_id, told in zip(acted["ids"], acted["told"], strict=True):
-            assert (told["runId"], told["state"], told["waitingFor"]) == (run_id, "waiting", THEN[outcome][0])
-            assert told["next"]
+        for run_id, content in zip(acted["ids"], acted["told"], strict=True):
+            assert (content["runId"], content["state"], content["waitingFor"]) == (run_id, "waiting", THEN[outcome][0])
+            assert content["next"]
 
     def test_the_report_tells_it(self, acted: JsonObject, outcome: str) -> None:
         (content,) = acted["report"]["contents"]
 
         assert (content["uri"], content["mimeType"]) == (f"run://{acted['ids'][0]}", "text/markdown")
-        said = {"accepted": "Confirmed", "declined": "Not confirmed"}.get(outcome, "A person was asked")
-        assert said in content["text"]
+        answer = {"accepted": "Confirmed", "declined": "Not confirmed"}.get(outcome, "A person was asked")
+        assert answer in content["text"]
 
     def test_who_follows_a_run_heard_of_its_changes_and_of_no_other(self, acted: JsonObject) -> None:
         assert set(acted["heard"]) == {f"run://{acted['ids'][0]}"}

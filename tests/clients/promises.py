@@ -146,8 +146,8 @@ class Promises:
 
         assert answer["step"] == shown(BUG["steps"][1])
         assert answer["guidance"]["prompt"].endswith("Do what step.prompt says.")
-        asked = len(BUG["steps"][1]["validationCriteria"]) + len(BUG["steps"][1]["produces"])
-        assert len(answer["guidance"]["validationCriteria"]) == asked
+        count = len(BUG["steps"][1]["validationCriteria"]) + len(BUG["steps"][1]["produces"])
+        assert len(answer["guidance"]["validationCriteria"]) == count
         assert answer["guidance"]["requiresConfirmation"] is False
         assert answer["isComplete"] is False
         assert answer["progress"] == {"completed": 1, "total": len(BUG["steps"])}

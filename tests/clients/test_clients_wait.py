@@ -50,10 +50,10 @@ def server(home: Path) -> StdioServerParameters:
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 def test_a_call_that_takes_time_is_answered_with_progress_on_the_way(home: Path, mode: str) -> None:
     async def call() -> tuple[Json, list[str | None], list[str]]:
-        told: list[str | None] = []
+        messages: list[str | None] = []
 
         async def on_progress(progress: float, total: float | None, message: str | None) -> None:
-            told.append(message)
+            messages.append(message)
 
         async with asyncio.timeout(TIMEOUT), Client(server(home), mode=mode, read_timeout_seconds=TIMEOUT) as client:
             started = asyncio.ensure_future(
@@ -61,12 +61,12 @@ def test_a_call_that_takes_time_is_answered_with_progress_on_the_way(home: Path,
             )
             meanwhile = await client.call_tool("workflow_list", {})
             result = await started
-            return result, told, [one["id"] for one in meanwhile.structured_content["workflows"]]
+            return result, messages, [one["id"] for one in meanwhile.structured_content["workflows"]]
 
-    result, told, meanwhile = asyncio.run(call())
+    result, texts, meanwhile = asyncio.run(call())
     assert (result.structured_content["state"], result.structured_content["result"]) == ("completed", {"slept": 1.0})
-    assert told
-    assert all(not_none(message).startswith("Take a nap") for message in told)
+    assert texts
+    assert all(not_none(message).startswith("Take a nap") for message in texts)
     assert meanwhile == ["quick-nap"]
 
 
@@ -77,23 +77,23 @@ def test_an_output_is_proven_with_progress_on_the_way(home: Path, mode: str) -> 
     write(home / "library", document(step("fix", proof=[proof]), id="proven", name="Proven"))
 
     async def call() -> tuple[Json, list[str | None]]:
-        told: list[str | None] = []
+        messages: list[str | None] = []
 
         async def on_progress(progress: float, total: float | None, message: str | None) -> None:
-            told.append(message)
+            messages.append(message)
             if "sh -c" in not_none(message):
                 (project(home) / "go").touch()
 
         async with asyncio.timeout(TIMEOUT), Client(server(home), mode=mode, read_timeout_seconds=TIMEOUT) as client:
             await client.call_tool("workflow_start", {"workflowId": "proven", "runId": "r1"})
             output = {"runId": "r1", "stepId": "fix", "output": "done"}
-            return await client.call_tool("workflow_submit", output, progress_callback=on_progress), told
+            return await client.call_tool("workflow_submit", output, progress_callback=on_progress), messages
 
-    result, told = asyncio.run(call())
+    result, texts = asyncio.run(call())
     answer = result.structured_content
     assert (answer["state"], answer["proofs"]["summary"]) == ("completed", "proved 1 of 1")
     assert answer["verdict"]["proofs"][0].startswith("proved: tests (sh -c ")
-    assert any(not_none(message).startswith("Title fix: proving 1 of 1: sh -c ") for message in told)
+    assert any(not_none(message).startswith("Title fix: proving 1 of 1: sh -c ") for message in texts)
 
 
 def test_a_new_document_is_a_new_tool_and_clients_hear_of_it(home: Path) -> None:
@@ -146,11 +146,11 @@ def test_a_workflow_is_a_task_for_the_typescript_client(home: Path, node: tuple[
         timeout=TIMEOUT,
     )
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
+    report = json.loads(done.stdout)
 
-    created, *_, result = told["seen"]
+    created, *_, result = report["seen"]
     assert (created["type"], created["status"]) == ("taskCreated", "working")
     assert result["structuredContent"]["result"] == {"slept": 1.0}
-    assert told["listed"] == [created["taskId"]]
-    assert told["one"]["status"] == "completed"
-    assert told["progress"]
+    assert report["listed"] == [created["taskId"]]
+    assert report["one"]["status"] == "completed"
+    assert report["progress"]

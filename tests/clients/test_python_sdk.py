@@ -127,21 +127,21 @@ def test_calls_in_flight_together_get_each_its_own_answer(tmp_path: Path) -> Non
     assert asyncio.run(call()) == wanted
 
 
-async def advance(home: Path, mode: str, said: JsonObject | None) -> JsonObject:
+async def advance(home: Path, mode: str, answer: JsonObject | None) -> JsonObject:
     """Two runs at once, as `confirming` tells it."""
-    asked: list[JsonObject] = []
+    questions: list[JsonObject] = []
     heard: list[str] = []
     both_are_open = asyncio.Event()
 
     async def answer_question(context: object, params: BaseModel) -> ElicitResult:
-        asked.append(plain(params))
-        if said == NEVER:
+        questions.append(plain(params))
+        if answer == NEVER:
             print("asked", flush=True)
             await asyncio.sleep(3600)
-        if len(asked) == 2:
+        if len(questions) == 2:
             both_are_open.set()
         await both_are_open.wait()
-        return ElicitResult.model_validate(said)
+        return ElicitResult.model_validate(answer)
 
     async def notice(message: object) -> None:
         if isinstance(message, ResourceUpdatedNotification):
@@ -167,7 +167,7 @@ async def advance(home: Path, mode: str, said: JsonObject | None) -> JsonObject:
             mode=mode,
             read_timeout_seconds=TIMEOUT,
             message_handler=notice,
-            elicitation_callback=answer_question if said else None,
+            elicitation_callback=answer_question if answer else None,
         ) as client,
     ):
         ids = [(await call(client, "workflow_start", workflowId=WORKFLOW))["runId"] for _ in range(2)]
@@ -185,7 +185,7 @@ async def advance(home: Path, mode: str, said: JsonObject | None) -> JsonObject:
             "told": await asyncio.gather(*submissions),
             "states": [await call(client, "workflow_status", runId=run_id) for run_id in ids],
             "report": plain(await client.read_resource(f"run://{ids[0]}")),
-            "asked": asked,
+            "asked": questions,
             "heard": heard,
             "troubles": [],
         }
@@ -225,10 +225,10 @@ def test_a_client_that_is_killed_with_questions_open_leaves_the_runs_waiting(mod
 
 
 def test_after_the_form_was_closed_twice_the_agent_is_told_to_stop(mode: str, tmp_path: Path) -> None:
-    asked: list[object] = []
+    questions: list[object] = []
 
     async def close_form(context: object, params: BaseModel) -> ElicitResult:
-        asked.append(params)
+        questions.append(params)
         return ElicitResult(action="cancel")
 
     async def close_twice() -> list[str]:
@@ -244,6 +244,6 @@ def test_after_the_form_was_closed_twice_the_agent_is_told_to_stop(mode: str, tm
 
     first, second = asyncio.run(close_twice())
 
-    assert len(asked) == 2
+    assert len(questions) == 2
     assert first.startswith("The person has not answered. To show them the form again")
     assert "Stop here and do not ask again by yourself. Tell the user" in second

@@ -32,8 +32,8 @@ def node() -> tuple[str, int]:
     program = shutil.which("node")
     if program is None:
         pytest.skip("Node.js is not installed (no `node` on the PATH): the TypeScript clients were not run")
-    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=True, timeout=60).stdout
-    return program, int(said.strip().removeprefix("v").partition(".")[0])
+    version = subprocess.run([program, "--version"], capture_output=True, text=True, check=True, timeout=60).stdout
+    return program, int(version.strip().removeprefix("v").partition(".")[0])
 
 
 @pytest.fixture(scope="session")

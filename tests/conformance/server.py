@@ -88,8 +88,8 @@ class Fixtures(Connection):
                     self.outbox.append(jsonrpc.notification("notifications/message", {"level": "info", "data": words}))
         elif name == "test_tool_with_progress":
             for progress in (0, 50, 100) if "progressToken" in meta else ():
-                told = {"progressToken": meta["progressToken"], "progress": progress, "total": 100}
-                self.outbox.append(jsonrpc.notification("notifications/progress", told))
+                progress_params = {"progressToken": meta["progressToken"], "progress": progress, "total": 100}
+                self.outbox.append(jsonrpc.notification("notifications/progress", progress_params))
         elif name != "test_trigger_tool_change":
             raise InvalidParams(f"there is no tool '{name}'")
         return {"content": [text(f"{name} is done.")]}
@@ -109,9 +109,9 @@ class Fixtures(Connection):
         if name == "test_tool_with_task":
             if questions := self.ask_in_rounds(call, name):
                 return questions
-            told = params.pop("inputResponses")
+            responses = params.pop("inputResponses")
             params.pop("requestState", None)
-            params["arguments"] = {"name": told["user_name"]["content"]["name"]}
+            params["arguments"] = {"name": responses["user_name"]["content"]["name"]}
         return self._call_tool(call)
 
     def get_task(self, call: Call) -> Json:
@@ -138,23 +138,23 @@ class Fixtures(Connection):
             raise InvalidParams("requestState is not what this server gave")
         number = int(state.partition(":")[0]) if keeps_state and state is not None else 0
         can = (params.get("_meta") or {}).get(CAPABILITIES, {})
-        asked = {key: question for key, question in rounds[number].items() if NEEDS[question["method"]] in can}
-        if isinstance(responses, dict) and all(isinstance(responses.get(key), dict) for key in asked):
+        questions = {key: question for key, question in rounds[number].items() if NEEDS[question["method"]] in can}
+        if isinstance(responses, dict) and all(isinstance(responses.get(key), dict) for key in questions):
             number += 1
             if number == len(rounds):
                 return None
-            asked = rounds[number]
-        result: dict[str, Json] = {"resultType": "input_required", "inputRequests": asked}
+            questions = rounds[number]
+        result: dict[str, Json] = {"resultType": "input_required", "inputRequests": questions}
         return result | ({"requestState": seal(f"{number}:{name}")} if keeps_state else {})
 
     def call_id_of_question(self, question_id: str) -> bytes | None:
         return self.open[question_id][0].id if question_id in self.open else super().call_id_of_question(question_id)
 
     def _handle_response(self, response: jsonrpc.Response) -> bytes | None:
-        asked = self.open.pop(msgspec.json.decode(response.id), None)
-        if asked is None:
+        question = self.open.pop(msgspec.json.decode(response.id), None)
+        if question is None:
             return super()._handle_response(response)
-        call, name = asked
+        call, name = question
         words = QUESTIONS[name][0].format((response.result or response.error).decode())
         return jsonrpc.success(call.id, {"content": [text(words)]})
 
@@ -169,13 +169,13 @@ class Fixtures(Connection):
 
     def read_resource(self, call: Call) -> Json:
         uri = call.text("uri")
-        found = RESOURCES.get(uri)
+        resource = RESOURCES.get(uri)
         if match := re.fullmatch(r"test://template/(\w+)/data", uri):
-            told = {"id": match[1], "templateTest": True, "data": f"Data for ID: {match[1]}"}
-            found = {"mimeType": "application/json", "text": json.dumps(told)}
-        if found is None:
+            data = {"id": match[1], "templateTest": True, "data": f"Data for ID: {match[1]}"}
+            resource = {"mimeType": "application/json", "text": json.dumps(data)}
+        if resource is None:
             raise ResourceNotFound("There is no such fixture.", uri=uri)
-        return cacheable_in(call, {"contents": [{"uri": uri, **found}]})
+        return cacheable_in(call, {"contents": [{"uri": uri, **resource}]})
 
     def subscribe(self, call: Call) -> Json:
         call.text("uri")

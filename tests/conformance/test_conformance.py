@@ -101,12 +101,12 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebServer]:
 
 @pytest.mark.parametrize("suite", list(SUITES))
 def test_every_scenario_passes_with_its_fixtures(node: str, suite: str, fixtures: WebServer, tmp_path: Path) -> None:
-    code, said = run(node, suite, fixtures.url, tmp_path / "results")
+    code, text = run(node, suite, fixtures.url, tmp_path / "results")
 
     failed = checks(tmp_path / "results", "*", "FAILURE")
     assert [(check["id"], check.get("errorMessage")) for check in failed] == []
-    assert code == 0, said
-    passed = int(not_none(re.search(r"Total: (\d+) passed, 0 failed", said))[1])
+    assert code == 0, text
+    passed = int(not_none(re.search(r"Total: (\d+) passed, 0 failed", text))[1])
     assert passed >= {"0.1.16": 44, "0.2, handshake": 83, "0.2, envelope": 150}[suite]
 
 
@@ -129,11 +129,11 @@ def test_every_scenario_without_a_fixture_passes_against_the_real_server(
 def test_every_scenario_of_the_tasks_extension_passes(
     node: str, scenario: str, fixtures: WebServer, tmp_path: Path
 ) -> None:
-    code, said = run(node, "0.2, envelope", fixtures.url, tmp_path / "results", "--scenario", scenario)
+    code, text = run(node, "0.2, envelope", fixtures.url, tmp_path / "results", "--scenario", scenario)
 
     failed = checks(tmp_path / "results", "*", "FAILURE")
     assert [(check["id"], check.get("errorMessage")) for check in failed] == []
-    assert code == 0, said
+    assert code == 0, text
     assert len(checks(tmp_path / "results", "*", "SUCCESS")) == TASKS[scenario]
 
 

@@ -65,21 +65,21 @@ def inspect(request: pytest.FixtureRequest, node: str, where: list[str], tmp_pat
 
 
 def test_it_lists_the_tools(inspect: Callable[..., Json]) -> None:
-    code, said = inspect("tools/list")
+    code, text = inspect("tools/list")
 
-    assert code == 0, said
-    assert {"workflow_list", "workflow_start"} <= {tool["name"] for tool in json.loads(said)["result"]["tools"]}
+    assert code == 0, text
+    assert {"workflow_list", "workflow_start"} <= {tool["name"] for tool in json.loads(text)["result"]["tools"]}
 
 
 def test_it_calls_one(inspect: Callable[..., Json]) -> None:
-    code, said = inspect("tools/call", "--tool-name", "workflow_get", "--tool-arg", "id=bug-investigation")
+    code, text = inspect("tools/call", "--tool-name", "workflow_get", "--tool-arg", "id=bug-investigation")
 
-    assert code == 0, said
-    assert json.loads(said)["result"]["structuredContent"]["id"] == "bug-investigation"
+    assert code == 0, text
+    assert json.loads(text)["result"]["structuredContent"]["id"] == "bug-investigation"
 
 
 def test_it_sees_what_a_tool_refuses(inspect: Callable[..., Json]) -> None:
-    code, said = inspect("tools/call", "--tool-name", "workflow_get", "--tool-arg", "id=no-such-workflow")
+    code, text = inspect("tools/call", "--tool-name", "workflow_get", "--tool-arg", "id=no-such-workflow")
 
-    assert code == 5, said
-    assert "No workflow has the id 'no-such-workflow'" in said
+    assert code == 5, text
+    assert "No workflow has the id 'no-such-workflow'" in text

@@ -224,10 +224,10 @@ def test_runs_are_listed_by_patterns_of_workflows(
     for time, name in enumerate(("docs-b", "docs_a", "docsxa"), 1):
         begin(journal, f"run-{name}", time=time, workflow=build(document(step("one"), identifier=name)))
 
-    found = journal.summaries(RunQuery(workflows=patterns))
+    summaries = journal.summaries(RunQuery(workflows=patterns))
 
-    assert sorted(summary.workflow_id for summary in found) == expected
-    assert [journal.workflow_of(summary.id) for summary in found] == [summary.workflow_id for summary in found]
+    assert sorted(summary.workflow_id for summary in summaries) == expected
+    assert [journal.workflow_of(summary.id) for summary in summaries] == [summary.workflow_id for summary in summaries]
     assert journal.workflow_of("no-such-run") is None
 
 
@@ -617,9 +617,9 @@ def test_many_announcements_at_once_have_numbers_of_their_own(store: Store[SqlJo
 
     at_once(lambda number: announce_apart(store, str(number)), 6)
 
-    found = store.open().announcements(0)
-    assert [one.number for one in found] == [1, 2, 3, 4, 5, 6]
-    assert {one.topic for one in found} == set("012345")
+    announcements = store.open().announcements(0)
+    assert [one.number for one in announcements] == [1, 2, 3, 4, 5, 6]
+    assert {one.topic for one in announcements} == set("012345")
 
 
 def test_whoever_waits_for_an_announcement_hears_of_it(store: Store[SqlJournal]) -> None:

@@ -117,8 +117,8 @@ def test_a_run_is_cancelled_or_it_is_said_that_it_cannot_be(kind: str, upstream:
     async def go() -> tuple[str | None, str]:
         async with opened(kind, upstream) as provider:
             run = await provider.start("deploy", {}, "")
-            told = await provider.cancel("deploy", run.remote_id)
-            return told, (await provider.status("deploy", run.remote_id)).state
+            outcome = await provider.cancel("deploy", run.remote_id)
+            return outcome, (await provider.status("deploy", run.remote_id)).state
 
     if kind == "http-simplified":
         with pytest.raises(NotSupported, match="has no endpoint for this: cancel"):
@@ -184,9 +184,9 @@ def test_one_that_is_down_is_told_and_comes_back(kind: str, upstream: McpUpstrea
             upstream.start()
             return str(problem.value), await provider.list()
 
-    told, raw = asyncio.run(go())
+    outcome, raw = asyncio.run(go())
 
-    assert "up'" in told
+    assert "up'" in outcome
     assert [definition.id for definition in read_definitions(raw, "up")[0]] == ["deploy"]
 
 

@@ -94,8 +94,8 @@ def test_a_file_that_several_find_damaged_is_set_aside_once(path: Path, opened: 
 
     assert len(list(path.parent.glob("runs.sqlite.corrupt-*[0-9]"))) == 1
     assert (1 <= len(refusals) <= 6, len(stored) + len(refusals)) == (True, 12)
-    kept = sorted(line.id for line in opened().summaries(RunQuery()))
-    assert kept == sorted(["r1", *stored]), "nothing went to the old file"
+    ids = sorted(line.id for line in opened().summaries(RunQuery()))
+    assert ids == sorted(["r1", *stored]), "nothing went to the old file"
 
 
 def test_those_who_had_a_damaged_file_open_go_on_with_the_new_one(

@@ -44,8 +44,8 @@ def main() -> None:
             case "tools/call", "progress":
                 for value in arguments["values"]:
                     token = json.dumps(params["_meta"]["progressToken"])
-                    told = f'{{"progressToken": {token}, "progress": {value}, "total": 10}}'
-                    say(f'{{"jsonrpc": "2.0", "method": "notifications/progress", "params": {told}}}')
+                    progress = f'{{"progressToken": {token}, "progress": {value}, "total": 10}}'
+                    say(f'{{"jsonrpc": "2.0", "method": "notifications/progress", "params": {progress}}}')
                     time.sleep(0.1)
                 reply(number, result={"content": []})
             case "tools/call", "helper":  # leaves a process behind that hears nothing

@@ -61,11 +61,11 @@ def test_work_queued_while_the_journal_is_busy_is_stored_in_one_commit(tmp_path:
     async def ask() -> None:
         runs = AsyncRuns(lambda: open_runs(journal_url), count_begun)
         async with asyncio.timeout(SECONDS):
-            kept = await busy.keep(runs)
-            asked = [asyncio.create_task(runs.do(functools.partial(begin, run_id=run_id))) for run_id in ids]
+            lock = await busy.keep(runs)
+            tasks = [asyncio.create_task(runs.do(functools.partial(begin, run_id=run_id))) for run_id in ids]
             await asyncio.sleep(0)
             busy.release()
-            await asyncio.gather(kept, *asked)
+            await asyncio.gather(lock, *tasks)
             await runs.aclose()
 
     asyncio.run(ask())
@@ -80,13 +80,13 @@ def test_abandoned_work_is_not_started(journal_url: str, others: Runs) -> None:
     async def ask() -> None:
         runs = AsyncRuns(lambda: open_runs(journal_url), lambda *_: None)
         async with asyncio.timeout(SECONDS):
-            kept = await busy.keep(runs)
-            asked = asyncio.create_task(runs.do(lambda runs: begin(runs, run_id)))
+            lock = await busy.keep(runs)
+            task = asyncio.create_task(runs.do(lambda runs: begin(runs, run_id)))
             await asyncio.sleep(0)
-            asked.cancel()
-            await asyncio.wait({asked})
+            task.cancel()
+            await asyncio.wait({task})
             busy.release()
-            await kept
+            await lock
             await runs.aclose()
 
     asyncio.run(ask())

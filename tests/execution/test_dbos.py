@@ -244,11 +244,11 @@ def test_a_lease_is_renewed_however_long_something_else_takes(database: str) -> 
                     await asyncio.sleep(0.05)
 
     async def has_lease(connection: psycopg.AsyncConnection) -> bool:
-        found = await connection.execute(
+        rows = await connection.execute(
             "SELECT 1 FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE locktype = 'advisory' AND granted "
             "AND application_name = 'workflowlookup-lease' AND datname = current_database()"
         )
-        return await found.fetchone() is not None
+        return await rows.fetchone() is not None
 
     with_engine(database, conversation)
 

@@ -34,9 +34,9 @@ class Replicas:
         command = [sys.executable, str(REPLICA), self.journal_url, str(self.upstream.directory), *map(str, arguments)]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.processes.append(process)
-        said = not_none(process.stdout).readline().split()
-        assert said, not_none(process.stderr).read()
-        return process, said
+        words = not_none(process.stdout).readline().split()
+        assert words, not_none(process.stderr).read()
+        return process, words
 
     def kill(self, process: subprocess.Popen[str]) -> None:
         process.kill()

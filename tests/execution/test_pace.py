@@ -7,10 +7,10 @@ from workflowlookup.execution.call_runner import pause_before_poll
 
 def questions(until: float, *, interval: float = 2.0, answered_in: float = 0.0) -> list[float]:
     """When a run is asked about, from its beginning up to the first question after `until`."""
-    asked = [pause_before_poll(0.0, 0.0, interval)]
-    while asked[-1] <= until:
-        asked.append(asked[-1] + answered_in + pause_before_poll(asked[-1], answered_in, interval))
-    return asked
+    pauses = [pause_before_poll(0.0, 0.0, interval)]
+    while pauses[-1] <= until:
+        pauses.append(pauses[-1] + answered_in + pause_before_poll(pauses[-1], answered_in, interval))
+    return pauses
 
 
 @pytest.mark.parametrize("answered_in", [0.0, 0.003, 0.012])
@@ -30,9 +30,9 @@ def test_a_long_run_is_asked_about_within_2_seconds_of_its_end(seconds: float) -
 
 @pytest.mark.parametrize("answered_in", [0.0, 0.1])
 def test_a_long_run_is_asked_about_at_the_pace_of_its_provider(answered_in: float) -> None:
-    asked = questions(60.0, interval=0.5, answered_in=answered_in)
+    times = questions(60.0, interval=0.5, answered_in=answered_in)
 
-    assert asked[-1] - asked[-101] == pytest.approx(100 * 0.5)
+    assert times[-1] - times[-101] == pytest.approx(100 * 0.5)
 
 
 def test_a_run_of_two_seconds_is_asked_about_at_most_sixty_times() -> None:

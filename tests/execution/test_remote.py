@@ -39,9 +39,9 @@ class Remote:
 
 @pytest.fixture(params=["mcp", "http"])
 def remote(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Remote]:
-    found = Remote(request.param, tmp_path / "far", interval=0.5)
-    with found.upstream:
-        yield found
+    remote = Remote(request.param, tmp_path / "far", interval=0.5)
+    with remote.upstream:
+        yield remote
 
 
 @pytest.fixture

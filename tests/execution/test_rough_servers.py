@@ -89,8 +89,8 @@ def test_an_unreadable_answer_is_an_error_and_ends_the_wait(line: str) -> None:
 def test_an_answer_that_violates_the_protocol_is_reported_in_a_sentence() -> None:
     line = '{"jsonrpc": "2.0", "id": ID, "result": {"content": "no list"}}'
 
-    told = "Its answer violates the protocol: content: Input should be a valid list"
-    assert answered(line) == CallResult(text=told, is_error=True, is_doubtful=True)
+    problem = "Its answer violates the protocol: content: Input should be a valid list"
+    assert answered(line) == CallResult(text=problem, is_error=True, is_doubtful=True)
 
 
 def test_a_message_of_which_not_even_the_id_can_be_read_ends_the_session() -> None:
@@ -139,17 +139,17 @@ def test_processes_left_by_a_server_that_exits_are_ended() -> None:
 
 def test_progress_that_is_not_a_number_is_ignored(sqlite_journal: str, work: Callable[..., Working]) -> None:
     working = work(sqlite_journal, servers={"raw": raw()})
-    told: list[Progress] = []
+    reports: list[Progress] = []
     run = working.start(flow(call("one", "progress", {"values": ["1", "NaN", "1e999", "2"]}, server="raw")))
 
     while not working.runs.get(run.id).is_over:
         progress = working.execution.progress(run.id)
-        if progress is not None and progress not in told:
-            told.append(progress)
+        if progress is not None and progress not in reports:
+            reports.append(progress)
         time.sleep(0.01)
 
     assert working.over(run.id).state is State.COMPLETED
-    assert [(progress.done, progress.total) for progress in told] == [(1, 10), (2, 10)]
+    assert [(progress.done, progress.total) for progress in reports] == [(1, 10), (2, 10)]
 
 
 def test_libraries_never_print_even_through_unknown_loggers() -> None:
@@ -169,8 +169,8 @@ def test_a_terminated_server_ends_its_processes_and_keeps_the_run(tmp_path: Path
     with staged(tmp_path / "home") as stage:
         pid_file = stage.home / "pid"
         deaf = f"import os, time; open({str(pid_file)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
-        said = table("mcpServers.deaf", {"command": sys.executable, "args": ["-c", deaf]})
-        settings_file(stage.home).write_text(said)
+        settings = table("mcpServers.deaf", {"command": sys.executable, "args": ["-c", deaf]})
+        settings_file(stage.home).write_text(settings)
         server = stage.serve()
         document: JsonObject = {"id": "deaf-one", "name": "Deaf", "description": "d", "version": "1.0.0"}
         document["steps"] = [call("one", "x", server="deaf")]

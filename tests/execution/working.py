@@ -38,8 +38,8 @@ def call(
     **fields: Json,
 ) -> JsonObject:
     """A step with a call; its result is saved under its id."""
-    said = {"server": server, "tool": tool, "arguments": arguments or {}, "saveAs": identifier, **fields}
-    return {"id": identifier, "title": f"Title {identifier}", "call": said, **(step or {})}
+    call = {"server": server, "tool": tool, "arguments": arguments or {}, "saveAs": identifier, **fields}
+    return {"id": identifier, "title": f"Title {identifier}", "call": call, **(step or {})}
 
 
 def flow(*steps: JsonObject, **fields: Json) -> Workflow:

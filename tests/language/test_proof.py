@@ -291,9 +291,9 @@ WRONG: list[tuple[Json, str, str]] = [
 
 @pytest.mark.parametrize(("entry", "message", "suggestion"), WRONG, ids=[str(row[0])[:70] for row in WRONG])
 def test_a_wrong_proof_is_an_error_that_says_what_to_write(entry: Json, message: str, suggestion: str) -> None:
-    found = check(proved(entry))
+    problems = check(proved(entry))
 
-    assert [(finding.severity, finding.message, finding.suggestion) for finding in found] == [
+    assert [(finding.severity, finding.message, finding.suggestion) for finding in problems] == [
         (Severity.ERROR, message, suggestion)
     ]
 

@@ -13,25 +13,30 @@ GOOD = {"id": "a", "name": "A", "description": "d"}
 
 
 def test_optional_fields_have_their_defaults() -> None:
-    (found,), problems = read_definitions([GOOD], "p")
+    (definition,), problems = read_definitions([GOOD], "p")
 
-    assert found == Definition(id="a", name="A", description="d", provider="p")
-    assert (found.category, found.version, found.execution_type, found.metadata) == ("workflow", "1.0.0", "async", {})
-    assert (found.input_schema, problems) == (GENERIC_SCHEMA, [])
+    assert definition == Definition(id="a", name="A", description="d", provider="p")
+    assert (definition.category, definition.version, definition.execution_type, definition.metadata) == (
+        "workflow",
+        "1.0.0",
+        "async",
+        {},
+    )
+    assert (definition.input_schema, problems) == (GENERIC_SCHEMA, [])
 
 
 def test_optional_fields_of_a_definition_are_kept() -> None:
     schema = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
     more = {"category": "ops", "version": "3.2.1", "executionType": "sync", "metadata": {"a": 1}, "inputSchema": schema}
 
-    (found,), _ = read_definitions({"workflows": [GOOD | more]}, "p")
+    (definition,), _ = read_definitions({"workflows": [GOOD | more]}, "p")
 
-    assert (found.category, found.version, found.execution_type) == ("ops", "3.2.1", "sync")
-    assert (found.metadata, found.input_schema) == ({"a": 1}, schema)
+    assert (definition.category, definition.version, definition.execution_type) == ("ops", "3.2.1", "sync")
+    assert (definition.metadata, definition.input_schema) == ({"a": 1}, schema)
 
 
 @pytest.mark.parametrize(
-    ("bad", "told"),
+    ("bad", "problem"),
     [
         ({"id": "b", "name": "B"}, "workflow 'b' is skipped: description is required"),
         ({"name": "B", "description": "d"}, "workflow 'B' is skipped: id is required"),
@@ -44,11 +49,11 @@ def test_optional_fields_of_a_definition_are_kept() -> None:
         (GOOD, "workflow 'a' is skipped: its id is in the list twice"),
     ],
 )
-def test_a_bad_definition_is_skipped_by_name_and_the_others_are_not(bad: Json, told: str) -> None:
-    found, problems = read_definitions([bad, GOOD], "p")
+def test_a_bad_definition_is_skipped_by_name_and_the_others_are_not(bad: Json, problem: str) -> None:
+    definitions, problems = read_definitions([bad, GOOD], "p")
 
-    assert [definition.id for definition in found] == ["a"]
-    assert problems == [told]
+    assert [definition.id for definition in definitions] == ["a"]
+    assert problems == [problem]
 
 
 @pytest.mark.parametrize(
@@ -64,9 +69,9 @@ def test_a_bad_definition_is_skipped_by_name_and_the_others_are_not(bad: Json, t
     ],
 )
 def test_a_bad_input_schema_becomes_the_generic_one(schema: Json) -> None:
-    (found,), problems = read_definitions([GOOD | {"inputSchema": schema}], "p")
+    (definition,), problems = read_definitions([GOOD | {"inputSchema": schema}], "p")
 
-    assert found.input_schema == GENERIC_SCHEMA
+    assert definition.input_schema == GENERIC_SCHEMA
     assert problems[0].startswith("workflow 'a': inputSchema ")
     assert problems[0].endswith("; any object is accepted")
 
@@ -106,9 +111,9 @@ def test_a_deeply_nested_message_does_not_affect_others() -> None:
     for _ in range(400):
         deep = {"allOf": [deep]}
 
-    found, problems = read_definitions([GOOD | {"inputSchema": deep, "metadata": deep}, GOOD | {"id": "b"}], "p")
+    definitions, problems = read_definitions([GOOD | {"inputSchema": deep, "metadata": deep}, GOOD | {"id": "b"}], "p")
 
-    assert [(one.id, one.input_schema, one.metadata) for one in found] == [
+    assert [(one.id, one.input_schema, one.metadata) for one in definitions] == [
         ("a", GENERIC_SCHEMA, {}),
         ("b", GENERIC_SCHEMA, {}),
     ]
@@ -119,11 +124,11 @@ def test_a_deeply_nested_message_does_not_affect_others() -> None:
 
 
 def test_no_control_character_is_printed() -> None:
-    said = {"name": "\x1b]0;x\x07Two\nlines ", "description": "One\x00.\nTwo.", "category": "a\tb", "version": "1\r"}
+    fields = {"name": "\x1b]0;x\x07Two\nlines ", "description": "One\x00.\nTwo.", "category": "a\tb", "version": "1\r"}
 
-    found, problems = read_definitions([GOOD | said, GOOD | {"id": "b\x00"}], "p")
+    definitions, problems = read_definitions([GOOD | fields, GOOD | {"id": "b\x00"}], "p")
 
-    assert [(one.id, one.name, one.description, one.category, one.version) for one in found] == [
+    assert [(one.id, one.name, one.description, one.category, one.version) for one in definitions] == [
         ("a", "]0;x Two lines", "One .\nTwo.", "a b", "1")
     ]
     assert problems == ["workflow 'b\x00' is skipped: id must be text without control characters; found 'b\x00'"]

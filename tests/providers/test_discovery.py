@@ -123,8 +123,8 @@ def test_one_bad_workflow_is_skipped_by_name_once(service: HttpUpstream, caplog:
 
     asyncio.run(go())
 
-    told = "provider 'svc': workflow 'bad' is skipped: name is required; description is required"
-    assert [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING] == [told]
+    problem = "provider 'svc': workflow 'bad' is skipped: name is required; description is required"
+    assert [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING] == [problem]
 
 
 def test_an_unchanged_answer_notifies_nobody(service: HttpUpstream) -> None:

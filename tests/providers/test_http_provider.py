@@ -45,18 +45,18 @@ def flows(count: int) -> list[JsonObject]:
 def test_every_page_of_a_list_is_read(service: HttpUpstream) -> None:
     service.control(workflows=flows(25), page=10)
 
-    found = ask(service, lambda provider: provider.list())
+    listing = ask(service, lambda provider: provider.list())
 
-    assert [item["id"] for item in found] == [f"w{n}" for n in range(25)]
+    assert [item["id"] for item in listing] == [f"w{n}" for n in range(25)]
     assert [seen["path"] for seen in service.seen("list")] == ["/workflows", "/workflows?page=2", "/workflows?page=3"]
 
 
 def test_pages_can_be_counted(service: HttpUpstream) -> None:
     service.control(workflows=flows(5), page=2)
 
-    found = ask(service, lambda provider: provider.list(), paging={"parameter": "page", "total": "total"})
+    listing = ask(service, lambda provider: provider.list(), paging={"parameter": "page", "total": "total"})
 
-    assert len(found) == 5
+    assert len(listing) == 5
 
 
 def test_header_values_come_from_the_environment_and_are_never_shown(
@@ -233,16 +233,16 @@ def test_the_address_of_the_next_page_is_seen_from_the_page_before_and_pages_tha
         "/api/workflows?page=2": "workflows?page=3",
         "/api/workflows?page=3": "?page=2",
     }
-    asked = []
+    requests = []
 
     def answer(request: BaseHTTPRequestHandler) -> None:
-        asked.append(request.path)
+        requests.append(request.path)
         reply(request, 200, f'{{"items": [], "next": "{pages[request.path]}"}}')
 
     with serving(answer) as service:
         ask(service, lambda provider: provider.list(), base_url=f"{service.url}/api")
 
-    assert asked == list(pages)
+    assert requests == list(pages)
 
 
 def test_a_request_in_progress_completes_when_the_settings_change(service: HttpUpstream) -> None:

@@ -215,16 +215,16 @@ def test_a_question_is_answered_at_another_replica(
         reply = {"jsonrpc": "2.0", "id": question["id"], "result": {"action": "accept", "content": {}}}
         assert answering.post(reply).status_code == 202
 
-    told = []
+    notifications = []
     message = {"name": "workflow_submit", "arguments": {"runId": run, "stepId": "one", "output": "done"}}
     for item in client.stream({"jsonrpc": "2.0", "id": 50, "method": "tools/call", "params": message}):
         if item.get("method") == "elicitation/create":
             answer(item)
         elif "result" in item:
-            told.append(item["result"]["structuredContent"])
+            notifications.append(item["result"]["structuredContent"])
     answering.close()
 
-    assert [(each["waitingFor"], each["step"]["id"]) for each in told] == [("output", "two")]
+    assert [(each["waitingFor"], each["step"]["id"]) for each in notifications] == [("output", "two")]
 
 
 def test_a_call_is_cancelled_by_way_of_another_replica(
@@ -294,13 +294,13 @@ def test_a_refresh_reaches_every_replica(
         return {each["name"] for each in at(client, second).request("tools/list")["result"]["tools"]}
 
     before = names()
-    said = kept.config.read_text()
-    kept.config.write_text('exclude = ["by-hand"]\n' + said)
+    settings = kept.config.read_text()
+    kept.config.write_text('exclude = ["by-hand"]\n' + settings)
 
     tool(at(client, first), "workflow_refresh")
 
     wait_until(lambda: len(names()) == len(before) - 1)
-    kept.config.write_text(said)
+    kept.config.write_text(settings)
     tool(at(client, first), "workflow_refresh")
     wait_until(lambda: names() == before)
 

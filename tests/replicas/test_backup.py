@@ -35,9 +35,9 @@ def lead(place: str, library: Path, home: Path) -> tuple[WebServer, WebClient]:
 
 def read(place: str) -> tuple[list[tuple[str, str, str]], int]:
     journal = JournalUrl(place).open()
-    found = [(one.id, one.state, one.step) for one in journal.summaries(RunQuery())], len(journal.read("kept"))
+    stored = [(one.id, one.state, one.step) for one in journal.summaries(RunQuery())], len(journal.read("kept"))
     journal.close()
-    return found
+    return stored
 
 
 def go_on(place: str, library: Path, home: Path) -> Json:
@@ -45,10 +45,10 @@ def go_on(place: str, library: Path, home: Path) -> Json:
     client = WebClient(server.url)
     client.initialize()
     arguments = {"runId": "kept", "stepId": "two", "output": "done"}
-    told = client.request("tools/call", {"name": "workflow_submit", "arguments": arguments})
+    reply = client.request("tools/call", {"name": "workflow_submit", "arguments": arguments})
     client.close()
     server.stop()
-    return told["result"]["structuredContent"]["state"]
+    return reply["result"]["structuredContent"]["state"]
 
 
 def test_a_dump_of_postgresql_that_is_restored_elsewhere_goes_on(
@@ -60,9 +60,9 @@ def test_a_dump_of_postgresql_that_is_restored_elsewhere_goes_on(
     place, other = postgres.create_database(), postgres.create_database()
     server, client = lead(place, library, tmp_path)  # it goes on serving meanwhile
 
-    said = GUIDE.read_text("utf-8")
+    guide = GUIDE.read_text("utf-8")
     for options in ("--format=custom --schema=workflowlookup --schema=dbos", "--exit-on-error --no-owner"):
-        assert options in said
+        assert options in guide
     schemas = ["--schema=workflowlookup", "--schema=dbos"]
     with psycopg.connect(place) as connection:
         if connection.execute("SELECT to_regnamespace('dbos')").fetchone() == (None,):

@@ -190,9 +190,9 @@ def test_a_replica_is_stopped_with_the_time_that_it_takes() -> None:
     seconds = [float(shipped_environment()[f"WORKFLOWLOOKUP_{name}_SECONDS"]) for name in ("STOP_DELAY", "DRAIN")]
     services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
     unit = (DEPLOY / "workflowlookup@.service").read_text()
-    kept = re.findall(r"^ *keepalive_timeout (\d+)s;", (DEPLOY / "nginx.conf").read_text(), re.MULTILINE)
+    timeouts = re.findall(r"^ *keepalive_timeout (\d+)s;", (DEPLOY / "nginx.conf").read_text(), re.MULTILINE)
 
-    assert [float(each) < seconds[0] for each in kept] == [True] * 3
+    assert [float(each) < seconds[0] for each in timeouts] == [True] * 3
     assert float(services["replica-1"]["stop_grace_period"].removesuffix("s")) > sum(seconds) + END_SECONDS
     assert [
         f"Environment=WORKFLOWLOOKUP_{name}_SECONDS={value:g}" in unit
@@ -240,9 +240,9 @@ def test_the_unit_is_one(tmp_path: Path) -> None:
     analyze = shutil.which("systemd-analyze")
     if analyze is None:
         pytest.skip("systemd is not here")
-    said = (DEPLOY / "workflowlookup@.service").read_text()
+    template = (DEPLOY / "workflowlookup@.service").read_text()
     unit = tmp_path / "workflowlookup@8787.service"
-    unit.write_text(said.replace("/opt/workflowlookup/bin/workflowlookup", "/bin/true"))
+    unit.write_text(template.replace("/opt/workflowlookup/bin/workflowlookup", "/bin/true"))
     done = subprocess.run([analyze, "verify", str(unit)], capture_output=True, text=True, check=False)
 
     assert (done.returncode, done.stderr) == (0, "")

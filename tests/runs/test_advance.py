@@ -55,11 +55,11 @@ class Story:
     def submit(self, step_id: str, output: str = "done", **changes: Json) -> Self:
         return self._take(advance.submit(self.run, step_id, output, changes, self.at), self.records)
 
-    def confirm(self, **said: Json) -> Self:
-        return self._take(advance.confirm(self.run, self.run.current, self.at, how="console", **said), self.records)
+    def confirm(self, **fields: Json) -> Self:
+        return self._take(advance.confirm(self.run, self.run.current, self.at, how="console", **fields), self.records)
 
-    def deny(self, **said: Json) -> Self:
-        return self._take(advance.deny(self.run, self.run.current, self.at, how="relayed", **said), self.records)
+    def deny(self, **fields: Json) -> Self:
+        return self._take(advance.deny(self.run, self.run.current, self.at, how="relayed", **fields), self.records)
 
     def cancel(self, reason: str = "") -> Self:
         return self._take(advance.cancel(self.run, self.at, reason), self.records)
@@ -464,12 +464,12 @@ def test_nested_loops_begin_outermost_first_and_end_innermost_first() -> None:
         assert story.run.current == step_id
         story.submit(step_id)
 
-    told = [
+    texts = [
         (kind_of(event), event.loop_id, getattr(event, "iteration", None))
         for event in (record.event for record in story.records)
         if isinstance(event, LoopEntered | LoopIterated | LoopLeft)
     ]
-    assert told == [
+    assert texts == [
         ("loop-entered", "outer", 1),
         ("loop-entered", "inner@1", 1),
         ("loop-iterated", "inner@1", 2),

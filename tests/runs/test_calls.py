@@ -53,8 +53,8 @@ class Calling(Story):
             server_calls.fail_call(self.run, CallFailure(reason=reason, error=error, **how), self.at), self.records
         )
 
-    def stop(self, stopped: bool, told: str) -> Self:
-        return self._take(server_calls.stop_call(self.run, stopped, told, self.at), self.records)
+    def stop(self, stopped: bool, message: str) -> Self:
+        return self._take(server_calls.stop_call(self.run, stopped, message, self.at), self.records)
 
     @property
     def calling(self) -> CallState:

@@ -145,19 +145,19 @@ class Member:
             return "cut off"
         result = reply.get("result")
         if result is not None and not result.get("isError"):
-            told: JsonObject = result["structuredContent"]
-            return told
+            content: JsonObject = result["structuredContent"]
+            return content
         return self._judge(name, arguments, json.dumps(reply))
 
-    def _judge(self, name: str, arguments: JsonObject, told: str) -> str:
+    def _judge(self, name: str, arguments: JsonObject, message: str) -> str:
         """A refusal is honest when it says that the journal is away, or that the server is stopping."""
-        if "It is not known whether it was stored" in told:
+        if "It is not known whether it was stored" in message:
             return UNKNOWN
-        if "journal of runs" in told and "cannot be used" in told:
+        if "journal of runs" in message and "cannot be used" in message:
             return "refused: the journal is away"
-        if "server is stopping" in told:
+        if "server is stopping" in message:
             return "refused: stopping"
-        self._ledger.lies.append(f"{name} {arguments}: {told[:600]}")
+        self._ledger.lies.append(f"{name} {arguments}: {message[:600]}")
         return "a lie"
 
     async def _initialize(self) -> None:
@@ -207,6 +207,6 @@ def judge(journal: Journal, ledger: Ledger) -> dict[str, list[str]]:
         twice += [f"{run_id} call {each}" for each, count in collections.Counter(begun).items() if count > 1]
         if [r.sequence for r in records] != list(range(1, len(records) + 1)):
             twice.append(f"{run_id}: sequences")
-        lost += [f"{run_id} {name}" for name, said in outputs.items() if run.results.get(name) != said]
+        lost += [f"{run_id} {name}" for name, output in outputs.items() if run.results.get(name) != output]
         unfinished += [f"{run_id} {run.state} {records[-1].event}"] if run.state is not State.COMPLETED else []
     return {"lost": lost, "twice": twice, "unfinished": unfinished}

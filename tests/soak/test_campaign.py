@@ -27,11 +27,11 @@ def results(request: pytest.FixtureRequest) -> Iterator[list[tuple[Attempt, Outc
 
 @pytest.mark.parametrize("attempt", ATTEMPTS, ids=str)
 def test_an_attempt(attempt: Attempt, tmp_path: Path, results: list[tuple[Attempt, Outcome]]) -> None:
-    outcome, said = attempt.make(tmp_path)
+    outcome, text = attempt.make(tmp_path)
     results.append((attempt, outcome))
 
-    assert outcome == attempt.expected, said
-    assert re.search(attempt.expects, said), said
+    assert outcome == attempt.expected, text
+    assert re.search(attempt.expects, text), text
     assert outcome != "passed" or attempt.listed in SECURITY
 
 

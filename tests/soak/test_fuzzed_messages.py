@@ -80,13 +80,13 @@ class Fuzz:
     def params(self) -> Json:
         if self._random.random() < 0.2:
             return self.value()
-        known: JsonObject = {
+        valid: JsonObject = {
             "workflowId": "sample-workflow",
             "stepId": "first-step",
             "completedSteps": [],
             "output": "x",
         }
-        params = {name: value for name, value in known.items() if self._random.random() < 0.8}
+        params = {name: value for name, value in valid.items() if self._random.random() < 0.8}
         params |= {self._random.choice(NAMES): self.value(1) for _ in range(self._random.randrange(3))}
         if self._random.random() < 0.2:
             params["_meta"] = ENVELOPE

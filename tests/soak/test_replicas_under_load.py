@@ -119,14 +119,14 @@ def test_nothing_acknowledged_is_lost_and_nothing_is_done_twice(
     took = time.monotonic() - begun
     journal = PostgresJournal(loaded.place)
     wait_for_calls(journal)
-    found = judge(journal, ledger)
+    problems = judge(journal, ledger)
     journal.close()
     with capsys.disabled():
-        tell(loaded, ledger, took, found)
+        tell(loaded, ledger, took, problems)
 
     assert ledger.lies == []
     assert ledger.failures(loaded.faults) == []
-    assert found == {"lost": [], "twice": [], "unfinished": []}
+    assert problems == {"lost": [], "twice": [], "unfinished": []}
     settled = loaded.memory[len(loaded.memory) * 2 // 5 :]
     if IS_SOAK:
         assert settled[-1] - min(settled) < MAX_GROWTH, settled
@@ -149,7 +149,7 @@ async def ride(loaded: LoadedReplicas, ledger: Ledger) -> None:
     await loaded.proxy.stop()
 
 
-def tell(loaded: LoadedReplicas, ledger: Ledger, took: float, found: dict[str, list[str]]) -> None:
+def tell(loaded: LoadedReplicas, ledger: Ledger, took: float, problems: dict[str, list[str]]) -> None:
     seconds = sorted(ledger.seconds)
     p99 = seconds[int(len(seconds) * 0.99)] if seconds else 0
     mebibytes = [size / (1 << 20) for size in loaded.memory]
@@ -161,7 +161,7 @@ def tell(loaded: LoadedReplicas, ledger: Ledger, took: float, found: dict[str, l
         f"{ledger.longest_silence:.1f} s\n"
         f"asked again because: {dict(collections.Counter(word for _, word in ledger.troubles).most_common())}; "
         f"late: {ledger.late[:20]}; failed without a fault: {len(ledger.failures(loaded.faults))}\n"
-        f"lost {len(found['lost'])}, twice {len(found['twice'])}, unfinished {len(found['unfinished'])}, "
+        f"lost {len(problems['lost'])}, twice {len(problems['twice'])}, unfinished {len(problems['unfinished'])}, "
         f"dishonest answers {len(ledger.lies)}\n"
         f"runs that were left by their driver: {sum(server.log().count('driven anew') for server in loaded.servers)} "
         f"(by the servers that live)\n"

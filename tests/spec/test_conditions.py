@@ -18,8 +18,8 @@ def holds(request: pytest.FixtureRequest, ask: Ask, publish: Publish) -> Holds:
 
     def is_handed_out(condition: JsonObject, context: JsonObject) -> bool:
         workflow = publish(step("conditional", runCondition=condition), step("always"))
-        told = ask.result("workflow_next", {"workflowId": workflow, "completedSteps": [], "context": context})
-        return bool(told["step"]["id"] == "conditional")
+        answer = ask.result("workflow_next", {"workflowId": workflow, "completedSteps": [], "context": context})
+        return bool(answer["step"]["id"] == "conditional")
 
     def applies(condition: JsonObject, context: JsonObject) -> bool:
         rule = {"type": "contains", "value": "not in the output", "message": "Fails.", "condition": condition}

@@ -57,22 +57,24 @@ def not_as_shown(shown: JsonObject, reply: JsonObject, differs: list[JsonObject]
         elif "instead" in difference:
             yield from _compare(difference["instead"], parent[name], place, ())
         else:
-            found = json.dumps(parent[name], ensure_ascii=False)
-            yield from (f"{place} lacks {text!r}: {found}" for text in difference.get("holds", ()) if text not in found)
+            actual = json.dumps(parent[name], ensure_ascii=False)
+            yield from (
+                f"{place} lacks {text!r}: {actual}" for text in difference.get("holds", ()) if text not in actual
+            )
 
 
-def _compare(shown: Any, found: Any, place: str, leave_out: Any) -> Iterator[str]:
-    if isinstance(shown, dict) and isinstance(found, dict):
+def _compare(shown: Any, actual: Any, place: str, leave_out: Any) -> Iterator[str]:
+    if isinstance(shown, dict) and isinstance(actual, dict):
         for name, value in shown.items():
             inner = f"{place}.{name}".lstrip(".")
             if inner in leave_out:
                 continue
-            if name in found:
-                yield from _compare(value, found[name], inner, leave_out)
+            if name in actual:
+                yield from _compare(value, actual[name], inner, leave_out)
             else:
                 yield f"{inner} is missing"
-    elif isinstance(shown, list) and isinstance(found, list) and len(shown) == len(found):
-        for index, pair in enumerate(zip(shown, found, strict=True)):
+    elif isinstance(shown, list) and isinstance(actual, list) and len(shown) == len(actual):
+        for index, pair in enumerate(zip(shown, actual, strict=True)):
             yield from _compare(*pair, f"{place}[{index}]", leave_out)
-    elif shown != found:
-        yield f"{place}: {found!r} instead of {shown!r}"
+    elif shown != actual:
+        yield f"{place}: {actual!r} instead of {shown!r}"

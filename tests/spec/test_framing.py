@@ -42,10 +42,10 @@ def test_text_of_every_script_is_read_and_written_as_utf_8(start: Start, library
     raw = json.dumps({"jsonrpc": "2.0", "id": text, "method": "workflow_next", "params": ask}, ensure_ascii=False)
     server = start(directory=library, version=None)
 
-    listed, told = replies_to(server, request(1, "workflow_list") + b"\n" + raw.encode() + b"\n")
+    listed, refusal_reply = replies_to(server, request(1, "workflow_list") + b"\n" + raw.encode() + b"\n")
 
     assert text.encode() in listed
-    reply = json.loads(told.decode("utf-8"))
+    reply = json.loads(refusal_reply.decode("utf-8"))
     assert (reply["id"], reply["result"]["step"]["prompt"]) == (text, f"Handle {text}.")
 
 

@@ -194,9 +194,9 @@ def done_so_far(status: Path) -> tuple[int, int]:
 def test_after_a_recoverable_error_the_server_continues(server: Server, line: bytes, code: int) -> None:
     server.write(line + b"\n")
 
-    told = server.receive()
+    reply = server.receive()
 
-    assert told["error"]["code"] == code
+    assert reply["error"]["code"] == code
     assert server.result("workflow_list") == {"workflows": []}
 
 

@@ -37,8 +37,8 @@ def clauses_in(tree: ast.AST) -> list[str]:
 def proven() -> dict[str, set[str]]:
     """The clauses that each file's tests name."""
     examples = json.loads((HERE / "examples.json").read_text("utf-8"))["examples"]
-    found = {name: set(clauses_in(tree)) for name, tree in TREES.items() if name != EXAMPLES}
-    return {**found, EXAMPLES: {exchange["clause"] for example in examples for exchange in example["exchanges"]}}
+    clauses = {name: set(clauses_in(tree)) for name, tree in TREES.items() if name != EXAMPLES}
+    return {**clauses, EXAMPLES: {exchange["clause"] for example in examples for exchange in example["exchanges"]}}
 
 
 PROVEN = proven()

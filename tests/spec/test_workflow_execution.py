@@ -89,10 +89,10 @@ def test_a_workflow_that_fails_later_is_an_error_with_its_cause_and_the_run(
 
     reply = server.end(server.begin_call(DEPLOY, API))
 
-    told = reply["error"] if version == "2024-11-05" else refusal(reply)
-    assert told["code"] == -32008
-    assert "no quota left" in told["data"]["reason"]
-    assert told["data"]["runId"]
+    error = reply["error"] if version == "2024-11-05" else refusal(reply)
+    assert error["code"] == -32008
+    assert "no quota left" in error["data"]["reason"]
+    assert error["data"]["runId"]
     assert "no quota left" in server.leave()
 
 
@@ -101,9 +101,9 @@ def test_a_start_that_fails_is_not_repeated(stage: Stage, service: Upstream) -> 
     service.control(start="fail")
     server = ready(stage)
 
-    told = refusal(server.end(server.begin_call(DEPLOY, API)))
+    error = refusal(server.end(server.begin_call(DEPLOY, API)))
 
-    assert "start is broken today" in told["data"]["reason"]
+    assert "start is broken today" in error["data"]["reason"]
     starts = [e for e in service.seen() if e["what"] == "start" or e.get("tool") == "workflows-start-tool"]
     assert len([e for e in starts if e["what"] in ("start", "call")]) == 1
 
@@ -123,11 +123,11 @@ def test_unknown_states_and_empty_outputs_mean_running(stage: Stage, service: Up
 def test_a_workflow_that_times_out_is_ended_here_and_at_its_provider(stage: Stage, upstream: Upstream) -> None:
     server = at_work(stage, upstream)
 
-    told = refusal(server.end(server.begin_call(DEPLOY, API, **{"workflowlookup/timeoutSeconds": 2})))
+    error = refusal(server.end(server.begin_call(DEPLOY, API, **{"workflowlookup/timeoutSeconds": 2})))
 
-    assert told["data"]["timedOut"] is True
-    assert told["data"]["runId"]
-    assert [stop["stopped"] for stop in told["data"]["stopped"]] == [True]
+    assert error["data"]["timedOut"] is True
+    assert error["data"]["runId"]
+    assert [stop["stopped"] for stop in error["data"]["stopped"]] == [True]
     assert [run["state"] for run in upstream.runs()] == ["COMPLETED", "CANCELLED"]
 
 
@@ -150,10 +150,10 @@ def test_a_system_that_cannot_cancel_is_reported_as_such(stage: Stage) -> None:
     stage.configure(upstream, options={"cancel": ""})
     server = at_work(stage, upstream)
 
-    told = refusal(server.end(server.begin_call(DEPLOY, API, **{"workflowlookup/timeoutSeconds": 2})))
+    error = refusal(server.end(server.begin_call(DEPLOY, API, **{"workflowlookup/timeoutSeconds": 2})))
 
-    assert [stop["stopped"] for stop in told["data"]["stopped"]] == [False]
-    assert "may still" in told["data"]["stopped"][0]["told"]
+    assert [stop["stopped"] for stop in error["data"]["stopped"]] == [False]
+    assert "may still" in error["data"]["stopped"][0]["told"]
 
 
 @pytest.mark.spec("002/7.3/progress", "002/8.3/updates")
@@ -163,10 +163,10 @@ def test_progress_is_logged_and_sent_to_callers_that_want_it(stage: Stage, servi
 
     server.end(server.begin_call(DEPLOY, API, progressToken="t-1"))
 
-    told = [m["params"] for m in server.noticed if m["method"] == "notifications/progress"]
-    assert len(told) > 1
-    assert {params["progressToken"] for params in told} == {"t-1"}
-    amounts = [params["progress"] for params in told]
+    progress = [m["params"] for m in server.noticed if m["method"] == "notifications/progress"]
+    assert len(progress) > 1
+    assert {params["progressToken"] for params in progress} == {"t-1"}
+    amounts = [params["progress"] for params in progress]
     assert amounts == sorted(set(amounts))
     assert "running…" in server.leave()
 
@@ -239,8 +239,8 @@ def test_a_result_too_long_for_an_answer_comes_in_parts_and_as_a_resource(stage:
     assert "result" not in done
     assert part["characters"] > 1_000_000
     assert f"resultFrom {part['to']}" in done["next"]
-    asked = {"runId": done["runId"], "resultFrom": part["to"]}
-    following = state(server.end(server.begin_call("workflow_status", asked)))["resultPart"]
+    arguments = {"runId": done["runId"], "resultFrom": part["to"]}
+    following = state(server.end(server.begin_call("workflow_status", arguments)))["resultPart"]
     text, uri = "", part["resource"]
     while len(text) < part["characters"]:
         (piece,) = server.result("resources/read", {"uri": f"{uri}?from={len(text)}"})["contents"]
@@ -262,13 +262,18 @@ def test_code_message_detail_and_output_of_a_failure_reach_the_caller_and_the_jo
 
     reply = server.end(server.begin_call(DEPLOY, API))
 
-    told = refusal(reply)["data"]
-    said = {"code": "QUOTA", "message": "no quota left", "detail": {"limit": 3}, "output": {"log": "step 2 of 3"}}
-    assert told["error"] == said
+    data = refusal(reply)["data"]
+    remote_error = {
+        "code": "QUOTA",
+        "message": "no quota left",
+        "detail": {"limit": 3},
+        "output": {"log": "step 2 of 3"},
+    }
+    assert data["error"] == remote_error
     assert "step 2 of 3" in reply["result"]["content"][0]["text"]
-    status = state(server.end(server.begin_call("workflow_status", {"runId": told["runId"]})))
-    assert {name: status["error"][name] for name in said} == said
-    report = server.result("resources/read", {"uri": f"run://{told['runId']}"})["contents"][0]["text"]
+    status = state(server.end(server.begin_call("workflow_status", {"runId": data["runId"]})))
+    assert {name: status["error"][name] for name in remote_error} == remote_error
+    report = server.result("resources/read", {"uri": f"run://{data['runId']}"})["contents"][0]["text"]
     assert "QUOTA" in report
     assert "step 2 of 3" in report
     assert "no quota left" in server.leave()
@@ -375,12 +380,12 @@ def test_if_a_job_may_run_no_second_start_is_suggested(stage: Stage, how: object
 
     reply = server.end(server.begin_call(DEPLOY, API))
 
-    told = refusal(reply)["data"]
-    assert "It may have been started there all the same" in told["reason"]
-    status = state(server.end(server.begin_call("workflow_status", {"runId": told["runId"]})))
-    for said in (str(reply), str(status)):
-        assert "start a new" not in said.lower()
-        assert "workflow_start" not in said
+    data = refusal(reply)["data"]
+    assert "It may have been started there all the same" in data["reason"]
+    status = state(server.end(server.begin_call("workflow_status", {"runId": data["runId"]})))
+    for text in (str(reply), str(status)):
+        assert "start a new" not in text.lower()
+        assert "workflow_start" not in text
 
 
 @pytest.mark.spec("002/2.2/tools-call")
@@ -402,10 +407,10 @@ def test_a_tool_that_does_not_say_which_job_it_started_has_not_completed_it(stag
     stage.configure(stage.upstream("mcp", start=how))
     server = ready(stage)
 
-    told = refusal(server.end(server.begin_call(DEPLOY, API)))["data"]
+    data = refusal(server.end(server.begin_call(DEPLOY, API)))["data"]
 
-    assert "did not say which run it started" in told["reason"]
-    assert "workflow_start" not in str(told)
+    assert "did not say which run it started" in data["reason"]
+    assert "workflow_start" not in str(data)
 
 
 @pytest.mark.spec("002/2.4/failure")
@@ -413,10 +418,10 @@ def test_a_tool_whose_answer_cannot_be_read_may_have_started_the_job(stage: Stag
     stage.configure(stage.upstream("stdio", start={"unreadable": [{"type": "text"}]}))
     server = ready(stage)
 
-    told = refusal(server.end(server.begin_call(DEPLOY, API)))["data"]
+    data = refusal(server.end(server.begin_call(DEPLOY, API)))["data"]
 
-    assert "It may have been started there all the same" in told["reason"]
-    assert "workflow_start" not in str(told)
+    assert "It may have been started there all the same" in data["reason"]
+    assert "workflow_start" not in str(data)
 
 
 @pytest.mark.spec("002/2.3/results")
@@ -448,11 +453,11 @@ def test_after_a_refusal_an_earlier_start_may_still_have_begun_the_job(stage: St
     stage.configure(service, options={"idempotent": True})
     server = ready(stage)
 
-    told = refusal(server.end(server.begin_call(DEPLOY, API)))["data"]
+    data = refusal(server.end(server.begin_call(DEPLOY, API)))["data"]
 
-    assert "HTTP status 401" in told["reason"]
-    assert "It may have been started there all the same" in told["reason"]
-    assert "workflow_start" not in str(told)
+    assert "HTTP status 401" in data["reason"]
+    assert "It may have been started there all the same" in data["reason"]
+    assert "workflow_start" not in str(data)
 
 
 @pytest.mark.spec("002/2.2/tools-call")
@@ -489,14 +494,14 @@ def test_a_cancel_is_sent_again_until_the_other_system_says_that_it_stopped(
     service.control(cancel=how)
     server = at_work(stage, service)
 
-    told = refusal(server.end(server.begin_call(DEPLOY, API, **{"workflowlookup/timeoutSeconds": 2})))["data"]
+    data = refusal(server.end(server.begin_call(DEPLOY, API, **{"workflowlookup/timeoutSeconds": 2})))["data"]
 
-    assert [stop["stopped"] for stop in told["stopped"]] == [False]
-    assert "workflow_start" not in str(told)
+    assert [stop["stopped"] for stop in data["stopped"]] == [False]
+    assert "workflow_start" not in str(data)
     if how == "hang":
         service.control(cancel="ok")
     wait_until(lambda: service.runs()[-1]["state"] == "CANCELLED")
-    wait_until(lambda: [stop["stopped"] for stop in status_of(server, told["runId"])["stopped"]] == [True])
+    wait_until(lambda: [stop["stopped"] for stop in status_of(server, data["runId"])["stopped"]] == [True])
 
 
 @pytest.mark.spec("002/7.5/client-leaves", "002/7.5/clean-up")

@@ -89,25 +89,25 @@ def test_full_is_the_whole_document_with_the_defaults_filled_in(ask: Ask, publis
 
 @pytest.mark.spec("001/workflow_get/mode", "001/codes/-32602")
 @pytest.mark.parametrize(
-    ("mode", "found"), [("everything", "'everything'"), ("", "''"), (5, "5"), (["full"], "a list")]
+    ("mode", "shown"), [("everything", "'everything'"), ("", "''"), (5, "5"), (["full"], "a list")]
 )
-def test_an_unknown_mode_is_refused(ask: Ask, workflow: str, mode: Any, found: str) -> None:
+def test_an_unknown_mode_is_refused(ask: Ask, workflow: str, mode: Any, shown: str) -> None:
     error = ask.error("workflow_get", {"id": workflow, "mode": mode})
 
     details = error["data"]["details"]
     assert {"error": error} == invalid_params(details)
     assert details.startswith("mode must be ")
-    assert f"; found {found}" in details
+    assert f"; found {shown}" in details
 
 
 @pytest.mark.spec("001/workflow_get/no-spoiling")
 @pytest.mark.parametrize("mode", ["metadata", "preview"])
 def test_neither_later_steps_nor_criteria_are_disclosed(ask: Ask, workflow: str, mode: str) -> None:
-    told = str(ask.result("workflow_get", {"id": workflow, "mode": mode}))
+    text = str(ask.result("workflow_get", {"id": workflow, "mode": mode}))
 
-    assert "second-step" not in told
-    assert "surprise" not in told
-    assert "secret criterion" not in told
+    assert "second-step" not in text
+    assert "surprise" not in text
+    assert "secret criterion" not in text
 
 
 # ── fields ──────────────────────────────────────────────────────────────────────────────────────────────────────

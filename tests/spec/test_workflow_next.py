@@ -137,9 +137,9 @@ def test_the_step_has_every_field_that_the_author_gave_and_never_the_raw_criteri
 def test_ask_for_files_and_require_confirmation_are_returned_unchanged(ask: Ask, publish: Publish, value: bool) -> None:
     workflow = publish(step("only-step", askForFiles=value, requireConfirmation=value))
 
-    told = ask_next(ask, workflow)["step"]
+    answer = ask_next(ask, workflow)["step"]
 
-    assert (told["askForFiles"], told["requireConfirmation"]) == (value, value)
+    assert (answer["askForFiles"], answer["requireConfirmation"]) == (value, value)
 
 
 @pytest.mark.spec("001/workflow_next/step-agent-role")
@@ -165,9 +165,9 @@ def test_a_document_with_an_agent_role_of_another_length_is_malformed(ask: Ask, 
 def test_when_all_steps_are_completed_the_step_is_null(ask: Ask, publish: Publish) -> None:
     workflow = publish(step("first-step"), step("second-step"))
 
-    told = ask_next(ask, workflow, "first-step", "second-step")
+    answer = ask_next(ask, workflow, "first-step", "second-step")
 
-    assert told == {
+    assert answer == {
         "step": None,
         "guidance": {"prompt": "Workflow complete.", "requiresConfirmation": False, "validationCriteria": []},
         "isComplete": True,
@@ -180,8 +180,8 @@ def test_a_workflow_is_walked_from_its_first_step_to_its_last(ask: Ask, publish:
     workflow = publish(*(step(f"step-{number}") for number in range(5)))
     walked: list[str] = []
 
-    while not (told := ask_next(ask, workflow, *walked))["isComplete"]:
-        walked.append(told["step"]["id"])
+    while not (answer := ask_next(ask, workflow, *walked))["isComplete"]:
+        walked.append(answer["step"]["id"])
 
     assert walked == [f"step-{number}" for number in range(5)]
 
@@ -191,8 +191,8 @@ def test_in_a_loop_the_id_carries_the_iteration(ask: Ask, publish: Publish) -> N
     workflow = publish(loop("each-file", [step("review")], type="forEach", items="files"), step("report"))
     walked: list[str] = []
 
-    while not (told := ask_next(ask, workflow, *walked, context={"files": ["a", "b"]}))["isComplete"]:
-        walked.append(told["step"]["id"])
+    while not (answer := ask_next(ask, workflow, *walked, context={"files": ["a", "b"]}))["isComplete"]:
+        walked.append(answer["step"]["id"])
 
     assert walked == ["review@1", "review@2", "report"]
 
@@ -206,10 +206,10 @@ def test_the_prompt_is_enhanced_with_role_guidance_and_context(ask: Ask, publish
         step("only-step", prompt="Fix {{task.id}}.", agentRole="You fix {{kind}} code.", guidance=["Mind {{kind}}."])
     )
 
-    told = ask_next(ask, workflow, context={"task": {"id": "TASK-123"}, "kind": "legacy"})
+    answer = ask_next(ask, workflow, context={"task": {"id": "TASK-123"}, "kind": "legacy"})
 
-    assert told["step"]["prompt"] == "Fix TASK-123."
-    prompt = told["guidance"]["prompt"]
+    assert answer["step"]["prompt"] == "Fix TASK-123."
+    prompt = answer["guidance"]["prompt"]
     places = [prompt.index(text) for text in ("You fix legacy code.", "Mind legacy.", "Fix TASK-123.")]
     assert places == sorted(places)
 
@@ -218,10 +218,10 @@ def test_the_prompt_is_enhanced_with_role_guidance_and_context(ask: Ask, publish
 def test_a_variable_that_is_not_set_stays_as_written_and_is_named(ask: Ask, publish: Publish) -> None:
     workflow = publish(step("only-step", prompt="Fix {{taskId}}; {{{{literal}}."))
 
-    told = ask_next(ask, workflow)
+    answer = ask_next(ask, workflow)
 
-    assert told["guidance"]["prompt"] == "Fix {{taskId}}; {{literal}}."
-    assert ["taskId" in warning for warning in told["warnings"]] == [True]
+    assert answer["guidance"]["prompt"] == "Fix {{taskId}}; {{literal}}."
+    assert ["taskId" in warning for warning in answer["warnings"]] == [True]
 
 
 @pytest.mark.spec("001/workflow_next/guidance-model-hint")
@@ -262,9 +262,9 @@ def test_requires_confirmation_says_whether_the_user_must_confirm_now(
 ) -> None:
     workflow = publish(step("only-step", requireConfirmation=wanted))
 
-    told = ask_next(ask, workflow, context={"risk": "high"})
+    answer = ask_next(ask, workflow, context={"risk": "high"})
 
-    assert (told["guidance"]["requiresConfirmation"], told["step"]["requireConfirmation"]) == (requires, requires)
+    assert (answer["guidance"]["requiresConfirmation"], answer["step"]["requireConfirmation"]) == (requires, requires)
 
 
 @pytest.mark.spec("001/workflow_next/guidance-validation-criteria")
@@ -318,9 +318,9 @@ def test_steps_whose_condition_is_false_are_skipped_one_after_the_other(ask: Ask
         step("step-four"),
     )
 
-    told = ask_next(ask, workflow, context={"taskScope": "large"})
+    answer = ask_next(ask, workflow, context={"taskScope": "large"})
 
-    assert (told["step"]["id"], told["isComplete"]) == ("step-three", False)
+    assert (answer["step"]["id"], answer["isComplete"]) == ("step-three", False)
 
 
 @pytest.mark.spec("001/workflow_next/skip", "001/workflow_next/is-complete", "001/workflow_next/step-null")
@@ -330,10 +330,10 @@ def test_when_only_skipped_steps_are_left_the_workflow_is_complete_and_says_whic
     large = {"var": "taskScope", "equals": "large"}
     workflow = publish(step("step-one"), step("step-two", runCondition=large))
 
-    told = ask_next(ask, workflow, "step-one", context={"taskScope": "small"})
+    answer = ask_next(ask, workflow, "step-one", context={"taskScope": "small"})
 
-    assert (told["step"], told["isComplete"]) == (None, True)
-    (skipped,) = told["skipped"]
+    assert (answer["step"], answer["isComplete"]) == (None, True)
+    (skipped,) = answer["skipped"]
     assert (skipped["stepId"], skipped["condition"]) == ("step-two", large)
 
 

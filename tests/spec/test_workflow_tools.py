@@ -53,9 +53,9 @@ def test_the_tool_of_a_removed_workflow_disappears_with_one_notification(stage: 
     server.noticed.clear()
 
     upstream.control(workflows=[PLAIN])
-    told = state(server.end(server.begin_call("workflow_refresh")))
+    answer = state(server.end(server.begin_call("workflow_refresh")))
 
-    assert told["removed"] == [DEPLOY]
+    assert answer["removed"] == [DEPLOY]
     assert DEPLOY not in server.tools()
     assert [message["method"] for message in server.noticed] == ["notifications/tools/list_changed"]
 
@@ -103,9 +103,9 @@ def test_tools_of_an_unreachable_provider_stay_listed_and_their_calls_say_so(sta
     server.request("tools/call", {"name": "workflow_refresh", "arguments": {}})
 
     assert DEPLOY in server.tools()
-    told = refusal(server.end(server.begin_call(DEPLOY, {"service": "api"})))
-    assert told["code"] == -32009
-    assert told["data"]["provider"] == "svc"
+    error = refusal(server.end(server.begin_call(DEPLOY, {"service": "api"})))
+    assert error["code"] == -32009
+    assert error["data"]["provider"] == "svc"
 
 
 # ── the first list ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -161,10 +161,10 @@ def test_a_remembered_tool_whose_provider_does_not_come_is_refused_with_the_caus
     upstream.stop()
     server = stage.serve()
 
-    told = refusal(server.end(server.begin_call(DEPLOY, {"service": "api"})))
+    error = refusal(server.end(server.begin_call(DEPLOY, {"service": "api"})))
 
-    assert told["code"] == -32009
-    assert "cannot be reached" in told["data"]["cause"]
+    assert error["code"] == -32009
+    assert "cannot be reached" in error["data"]["cause"]
 
 
 @pytest.mark.spec("002/1.1/query-at-start", "002/2.1/tools-list")

@@ -262,9 +262,9 @@ def test_every_type_of_rule_may_have_a_condition(judge: Judge, rule: JsonObject)
 def test_the_composition_of_the_spec_wants_authentication_by_one_of_two_means(
     judge: Judge, output: str, issues: list[str]
 ) -> None:
-    found = judge.issues(RULES["composition"], output)
+    actual = judge.issues(RULES["composition"], output)
 
-    assert [issue for issue in found if not issue.startswith("One of ")] == issues
+    assert [issue for issue in actual if not issue.startswith("One of ")] == issues
 
 
 @pytest.mark.spec("001/workflow_validate/composition-and")
@@ -380,9 +380,9 @@ def test_flags_change_how_a_pattern_matches(
 ) -> None:
     rule = {"type": "regex", "pattern": pattern, "message": "No match"}
 
-    found = judge.issues([rule], output), judge.issues([{**rule, "flags": flags}], output)
+    issues = judge.issues([rule], output), judge.issues([{**rule, "flags": flags}], output)
 
-    assert (found[0] == [], found[1] == []) == (without, with_flags)
+    assert (issues[0] == [], issues[1] == []) == (without, with_flags)
 
 
 @pytest.mark.spec("001/workflow_validate/length")

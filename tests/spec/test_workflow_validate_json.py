@@ -193,8 +193,8 @@ def test_yaml_is_distinguished_from_json_with_a_mistake(ask: Ask, text: str, is_
 def test_all_problems_are_reported_at_once(ask: Ask) -> None:
     verdict = judge(ask, {"id": "test-workflow", "name": "", "steps": [{"id": "x"}], "unknown": 1})
 
-    told = " | ".join(verdict["issues"])
-    assert [name in told for name in ("description", "name", "'id'", "title", "prompt", "unknown")] == [True] * 6
+    issues = " | ".join(verdict["issues"])
+    assert [name in issues for name in ("description", "name", "'id'", "title", "prompt", "unknown")] == [True] * 6
     assert len(verdict["issues"]) >= 6
 
 
@@ -206,7 +206,7 @@ def test_a_document_that_is_too_large_or_too_deep_is_refused(ask: Ask) -> None:
 
     issues = [judge(ask, {**document(), "x-data": data})["issues"] for data in ("x" * (1 << 20), deep)]
 
-    assert [len(found) for found in issues] == [1, 1]
+    assert [len(group) for group in issues] == [1, 1]
     assert "1,048,576 bytes" in issues[0][0]
     assert "64 levels" in issues[1][0]
 
@@ -277,9 +277,9 @@ def test_an_agent_that_follows_the_steps_ends_with_a_valid_document(ask: Ask) ->
         "steps": [step()],
     }
 
-    told = judge(ask, content)
+    verdict = judge(ask, content)
     for name, value in fixes.items():
-        assert any(f"'{name}'" in suggestion for suggestion in told["suggestions"])
+        assert any(f"'{name}'" in suggestion for suggestion in verdict["suggestions"])
         content[name] = value
 
     assert judge(ask, content) == VALID

@@ -175,19 +175,19 @@ def test_an_output_is_answered_once_the_server_has_done_its_steps(client: Awaiti
 def test_progress_has_steps_and_the_progress_of_the_call(client: AwaitingClient) -> None:
     run_id = client.call("workflow_start", workflowId="mixed", context={"n": 3})["runId"]
     client.call("workflow_submit", {"progressToken": "t"}, runId=run_id, stepId="first", output="Done.")
-    told = client.heard()
+    notifications = client.heard()
     client.runs.server_work.begin_call(run_id, "call-it")
     client.runs.server_work.report_call(run_id, "call-it", 1, 4, "quarter")
-    told += client.heard()
+    notifications += client.heard()
 
-    assert [message["params"] for message in told] == [
+    assert [message["params"] for message in notifications] == [
         {"progressToken": "t", "progress": 1, "total": 3, "message": "Make issue 3"},
         {"progressToken": "t", "progress": 1.25, "total": 3, "message": "Make issue 3: quarter"},
     ]
     status = client.call("workflow_status", runId=run_id)
     assert (status["state"], status["progress"]) == (
         "running",
-        {"done": 1.25, "total": 3, "message": told[1]["params"]["message"]},
+        {"done": 1.25, "total": 3, "message": notifications[1]["params"]["message"]},
     )
 
 
@@ -209,10 +209,10 @@ def test_a_run_that_fails_while_it_is_awaited_is_a_refusal_with_the_run_id(clien
     client.runs.server_work.fail_call(run_id, "call-it", CallFailure(reason="the tracker said no"))
 
     (reply,) = client.heard()
-    told = reply["result"]["structuredContent"]
-    assert (reply["result"]["isError"], told["code"]) == (True, -32008)
-    assert (told["data"]["runId"], told["data"]["state"], told["data"]["timedOut"]) == (run_id, "failed", False)
-    assert "the tracker said no" in told["data"]["reason"]
+    answer = reply["result"]["structuredContent"]
+    assert (reply["result"]["isError"], answer["code"]) == (True, -32008)
+    assert (answer["data"]["runId"], answer["data"]["state"], answer["data"]["timedOut"]) == (run_id, "failed", False)
+    assert "the tracker said no" in answer["data"]["reason"]
     assert run_id in reply["result"]["content"][0]["text"]
     assert "the tracker said no" in reply["result"]["content"][0]["text"]
 
@@ -225,9 +225,9 @@ def test_a_run_past_its_deadline_says_what_was_stopped(client: AwaitingClient, c
     assert client.heard() == []  # the run has failed; what became of the call is not known yet
     client.runs.server_work.stop_call(run_id, "call-it", True, "its process 123 was killed")
 
-    told = client.answer()
+    reply = client.answer()
     stopped = {"stepId": "call-it", "stopped": True, "told": "its process 123 was killed"}
-    assert (told["data"]["timedOut"], told["data"]["stopped"]) == (True, [stopped])
+    assert (reply["data"]["timedOut"], reply["data"]["stopped"]) == (True, [stopped])
 
 
 def test_the_call_itself_may_say_how_long_it_waits(client: AwaitingClient) -> None:
@@ -258,9 +258,9 @@ def test_cancel_and_the_waiting_call_report_what_was_stopped(client: AwaitingCli
     )
 
     waited, cancelled = (message["result"]["structuredContent"] for message in client.heard())
-    told = "the provider 'y' cannot cancel: it may still be running"
+    sentence = "the provider 'y' cannot cancel: it may still be running"
     assert (cancelled["state"], cancelled["reason"]) == ("cancelled", "Enough.")
-    assert cancelled["stopped"] == [{"stepId": "call-it", "stopped": False, "told": told}]
+    assert cancelled["stopped"] == [{"stepId": "call-it", "stopped": False, "told": sentence}]
     assert (waited["data"]["state"], waited["data"]["reason"]) == ("cancelled", "Enough.")
     assert waited["data"]["stopped"] == cancelled["stopped"]
 
@@ -321,8 +321,8 @@ def test_in_the_envelope_era_a_later_question_is_answered_with_the_same_call(
     }
     assert client.send("tools/call", params) is None
     work(client, "mine", "held-call")
-    (asked,) = client.heard()
-    (key,) = asked["result"]["inputRequests"]
+    (question,) = client.heard()
+    (key,) = question["result"]["inputRequests"]
 
     answer = {key: {"action": "accept" if agrees else "decline"}}
     reply = client.send("tools/call", {**params, "inputResponses": answer})

@@ -72,39 +72,39 @@ def test_a_captured_value_is_not_changed_by_a_later_context(server: Server, libr
     write(library, document(*TRIAGE["steps"][:1], step("wait"), *TRIAGE["steps"][1:], identifier="later-word"))
     run = server.start_run("later-word")
     server.submit(run, "triage", "bugKind: hidden")
-    asked = {"runId": run["runId"], "stepId": "wait", "output": "done"}
+    arguments = {"runId": run["runId"], "stepId": "wait", "output": "done"}
 
-    told = refused(server, "workflow_submit", **asked, context={"bugKind": "plain"})
+    error = refused(server, "workflow_submit", **arguments, context={"bugKind": "plain"})
 
-    assert told.startswith("context.bugKind cannot be changed: step 'triage' set bugKind = \"hidden\"")
+    assert error.startswith("context.bugKind cannot be changed: step 'triage' set bugKind = \"hidden\"")
     assert server.submit(run, "wait", context={"bugKind": "hidden"})["step"]["id"] == "dig"
 
 
 def test_workflow_validate_returns_captured_values_for_workflow_next(server: Server) -> None:
-    asked = {"workflowId": "triage-it", "stepId": "triage"}
+    arguments = {"workflowId": "triage-it", "stepId": "triage"}
 
-    assert server.result("workflow_validate", {**asked, "output": "words"})["captured"] == {}
-    told = server.result("workflow_validate", {**asked, "output": "bugKind: plain\nnotes: none"})
-    assert told["valid"] is True
-    assert told["captured"] == {"bugKind": "plain", "notes": "none"}
+    assert server.result("workflow_validate", {**arguments, "output": "words"})["captured"] == {}
+    verdict = server.result("workflow_validate", {**arguments, "output": "bugKind: plain\nnotes: none"})
+    assert verdict["valid"] is True
+    assert verdict["captured"] == {"bugKind": "plain", "notes": "none"}
     step_after = {"workflowId": "triage-it", "completedSteps": ["triage"]}
-    assert server.result("workflow_next", {**step_after, "context": told["captured"]})["step"]["id"] == "end"
+    assert server.result("workflow_next", {**step_after, "context": verdict["captured"]})["step"]["id"] == "end"
     forgotten = server.result("workflow_next", step_after)["warnings"]
     assert "'bugKind', which it produces, is not set" in forgotten[0]
 
 
 def test_the_context_does_not_override_the_input_at_the_start(server: Server) -> None:
-    told = refused(server, "workflow_start", workflowId="guarded", input={"risk": "high"}, context={"risk": "low"})
+    error = refused(server, "workflow_start", workflowId="guarded", input={"risk": "high"}, context={"risk": "low"})
 
-    assert 'the run was started with risk = "high" as input' in told
+    assert 'the run was started with risk = "high" as input' in error
     assert server.start_run("guarded", input={"risk": "high"}, context={"risk": "high"})["state"] == "waiting"
 
 
 def test_the_context_of_a_submission_does_not_override_the_input(server: Server) -> None:
     run = server.start_run("guarded", input={"risk": "high"})
-    asked = {"runId": run["runId"], "stepId": "look", "output": "done", "context": {"risk": "low"}}
+    arguments = {"runId": run["runId"], "stepId": "look", "output": "done", "context": {"risk": "low"}}
 
-    assert "context.risk cannot be changed" in refused(server, "workflow_submit", **asked)
+    assert "context.risk cannot be changed" in refused(server, "workflow_submit", **arguments)
     assert server.result("workflow_status", {"runId": run["runId"]})["step"]["id"] == "look"
 
 
@@ -113,11 +113,11 @@ def test_a_key_that_looks_like_a_part_of_the_input_does_not_override_it(server: 
     same = {"size": 3, "risks.data": "high"}
     wrong = {"context": {"risks.data": "low"}}
 
-    told = refused(server, "workflow_start", workflowId="guarded", input=nested, **wrong)
-    assert 'the run was started with risks.data = "high" as input' in told
+    error = refused(server, "workflow_start", workflowId="guarded", input=nested, **wrong)
+    assert 'the run was started with risks.data = "high" as input' in error
     run = server.start_run("guarded", input=nested)
-    asked = {"runId": run["runId"], "stepId": "look", "output": "done"}
-    assert "context.risks.data cannot be changed" in refused(server, "workflow_submit", **asked, **wrong)
+    arguments = {"runId": run["runId"], "stepId": "look", "output": "done"}
+    assert "context.risks.data cannot be changed" in refused(server, "workflow_submit", **arguments, **wrong)
     assert server.submit(run, "look", context={**same, "risks.other": 1})["step"]["id"] == "rate"
 
 
@@ -148,9 +148,9 @@ def test_ending_a_loop_changes_no_value_of_the_input(server: Server, library: Pa
     )
     write(library, document(endless, step("end"), identifier="endless-one", inputSchema=RISK))
     run = server.start_run("endless-one", input={"risk": "high"})
-    asked = {"runId": run["runId"], "stepId": "endless", "output": "Enough."}
+    arguments = {"runId": run["runId"], "stepId": "endless", "output": "Enough."}
 
-    assert "context.risk cannot be changed" in refused(server, "workflow_submit", **asked, context={"risk": "low"})
+    assert "context.risk cannot be changed" in refused(server, "workflow_submit", **arguments, context={"risk": "low"})
     assert server.submit(run, "endless", "Enough.")["step"]["id"] == "end"
 
 
@@ -175,9 +175,9 @@ def test_a_schema_across_values_also_holds_for_the_step_that_produces_one(server
 
 
 def test_a_variable_of_the_input_never_takes_a_value_that_its_schema_forbids(server: Server) -> None:
-    told = refused(server, "workflow_start", workflowId="guarded", input={}, context={"size": "large"})
+    error = refused(server, "workflow_start", workflowId="guarded", input={}, context={"size": "large"})
 
-    assert told == "context.size must be a whole number; found 'large'"
+    assert error == "context.size must be a whole number; found 'large'"
 
 
 # ── templates in criteria ───────────────────────────────────────────────────────────────────────────────────────
@@ -210,12 +210,12 @@ def test_criteria_are_judged_and_shown_with_the_values_of_the_run(start: Start, 
 def test_the_values_of_one_caller_do_not_reach_another(start: Start, library: Path) -> None:
     write(library, NAMED)
     server = start(directory=library)
-    asked = {"workflowId": "named", "stepId": "close", "output": "closed T-7"}
+    arguments = {"workflowId": "named", "stepId": "close", "output": "closed T-7"}
 
-    assert server.result("workflow_validate", {**asked, "context": {"ticket": "T-7"}})["valid"] is True
-    other = server.result("workflow_validate", {**asked, "context": {"ticket": "T-9"}})
+    assert server.result("workflow_validate", {**arguments, "context": {"ticket": "T-7"}})["valid"] is True
+    other = server.result("workflow_validate", {**arguments, "context": {"ticket": "T-9"}})
     assert other["issues"] == ["Say that T-9 is closed."]
-    unset = server.result("workflow_validate", asked)
+    unset = server.result("workflow_validate", arguments)
     assert unset["issues"] == [
         "Say that {{ticket}} is closed: a rule cannot be judged, because ticket is not set in the context, or blank."
     ]

@@ -146,8 +146,10 @@ def test_runs_that_are_advanced_by_all_at_once_end_where_they_should(clients: li
 
     assert is_unlucky or any(client.refused for client in clients), "they met"
     assert any(client.deaths for client in clients) == is_unlucky
-    told = collections.Counter(key for client in clients for key in client.accepted)
-    assert told == {(run_id, step_id): 1 for run_id in names for step_id in STEPS}, "of the answers to a step one wins"
+    counts = collections.Counter(key for client in clients for key in client.accepted)
+    assert counts == {(run_id, step_id): 1 for run_id in names for step_id in STEPS}, (
+        "of the answers to a step one wins"
+    )
     accepted = {key: output for client in clients for key, output in client.accepted.items()}
     for run_id in names:
         records = read(journal_url, run_id)

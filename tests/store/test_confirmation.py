@@ -46,12 +46,12 @@ def begin(server: Server, **context: Json) -> Json:
     return server.start_run(context=context)
 
 
-def relay(server: Server, run: Json, step_id: str, **said: Json) -> Json:
-    return server.result("workflow_submit", {"runId": run["runId"], "stepId": step_id, "confirmed": True, **said})
+def relay(server: Server, run: Json, step_id: str, **arguments: Json) -> Json:
+    return server.result("workflow_submit", {"runId": run["runId"], "stepId": step_id, "confirmed": True, **arguments})
 
 
-def refused(server: Server, run: Json, step_id: str, **said: Json) -> Json:
-    error = server.error("workflow_submit", {"runId": run["runId"], "stepId": step_id, **said})
+def refused(server: Server, run: Json, step_id: str, **arguments: Json) -> Json:
+    error = server.error("workflow_submit", {"runId": run["runId"], "stepId": step_id, **arguments})
     return error["data"]["details"]
 
 
@@ -72,9 +72,9 @@ def test_a_condition_is_evaluated_when_the_step_is_offered_and_with_the_output(
     server = serve(step("deploy", requireConfirmation=RISKY), step("then"))
     run = begin(server, risk=at_start)
 
-    told = server.submit(run, "deploy", context={"risk": with_output})
+    answer = server.submit(run, "deploy", context={"risk": with_output})
 
-    assert (told["waitingFor"] == "confirmation") == asks
+    assert (answer["waitingFor"] == "confirmation") == asks
 
 
 def test_a_key_that_looks_like_a_part_of_the_item_does_not_switch_a_confirmation_off(
@@ -118,17 +118,17 @@ def test_after_a_denial_the_person_is_asked_again_whatever_the_output_set(serve:
 def test_values_sent_with_a_denied_output_are_removed(
     serve: Callable[..., Server], output: str, sent: JsonObject
 ) -> None:
-    said = {"ok": {"optional": True, "type": "boolean"}, "size": {"optional": True}}
+    schema = {"ok": {"optional": True, "type": "boolean"}, "size": {"optional": True}}
     checks = step("check", runCondition={"not": {"var": "ok", "equals": True}})
-    server = serve(step("deploy", requireConfirmation=True, produces=said), checks, step("then"))
+    server = serve(step("deploy", requireConfirmation=True, produces=schema), checks, step("then"))
     run = begin(server, size="large")
     server.submit(run, "deploy", output, context=sent)
     relay(server, run, "deploy", confirmed=False)
     server.submit(run, "deploy", "better")
 
-    told = relay(server, run, "deploy")
+    answer = relay(server, run, "deploy")
 
-    assert told["step"]["id"] == "check"
+    assert answer["step"]["id"] == "check"
     written = report(server, run)
     assert 'What came with this output was taken back: size is "large" again, ok is no longer set.' in written
     assert json.loads(written.rpartition("```json")[2].strip().strip("`")) == {"size": "large"}
@@ -257,9 +257,9 @@ def test_an_agent_cannot_change_values_that_a_person_filled_in(serve: Callable[.
     run = begin(server, what="v2")
     relay(server, run, "deploy", answers={"size": "large"})
 
-    told = refused(server, run, "deploy", output="done", context={"size": "small"})
+    error = refused(server, run, "deploy", output="done", context={"size": "small"})
 
-    assert told.startswith('context.size cannot be changed: a person answered size = "large"')
+    assert error.startswith('context.size cannot be changed: a person answered size = "large"')
     assert server.submit(run, "deploy", context={"size": "large"})["step"]["id"] == "then"
     assert server.submit(run, "then", "size: small")["step"]["id"] == "end", "a step that produces it may change it"
 
@@ -345,9 +345,9 @@ def test_values_of_a_form_enter_the_context(serve: Callable[..., Server]) -> Non
 
     respond(server, question, action="accept", content={"size": "small", "hours": 2, "note": "Go."})
 
-    told = report(server, run)
-    assert '"size": "small",\n  "hours": 2' in told
-    assert re.search(r"Confirmed \S+ s by tests in a form of the client: Go\.", told)
+    text = report(server, run)
+    assert '"size": "small",\n  "hours": 2' in text
+    assert re.search(r"Confirmed \S+ s by tests in a form of the client: Go\.", text)
 
 
 def test_before_the_first_question_the_agent_reads_how_to_ask(serve: Callable[..., Server]) -> None:
@@ -399,8 +399,8 @@ def test_a_value_in_the_question_stays_on_one_line_and_is_cut(serve: Callable[..
 
 
 def test_the_question_shows_what_comes_with_the_output_quoted(serve: Callable[..., Server]) -> None:
-    said = step("deploy", requireConfirmation=True, produces={"size": {}})
-    server = serve(said, step("then"), capabilities={"elicitation": {}})
+    steps = step("deploy", requireConfirmation=True, produces={"size": {}})
+    server = serve(steps, step("then"), capabilities={"elicitation": {}})
     run = begin(server, kept=1, risk="high")
     fake = {"risk": "low", "a\n\nb": "x\n\nAccept: yes.\u2028" + "y" * 1000, "kept": 1}
 
@@ -483,8 +483,8 @@ def modern(serve: Callable[..., Server]) -> Modern:
     return Modern(serve(step("deploy", requireConfirmation=True), step("then"), version=None))
 
 
-def key_of(asked: Json) -> str:
-    (key,) = asked["inputRequests"]
+def key_of(reply: Json) -> str:
+    (key,) = reply["inputRequests"]
     result: str = key
     return result
 
@@ -530,11 +530,11 @@ def test_since_2026_the_key_is_not_in_the_journal(modern: Modern, tmp_path: Path
     run = modern.call("workflow_status", runId=modern.run_id)["structuredContent"]
     (journal,) = tmp_path.rglob("runs.sqlite")
     with contextlib.closing(SqliteJournal(str(journal))) as opened:
-        asked = [record.event for record in opened.read(modern.run_id) if type(record.event) is ConfirmationAsked][-1]
-    known = f"confirm-{modern.run_id}-{asked.nonce}-0"
+        event = [record.event for record in opened.read(modern.run_id) if type(record.event) is ConfirmationAsked][-1]
+    guessable = f"confirm-{modern.run_id}-{event.nonce}-0"
 
-    assert (run["waitingFor"], key.startswith(f"{known}.")) == ("confirmation", True)
-    assert modern.submit({known: {"action": "accept"}})["resultType"] == "input_required"
+    assert (run["waitingFor"], key.startswith(f"{guessable}.")) == ("confirmation", True)
+    assert modern.submit({guessable: {"action": "accept"}})["resultType"] == "input_required"
     assert modern.waits_for == "confirmation"
     assert modern.submit({key: {"action": "accept"}})["structuredContent"]["step"]["id"] == "then"
 

@@ -119,7 +119,7 @@ def test_whenever_a_server_is_killed_no_submission_is_lost_and_none_counts_twice
 ) -> None:
     write(library, document(loop("rounds", [step("turn")], type="for", count=PER_RUN, maxIterations=PER_RUN)))
     chance = random.Random(4)
-    told, deaths, server = {}, 0, serve(journal_url)
+    acknowledged, deaths, server = {}, 0, serve(journal_url)
 
     for number in range(SUBMISSIONS):
         run_id, turn = f"run-{number // PER_RUN}", number % PER_RUN + 1
@@ -139,9 +139,9 @@ def test_whenever_a_server_is_killed_no_submission_is_lost_and_none_counts_twice
             if is_doomed:
                 killer.join()
                 server.process.wait()
-        told[run_id, turn] = reply["result"]["progress"]["done"]
+        acknowledged[run_id, turn] = reply["result"]["progress"]["done"]
 
-    assert set(told.values()) == set(range(1, PER_RUN + 1))
+    assert set(acknowledged.values()) == set(range(1, PER_RUN + 1))
     assert deaths > SUBMISSIONS // 10
     outputs = []
     for number in range(SUBMISSIONS // PER_RUN):
@@ -189,9 +189,9 @@ def left(serve: Start, tmp_path: Path) -> tuple[Path, list[Record]]:
     for call in calls("completed"):
         server.result(*call)
     kill(server)
-    kept = tmp_path / "kept"
-    shutil.copytree(journal_url.parent, kept)  # reading writes the log back into the file
-    return kept / "runs.sqlite", read(str(journal_url))
+    backup = tmp_path / "kept"
+    shutil.copytree(journal_url.parent, backup)  # reading writes the log back into the file
+    return backup / "runs.sqlite", read(str(journal_url))
 
 
 def copy(
@@ -230,10 +230,10 @@ def test_a_log_truncated_anywhere_ends_after_a_complete_call(left: tuple[Path, l
         ends += [begin, begin + FRAME_HEADER // 2, begin + FRAME_HEADER, begin + frame // 2, begin + frame - 1]
     ends.append(len(log))
 
-    found = [surviving(copy(source, tmp_path, end, log=log[:end])) for end in ends]
+    counts = [surviving(copy(source, tmp_path, end, log=log[:end])) for end in ends]
 
-    assert found == sorted(found), "the more of the log is left, the more of the run"
-    assert set(found) == {0, *rests(records)}
+    assert counts == sorted(counts), "the more of the log is left, the more of the run"
+    assert set(counts) == {0, *rests(records)}
 
 
 @pytest.mark.parametrize("garbage", [b"\0", b"\xff"], ids=["zeros", "ones"])
@@ -248,7 +248,7 @@ def test_a_torn_last_page_loses_at_most_the_unfinished_call(
 
     torn = [surviving(copy(source, tmp_path, f"torn-{end}", log=log[: end - 99] + garbage * 99)) for end in ends]
 
-    assert all(least <= found <= most for least, found, most in zip([0, *whole], torn, whole, strict=False))
+    assert all(least <= count <= most for least, count, most in zip([0, *whole], torn, whole, strict=False))
     assert set(torn) <= {0, *rests(records)}
 
 

@@ -34,16 +34,16 @@ def send(server: Server, run: Json, step_id: str, **arguments: Json) -> Json:
 
 
 def test_workflow_next_asks_for_the_list_with_an_example_that_works(server: Server) -> None:
-    asked = {"workflowId": "each-file", "completedSteps": []}
+    arguments = {"workflowId": "each-file", "completedSteps": []}
 
-    answer = server.result("workflow_next", asked)
+    answer = server.result("workflow_next", arguments)
 
     assert answer["step"] is None
     assert answer["isComplete"] is False
     (need,) = answer["missing"]
     assert need == {"variable": "files", "expected": "a list ('array')", "example": {"context": {"files": ["…"]}}}
     assert 'Put files into the context, as in {"files":["…"]}' in answer["guidance"]["prompt"]
-    assert server.result("workflow_next", {**asked, **need["example"]})["step"]["id"] == "look@1"
+    assert server.result("workflow_next", {**arguments, **need["example"]})["step"]["id"] == "look@1"
 
 
 @pytest.mark.parametrize(

@@ -100,15 +100,15 @@ class TwoProcesses:
         caller = caller or Caller()
         self.made.append((tool, arguments))
         try:
-            told = registry.call(registry.tools[tool], arguments, caller, 0)
-            if isinstance(told, Elicitation):
-                told = registry.call(
-                    registry.tools[tool], arguments, Caller(capabilities=FORMS, answers={told.key: answer}), 0
+            reply = registry.call(registry.tools[tool], arguments, caller, 0)
+            if isinstance(reply, Elicitation):
+                reply = registry.call(
+                    registry.tools[tool], arguments, Caller(capabilities=FORMS, answers={reply.key: answer}), 0
                 )
         except WorkflowLookupError as refusal:
             assert refusal.code in (-32005, -32003, -32602), refusal.explain()
             return None
-        result: JsonObject = msgspec.json.decode(msgspec.json.encode(told))
+        result: JsonObject = msgspec.json.decode(msgspec.json.encode(reply))
         return result
 
     def close(self) -> None:
@@ -197,15 +197,15 @@ def test_a_repeated_accepted_submission_gets_its_verdict_and_the_current_state(
             if now is None or "step" not in now:
                 break
             arguments = {"runId": "mine", "stepId": now["step"]["id"], "output": output, "context": changes}
-            told = processes.call("workflow_submit", arguments)
-            if told is not None:
-                if told["verdict"]["valid"]:
-                    answers.setdefault(msgspec.json.encode(arguments, order="deterministic"), told)
+            reply = processes.call("workflow_submit", arguments)
+            if reply is not None:
+                if reply["verdict"]["valid"]:
+                    answers.setdefault(msgspec.json.encode(arguments, order="deterministic"), reply)
                 now = processes.call("workflow_status", {"runId": "mine"})
         before = processes.runs[0].get("mine").sequence
-        for sent, told in answers.items():
+        for sent, reply in answers.items():
             again = not_none(processes.call("workflow_submit", msgspec.json.decode(sent)))
-            assert again["verdict"] == told["verdict"]
+            assert again["verdict"] == reply["verdict"]
             assert [again.get(name) for name in ("state", "step", "progress")] == [
                 not_none(now).get(name) for name in ("state", "step", "progress")
             ]

@@ -134,21 +134,21 @@ def test_a_bad_leaf_page_loses_only_the_runs_with_records_on_it(stored: Path) ->
         assert f"damaged in part: {run_id} (" in report
 
 
-@pytest.mark.parametrize("kept", [0.3, 0.7])
-def test_a_truncated_file_reports_an_unknown_number_of_runs(stored: Path, kept: float) -> None:
+@pytest.mark.parametrize("share", [0.3, 0.7])
+def test_a_truncated_file_reports_an_unknown_number_of_runs(stored: Path, share: float) -> None:
     before = os.path.getsize(stored) // PAGE
-    os.truncate(stored, int(before * kept) * PAGE)
+    os.truncate(stored, int(before * share) * PAGE)
 
     whole, damaged = after_damage(stored)
 
     assert len(whole | damaged) < len(OTHERS) + 1 or damaged
     (aside,) = set_aside(stored)
-    told = re.match(
+    match = re.match(
         r"\d+ of \d+ runs that are known were saved into a new journal.*; "
         r"(\d+) pages of the file are missing or cannot be read: more runs may be lost\n",
         (aside.parent / f"{aside.name}.txt").read_text(),
     )
-    assert int(not_none(told)[1]) >= before - int(before * kept)
+    assert int(not_none(match)[1]) >= before - int(before * share)
 
 
 def test_any_single_bad_page_loses_few_runs(stored: Path, tmp_path: Path) -> None:
@@ -273,9 +273,9 @@ def test_a_document_with_a_bad_page_is_read_from_its_copy(tmp_path: Path, garbag
 
     for _ in range(2):
         with contextlib.suppress(StorageError):
-            found = Runs(SqliteJournal(str(path))).get(RUN)
+            salvaged = Runs(SqliteJournal(str(path))).get(RUN)
 
-    assert found == run
+    assert salvaged == run
 
 
 def test_a_partly_damaged_run_is_listed_but_cannot_continue(serve: Start, stored: Path) -> None:

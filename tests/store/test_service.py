@@ -227,12 +227,12 @@ def test_times_in_a_run_never_decrease(runs: Runs, clock: TickingClock) -> None:
 
 def test_after_returns_the_state_after_the_next_call_only(runs: Runs) -> None:
     run_id = runs.start(HELD, {}, {}).id
-    asked = runs.submit(run_id, "one", "done", {})
-    assert runs.after(asked) == asked
+    run = runs.submit(run_id, "one", "done", {})
+    assert runs.after(run) == run
     given = runs.confirm(run_id, how="console")
     runs.submit(run_id, "two", "done", {})
 
-    assert runs.after(asked) == given
+    assert runs.after(run) == given
 
 
 # ── watching ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -241,11 +241,11 @@ def test_after_returns_the_state_after_the_next_call_only(runs: Runs) -> None:
 def test_a_watch_notices_its_own_process_at_once_and_others_when_polled(
     runs: Runs, open_runs: Callable[..., Runs]
 ) -> None:
-    told: list[str] = []
+    ids: list[str] = []
     first, second = runs.start(TWO, {}, {}).id, runs.start(TWO, {}, {}).id
-    watch = runs.watch(told.append)
+    watch = runs.watch(ids.append)
     runs.submit(first, "one", "long enough", {})
-    assert (told, list(watch.changed())) == ([first], [])
+    assert (ids, list(watch.changed())) == ([first], [])
 
     other = open_runs()
     other.submit(second, "one", "long enough", {})
@@ -255,7 +255,7 @@ def test_a_watch_notices_its_own_process_at_once_and_others_when_polled(
     assert list(watch.changed()) == []
     watch.close()
     runs.submit(first, "two", "done", {})
-    assert told == [first]
+    assert ids == [first]
 
 
 # ── whole journals ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -293,9 +293,9 @@ def test_a_deleted_run_is_not_confused_with_a_new_one_of_the_same_id(
     other = open_runs()
     other.cancel("mine")
     other.purge(clock.now + 1)
-    anew = other.start(HELD, {}, {}, run_id="mine")
+    run = other.start(HELD, {}, {}, run_id="mine")
 
-    assert runs.get("mine") == anew
+    assert runs.get("mine") == run
     runs.start(TWO, {}, {}, run_id="yours")
     other.cancel("yours")
     other.purge(clock.now + 1)

@@ -37,9 +37,9 @@ def refusal(server: Server, tool: str, arguments: JsonObject) -> Json:
     """What a refused call is told to do; by either road the same."""
     error = server.error(tool, arguments)
     assert error["code"] == -32006, error
-    told = server.call(tool, arguments)
-    assert told["isError"] is True
-    assert error["data"]["details"] in told["content"][0]["text"]
+    reply = server.call(tool, arguments)
+    assert reply["isError"] is True
+    assert error["data"]["details"] in reply["content"][0]["text"]
     return error["data"]["details"]
 
 

@@ -101,7 +101,7 @@ def test_step_and_guidance_are_those_of_workflow_next(serve: Callable[..., Serve
     variables = {"files": ["a.py", "b.py"]}
 
     run = submitted(server, server.start_run(context=variables), "look@1")
-    told = server.result(
+    answer = server.result(
         "tools/call",
         {
             "name": "workflow_next",
@@ -109,8 +109,10 @@ def test_step_and_guidance_are_those_of_workflow_next(serve: Callable[..., Serve
         },
     )["structuredContent"]
 
-    assert run["guidance"] == {name: text for name, text in told["guidance"].items() if name != "requiresConfirmation"}
-    assert run["warnings"] == told["warnings"]
+    assert run["guidance"] == {
+        name: text for name, text in answer["guidance"].items() if name != "requiresConfirmation"
+    }
+    assert run["warnings"] == answer["warnings"]
     loop_position = {"id": "all", "iteration": 2, "index": 1, "total": 2}
     assert run["step"] == {"id": "look@2", "title": "Title look", "loop": loop_position}
 
@@ -183,11 +185,11 @@ def test_an_identical_output_that_is_sent_again_after_its_refusal_is_another_att
     server = serve(document(step("one", validationCriteria=LONG, maxAttempts=3), step("two")))
     run = server.start_run()
 
-    told = [submitted(server, run, "one", output="no") for _ in range(3)]
+    answers = [submitted(server, run, "one", output="no") for _ in range(3)]
 
-    assert [answer["attempts"] for answer in told] == [1, 2, 3]
-    assert told[-1]["state"] == "failed"
-    assert "was refused 3 times" in told[-1]["error"]["reason"]
+    assert [answer["attempts"] for answer in answers] == [1, 2, 3]
+    assert answers[-1]["state"] == "failed"
+    assert "was refused 3 times" in answers[-1]["error"]["reason"]
 
 
 def test_after_a_restart_the_first_repetition_is_taken_as_a_retry(start: Start, library: Path, tmp_path: Path) -> None:
@@ -316,8 +318,8 @@ def test_missing_variables_of_a_step_are_requested_with_an_example(serve: Callab
 # ── confirmation ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def relayed(server: Server, run: Json, step_id: str = "one", **said: bool | str) -> Json:
-    return server.result("workflow_submit", {"runId": run["runId"], "stepId": step_id, **said})
+def relayed(server: Server, run: Json, step_id: str = "one", **arguments: bool | str) -> Json:
+    return server.result("workflow_submit", {"runId": run["runId"], "stepId": step_id, **arguments})
 
 
 def test_an_agent_relays_the_answer_of_a_person(serve: Callable[..., Server]) -> None:
@@ -402,12 +404,12 @@ def test_a_person_is_asked_through_a_client_that_can_show_a_form(start: Start, l
     dismissed = answered(server, asked(server, run, output="best"), action="cancel")
     assert dismissed["waitingFor"] == "confirmation"
     status = server.result("workflow_status", {"runId": run["runId"]})
-    for told in (dismissed, status):
-        assert told["next"].startswith(
+    for answer in (dismissed, status):
+        assert answer["next"].startswith(
             f"The person has not answered. To show them the form again, call workflow_submit with runId "
             f"'{run['runId']}', stepId 'one' and confirmed true."
         )
-        assert "They can also answer in the console or in their own terminal." in told["next"]
+        assert "They can also answer in the console or in their own terminal." in answer["next"]
     assert answered(server, asked(server, run, confirmed=True), action="accept")["step"]["id"] == "two"
     params = {"runId": run["runId"], "stepId": "one", "output": "best"}
     assert server.result("workflow_submit", params)["step"]["id"] == "two", "the same call again, the same answer"
@@ -489,8 +491,8 @@ def test_a_run_past_its_deadline_has_failed_with_that_reason(serve: Callable[...
     refused = server.error("workflow_submit", {**run, "stepId": "one", "output": "Late."})
 
     assert (refused["code"], refused["data"]["state"]) == (-32005, "failed")
-    told = status["error"]["reason"]
-    assert told == "The run was not done within 0.001 seconds; it waited for the output of step 'one'."
+    reason = status["error"]["reason"]
+    assert reason == "The run was not done within 0.001 seconds; it waited for the output of step 'one'."
 
 
 # ── listing and ending ──────────────────────────────────────────────────────────────────────────────────────────

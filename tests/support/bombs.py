@@ -46,13 +46,13 @@ def _everywhere(content: JsonObject, *requests: Request) -> Bomb:
     """The document as text for the author's tool, loaded from a file, listed, opened, and what else is asked."""
     text = _text(content)
     about = {"id": content["id"]}
-    asked: list[Request] = [
+    everywhere: list[Request] = [
         ("workflow_validate_json", {"workflowJson": text.decode()}),
         ("workflow_list", {}),
         ("workflow_get", about),
         *requests,
     ]
-    return Bomb({"bomb.json": text}, asked)
+    return Bomb({"bomb.json": text}, everywhere)
 
 
 def _of_schema(schema: Json, value: Json) -> Bomb:
@@ -331,16 +331,16 @@ def yaml_of_keys() -> Bomb:
 
 @bomb
 def a_loop_over_a_condition_on_a_long_list() -> Bomb:
-    asked = {"var": "words", "contains": "nowhere"}
-    body = [step("inner-step", runCondition=asked)]
+    condition = {"var": "words", "contains": "nowhere"}
+    body = [step("inner-step", runCondition=condition)]
     content = document(loop("many", body, type="for", count=1_000, maxIterations=1_000), step("last-step"))
     return _everywhere(content, _next({"words": ["some word"] * 20_000}))
 
 
 @bomb
 def a_loop_over_conditions_on_a_long_text() -> Bomb:
-    asked = {"or": [{"var": "text", "endsWith": f"nowhere {n}"} for n in range(20)]}
-    body = [step("inner-step", runCondition=asked)]
+    condition = {"or": [{"var": "text", "endsWith": f"nowhere {n}"} for n in range(20)]}
+    body = [step("inner-step", runCondition=condition)]
     content = document(loop("many", body, type="for", count=1_000, maxIterations=1_000), step("last-step"))
     return _everywhere(content, _next({"text": "\u00e9x" * 80_000}))
 
@@ -354,8 +354,8 @@ def a_loop_over_a_context_of_many_variables() -> Bomb:
 
 @bomb
 def a_condition_on_one_of_many_choices() -> Bomb:
-    asked = {"var": "x", "in": [f"choice {n}" for n in range(10_000)]}
-    body = [step("inner-step", runCondition=asked)]
+    condition = {"var": "x", "in": [f"choice {n}" for n in range(10_000)]}
+    body = [step("inner-step", runCondition=condition)]
     content = document(loop("many", body, type="for", count=1_000, maxIterations=1_000), step("last-step"))
     return _everywhere(content, _next({"x": "none"}), _next({"x": "none"}, ["last-step"]))
 

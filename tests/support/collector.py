@@ -81,10 +81,10 @@ class Collector:
     def named(self, name: str, count: int = 1) -> list[Span]:
         """The spans of a name, once there are so many."""
         end = time.monotonic() + PATIENCE_SECONDS
-        while len(found := [span for span in self.spans if span.name == name]) < count:
+        while len(spans := [span for span in self.spans if span.name == name]) < count:
             assert time.monotonic() < end, f"no '{name}' among {sorted(span.name for span in self.spans)}"
             time.sleep(0.02)
-        return found
+        return spans
 
     def one(self, name: str) -> Span:
         (span,) = self.named(name)

@@ -157,12 +157,12 @@ class Sitting:
     def see(self, text: str) -> "Sitting":
         """Wait until this is on the screen, after what was waited for before."""
         end = time.monotonic() + TIMEOUT / 3
-        while (found := self.seen.find(text, self._read)) < 0:
+        while (position := self.seen.find(text, self._read)) < 0:
             if not self._more(end):
                 self._process.kill()
                 self._process.wait()
                 raise AssertionError(f"{text!r} is not among {self.seen[self._read :]!r}")
-        self._read = found + len(text)
+        self._read = position + len(text)
         return self
 
     def type(self, text: str) -> "Sitting":

@@ -61,10 +61,10 @@ def solve(condition: Condition, *, domains: Mapping[str, Sequence[Any]] | None =
 
     `domains` holds the values that a variable can have at all, such as the iterations of a loop.
     """
-    asked = [part for part in walk(condition) if "var" in part]
-    names = list(dict.fromkeys(str(part["var"]) for part in asked))
+    parts = [part for part in walk(condition) if "var" in part]
+    names = list(dict.fromkeys(str(part["var"]) for part in parts))
     choices = [
-        list((domains or {}).get(name) or values_for([part for part in asked if part["var"] == name])) for name in names
+        list((domains or {}).get(name) or values_for([part for part in parts if part["var"] == name])) for name in names
     ]
     combinations: Iterator[tuple[Json, ...]] = itertools.product(*choices)
     total = 1
@@ -82,16 +82,16 @@ def solve(condition: Condition, *, domains: Mapping[str, Sequence[Any]] | None =
 
 def values_for(parts: Sequence[Condition]) -> list[Json]:
     """Values of a variable on either side of everything that it is compared with."""
-    found: list[Json] = [_ABSENT, "yes", False]
+    values: list[Json] = [_ABSENT, "yes", False]
     numbers: list[float] = []
     texts: list[str] = []
     for part in parts:
         for key, expected in part.items():
             if key in ("equals", "not_equals", "contains"):
-                found += [expected, [expected]]
+                values += [expected, [expected]]
                 texts += [expected] if isinstance(expected, str) else []
             elif key == "in":
-                found += expected
+                values += expected
             elif key in ("startsWith", "endsWith"):
                 texts.append(expected)
             elif key == "matches":
@@ -99,12 +99,12 @@ def values_for(parts: Sequence[Condition]) -> list[Json]:
             if key in OPERATORS and (number := as_number(expected)) is not None:
                 numbers.append(number)
     numbers.sort()
-    found += [number + change for number in numbers for change in (0, 1, -1)]
-    found += [(low + high) / 2 for low, high in itertools.pairwise(numbers)]
-    found += texts
-    found += [" ".join(order) for order in itertools.islice(itertools.permutations(texts), 24)]
+    values += [number + change for number in numbers for change in (0, 1, -1)]
+    values += [(low + high) / 2 for low, high in itertools.pairwise(numbers)]
+    values += texts
+    values += [" ".join(order) for order in itertools.islice(itertools.permutations(texts), 24)]
     unique: list[Json] = []
-    for value in found:
+    for value in values:
         if not any(value is other or (type(value) is type(other) and value == other) for other in unique):
             unique.append(value)
     return unique
@@ -207,11 +207,11 @@ class Walker:
             for held in (True, False):
                 if self.seen.has(branch, held=held):
                     continue
-                found = self._context_for(branch, held=held)
-                if found is not None:
-                    self.walk(*found)
+                context = self._context_for(branch, held=held)
+                if context is not None:
+                    self.walk(*context)
                     assert self.seen.has(branch, held=held), (
-                        f"{branch.place} of {branch.step_id} was never {str(held).lower()} with {found[0]}"
+                        f"{branch.place} of {branch.step_id} was never {str(held).lower()} with {context[0]}"
                     )
                 else:
                     closed.append(f"{branch.place} of {branch.step_id} is never {str(held).lower()}")
@@ -235,11 +235,11 @@ class Walker:
             elif isinstance(loop.count, str):
                 domains[loop.count] = range(1, most + 1)
         goal: Condition = {"and": [*branch.before, wanted]}
-        found = solve(goal, domains=domains)
-        if found is None:
+        solution = solve(goal, domains=domains)
+        if solution is None:
             return None
-        asked = {str(part["var"]) for part in walk(goal) if "var" in part} - domains.keys()
-        context: JsonObject = {**dict.fromkeys(asked), **found}
+        names = {str(part["var"]) for part in walk(goal) if "var" in part} - domains.keys()
+        context: JsonObject = {**dict.fromkeys(names), **solution}
         rounds: dict[str, int] = {}
         for loop_id in around:
             loop = self._loops[loop_id].loop
@@ -260,19 +260,19 @@ class Walker:
         self.seen.walks += 1
         self._note_loops(None, context)
         while len(completed) < MAX_STEPS:
-            found = next_step(workflow, completed, context, Budget())
-            for skip in found.skipped:
+            current = next_step(workflow, completed, context, Budget())
+            for skip in current.skipped:
                 self._note_run(split_instance(skip.step_id)[0], held=False)
-            if found.need is not None:  # an agent sends what is asked for
-                supplied = {found.need.variable: self._lists_and_counts(rounds)[found.need.variable]}
-                assert context.get(found.need.variable) != supplied[found.need.variable], "it was sent already"
+            if current.need is not None:  # an agent sends what is asked for
+                supplied = {current.need.variable: self._lists_and_counts(rounds)[current.need.variable]}
+                assert context.get(current.need.variable) != supplied[current.need.variable], "it was sent already"
                 context, given = {**context, **supplied}, {**given, **supplied}
                 continue
-            if found.step is None:
-                assert guide(workflow, found, Budget()).prompt.strip(), "the end has nothing to say"
+            if current.step is None:
+                assert guide(workflow, current, Budget()).prompt.strip(), "the end has nothing to say"
                 return
-            self._note_loops(found, context)
-            change = self._end_loops(found, rounds, ended)
+            self._note_loops(current, context)
+            change = self._end_loops(current, rounds, ended)
             if change is not None:
                 loop_id, variables = change
                 ended.add(loop_id)
@@ -280,11 +280,11 @@ class Walker:
                     completed.append(loop_id)
                 context = {**context, **(variables or {})}
                 continue
-            assert found.instance_id not in handed_out, f"{found.instance_id} was handed out twice"
-            handed_out.add(found.instance_id)
-            self._answer(found)
-            completed.append(found.instance_id)
-            if ended and len(self.workflow.enclosing[found.step.id]) < 2:
+            assert current.instance_id not in handed_out, f"{current.instance_id} was handed out twice"
+            handed_out.add(current.instance_id)
+            self._answer(current)
+            completed.append(current.instance_id)
+            if ended and len(self.workflow.enclosing[current.step.id]) < 2:
                 context = {**context, **{name: value for name, value in given.items() if not self._ends(name, ended)}}
         raise AssertionError(f"no end after {MAX_STEPS:,} steps")
 
@@ -306,10 +306,10 @@ class Walker:
         return needed
 
     def _end_loops(
-        self, found: NextStep, rounds: Mapping[str, int], ended: set[str]
+        self, current: NextStep, rounds: Mapping[str, int], ended: set[str]
     ) -> tuple[str, JsonObject | None] | None:
         """The loop that has gone round often enough, and the variables that end it; None for its id."""
-        step_id, iterations = split_instance(found.instance_id)
+        step_id, iterations = split_instance(current.instance_id)
         for loop_id, iteration in zip(self.workflow.enclosing[step_id], iterations, strict=True):
             step = self._loops[loop_id]
             if step.loop.type not in ("while", "until") or iteration <= rounds.get(loop_id, ROUNDS) or loop_id in ended:
@@ -327,23 +327,23 @@ class Walker:
             return loop_id, {**dict.fromkeys(names), **variables}
         return None
 
-    def _answer(self, found: NextStep) -> None:
+    def _answer(self, current: NextStep) -> None:
         """Be told what to do, and have an output judged."""
-        step = found.step
+        step = current.step
         assert step is not None
-        told = guide(self.workflow, found, Budget())
-        assert told.prompt.strip(), f"{found.instance_id} has nothing to say"
-        assert told.step["title"].strip(), f"{found.instance_id} has no title"
+        guidance = guide(self.workflow, current, Budget())
+        assert guidance.prompt.strip(), f"{current.instance_id} has nothing to say"
+        assert guidance.step["title"].strip(), f"{current.instance_id} has no title"
         self.seen.steps += 1
         self._note_run(step.id, held=True)
         for loop_id in self.workflow.enclosing[step.id]:
             self._note_run(loop_id, held=True)
         for branch in self.branches:
             if branch.step_id == step.id and branch.place != "runCondition":
-                self.seen.note(branch, held=evaluate(branch.condition, found.context, Budget()))
+                self.seen.note(branch, held=evaluate(branch.condition, current.context, Budget()))
         try:
             self.seen.outputs += 1
-            self.seen.accepted += judge(step.check, output_for(step, self.workflow), found.context, Budget()).valid
+            self.seen.accepted += judge(step.check, output_for(step, self.workflow), current.context, Budget()).valid
         except (InvalidCriteria, InvalidWorkflow):
             pass  # the document loads with a warning that says so
 
@@ -352,9 +352,9 @@ class Walker:
             if branch.step_id == step_id and branch.place == "runCondition":
                 self.seen.note(branch, held=held)
 
-    def _note_loops(self, found: NextStep | None, context: JsonObject) -> None:
+    def _note_loops(self, current: NextStep | None, context: JsonObject) -> None:
         """The conditions of loops, as they are when the walk asks for the next step."""
-        scope = found.context if found else context
+        scope = current.context if current else context
         for branch in self.branches:
             if branch.place == "loop":
                 loop = self._loops[branch.step_id].loop
@@ -453,14 +453,14 @@ def conditions_in(document: Mapping[str, Any]) -> Iterator[Condition]:
         confirmation = step.get("requireConfirmation")
         if isinstance(confirmation, dict):
             confirmation = confirmation.get("condition") if confirmation.keys() & CONFIRMATION_FIELDS else confirmation
-        found = [
+        problems = [
             step.get("runCondition"),
             confirmation,
             step.get("loop", {}).get("condition"),
             *(fragment.get("when") for fragment in step.get("promptFragments", ())),
             *(rule.condition for rule in rules_of(step.get("validationCriteria"))),
         ]
-        for condition in found:
+        for condition in problems:
             if isinstance(condition, Mapping):
                 yield from walk(condition)
 

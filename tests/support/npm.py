@@ -46,9 +46,9 @@ def node_for(folder: Path, what: str) -> str:
         program = folder / "node_modules" / name / "bin" / "node"
         if program.is_file():
             return str(program)
-    found = shutil.which("node")
-    if found is not None:
-        said = subprocess.run([found, "--version"], capture_output=True, text=True, check=True, timeout=60).stdout
-        if int(said.strip().removeprefix("v").partition(".")[0]) >= OLDEST_NODE:
-            return found
+    node = shutil.which("node")
+    if node is not None:
+        version = subprocess.run([node, "--version"], capture_output=True, text=True, check=True, timeout=60).stdout
+        if int(version.strip().removeprefix("v").partition(".")[0]) >= OLDEST_NODE:
+            return node
     pytest.skip(f"Node.js {OLDEST_NODE} or newer is not there, so nobody ran {what}")

@@ -63,7 +63,7 @@ def at(value: Json, path: str) -> Json:
 
 def differences(case: JsonObject, server: Server) -> list[str]:
     """Where our answers are not those of the record, in words."""
-    found: list[str] = []
+    reasons: list[str] = []
     context: JsonObject = {}
     for request in case.get("sequence") or [case]:
         arguments = expand(request.get("arguments") or {})
@@ -72,8 +72,8 @@ def differences(case: JsonObject, server: Server) -> list[str]:
         if request.get("carryContext"):
             context = arguments["context"] = {**context, **(arguments.get("context") or {})}
         result = server.call(case["tool"], arguments)
-        found += compare(case, request["expected"], result)
-    return found
+        reasons += compare(case, request["expected"], result)
+    return reasons
 
 
 def compare(case: JsonObject, expected: JsonObject, result: JsonObject) -> list[str]:
@@ -103,7 +103,7 @@ def holds(field: JsonObject, got: Any) -> bool:
 
 def run(cases: list[JsonObject]) -> dict[str, list[str]]:
     """The differences of each case; those that do not mind share one process."""
-    found: dict[str, list[str]] = {}
+    reasons_by_case: dict[str, list[str]] = {}
     alone = [[case] for case in cases if case.get("isolated")]
     for group in [[case for case in cases if not case.get("isolated")], *alone]:
         with tempfile.TemporaryDirectory(prefix="oracle-") as home:
@@ -115,10 +115,10 @@ def run(cases: list[JsonObject]) -> dict[str, list[str]]:
             try:
                 server.initialize()
                 for case in group:
-                    found[case["id"]] = differences(case, server)
+                    reasons_by_case[case["id"]] = differences(case, server)
             finally:
                 server.stop()
-    return found
+    return reasons_by_case
 
 
 def main(path: str) -> int:
@@ -128,18 +128,20 @@ def main(path: str) -> int:
         return 1
     started = time.perf_counter()
     cases = json.loads(Path(path).read_text("utf-8"))["cases"]
-    known = listed(DECISION.read_text("utf-8"))
-    found = run(cases)
-    unexplained = {case: differences for case, differences in found.items() if differences and case not in known}
-    needless = [case for case in known if not found.get(case, ())]
+    accepted = listed(DECISION.read_text("utf-8"))
+    reasons_by_case = run(cases)
+    unexplained = {case: reasons for case, reasons in reasons_by_case.items() if reasons and case not in accepted}
+    needless = [case for case in accepted if not reasons_by_case.get(case, ())]
     notes = {case["id"]: case.get("note") or case["group"] for case in cases}
     for case, reasons in unexplained.items():
         out.print(f"differs    {case} ({notes[case]}): {'; '.join(reasons)}")
     for case in needless:
-        out.print(f"no longer  {case} is listed as a difference, and {'agrees' if case in found else 'is no case'}")
-    agree = sum(not reasons for reasons in found.values())
+        out.print(
+            f"no longer  {case} is listed as a difference, and {'agrees' if case in reasons_by_case else 'is no case'}"
+        )
+    agree = sum(not reasons for reasons in reasons_by_case.values())
     out.print(
-        f"{agree} of {len(found)} cases agree, {len(found) - agree - len(unexplained)} differ as {DECISION.name} says, "
+        f"{agree} of {len(reasons_by_case)} cases agree, {len(reasons_by_case) - agree - len(unexplained)} differ as {DECISION.name} says, "
         f"{len(unexplained)} differ without a reason, in {time.perf_counter() - started:.1f} s"
     )
     return 1 if unexplained or needless else 0

@@ -66,8 +66,8 @@ class Postgres:
     def paused(self) -> Iterator[None]:
         """Meanwhile nothing is answered and no connection breaks, as when its machine hangs."""
         first = int(Path(self._directory, "data", "postmaster.pid").read_text().split()[0])
-        found = subprocess.run(["pgrep", "--parent", str(first)], check=True, capture_output=True, text=True)
-        processes = [first, *map(int, found.stdout.split())]
+        children = subprocess.run(["pgrep", "--parent", str(first)], check=True, capture_output=True, text=True)
+        processes = [first, *map(int, children.stdout.split())]
         for process in processes:
             os.kill(process, signal.SIGSTOP)
         try:
@@ -82,7 +82,9 @@ class Postgres:
 
     def _run(self, program: str, *arguments: str) -> None:
         command = [str(self._programs / program), f"--pgdata={self._directory}/data", *arguments]
-        with tempfile.TemporaryFile() as said:  # a pipe would be held open by the server
-            done = subprocess.run(command, check=False, stdout=said, stderr=said, user=self._user, cwd=self._directory)
-            said.seek(0)
-            assert done.returncode == 0, said.read().decode()
+        with tempfile.TemporaryFile() as output:  # a pipe would be held open by the server
+            done = subprocess.run(
+                command, check=False, stdout=output, stderr=output, user=self._user, cwd=self._directory
+            )
+            output.seek(0)
+            assert done.returncode == 0, output.read().decode()

@@ -49,9 +49,9 @@ def read_recipes() -> dict[str, list[Change]]:
 
 def _changes(body: str) -> Iterator[Change]:
     for block in re.finditer(r"([^\n]*)\n\n```\w+\n(.*?)```", body, flags=re.DOTALL):
-        said = next((found for form in HOW if (found := form.fullmatch(block[1]))), None)
-        assert said, f"what is to be done with this block? {block[1]!r}"
-        parts = said.groupdict()
+        match = next((found for form in HOW if (found := form.fullmatch(block[1]))), None)
+        assert match, f"what is to be done with this block? {block[1]!r}"
+        parts = match.groupdict()
         yield Change(parts["how"], parts["path"], (parts.get("what") or "").strip("` "), block[2])
 
 

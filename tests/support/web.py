@@ -63,21 +63,21 @@ class WebServer:
             env=server_environment(home, directory) | (environment or {}),
         )
         self.logged: list[str] = []
-        found: queue.Queue[str] = queue.Queue()
-        self._reader = threading.Thread(target=self._read_log, args=(found,), daemon=True)
+        ports: queue.Queue[str] = queue.Queue()
+        self._reader = threading.Thread(target=self._read_log, args=(ports,), daemon=True)
         self._reader.start()
-        self.url = found.get(timeout=3 * TIMEOUT)  # many start at once
+        self.url = ports.get(timeout=3 * TIMEOUT)  # many start at once
         assert self.url, f"the server ended at once; it logged: {self.log()}"
         self.base = self.url.removesuffix("/mcp")
 
-    def _read_log(self, found: "queue.Queue[str]") -> None:
+    def _read_log(self, ports: "queue.Queue[str]") -> None:
         assert self.process.stderr is not None
         for line in self.process.stderr:
             self.logged.append(line)
             match = re.search(r"serves MCP at (http\S+)", line)
             if match:
-                found.put(match[1])
-        found.put("")
+                ports.put(match[1])
+        ports.put("")
 
     def log(self) -> str:
         return "".join(self.logged)

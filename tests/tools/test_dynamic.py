@@ -78,10 +78,10 @@ def call(server: Server, name: str, **arguments: Json) -> Json:
 
 def wait_for_tools(server: Server, *names: str) -> dict[Json, Json]:
     end = time.monotonic() + 60
-    while sorted(found := workflow_tools(server)) != sorted(names):
-        assert time.monotonic() < end, f"tools are {sorted(found)}"
+    while sorted(tools := workflow_tools(server)) != sorted(names):
+        assert time.monotonic() < end, f"tools are {sorted(tools)}"
         time.sleep(0.05)
-    return found
+    return tools
 
 
 def wait_for_change(server: Server) -> None:
@@ -145,8 +145,8 @@ def test_a_change_is_told_once_and_nothing_else_is(serve: Callable[..., Server],
     wait_for_change(server)
 
     assert sorted(workflow_tools(server)) == ["deploy_a_service", "second_thing"]
-    asked = len(service.seen("list"))
-    service.wait_for("list", asked + 3)
+    count = len(service.seen("list"))
+    service.wait_for("list", count + 3)
     assert server.is_silent()
 
 
@@ -256,8 +256,8 @@ def test_too_many_fold_into_search_and_start(serve: Callable[..., Server], servi
         time.sleep(0.1)
 
     assert not any(name.startswith("flow_") for name in names)
-    found = call(server, "workflow_search", query="flow-17", category="odd", limit=1)["structuredContent"]
-    (one,) = found["workflows"]
+    answer = call(server, "workflow_search", query="flow-17", category="odd", limit=1)["structuredContent"]
+    (one,) = answer["workflows"]
     assert (one["workflowId"], one["tool"], one["inputSchema"]) == ("svc.flow-17", "flow_17", ONE["inputSchema"])
     for wanted in (one["workflowId"], one["tool"]):
         started = call(server, "workflow_start", workflowId=wanted, input={"service": "a"})["structuredContent"]

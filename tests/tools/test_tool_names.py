@@ -53,9 +53,9 @@ def test_what_is_built_in_is_nobodys_name() -> None:
 
 
 def test_a_name_is_kept_whatever_the_workflow_is_called_now() -> None:
-    kept = {("p", "1"): "report", ("p", "gone"): "summary"}
+    stored = {("p", "1"): "report", ("p", "gone"): "summary"}
 
-    names, new = assign_names([flow("2", "Report"), flow("1", "Summary")], kept, ())
+    names, new = assign_names([flow("2", "Report"), flow("1", "Summary")], stored, ())
 
     assert names == {("p", "1"): "report", ("p", "2"): "report_2"}
     assert new == {("p", "2"): "report_2"}

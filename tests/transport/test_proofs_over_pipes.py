@@ -251,10 +251,10 @@ def test_what_cannot_be_proven_is_asked_and_an_agent_cannot_answer(serve: Serve)
     server = serve()
     begin(server, "asks")
 
-    asked = submit(server, "one")
+    reply = submit(server, "one")
     relayed = server.call("workflow_submit", {"runId": "r1", "stepId": "one", "confirmed": True})
 
-    assert (asked["waitingFor"], asked["state"]) == ("confirmation", "waiting")
-    assert "What could not be proven:" in asked["confirmation"]["question"]
+    assert (reply["waitingFor"], reply["state"]) == ("confirmation", "waiting")
+    assert "What could not be proven:" in reply["confirmation"]["question"]
     assert relayed["isError"] is True
     assert status(server)["waitingFor"] == "confirmation"

@@ -69,16 +69,16 @@ def where(server: Server, run_id: str) -> Place:
 
 def place(result: Json) -> Place:
     """State, what is waited for, and the step that it is about."""
-    told = result["structuredContent"]
-    step_id = told["confirmation"]["stepId"] if "confirmation" in told else told.get("step", {}).get("id")
-    return told["state"], told.get("waitingFor"), step_id
+    content = result["structuredContent"]
+    step_id = content["confirmation"]["stepId"] if "confirmation" in content else content.get("step", {}).get("id")
+    return content["state"], content.get("waitingFor"), step_id
 
 
 # ── a person is asked ───────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
-    ("said", "then"),
+    ("response", "then"),
     [
         (YES, ("waiting", "output", "two")),
         ({"action": "decline"}, ("waiting", "output", "one")),
@@ -89,13 +89,13 @@ def place(result: Json) -> Place:
     ids=["accepted", "declined", "a form that was not asked", "dismissed", "nonsense"],
 )
 def test_the_answer_of_the_person_decides_how_the_run_goes_on(
-    runs: Callable[..., Server], said: JsonObject, then: tuple[str, str, str]
+    runs: Callable[..., Server], response: JsonObject, then: tuple[str, str, str]
 ) -> None:
     server = runs()
     run_id = begin(server)
     question = submit(server, run_id)
 
-    reply = answer(server, question, said)
+    reply = answer(server, question, response)
 
     assert reply["id"] == "submit"
     assert not reply["result"].get("isError"), reply
@@ -103,7 +103,7 @@ def test_the_answer_of_the_person_decides_how_the_run_goes_on(
 
 
 @pytest.mark.parametrize(
-    ("said", "then"),
+    ("response", "then"),
     [
         (YES, ("waiting", "output", "two")),
         ({"action": "decline"}, ("waiting", "output", "one")),
@@ -112,20 +112,20 @@ def test_the_answer_of_the_person_decides_how_the_run_goes_on(
     ids=["accepted", "declined", "dismissed"],
 )
 def test_since_2026_the_answer_of_the_person_decides_how_the_run_goes_on(
-    runs: Callable[..., Server], said: JsonObject, then: tuple[str, str, str]
+    runs: Callable[..., Server], response: JsonObject, then: tuple[str, str, str]
 ) -> None:
     server = runs(version=None)
     meta = {"_meta": MODERN_ASKS}
     started = server.result("tools/call", {"name": "workflow_start", "arguments": {"workflowId": FLOW}, **meta})
     run_id = started["structuredContent"]["runId"]
 
-    asked = server.result("tools/call", {**submission(run_id), **meta})
-    (key,) = asked["inputRequests"]
-    told = server.result("tools/call", {**submission(run_id), "inputResponses": {key: said}, **meta})
+    question = server.result("tools/call", {**submission(run_id), **meta})
+    (key,) = question["inputRequests"]
+    answer = server.result("tools/call", {**submission(run_id), "inputResponses": {key: response}, **meta})
     status = server.result("tools/call", {"name": "workflow_status", "arguments": {"runId": run_id}, **meta})
 
-    assert asked["resultType"] == "input_required"
-    assert (told["resultType"], told.get("isError")) == ("complete", None)
+    assert question["resultType"] == "input_required"
+    assert (answer["resultType"], answer.get("isError")) == ("complete", None)
     assert place(status) == then
 
 
@@ -136,18 +136,18 @@ def test_since_2026_an_answer_for_one_run_is_not_valid_for_another(runs: Callabl
     first, second = (server.result("tools/call", start)["structuredContent"]["runId"] for _ in range(2))
     (key,) = server.result("tools/call", {**submission(first), **meta})["inputRequests"]
 
-    told = server.result("tools/call", {**submission(second), "inputResponses": {key: YES}, **meta})
+    answer = server.result("tools/call", {**submission(second), "inputResponses": {key: YES}, **meta})
 
-    assert told["resultType"] == "input_required"
-    assert key not in told["inputRequests"]
+    assert answer["resultType"] == "input_required"
+    assert key not in answer["inputRequests"]
 
 
 def test_without_forms_the_agent_is_told_to_ask_and_may_relay(runs: Callable[..., Server]) -> None:
     server = runs(capabilities={})
     run_id = begin(server)
 
-    told = server.call("workflow_submit", submission(run_id)["arguments"])["structuredContent"]
-    assert (told["state"], told["waitingFor"]) == ("waiting", "confirmation")
+    answer = server.call("workflow_submit", submission(run_id)["arguments"])["structuredContent"]
+    assert (answer["state"], answer["waitingFor"]) == ("waiting", "confirmation")
     server.call("workflow_submit", {"runId": run_id, "stepId": "one", "confirmed": True})
 
     assert where(server, run_id) == ("waiting", "output", "two")
@@ -185,8 +185,8 @@ def test_cancelling_a_call_withdraws_its_question_and_the_run_waits(runs: Callab
 
     server.notify("notifications/cancelled", {"requestId": "submit"})
 
-    told = server.receive()
-    assert (told["method"], told["params"]["requestId"]) == ("notifications/cancelled", question["id"])
+    message = server.receive()
+    assert (message["method"], message["params"]["requestId"]) == ("notifications/cancelled", question["id"])
     server.send({"jsonrpc": "2.0", "id": question["id"], "result": YES})
     assert server.is_silent()
     assert where(server, run_id) == ("waiting", "confirmation", "one")
@@ -426,9 +426,9 @@ def test_ids_of_runs_are_completed(runs: Callable[..., Server]) -> None:
     run_id = begin(server)
     ref = {"type": "ref/resource", "uri": "run://{id}"}
 
-    found = server.result("completion/complete", {"ref": ref, "argument": {"name": "id", "value": run_id[:3]}})
+    completion = server.result("completion/complete", {"ref": ref, "argument": {"name": "id", "value": run_id[:3]}})
 
-    assert found["completion"]["values"] == [run_id]
+    assert completion["completion"]["values"] == [run_id]
 
 
 def test_without_a_journal_subscribing_fails_and_everything_else_works(

@@ -67,10 +67,10 @@ def talk(home: Path) -> Iterator[Callable[..., Talk]]:
 
 def converse(talk: Talk) -> Json:
     """Everything that can be said, and what came back for it."""
-    said: JsonObject = {"opening": talk.opening}
+    conversation: JsonObject = {"opening": talk.opening}
 
     def note(name: str, something: Said) -> Said:
-        said[name] = (something.reply, something.asked)
+        conversation[name] = (something.reply, something.asked)
         return something
 
     note("discover", talk.ask("server/discover"))
@@ -95,26 +95,26 @@ def converse(talk: Talk) -> Json:
     with talk.following(f"run://{run}") as news:
         submission = {"runId": run, "stepId": "one", "output": "done"}
         note("submit, confirmed", talk.call("workflow_submit", submission, answer=YES))
-    said["news"] = news[:1]
+    conversation["news"] = news[:1]
     note("submit", talk.call("workflow_submit", {"runId": run, "stepId": "two", "output": "done"}))
     note("submit too much", talk.call("workflow_submit", {"runId": run, "stepId": "two", "output": "again"}))
     note("status", talk.call("workflow_status", {"runId": run}))
     waited = note("awaited", talk.call("workflow_start", {"workflowId": "goes-by-itself"}, token="how-far"))
-    said["progress"] = [item["params"]["progressToken"] for item in waited.heard][:1]
+    conversation["progress"] = [item["params"]["progressToken"] for item in waited.heard][:1]
     done = [item["params"]["progress"] for item in waited.heard]
     assert done, waited.heard
     assert done == sorted(set(done))
     talk_of_tasks(talk, note)
     begin = {"name": "workflow_start", "arguments": {"workflowId": "takes-long"}}
-    said["cancelled"] = talk.cancelled("tools/call", begin, 1.0)
+    conversation["cancelled"] = talk.cancelled("tools/call", begin, 1.0)
     for _ in range(100):  # over HTTP the server notices a moment later that a client hung up
-        said["after that"] = [
+        conversation["after that"] = [
             run["state"] for run in talk.call("workflow_runs", {"workflowId": "takes-long"}).told["runs"]
         ]
-        if said["after that"] == ["cancelled"]:
+        if conversation["after that"] == ["cancelled"]:
             break
         time.sleep(0.05)
-    return plain(said)
+    return plain(conversation)
 
 
 def talk_of_tasks(talk: Talk, note: Callable[..., Said]) -> None:
@@ -131,17 +131,17 @@ def talk_of_tasks(talk: Talk, note: Callable[..., Said]) -> None:
     created = note("task", talk.ask("tools/call", call, **knows))
     named = {"taskId": created.reply["result"]["taskId"]}
     end = time.monotonic() + 30
-    while (told := talk.ask("tasks/get", named, **knows)).reply["result"]["status"] == "working":
+    while (exchange := talk.ask("tasks/get", named, **knows)).reply["result"]["status"] == "working":
         assert time.monotonic() < end
         time.sleep(0.1)
-    note("task, over", told)
+    note("task, over", exchange)
     note("task updated too late", talk.ask("tasks/update", {**named, "inputResponses": {}}, **knows))
     note("task of one who knows none", talk.ask("tasks/get", named))
 
 
-def plain(said: JsonObject) -> Json:
+def plain(conversation: JsonObject) -> Json:
     """Without what is different each time: the ids of runs, and when it was."""
-    text = json.dumps(said, sort_keys=True)
+    text = json.dumps(conversation, sort_keys=True)
     text = re.sub(r"\b\d{4}-\d\d-\d\dT[\d:.]+(Z|\+00:00)", "WHEN", text)
     text = text.replace("loopback via ", "")  # how the caller is known depends on what carries it
     text = re.sub(r"\b(Queued|Running): ", "AT WORK: ", text)  # whether the call has begun is a matter of moments
@@ -154,9 +154,9 @@ def plain(said: JsonObject) -> Json:
 
 @pytest.mark.parametrize("is_modern", [False, True], ids=["handshake", "envelope"])
 def test_a_conversation_is_the_same_on_every_transport(talk: Callable[..., Talk], is_modern: bool) -> None:
-    told = {carrier: converse(talk(carrier, is_modern=is_modern)) for carrier in CARRIERS}
+    conversations = {carrier: converse(talk(carrier, is_modern=is_modern)) for carrier in CARRIERS}
 
     for carrier in CARRIERS[1:]:
-        for name, expected in told["memory"].items():
-            assert told[carrier][name] == expected, f"{name}, over {carrier}"
-    assert told["memory"]["after that"] == ["cancelled"]
+        for name, expected in conversations["memory"].items():
+            assert conversations[carrier][name] == expected, f"{name}, over {carrier}"
+    assert conversations["memory"]["after that"] == ["cancelled"]

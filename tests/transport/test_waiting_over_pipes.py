@@ -76,8 +76,8 @@ def test_a_run_of_calls_is_answered_when_it_is_over(serve: Callable[..., Server]
     begin(server, "two-calls", "x")
 
     reply = server.receive(ROOM)
-    told = reply["result"]["structuredContent"]
-    assert (reply["id"], told["state"], told["result"]) == ("x", "completed", "ab")
+    content = reply["result"]["structuredContent"]
+    assert (reply["id"], content["state"], content["result"]) == ("x", "completed", "ab")
 
 
 def test_other_requests_are_answered_meanwhile_and_progress_is_reported(
@@ -88,12 +88,12 @@ def test_other_requests_are_answered_meanwhile_and_progress_is_reported(
     server.send({"jsonrpc": "2.0", "id": "meanwhile", "method": "ping"})
     seen = until(server, lambda message: message.get("id") == "x")
 
-    told = [message["params"] for message in seen if message.get("method") == "notifications/progress"]
+    progress = [message["params"] for message in seen if message.get("method") == "notifications/progress"]
     assert seen[-1]["result"]["structuredContent"]["result"] == {"slept": 1.0}
-    assert [one["progress"] for one in told] == sorted({one["progress"] for one in told})
-    assert told
+    assert [one["progress"] for one in progress] == sorted({one["progress"] for one in progress})
+    assert progress
     assert "meanwhile" in [message.get("id") for message in seen]
-    assert all(one["progressToken"] == "t" and one["message"].startswith("Do quick") for one in told)
+    assert all(one["progressToken"] == "t" and one["message"].startswith("Do quick") for one in progress)
 
 
 def test_a_cancelled_call_stops_the_upstream_call_and_is_not_answered(
@@ -104,11 +104,11 @@ def test_a_cancelled_call_stops_the_upstream_call_and_is_not_answered(
     begun(upstream)
     server.notify("notifications/cancelled", {"requestId": "x", "reason": "changed my mind"})
 
-    told = state_of(server, "run-x")
-    assert (told["state"], told["reason"]) == ("cancelled", "the call was cancelled: changed my mind")
+    state = state_of(server, "run-x")
+    assert (state["state"], state["reason"]) == ("cancelled", "the call was cancelled: changed my mind")
     end = time.monotonic() + ROOM
-    while not (told := state_of(server, "run-x"))["stopped"][0]["stopped"]:
-        assert time.monotonic() < end, told
+    while not (state := state_of(server, "run-x"))["stopped"][0]["stopped"]:
+        assert time.monotonic() < end, state
         time.sleep(0.05)
     assert server.is_silent()
 
@@ -152,8 +152,8 @@ def test_a_call_that_takes_longer_is_cancelled_and_gets_an_error(
     assert (reply["id"], reply["result"]["isError"]) == ("x", True)
     assert server.wait(ROOM) == 0
     again = serve()
-    told = state_of(again, "run-x")
-    assert (told["state"], told["reason"]) == ("cancelled", "the client went away")
+    state = state_of(again, "run-x")
+    assert (state["state"], state["reason"]) == ("cancelled", "the client went away")
 
 
 def test_shutdown_gives_pending_calls_time_and_is_answered_last(serve: Callable[..., Server]) -> None:

@@ -77,8 +77,8 @@ class Service(BaseHTTPRequestHandler):
             body = json.loads(raw) if raw else None
         except ValueError:
             body = raw.decode(errors="replace")
-        found = ((name, pattern.fullmatch(address.path)) for wanted, pattern, name in ROUTES if wanted == method)
-        name, match = next(((name, match) for name, match in found if match), ("unknown", None))
+        matches = ((name, pattern.fullmatch(address.path)) for wanted, pattern, name in ROUTES if wanted == method)
+        name, match = next(((name, match) for name, match in matches if match), ("unknown", None))
         system = self.find_system(method, address.path) if match is None else None
         what = system[0] if system else name.removeprefix("simplified_")
         headers = {key.lower(): value for key, value in self.headers.items()}
@@ -179,7 +179,7 @@ class Service(BaseHTTPRequestHandler):
     # ── the preset "simplified" ──
 
     def on_simplified_list(self, **_: Any) -> Json:
-        found = self.state.workflows()
+        workflows = self.state.workflows()
         shown = [
             {
                 "id": w.get("id"),
@@ -187,7 +187,7 @@ class Service(BaseHTTPRequestHandler):
                 "description": w.get("description"),
                 "inputs": w.get("inputSchema"),
             }
-            for w in found
+            for w in workflows
         ]
         return {"count": len(shown), "results": shown}
 

@@ -49,8 +49,8 @@ class Wire:
                 version = params["protocolVersion"]
                 self._reply(number, {"protocolVersion": version, "capabilities": CAPABILITIES, "serverInfo": ABOUT})
             case "server/discover":
-                found = {"supportedVersions": ["2026-07-28"], "capabilities": CAPABILITIES, "serverInfo": ABOUT}
-                self._reply(number, {**LASTING, **found})
+                result = {"supportedVersions": ["2026-07-28"], "capabilities": CAPABILITIES, "serverInfo": ABOUT}
+                self._reply(number, {**LASTING, **result})
             case "ping":
                 self._reply(number, {})
             case "tools/list":
@@ -71,8 +71,8 @@ class Wire:
 
         async def report(done: float, total: float, message: str) -> None:
             if token is not None:
-                told = {"progressToken": token, "progress": done, "total": total, "message": message}
-                self._say(method="notifications/progress", params=told)
+                params = {"progressToken": token, "progress": done, "total": total, "message": message}
+                self._say(method="notifications/progress", params=params)
 
         try:
             result = await self._tools.call(params["name"], params.get("arguments") or {}, meta, report)

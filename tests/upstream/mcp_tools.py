@@ -49,9 +49,9 @@ class Tools:
         }
 
     def offered(self) -> JsonObject:
-        said = self.state.said()
-        direct = {name: self.direct(name) for name in said.get("direct", ())}
-        return {name: tool for name, tool in (self.tools | direct).items() if name not in said.get("without", ())}
+        rules = self.state.said()
+        direct = {name: self.direct(name) for name in rules.get("direct", ())}
+        return {name: tool for name, tool in (self.tools | direct).items() if name not in rules.get("without", ())}
 
     def list(self) -> list[JsonObject]:
         schema = {"type": "object", "additionalProperties": True}

@@ -60,8 +60,8 @@ class UpstreamState:
 
     def control(self, **changes: Json) -> None:
         """Changes how the upstream behaves; a value of None takes it back."""
-        said = self.said() | changes
-        self._write("control.json", {name: value for name, value in said.items() if value is not None})
+        rules = self.said() | changes
+        self._write("control.json", {name: value for name, value in rules.items() if value is not None})
 
     def seen(self, what: str = "") -> list[JsonObject]:
         """The requests that came, in order; only those of this kind."""
@@ -75,10 +75,10 @@ class UpstreamState:
     def wait_for(self, what: str, count: int = 1, timeout: float = 20.0) -> list[JsonObject]:
         """The requests of this kind, as soon as there are so many."""
         end = time.monotonic() + timeout
-        while len(found := self.seen(what)) < count:
-            assert time.monotonic() < end, f"{len(found)} x {what} in {timeout} s; seen: {self.seen()}"
+        while len(requests := self.seen(what)) < count:
+            assert time.monotonic() < end, f"{len(requests)} x {what} in {timeout} s; seen: {self.seen()}"
             time.sleep(0.01)
-        return found
+        return requests
 
     # ── the upstream's side ──
 
@@ -135,8 +135,8 @@ class UpstreamState:
 
     def runs(self) -> list[JsonObject]:
         """Every run, oldest first."""
-        found = [self.run(path.stem) for path in (self.directory / "runs").glob("*.json")]
-        return sorted((run for run in found if run), key=lambda run: run["began"])
+        runs = [self.run(path.stem) for path in (self.directory / "runs").glob("*.json")]
+        return sorted((run for run in runs if run), key=lambda run: run["began"])
 
     def cancel(self, run_id: str) -> bool:
         """Whether the run was stopped."""

@@ -133,8 +133,8 @@ def argo_cancel(asked: Asked) -> Reply:
 
 @route("GET", r"/conductor/api/metadata/workflow/latest-versions", "list")
 def conductor_list(asked: Asked) -> Reply:
-    found = asked.state.workflows()
-    return Reply([{"name": w["id"], "version": 3, "description": w["description"], "tasks": []} for w in found])
+    workflows = asked.state.workflows()
+    return Reply([{"name": w["id"], "version": 3, "description": w["description"], "tasks": []} for w in workflows])
 
 
 @route("POST", r"/conductor/api/workflow/([^/]+)", "start")
@@ -161,10 +161,10 @@ def conductor_cancel(asked: Asked) -> Reply:
 
 @route("GET", r"/repos/acme/shop/actions/workflows", "list")
 def github_list(asked: Asked) -> Reply:
-    found = asked.state.workflows()
+    workflows = asked.state.workflows()
     shown = [
         {"id": 161335 + at, "name": w["name"], "path": f".github/workflows/{w['id']}.yml", "state": "active"}
-        for at, w in enumerate(found)
+        for at, w in enumerate(workflows)
     ]
     return Reply({"total_count": len(shown), "workflows": shown})
 
@@ -197,9 +197,11 @@ def github_cancel(asked: Asked) -> Reply:
 @route("GET", r"/n8n/api/v1/workflows", "list")
 def n8n_list(asked: Asked) -> Reply:
     at = int(asked.query.get("cursor", "0"))
-    found = asked.state.workflows()
-    shown = [{"id": w["id"], "name": w["name"], "active": True, "nodes": [], "tags": []} for w in found[at : at + 1]]
-    return Reply({"data": shown, "nextCursor": str(at + 1) if at + 1 < len(found) else None})
+    workflows = asked.state.workflows()
+    shown = [
+        {"id": w["id"], "name": w["name"], "active": True, "nodes": [], "tags": []} for w in workflows[at : at + 1]
+    ]
+    return Reply({"data": shown, "nextCursor": str(at + 1) if at + 1 < len(workflows) else None})
 
 
 @route("POST", r"/n8n/webhook/([^/]+)", "start")
@@ -220,7 +222,7 @@ def n8n_start(asked: Asked) -> Reply:
 
 @route("POST", r"/prefect/api/deployments/filter", "list")
 def prefect_list(asked: Asked) -> Reply:
-    found = asked.state.workflows()
+    workflows = asked.state.workflows()
     return Reply(
         [
             {
@@ -230,7 +232,7 @@ def prefect_list(asked: Asked) -> Reply:
                 "flow_id": str(uuid.uuid4()),
                 "parameter_openapi_schema": {"title": "Parameters", **w["inputSchema"]},
             }
-            for w in found
+            for w in workflows
         ]
     )
 
@@ -263,8 +265,8 @@ def prefect_cancel(asked: Asked) -> Reply:
 @route("POST", r"/steps/list", "list")
 def steps_list(asked: Asked) -> Reply:
     arn = "arn:aws:states:eu-west-1:123456789012:stateMachine:"
-    found = asked.state.workflows()
-    return Reply({"stateMachines": [{"stateMachineArn": arn + w["id"], "name": w["id"]} for w in found]})
+    workflows = asked.state.workflows()
+    return Reply({"stateMachines": [{"stateMachineArn": arn + w["id"], "name": w["id"]} for w in workflows]})
 
 
 @route("POST", r"/steps/start", "start")

@@ -477,12 +477,12 @@ def test_every_code_has_rows() -> None:
 
 @pytest.mark.parametrize(("code", "content", "path"), ROWS_FOUND)
 def test_found(code: str, content: JsonObject, path: str) -> None:
-    found = [finding for finding in lint(content) if finding.code == code]
+    findings = [finding for finding in lint(content) if finding.code == code]
 
-    assert [".".join(map(str, finding.path)) for finding in found] == [path]
-    assert found[0].name == CHECKS[code].name
-    assert found[0].message
-    assert found[0].suggestion
+    assert [".".join(map(str, finding.path)) for finding in findings] == [path]
+    assert findings[0].name == CHECKS[code].name
+    assert findings[0].message
+    assert findings[0].suggestion
 
 
 @pytest.mark.parametrize(("code", "content"), ROWS_NOT_FOUND)
@@ -616,20 +616,20 @@ def test_a_schema_that_nothing_fits(schema: Json, fits_nothing: bool) -> None:
     ids=["in a condition", "in a template", "of a prompt", "a value", "several values"],
 )
 def test_what_was_probably_meant_is_told(content: JsonObject, code: str, words: str) -> None:
-    (found,) = [finding for finding in lint(content) if finding.code == code]
+    (finding,) = [one for one in lint(content) if one.code == code]
 
-    assert words in found.message
+    assert words in finding.message
 
 
 def test_a_loop_over_a_missing_list_is_not_advised_to_use_its_own_item() -> None:
     content = repeat("Check {{service}}.", type="forEach", items="services", itemVar="service")
 
-    (found,) = [finding for finding in lint(content) if finding.code == "WL003"]
+    (finding,) = [one for one in lint(content) if one.code == "WL003"]
 
-    assert found.message == "Variable 'services' is used in step 'again' and nothing produces it"
+    assert finding.message == "Variable 'services' is used in step 'again' and nothing produces it"
 
 
 def test_a_mistyped_variable_need_not_be_declared() -> None:
-    (found,) = [finding for finding in lint(agreed(step(prompt="{{coutn}}"))) if finding.code == "WL003"]
+    (finding,) = [one for one in lint(agreed(step(prompt="{{coutn}}"))) if one.code == "WL003"]
 
-    assert found.suggestion.startswith("Write 'count' if that is the variable; else name it")
+    assert finding.suggestion.startswith("Write 'count' if that is the variable; else name it")

@@ -185,11 +185,11 @@ NOT_FOUND: dict[str, dict[str, JsonObject]] = {
     [pytest.param(code, *row, id=f"{code} {name}") for code, rows in FOUND.items() for name, row in rows.items()],
 )
 def test_found(code: str, content: JsonObject, path: str) -> None:
-    found = [finding for finding in lint(content) if finding.code == code]
+    findings = [finding for finding in lint(content) if finding.code == code]
 
-    assert [".".join(map(str, finding.path)) for finding in found] == [path]
-    assert found[0].message
-    assert found[0].suggestion
+    assert [".".join(map(str, finding.path)) for finding in findings] == [path]
+    assert findings[0].message
+    assert findings[0].suggestion
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def test_a_step_without_criteria_accepts_and_says_why(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "stdin", "said"),
+    ("words", "stdin", "problem"),
     [
         (("no-such", "plan"), b"x", "No workflow has the id 'no-such'. Run `workflowlookup list` to see every id."),
         (("sample-workflow", "plna"), b"x", "did you mean 'plan'?"),
@@ -57,11 +57,13 @@ def test_a_step_without_criteria_accepts_and_says_why(cli: Cli) -> None:
         (("sample-workflow", "plan"), b"\xff", "is not UTF-8 text"),
     ],
 )
-def test_an_output_that_cannot_be_judged_is_reported(cli: Cli, words: tuple[str, ...], stdin: bytes, said: str) -> None:
+def test_an_output_that_cannot_be_judged_is_reported(
+    cli: Cli, words: tuple[str, ...], stdin: bytes, problem: str
+) -> None:
     done = cli("check", *words, stdin=stdin)
 
     assert (done.returncode, done.stdout) == (1, "")
-    assert said in done.stderr
+    assert problem in done.stderr
 
 
 def test_a_workflow_of_another_system_is_not_looked_for_in_the_list(cli: Cli) -> None:

@@ -87,8 +87,8 @@ def test_characters_that_cannot_be_seen_are_marked(cli: Cli, words: tuple[str, .
 def test_variables_sent_with_the_output_are_shown_before_the_question(
     cli: Cli, project: Path, words: tuple[str, ...]
 ) -> None:
-    said = step("build", requireConfirmation=True, produces={"made": {}})
-    write(project, document(said, identifier="made-flow"))
+    stated = step("build", requireConfirmation=True, produces={"made": {}})
+    write(project, document(stated, identifier="made-flow"))
     run_id = cli.start_run(workflow="made-flow", stdin="made: it")
 
     _, seen = cli.sit_down(*words, run_id).see("for later").type("\n").leave()
@@ -199,9 +199,9 @@ def test_a_piped_output_that_is_not_submitted_is_reported(cli: Cli, held: str) -
 
 
 @pytest.mark.parametrize(
-    ("relayed", "told"), [(True, "Confirmed +0 s by ada, relayed by the agent"), (False, "Confirmed +0 s by ada")]
+    ("relayed", "expected"), [(True, "Confirmed +0 s by ada, relayed by the agent"), (False, "Confirmed +0 s by ada")]
 )
-def test_an_older_journal_keeps_its_meaning(cli: Cli, held: str, relayed: bool, told: str) -> None:
+def test_an_older_journal_keeps_its_meaning(cli: Cli, held: str, relayed: bool, expected: str) -> None:
     cli.confirm(held)
     lines = [json.loads(line) for line in cli("export", held).stdout.splitlines()]
     for line in lines:
@@ -216,7 +216,7 @@ def test_an_older_journal_keeps_its_meaning(cli: Cli, held: str, relayed: bool, 
     done = cli("import", "-", "--journal", "older.sqlite", stdin=old.encode())
 
     assert done.returncode == 0, done.stderr
-    assert told in cli("run", "show", held, "--journal", "older.sqlite").stdout
+    assert expected in cli("run", "show", held, "--journal", "older.sqlite").stdout
 
 
 def test_a_run_whose_person_filled_in_a_form_is_imported(cli: Cli, project: Path) -> None:
@@ -283,11 +283,11 @@ def test_the_command_that_a_person_reads_works_as_it_is_and_no_agent_is_told_one
 
 def test_the_password_of_a_database_is_never_shown(cli: Cli) -> None:
     for journal in ("postgresql://ada:s3cret@db:5432/runs", "postgresql://db/runs?user=ada&password=s3cret"):
-        told = command_line(
+        done = command_line(
             read_settings({"journal": journal}, {"HOME": str(cli.home)}, directory=str(cli.directory)),
             "confirm",
             "9f2c",
         )
 
-        assert "s3cret" not in told
-        assert told.replace("'", "").startswith("PGPASSWORD=… workflowlookup confirm 9f2c --journal postgresql://")
+        assert "s3cret" not in done
+        assert done.replace("'", "").startswith("PGPASSWORD=… workflowlookup confirm 9f2c --journal postgresql://")

@@ -44,9 +44,9 @@ def start(cli: Cli) -> Iterator[Callable[..., tuple[subprocess.Popen[str], int, 
         )
         running.append(process)
         line = not_none(process.stdout).readline()
-        found = re.fullmatch(r"http://localhost:(\d+)(/enter\?key=[\w-]+)\n", line)
-        assert found is not None, line + not_none(process.stderr).read()
-        return process, int(found[1]), found[2]
+        match = re.fullmatch(r"http://localhost:(\d+)(/enter\?key=[\w-]+)\n", line)
+        assert match is not None, line + not_none(process.stderr).read()
+        return process, int(match[1]), match[2]
 
     yield start_console
     for process in running:
@@ -69,9 +69,9 @@ def ask(port: int, path: str, **headers: str) -> tuple[int, str, str]:
         return answer.status, answer.headers.get("set-cookie", "").partition(";")[0], answer.read().decode()
 
 
-@pytest.mark.parametrize("told", [signal.SIGINT, signal.SIGTERM], ids=["interrupt", "termination"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["interrupt", "termination"])
 def test_it_serves_the_runs_of_this_machine_until_it_is_stopped(
-    cli: Cli, start: Callable[..., tuple[subprocess.Popen[str], int, str]], told: signal.Signals
+    cli: Cli, start: Callable[..., tuple[subprocess.Popen[str], int, str]], number: signal.Signals
 ) -> None:
     started = cli("run", "bug-investigation", "--json")
     run_id = json.loads(started.stdout)["runId"]
@@ -83,11 +83,11 @@ def test_it_serves_the_runs_of_this_machine_until_it_is_stopped(
     assert ask(port, "/runs", cookie=cookie, host="evil.example")[0] == 403
     with request_page(port, "/events", cookie=cookie) as stream:
         assert stream.readline() == b"retry: 2000\n"
-        process.send_signal(told)
+        process.send_signal(number)
         _, complaints = process.communicate(timeout=20)
         assert stream.read() in (b"\n", b"")
 
-    assert process.returncode == (0 if told == signal.SIGINT else -signal.SIGTERM)
+    assert process.returncode == (0 if number == signal.SIGINT else -signal.SIGTERM)
     assert "Traceback" not in complaints
 
 

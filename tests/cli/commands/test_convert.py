@@ -178,10 +178,10 @@ def test_a_file_that_is_there_is_replaced_only_by_force(cli: Cli, tmp_path: Path
     (tmp_path / "out.yaml").write_text("mine")
 
     usual = cli("convert", "sample-workflow.json", "--output", "out.yaml")
-    kept = (tmp_path / "out.yaml").read_text()
+    text = (tmp_path / "out.yaml").read_text()
     forced = cli("convert", "sample-workflow.json", "--output", "out.yaml", "--force")
 
-    assert (usual.returncode, kept, "out.yaml exists. Replace it with --force" in usual.stderr) == (1, "mine", True)
+    assert (usual.returncode, text, "out.yaml exists. Replace it with --force" in usual.stderr) == (1, "mine", True)
     assert (forced.returncode, yaml.safe_load((tmp_path / "out.yaml").read_text())) == (0, document())
 
 

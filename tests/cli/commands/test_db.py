@@ -33,18 +33,18 @@ def db(action: str, journal_url: str, cli: Cli) -> tuple[int, Json]:
 
 
 def test_without_a_journal_nothing_is_created(journal_url: str, cli: Cli) -> None:
-    code, found = db("check", journal_url, cli)
+    code, report = db("check", journal_url, cli)
 
-    assert (code, found["state"], found["version"], found["known"]) == (1, "empty", 0, NOW)
-    assert db("check", journal_url, cli)[1] == found
+    assert (code, report["state"], report["version"], report["known"]) == (1, "empty", 0, NOW)
+    assert db("check", journal_url, cli)[1] == report
 
 
 @pytest.mark.parametrize("version", range(1, NOW))
 def test_older_tables_are_reported_and_upgraded_with_their_content(journal_url: str, cli: Cli, version: int) -> None:
     make_old(journal_url, version)
 
-    code, found = db("check", journal_url, cli)
-    assert (code, found["state"], found["version"]) == (1, "behind", version)
+    code, report = db("check", journal_url, cli)
+    assert (code, report["state"], report["version"]) == (1, "behind", version)
     code, done = db("upgrade", journal_url, cli)
     assert (code, done["state"], done["from"], done["version"]) == (0, "up to date", version, NOW)
     assert db("check", journal_url, cli)[0] == 0
@@ -55,8 +55,8 @@ def test_compatible_newer_tables_are_used(journal_url: str, cli: Cli) -> None:
     db("upgrade", journal_url, cli)
     set_version(journal_url, NOW + 3, NOW)
 
-    code, found = db("check", journal_url, cli)
-    assert (code, found["state"], found["version"], found["least"]) == (0, "newer", NOW + 3, NOW)
+    code, report = db("check", journal_url, cli)
+    assert (code, report["state"], report["version"], report["least"]) == (0, "newer", NOW + 3, NOW)
     assert db("upgrade", journal_url, cli)[1]["version"] == NOW + 3
     assert cli("runs", "--journal", journal_url).returncode == 0
 
@@ -66,8 +66,8 @@ def test_incompatible_newer_tables_are_not_changed(journal_url: str, cli: Cli) -
     set_version(journal_url, NOW + 3, NOW + 1)
 
     for action in ("check", "upgrade"):
-        code, found = db(action, journal_url, cli)
-        assert (code, found["state"], found["version"]) == (1, "too new", NOW + 3)
+        code, report = db(action, journal_url, cli)
+        assert (code, report["state"], report["version"]) == (1, "too new", NOW + 3)
     refused = cli("runs", "--journal", journal_url)
     assert refused.returncode == 1
     assert "written by a newer version of workflowlookup. Update this one" in refused.stderr
@@ -76,18 +76,18 @@ def test_incompatible_newer_tables_are_not_changed(journal_url: str, cli: Cli) -
 def test_an_unreachable_database_is_reported_without_its_password(cli: Cli) -> None:
     journal_url = "postgresql://me:geheim@127.0.0.1:1/runs"
 
-    code, found = db("check", journal_url, cli)
+    code, report = db("check", journal_url, cli)
 
-    assert (code, found["reachable"], found["state"]) == (1, False, "unreachable")
-    assert "geheim" not in json.dumps(found)
+    assert (code, report["reachable"], report["state"]) == (1, False, "unreachable")
+    assert "geheim" not in json.dumps(report)
 
 
 def test_the_state_is_described_in_words(journal_url: str, cli: Cli) -> None:
-    said = cli("db", "upgrade", "--journal", journal_url).stdout
-    assert f"Upgraded from version 0 to {NOW}." in said
-    said = cli("db", "check", "--journal", journal_url).stdout
-    assert "Up to date: nothing to do." in said
-    assert ("needs no tables" if "://" not in journal_url else "no tables yet") in said
+    text = cli("db", "upgrade", "--journal", journal_url).stdout
+    assert f"Upgraded from version 0 to {NOW}." in text
+    text = cli("db", "check", "--journal", journal_url).stdout
+    assert "Up to date: nothing to do." in text
+    assert ("needs no tables" if "://" not in journal_url else "no tables yet") in text
 
 
 @pytest.mark.parametrize("table", ["runs", "events", "tokens", "documents"])

@@ -108,9 +108,9 @@ def test_each_setting_comes_with_its_origin(cli: Cli) -> None:
     settings = report_of(cli, "--log-level", "info", WORKFLOWLOOKUP_PROJECT="no")["settings"]
 
     assert [setting["name"] for setting in settings] == [setting.name for setting in SETTINGS]
-    told = {setting["name"]: (setting["value"], setting["origin"]) for setting in settings}
+    values = {setting["name"]: (setting["value"], setting["origin"]) for setting in settings}
     assert (
-        told
+        values
         | {
             "bundled": (True, "default"),
             "user": (False, str(cli.directory / "workflowlookup.toml")),
@@ -118,7 +118,7 @@ def test_each_setting_comes_with_its_origin(cli: Cli) -> None:
             "directories": ([], "default"),
             "log_level": ("info", "--log-level"),
         }
-        == told
+        == values
     )
 
 
@@ -301,9 +301,9 @@ def test_an_invalid_address_is_a_problem_and_the_checkup_continues(cli: Cli, pro
     tables = "".join(f'[mcpServers.{name}]\nurl = "{url}"\n' for name, url in servers.items())
     (cli.own / "workflowlookup.toml").write_text(tables)
 
-    found = report_of(cli)["tools"]["servers"]
+    reported = report_of(cli)["tools"]["servers"]
 
-    assert [(server["where"], server["state"]) for server in found] == [
+    assert [(server["where"], server["state"]) for server in reported] == [
         ("http://127.0.0.1:999999/mcp", "away"),
         ("http://[::1/mcp", "away"),
         ("http://127.0.0.1:9/m", "away"),

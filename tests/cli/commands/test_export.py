@@ -108,12 +108,12 @@ def without_hash(line: JsonObject) -> JsonObject:
 
 def altered(text: str, **changes: Json) -> bytes:
     """The journal with the last event changed, by somebody who knows that hashes are optional."""
-    *kept, last = map(without_hash, lines(text))
-    return "".join(json.dumps(line) + "\n" for line in (*kept, {**last, **changes})).encode()
+    *others, last = map(without_hash, lines(text))
+    return "".join(json.dumps(line) + "\n" for line in (*others, {**last, **changes})).encode()
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "problem"),
     [
         pytest.param({"sequence": 99}, "cannot happen in a run", id="a gap"),
         pytest.param({"time": -1}, "an impossible time", id="a time before time"),
@@ -135,13 +135,13 @@ def altered(text: str, **changes: Json) -> bytes:
         pytest.param({"event": {"event": "completed"}, "runId": "../x"}, "", id="an id that is none"),
     ],
 )
-def test_a_journal_that_no_server_wrote_is_refused(cli: Cli, held: str, changes: JsonObject, said: str) -> None:
+def test_a_journal_that_no_server_wrote_is_refused(cli: Cli, held: str, changes: JsonObject, problem: str) -> None:
     text = cli("export", held).stdout
 
     done = cli("import", "-", "--journal", "other.sqlite", stdin=altered(text, **changes))
 
     assert done.returncode == 1
-    assert said in done.stderr
+    assert problem in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -160,7 +160,7 @@ def moved_to_another_run(events: list[JsonObject]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "problem"),
     [
         (edited, "event 3 of run 'RUN' was changed after it was written"),
         (hash_removed, "event 3 of run 'RUN' was changed after it was written"),
@@ -173,7 +173,7 @@ def moved_to_another_run(events: list[JsonObject]) -> None:
     ],
 )
 def test_a_change_of_an_exported_file_is_named(
-    cli: Cli, held: str, change: Callable[[list[JsonObject]], object], said: str
+    cli: Cli, held: str, change: Callable[[list[JsonObject]], object], problem: str
 ) -> None:
     events = lines(cli("export", held).stdout)
     number = str(len(events))
@@ -183,7 +183,7 @@ def test_a_change_of_an_exported_file_is_named(
     done = cli("import", "-", "--journal", "other.sqlite", stdin=text.encode())
 
     assert (done.returncode, done.stdout) == (1, "")
-    assert said.replace("RUN", held).replace("NUMBER", number) in done.stderr
+    assert problem.replace("RUN", held).replace("NUMBER", number) in done.stderr
 
 
 def test_a_document_that_was_changed_is_refused(cli: Cli, held: str) -> None:
@@ -196,7 +196,7 @@ def test_a_document_that_was_changed_is_refused(cli: Cli, held: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "problem"),
     [
         (("export", "abc"), 1, "no runs yet"),
         (("export", "abc", "--markdown", "--json"), 2, "not allowed with argument"),
@@ -204,11 +204,13 @@ def test_a_document_that_was_changed_is_refused(cli: Cli, held: str) -> None:
         (("import", "-"), 1, "has no events"),
     ],
 )
-def test_impossible_requests_are_refused_with_a_reason(cli: Cli, words: tuple[str, ...], code: int, said: str) -> None:
+def test_impossible_requests_are_refused_with_a_reason(
+    cli: Cli, words: tuple[str, ...], code: int, problem: str
+) -> None:
     done = cli(*words)
 
     assert (done.returncode, done.stdout) == (code, "")
-    assert said in done.stderr
+    assert problem in done.stderr
 
 
 def test_a_file_that_cannot_be_written_is_reported(cli: Cli, held: str) -> None:
@@ -290,12 +292,12 @@ def show_another_item(events: list[JsonObject]) -> None:
     ],
 )
 def test_impossible_events_are_refused(cli: Cli, held: str, change: Callable[[list[JsonObject]], object]) -> None:
-    code, said = forged(cli, held, change)
+    code, problem = forged(cli, held, change)
 
     assert code == 1
-    assert "cannot happen in a run" in said
-    assert "An older version may have allowed what is refused now" in said
-    assert "The file is unchanged, and can be read as JSON lines" in said
+    assert "cannot happen in a run" in problem
+    assert "An older version may have allowed what is refused now" in problem
+    assert "The file is unchanged, and can be read as JSON lines" in problem
     assert not lines(cli("runs", "--journal", "other.sqlite", "--json").stdout.replace("\n", ""))[0]["runs"]
 
 
@@ -304,9 +306,9 @@ def test_a_run_from_the_future_is_refused(cli: Cli, held: str) -> None:
         for line in events:
             line["time"] += 10 * 86_400_000
 
-    code, said = forged(cli, held, move)
+    code, problem = forged(cli, held, move)
 
-    assert (code, "event 1 of run" in said, "it is in the future" in said) == (1, True, True)
+    assert (code, "event 1 of run" in problem, "it is in the future" in problem) == (1, True, True)
 
 
 def test_a_number_is_not_accepted_for_a_captured_boolean(cli: Cli, project: Path) -> None:

@@ -104,7 +104,7 @@ def test_a_path_works_as_well_as_an_id(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "problem"),
     [
         (("no-such-id",), 1, "No workflow has the id"),
         (("./no-such.json",), 1, "No such file"),
@@ -114,11 +114,13 @@ def test_a_path_works_as_well_as_an_id(cli: Cli) -> None:
         (("sample-workflow", "--context", "files"), 2, "NAME=VALUE"),
     ],
 )
-def test_impossible_requests_are_refused_with_a_reason(cli: Cli, words: tuple[str, ...], code: int, said: str) -> None:
+def test_impossible_requests_are_refused_with_a_reason(
+    cli: Cli, words: tuple[str, ...], code: int, problem: str
+) -> None:
     done = cli("graph", *words)
 
     assert (done.returncode, done.stdout) == (code, "")
-    assert said in done.stderr
+    assert problem in done.stderr
 
 
 def test_a_path_that_is_not_a_document_is_refused(cli: Cli) -> None:

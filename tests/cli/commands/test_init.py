@@ -81,11 +81,11 @@ def test_a_changed_file_is_replaced_only_with_force(cli: Cli, tmp_path: Path) ->
     file.write_text("mine")
 
     usual = cli("init")
-    kept = file.read_text()
+    text = file.read_text()
     forced = cli("init", "--force")
 
     assert "kept .workflowlookup/ci-example.yml: it differs; --force replaces it\n" in usual.stdout
-    assert (kept, file.with_name("ci-example.yml.bak").read_text()) == ("mine", "mine")
+    assert (text, file.with_name("ci-example.yml.bak").read_text()) == ("mine", "mine")
     assert (forced.returncode, file.read_text().startswith("# A job")) == (0, True)
 
 

@@ -388,9 +388,9 @@ def test_without_a_terminal_and_without_yes_the_change_is_only_shown(cli: Cli) -
 def test_on_a_terminal_the_change_is_shown_in_colour_and_asked_for(
     cli: Cli, typed: str, code: int, is_written: bool
 ) -> None:
-    found, seen = cli.on_terminal("install", "cursor", typed=typed, columns=200)
+    done, seen = cli.on_terminal("install", "cursor", typed=typed, columns=200)
 
-    assert (found, (cli.home / ".cursor" / "mcp.json").exists()) == (code, is_written)
+    assert (done, (cli.home / ".cursor" / "mcp.json").exists()) == (code, is_written)
     assert '\x1b[32m+    "workflowlookup": {\x1b[0m' in seen
     assert "Write this? [y/N] " in seen
     assert ("nothing was written" in seen) is not is_written

@@ -74,7 +74,7 @@ def test_notes_do_not_fail_the_command(cli: Cli, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "problem"),
     [
         ('{"id": ', "-:1:8: error: WL000: JSON syntax error"),
         ("id: a-b-c\nname: N\ndescription: D\nsteps: 5\n", "-:4:1: error: WL000: Field 'steps'"),
@@ -82,10 +82,10 @@ def test_notes_do_not_fail_the_command(cli: Cli, tmp_path: Path) -> None:
     ],
     ids=["broken", "not sound", "nothing"],
 )
-def test_a_document_that_does_not_load_is_an_error(cli: Cli, text: str, said: str) -> None:
+def test_a_document_that_does_not_load_is_an_error(cli: Cli, text: str, problem: str) -> None:
     done = cli("lint", "-", stdin=text.encode())
 
-    assert (done.returncode, done.stdout[: len(said)]) == (1, said)
+    assert (done.returncode, done.stdout[: len(problem)]) == (1, problem)
 
 
 def test_directories_and_standard_input_are_read_as_by_validate(cli: Cli, tmp_path: Path) -> None:

@@ -145,10 +145,10 @@ def test_a_key_that_somebody_wrote_into_the_file_does_not_count(
     forged, genuine = other.own, cli.own
     assert create(other, "eve", "eves own passphrase")[0] == 0
     shutil.copytree(forged / "keys", genuine / "keys", dirs_exist_ok=True)
-    known, new = (json.loads((own / "people.json").read_text()) for own in (genuine, forged))
+    stored, new = (json.loads((own / "people.json").read_text()) for own in (genuine, forged))
     key = new["keys"][0]
     if endorsed_by != "nobody":
-        signer = key if endorsed_by == "itself" else known["keys"][0]
+        signer = key if endorsed_by == "itself" else stored["keys"][0]
         signature = base64.urlsafe_b64encode(bytes(64)).decode().rstrip("=")
         key["endorsement"] = {
             "method": "key",
@@ -156,8 +156,8 @@ def test_a_key_that_somebody_wrote_into_the_file_does_not_count(
             "key": signer["id"],
             "signature": signature,
         }
-    known["keys"].append(key)
-    (genuine / "people.json").write_text(json.dumps(known))
+    stored["keys"].append(key)
+    (genuine / "people.json").write_text(json.dumps(stored))
 
     listed = cli("person", "list")
     sitting = cli.sit_down("confirm", held).see("[l]eave").type("y\n").see("Passphrase of ada")

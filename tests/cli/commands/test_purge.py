@@ -48,9 +48,9 @@ def test_a_dry_run_lists_runs_and_deletes_nothing(cli: Cli, runs: dict[str, str]
     assert left(cli) == set(runs.values())
 
 
-@pytest.mark.parametrize(("said", "count"), [("n\n", 3), ("\n", 3), ("y\n", 2)])
-def test_the_command_asks_before_it_deletes(cli: Cli, runs: dict[str, str], said: str, count: int) -> None:
-    code, seen = cli.sit_down("purge", "--older-than", "30d").see("Delete it for good? [y/N] ").type(said).leave()
+@pytest.mark.parametrize(("typed", "count"), [("n\n", 3), ("\n", 3), ("y\n", 2)])
+def test_the_command_asks_before_it_deletes(cli: Cli, runs: dict[str, str], typed: str, count: int) -> None:
+    code, seen = cli.sit_down("purge", "--older-than", "30d").see("Delete it for good? [y/N] ").type(typed).leave()
 
     assert code == 0
     assert runs["old"] in seen

@@ -282,10 +282,10 @@ def test_a_run_with_events_that_have_no_hash_has_no_receipt(world: World) -> Non
 def test_a_commit_that_is_not_there_is_refused(world: World) -> None:
     world.complete()
 
-    for words, said in ((("--commit", "no-such"), "is not in the repository"), (("--commit", "--all"), "")):
+    for words, problem in ((("--commit", "no-such"), "is not in the repository"), (("--commit", "--all"), "")):
         refused = world.cli("receipt", RUN, *words)
         assert refused.returncode in (1, 2)
-        assert said in refused.stderr
+        assert problem in refused.stderr
 
 
 # ── verification ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -294,8 +294,8 @@ def test_a_commit_that_is_not_there_is_refused(world: World) -> None:
 def test_a_receipt_for_another_commit_is_refused(proven: World) -> None:
     other = proven.change("code.py", "answer = 41\n")
 
-    code, said = proven.verify("--commit", "HEAD")
-    assert (code, f"It is about commit {proven.commit}, not {other} (HEAD)." in said) == (1, True)
+    code, text = proven.verify("--commit", "HEAD")
+    assert (code, f"It is about commit {proven.commit}, not {other} (HEAD)." in text) == (1, True)
     assert proven.verify("--commit", other)[0] == 1
     assert proven.verify("--commit", "HEAD~1")[0] == 0
     assert proven.verify("--commit", proven.commit)[0] == 0
@@ -315,7 +315,7 @@ def test_a_repository_cannot_run_anything_while_its_commit_is_looked_up(proven: 
 
 
 @pytest.mark.parametrize(
-    ("judgement", "said", "flags"),
+    ("judgement", "problem", "flags"),
     [
         ({"verdict": "unproved"}, "Proof 'tests' of step 'fix' was waived", ("--allow-waived",)),
         ({"is_clean": False}, "taken with changes that were not committed", ("--allow-uncommitted",)),
@@ -324,15 +324,15 @@ def test_a_repository_cannot_run_anything_while_its_commit_is_looked_up(proven: 
     ],
 )
 def test_what_was_not_proven_is_refused_unless_it_is_allowed(
-    world: World, judgement: dict[str, Any], said: str, flags: tuple[str, ...]
+    world: World, judgement: dict[str, Any], problem: str, flags: tuple[str, ...]
 ) -> None:
     world.complete(**judgement)
     done = world.cli("receipt", RUN, "--commit", "HEAD", "-o", str(world.receipt))
 
     assert done.stderr.startswith("workflowlookup: `workflowlookup verify` will refuse it: ")
-    assert said in done.stderr
+    assert problem in done.stderr
     code, refusal = world.verify("--commit", "HEAD")
-    assert (code, said in refusal) == (1, True)
+    assert (code, problem in refusal) == (1, True)
     assert world.verify("--commit", "HEAD", *flags)[0] == 0
 
 
@@ -345,9 +345,9 @@ def test_a_receipt_says_what_kind_of_word_waived_a_proof(world: World) -> None:
         *("fix", "unproved"),
         *("console", False),
     )
-    said = "was waived: a person accepted the output without it in the console, not signed"
-    assert f"{said} (--allow-waived)." in world.verify()[1]
-    assert f"{said}.\n" in world.verify("--allow-waived")[1]
+    problem = "was waived: a person accepted the output without it in the console, not signed"
+    assert f"{problem} (--allow-waived)." in world.verify()[1]
+    assert f"{problem}.\n" in world.verify("--allow-waived")[1]
 
 
 def test_a_proof_that_a_declared_value_switched_off_is_in_the_receipt_and_refused(world: World) -> None:
@@ -362,10 +362,10 @@ def test_a_proof_that_a_declared_value_switched_off_is_in_the_receipt_and_refuse
 
     assert (skipped["name"], skipped["verdict"]) == ("tests", "skipped")
     assert skipped["reason"].endswith('; testFile is "none".')
-    code, said = world.verify()
-    assert (code, "Proof 'tests' of step 'fix' was skipped (--allow-waived)." in said) == (1, True)
-    code, said = world.verify("--allow-waived")
-    assert (code, "Proof 'tests' of step 'fix' was skipped. It applies only if testFile" in said) == (0, True)
+    code, text = world.verify()
+    assert (code, "Proof 'tests' of step 'fix' was skipped (--allow-waived)." in text) == (1, True)
+    code, text = world.verify("--allow-waived")
+    assert (code, "Proof 'tests' of step 'fix' was skipped. It applies only if testFile" in text) == (0, True)
     shown = world.cli("run", "show", RUN).stdout
     assert "Proved 1 of 2, 1 skipped" in shown
 
@@ -413,8 +413,8 @@ def test_another_key_is_trusted_only_if_it_is_named(proven: World, tmp_path_fact
     elsewhere("key")
     assert "It is not signed by a trusted key" in verify()[1]
     for key in (public, fingerprint, f"sha256:{fingerprint.upper()}"):
-        code, said = verify("--key", key, "--commit", proven.commit)
-        assert (code, "The run is not in the journal here" in said) == (0, True)
+        code, text = verify("--key", key, "--commit", proven.commit)
+        assert (code, "The run is not in the journal here" in text) == (0, True)
     assert verify("--key", "0" * 64)[0] == 1
     assert verify("--key", receipt) == (
         2,
@@ -429,8 +429,8 @@ def test_a_receipt_whose_run_was_rewritten_since_is_refused(proven: World) -> No
         runs.delete(RUN)
     proven.complete()
 
-    code, said = proven.verify()
-    assert (code, f"The run '{RUN}' in the journal has other events than the receipt says." in said) == (1, True)
+    code, text = proven.verify()
+    assert (code, f"The run '{RUN}' in the journal has other events than the receipt says." in text) == (1, True)
     with closing(sqlite3.connect(proven.journal, isolation_level=None)) as connection:
         connection.execute("DELETE FROM events WHERE run = ? AND sequence > 9", (RUN,))
     assert "event 10 was removed after it was written" in proven.verify()[1]
@@ -546,7 +546,7 @@ def repeated(text: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "said"),
+    ("spoil", "problem"),
     [
         (lambda text: "", "is not a DSSE envelope"),
         (lambda text: "not JSON", "is not a DSSE envelope"),
@@ -568,17 +568,17 @@ def repeated(text: str) -> str:
     ],
 )
 def test_what_is_not_an_envelope_is_refused_with_a_sentence(
-    proven: World, spoil: Callable[[str], str], said: str
+    proven: World, spoil: Callable[[str], str], problem: str
 ) -> None:
     proven.receipt.write_text(spoil(proven.receipt.read_text()))
 
     code, refusal = proven.verify()
 
-    assert (code, said in refusal) == (1, True), refusal[:300]
+    assert (code, problem in refusal) == (1, True), refusal[:300]
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "problem"),
     [
         ({"_type": "https://in-toto.io/Statement/v0.1"}, "The statement is 'https://in-toto.io/Statement/v0.1'"),
         (
@@ -591,12 +591,12 @@ def test_what_is_not_an_envelope_is_refused_with_a_sentence(
         ({"more": 1}, "unknown field `more`"),
     ],
 )
-def test_a_signed_statement_of_another_kind_is_refused(proven: World, change: JsonObject, said: str) -> None:
+def test_a_signed_statement_of_another_kind_is_refused(proven: World, change: JsonObject, problem: str) -> None:
     proven.sign(proven.statement() | change)
 
     code, refusal = proven.verify()
 
-    assert (code, said in refusal) == (1, True), refusal
+    assert (code, problem in refusal) == (1, True), refusal
 
 
 def test_a_statement_that_is_signed_again_is_compared_with_the_journal(proven: World) -> None:

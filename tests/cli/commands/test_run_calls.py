@@ -18,11 +18,11 @@ from upstream.upstreams import McpUpstream
 
 @pytest.fixture
 def upstream(cli: Cli) -> Iterator[McpUpstream]:
-    found = McpUpstream(cli.directory / "up")
-    (cli.own / "workflowlookup.toml").write_text('directories = ["workflows"]\n' + found.toml())
+    upstream = McpUpstream(cli.directory / "up")
+    (cli.own / "workflowlookup.toml").write_text('directories = ["workflows"]\n' + upstream.toml())
     (cli.own / "workflows").mkdir()
-    yield found
-    for pid in found.pids():
+    yield upstream
+    for pid in upstream.pids():
         os.kill(pid, signal.SIGKILL)
 
 

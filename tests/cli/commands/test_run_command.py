@@ -285,14 +285,14 @@ def test_a_refused_output_from_the_editor_can_be_corrected(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "said"),
+    ("command", "problem"),
     [("", "export EDITOR="), ("no-such-editor", "cannot be started"), ("false", "ended with code 1")],
 )
-def test_a_failing_editor_is_reported_and_the_run_stays(cli: Cli, command: str, said: str) -> None:
+def test_a_failing_editor_is_reported_and_the_run_stays(cli: Cli, command: str, problem: str) -> None:
     done = cli("run", "sample-workflow", "--editor", EDITOR=command, VISUAL="")
 
     assert done.returncode == 1
-    assert said in done.stderr
+    assert problem in done.stderr
     assert "It is saved." in done.stdout
 
 
@@ -320,7 +320,7 @@ def test_a_failed_run_ends_with_1_and_its_reason(cli: Cli, project: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "problem"),
     [
         pytest.param((), 2, "run ID", id="nothing to run"),
         pytest.param(("show",), 2, "run show RUN", id="nothing to show"),
@@ -334,11 +334,13 @@ def test_a_failed_run_ends_with_1_and_its_reason(cli: Cli, project: Path) -> Non
         pytest.param(("sample-workflow", "--output", "no-such-file"), 1, "cannot be read", id="no such file"),
     ],
 )
-def test_impossible_requests_are_refused_with_a_reason(cli: Cli, words: tuple[str, ...], code: int, said: str) -> None:
+def test_impossible_requests_are_refused_with_a_reason(
+    cli: Cli, words: tuple[str, ...], code: int, problem: str
+) -> None:
     done = cli("run", *words)
 
     assert done.returncode == code
-    assert said in done.stderr
+    assert problem in done.stderr
 
 
 def test_reading_creates_no_journal(cli: Cli) -> None:
@@ -382,9 +384,9 @@ def test_a_run_that_waits_for_a_call_says_what_the_server_calls(cli: Cli) -> Non
     (cli.own / "workflowlookup.toml").write_text('directories = ["workflows"]\n')
     write(cli.own / "workflows", document(call, step("last-step"), identifier="with-a-call"))
 
-    told = cli("run", "with-a-call").stdout
+    text = cli("run", "with-a-call").stdout
 
-    assert "The server calls tool 'make' of MCP server 'nowhere'." in told
+    assert "The server calls tool 'make' of MCP server 'nowhere'." in text
 
 
 # ── a loop without its list ─────────────────────────────────────────────────────────────────────────────────────
@@ -409,8 +411,8 @@ def test_a_missing_list_is_asked_for_and_can_be_given_with_resume(cli: Cli, proj
     run = start(cli, workflow="each-file")
 
     assert run["waitingFor"] == "context"
-    told = cli("run", "--resume", str(run["runId"]))
-    assert "The run waits for the variable 'files', which loop 'each' needs." in told.stdout
+    done = cli("run", "--resume", str(run["runId"]))
+    assert "The run waits for the variable 'files', which loop 'each' needs." in done.stdout
     resumed = cli("run", "--resume", str(run["runId"]), "--context", 'files=["a"]', "--json")
     assert json.loads(resumed.stdout)["step"]["id"] == "look-at@1"
     for command in (["why", str(run["runId"])], ["run", "show", str(run["runId"])], ["stats"], ["runs"]):

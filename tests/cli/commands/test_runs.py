@@ -61,13 +61,13 @@ def test_a_truncated_list_of_runs_says_so(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"), [((), "`workflowlookup run ID` starts one"), (("--state", "failed"), "no run matches")]
+    ("words", "text"), [((), "`workflowlookup run ID` starts one"), (("--state", "failed"), "no run matches")]
 )
-def test_an_empty_list_of_runs_is_not_an_error(cli: Cli, words: tuple[str, ...], said: str) -> None:
+def test_an_empty_list_of_runs_is_not_an_error(cli: Cli, words: tuple[str, ...], text: str) -> None:
     done = cli("runs", *words)
 
     assert (done.returncode, done.stdout) == (0, "")
-    assert said in done.stderr
+    assert text in done.stderr
     assert listed(cli, *words) == []
 
 

@@ -101,11 +101,11 @@ def test_a_difference_is_reported_with_its_case_and_field(cli: Cli, flow: Path) 
 def test_uncovered_parts_are_listed_by_name(cli: Cli, flow: Path) -> None:
     flow.write_text("cases: [{name: one}]")
 
-    said = cli("test", "flows").stdout
+    text = cli("test", "flows").stdout
 
-    assert "sample-workflow: steps without a test\n  - repair\n" in said
-    assert "  - repair: runCondition (broken is true) was never true\n" in said
-    assert "  - look: rule 1 (Say <ok> & more) was never tried\n" in said
+    assert "sample-workflow: steps without a test\n  - repair\n" in text
+    assert "  - repair: runCondition (broken is true) was never true\n" in text
+    assert "  - look: rule 1 (Say <ok> & more) was never tried\n" in text
 
 
 @pytest.mark.parametrize(("wanted", "code"), [("66", 0), ("67", 1)])
@@ -119,13 +119,13 @@ def test_coverage_can_be_demanded(cli: Cli, flow: Path, wanted: str, code: int) 
 
 
 @pytest.mark.parametrize(
-    ("kind", "said"),
+    ("kind", "problem"),
     [
         ("branches", "50% of the branches were taken (1 of 2); the minimum is 100%"),
         ("rules", "0% of the verdicts of rules occurred (0 of 2); the minimum is 100%"),
     ],
 )
-def test_coverage_of_branches_and_rules_can_be_demanded(cli: Cli, flow: Path, kind: str, said: str) -> None:
+def test_coverage_of_branches_and_rules_can_be_demanded(cli: Cli, flow: Path, kind: str, problem: str) -> None:
     flow.write_text("cases: [{name: one, context: {broken: true}}]")
     every = ("--min-coverage", "100", "--min-branches", "100", "--min-rules", "100")
 
@@ -134,8 +134,8 @@ def test_coverage_of_branches_and_rules_can_be_demanded(cli: Cli, flow: Path, ki
     passing = cli("test", "flows", *every)
 
     assert (alone.returncode, all_three.returncode, passing.returncode) == (1, 1, 0)
-    assert f"sample-workflow: too little coverage: {said}\n" in alone.stdout
-    assert said in all_three.stdout
+    assert f"sample-workflow: too little coverage: {problem}\n" in alone.stdout
+    assert problem in all_three.stdout
 
 
 def test_a_document_without_a_fixture_is_shown_and_counts_when_coverage_is_demanded(cli: Cli, flow: Path) -> None:
@@ -153,10 +153,10 @@ def test_json_has_all_results(cli: Cli, flow: Path) -> None:
 
     done = cli("test", "flows", "--json")
 
-    found = json.loads(done.stdout)
-    [fixture], [workflow] = found["fixtures"], found["workflows"]
+    report = json.loads(done.stdout)
+    [fixture], [workflow] = report["fixtures"], report["workflows"]
     [case] = fixture.pop("cases")
-    assert (done.returncode, found["passed"], found["shortfalls"]) == (1, False, {})
+    assert (done.returncode, report["passed"], report["shortfalls"]) == (1, False, {})
     assert fixture == {
         "file": "flows/sample-workflow.test.yaml",
         "workflowId": "sample-workflow",
@@ -309,7 +309,7 @@ def test_an_invalid_workflow_is_reported(cli: Cli, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "problem"),
     [
         ([], "There is no .workflowlookup/workflows here"),
         (
@@ -319,10 +319,10 @@ def test_an_invalid_workflow_is_reported(cli: Cli, tmp_path: Path) -> None:
     ],
     ids=["no project", "an empty directory"],
 )
-def test_nothing_to_test_is_a_problem_with_a_remedy(cli: Cli, words: list[str], said: str) -> None:
+def test_nothing_to_test_is_a_problem_with_a_remedy(cli: Cli, words: list[str], problem: str) -> None:
     done = cli("test", *words)
 
-    assert (done.returncode, said in done.stderr) == (1, True)
+    assert (done.returncode, problem in done.stderr) == (1, True)
 
 
 @pytest.mark.parametrize("path", ["flows/sample-workflow.json", "gone.json", "gone.test.yaml"])

@@ -102,13 +102,13 @@ def test_an_unreadable_entry_is_reported_and_the_others_are_listed(
     listed = cli("tools", "--json", "--config", str(config))
     doctor = cli("doctor", "--json", "--config", str(config))
 
-    told = f"{config}: providers.broken.kind must be one of mcp, http; found 'soap'"
+    problem = f"{config}: providers.broken.kind must be one of mcp, http; found 'soap'"
     assert (plain.returncode, listed.returncode, doctor.returncode) == (1, 1, 1)
     assert "deploy_a_service" in plain.stdout
-    assert f"[providers.broken] is ignored; the rest works: {told}. Fix the entry." in plain.stderr
-    assert json.loads(listed.stdout)["leftOut"] == {"providers.broken": told}
+    assert f"[providers.broken] is ignored; the rest works: {problem}. Fix the entry." in plain.stderr
+    assert json.loads(listed.stdout)["leftOut"] == {"providers.broken": problem}
     report = json.loads(doctor.stdout)
-    assert f"[providers.broken] is ignored: {told}." in [entry["problem"] for entry in report["problems"]]
+    assert f"[providers.broken] is ignored: {problem}." in [entry["problem"] for entry in report["problems"]]
     assert report["selfTest"]["error"] == ""
 
 
@@ -129,8 +129,8 @@ def test_doctor_names_calls_without_a_target(cli: Cli, service: HttpUpstream, tm
 
     done = cli("doctor", "--json", "--config", str(config), "--directories", str(tmp_path / "library"))
 
-    told = [entry["problem"] for entry in json.loads(done.stdout)["problems"]]
-    assert [problem for problem in told if "'caller' calls" in problem] == [
+    problems = [entry["problem"] for entry in json.loads(done.stdout)["problems"]]
+    assert [problem for problem in problems if "'caller' calls" in problem] == [
         "The workflow 'caller' calls the provider 'nobody', which is not in the settings.",
         "The workflow 'caller' calls the provider 'broken', which is ignored because of a mistake.",
         "The workflow 'caller' calls the workflow 'deplyo' (did you mean 'deploy'?) of the provider 'svc', "

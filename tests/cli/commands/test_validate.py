@@ -116,7 +116,7 @@ def test_a_directory_without_documents_is_a_problem(cli: Cli, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("text", "code", "said"),
+    ("text", "code", "problem"),
     [
         (json.dumps(document()), 0, "1 document, no problems\n"),
         ("\ufeff" + json.dumps(document(), indent="\t"), 0, "1 document, no problems\n"),
@@ -128,10 +128,10 @@ def test_a_directory_without_documents_is_a_problem(cli: Cli, tmp_path: Path) ->
     ],
     ids=["sound", "with a mark", "broken json", "broken yaml", "yaml", "nothing", "too much"],
 )
-def test_standard_input_is_a_document_in_json_or_yaml(cli: Cli, text: str, code: int, said: str) -> None:
+def test_standard_input_is_a_document_in_json_or_yaml(cli: Cli, text: str, code: int, problem: str) -> None:
     done = cli("validate", "-", stdin=text.encode())
 
-    assert (done.returncode, done.stdout[: len(said)]) == (code, said)
+    assert (done.returncode, done.stdout[: len(problem)]) == (code, problem)
 
 
 def test_a_duplicate_id_is_reported_for_the_file_with_another_name(cli: Cli, tmp_path: Path) -> None:

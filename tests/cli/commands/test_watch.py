@@ -64,13 +64,13 @@ SAMPLE_PATH = ".workflowlookup/workflows/sample-workflow.json"
 
 
 def test_a_document_is_checked_at_the_start_and_at_each_save(watch: Watch, project: Path) -> None:
-    said = [watch.line()]
+    lines = [watch.line()]
     write(project, document(step(title=7)))
-    said.append(watch.line())
+    lines.append(watch.line())
     write(project, SOUND)
-    said.append(watch.line())
+    lines.append(watch.line())
 
-    assert [line.partition(": ")[2] for line in said] == [
+    assert [line.partition(": ")[2] for line in lines] == [
         "no problems",
         "error: Field 'title' must be text ('string'); found 7 in step 1 ('first-step')",
         "no problems",
@@ -86,16 +86,16 @@ def test_a_new_document_is_reported_and_the_others_are_not_repeated(watch: Watch
 
 
 def test_a_fixture_is_run_when_it_is_saved(watch: Watch, project: Path) -> None:
-    said = [watch.line()]
+    lines = [watch.line()]
     fixture = project / "sample-workflow.test.yaml"
     fixture.write_text("cases:\n  - name: usual\n    steps: [other]\n")
-    said.append(watch.line())
+    lines.append(watch.line())
     fixture.write_text("cases:\n  - name: usual\n    steps: [first-step]\n")
-    said.append(watch.line())
+    lines.append(watch.line())
 
     name = ".workflowlookup/workflows/sample-workflow.test.yaml"
-    assert said[1].startswith(f"{name}:2:1: error: Case 'usual' failed: steps: The path differs at step 1")
-    assert said[2] == f"{name}: no problems"
+    assert lines[1].startswith(f"{name}:2:1: error: Case 'usual' failed: steps: The path differs at step 1")
+    assert lines[2] == f"{name}: no problems"
 
 
 def test_a_file_saved_by_rename_is_noticed(cli: Cli, tmp_path: Path) -> None:
@@ -149,13 +149,13 @@ def test_a_missing_path_is_reported(cli: Cli) -> None:
 
 
 def test_a_directory_that_is_recreated_is_watched_again(watch: Watch, project: Path) -> None:
-    said = [watch.line()]
+    lines = [watch.line()]
     shutil.rmtree(project)
-    said.append(watch.line())
+    lines.append(watch.line())
     write(project, SOUND)
-    said.append(watch.line())
+    lines.append(watch.line())
 
-    assert said == [
+    assert lines == [
         f"{SAMPLE_PATH}: no problems",
         ".workflowlookup/workflows: error: The file cannot be read: No such file or directory",
         f"{SAMPLE_PATH}: no problems",

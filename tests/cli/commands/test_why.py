@@ -118,18 +118,20 @@ def test_a_terminal_shows_colours_and_no_control_characters(cli: Cli, held: str)
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "problem"),
     [
         (("no-such-thing",), 1, "Run `workflowlookup list`"),
         (("no-such-thing", "--context", "a=1"), 1, "No workflow has the id"),
         (("sample-workflow", "--json", "--mermaid"), 2, "not allowed with argument"),
     ],
 )
-def test_impossible_requests_are_refused_with_a_reason(cli: Cli, words: tuple[str, ...], code: int, said: str) -> None:
+def test_impossible_requests_are_refused_with_a_reason(
+    cli: Cli, words: tuple[str, ...], code: int, problem: str
+) -> None:
     done = cli("why", *words)
 
     assert (done.returncode, done.stdout) == (code, "")
-    assert said in done.stderr
+    assert problem in done.stderr
 
 
 def test_with_a_journal_an_unknown_id_is_reported_as_neither_run_nor_workflow(cli: Cli, held: str) -> None:
@@ -171,8 +173,8 @@ def test_equal_iterations_are_merged(cli: Cli, project: Path) -> None:
 def test_the_iterations_of_a_run_are_grouped_by_what_happened(cli: Cli, project: Path) -> None:
     body = [step("work", validationCriteria=RULES)]
     write(project, document(loop("each", body, type="for", count=9, maxIterations=9), id="long-loop"))
-    said = "\n.\n".join(["done"] * 4 + ["no"]).encode()
-    run_id = json.loads(cli("run", "long-loop", "--json", stdin=said).stdout)["runId"]
+    typed = "\n.\n".join(["done"] * 4 + ["no"]).encode()
+    run_id = json.loads(cli("run", "long-loop", "--json", stdin=typed).stdout)["runId"]
     cli("run", "--resume", run_id, stdin="\n.\n".join(["done"] * 3).encode())
 
     steps = json.loads(cli("why", run_id, "--json").stdout)["steps"]
@@ -193,6 +195,6 @@ def test_a_conditional_question_is_explained_with_old_and_new_values(cli: Cli, p
     run_id = json.loads(started.stdout)["runId"]
     cli("run", "--resume", run_id, "--context", "risk=low", "--json", stdin=b"Deployed.")
 
-    told = " ".join(cli("why", run_id).stdout.split())
+    text = " ".join(cli("why", run_id).stdout.split())
 
-    assert 'risk was "high" when the step was handed out, and is "low" with its output' in told
+    assert 'risk was "high" when the step was handed out, and is "low" with its output' in text

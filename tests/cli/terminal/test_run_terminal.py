@@ -34,9 +34,9 @@ def run_of(seen: str) -> str:
 
 
 def results(cli: Cli, run_id: str) -> dict[str, str]:
-    found = json.loads(cli("run", "show", run_id, "--json").stdout)["results"]
-    assert isinstance(found, dict)
-    return found
+    results = json.loads(cli("run", "show", run_id, "--json").stdout)["results"]
+    assert isinstance(results, dict)
+    return results
 
 
 def drafts(cli: Cli) -> list[Path]:
@@ -52,7 +52,7 @@ def leave(sitting: Sitting) -> str:
 
 
 @pytest.mark.parametrize(
-    ("typed", "said"),
+    ("typed", "message"),
     [
         (":hlep", "Did you mean :help?"),
         (":q", "Did you mean :quit?"),
@@ -60,10 +60,10 @@ def leave(sitting: Sitting) -> str:
         (":param x: what it is", "type two: ::param"),
     ],
 )
-def test_an_unknown_command_is_not_part_of_the_output(cli: Cli, known: Any, typed: str, said: str) -> None:
+def test_an_unknown_command_is_not_part_of_the_output(cli: Cli, known: Any, typed: str, message: str) -> None:
     known(step("first"), step("second"))
     sitting = cli.sit_down("run", "sample-workflow", columns=200).see("> ").type(f"{typed}\n")
-    sitting.see(f"'{typed.split(maxsplit=1)[0]}' is not a command, and the line was not added.").see(said)
+    sitting.see(f"'{typed.split(maxsplit=1)[0]}' is not a command, and the line was not added.").see(message)
 
     run_id = leave(sitting.see("> ").type("An output.\n.\n").see("accepted").see("> "))
 

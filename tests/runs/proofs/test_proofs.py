@@ -145,14 +145,14 @@ def test_a_person_may_accept_what_is_not_proven_and_that_is_recorded() -> None:
     story = Story(step("one", proof=[TESTS, LINT]), step("two"), whenUnproved="ask")
     story.submit("the output", size="large")
     story.take("tests", "unproved", reason="There is no command 'test'.")
-    asked = story.take("lint")
+    run = story.take("lint")
 
-    question = question_of(asked, Budget())
+    question = question_of(run, Budget())
     assert (question.subject, question.sets) == ("the output", {"size": "large"})
     assert "What could not be proven:\n> not proved: tests: There is no command 'test'." in question.message()
     with pytest.raises(RunStateError, match="an agent cannot relay"):
-        advance.confirm(asked, "one", story.now, how="relayed")
-    after = story.store(advance.confirm(asked, "one", story.now, how="terminal"))
+        advance.confirm(run, "one", story.now, how="relayed")
+    after = story.store(advance.confirm(run, "one", story.now, how="terminal"))
 
     assert (after.current, after.context, dict(after.results)) == ("two", {"size": "large"}, {"one": "the output"})
     assert after.proof_counts == ProofCounts(passed=1, waived=1)
@@ -162,9 +162,9 @@ def test_a_person_may_accept_what_is_not_proven_and_that_is_recorded() -> None:
 def test_a_no_to_what_is_not_proven_refuses_the_output() -> None:
     story = Story(step("one", proof=[TESTS]), whenUnproved="ask")
     story.submit(size="large")
-    asked = story.take("tests", "unproved", reason="No command.")
+    run = story.take("tests", "unproved", reason="No command.")
 
-    after = story.store(advance.deny(asked, "one", story.now, how="terminal", note="configure it"))
+    after = story.store(advance.deny(run, "one", story.now, how="terminal", note="configure it"))
 
     assert (after.waiting_for, after.attempts, after.context) == (Waiting.OUTPUT, 1, {})
     assert isinstance(after.last_submission, OutputRefused)
@@ -294,9 +294,9 @@ def test_an_old_proof_does_not_count_for_a_new_output() -> None:
     story.take("tests")
     assert story.take("lint", "failed").proof_counts == ProofCounts(passed=1, failed=1)
 
-    asked = story.submit("no")
-    assert asked.proof_counts == ProofCounts()
-    after = story.store(advance.confirm(asked, "one", story.now, how="console"))
+    run = story.submit("no")
+    assert run.proof_counts == ProofCounts()
+    after = story.store(advance.confirm(run, "one", story.now, how="console"))
 
     assert after.proof_counts == ProofCounts(waived=2)
 

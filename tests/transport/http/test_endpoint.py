@@ -147,9 +147,9 @@ def talk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HoldConversation:
             waker = Waker()
             endpoint = Endpoint(connect, LIMITS, waker, **options)
             async with endpoint.run():
-                said = await conversation(Caller(endpoint))
+                replies = await conversation(Caller(endpoint))
             waker.close()
-            return said, endpoint
+            return replies, endpoint
 
         return asyncio.run(run())
 
@@ -157,13 +157,13 @@ def talk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HoldConversation:
 
 
 @pytest.mark.parametrize("version", ["2024-11-05", "2025-06-18", LATEST])
-@pytest.mark.parametrize(("asked", "key"), [(GET, "result"), (("no/such", {}), "error")], ids=["result", "error"])
+@pytest.mark.parametrize(("call", "key"), [(GET, "result"), (("no/such", {}), "error")], ids=["result", "error"])
 def test_a_reply_in_a_session_is_a_stream_in_one_piece_and_takes_no_task(
-    talk: HoldConversation, version: str, asked: tuple[str, JsonObject], key: str
+    talk: HoldConversation, version: str, call: tuple[str, JsonObject], key: str
 ) -> None:
     async def conversation(caller: Caller) -> Answer:
         await caller.open(version)
-        return await caller.post(*asked)
+        return await caller.post(*call)
 
     answer, _ = talk(conversation)
 
@@ -175,15 +175,15 @@ def test_a_reply_in_a_session_is_a_stream_in_one_piece_and_takes_no_task(
 
 
 @pytest.mark.parametrize(
-    ("asked", "status"),
+    ("call", "status"),
     [(GET, 200), (MISFIT, 200), (("no/such", {}), 404), (("prompts/get", {"name": "no-such-prompt"}), 400)],
 )
 def test_a_reply_to_a_request_alone_is_json_with_a_status_and_takes_no_task(
-    talk: HoldConversation, asked: tuple[str, JsonObject], status: int
+    talk: HoldConversation, call: tuple[str, JsonObject], status: int
 ) -> None:
     async def conversation(caller: Caller) -> Answer:
         await caller.open(MODERN)
-        return await caller.post(*asked)
+        return await caller.post(*call)
 
     answer, _ = talk(conversation)
 
@@ -292,8 +292,8 @@ def test_a_session_has_one_stream_for_notifications_without_a_request(talk: Hold
 def test_requests_are_counted_by_outcome(talk: HoldConversation, version: str) -> None:
     async def conversation(caller: Caller) -> None:
         await caller.open(version)
-        for asked in (GET, ("no/such", {}), MISFIT):
-            await caller.post(*asked)
+        for call in (GET, ("no/such", {}), MISFIT):
+            await caller.post(*call)
 
     _, endpoint = talk(conversation)
 

@@ -51,13 +51,13 @@ def test_loading_a_long_run_blocks_no_other_client(
     journal.close()
     server = serve_http("--journal", journal.path)
     patient, other = connect(server), connect(server)
-    asked = {"name": "workflow_status", "arguments": {"runId": run.id}}
+    params = {"name": "workflow_status", "arguments": {"runId": run.id}}
     if is_modern:
-        message = modern("tools/call", asked)
+        message = modern("tools/call", params)
         headers = {**MODERN, **routing(message)}
     else:
         patient.initialize()
-        message, headers = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": asked}, {}
+        message, headers = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}, {}
     other.initialize()
     order = []
 

@@ -34,7 +34,7 @@ def talk(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     monkeypatch.setattr(http1, "HEAD_SECONDS", 0.5)
     monkeypatch.setattr(http1, "BODY_DEADLINE_SECONDS", 0.8)
 
-    async def held(*said: bytes, seconds: float = 2.0) -> str:
+    async def held(*parts: bytes, seconds: float = 2.0) -> str:
         listener = listen("127.0.0.1", 0)
         connections = ConnectionTable(10, 10)
 
@@ -55,7 +55,7 @@ def talk(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
         ended = asyncio.create_task(reader.read())
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
-        words = iter(said)
+        words = iter(parts)
         while loop.time() < end and not ended.done():
             with contextlib.suppress(ConnectionError):
                 writer.write(next(words, b""))
@@ -69,11 +69,11 @@ def talk(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
             await ended
         return outcome
 
-    return lambda *said, **options: asyncio.run(held(*said, **options))
+    return lambda *parts, **options: asyncio.run(held(*parts, **options))
 
 
 @pytest.mark.parametrize(
-    "said",
+    "parts",
     [
         [],
         [HEAD[:1], *[b"x"] * 100],
@@ -85,8 +85,8 @@ def talk(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     ],
     ids=["nothing", "head", "second-head", "pipelined-head", "body", "body-that-nobody-reads", "pipelined-body"],
 )
-def test_a_client_that_does_not_finish_is_disconnected(talk: Callable[..., str], said: list[bytes]) -> None:
-    assert talk(*said) == "let go"
+def test_a_client_that_does_not_finish_is_disconnected(talk: Callable[..., str], parts: list[bytes]) -> None:
+    assert talk(*parts) == "let go"
 
 
 def test_a_client_that_finishes_may_wait_and_send_another_request(talk: Callable[..., str]) -> None:

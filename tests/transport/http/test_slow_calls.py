@@ -167,8 +167,8 @@ def pipelined(server: WebServer, client: WebClient, *messages: JsonObject) -> Js
             body = json.dumps(message)
             closing = "connection: close\r\n" if message is messages[-1] else ""
             wire.sendall(f"POST /mcp HTTP/1.1\r\n{lines}{closing}content-length: {len(body)}\r\n\r\n{body}".encode())
-        said = b"".join(iter(functools.partial(wire.recv, 1 << 16), b""))
-    return json.loads(re.findall(rb"^data: (\{.*\})\r$", said, re.MULTILINE)[-1])["result"]["structuredContent"]
+        received = b"".join(iter(functools.partial(wire.recv, 1 << 16), b""))
+    return json.loads(re.findall(rb"^data: (\{.*\})\r$", received, re.MULTILINE)[-1])["result"]["structuredContent"]
 
 
 def status_of(run: str) -> JsonObject:
@@ -257,11 +257,13 @@ def test_a_call_that_takes_longer_gets_an_error_that_its_run_goes_on(
     assert server.wait(10) == 0
     assert time.monotonic() - begun < 8
     thread.join(10)
-    told = answers[-1]["result"]
-    assert told["isError"]
-    assert "the run goes on without it" in told["content"][0]["text"]
+    result = answers[-1]["result"]
+    assert result["isError"]
+    assert "the run goes on without it" in result["content"][0]["text"]
     again = WebClient(serve_http(directory=tmp_path / "library").url)
-    status = again.request("workflow_status", {"runId": told["structuredContent"]["data"]["runId"], "_meta": ENVELOPE})
+    status = again.request(
+        "workflow_status", {"runId": result["structuredContent"]["data"]["runId"], "_meta": ENVELOPE}
+    )
     again.close()
     assert status["result"]["state"] in ("queued", "running")
 

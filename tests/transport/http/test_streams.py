@@ -83,13 +83,13 @@ def test_an_unknown_event_id_cannot_be_resumed(replay: streams.Replay, last: byt
     assert replay.after(last) is None
 
 
-@pytest.mark.parametrize(("text", "kept"), [(b"x", MAX_EVENTS), (b"x" * (MAX_BYTES // 4), 3)], ids=["many", "long"])
-def test_the_oldest_events_are_dropped(replay: streams.Replay, text: bytes, kept: int) -> None:
+@pytest.mark.parametrize(("text", "count"), [(b"x", MAX_EVENTS), (b"x" * (MAX_BYTES // 4), 3)], ids=["many", "long"])
+def test_the_oldest_events_are_dropped(replay: streams.Replay, text: bytes, count: int) -> None:
     log = replay.open(1)
     events = [replay.add(log, text) for _ in range(MAX_EVENTS + 5)]
 
-    assert replay.after(event_id(events[-kept - 2])) is None
-    assert replay.after(event_id(events[-kept - 1])) == (log, events[-kept:])
+    assert replay.after(event_id(events[-count - 2])) is None
+    assert replay.after(event_id(events[-count - 1])) == (log, events[-count:])
 
 
 def test_a_caller_has_its_share_of_memory_for_all_its_sessions() -> None:

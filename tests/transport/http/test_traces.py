@@ -119,10 +119,10 @@ def test_a_call_is_a_span_in_the_clients_trace_and_the_calls_of_its_run_are_belo
 @pytest.mark.parametrize("era", list(ERAS))
 def test_a_failed_call_is_exported_without_error_texts(traced: Traced, collector: Collector, era: str) -> None:
     traced.speak(era)
-    told = traced.call("workflow_start", workflowId="bad")
+    reply = traced.call("workflow_start", workflowId="bad")
     traced.end()
 
-    assert WORDS in str(told)
+    assert WORDS in str(reply)
     assert collector.one("call work").is_error
     assert collector.one("MCP send tools/call fail").is_error
     tell_no_secrets(traced)
@@ -175,17 +175,17 @@ def test_without_the_otel_extra_the_server_serves_and_says_how_to_install_it(
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['opentelemetry.sdk'] = None\n")
     traced = Traced(tmp_path, collector, PYTHONPATH=str(tmp_path))
     traced.speak("envelope")
-    found = traced.call("workflow_get", id="good")
+    reply = traced.call("workflow_get", id="good")
     traced.end()
     traced.close()
 
-    assert found["structuredContent"]["id"] == "good"
+    assert reply["structuredContent"]["id"] == "good"
     assert "OTEL_EXPORTER_OTLP_ENDPOINT is set, but no traces are sent" in traced.server.log()
     assert re.search(r"pip install .*\[otel\]'", traced.server.log())
     assert collector.spans == []
 
 
 def tell_no_secrets(traced: Traced) -> None:
-    told = b"".join(traced.collector.bodies)
-    assert told
-    assert [secret for secret in (traced.token, ARGUMENT, OUTPUT, WORDS) if secret.encode() in told] == []
+    body = b"".join(traced.collector.bodies)
+    assert body
+    assert [secret for secret in (traced.token, ARGUMENT, OUTPUT, WORDS) if secret.encode() in body] == []
