@@ -236,7 +236,7 @@ def serve_http(settings: Settings, connect: Callable[[Backend], Connection] | No
                 connection_limit(settings.max_sessions),
                 settings.connections_per_address,
                 proxies=Proxies(settings.trusted_proxies),
-                on_refused=lambda: server.mcp.metrics.refuse("connections"),
+                on_refused=server.mcp.metrics.refuse,
             ),
             stop_delay_seconds=settings.stop_delay_seconds,
             drain_seconds=settings.drain_seconds,

@@ -44,7 +44,7 @@ class BoundedCache(Generic[Key, Value]):
             self._pop(key)
             self._entries[key] = (value, weight)
             self._weight += weight
-            while len(self) > self._max_entries or (self._weight > self._max_weight and len(self) > 1):
+            while len(self._entries) > self._max_entries or (self._weight > self._max_weight and len(self) > 1):
                 _, (_, evicted_weight) = self._entries.popitem(last=False)  # atomic, unlike an iterator: see `get`
                 self._weight -= evicted_weight
 

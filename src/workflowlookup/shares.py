@@ -6,7 +6,7 @@ token, or, for requests without one, an address.
 
 import math
 import time
-from collections import Counter
+from collections import defaultdict
 from typing import Final
 
 from workflowlookup.access import LOCAL, LOOPBACK
@@ -26,7 +26,7 @@ class Shares:
     def __init__(self, total: int, *, minimum: int = MIN_SHARE) -> None:
         self.total = total
         self.per_caller = min(total, max(minimum, total // CALLERS))
-        self._held: Counter[str] = Counter()
+        self._held: defaultdict[str, int] = defaultdict(int)
         self._sum = 0
 
     @property

@@ -1,7 +1,5 @@
 """The two eras on one connection: what each version is answered, and what waits."""
 
-import gc
-import itertools
 import json
 from pathlib import Path
 
@@ -15,7 +13,6 @@ from workflowlookup import __version__
 from workflowlookup.app import make_connection
 from workflowlookup.library.catalog import Catalog
 from workflowlookup.protocol import connection as connections
-from workflowlookup.protocol import memory
 from workflowlookup.protocol.backend import Backend
 from workflowlookup.protocol.connection import Connection
 from workflowlookup.protocol.versions import HANDSHAKE_VERSIONS
@@ -394,26 +391,6 @@ def test_deeply_nested_values_are_refused_and_no_internal_error(connection: conn
         line = b'{"jsonrpc":"2.0","id":1,"method":"workflow_next","params":{"workflowId":"sample-workflow","completedSteps":[],"context":{"x":%b}}}'
         reply = json.loads(not_none(connection.handle(line % (b"[" * depth + b"]" * depth))))
         assert "result" in reply or reply["error"]["code"] in (-32602, -32700)
-
-
-def test_memory_is_returned_after_requests_that_took_long_together(
-    connection: connections.Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    released, costs = [], [memory.SHORT_SECONDS / 2] * 20 + [memory.COSTLY_SECONDS * 0.6] * 2
-    clock = iter([time for cost in costs for time in (0.0, cost)])
-    monkeypatch.setattr(gc, "collect", lambda: released.append(True))
-    monkeypatch.setattr(connections, "monotonic", clock.__next__)
-    monkeypatch.setattr(memory, "process_time", itertools.count(1_000).__next__)  # no request waited
-
-    initialize(connection, "2025-11-25")
-    for _ in range(len(costs) - 2):
-        ask(connection, "ping")
-        connection.after_reply()
-    ask(connection, "ping")
-    assert released == []
-
-    connection.after_reply()
-    assert released == [True]
 
 
 def test_of_long_capabilities_only_the_used_ones_are_stored(connection: connections.Connection) -> None:

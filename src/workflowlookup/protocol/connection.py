@@ -8,7 +8,6 @@ answered meanwhile. Messages that the server starts are put into `outbox`.
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from time import monotonic
 from typing import TYPE_CHECKING, ClassVar, Final
 
 import msgspec
@@ -28,7 +27,6 @@ from workflowlookup.protocol import jsonrpc
 from workflowlookup.protocol.backend import Backend
 from workflowlookup.protocol.handshake import Handshake
 from workflowlookup.protocol.jsonrpc import Batch, MalformedMessage, Message, Notification, Request, Response
-from workflowlookup.protocol.memory import MemoryMeter
 from workflowlookup.protocol.notifications import Notifications
 from workflowlookup.protocol.requests import (
     PENDING,
@@ -87,8 +85,6 @@ class Connection:
         self._pending_calls: PendingCalls | None = None
         self._tasks: Tasks | None = None
         self._notifications = Notifications(backend, self.outbox)
-        self._memory = MemoryMeter()
-        self._uses_memory = False
         self._shutdown_request: Call | None = None
         """The `shutdown` request, while pending calls get their time: its reply is the last message."""
 
@@ -96,16 +92,7 @@ class Connection:
 
     def handle(self, line: bytes) -> bytes | None:
         """Handle one message. Returns the reply, or None if there is none (yet)."""
-        started = monotonic()  # reading the processor time costs ten times as much
-        reply = self.answer(jsonrpc.decode(line))
-        self._uses_memory = self._memory.add_elapsed(monotonic() - started)
-        return reply
-
-    def after_reply(self) -> None:
-        """To be called when the reply is sent: does what nobody has to wait for."""
-        if self._uses_memory:
-            self._uses_memory = False
-            self._memory.release()
+        return self.answer(jsonrpc.decode(line))
 
     def answer(self, message: Message) -> bytes | None:
         if isinstance(message, Request):

@@ -26,6 +26,7 @@ from workflowlookup.logs import announce
 from workflowlookup.protocol import jsonrpc
 from workflowlookup.protocol.connection import Connection
 from workflowlookup.protocol.jsonrpc import MalformedMessage
+from workflowlookup.protocol.memory import MemoryMeter
 from workflowlookup.transport.signals import Waker
 
 log = logging.getLogger(__name__)
@@ -79,6 +80,7 @@ class Stdio:
         self._connection = connection
         self._in, self._out = wire
         self._lines = LineSplitter(max_message_bytes)
+        self._memory = MemoryMeter()
         self._waker = waker
         self._drain_seconds = drain_seconds
         self._unsent = bytearray()
@@ -168,12 +170,15 @@ class Stdio:
             if self._must_reload:
                 self._poll()
             for line in self._lines.feed(data):
+                started = time.monotonic()
                 reply = self._connection.answer(line) if isinstance(line, MalformedMessage) else handle(line)
+                uses_memory = self._memory.add_elapsed(time.monotonic() - started)
                 self._send(reply)
                 self.progress += 1
                 has_replied = has_replied or reply is not None
                 del line, reply  # their memory is returned, too
-                self._connection.after_reply()
+                if uses_memory:
+                    self._memory.release()
                 while len(self._unsent) > MAX_UNSENT_BYTES and not self._is_client_gone and not self._must_stop:
                     self._write_or_wait(poll, read_too=False)
                 if self._connection.is_finished or self._is_client_gone:

@@ -29,14 +29,20 @@ async def site(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 @pytest.fixture
-def talk(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    """Says something every now and then; how it ends: `let go`, or `kept`. Time runs 30 times as fast."""
+def refused() -> list[str]:
+    """The reasons of refusals."""
+    return []
+
+
+@pytest.fixture
+def talk(monkeypatch: pytest.MonkeyPatch, refused: list[str]) -> Callable[..., str]:
+    """Says something every now and then; how it ends: `let go`, `told why`, or `kept`. Time runs 30 times as fast."""
     monkeypatch.setattr(http1, "HEAD_SECONDS", 0.5)
-    monkeypatch.setattr(http1, "BODY_DEADLINE_SECONDS", 0.8)
+    monkeypatch.setattr(http1, "BODY_SECONDS", 0.8)
 
     async def held(*parts: bytes, seconds: float = 2.0) -> str:
         listener = listen("127.0.0.1", 0)
-        connections = ConnectionTable(10, 10)
+        connections = ConnectionTable(10, 10, on_refused=refused.append)
 
         def protocol(*, server_state: ServerState, **_: object) -> HttpProtocol:
             return HttpProtocol(site, connections, server_state)
@@ -66,7 +72,7 @@ def talk(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
         server.should_exit = True
         await serving
         with contextlib.suppress(ConnectionError):
-            await ended
+            outcome = "told why" if b" 408 " in await ended else outcome
         return outcome
 
     return lambda *parts, **options: asyncio.run(held(*parts, **options))
@@ -79,14 +85,22 @@ def talk(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
         [HEAD[:1], *[b"x"] * 100],
         [HEAD, HEAD[:5], *[b"x"] * 100],
         [HEAD + HEAD[:5]],
-        [POST % b"/read", *[b"x"] * 100],
         [POST % b"/at-once", *[b"x"] * 100],
-        [HEAD + POST % b"/read"],
     ],
-    ids=["nothing", "head", "second-head", "pipelined-head", "body", "body-that-nobody-reads", "pipelined-body"],
+    ids=["nothing", "head", "second-head", "pipelined-head", "body-that-nobody-reads"],
 )
 def test_a_client_that_does_not_finish_is_disconnected(talk: Callable[..., str], parts: list[bytes]) -> None:
     assert talk(*parts) == "let go"
+
+
+@pytest.mark.parametrize(
+    "said", [[POST % b"/read", *[b"x"] * 100], [HEAD + POST % b"/read"]], ids=["first", "pipelined"]
+)
+def test_a_client_whose_body_does_not_come_is_told_why(
+    talk: Callable[..., str], refused: list[str], said: list[bytes]
+) -> None:
+    assert talk(*said) == "told why"
+    assert refused == ["slow"]
 
 
 def test_a_client_that_finishes_may_wait_and_send_another_request(talk: Callable[..., str]) -> None:

@@ -5,7 +5,6 @@ import contextlib
 from collections.abc import Callable
 from typing import Final
 
-from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import Receive, Scope
 
@@ -13,8 +12,6 @@ from workflowlookup.errors import InvalidRequest, Overloaded, StorageError, Work
 from workflowlookup.protocol import jsonrpc
 from workflowlookup.transport.http.metrics import Metrics
 
-BODY_SECONDS: Final = 20.0
-"""Time allowed for the body of a request."""
 FIRST_BYTES_SECONDS: Final = 1.0
 """Time allowed for the first bytes of a message that is too long. Its id is searched for in them."""
 DRAIN_SECONDS: Final = 5.0
@@ -40,55 +37,49 @@ async def read_body(
 
     `reserve` reserves memory for so many bytes; it returns False if there is none.
     """
-    headers = Headers(scope=scope)
-    declared = headers.get("content-length", "")
-    if declared.isdecimal() and int(declared[:20]) > max_bytes:
+    headers = dict(scope["headers"])
+    declared = headers.get(b"content-length", b"")
+    if declared.isdigit() and int(declared[:20]) > max_bytes:
         # A client that sent `Expect` waits: to read from it would tell it to send the whole body.
-        beginning, has_more = (b"", False) if "expect" in headers else await _first_bytes(receive)
+        beginning, has_more = (b"", False) if b"expect" in headers else await _first_bytes(receive)
         if has_more and int(declared[:20]) <= MAX_DRAIN_BYTES:
             await _drain(receive)
         return _refuse_size(max_bytes, beginning, metrics)
-    body = bytearray()
-    try:
-        async with asyncio.timeout(BODY_SECONDS):
-            while True:
-                event = await receive()
-                if event["type"] != "http.request":
-                    return Response(status_code=400)  # the client left
-                part = event.get("body", b"")
-                body += part
-                has_more = event.get("more_body", False)
-                if len(body) > max_bytes:
-                    if has_more:
-                        await _drain(receive)
-                    return _refuse_size(max_bytes, bytes(body), metrics)
-                if not reserve(len(part)):
-                    if has_more:
-                        await _drain(receive)
-                    return _refuse_memory(metrics)
-                if has_more:
-                    continue
-                if has_many_values(body):
-                    return _refuse_values(body, metrics)
-                if not reserve(min(VALUE_BYTES * _count_values(body), 2 * max_bytes)):
-                    return _refuse_memory(metrics)
-                return bytes(body)
-    except TimeoutError:
-        metrics.refuse("slow")
-        return invalid(408, f"the message did not come within {BODY_SECONDS:g} seconds; send it again")
+    body, has_more = bytearray(), True
+    while has_more:
+        event = await receive()
+        if event["type"] != "http.request":
+            return Response(status_code=400)  # the client left
+        part = event.get("body", b"")
+        body += part
+        has_more = event.get("more_body", False)
+        if len(body) > max_bytes:
+            if has_more:
+                await _drain(receive)
+            return _refuse_size(max_bytes, bytes(body), metrics)
+        if not reserve(len(part)):
+            if has_more:
+                await _drain(receive)
+            return _refuse_memory(metrics)
+    values = count_values(body)
+    if values > MAX_VALUES:
+        return _refuse_values(body, metrics)
+    return bytes(body) if reserve(min(VALUE_BYTES * values, 2 * max_bytes)) else _refuse_memory(metrics)
 
 
-def has_many_values(body: bytes | bytearray) -> bool:
-    """Whether a message has more than `MAX_VALUES`, estimated without decoding it."""
-    if _count_values(body) <= MAX_VALUES:
-        return False
+def count_values(body: bytes | bytearray) -> int:
+    """The number of values of a message, estimated without decoding it; exact enough to compare with `MAX_VALUES`."""
+    count = _count_punctuation(body)
+    if count <= MAX_VALUES:
+        return count
     text = body.replace(rb"\\", b"").replace(rb"\"", b"")
-    if text.count(b'"') > 2 * MAX_VALUES:
-        return True
-    return _count_values(b"".join(text.split(b'"')[::2])) > MAX_VALUES  # strings may have any number of commas
+    strings = text.count(b'"') // 2
+    if strings > MAX_VALUES:
+        return strings
+    return _count_punctuation(b"".join(text.split(b'"')[::2]))  # strings may have any number of commas
 
 
-def _count_values(text: bytes | bytearray) -> int:
+def _count_punctuation(text: bytes | bytearray) -> int:
     return text.count(b",") + text.count(b"[") + text.count(b"{")
 
 

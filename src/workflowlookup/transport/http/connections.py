@@ -62,13 +62,18 @@ class ConnectionTable:
     """The open connections of a server."""
 
     def __init__(
-        self, limit: int, share: int, *, proxies: Proxies | None = None, on_refused: Callable[[], None] = lambda: None
+        self,
+        limit: int,
+        share: int,
+        *,
+        proxies: Proxies | None = None,
+        on_refused: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`share`: the limit for each address that is not a trusted proxy. `on_refused` is called at a limit."""
+        """`share`: the limit for each address that is not a trusted proxy. `on_refused` gets the reason."""
         self._limit = limit
         self._share = min(share, max(1, limit // 2))
         self._proxies = proxies or Proxies()
-        self._on_refused = on_refused
+        self.on_refused = on_refused
         self._open: dict[EvictableConnection, str] = {}
         """The network of each, in the order in which they were opened."""
         self._by_network: dict[str, dict[EvictableConnection, None]] = {}
@@ -105,7 +110,7 @@ class ConnectionTable:
             self._sweep = None
 
     def _make_room(self, candidates: Iterable[EvictableConnection], reason: str) -> bool:
-        self._on_refused()
+        self.on_refused("connections")
         now = time.monotonic()
         if now - self._logged_at >= LOG_SECONDS:
             self._logged_at = now

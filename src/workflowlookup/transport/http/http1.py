@@ -21,15 +21,14 @@ from starlette.types import ASGIApp, Message, Scope
 from uvicorn.server import ServerState
 
 from workflowlookup.auth.callers import CALLER
-from workflowlookup.transport.http.bodies import BODY_SECONDS
 from workflowlookup.transport.http.connections import ConnectionTable, EvictionRank
 
 log = logging.getLogger(__name__)
 
 HEAD_SECONDS: Final = 15.0
 """Time allowed for the head of a request."""
-BODY_DEADLINE_SECONDS: Final = BODY_SECONDS + 5.0
-"""Time allowed for the body. Longer than `BODY_SECONDS`, so the 408 is sent before the connection is cut."""
+BODY_SECONDS: Final = 20.0
+"""Time allowed for the body of a request."""
 KEEP_ALIVE_SECONDS: Final = 75.0
 HALF_CLOSED_SECONDS: Final = 1.0
 """Time allowed for a response whose client has closed its side of the connection."""
@@ -187,7 +186,11 @@ class HttpProtocol(asyncio.Protocol):
 
     def expire(self) -> None:
         """Close the connection: its deadline has passed, or it is evicted."""
-        if self.transport.is_closing() or self.transport.get_write_buffer_size():
+        if self._expected == "body" and not self._lingers and self.loop.time() > self.deadline:
+            self._expect("")
+            self._connections.on_refused("slow")
+            self._refuse(BadRequest(408, f"the request did not come within {BODY_SECONDS:g} seconds; send it again"))
+        elif self.transport.is_closing() or self.transport.get_write_buffer_size():
             self.transport.abort()  # the client does not read what was written
         else:
             self.close()
@@ -333,17 +336,13 @@ class HttpProtocol(asyncio.Protocol):
         """Set the deadline if something else is expected now. Receiving a part of it does not extend the deadline."""
         if what != self._expected:
             self._expected = what
-            seconds = {"head": HEAD_SECONDS, "body": BODY_DEADLINE_SECONDS, "next": KEEP_ALIVE_SECONDS}.get(
-                what, math.inf
-            )
+            seconds = {"head": HEAD_SECONDS, "body": BODY_SECONDS, "next": KEEP_ALIVE_SECONDS}.get(what, math.inf)
             self.deadline = self.loop.time() + seconds
 
     # ── what the application sends ──────────────────────────────────────────────────────────────────────────────
 
     def _start(self, cycle: "RequestResponseCycle") -> None:
-        task = self.loop.create_task(cycle.run(self._app))
-        self.state.tasks.add(task)
-        task.add_done_callback(self.state.tasks.discard)
+        self.state.tasks.add(self.loop.create_task(cycle.run(self._app)))
 
     def finish(self, cycle: "RequestResponseCycle") -> None:
         """Called when a response is written: continue with the next request, or close the connection."""
@@ -403,7 +402,7 @@ class RequestResponseCycle:
         """Whether the response is written, or the client is gone."""
         self._changed = asyncio.Event()
         self._head = b""
-        """The head of the response, until it is written with the first part of the body."""
+        """The head of a response of known length, until it is written with the first part of the body."""
         self._is_chunked = False
         self._unsent: float = math.inf
         """How many bytes of the declared body are not sent yet."""
@@ -426,6 +425,7 @@ class RequestResponseCycle:
         finally:
             if not self._is_ended:
                 self._fail()
+            self._connection.state.tasks.discard(asyncio.current_task())
 
     def _fail(self) -> None:
         """Respond with 500 if the application sent no response; abort the connection if it sent only a part."""
@@ -523,14 +523,11 @@ class RequestResponseCycle:
         head = b"".join(lines)
         if head.count(b"\r") != len(lines) or head.count(b"\n") != len(lines):
             raise RuntimeError("a header of the response has more than one line")
-        self.is_started, self._head, self._unsent = True, head, length
-        self._connection.loop.call_soon(self._write_head)
-
-    def _write_head(self) -> None:
-        """Write the head alone, if no part of the body came with it."""
-        if self._head and not self._is_ended:
-            self._connection.transport.write(self._head)
-            self._head = b""
+        self.is_started, self._unsent = True, length
+        if length == math.inf:  # the body may take long
+            self._connection.transport.write(head)
+        else:
+            self._head = head
 
     def _write(self, body: bytes, *, is_last: bool) -> None:
         if not self.is_started:
