@@ -96,7 +96,7 @@ def test_pages_work_without_scripts(site: Site, serve: ServeSite, window: OpenWi
     page.get_by_role("button", name="Compare").click()
     assert "Follow every link" in page.inner_text("main")
 
-    page = opened.open("/runs?state=person")
+    page = opened.open("/runs?is=person")
     page.locator(f"#to-{site.named['held']}").click()
     page.get_by_role("button", name="Confirm").click()
     page.get_by_text("You confirmed the step.").wait_for()

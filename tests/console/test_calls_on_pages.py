@@ -59,15 +59,15 @@ def test_a_call_is_followed_from_the_queue_to_its_end(empty: Site, visit: OpenCo
     assert "3 of 4" in now(page)
     assert "three of &lt;i&gt;four&lt;/i&gt;" in page
     assert "remote-7" in page
-    assert f'id="run-{asked.id}"' in client.get("/runs?state=work").text
-    assert ">calling</p>" in client.get("/runs").text
+    assert f'id="run-{asked.id}"' in client.get("/runs?is=server").text
+    assert ">makes a call</p>" in client.get("/runs").text
     assert "under way" in client.get("/statistics").text
 
     runs.server_work.finish_call(asked.id, "file", "issue 12", {"number": 12})
     page = client.get(f"/runs/{asked.id}").text
     assert "Waiting for the output of" in page
     assert "issue 12" in page
-    assert f'id="run-{asked.id}"' not in client.get("/runs?state=work").text
+    assert f'id="run-{asked.id}"' not in client.get("/runs?is=server").text
 
 
 def test_failed_calls_and_calls_that_still_run_are_reported(empty: Site, visit: OpenConsole, asked: Run) -> None:

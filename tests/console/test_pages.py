@@ -123,16 +123,24 @@ def ids(page: str) -> list[str]:
     return re.findall(r'<li id="run-([^"]+)"', page)
 
 
-def test_runs_are_filtered_by_state_workflow_and_time(furnished: Site, visit: OpenConsole) -> None:
+def tabs(page: str) -> dict[str, int]:
+    return {key: int(number) for key, number in re.findall(r'id="tab-(\w+)".*?<span class="count[^>]*>(\d+)<', page)}
+
+
+def test_runs_are_searched_and_grouped_by_what_they_need(furnished: Site, visit: OpenConsole) -> None:
     client = visit(furnished)
     named = furnished.named
 
-    assert ids(client.get("/runs?state=person").text) == [named["held"], named["exhausted"]]
-    assert named["held"] in ids(client.get("/runs?state=waiting&since=24h").text)
-    assert ids(client.get("/runs?workflow=no-such-workflow").text) == []
+    page = client.get("/runs?is=person").text
+    assert set(ids(page)) == {named["held"], named["exhausted"]}
+    assert tabs(page)["person"] == 2
+    assert sum(tabs(page).values()) == 2 * tabs(page)["all"] == 2 * len(ids(client.get("/runs").text))
+    assert ids(page) == ids(client.get("/runs?q=is:person").text)
+    assert ids(client.get(f"/runs?q={named['held'][2:8]}").text) == [named["held"]]
+    assert ids(client.get("/runs?q=workflow:no-such-workflow").text) == []
     assert ids(client.get("/runs?since=1h").text) == [named["fresh"]]
-    assert "2 runs wait for a person" in client.get("/runs").text
-    assert [client.get(path).status_code for path in ("/runs?state=odd", "/runs?since=odd")] == [400, 400]
+    assert "choose one of person, stuck" in client.get("/runs?q=is:odd").text
+    assert [client.get(path).status_code for path in ("/runs?is=odd", "/runs?since=odd")] == [400, 400]
 
 
 def test_runs_come_in_pages_that_do_not_overlap(empty: Site, visit: OpenConsole) -> None:
@@ -143,7 +151,7 @@ def test_runs_come_in_pages_that_do_not_overlap(empty: Site, visit: OpenConsole)
     while path:
         page = client.get(path).text
         seen += ids(page)
-        following = re.search(r'<a class="button" href="(/runs\?after=[^"]+)">Earlier runs', page)
+        following = re.search(r'<a class="button" href="(/runs\?after=[^"]+)">More runs', page)
         path = following[1] if following else None
 
     assert sorted(seen) == sorted(started)

@@ -41,9 +41,8 @@ def test_what_is_proven_and_what_is_due_is_shown(empty: Site, visit: OpenConsole
 
     assert "The server proves Fix it" in now(page)
     assert "proved: tests (make test, exit code 0, 41 s) due: lint" in now(page)
-    assert f'id="run-{proving.id}"' in client.get("/runs?state=work").text
-    assert ">proving</p>" in client.get("/runs").text
-    assert "proved 1 of 1" in client.get("/runs").text
+    assert f'id="run-{proving.id}"' in client.get("/runs?is=server").text
+    assert "takes proofs · proved 1 of 1" in client.get("/runs").text
 
 
 def test_each_proof_has_its_verdict_its_reason_and_the_end_of_its_output(

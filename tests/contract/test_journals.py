@@ -13,13 +13,14 @@ from contract.journaling import WORKFLOW, Store, append, at_once, begin, call, s
 from support.json_values import JsonObject
 from support.make import document, step
 from support.narrowing import instance_of
-from workflowlookup.errors import RunStateError, StorageError
+from workflowlookup.errors import InvalidParams, RunStateError, StorageError
 from workflowlookup.language.document.building import build
 from workflowlookup.runs import advance, server_calls
 from workflowlookup.runs.draft import Draft, Moment
 from workflowlookup.runs.events import OutputAccepted
 from workflowlookup.runs.run import Run, State
 from workflowlookup.runs.server_calls import CallFailure
+from workflowlookup.runs.triage import STUCK_MILLISECONDS, STUCK_REFUSALS, Triage
 from workflowlookup.store.journal import (
     READ_BYTES,
     Announcement,
@@ -31,6 +32,7 @@ from workflowlookup.store.journal import (
 )
 from workflowlookup.store.journal_url import JournalUrl
 from workflowlookup.store.postgres import PostgresJournal
+from workflowlookup.store.run_search import parse_search
 from workflowlookup.store.service import Runs
 from workflowlookup.store.sql import SqlJournal
 from workflowlookup.store.sqlite import SqliteJournal
@@ -229,6 +231,110 @@ def test_runs_are_listed_by_patterns_of_workflows(
     assert sorted(summary.workflow_id for summary in summaries) == expected
     assert [journal.workflow_of(summary.id) for summary in summaries] == [summary.workflow_id for summary in summaries]
     assert journal.workflow_of("no-such-run") is None
+
+
+NOW = 10_000_000
+
+
+@pytest.fixture
+def searched(journal: SqlJournal) -> SqlJournal:
+    """A run in each group, and one that an older version wrote last."""
+    about = build(document(step("one"), step("two"), identifier="month-export", name="Export of the month"))
+    runs: dict[str, dict[str, object]] = {
+        "aa01": {
+            "subject": "The März export lacks a day",
+            "who": "claude-code 2.1, anna",
+            "waiting_for": "confirmation",
+        },
+        "aa02": {"subject": "100% of_it", "attempts": STUCK_REFUSALS, "title": "Write up, 3 of 4"},
+        "aa03": {"since": NOW - STUCK_MILLISECONDS - 1},
+        "aa04": {"since": NOW - STUCK_MILLISECONDS - 1, "paused": 1},
+        "bb05": {"state": "running", "waiting_for": "call"},
+        "bb06": {"state": "completed", "waiting_for": None},
+        "bb07": {"state": "unknown", "waiting_for": None},
+        "bb08": {"state": "cancelled", "waiting_for": None},
+        "old9": dict.fromkeys(("name", "subject", "title", "who", "since", "attempts", "paused")),
+    }
+    for run_id, changes in runs.items():
+        draft = advance.begin(run_id, about, {}, {}, Moment(time=NOW - 1_000, by="codex"))
+        journal.append(
+            run_id, 0, draft.records, msgspec.structs.replace(summarise(draft.run), **{"since": NOW - 500, **changes})
+        )
+    return journal
+
+
+GROUPS = {
+    Triage.PERSON: ["aa01"],
+    Triage.STUCK: ["aa02", "aa03"],
+    Triage.AGENT: ["aa04", "old9"],
+    Triage.SERVER: ["bb05"],
+    Triage.DONE: ["bb06"],
+    Triage.FAILED: ["bb07"],
+    Triage.CANCELLED: ["bb08"],
+}
+
+
+def test_each_run_is_in_one_group_of_the_triage(searched: SqlJournal) -> None:
+    query = RunQuery(now=NOW)
+    found = {group: searched.summaries(msgspec.structs.replace(query, triage=group)) for group in Triage}
+
+    assert {group: sorted(run.id for run in runs) for group, runs in found.items()} == GROUPS
+    assert all(run.triage(NOW) is group for group, runs in found.items() for run in runs)
+    assert searched.triage_counts(query) == {("month-export", group): len(ids) for group, ids in GROUPS.items()}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a0", ["aa01", "aa02", "aa03", "aa04"]),
+        ("month export", ["aa01", "aa02", "aa03", "aa04", "bb05", "bb06", "bb07", "bb08", "old9"]),
+        ("EXPORT of the month", ["aa01", "aa02", "aa03", "aa04", "bb05", "bb06", "bb07", "bb08"]),
+        ("MÄRZ", ["aa01"]),
+        ("märz lacks", ["aa01"]),
+        ('"lacks märz"', []),
+        ("by:anna", ["aa01"]),
+        ("about:anna", []),
+        ("by:codex -aa -bb06", ["bb05", "bb07", "bb08"]),
+        ('step:"write up"', ["aa02"]),
+        ("100%", ["aa02"]),
+        ("of_it", ["aa02"]),
+        ("state:running", ["bb05"]),
+        ("is:stuck", ["aa02", "aa03"]),
+        ("is:stuck write", ["aa02"]),
+        ("https://x", []),
+        ("' OR 1=1 --", []),
+    ],
+)
+def test_runs_are_searched(searched: SqlJournal, text: str, expected: list[str]) -> None:
+    search = parse_search(text)
+    query = RunQuery(now=NOW, terms=search.terms, triage=search.triage)
+
+    assert sorted(run.id for run in searched.summaries(query)) == expected
+
+
+def test_the_run_that_waits_longest_comes_first_and_pages_go_on_behind_it(searched: SqlJournal) -> None:
+    query = RunQuery(now=NOW, longest_first=True, limit=3)
+    pages: list[str] = []
+    while page := searched.summaries(query):
+        pages += [run.id for run in page]
+        query = msgspec.structs.replace(query, after=query.place_of(page[-1]))
+
+    assert pages[:2] == ["aa03", "aa04"]
+    assert sorted(pages) == sorted(run.id for run in searched.summaries(RunQuery()))
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("x" * 201, "at most 200 characters"),
+        ("a " * 11, "at most 10 words"),
+        ("is:busy", "choose one"),
+        ("-is:done", "left out"),
+    ],
+)
+def test_a_search_that_cannot_be_understood_says_why(text: str, why: str) -> None:
+    with pytest.raises(InvalidParams, match=why):
+        parse_search(text)
 
 
 def test_a_line_about_a_run_says_what_the_run_says(journal: SqlJournal) -> None:

@@ -520,6 +520,8 @@ def test_runs_are_listed_in_pages_the_last_started_first(serve: Callable[..., Se
     assert {"other", "run-4"} <= later.keys()
     assert min(later.values()) == since
     assert server.result("workflow_runs", {"until": "2020-01-01"})["runs"] == []
+    for query, expected in {"is:cancelled": ["run-0"], "other-work": ["other"], "is:agent -run-": ["other"]}.items():
+        assert [run["runId"] for run in server.result("workflow_runs", {"query": query})["runs"]] == expected
 
 
 def test_the_list_of_runs_says_what_to_do_next(serve: Callable[..., Server]) -> None:
@@ -542,10 +544,11 @@ def test_the_list_of_runs_says_what_to_do_next(serve: Callable[..., Server]) -> 
     ("arguments", "details"),
     [
         ({"since": "yesterday"}, "since must be a time as in 2026-11-16T09:30:00Z, or a date; found 'yesterday'"),
+        ({"query": "is:odd"}, "There is no group is:odd; choose one of person, stuck, agent"),
         ({"cursor": "bm90aGluZw"}, "cursor must be a nextCursor of this tool; leave it out to start at the beginning"),
         ({"cursor": "OTk5OTk5OTk5OTk5OTk5OTk5OTk5OTk5IHg"}, "cursor must be a nextCursor of this tool"),
     ],
-    ids=["no time", "no cursor", "a number too long"],
+    ids=["no time", "no group", "no cursor", "a number too long"],
 )
 def test_invalid_filters_are_refused(serve: Callable[..., Server], arguments: JsonObject, details: str) -> None:
     error = serve(TWO).error("workflow_runs", arguments)

@@ -26,6 +26,7 @@ from workflowlookup.providers.config import Plan
 from workflowlookup.runs.events import OutputAccepted, OutputRefused, Record
 from workflowlookup.runs.proofs.witnessing import WitnessReport, WitnessTask, witness_name
 from workflowlookup.runs.run import Run
+from workflowlookup.runs.triage import Triage
 from workflowlookup.store.journal import DamagedJournal, RunQuery, RunSummary
 from workflowlookup.store.run_cache import run_not_found
 from workflowlookup.store.runs_view import RunWatch
@@ -295,6 +296,12 @@ class ScopedRuns:
             return self._runs.counts()
         summaries = self._runs.all_summaries(self._narrowed(RunQuery()))
         return dict(collections.Counter(summary.state for summary in summaries if self._sees(summary.workflow_id)))
+
+    def triage_counts(self, query: RunQuery) -> dict[tuple[str, Triage], int]:
+        counts = self._runs.triage_counts(self._narrowed(query))
+        return {
+            (workflow_id, group): count for (workflow_id, group), count in counts.items() if self._sees(workflow_id)
+        }
 
     def _narrowed(self, query: RunQuery) -> RunQuery:
         """The query for visible runs only, so that a page is full even if there are hidden runs in between."""

@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from workflowlookup.access import Access
 from workflowlookup.auth.scoped import scoped
-from workflowlookup.console import library_pages, people_pages, run_pages, server_pages, statistics_pages
+from workflowlookup.console import library_pages, people_pages, run_list, run_pages, server_pages, statistics_pages
 from workflowlookup.console.rendering import render, serve_static
 from workflowlookup.console.request import HEADERS, PageNotFound, RequestRefused, Visit, read_form
 from workflowlookup.console.statistics_pages import StatisticsCache
@@ -48,7 +48,7 @@ PAGES: Final[tuple[tuple[str, Handler], ...]] = (
     ("/library", library_pages.library),
     ("/library/{workflow}", library_pages.workflow),
     ("/library/{workflow}/changes", library_pages.changes),
-    ("/runs", run_pages.runs),
+    ("/runs", run_list.runs),
     ("/runs/{run}", run_pages.run),
     ("/runs/{run}/live", run_pages.live),
     ("/runs/{run}/outputs/{sequence}", run_pages.output),

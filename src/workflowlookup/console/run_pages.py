@@ -1,11 +1,10 @@
-"""Pages of runs: the list, one run, its exports, and the forms by which a person acts on a run."""
+"""Pages of a run: the run, its exports, and the forms by which a person acts on a run."""
 
 import asyncio
 import re
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any, Final
-from urllib.parse import urlencode
 
 from markupsafe import Markup
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
@@ -14,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 from workflowlookup.authoring.graph import draw_path
 from workflowlookup.authoring.svg import as_fragment
 from workflowlookup.console import passkey_forms, timeline
-from workflowlookup.console.queries import NO_SUCH_FILTER, TIMES, current, page_of, since_filter
+from workflowlookup.console.queries import current
 from workflowlookup.console.rendering import parse_number
 from workflowlookup.console.request import PageNotFound, RequestRefused, Visit
 from workflowlookup.errors import RunStateError
@@ -44,27 +43,13 @@ from workflowlookup.runs.run import Run, Waiting
 from workflowlookup.runs.signing import text_to_sign
 from workflowlookup.runs.why import Explanation, Fate, Reason, explain_run
 from workflowlookup.shares import Holding
-from workflowlookup.store.journal import RunQuery, RunSummary
 from workflowlookup.store.loading import read_in_slices, reading, slices_of
 from workflowlookup.tools.builtin.workflow_start import find_startable
 
-PAGE_SIZE: Final = 50
 MAX_EVENTS: Final = 300
 """How many of the last events a page shows, unless the viewer wants all."""
 MAX_REASONS: Final = 300
-MAX_COUNTED: Final = 1_000
-"""How many waiting runs are read to count those that wait for a person."""
 
-STATES: Final = (
-    ("", "All"),
-    ("person", "Waiting for a person"),
-    ("waiting", "Waiting"),
-    ("work", "At work"),
-    ("completed", "Completed"),
-    ("failed", "Failed"),
-    ("cancelled", "Cancelled"),
-    ("unknown", "End unknown"),
-)
 NOTICES: Final = {
     "confirmed": "You confirmed the step.",
     "denied": "You did not confirm the step.",
@@ -73,73 +58,6 @@ NOTICES: Final = {
     "resumed": "You resumed the run.",
     "again": "You started this run, with the input of the run before.",
 }
-
-
-# ── the list of runs ─────────────────────────────────────────────────────────────────────────────────────────────
-
-
-async def runs(visit: Visit) -> Response:
-    state, workflow_id = visit.query("state"), visit.query("workflow")
-    since, time = since_filter(visit)
-    if state not in dict(STATES):
-        raise RequestRefused(400, NO_SUCH_FILTER)
-    matches = MATCHES.get(state, lambda _: True)
-    query = RunQuery(
-        state={"person": "waiting", "work": None}.get(state, state or None),
-        workflow_id=workflow_id or None,
-        since=time,
-        after=_cursor(visit.query("after")),
-    )
-    shown, are_more = page_of(visit, query, PAGE_SIZE, matches)
-    waiting, _ = page_of(visit, RunQuery(state="waiting"), 99, _waits_for_person, MAX_COUNTED)
-    chosen = {"state": state, "workflow": workflow_id, "since": since}
-    return visit.page(
-        "runs.html",
-        section="runs",
-        rows=shown,
-        names=_names(visit, shown),
-        next=_runs_url(chosen, after=f"{shown[-1].started}.{shown[-1].id}") if are_more else "",
-        filters=[(key, name, _runs_url(chosen, state=key), key == state) for key, name in STATES],
-        times=TIMES,
-        is_filtered=any(chosen.values()),
-        is_first=query.after is None,
-        waiting=len(waiting),
-        state=state,
-        workflow_id=workflow_id,
-        since=since,
-    )
-
-
-def _names(visit: Visit, rows: Sequence[RunSummary]) -> dict[str, str]:
-    """By id: the current names of workflows; the id itself if the library does not have the workflow."""
-    entries = visit.services.catalog.snapshot().entries
-    files = {row.workflow_id: entries[row.workflow_id].file for row in rows if row.workflow_id in entries}
-    return {row.workflow_id: row.workflow_id for row in rows} | {
-        workflow_id: file.summary.name for workflow_id, file in files.items() if file.summary is not None
-    }
-
-
-def _waits_for_person(run: RunSummary) -> bool:
-    return run.waiting_for == Waiting.CONFIRMATION
-
-
-MATCHES: Final[Mapping[str, Callable[[RunSummary], bool]]] = {
-    "person": _waits_for_person,
-    "work": lambda run: run.waiting_for in (Waiting.CALL, Waiting.PROOF),
-}
-"""Filters that the journal's query cannot express."""
-
-
-def _runs_url(chosen: Mapping[str, str], **changed: str) -> str:
-    words = {name: value for name, value in {**chosen, **changed}.items() if value}
-    return f"/runs?{urlencode(words)}" if words else "/runs"
-
-
-def _cursor(text: str) -> tuple[int, str] | None:
-    """The last run of the page before: its start time and id."""
-    first, _, run_id = text.partition(".")
-    started = parse_number(first)
-    return None if started is None else (started, run_id)
 
 
 # ── one run ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -123,6 +123,15 @@ def joined(text: str) -> str:
     return " ".join(text.split())
 
 
+MAX_CLIPPED: Final = 200
+
+
+def clip_line(text: str, limit: int = MAX_CLIPPED) -> str:
+    """Text for use inside a sentence: on one line, cut, without invisible characters."""
+    line = joined(re.sub(INVISIBLE, " ", text[: 4 * limit]))
+    return line if len(line) <= limit and len(text) <= 4 * limit else f"{line[:limit]}…"
+
+
 def printable(text: str) -> str:
     """The text with `REPLACEMENT` for every `HIDDEN` character; line breaks and tabs stay."""
     return text if text.isprintable() and text.isascii() else re.sub(HIDDEN, REPLACEMENT, text.replace("\r\n", "\n"))

@@ -297,10 +297,12 @@ def context_after(
 
 
 def _step_offered(
-    run: Run, _: Record, event: events.StepOffered | events.CallDue | events.ProofsDue | events.ConfirmationAsked
+    run: Run, record: Record, event: events.StepOffered | events.CallDue | events.ProofsDue | events.ConfirmationAsked
 ) -> dict[str, Any]:
+    is_same_offer = run.current == event.step_id and run.attempts > 0
     return {
         "current": event.step_id,
+        "offered_at": run.offered_at if is_same_offer else record.time,
         "proving": None,
         "loop": event.loop,
         "warnings": event.warnings,
@@ -318,7 +320,7 @@ def _proofs_due(run: Run, record: Record, event: events.ProofsDue) -> dict[str, 
     is_start = event.reason == "start"
     offer = _step_offered(run, record, event) if is_start else _without_output_proofs(run, event.step_id)
     last = {} if is_start else {"last_submission": None}
-    return {**offer, **last, "proving": Proving(due=record.sequence, request=event)}
+    return {**offer, **last, "proving": Proving(due=record.sequence, request=event), "due_at": record.time}
 
 
 def _without_output_proofs(run: Run, step_id: str) -> dict[str, Any]:
@@ -362,7 +364,7 @@ def _call_due(run: Run, record: Record, event: events.CallDue) -> dict[str, Any]
     call = run.calling
     if call is None or call.step_id != event.step_id:
         call = CallState(step_id=event.step_id, due=record.sequence, key=f"{run.id}:{event.step_id}")
-    return {**_step_offered(run, record, event), "calling": call}
+    return {**_step_offered(run, record, event), "calling": call, "due_at": record.time}
 
 
 def _with_call(run: Run, **changes: Any) -> dict[str, Any]:
@@ -406,8 +408,13 @@ def _confirmation_denied(run: Run, record: Record, event: events.ConfirmationDen
     }
 
 
+MAX_CONFIRMERS: Final = 8
+
+
 def _answered(run: Run, record: Record, event: events.ConfirmationGiven | events.ConfirmationDenied) -> dict[str, Any]:
+    person = event.signature.person if event.signature is not None else record.by
     return {
+        "confirmers": tuple(dict.fromkeys((*run.confirmers, person)))[:MAX_CONFIRMERS],
         "open_question": None,
         "question_id": "",
         "waited": run.waited + max(0, record.time - run.question_time),
@@ -447,8 +454,9 @@ _EFFECTS: Final[Mapping[type[Event], Callable[[Run, Record, Any], dict[str, Any]
     events.OutputRefused: _output_refused,
     events.ContextChanged: _context_changed,
     events.ContextRestored: _context_restored,
-    events.ContextAsked: lambda _, __, event: {
+    events.ContextAsked: lambda _, record, event: {
         "current": event.loop_id,
+        "offered_at": record.time,
         "loop": event.loop,
         "warnings": event.warnings,
         "missing": event.missing,

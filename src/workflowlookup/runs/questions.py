@@ -4,7 +4,6 @@ Text from an agent or another system (outputs, arguments, values of templates) i
 and values inside sentences are cut to one line, so that no such text can look like the question itself.
 """
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -19,7 +18,7 @@ from workflowlookup.language.guidance import prompt_text, requires_confirmation
 from workflowlookup.language.model import Confirmation
 from workflowlookup.language.navigation import scope_of
 from workflowlookup.language.templates import as_words, filler
-from workflowlookup.language.text import INVISIBLE, joined, visible
+from workflowlookup.language.text import clip_line, visible
 from workflowlookup.language.values import Context, Json, as_boolean, assign, brief, json_equal, json_or_text, lookup
 from workflowlookup.runs.events import OutputRefused
 from workflowlookup.runs.proofs.words import sentence_of
@@ -202,12 +201,6 @@ def _author_question(run: Run) -> str:
 def title_of(run: Run) -> str:
     """The title of the current step, on one line."""
     return clip_line(filler(run.scope, {})(run.step.title))
-
-
-def clip_line(text: str, limit: int = MAX_VALUE) -> str:
-    """Text for use inside a sentence: on one line, cut, without invisible characters."""
-    line = joined(re.sub(INVISIBLE, " ", text[: 4 * limit]))
-    return line if len(line) <= limit and len(text) <= 4 * limit else f"{line[:limit]}…"
 
 
 def quote(text: str) -> str:

@@ -102,6 +102,10 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """The step that was offered last, with its iteration; while the run waits for context, the loop that needs it."""
     loop: LoopPosition | None = None
     warnings: tuple[str, ...] = ()
+    offered_at: int = 0
+    """When the current step was first offered, or offered again after a person denied its output."""
+    due_at: int = 0
+    """When the last call or proofs came due."""
     attempts: int = 0
     """How many outputs of the current step were refused."""
     last_submission: events.OutputAccepted | events.OutputRefused | None = None
@@ -132,6 +136,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """Milliseconds spent waiting for people."""
     answers: PersistentMap[str, tuple[int, events.ConfirmationGiven | events.ConfirmationDenied]] = PersistentMap()
     """By step: the sequence of the last answer of a person, and the answer."""
+    confirmers: tuple[str, ...] = ()
+    """Who answered questions: the person who signed, else the sender. Each once, in order, the first few."""
     value_sources: PersistentMap[str, str] = PersistentMap()
     """By variable: the step whose output or call set it; empty if a person filled it in. Callers cannot override it."""
     context_before: Context = {}
@@ -188,6 +194,18 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     def rests(self) -> bool:
         """Whether it waits or is over, and so is not between two events of a batch."""
         return self.waiting_for is not None or self.state in OVER
+
+    @property
+    def waiting_since(self) -> int:
+        """When it began to wait for what it waits for now; when it ended, if it is over."""
+        match self.waiting_for:
+            case Waiting.CONFIRMATION:
+                return self.question_time
+            case Waiting.CALL | Waiting.PROOF:
+                return self.due_at
+            case Waiting.OUTPUT | Waiting.CONTEXT:
+                return self.offered_at
+        return self.updated
 
     @property
     def needs_stop(self) -> bool:

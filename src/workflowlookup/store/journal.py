@@ -18,9 +18,13 @@ import msgspec
 
 from workflowlookup.access import Access
 from workflowlookup.errors import RunDamaged, StorageError
+from workflowlookup.language.text import clip_line
 from workflowlookup.runs.events import Record
-from workflowlookup.runs.run import Run
+from workflowlookup.runs.run import Run, Waiting
+from workflowlookup.runs.titles import MAX_TITLE, run_title, subject_of
+from workflowlookup.runs.triage import STUCK_MILLISECONDS, STUCK_REFUSALS, Triage
 from workflowlookup.store.migrations import SchemaVersion
+from workflowlookup.store.run_search import SearchTerm
 
 READ_BYTES: Final = 8 << 20
 """How much of a run is read at once. The last record may exceed it."""
@@ -64,6 +68,40 @@ class RunSummary(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     proved: int | None = None
     proofs: int | None = None
     """How many proofs passed, and of how many; None if none was taken."""
+    name: str | None = None
+    """The name of the workflow. None, as all fields below, if only an older version wrote the run."""
+    subject: str | None = None
+    """What the run is about: its main input."""
+    title: str | None = None
+    """The title of the current step, with its iteration."""
+    who: str | None = None
+    """Who started the run and who answered its questions, joined by commas."""
+    since: int | None = None
+    """When it began to wait for what it waits for now."""
+    attempts: int | None = None
+    """How many outputs of the current step were refused."""
+    paused: int | None = None
+    """1 while it is paused, else 0."""
+
+    @property
+    def waiting_since(self) -> int:
+        return self.updated if self.since is None else self.since
+
+    def triage(self, now: int) -> Triage:
+        """What the run needs at this time."""
+        match self.state:
+            case "completed":
+                return Triage.DONE
+            case "failed" | "unknown":
+                return Triage.FAILED
+            case "cancelled":
+                return Triage.CANCELLED
+            case "queued" | "running":
+                return Triage.SERVER
+        if self.waiting_for == Waiting.CONFIRMATION:
+            return Triage.PERSON
+        is_slow = (self.attempts or 0) >= STUCK_REFUSALS or self.waiting_since < now - STUCK_MILLISECONDS
+        return Triage.STUCK if is_slow and not self.paused else Triage.AGENT
 
 
 def summarise(run: Run) -> RunSummary:
@@ -83,6 +121,13 @@ def summarise(run: Run) -> RunSummary:
         run.sequence,
         run.proof_counts.passed if run.proof_counts.total else None,
         run.proof_counts.total or None,
+        clip_line(run.workflow.name, MAX_TITLE),
+        subject_of(run.input),
+        run_title(run),
+        ", ".join(dict.fromkeys((run.by, *run.confirmers))),
+        run.waiting_since,
+        run.attempts,
+        int(run.is_paused),
     )
 
 
@@ -105,7 +150,7 @@ class Revision(msgspec.Struct, frozen=True):
 
 
 class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Selects the runs that match every field that is set, the last started first."""
+    """Selects the runs that match every field that is set, by default the last started first."""
 
     state: str | None = None
     workflow_id: str | None = None
@@ -114,9 +159,20 @@ class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
     since: int | None = None
     until: int | None = None
     """Started at or after `since`, and before `until`."""
+    terms: tuple[SearchTerm, ...] = ()
+    """What to search for; all must match."""
+    triage: Triage | None = None
+    now: int = 0
+    """The time for `triage`: whether a run is stuck depends on it."""
+    longest_first: bool = False
+    """The run that waits longest comes first, not the one started last."""
     after: tuple[int, str] | None = None
-    """`started` and `id` of the last run on the previous page."""
+    """The place of the last run on the previous page (`place_of`) and its id."""
     limit: int = 50
+
+    def place_of(self, run: RunSummary) -> tuple[int, str]:
+        """Where a run is in the order of this query: the `after` for the runs behind it."""
+        return (run.waiting_since if self.longest_first else run.started), run.id
 
 
 class DamagedJournal(msgspec.Struct, frozen=True, kw_only=True):
@@ -245,6 +301,9 @@ class Journal(Protocol):
 
     def counts(self) -> dict[str, int]:
         """The number of runs in each state."""
+
+    def triage_counts(self, query: RunQuery) -> dict[tuple[str, Triage], int]:
+        """By workflow and group: the number of runs that match, whatever the group and page of the query."""
 
     def tool_names(self) -> dict[tuple[str, str], str]:
         """By provider and workflow: the name of its tool."""

@@ -74,6 +74,15 @@ MIGRATIONS: Final[tuple[str, ...]] = (
     ALTER TABLE runs ADD COLUMN root TEXT;
     ALTER TABLE runs ADD COLUMN session TEXT;
     """,
+    """
+    ALTER TABLE runs ADD COLUMN name TEXT;
+    ALTER TABLE runs ADD COLUMN subject TEXT;
+    ALTER TABLE runs ADD COLUMN title TEXT;
+    ALTER TABLE runs ADD COLUMN who TEXT;
+    ALTER TABLE runs ADD COLUMN since BIGINT;
+    ALTER TABLE runs ADD COLUMN attempts BIGINT;
+    ALTER TABLE runs ADD COLUMN paused BIGINT;
+    """,
 )
 """Each migration leads from one schema version to the next. Migrations are added, never changed.
 
@@ -85,6 +94,8 @@ Events that an older version writes have no `hash`; `head` is the hash of event 
 of the last event unless an older version wrote that one.
 
 `root` and `session` are those of the first event, so that a hook finds the runs of a project without reading events.
+The columns from `name` on are for searches and lists. They are null in runs that only an older version wrote, and may
+be outdated in a run that an older version wrote last.
 
 A document is stored twice, because all runs of a workflow depend on it: if one copy is on a damaged page, the other is
 read.

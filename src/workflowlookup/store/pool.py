@@ -82,6 +82,7 @@ _READS: Final = frozenset(
         "runs_to_stop",
         "queue_position",
         "counts",
+        "triage_counts",
         "tool_names",
         "freed_names",
         "provider_listings",

@@ -159,6 +159,8 @@ class _NoAnswer(JournalUnavailable):
 class PostgresJournal(SqlJournal):
     """A journal at a URL."""
 
+    LIKE = "ILIKE"
+
     def __init__(self, url: str, seconds: float = JOURNAL_SECONDS) -> None:
         """`seconds`: how long a use may take."""
         self._url = url
@@ -172,6 +174,9 @@ class PostgresJournal(SqlJournal):
         self._connection: Connection | None = None
         self._is_listening = False
         """Whether the connection is notified of announcements."""
+
+    def spellings(self, text: str) -> Sequence[str]:
+        return (text,)
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[Transaction]:

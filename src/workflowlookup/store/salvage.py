@@ -89,9 +89,10 @@ SHAPES: Final[Mapping[str, TableShape]] = {
             "hashed": _NUMBER_OR_NULL,
             "head": _TEXT_OR_NULL,
             **dict.fromkeys(("proved", "proofs"), _NUMBER_OR_NULL),
-            **dict.fromkeys(("root", "session"), _TEXT_OR_NULL),
+            **dict.fromkeys(("root", "session", "name", "subject", "title", "who"), _TEXT_OR_NULL),
+            **dict.fromkeys(("since", "attempts", "paused"), _NUMBER_OR_NULL),
         },
-        added=6,
+        added=13,
     ),
     "documents": TableShape(is_index=False, columns={"hash": _TEXT, "document": _TEXT}),
     "tokens": TableShape(

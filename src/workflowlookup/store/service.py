@@ -41,6 +41,7 @@ from workflowlookup.runs.exchange import refuse_changed
 from workflowlookup.runs.fold import apply, fold
 from workflowlookup.runs.run import Run, State, Waiting
 from workflowlookup.runs.signing import NoPeople, People, refuse_unproven
+from workflowlookup.runs.triage import Triage
 from workflowlookup.store.imports import as_imported, check_import, refuse_future, without_source
 from workflowlookup.store.journal import (
     Conflict,
@@ -393,6 +394,10 @@ class Runs:
             with contextlib.suppress(WorkflowLookupError):  # a damaged or deleted run must not hide the others
                 self.get(run_id)
         return self.journal.summaries(query)
+
+    def triage_counts(self, query: RunQuery) -> dict[tuple[str, Triage], int]:
+        """By workflow and group: the number of runs that match."""
+        return self.journal.triage_counts(query)
 
     def all_summaries(self, query: RunQuery | None = None) -> Iterator[RunSummary]:
         """All runs that match, the last started first, read in pages."""

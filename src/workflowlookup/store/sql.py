@@ -8,7 +8,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 import msgspec
 
@@ -17,6 +17,7 @@ from workflowlookup.runs.chain import body_of, event_hash
 from workflowlookup.runs.events import Event, Record, Started, kind_of
 from workflowlookup.runs.run import OVER
 from workflowlookup.runs.run_document import hash_of
+from workflowlookup.runs.triage import STUCK_MILLISECONDS, STUCK_REFUSALS, Triage
 from workflowlookup.store.journal import (
     STOP,
     Announcement,
@@ -43,6 +44,7 @@ CHANGING_COLUMNS: Final = (
     "sequence",
     "proved",
     "proofs",
+    *("name", "subject", "title", "who", "since", "attempts", "paused"),
 )
 
 THIS_RUN: Final = "sequence = ? AND started = ? AND hash = ? AND (COALESCE(hashed, 0) <> sequence OR head = ?)"
@@ -275,6 +277,28 @@ class SqlJournal(Journal):
         return next((text for (text,) in rows if hash_of(str(text).encode()) == digest), None)
 
     def summaries(self, query: RunQuery) -> list[RunSummary]:
+        clauses, values = self._matching(query)
+        if query.triage is not None:
+            clauses.append(f"{_triage(query.now)} = ?")
+            values.append(query.triage)
+        place, order = ("COALESCE(since, updated)", "ASC") if query.longest_first else ("started", "DESC")
+        if query.after is not None:
+            clauses.append(f"({place}, id) {'>' if query.longest_first else '<'} (?, ?)")
+            values += query.after
+        statement = (
+            f"SELECT {_COLUMNS} FROM runs {_where(clauses)}"  # noqa: S608 - as above
+            f"ORDER BY {place} {order}, id {order} LIMIT ?"
+        )
+        return [_summary(row) for row in self.query(statement, (*values, query.limit))]
+
+    def triage_counts(self, query: RunQuery) -> dict[tuple[str, Triage], int]:
+        clauses, values = self._matching(query)
+        columns = f"workflow_id, {_triage(query.now)}, COUNT(*)"
+        rows = self.query(f"SELECT {columns} FROM runs {_where(clauses)}GROUP BY 1, 2", values)  # noqa: S608 - as above
+        return {(workflow_id, Triage(group)): count for workflow_id, group, count in rows}
+
+    def _matching(self, query: RunQuery) -> tuple[list[str], list[Any]]:
+        """The clauses for the runs that match, except by their group and page, and their values."""
         filters = {
             "state = ?": query.state,
             "workflow_id = ?": query.workflow_id,
@@ -287,12 +311,21 @@ class SqlJournal(Journal):
             matches = " OR ".join("workflow_id LIKE ? ESCAPE '!'" for _ in query.workflows)
             clauses.append(f"({matches or '1 = 0'})")
             values += [_as_like(pattern) for pattern in query.workflows]
-        if query.after is not None:
-            clauses.append("(started, id) < (?, ?)")
-            values += query.after
-        where = f"WHERE {' AND '.join(clauses)} " if clauses else ""
-        statement = f"SELECT {_COLUMNS} FROM runs {where}ORDER BY started DESC, id DESC LIMIT ?"  # noqa: S608 - as above
-        return [_summary(row) for row in self.query(statement, (*values, query.limit))]
+        for term in query.terms:
+            patterns = [f"%{_escaped(text)}%" for text in self.spellings(term.text)]
+            match = " OR ".join(
+                f"COALESCE({column}, '') {self.LIKE} ? ESCAPE '!'" for column in term.columns for _ in patterns
+            )
+            clauses.append(f"{'NOT ' if term.is_excluded else ''}({match})")
+            values += patterns * len(term.columns)
+        return clauses, values
+
+    LIKE: ClassVar[str] = "LIKE"
+    """The operator that compares without case; in SQLite only ASCII letters, so `spellings` has the others."""
+
+    def spellings(self, text: str) -> Sequence[str]:
+        """The spellings of a text that `LIKE` does not take as equal."""
+        return (text,) if text.isascii() else tuple(dict.fromkeys((text, text.lower(), text.upper(), text.title())))
 
     def overdue(self, now: int) -> list[str]:
         return [row[0] for row in self.query("SELECT id FROM runs WHERE deadline < ? ORDER BY deadline", (now,))]
@@ -471,8 +504,30 @@ def _token(row: Sequence[Any]) -> Token:
 
 def _as_like(pattern: str) -> str:
     """A pattern of ids in the syntax of `LIKE`."""
-    plain = pattern.replace("!", "!!").replace("%", "!%").replace("_", "!_")
-    return plain.replace("*", "%").replace("?", "_")
+    return _escaped(pattern).replace("*", "%").replace("?", "_")
+
+
+def _escaped(text: str) -> str:
+    """Text in the syntax of `LIKE`, with `!` before the characters that mean something there."""
+    return text.replace("!", "!!").replace("%", "!%").replace("_", "!_")
+
+
+def _where(clauses: Sequence[str]) -> str:
+    return f"WHERE {' AND '.join(clauses)} " if clauses else ""
+
+
+def _triage(now: int) -> str:
+    """`runs.triage.triage` as an SQL expression."""
+    return f"""CASE
+        WHEN state = 'completed' THEN '{Triage.DONE}'
+        WHEN state IN ('failed', 'unknown') THEN '{Triage.FAILED}'
+        WHEN state = 'cancelled' THEN '{Triage.CANCELLED}'
+        WHEN state IN ('queued', 'running') THEN '{Triage.SERVER}'
+        WHEN waiting_for = 'confirmation' THEN '{Triage.PERSON}'
+        WHEN COALESCE(paused, 0) = 0
+            AND (COALESCE(attempts, 0) >= {STUCK_REFUSALS}
+                OR COALESCE(since, updated) < {now - STUCK_MILLISECONDS}) THEN '{Triage.STUCK}'
+        ELSE '{Triage.AGENT}' END"""
 
 
 def _summary(row: Sequence[Any]) -> RunSummary:

@@ -47,6 +47,9 @@ def test_runs_are_filtered_by_state_workflow_and_time(cli: Cli) -> None:
     assert listed(cli, "--workflow", "sample-workflow") == [waiting]
     assert listed(cli, "--since", "1h") == [completed, waiting]
     assert listed(cli, "--since", "2999-01-01") == []
+    assert listed(cli, "is:done", "other") == [completed]
+    assert listed(cli, "step:sign off") == listed(cli, "no such run") == []
+    assert listed(cli, "--", "-other") == [waiting]
 
 
 def test_a_truncated_list_of_runs_says_so(cli: Cli) -> None:

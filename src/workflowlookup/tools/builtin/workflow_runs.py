@@ -23,6 +23,9 @@ MAX_DIGITS: Final = 15
 class RunsArguments(msgspec.Struct, rename="camel"):
     """What `workflow_runs` takes."""
 
+    query: Annotated[
+        str | None, server_only("Words that a run must contain; is:stuck, by:, step: and others", maxLength=200)
+    ] = None
     state: Annotated[str | None, Meta(extra_json_schema={"enum": STATES}), server_only("Only runs in this state")] = (
         None
     )
@@ -45,10 +48,15 @@ EVERYTHING: Final = RunsArguments()
 
 
 def handle(services: Services, arguments: RunsArguments, _: Caller) -> Mapping[str, Json]:
-    from workflowlookup.store.journal import RunQuery  # noqa: PLC0415 - with the first run
+    from workflowlookup.store.journal import RunQuery, now  # noqa: PLC0415 - with the first run
+    from workflowlookup.store.run_search import parse_search  # noqa: PLC0415 - as above
 
     limit = arguments.limit or PAGE_SIZE
+    search = parse_search(arguments.query or "")
     query = RunQuery(
+        terms=search.terms,
+        triage=search.triage,
+        now=now(),
         state=arguments.state,
         workflow_id=arguments.workflow_id,
         since=_moment("since", arguments.since),
@@ -82,12 +90,14 @@ def _row(summary: "RunSummary") -> dict[str, Json]:
     from workflowlookup.tools.run_answers import iso  # noqa: PLC0415
 
     waiting = {"waitingFor": summary.waiting_for, "step": summary.step} if summary.waiting_for else {}
+    about = {"about": summary.subject} if summary.subject else {}
     total = {} if summary.total is None else {"total": summary.total}
     return {
         "runId": summary.id,
         "workflowId": summary.workflow_id,
         "version": summary.version,
         "state": summary.state,
+        **about,
         **waiting,
         "progress": {"done": summary.done, **total},
         **({"proofs": f"proved {summary.proved} of {summary.proofs}"} if summary.proofs else {}),
@@ -127,7 +137,7 @@ def decode_run_cursor(cursor: str | None) -> tuple[int, str] | None:
 TOOL = Tool(
     name="workflow_runs",
     title="List runs",
-    description="Lists runs of workflows, newest first, and what they wait for.",
+    description="Lists or searches runs, and says what they wait for.",
     arguments=StructArguments(RunsArguments),
     output_schema={
         "type": "object",
@@ -141,6 +151,7 @@ TOOL = Tool(
                         "workflowId": {"type": "string"},
                         "version": {"type": "string"},
                         "state": {"type": "string", "enum": STATES},
+                        "about": {"type": "string", "description": "What the run is about: its main input."},
                         "waitingFor": {"type": "string"},
                         "step": {"type": "string"},
                         "progress": PROGRESS_SCHEMA,

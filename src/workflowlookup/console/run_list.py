@@ -1,0 +1,145 @@
+"""The page with the list of runs: one search field, a tab for each group of the triage, and filters in the URL."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Final
+from urllib.parse import urlencode
+
+import msgspec
+from starlette.responses import Response
+
+from workflowlookup.console.queries import NO_SUCH_FILTER, TIMES, since_filter
+from workflowlookup.console.rendering import parse_number
+from workflowlookup.console.request import RequestRefused, Visit
+from workflowlookup.errors import InvalidParams
+from workflowlookup.language.text import duration, how_often
+from workflowlookup.runs.triage import STUCK_REFUSALS, Triage
+from workflowlookup.store.journal import RunQuery, RunSummary, now
+from workflowlookup.store.run_search import RunSearch, parse_search
+
+PAGE_SIZE: Final = 50
+TABS: Final[Mapping[str, str]] = {
+    "": "All",
+    Triage.PERSON: "Needs a person",
+    Triage.STUCK: "Stuck",
+    Triage.AGENT: "Agent at work",
+    Triage.SERVER: "Server at work",
+    Triage.DONE: "Done",
+    Triage.FAILED: "Failed",
+    Triage.CANCELLED: "Cancelled",
+}
+_OPEN: Final = frozenset({Triage.PERSON, Triage.STUCK, Triage.AGENT, Triage.SERVER})
+"""The groups in which the run that waits longest comes first."""
+
+
+class RunRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A run in the list. All fields except `group` may contain untrusted text."""
+
+    run: RunSummary
+    name: str
+    group: Triage
+    reason: str
+    """Why it is in its group."""
+    since: int
+    """The time that matters: when the wait began, or when the run ended."""
+
+
+async def runs(visit: Visit) -> Response:
+    text, group = visit.query("q"), visit.query("is")
+    since, started_after = since_filter(visit)
+    if group not in TABS:
+        raise RequestRefused(400, NO_SUCH_FILTER)
+    problem, search = "", RunSearch()
+    try:
+        search = parse_search(text)
+    except InvalidParams as refusal:
+        problem = refusal.explain()
+    shown_group = search.triage or (Triage(group) if group else None)
+    query = RunQuery(
+        terms=search.terms,
+        triage=shown_group,
+        now=now(),
+        since=started_after,
+        longest_first=shown_group in _OPEN,
+        after=_cursor(visit.query("after")),
+        limit=PAGE_SIZE + 1,
+    )
+    found = [] if problem else visit.services.runs.summaries(query)
+    counts = Counter[str]()
+    for (_, counted), number in visit.services.runs.triage_counts(query).items():
+        counts[counted] += number
+        counts[""] += number
+    chosen = {"q": text, "is": group, "since": since}
+    are_more = len(found) > PAGE_SIZE
+    return visit.page(
+        "runs.html",
+        section="runs",
+        rows=rows_of(visit, found[:PAGE_SIZE], query.now),
+        next=runs_url(chosen, after=_encode(query.place_of(found[PAGE_SIZE - 1]))) if are_more else "",
+        tabs=[
+            (key or "all", name, counts[key], runs_url(chosen, **{"is": key}), key == (shown_group or ""))
+            for key, name in TABS.items()
+        ],
+        times=TIMES,
+        is_filtered=any(chosen.values()),
+        is_first=query.after is None,
+        longest_first=query.longest_first,
+        problem=problem,
+        text=text,
+        group=group,
+        since=since,
+    )
+
+
+def rows_of(visit: Visit, runs: Sequence[RunSummary], at: int) -> list[RunRow]:
+    entries = visit.services.catalog.snapshot().entries
+    rows = []
+    for run in runs:
+        entry = entries.get(run.workflow_id)
+        summary = entry.file.summary if entry is not None else None
+        group = run.triage(at)
+        rows.append(
+            RunRow(
+                run=run,
+                name=run.name or (summary.name if summary is not None else run.workflow_id),
+                group=group,
+                reason=_reason(run, group, at),
+                since=run.waiting_since if group in _OPEN else run.updated,
+            )
+        )
+    return rows
+
+
+def _reason(run: RunSummary, group: Triage, at: int) -> str:
+    attempts = run.attempts or 0
+    refused = f"refused {how_often(attempts)}" if attempts else ""
+    match group:
+        case Triage.PERSON:
+            return refused or "asks a person"
+        case Triage.STUCK:
+            return refused if attempts >= STUCK_REFUSALS else f"no progress for {duration(at - run.waiting_since)}"
+        case Triage.AGENT:
+            state = "paused" if run.paused else "waits for variables" if run.waiting_for == "context" else "works"
+            return f"{state}, {refused}" if refused else state
+        case Triage.SERVER:
+            return (
+                "queued" if run.state == "queued" else "takes proofs" if run.waiting_for == "proof" else "makes a call"
+            )
+    return "end unknown" if run.state == "unknown" else run.state
+
+
+def runs_url(chosen: Mapping[str, str], **changed: str) -> str:
+    """The URL of the list with these filters."""
+    words = {name: value for name, value in {**chosen, **changed}.items() if value}
+    return f"/runs?{urlencode(words)}" if words else "/runs"
+
+
+def _encode(place: tuple[int, str]) -> str:
+    return f"{place[0]}.{place[1]}"
+
+
+def _cursor(text: str) -> tuple[int, str] | None:
+    """The place of the last run on the page before, as `_encode` wrote it."""
+    first, _, run_id = text.partition(".")
+    number = parse_number(first)
+    return None if number is None else (number, run_id)
