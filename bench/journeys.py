@@ -135,13 +135,13 @@ def measure(home: Path) -> Journeys:
 
 
 def _question(talk: Any, trace: Trace) -> tuple[int, int]:
-    run = talk.call("workflow_start", {"workflowId": WORKFLOW}).told["runId"]
+    run = talk.call("workflow_start", {"workflowId": WORKFLOW}).content["runId"]
     steps = iter(range(STEPS))
 
     def submit() -> None:
         submission = {"runId": run, "stepId": f"step-{next(steps)}", "output": "done"}
         reply = talk.call("workflow_submit", submission, answer=YES)
-        assert len(reply.asked) == 1, reply.reply
+        assert len(reply.questions) == 1, reply.reply
 
     return trace.least(submit)
 
@@ -158,7 +158,7 @@ def _cancelled(talk: Any, trace: Trace) -> tuple[int, int]:
 def _page(talk: Any, trace: Trace, base: str) -> tuple[int, int]:
     import httpx2  # noqa: PLC0415
 
-    run = talk.call("workflow_start", {"workflowId": WORKFLOW}).told["runId"]
+    run = talk.call("workflow_start", {"workflowId": WORKFLOW}).content["runId"]
     with httpx2.Client() as client:
         return trace.least(lambda: client.get(f"{base}/runs/{run}").raise_for_status())
 

@@ -28,14 +28,14 @@ class Issuer:
     def __init__(self) -> None:
         self.private: dict[str, tuple[str, PrivateKey]] = {}
         self.published: list[JsonObject] = []
-        self.asked = 0
+        self.key_requests = 0
         self.status = 200
         self.raw: bytes | None = None
         issuer = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                issuer.asked += 1
+                issuer.key_requests += 1
                 body = issuer.raw if issuer.raw is not None else json.dumps({"keys": issuer.published}).encode()
                 self.send_response(issuer.status)
                 if issuer.status == 302:

@@ -116,5 +116,5 @@ class ScopedClient(MemoryClient):
     def heard(self) -> list[str]:
         """The addresses that were announced as changed."""
         self.connection.poll()
-        told, self.connection.outbox[:] = [json.loads(one) for one in self.connection.outbox], []
-        return sorted(one["params"]["uri"] for one in told if one["method"] == "notifications/resources/updated")
+        sent, self.connection.outbox[:] = [json.loads(one) for one in self.connection.outbox], []
+        return sorted(one["params"]["uri"] for one in sent if one["method"] == "notifications/resources/updated")

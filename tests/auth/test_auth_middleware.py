@@ -17,14 +17,14 @@ SCOPE = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "hea
 class Breaking:
     """A store of tokens that has never had one, and that fails from the second question on."""
 
-    asked = 0
+    checks = 0
 
     def find(self, _: object) -> None:
         return None
 
     def version(self) -> tuple[int, int]:
-        self.asked += 1
-        if self.asked > 1:
+        self.checks += 1
+        if self.checks > 1:
             raise RuntimeError("a fault of ours")
         return 0, 0
 

@@ -99,10 +99,10 @@ def deployments(tmp_path: Path) -> Iterator[list[Deployment]]:
         deployment.close()
 
 
-def told(browser: Browser, run: str, known: set[str]) -> Iterator[tuple[int, list[bytes], str]]:
+def action_replies(browser: Browser, run: str, with_question: set[str]) -> Iterator[tuple[int, list[bytes], str]]:
     """Every action on a run, each by a form of the one who sends it."""
     token = form_token("s", browser.name)
-    held = browser.deployment.runs.get(run).question_id if run in known else "q"
+    held = browser.deployment.runs.get(run).question_id if run in with_question else "q"
     for path, _ in ACTIONS:
         fields = f"token={token}&step=write&question={held}&new=0123456789ab&note=x&shown=y"
         yield browser.ask("POST", named(path, run=run), fields)
@@ -119,7 +119,7 @@ def test_no_page_and_no_action_reveals_what_is_hidden(deployments: list[Deployme
         assert one == other, path
         assert "canary" not in one[2].replace("q=canary", "").replace('value="canary"', ""), path
     for run in [f"held-{one}" for one in (*HIDDEN, *OPEN)]:
-        assert list(told(full, run, known_to_full)) == list(told(never, run, known_to_never)), run
+        assert list(action_replies(full, run, known_to_full)) == list(action_replies(never, run, known_to_never)), run
     for path in PATHS[: len(PAGES) - 1]:
         assert full.ask("GET", path) == never.ask("GET", path), path
 

@@ -26,13 +26,13 @@ class Journal:
     """Where tokens are; it can be away."""
 
     is_away = True
-    asked = 0
+    reads = 0
 
     def find(self, _: object) -> None:
         return None
 
     def version(self) -> tuple[int, int]:
-        self.asked += 1
+        self.reads += 1
         if self.is_away:
             raise StorageError("It is away.")
         return 0, 0
@@ -63,7 +63,7 @@ def test_during_an_outage_streams_share_one_poll(
     answers = ask(300)
 
     assert {answer.status_code for answer in answers if isinstance(answer, Response)} == {503}
-    assert journal.asked < 10
+    assert journal.reads < 10
 
 
 def test_the_beginning_and_the_end_of_an_outage_are_logged_once(

@@ -258,12 +258,12 @@ def test_keys_are_fetched_once_and_again_for_an_unknown_key(
 ) -> None:
     for _ in range(5):
         assert find(issuer.token()) is not None
-    assert issuer.asked == 1
+    assert issuer.key_requests == 1
 
     clock.now += 60
     issuer.add_key("two")
     assert find(issuer.token("two")) is not None
-    assert issuer.asked == 2
+    assert issuer.key_requests == 2
 
 
 def test_made_up_key_ids_do_not_cause_many_fetches(
@@ -274,7 +274,7 @@ def test_made_up_key_ids_do_not_cause_many_fetches(
         clock.now += 0.1
         assert find(issuer.token(headers={"kid": f"made-up-{number}"})) is None
 
-    assert issuer.asked == 1
+    assert issuer.key_requests == 1
 
 
 def test_a_withdrawn_key_is_not_accepted(

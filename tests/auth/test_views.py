@@ -397,22 +397,24 @@ class Discovering:
     """The server's own work, as far as providers are concerned: what they have, and that nobody is asked in vain."""
 
     def __init__(self) -> None:
-        def known(provider: str, *ids: str) -> tuple[Definition, ...]:
+        def definitions(provider: str, *ids: str) -> tuple[Definition, ...]:
             return tuple(
                 Definition(id=one, name=f"{provider} {one}", description="x", provider=provider) for one in ids
             )
 
-        self.found = {
-            "ci": ProviderListing(definitions=known("ci", "deploy", "canary"), is_listed=True),
-            "vault": ProviderListing(definitions=known("vault", "canary"), is_away=True, cause="the canary is ill"),
+        self.listings = {
+            "ci": ProviderListing(definitions=definitions("ci", "deploy", "canary"), is_listed=True),
+            "vault": ProviderListing(
+                definitions=definitions("vault", "canary"), is_away=True, cause="the canary is ill"
+            ),
         }
-        self.asked: list[Collection[str] | None] = []
+        self.refreshed: list[Collection[str] | None] = []
 
     def discovered(self) -> JsonObject:
-        return self.found
+        return self.listings
 
     def refresh(self, providers: Collection[str] | None = None) -> Future[None]:
-        self.asked.append(providers)
+        self.refreshed.append(providers)
         done: Future[None] = Future()
         done.set_result(None)
         return done
@@ -429,7 +431,7 @@ def execution() -> Discovering:
 @pytest.fixture
 def with_providers(make_deployment: Callable[..., Deployment], execution: Discovering) -> Deployment:
     deployment = make_deployment()
-    providers = {name: ProviderConfig(name=name, kind="http") for name in execution.found}
+    providers = {name: ProviderConfig(name=name, kind="http") for name in execution.listings}
     deployment.services = msgspec.structs.replace(deployment.services, open_execution=lambda: execution)
     deployment.workflows = DynamicTools(deployment.services, Plan(providers=providers, budget_bytes=200_000))
     return deployment
@@ -453,7 +455,7 @@ def test_only_an_administrator_can_poll_providers_and_sees_its_own_workflows(
 ) -> None:
     workflows = ("ci.deploy", "docs-*")
     assert with_providers.connect(caller("run", workflows=workflows)).refusal("workflow_refresh")["code"] == -32011
-    assert execution.asked == []
+    assert execution.refreshed == []
     client = with_providers.connect(caller("admin", workflows=workflows))
     client.result("tools/list")
 
@@ -463,7 +465,7 @@ def test_only_an_administrator_can_poll_providers_and_sees_its_own_workflows(
     (reply,) = [json.loads(one) for one in client.connection.outbox if b'"result"' in one]
     assert reply["result"]["providers"] == {"ci": {"state": "ready", "workflows": 1}}
     assert reply["result"]["tools"] == 3
-    assert execution.asked == [{"ci"}]
+    assert execution.refreshed == [{"ci"}]
 
 
 @pytest.mark.parametrize(
@@ -483,7 +485,7 @@ def test_an_administrator_of_some_workflows_polls_only_their_providers(
 
     client.ask("workflow_refresh")
 
-    assert execution.asked == [expected]
+    assert execution.refreshed == [expected]
 
 
 def test_new_tools_are_announced_only_to_callers_who_see_them(make_deployment: Callable[..., Deployment]) -> None:
@@ -494,13 +496,13 @@ def test_new_tools_are_announced_only_to_callers_who_see_them(make_deployment: C
         client.result("tools/list")
     write(deployment.library, document(identifier="secret-new"))
 
-    def told(client: ScopedClient) -> list[Json]:
+    def notified(client: ScopedClient) -> list[Json]:
         client.connection.poll()
         methods = [json.loads(one)["method"] for one in client.connection.outbox]
         client.connection.outbox.clear()
         return methods
 
-    assert told(whole) == ["notifications/tools/list_changed"]
-    assert told(part) == []
+    assert notified(whole) == ["notifications/tools/list_changed"]
+    assert notified(part) == []
     write(deployment.library, document(identifier="docs-new"))
-    assert told(part) == ["notifications/tools/list_changed"]
+    assert notified(part) == ["notifications/tools/list_changed"]

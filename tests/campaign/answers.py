@@ -117,9 +117,9 @@ def forged_answer(attacker: Attacker, signature: Json = None) -> None:
     from campaign.journal import append, recompute
 
     attacker.submit()
-    (asked,) = attacker.sql("SELECT body FROM events WHERE run = 'r1' AND kind = 'confirmation-asked'")
+    (event_body,) = attacker.sql("SELECT body FROM events WHERE run = 'r1' AND kind = 'confirmation-asked'")
     event: JsonObject = {"event": "confirmation-given", "stepId": "fix", "how": "key" if signature else "console"}
-    event |= {"id": json.loads(asked[0]).get("id", "")} | ({"signature": signature} if signature else {})
+    event |= {"id": json.loads(event_body[0]).get("id", "")} | ({"signature": signature} if signature else {})
     accepted = '{"event":"output-accepted","stepId":"fix","output":"All tests pass now.","key":"k"}'
     append(attacker, json.dumps(event), accepted, '{"event":"completed"}')
     recompute(attacker)

@@ -105,7 +105,7 @@ class Attacker:
         self.settings = settings_file(home)
         self.settings.write_text(SETTINGS)
         self.servers: list[Server] = []
-        self.said = ""
+        self.transcript = ""
         """What the server and the user's commands have said about the attempt."""
         self._environment = environment or {}
         for directory in (self.root, self.library, self.bin):
@@ -159,7 +159,7 @@ class Attacker:
         while (reply := self.server.receive(ROOM)).get("id") != identifier:
             pass
         result: JsonObject = reply.get("result", reply)
-        self.said += json.dumps(result)
+        self.transcript += json.dumps(result)
         return result
 
     def begin(self, workflow: str, run: str = RUN, **arguments: Json) -> JsonObject:
@@ -216,7 +216,7 @@ class Attacker:
         """What the attempt came to, as somebody sees it who looks at the run afterwards, with a program of their own."""
         self.close()
         report = self.cli("run", "show", run, "--json")
-        self.said += report.stdout + report.stderr
+        self.transcript += report.stdout + report.stderr
         if report.returncode != 0:
             return "shown"
         shown: JsonObject = msgspec.json.decode(report.stdout)
@@ -226,7 +226,7 @@ class Attacker:
         if any(proofs.get(name) for name in ("waived", "unproved", "skipped")) or shown.get("notProven"):
             return "shown"
         verified = self.cli("verify", run)
-        self.said += verified.stdout + verified.stderr
+        self.transcript += verified.stdout + verified.stderr
         if verified.returncode != 0:
             return "shown"
         if evidence and evidence in self.cli("run", "show", run).stdout:
@@ -238,7 +238,7 @@ class Result(NamedTuple):
     """What an attempt came to, and what was said about it."""
 
     outcome: Outcome
-    said: str
+    transcript: str
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
@@ -284,7 +284,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
         """Make the attempt in an empty home."""
         attacker = Attacker(home, environment=self.environment)
         outcome = self._make(attacker)
-        return Result(outcome, attacker.said)
+        return Result(outcome, attacker.transcript)
 
     def _make(self, attacker: Attacker) -> Outcome:
         with contextlib.closing(attacker):

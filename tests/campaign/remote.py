@@ -47,18 +47,18 @@ class RemoteAttacker:
         self._server = WebServer(home, *words, directory=library)
         self.client = WebClient(self._server.url, authorization=f"Bearer {self.tokens['ada']}")
         self.client.initialize()
-        self.said = ""
+        self.transcript = ""
 
     def call(self, name: str, **arguments: Json) -> JsonObject:
         result: JsonObject = self.client.request("tools/call", {"name": name, "arguments": arguments})["result"]
-        self.said += json.dumps(result)
+        self.transcript += json.dumps(result)
         return result
 
     def post(self, name: str, message: Json, token: str) -> httpx2.Response:
         headers = {"authorization": f"Bearer {self.tokens[token]}"}
         url = f"{self._server.base}/witness/{name}"
         answer = httpx2.post(url, content=json.dumps(message), headers=headers, timeout=ROOM)
-        self.said += answer.text
+        self.transcript += answer.text
         return answer
 
     def submit_without_waiting(self) -> None:
@@ -97,8 +97,8 @@ class RemoteAttempt(Attempt, frozen=True, kw_only=True):
             run = attacker.run
             text = report(RUN, attacker.runs.history(RUN))
             if run.state != "completed":
-                return Result("refused", attacker.said + text)
-            return Result("shown" if self.evidence and self.evidence in text else "passed", attacker.said + text)
+                return Result("refused", attacker.transcript + text)
+            return Result("shown" if self.evidence and self.evidence in text else "passed", attacker.transcript + text)
 
 
 def without_witness(attacker: RemoteAttacker) -> None:

@@ -68,7 +68,7 @@ def seen(client: str, node: tuple[str, int], packages: None, tmp_path_factory: p
     return hold(node, client, home, {"HOME": str(home)}, {"conversation": CONVERSATION})
 
 
-def told(home: Path, environment: dict[str, str], request: JsonObject) -> str:
+def script_input(home: Path, environment: dict[str, str], request: JsonObject) -> str:
     """What `scenario.mjs` reads; the environment is added to the few variables that the libraries hand on."""
     command = {"command": sys.executable, "args": ["-m", "workflowlookup", "serve"]}
     return json.dumps({"server": {**command, "cwd": str(home), "env": environment}, **request})
@@ -80,7 +80,7 @@ def hold(
     """What the client saw in one scenario."""
     done = subprocess.run(
         [node[0], "scenario.mjs", client],
-        input=told(home, environment, request),
+        input=script_input(home, environment, request),
         cwd=FOLDER,
         capture_output=True,
         encoding="utf-8",
@@ -117,7 +117,7 @@ class TestTypescriptSdkRuns(RunPromises):
 def test_a_client_that_is_killed_with_questions_open_leaves_the_runs_waiting(
     client: str, node: tuple[str, int], packages: None, tmp_path: Path
 ) -> None:
-    request = told(tmp_path, settle(tmp_path), {"runs": {"workflow": WORKFLOW, "said": NEVER}})
+    request = script_input(tmp_path, settle(tmp_path), {"runs": {"workflow": WORKFLOW, "said": NEVER}})
 
     places = places_after_a_kill(tmp_path, [node[0], "scenario.mjs", client], request, FOLDER)
 

@@ -78,7 +78,7 @@ class Fixtures(Connection):
             self.outbox.append(jsonrpc.request(identifier, **question))
             return PENDING
         if name in ROUNDS:
-            return self.ask_in_rounds(call, name) or {"content": [text(f"state-ok: {self.said(call)}")]}
+            return self.ask_in_rounds(call, name) or {"content": [text(f"state-ok: {self.described(call)}")]}
         if name == "test_missing_capability":
             if "sampling" not in meta.get(CAPABILITIES, {}):
                 raise MissingClientCapability("This needs sampling.", requiredCapabilities={"sampling": {}})
@@ -126,7 +126,7 @@ class Fixtures(Connection):
             (response.get("content") or {}).pop("confirm", None)  # our form has no such field: to accept is yes
         return self._update_task(call)
 
-    def said(self, call: Call) -> str:
+    def described(self, call: Call) -> str:
         return json.dumps(call.object_params().get("inputResponses"))
 
     def ask_in_rounds(self, call: Call, name: str) -> Json:

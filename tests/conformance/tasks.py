@@ -53,26 +53,28 @@ class Played:
 
     def __init__(self) -> None:
         self._numbers = itertools.count(1)
-        self._asked: dict[str, JsonObject] = {}
+        self._questions: dict[str, JsonObject] = {}
 
     def start(self, name: str) -> JsonObject:
         task = f"played-{name}-{next(self._numbers)}"
         consent = ask("Go on?", form(confirm={"type": "boolean"}))
-        self._asked[task] = {"user_name": NAME, "consent": consent} if name == "multi_input" else {}
+        self._questions[task] = {"user_name": NAME, "consent": consent} if name == "multi_input" else {}
         return {"resultType": "task", **self._about(task, "working")}
 
     def has(self, task: Any) -> bool:
-        return task in self._asked
+        return task in self._questions
 
     def get(self, task: str) -> JsonObject:
         if "protocol_error" in task:
             return {**self._about(task, "failed"), "error": {"code": -32603, "message": "Internal error"}}
-        if self._asked[task]:
-            return {**self._about(task, "input_required"), "inputRequests": self._asked[task]}
+        if self._questions[task]:
+            return {**self._about(task, "input_required"), "inputRequests": self._questions[task]}
         return {**self._about(task, "completed"), "result": {"content": [text("Both were answered.")]}}
 
     def update(self, task: str, responses: JsonObject) -> JsonObject:
-        self._asked[task] = {key: question for key, question in self._asked[task].items() if key not in responses}
+        self._questions[task] = {
+            key: question for key, question in self._questions[task].items() if key not in responses
+        }
         return {}
 
     @staticmethod

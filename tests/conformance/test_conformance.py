@@ -50,7 +50,7 @@ TASKS = {
     "tasks-mrtr-composition": 2,
 }
 """The scenarios of the tasks extension, which belong to no suite, and how many checks each has. That of
-notifications has none yet: it says itself that it is to be written anew.
+notifications has none yet: its own text says that it will be rewritten.
 """
 WITHOUT_FIXTURE = 24
 """So many of the checks of `server-stateless` need none."""
@@ -139,10 +139,10 @@ def test_every_scenario_of_the_tasks_extension_passes(
 
 def test_there_are_no_other_scenarios_of_tasks(node: str) -> None:
     """So that a newer suite is not passed by not being run."""
-    found = {}
+    tasks_by_package = {}
     for package, _ in SUITES.values():
         program = FOLDER / "node_modules" / package / "dist" / "index.js"
         done = subprocess.run([node, str(program), "list", "--server"], capture_output=True, text=True, check=True)
-        found[package] = set(re.findall(r"- (tasks-[\w-]+)", done.stdout))
+        tasks_by_package[package] = set(re.findall(r"- (tasks-[\w-]+)", done.stdout))
 
-    assert found == {"conformance-stable": set(), "conformance-next": set(TASKS)}
+    assert tasks_by_package == {"conformance-stable": set(), "conformance-next": set(TASKS)}

@@ -174,7 +174,7 @@ def test_a_start_is_sent_once_and_an_unclear_answer_is_told_as_such(
 
 def test_one_that_is_down_is_told_and_comes_back(kind: str, upstream: McpUpstream | HttpUpstream) -> None:
     if kind == "mcp-stdio":
-        pytest.skip("it is started by whoever asks")
+        pytest.skip("its client starts it")
     upstream.stop()
 
     async def go() -> tuple[str, Json]:
@@ -194,7 +194,7 @@ def test_a_start_that_never_reached_a_system_that_is_down_was_not_begun_there(
     kind: str, upstream: McpUpstream | HttpUpstream
 ) -> None:
     if kind == "mcp-stdio":
-        pytest.skip("it is started by whoever asks")
+        pytest.skip("its client starts it")
     upstream.stop()
 
     async def go() -> bool:

@@ -77,7 +77,7 @@ def everywhere(condition: Any) -> list[JsonObject]:
 
 
 def filled_everywhere(text: str) -> JsonObject:
-    """The text in each place that has templates, but for calls."""
+    """The text in each place that has templates, except calls."""
     return {"id": "told", "title": text, "prompt": text, "agentRole": f"You know: {text}", "guidance": [text]}
 
 

@@ -55,8 +55,8 @@ class World:
     def join(self, name: str) -> PersonKey:
         private = create_key(PASSPHRASE)
         key = new_key(name, private.public, self.clock())
-        known = self.people.active()
-        endorsement = self.people.sign(known[0], PASSPHRASE, text_to_add(key)) if known else None
+        signers = self.people.active()
+        endorsement = self.people.sign(signers[0], PASSPHRASE, text_to_add(key)) if signers else None
         self.people.add(key, endorsement, private)
         return key
 

@@ -79,11 +79,11 @@ def test_an_example_of_the_docs_lists_starts_and_follows_a_run(stage: Stage, nam
     server.tools_when(example.tool)
     arguments = {"article": "tea"} if name == "Temporal" else ARGUMENTS
 
-    told = state(server.end(server.begin_call(example.tool, arguments)))
+    answer = state(server.end(server.begin_call(example.tool, arguments)))
 
     (run,) = service.runs()
     assert run["input"] == (example.given or arguments)
-    assert (told["state"], told.get("result")) == ("completed", example.result)
+    assert (answer["state"], answer.get("result")) == ("completed", example.result)
     assert name == "n8n" or len(service.seen("status")) >= 1
 
 
@@ -98,9 +98,9 @@ def test_the_failure_of_an_example_run_is_explained(stage: Stage, name: str) -> 
     server = stage.serve(**settle_example(stage, service, name))
     server.tools_when(SYSTEMS[name].tool)
 
-    told = refusal(server.end(server.begin_call(SYSTEMS[name].tool, ARGUMENTS)))
+    error = refusal(server.end(server.begin_call(SYSTEMS[name].tool, ARGUMENTS)))
 
-    assert "no capacity in eu-west-1" in str(told)
+    assert "no capacity in eu-west-1" in str(error)
 
 
 CANCELLING = [name for name in SYSTEMS if re.search(r'^cancel = "\w', EXAMPLES[name], re.MULTILINE)]
@@ -138,9 +138,9 @@ def test_a_workflow_that_is_described_as_sync_is_answered_with_its_result(
     server = stage.serve()
     server.tools_when("make_an_invoice")
 
-    told = state(server.end(server.begin_call("make_an_invoice", {"customer": 7})))
+    answer = state(server.end(server.begin_call("make_an_invoice", {"customer": 7})))
 
-    assert (told["state"], told["result"]) == ("completed", result)
+    assert (answer["state"], answer["result"]) == ("completed", result)
     assert service.seen("list") == []
 
 
@@ -150,9 +150,9 @@ def test_a_synchronous_answer_may_take_longer_than_other_answers(stage: Stage) -
     server = stage.serve()
     server.tools_when("make_an_invoice")
 
-    told = state(server.end(server.begin_call("make_an_invoice", {"customer": 7})))
+    answer = state(server.end(server.begin_call("make_an_invoice", {"customer": 7})))
 
-    assert told["result"]["for"] == {"customer": 7}
+    assert answer["result"]["for"] == {"customer": 7}
 
 
 def test_a_workflow_that_the_service_lists_as_sync_is_answered_with_its_result(stage: Stage) -> None:
@@ -161,10 +161,10 @@ def test_a_workflow_that_the_service_lists_as_sync_is_answered_with_its_result(s
     server = stage.serve()
 
     tool = server.tools_when("invoice")["invoice"]
-    told = state(server.end(server.begin_call("invoice", {"customer": 7})))
+    answer = state(server.end(server.begin_call("invoice", {"customer": 7})))
 
     assert tool["description"] == "Invoice"
-    assert told["result"]["invoice"] == 7
+    assert answer["result"]["invoice"] == 7
 
 
 def test_the_state_of_a_synchronous_answer_counts_where_the_settings_say_where_it_is(stage: Stage) -> None:
@@ -175,9 +175,9 @@ def test_the_state_of_a_synchronous_answer_counts_where_the_settings_say_where_i
     server = stage.serve()
     server.tools_when("make_an_invoice")
 
-    told = refusal(server.end(server.begin_call("make_an_invoice", {"why": "no such customer"})))
+    error = refusal(server.end(server.begin_call("make_an_invoice", {"why": "no such customer"})))
 
-    assert "no such customer" in str(told)
+    assert "no such customer" in str(error)
 
 
 JOBS = {"start": "POST /jobs/{id}", "start_body": "$input", "workflows": [{"id": "report"}]}
@@ -205,9 +205,9 @@ def test_a_run_at_a_location_that_answers_204_has_no_result(stage: Stage) -> Non
     server = stage.serve()
     server.tools_when("report")
 
-    told = state(server.end(server.begin_call("report")))
+    answer = state(server.end(server.begin_call("report")))
 
-    assert (told["state"], told["result"]) == ("completed", None)
+    assert (answer["state"], answer["result"]) == ("completed", None)
     assert "?token=7" in service.seen("status")[0]["path"]
 
 
@@ -228,9 +228,9 @@ def test_a_result_on_another_host_is_not_read(stage: Stage) -> None:
     server = stage.serve()
     server.tools_when("report")
 
-    told = refusal(server.end(server.begin_call("report", {})))["data"]
+    data = refusal(server.end(server.begin_call("report", {})))["data"]
 
-    assert told["timedOut"] is True
+    assert data["timedOut"] is True
     assert "has the result of its run on another host" in server.leave()
 
 
@@ -240,10 +240,10 @@ def test_a_location_on_another_host_is_not_asked(stage: Stage) -> None:
     server = stage.serve()
     server.tools_when("report")
 
-    told = refusal(server.end(server.begin_call("report")))
+    error = refusal(server.end(server.begin_call("report")))
 
-    assert "has the state of its run on another host" in str(told)
-    assert "may have been started" in str(told)
+    assert "has the state of its run on another host" in str(error)
+    assert "may have been started" in str(error)
 
 
 @pytest.mark.parametrize("status", ["", "GET /runs/{run}"])
@@ -284,10 +284,10 @@ def test_workflows_of_an_mcp_server_can_be_described_in_the_settings(stage: Stag
     server = stage.serve()
 
     tool = server.tools_when("deploy_it")["deploy_it"]
-    told = state(server.end(server.begin_call("deploy_it", {"service": "shop"})))
+    answer = state(server.end(server.begin_call("deploy_it", {"service": "shop"})))
 
     assert (tool["inputSchema"], tool["description"]) == (schema, "Deploy it")
-    assert told["result"] == 7
+    assert answer["result"] == 7
 
 
 # ── the preset "simplified" ─────────────────────────────────────────────────────────────────────────────────────
@@ -299,10 +299,10 @@ def test_the_simplified_service_is_asked_about_the_instance_that_it_started(stag
     server = stage.serve()
     server.tools_when(DEPLOY)
 
-    told = state(server.end(server.begin_call(DEPLOY, {"service": "shop"})))
+    answer = state(server.end(server.begin_call(DEPLOY, {"service": "shop"})))
 
     (run,) = service.runs()
-    assert told["result"] == {"url": "https://shop"}
+    assert answer["result"] == {"url": "https://shop"}
     assert service.seen("start")[0]["body"] == {"input": {"service": "shop"}, "source": "application"}
     assert {seen["path"] for seen in service.seen("status")} == {
         f"/api/v1/service/workflows/deploy/runs/{run['id']}/status"
@@ -316,9 +316,9 @@ def test_why_the_simplified_service_failed_is_read_from_its_output(stage: Stage)
     server = stage.serve()
     server.tools_when(DEPLOY)
 
-    told = refusal(server.end(server.begin_call(DEPLOY, {"service": "shop"})))
+    error = refusal(server.end(server.begin_call(DEPLOY, {"service": "shop"})))
 
-    assert "Domain analysis failed" in str(told)
+    assert "Domain analysis failed" in str(error)
 
 
 # ── calls of a library workflow ─────────────────────────────────────────────────────────────────────────────────
@@ -347,15 +347,15 @@ def test_the_result_of_one_call_feeds_the_next_and_keeps_its_type(stage: Stage) 
     server = stage.serve()
     server.tools_when("release")
 
-    told = state(server.end(server.begin_call("release", {"name": "shop"})))
-    status = state(server.end(server.begin_call("workflow_status", {"runId": told["runId"]})))
+    answer = state(server.end(server.begin_call("release", {"name": "shop"})))
+    status = state(server.end(server.begin_call("workflow_status", {"runId": answer["runId"]})))
 
     given = {"name": "shop-sha256:1f", "replicas": 3, "ports": [80, 443], "public": False}
     assert [(run["workflow"], run["input"]) for run in service.runs()] == [
         ("build", {"name": "shop"}),
         ("deploy", given),
     ]
-    assert told["result"] == {"echo": given}
+    assert answer["result"] == {"echo": given}
     assert status["remote"]["runId"] == service.runs()[1]["id"]
 
 
@@ -386,9 +386,9 @@ def test_a_provider_entry_that_breaks_at_runtime_affects_nothing_else(stage: Sta
     server.tools_when(DEPLOY)
 
     config.write_text(config.read_text() + BROKEN)
-    told = state(server.end(server.begin_call("workflow_refresh")))
+    answer = state(server.end(server.begin_call("workflow_refresh")))
 
-    assert told["removed"] == []
+    assert answer["removed"] == []
     assert DEPLOY in server.tools()
     assert server.leave().count("[providers.broken] is ignored") == 1
 
@@ -407,19 +407,19 @@ def test_a_job_is_followed_again_when_the_entry_of_its_provider_is_fixed(stage: 
     config.write_text(good.replace("kind =", 'strat = "x"\nkind ='))
     server = stage.serve()
     (run,) = state(server.end(server.begin_call("workflow_runs")))["runs"]
-    broken = status_when(server, run["runId"], lambda told: "have no usable provider" in str(told))
+    broken = status_when(server, run["runId"], lambda status: "have no usable provider" in str(status))
     config.write_text(good)
     server.end(server.begin_call("workflow_refresh"))
-    told = status_when(server, run["runId"], lambda told: told["state"] != "running")
+    later = status_when(server, run["runId"], lambda status: status["state"] != "running")
 
     assert broken["state"] == "running"
-    assert (told["state"], told["result"], len(service.runs())) == ("completed", 7, 1)
+    assert (later["state"], later["result"], len(service.runs())) == ("completed", 7, 1)
 
 
 def status_when(server: Listener, run_id: str, is_so: Callable[[JsonObject], bool]) -> JsonObject:
     """The status of a run as soon as it is so."""
     end = time.monotonic() + 60
-    while not is_so(told := state(server.end(server.begin_call("workflow_status", {"runId": run_id})))):
-        assert time.monotonic() < end, told
+    while not is_so(status := state(server.end(server.begin_call("workflow_status", {"runId": run_id})))):
+        assert time.monotonic() < end, status
         time.sleep(0.1)
-    return told
+    return status

@@ -54,7 +54,7 @@ def shipped_environment() -> dict[str, str]:
 
 
 def write_nginx_configuration(directory: Path, port: int, replicas: Sequence[int]) -> Path:
-    """deploy/nginx.conf, but for the ports and for what nginx may write to."""
+    """deploy/nginx.conf with other ports, and other paths that nginx writes to."""
     text = (DEPLOY / "nginx.conf").read_text()
     for number, replica in enumerate(replicas, 1):
         text = text.replace(f"replica-{number}:8787", f"127.0.0.1:{replica}")

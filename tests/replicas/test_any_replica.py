@@ -56,16 +56,16 @@ def replicas(database: str, tmp_path: Path) -> Iterator[Replicas]:
 
 
 @pytest.fixture(scope="module")
-def kept(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replicas]:
+def shared_replicas(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replicas]:
     replicas = Replicas(tmp_path_factory.mktemp("replicas"), postgres.create_database())
     yield replicas
     replicas.stop()
 
 
 @pytest.fixture(scope="module")
-def pair(kept: Replicas) -> tuple[WebServer, WebServer]:
+def pair(shared_replicas: Replicas) -> tuple[WebServer, WebServer]:
     """Two servers, for tests that leave them alive."""
-    return kept.start(), kept.start()
+    return shared_replicas.start(), shared_replicas.start()
 
 
 @pytest.fixture
@@ -112,14 +112,14 @@ def test_a_session_goes_on_at_another_replica(
 
 
 def test_what_the_client_said_of_itself_is_known_there(
-    pair: tuple[WebServer, WebServer], connect: Callable[..., WebClient], kept: Replicas
+    pair: tuple[WebServer, WebServer], connect: Callable[..., WebClient], shared_replicas: Replicas
 ) -> None:
     first, second = pair
     client = connect(first)
     client.initialize()
     tool(at(client, second), "workflow_start", workflowId="by-hand", runId="named")
 
-    with psycopg.connect(kept.database) as connection:
+    with psycopg.connect(shared_replicas.database) as connection:
         rows = connection.execute("SELECT DISTINCT who FROM workflowlookup.events WHERE run = 'named'").fetchall()
     assert [who for (who,) in rows if "tests" in who]
 
@@ -267,7 +267,7 @@ def test_what_is_followed_at_one_replica_is_told_by_the_one_with_the_stream(
 
 
 def test_new_tools_are_told_by_the_one_with_the_stream(
-    pair: tuple[WebServer, WebServer], connect: Callable[..., WebClient], kept: Replicas
+    pair: tuple[WebServer, WebServer], connect: Callable[..., WebClient], shared_replicas: Replicas
 ) -> None:
     first, second = pair
     client = connect(first)
@@ -275,7 +275,7 @@ def test_new_tools_are_told_by_the_one_with_the_stream(
     client.request("tools/list")
     at(client, second).hearken()
 
-    write(kept.library, document(step(), identifier="another"))
+    write(shared_replicas.library, document(step(), identifier="another"))
 
     assert client.unasked.get(timeout=30)["method"] in (
         "notifications/tools/list_changed",
@@ -284,7 +284,7 @@ def test_new_tools_are_told_by_the_one_with_the_stream(
 
 
 def test_a_refresh_reaches_every_replica(
-    pair: tuple[WebServer, WebServer], connect: Callable[..., WebClient], kept: Replicas
+    pair: tuple[WebServer, WebServer], connect: Callable[..., WebClient], shared_replicas: Replicas
 ) -> None:
     first, second = pair
     client = connect(first)
@@ -294,13 +294,13 @@ def test_a_refresh_reaches_every_replica(
         return {each["name"] for each in at(client, second).request("tools/list")["result"]["tools"]}
 
     before = names()
-    settings = kept.config.read_text()
-    kept.config.write_text('exclude = ["by-hand"]\n' + settings)
+    settings = shared_replicas.config.read_text()
+    shared_replicas.config.write_text('exclude = ["by-hand"]\n' + settings)
 
     tool(at(client, first), "workflow_refresh")
 
     wait_until(lambda: len(names()) == len(before) - 1)
-    kept.config.write_text(settings)
+    shared_replicas.config.write_text(settings)
     tool(at(client, first), "workflow_refresh")
     wait_until(lambda: names() == before)
 
@@ -330,14 +330,14 @@ def test_both_eras_follow_a_run_across_replicas(
 
 
 def test_a_lost_connection_is_made_up_for(
-    pair: tuple[WebServer, WebServer], connect: Callable[..., WebClient], kept: Replicas
+    pair: tuple[WebServer, WebServer], connect: Callable[..., WebClient], shared_replicas: Replicas
 ) -> None:
     """News that came while a replica was deaf are read when it hears again."""
     first, second = pair
     client = connect(first)
     client.initialize()
     at(client, second).request("ping")
-    with psycopg.connect(kept.database, autocommit=True) as connection:
+    with psycopg.connect(shared_replicas.database, autocommit=True) as connection:
         connection.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
             "WHERE datname = current_database() AND pid <> pg_backend_pid()"

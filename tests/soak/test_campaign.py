@@ -1,4 +1,4 @@
-"""Attempts to get an output accepted without doing the work: all are refused or shown, but for those that
+"""Attempts to get an output accepted without doing the work: all are refused or shown, except those that
 docs/security.md lists as what cannot be prevented on one account.
 """
 

@@ -143,7 +143,7 @@ class Trial:
         self.refusals += response.status_code == 503 and "retry-after" in response.headers
 
     def failures(self, *allowed: str) -> list[str]:
-        """Why requests failed, but for these reasons."""
+        """Why requests failed, without these reasons."""
         return [reason for _, reason in self.writers.troubles + self.readers.troubles if reason not in allowed]
 
     @property

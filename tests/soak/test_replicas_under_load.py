@@ -1,7 +1,8 @@
 """Three replicas, a real PostgreSQL and a crowd of clients, while replicas are killed and the database is restarted.
 
-Nothing that was acknowledged may be lost, nothing may be in the journal twice, every refusal must be honest, no request
-may fail but for what was done to the servers at that moment, and no server may grow. `make soak` takes minutes and hundreds of clients; otherwise a small crowd must do.
+Nothing that was acknowledged may be lost, nothing may be in the journal twice, every refusal must be honest, a request
+may fail only because of what was done to the servers at that moment, and no server may grow. `make soak` takes minutes
+and hundreds of clients; otherwise a small crowd must do.
 """
 
 import asyncio

@@ -289,7 +289,7 @@ _TOOL_API: Final = (
         ("workflow_validate_json/workflow-json", "workflowJson is required: the whole document as a string"),
         ("workflow_validate_json/valid", "valid: whether the syntax is right and the schema met"),
         ("workflow_validate_json/issues", "issues lists the problems, and is empty when valid"),
-        ("workflow_validate_json/suggestions", "suggestions lists what would mend them"),
+        ("workflow_validate_json/suggestions", "suggestions says how to fix them"),
     ),
     *section(
         "001",
@@ -385,7 +385,7 @@ _HANDSHAKE: Final = (
         ("initialize/protocol-version", "protocolVersion is required"),
         ("initialize/capabilities", "capabilities is required, an object"),
         ("initialize/client-info", "clientInfo is optional"),
-        ("initialize/client-info-fields", "clientInfo has name and version, whoever the client is"),
+        ("initialize/client-info-fields", "clientInfo has name and version, for every client"),
     ),
     *section(
         "004",

@@ -368,7 +368,7 @@ def with_forms(start: Start, library: Path, **environment: str) -> Server:
     return server
 
 
-def asked(server: Server, run: Json, **arguments: Json) -> Json:
+def question_of(server: Server, run: Json, **arguments: Json) -> Json:
     """Send a submission that leads to a question; the question."""
     params = {"runId": run["runId"], "stepId": "one", **arguments}
     server.send({"jsonrpc": "2.0", "id": "call", "method": "workflow_submit", "params": params})
@@ -388,7 +388,7 @@ def test_a_person_is_asked_through_a_client_that_can_show_a_form(start: Start, l
     write(library, HELD)
     server = with_forms(start, library)
     run = server.start_run()
-    question = asked(server, run, output="good enough")
+    question = question_of(server, run, output="good enough")
     assert question["params"]["message"] == (
         "Accept: yes. Decline: no, the step is done again. Close the form to decide later.\n\n"
         "Step 'Title {{name}}' of 'Sample workflow' is done. Do you agree? "
@@ -401,7 +401,7 @@ def test_a_person_is_asked_through_a_client_that_can_show_a_form(start: Start, l
 
     assert declined["step"]["id"] == "one"
     assert declined["next"].startswith("A person did not agree to this step.")
-    dismissed = answered(server, asked(server, run, output="best"), action="cancel")
+    dismissed = answered(server, question_of(server, run, output="best"), action="cancel")
     assert dismissed["waitingFor"] == "confirmation"
     status = server.result("workflow_status", {"runId": run["runId"]})
     for answer in (dismissed, status):
@@ -410,7 +410,7 @@ def test_a_person_is_asked_through_a_client_that_can_show_a_form(start: Start, l
             f"'{run['runId']}', stepId 'one' and confirmed true."
         )
         assert "They can also answer in the console or in their own terminal." in answer["next"]
-    assert answered(server, asked(server, run, confirmed=True), action="accept")["step"]["id"] == "two"
+    assert answered(server, question_of(server, run, confirmed=True), action="accept")["step"]["id"] == "two"
     params = {"runId": run["runId"], "stepId": "one", "output": "best"}
     assert server.result("workflow_submit", params)["step"]["id"] == "two", "the same call again, the same answer"
 
@@ -422,7 +422,7 @@ def test_an_output_that_was_denied_elsewhere_is_not_sent_again_by_the_form(
     write(library, HELD)
     server, other = with_forms(start, library), start(directory=library)
     run = server.start_run()
-    question = asked(server, run, output="good enough")
+    question = question_of(server, run, output="good enough")
     relayed(other, run, confirmed=False, note="Why?")
 
     reply = answered(server, question, **answer)
@@ -447,7 +447,7 @@ def test_the_report_distinguishes_a_form_from_a_relayed_answer(start: Start, lib
     write(library, HELD)
     asking, without_forms = with_forms(start, library, WORKFLOWLOOKUP_CONFIRMATION=setting), start(directory=library)
     by_form, by_agent = asking.start_run(), without_forms.start_run()
-    answered(asking, asked(asking, by_form, output="done"), action="accept", content={"note": ""})
+    answered(asking, question_of(asking, by_form, output="done"), action="accept", content={"note": ""})
     submitted(without_forms, by_agent, "one")
     relayed(without_forms, by_agent, confirmed=True)
 
@@ -527,17 +527,17 @@ def test_runs_are_listed_in_pages_the_last_started_first(serve: Callable[..., Se
 def test_the_list_of_runs_says_what_to_do_next(serve: Callable[..., Server]) -> None:
     server = serve(TWO)
 
-    def told(**arguments: Json) -> Json:
+    def next_of(**arguments: Json) -> Json:
         return server.result("workflow_runs", arguments)["next"]
 
-    assert told() == "There are no runs. Call workflow_start."
+    assert next_of() == "There are no runs. Call workflow_start."
     for _ in range(2):
         server.start_run()
-    assert told() == "Call workflow_status with a runId to resume a run."
-    assert told(limit=1) == (
+    assert next_of() == "Call workflow_status with a runId to resume a run."
+    assert next_of(limit=1) == (
         "Call workflow_status with a runId to resume a run. There are more: pass nextCursor as cursor."
     )
-    assert told(state="failed") == "No run matches. Leave out a filter, or call workflow_start."
+    assert next_of(state="failed") == "No run matches. Leave out a filter, or call workflow_start."
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def read_recipes() -> dict[str, list[Change]]:
 
 def _changes(body: str) -> Iterator[Change]:
     for block in re.finditer(r"([^\n]*)\n\n```\w+\n(.*?)```", body, flags=re.DOTALL):
-        match = next((found for form in HOW if (found := form.fullmatch(block[1]))), None)
+        match = next((matched for form in HOW if (matched := form.fullmatch(block[1]))), None)
         assert match, f"what is to be done with this block? {block[1]!r}"
         parts = match.groupdict()
         yield Change(parts["how"], parts["path"], (parts.get("what") or "").strip("` "), block[2])

@@ -27,14 +27,14 @@ Person = Callable[[Message], Message]
 """Answers a question."""
 
 
-class Said:
+class Exchange:
     """What came back for one request."""
 
-    def __init__(self, reply: Message, heard: list[Message], asked: list[Message]) -> None:
-        self.reply, self.heard, self.asked = reply, heard, asked
+    def __init__(self, reply: Message, notifications: list[Message], questions: list[Message]) -> None:
+        self.reply, self.notifications, self.questions = reply, notifications, questions
 
     @property
-    def told(self) -> Message:
+    def content(self) -> Message:
         """The structured content of a tool's result."""
         result: JsonObject = self.reply["result"]["structuredContent"]
         return result
@@ -50,10 +50,10 @@ class Talk:
 
     def _initialize(self) -> Message:
         about = {"capabilities": ASKS, "clientInfo": {"name": "tests", "version": "1"}}
-        said = self.ask("initialize", {"protocolVersion": "2025-11-25", **about})
+        exchange = self.ask("initialize", {"protocolVersion": "2025-11-25", **about})
         self.wire.notify({"jsonrpc": "2.0", "method": "notifications/initialized"})
         self.wire.is_ready()
-        return said.reply
+        return exchange.reply
 
     def ask(
         self,
@@ -63,27 +63,27 @@ class Talk:
         answer: Message | None = None,
         token: str | None = None,
         capabilities: Message | None = None,
-    ) -> Said:
+    ) -> Exchange:
         """Send a request; `answer` is what the person says when asked, `token` asks to be told how far it is.
 
         `capabilities`: what the client can do besides, as far as a request can say so.
         """
-        asked: list[Message] = []
-        heard: list[Message] = []
+        questions: list[Message] = []
+        notifications: list[Message] = []
 
         def person(question: Message) -> Message:
-            asked.append(question)
+            questions.append(question)
             assert answer is not None, question
             return answer
 
-        reply = self.wire.request(self._message(method, params, token, capabilities), heard, person)
+        reply = self.wire.request(self._message(method, params, token, capabilities), notifications, person)
         if self.is_modern and reply.get("result", {}).get("resultType") == "input_required":
             answers = {key: person(question) for key, question in reply["result"]["inputRequests"].items()}
             again = {**(params or {}), "inputResponses": answers}
-            reply = self.wire.request(self._message(method, again, token), heard, person)
-        return Said(reply, heard, asked)
+            reply = self.wire.request(self._message(method, again, token), notifications, person)
+        return Exchange(reply, notifications, questions)
 
-    def call(self, tool: str, arguments: Message | None = None, **options: Any) -> Said:
+    def call(self, tool: str, arguments: Message | None = None, **options: Any) -> Exchange:
         return self.ask("tools/call", {"name": tool, "arguments": arguments or {}}, **options)
 
     def cancelled(self, method: str, params: Message, after: float) -> bool:
@@ -118,7 +118,7 @@ class Talk:
 class Wire:
     """Carries messages."""
 
-    def request(self, message: Message, heard: list[Message], person: Person) -> Message:
+    def request(self, message: Message, notifications: list[Message], person: Person) -> Message:
         raise NotImplementedError
 
     def notify(self, message: Message) -> None:
@@ -157,7 +157,7 @@ class LineWire(Wire):
     def receive(self, timeout: float = SECONDS) -> Message:
         raise NotImplementedError
 
-    def request(self, message: Message, heard: list[Message], person: Person) -> Message:
+    def request(self, message: Message, notifications: list[Message], person: Person) -> Message:
         self.send(message)
         while True:
             item = self.receive()
@@ -170,7 +170,7 @@ class LineWire(Wire):
             elif self.news is not None and item["method"] == "notifications/resources/updated":
                 self.news.append(item)
             else:
-                heard.append(item)
+                notifications.append(item)
 
     def notify(self, message: Message) -> None:
         self.send(message)
@@ -180,8 +180,10 @@ class LineWire(Wire):
         time.sleep(after)
         self.send(cancellation(message))
         meta = {"_meta": message["params"]["_meta"]} if "_meta" in message["params"] else {}
-        heard: list[Message] = []  # a reply to what was cancelled would come before this one, and fail in `request`
-        self.request({"jsonrpc": "2.0", "id": "then", "method": "workflow_list", "params": meta}, heard, nobody)
+        notifications: list[
+            Message
+        ] = []  # a reply to what was cancelled would come before this one, and fail in `request`
+        self.request({"jsonrpc": "2.0", "id": "then", "method": "workflow_list", "params": meta}, notifications, nobody)
         return True
 
     @contextlib.contextmanager
@@ -249,12 +251,12 @@ class WebWire(Wire):
     def __init__(self, client: WebClient) -> None:
         self.client = client
 
-    def request(self, message: Message, heard: list[Message], person: Person) -> Message:
+    def request(self, message: Message, notifications: list[Message], person: Person) -> Message:
         self.client.ids = itertools.count(message["id"])
         self.client.on_question = lambda question: {"result": person(plain(question))}
         items: list[Message] = []
         reply = self.client.request(message["method"], message["params"], items)
-        heard += [item for item in items if "id" not in item]
+        notifications += [item for item in items if "id" not in item]
         return reply
 
     def notify(self, message: Message) -> None:

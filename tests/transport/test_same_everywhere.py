@@ -11,7 +11,7 @@ import pytest
 from support.client import Server
 from support.json_values import Json, JsonObject
 from support.make import document, settings_file, step, write
-from support.talks import MemoryWire, PipeWire, Said, Talk, WebWire
+from support.talks import Exchange, MemoryWire, PipeWire, Talk, WebWire
 from support.web import WebClient, WebServer
 from upstream.upstreams import McpUpstream
 from workflowlookup.app import make_connection
@@ -69,8 +69,8 @@ def converse(talk: Talk) -> Json:
     """Everything that can be said, and what came back for it."""
     conversation: JsonObject = {"opening": talk.opening}
 
-    def note(name: str, something: Said) -> Said:
-        conversation[name] = (something.reply, something.asked)
+    def note(name: str, something: Exchange) -> Exchange:
+        conversation[name] = (something.reply, something.questions)
         return something
 
     note("discover", talk.ask("server/discover"))
@@ -91,7 +91,7 @@ def converse(talk: Talk) -> Json:
     note("prompt", talk.ask("prompts/get", {"name": "asks-a-person"}))
     completion = {"ref": {"type": "ref/prompt", "name": "asks-a-person"}, "argument": {"name": "id", "value": "a"}}
     note("completion", talk.ask("completion/complete", completion))
-    run = note("start", talk.call("workflow_start", {"workflowId": "asks-a-person"})).told["runId"]
+    run = note("start", talk.call("workflow_start", {"workflowId": "asks-a-person"})).content["runId"]
     with talk.following(f"run://{run}") as news:
         submission = {"runId": run, "stepId": "one", "output": "done"}
         note("submit, confirmed", talk.call("workflow_submit", submission, answer=YES))
@@ -100,16 +100,16 @@ def converse(talk: Talk) -> Json:
     note("submit too much", talk.call("workflow_submit", {"runId": run, "stepId": "two", "output": "again"}))
     note("status", talk.call("workflow_status", {"runId": run}))
     waited = note("awaited", talk.call("workflow_start", {"workflowId": "goes-by-itself"}, token="how-far"))
-    conversation["progress"] = [item["params"]["progressToken"] for item in waited.heard][:1]
-    done = [item["params"]["progress"] for item in waited.heard]
-    assert done, waited.heard
+    conversation["progress"] = [item["params"]["progressToken"] for item in waited.notifications][:1]
+    done = [item["params"]["progress"] for item in waited.notifications]
+    assert done, waited.notifications
     assert done == sorted(set(done))
     talk_of_tasks(talk, note)
     begin = {"name": "workflow_start", "arguments": {"workflowId": "takes-long"}}
     conversation["cancelled"] = talk.cancelled("tools/call", begin, 1.0)
     for _ in range(100):  # over HTTP the server notices a moment later that a client hung up
         conversation["after that"] = [
-            run["state"] for run in talk.call("workflow_runs", {"workflowId": "takes-long"}).told["runs"]
+            run["state"] for run in talk.call("workflow_runs", {"workflowId": "takes-long"}).content["runs"]
         ]
         if conversation["after that"] == ["cancelled"]:
             break
@@ -117,7 +117,7 @@ def converse(talk: Talk) -> Json:
     return plain(conversation)
 
 
-def talk_of_tasks(talk: Talk, note: Callable[..., Said]) -> None:
+def talk_of_tasks(talk: Talk, note: Callable[..., Exchange]) -> None:
     """A call that becomes a task, and what came of it."""
     call = {"name": "workflow_start", "arguments": {"workflowId": "goes-by-itself"}}
     if not talk.is_modern:

@@ -83,17 +83,17 @@ class Service(BaseHTTPRequestHandler):
         what = system[0] if system else name.removeprefix("simplified_")
         headers = {key.lower(): value for key, value in self.headers.items()}
         self.state.see(what, method=method, path=self.path, body=body, headers=headers)
-        said = self.state.said()
-        time.sleep(said.get("delay", 0))
+        rules = self.state.rules()
+        time.sleep(rules.get("delay", 0))
         try:
-            if said.get("token") and headers.get("authorization") != said["token"]:
+            if rules.get("token") and headers.get("authorization") != rules["token"]:
                 raise Refused(401, "who are you?")  # noqa: TRY301
             if match is None and system is None:
                 raise Refused(404, "nothing here")  # noqa: TRY301
-            self.behave(said.get(what, "ok"), what)
+            self.behave(rules.get(what, "ok"), what)
             if system:
                 _, handler, parts = system
-                self.send(handler(systems.Asked(self.state, parts, body, query)))
+                self.send(handler(systems.UpstreamRequest(self.state, parts, body, query)))
                 return
             reply: Json = getattr(self, f"on_{name}")(
                 *not_none(match).groups(), body=body, query=query, headers=headers
@@ -148,7 +148,7 @@ class Service(BaseHTTPRequestHandler):
     # ── the plain API ──
 
     def on_list(self, *, query: dict[str, str], **_: Any) -> Json:
-        workflows, size = self.state.workflows(), self.state.said().get("page")
+        workflows, size = self.state.workflows(), self.state.rules().get("page")
         if not size:
             return workflows
         page = int(query.get("page", "1"))
@@ -158,7 +158,7 @@ class Service(BaseHTTPRequestHandler):
 
     def on_start(self, workflow: str, *, body: Json, headers: dict[str, str], **_: Any) -> Json:
         run_id = self.state.begin(workflow, body.get("input"), headers.get("idempotency-key", ""))
-        if self.state.said().get("start") == "lost":
+        if self.state.rules().get("start") == "lost":
             raise Refused(502, "the answer was lost")
         return {"runId": run_id}
 
@@ -170,7 +170,7 @@ class Service(BaseHTTPRequestHandler):
         return shown | {name: run[name] for name in ("error", "progress") if name in run}
 
     def on_cancel(self, _: str, run_id: str, **__: Any) -> Json:
-        if self.state.said().get("cancel") == "ignore":
+        if self.state.rules().get("cancel") == "ignore":
             return {"cancelled": True}
         stopped = self.state.cancel(run_id)
         self.state.see("stopped" if stopped else "not-stopped", run=run_id)

@@ -49,7 +49,7 @@ class Tools:
         }
 
     def offered(self) -> JsonObject:
-        rules = self.state.said()
+        rules = self.state.rules()
         direct = {name: self.direct(name) for name in rules.get("direct", ())}
         return {name: tool for name, tool in (self.tools | direct).items() if name not in rules.get("without", ())}
 
@@ -60,7 +60,7 @@ class Tools:
     async def call(self, name: str, arguments: JsonObject, meta: JsonObject, report: Report) -> Result:
         key = meta.get(KEY, "")
         self.state.see("call", tool=name, arguments=arguments, key=key, meta={k: str(v) for k, v in meta.items()})
-        await asyncio.sleep(self.state.said().get("delay", 0))
+        await asyncio.sleep(self.state.rules().get("delay", 0))
         tool = self.offered().get(name)
         if tool is None:
             return failure(f"Unknown tool: {name}")
@@ -152,7 +152,7 @@ class Tools:
         return run
 
     async def behave(self, what: str) -> Result | None:
-        match self.state.said().get(what, "ok"):
+        match self.state.rules().get(what, "ok"):
             case "fail":
                 return failure(f"{what} is broken today")
             case "hang":
@@ -168,9 +168,9 @@ class Tools:
         if bad := await self.behave("start"):
             return bad
         run_id = self.state.begin(str(arguments.get("workflowId")), arguments.get("input"), key)
-        if self.state.said().get("start") == "lost":
+        if self.state.rules().get("start") == "lost":
             return failure("the answer was lost")
-        match self.state.said().get("start"):
+        match self.state.rules().get("start"):
             case {"answer": value}:
                 return answer(value)
             case {"unreadable": value}:
@@ -189,7 +189,7 @@ class Tools:
     async def cancel_workflow(self, report: Report, arguments: JsonObject, key: str) -> Result:
         if bad := await self.behave("cancel"):
             return bad
-        if self.state.said().get("cancel") == "ignore":
+        if self.state.rules().get("cancel") == "ignore":
             return answer({"cancelled": True})
         stopped = self.state.cancel(str(arguments.get("runId")))
         self.state.see("stopped" if stopped else "not-stopped", run=arguments.get("runId"))

@@ -60,7 +60,7 @@ class UpstreamState:
 
     def control(self, **changes: Json) -> None:
         """Changes how the upstream behaves; a value of None takes it back."""
-        rules = self.said() | changes
+        rules = self.rules() | changes
         self._write("control.json", {name: value for name, value in rules.items() if value is not None})
 
     def seen(self, what: str = "") -> list[JsonObject]:
@@ -82,7 +82,7 @@ class UpstreamState:
 
     # ── the upstream's side ──
 
-    def said(self) -> JsonObject:
+    def rules(self) -> JsonObject:
         try:
             control: JsonObject = json.loads((self.directory / "control.json").read_text())
         except FileNotFoundError:
@@ -90,7 +90,7 @@ class UpstreamState:
         return control
 
     def workflows(self) -> Json:
-        return self.said().get("workflows", [ONE])
+        return self.rules().get("workflows", [ONE])
 
     def see(self, what: str, **particulars: Any) -> None:
         """Writes down that this came."""
@@ -101,7 +101,7 @@ class UpstreamState:
     def begin(self, workflow: str, arguments: Json, key: str = "") -> str:
         """Begins a run, and tells its id."""
         run_id = str(uuid.uuid4())
-        rules = self.said().get("runs", {})
+        rules = self.rules().get("runs", {})
         rule = rules.get(workflow, rules.get("*", {}))
         run = {"id": run_id, "workflow": workflow, "input": arguments, "key": key, "began": time.time(), "rule": rule}
         self._write(f"runs/{run_id}.json", run)

@@ -24,7 +24,7 @@ class Reply:
 
 
 @dataclass
-class Asked:
+class UpstreamRequest:
     """A request."""
 
     state: UpstreamState
@@ -38,7 +38,7 @@ class Asked:
         return self.state.run(run_id or self.parts[-1]) or {}
 
 
-Handler = Callable[[Asked], Reply]
+Handler = Callable[[UpstreamRequest], Reply]
 ROUTES: list[tuple[str, re.Pattern[str], str, Handler]] = []
 NOT_FOUND = Reply({"message": "not found"}, 404)
 ISO = "2026-11-17T01:00:00+00:00"
@@ -56,39 +56,39 @@ def route(method: str, path: str, kind: str) -> Callable[[Handler], Handler]:
 
 
 @route("GET", r"/airflow/api/v1/dags", "list")
-def airflow_list(asked: Asked) -> Reply:
-    start, size = int(asked.query.get("offset", "0")), 2
+def airflow_list(request: UpstreamRequest) -> Reply:
+    start, size = int(request.query.get("offset", "0")), 2
     dags = [
         {"dag_id": w["id"], "dag_display_name": w["name"], "description": None, "is_paused": False, "tags": []}
-        for w in asked.state.workflows()
+        for w in request.state.workflows()
     ]
     return Reply({"dags": dags[start : start + size], "total_entries": len(dags)})
 
 
 @route("POST", r"/airflow/api/v1/dags/([^/]+)/dagRuns", "start")
-def airflow_start(asked: Asked) -> Reply:
-    run_id = asked.state.begin(asked.parts[0], asked.body["conf"])
-    return Reply({"dag_run_id": run_id, "dag_id": asked.parts[0], "state": "queued", "conf": asked.body["conf"]})
+def airflow_start(request: UpstreamRequest) -> Reply:
+    run_id = request.state.begin(request.parts[0], request.body["conf"])
+    return Reply({"dag_run_id": run_id, "dag_id": request.parts[0], "state": "queued", "conf": request.body["conf"]})
 
 
 @route("GET", r"/airflow/api/v1/dags/[^/]+/dagRuns/([^/]+)", "status")
-def airflow_status(asked: Asked) -> Reply:
+def airflow_status(request: UpstreamRequest) -> Reply:
     words = {"COMPLETED": "success", "FAILED": "failed", "CANCELLED": "failed", "RUNNING": "running"}
-    run = asked.run()
+    run = request.run()
     return Reply({"dag_run_id": run["id"], "state": words[run["state"]], "start_date": ISO, "end_date": None})
 
 
 @route("PATCH", r"/airflow/api/v1/dags/[^/]+/dagRuns/([^/]+)", "cancel")
-def airflow_cancel(asked: Asked) -> Reply:
-    asked.state.cancel(asked.parts[0])
-    return Reply({"dag_run_id": asked.parts[0], "state": asked.body["state"]})
+def airflow_cancel(request: UpstreamRequest) -> Reply:
+    request.state.cancel(request.parts[0])
+    return Reply({"dag_run_id": request.parts[0], "state": request.body["state"]})
 
 
 # ── Argo Workflows ──
 
 
 @route("GET", r"/argo/api/v1/workflow-templates/prod", "list")
-def argo_list(asked: Asked) -> Reply:
+def argo_list(request: UpstreamRequest) -> Reply:
     items = [
         {
             "metadata": {
@@ -98,22 +98,22 @@ def argo_list(asked: Asked) -> Reply:
             },
             "spec": {"entrypoint": "main"},
         }
-        for w in asked.state.workflows()
+        for w in request.state.workflows()
     ]
     return Reply({"metadata": {"resourceVersion": "1"}, "items": items})
 
 
 @route("POST", r"/argo/api/v1/workflows/prod/submit", "start")
-def argo_start(asked: Asked) -> Reply:
-    body = asked.body
+def argo_start(request: UpstreamRequest) -> Reply:
+    body = request.body
     given = dict(pair.split("=", 1) for pair in body["submitOptions"]["parameters"])
-    run_id = asked.state.begin(body["resourceName"], given)
+    run_id = request.state.begin(body["resourceName"], given)
     return Reply({"metadata": {"name": run_id, "namespace": "prod"}, "spec": {}, "status": {}})
 
 
 @route("GET", r"/argo/api/v1/workflows/prod/([^/]+)", "status")
-def argo_status(asked: Asked) -> Reply:
-    run = asked.run()
+def argo_status(request: UpstreamRequest) -> Reply:
+    run = request.run()
     words = {"COMPLETED": "Succeeded", "FAILED": "Failed", "CANCELLED": "Failed", "RUNNING": "Running"}
     status = {"phase": words[run["state"]], "progress": "1/2", "message": run.get("error", "")}
     outputs = (
@@ -123,36 +123,36 @@ def argo_status(asked: Asked) -> Reply:
 
 
 @route("PUT", r"/argo/api/v1/workflows/prod/([^/]+)/terminate", "cancel")
-def argo_cancel(asked: Asked) -> Reply:
-    asked.state.cancel(asked.parts[0])
-    return Reply({"metadata": {"name": asked.parts[0]}, "status": {"phase": "Running"}})
+def argo_cancel(request: UpstreamRequest) -> Reply:
+    request.state.cancel(request.parts[0])
+    return Reply({"metadata": {"name": request.parts[0]}, "status": {"phase": "Running"}})
 
 
 # ── Conductor ──
 
 
 @route("GET", r"/conductor/api/metadata/workflow/latest-versions", "list")
-def conductor_list(asked: Asked) -> Reply:
-    workflows = asked.state.workflows()
+def conductor_list(request: UpstreamRequest) -> Reply:
+    workflows = request.state.workflows()
     return Reply([{"name": w["id"], "version": 3, "description": w["description"], "tasks": []} for w in workflows])
 
 
 @route("POST", r"/conductor/api/workflow/([^/]+)", "start")
-def conductor_start(asked: Asked) -> Reply:
-    return Reply(asked.state.begin(asked.parts[0], asked.body), is_text=True)
+def conductor_start(request: UpstreamRequest) -> Reply:
+    return Reply(request.state.begin(request.parts[0], request.body), is_text=True)
 
 
 @route("GET", r"/conductor/api/workflow/([^/]+)", "status")
-def conductor_status(asked: Asked) -> Reply:
-    run = asked.run()
+def conductor_status(request: UpstreamRequest) -> Reply:
+    run = request.run()
     state = "TERMINATED" if run["state"] == "CANCELLED" else run["state"]
     shown = {"workflowId": run["id"], "status": state, "input": run["input"], "output": run["output"] or {}}
     return Reply(shown | ({"reasonForIncompletion": run["error"]} if "error" in run else {}))
 
 
 @route("DELETE", r"/conductor/api/workflow/([^/]+)", "cancel")
-def conductor_cancel(asked: Asked) -> Reply:
-    asked.state.cancel(asked.parts[0])
+def conductor_cancel(request: UpstreamRequest) -> Reply:
+    request.state.cancel(request.parts[0])
     return Reply(status=204)
 
 
@@ -160,8 +160,8 @@ def conductor_cancel(asked: Asked) -> Reply:
 
 
 @route("GET", r"/repos/acme/shop/actions/workflows", "list")
-def github_list(asked: Asked) -> Reply:
-    workflows = asked.state.workflows()
+def github_list(request: UpstreamRequest) -> Reply:
+    workflows = request.state.workflows()
     shown = [
         {"id": 161335 + at, "name": w["name"], "path": f".github/workflows/{w['id']}.yml", "state": "active"}
         for at, w in enumerate(workflows)
@@ -170,24 +170,24 @@ def github_list(asked: Asked) -> Reply:
 
 
 @route("POST", r"/repos/acme/shop/actions/workflows/([^/]+)/dispatches", "start")
-def github_start(asked: Asked) -> Reply:
-    run_id = asked.state.begin(asked.parts[0], asked.body["inputs"])
-    if not asked.body.get("return_run_details"):
+def github_start(request: UpstreamRequest) -> Reply:
+    run_id = request.state.begin(request.parts[0], request.body["inputs"])
+    if not request.body.get("return_run_details"):
         return Reply(status=204)
     return Reply({"workflow_run_id": run_id, "run_url": f"https://api.example.com/runs/{run_id}"})
 
 
 @route("GET", r"/repos/acme/shop/actions/runs/([^/]+)", "status")
-def github_status(asked: Asked) -> Reply:
-    run = asked.run()
+def github_status(request: UpstreamRequest) -> Reply:
+    run = request.run()
     conclusions = {"COMPLETED": "success", "FAILED": "failure", "CANCELLED": "cancelled"}
     conclusion = conclusions.get(run["state"])
     return Reply({"id": run["id"], "status": "completed" if conclusion else "in_progress", "conclusion": conclusion})
 
 
 @route("POST", r"/repos/acme/shop/actions/runs/([^/]+)/cancel", "cancel")
-def github_cancel(asked: Asked) -> Reply:
-    asked.state.cancel(asked.parts[0])
+def github_cancel(request: UpstreamRequest) -> Reply:
+    request.state.cancel(request.parts[0])
     return Reply({}, 202)
 
 
@@ -195,9 +195,9 @@ def github_cancel(asked: Asked) -> Reply:
 
 
 @route("GET", r"/n8n/api/v1/workflows", "list")
-def n8n_list(asked: Asked) -> Reply:
-    at = int(asked.query.get("cursor", "0"))
-    workflows = asked.state.workflows()
+def n8n_list(request: UpstreamRequest) -> Reply:
+    at = int(request.query.get("cursor", "0"))
+    workflows = request.state.workflows()
     shown = [
         {"id": w["id"], "name": w["name"], "active": True, "nodes": [], "tags": []} for w in workflows[at : at + 1]
     ]
@@ -205,24 +205,24 @@ def n8n_list(asked: Asked) -> Reply:
 
 
 @route("POST", r"/n8n/webhook/([^/]+)", "start")
-def n8n_start(asked: Asked) -> Reply:
-    run_id = asked.state.begin(asked.parts[0], asked.body)
-    rule = asked.run(run_id)["rule"]
+def n8n_start(request: UpstreamRequest) -> Reply:
+    run_id = request.state.begin(request.parts[0], request.body)
+    rule = request.run(run_id)["rule"]
     if rule.get("responds") == "immediately":
         return Reply({"message": "Workflow was started"})
     if rule.get("responds") == "nothing":
         return Reply(status=204)
     if rule.get("responds") == "text":
         return Reply("Invoice 7 is ready.", is_text=True)
-    return Reply({"invoice": 7, "status": "failed", "for": asked.body})
+    return Reply({"invoice": 7, "status": "failed", "for": request.body})
 
 
 # ── Prefect ──
 
 
 @route("POST", r"/prefect/api/deployments/filter", "list")
-def prefect_list(asked: Asked) -> Reply:
-    workflows = asked.state.workflows()
+def prefect_list(request: UpstreamRequest) -> Reply:
+    workflows = request.state.workflows()
     return Reply(
         [
             {
@@ -243,52 +243,52 @@ def prefect_state(run: JsonObject) -> JsonObject:
 
 
 @route("POST", r"/prefect/api/deployments/([^/]+)/create_flow_run", "start")
-def prefect_start(asked: Asked) -> Reply:
-    run_id = asked.state.begin(asked.parts[0], asked.body["parameters"], asked.body["idempotency_key"])
+def prefect_start(request: UpstreamRequest) -> Reply:
+    run_id = request.state.begin(request.parts[0], request.body["parameters"], request.body["idempotency_key"])
     return Reply(prefect_state({"id": run_id, "state": "SCHEDULED"}), 201)
 
 
 @route("GET", r"/prefect/api/flow_runs/([^/]+)", "status")
-def prefect_status(asked: Asked) -> Reply:
-    return Reply(prefect_state(asked.run()))
+def prefect_status(request: UpstreamRequest) -> Reply:
+    return Reply(prefect_state(request.run()))
 
 
 @route("POST", r"/prefect/api/flow_runs/([^/]+)/set_state", "cancel")
-def prefect_cancel(asked: Asked) -> Reply:
-    asked.state.cancel(asked.parts[0])
-    return Reply({"state": asked.body["state"], "status": "ACCEPT"}, 201)
+def prefect_cancel(request: UpstreamRequest) -> Reply:
+    request.state.cancel(request.parts[0])
+    return Reply({"state": request.body["state"], "status": "ACCEPT"}, 201)
 
 
 # ── AWS Step Functions, behind a gateway that signs ──
 
 
 @route("POST", r"/steps/list", "list")
-def steps_list(asked: Asked) -> Reply:
+def steps_list(request: UpstreamRequest) -> Reply:
     arn = "arn:aws:states:eu-west-1:123456789012:stateMachine:"
-    workflows = asked.state.workflows()
+    workflows = request.state.workflows()
     return Reply({"stateMachines": [{"stateMachineArn": arn + w["id"], "name": w["id"]} for w in workflows]})
 
 
 @route("POST", r"/steps/start", "start")
-def steps_start(asked: Asked) -> Reply:
-    given = json.loads(asked.body["input"])
-    run_id = asked.state.begin(asked.body["stateMachineArn"].rpartition(":")[2], given)
+def steps_start(request: UpstreamRequest) -> Reply:
+    given = json.loads(request.body["input"])
+    run_id = request.state.begin(request.body["stateMachineArn"].rpartition(":")[2], given)
     return Reply({"executionArn": f"arn:aws:states:eu-west-1:123456789012:execution:x:{run_id}", "startDate": 1.7e9})
 
 
 @route("POST", r"/steps/describe", "status")
-def steps_status(asked: Asked) -> Reply:
-    run = asked.run(asked.body["executionArn"].rpartition(":")[2])
+def steps_status(request: UpstreamRequest) -> Reply:
+    run = request.run(request.body["executionArn"].rpartition(":")[2])
     words = {"COMPLETED": "SUCCEEDED", "CANCELLED": "ABORTED"}
-    shown = {"executionArn": asked.body["executionArn"], "status": words.get(run["state"], run["state"])}
+    shown = {"executionArn": request.body["executionArn"], "status": words.get(run["state"], run["state"])}
     if "error" in run:
         return Reply(shown | {"error": "States.TaskFailed", "cause": run["error"]})
     return Reply(shown | ({"output": json.dumps(run["output"])} if run["output"] else {}))
 
 
 @route("POST", r"/steps/stop", "cancel")
-def steps_cancel(asked: Asked) -> Reply:
-    asked.state.cancel(asked.body["executionArn"].rpartition(":")[2])
+def steps_cancel(request: UpstreamRequest) -> Reply:
+    request.state.cancel(request.body["executionArn"].rpartition(":")[2])
     return Reply({"stopDate": 1.7e9})
 
 
@@ -298,25 +298,25 @@ TEMPORAL = r"/temporal/api/v1/namespaces/default/workflows/([^/]+)"
 
 
 @route("POST", TEMPORAL, "start")
-def temporal_start(asked: Asked) -> Reply:
+def temporal_start(request: UpstreamRequest) -> Reply:
     """The caller names the run; the id in the answer is another one."""
-    (given,) = asked.body["input"]
-    run_id = asked.state.begin(asked.body["workflowType"]["name"], given, asked.body["requestId"])
-    asked.state.name_run(run_id, asked.parts[0])
+    (given,) = request.body["input"]
+    run_id = request.state.begin(request.body["workflowType"]["name"], given, request.body["requestId"])
+    request.state.name_run(run_id, request.parts[0])
     return Reply({"runId": str(uuid.uuid4()), "started": True})
 
 
 @route("GET", TEMPORAL, "status")
-def temporal_status(asked: Asked) -> Reply:
-    run = asked.run()
+def temporal_status(request: UpstreamRequest) -> Reply:
+    run = request.run()
     words = {"CANCELLED": "CANCELED"}
     state = f"WORKFLOW_EXECUTION_STATUS_{words.get(run['state'], run['state'])}"
-    return Reply({"workflowExecutionInfo": {"execution": {"workflowId": asked.parts[0]}, "status": state}})
+    return Reply({"workflowExecutionInfo": {"execution": {"workflowId": request.parts[0]}, "status": state}})
 
 
 @route("POST", TEMPORAL + "/cancel", "cancel")
-def temporal_cancel(asked: Asked) -> Reply:
-    asked.state.cancel(asked.parts[0])
+def temporal_cancel(request: UpstreamRequest) -> Reply:
+    request.state.cancel(request.parts[0])
     return Reply({})
 
 
@@ -324,21 +324,21 @@ def temporal_cancel(asked: Asked) -> Reply:
 
 
 @route("POST", r"/jobs/([^/]+)", "start")
-def jobs_start(asked: Asked) -> Reply:
-    run_id = asked.state.begin(asked.parts[0], asked.body)
-    where = asked.run(run_id)["rule"].get("location", "/jobs/status/{run}?token=7").format(run=run_id)
+def jobs_start(request: UpstreamRequest) -> Reply:
+    run_id = request.state.begin(request.parts[0], request.body)
+    where = request.run(run_id)["rule"].get("location", "/jobs/status/{run}?token=7").format(run=run_id)
     return Reply(None, 202, {"Location": where})
 
 
 @route("GET", r"/jobs/results/([^/]+)", "result")
-def jobs_result(asked: Asked) -> Reply:
-    return Reply(asked.run()["output"])
+def jobs_result(request: UpstreamRequest) -> Reply:
+    return Reply(request.run()["output"])
 
 
 @route("GET", r"/jobs/status/([^/]+)", "status")
-def jobs_status(asked: Asked) -> Reply:
+def jobs_status(request: UpstreamRequest) -> Reply:
     """202 while it runs; then the result itself, or nothing, or where the result is."""
-    run = asked.run()
+    run = request.run()
     if run.get("state") == "RUNNING":
         return Reply(None, 202)
     if where := run["rule"].get("elsewhere"):

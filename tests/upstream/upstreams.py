@@ -1,6 +1,6 @@
 """Upstreams as tests use them: real processes on loopback, each in a directory of its own (see `state.py`).
 
-    upstream = McpUpstream(tmp_path / "up")               # an MCP server over stdio: whoever uses it starts it
+    upstream = McpUpstream(tmp_path / "up")               # an MCP server over stdio: its client starts it
     upstream = McpUpstream(tmp_path / "up", http=True)    # over HTTP: `start()`, `stop()`, `kill()`, `start()` again
     service = HttpUpstream(tmp_path / "svc")              # likewise
 

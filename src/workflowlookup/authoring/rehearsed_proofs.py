@@ -195,7 +195,10 @@ def unknown_proofs(step: Step | None, declared: DeclaredProofs) -> Iterator[tupl
         if proof is None:
             yield name, f"Step '{step.id}' has no proof {suggest(name, proofs)}"
             continue
-        known = proof.measures if isinstance(proof, CommandProof) else {}
+        measures = proof.measures if isinstance(proof, CommandProof) else {}
         for measure in split(result)[1]:
-            if measure not in known:
-                yield f"{name}.{measure}", f"Proof '{name}' of step '{step.id}' measures no {suggest(measure, known)}"
+            if measure not in measures:
+                yield (
+                    f"{name}.{measure}",
+                    f"Proof '{name}' of step '{step.id}' measures no {suggest(measure, measures)}",
+                )

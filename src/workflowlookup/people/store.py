@@ -195,7 +195,7 @@ class PeopleStore:
         key = msgspec.structs.replace(key, endorsement=endorsement)
 
         def change(stored: _StoredPeople) -> _StoredPeople:
-            _refuse_known(key, stored.keys)
+            _refuse_existing(key, stored.keys)
             if not _is_endorsed(key, self.all_keys(), _removed(stored.keys), is_first=not stored.keys):
                 raise SecurityError(
                     "There are people already, so one of them has to sign for the new key, and nobody did."
@@ -215,7 +215,7 @@ class PeopleStore:
         """
 
         def change(stored: _StoredPeople) -> _StoredPeople:
-            _refuse_known(key, stored.keys)
+            _refuse_existing(key, stored.keys)
             others = [other for other in stored.pending if other.id != key.id]
             return _StoredPeople(keys=stored.keys, pending=(*others[1 - MAX_PENDING :], key))
 
@@ -248,12 +248,12 @@ class PeopleStore:
         """Store the sign counter of a passkey, which must grow. Raises `SecurityError`, `StorageError`."""
 
         def change(stored: _StoredPeople) -> _StoredPeople:
-            known = next((other for other in stored.keys if other.id == key.id), None)
-            if known is None:
+            passkey = next((other for other in stored.keys if other.id == key.id), None)
+            if passkey is None:
                 raise SecurityError(f"The passkey {key.id} is no longer known. Reload the page.")
-            if (sign_count or known.sign_count) and sign_count <= known.sign_count:
+            if (sign_count or passkey.sign_count) and sign_count <= passkey.sign_count:
                 raise SecurityError("The passkey has a sign counter that did not grow: it may have been copied.")
-            return _with_key(stored, msgspec.structs.replace(known, sign_count=sign_count))
+            return _with_key(stored, msgspec.structs.replace(passkey, sign_count=sign_count))
 
         self._change(change)
 
@@ -263,17 +263,17 @@ class PeopleStore:
         extras.require(extras.SIGN)
         try:
             with locked(self.path):
-                known = tuple(self.all_keys().values())
+                keys = tuple(self.all_keys().values())
                 if self.problem:
                     raise SecurityError(f"{self.problem}. Look at the file, and delete it to start over.")
-                content = msgspec.json.encode(change(_StoredPeople(keys=known, pending=self._pending)))
+                content = msgspec.json.encode(change(_StoredPeople(keys=keys, pending=self._pending)))
                 replace_file(os.path.realpath(self.path), msgspec.json.format(content))
         except OSError as problem:
             raise StorageError(f"{self.path} cannot be written: {problem}.") from problem
 
 
-def _refuse_known(key: PersonKey, known: Iterable[PersonKey]) -> None:
-    if any(other.id == key.id for other in known):
+def _refuse_existing(key: PersonKey, existing: Iterable[PersonKey]) -> None:
+    if any(other.id == key.id for other in existing):
         raise SecurityError(f"The key {key.id} is known already.")
 
 
@@ -308,30 +308,32 @@ def _verified(stored: tuple[PersonKey, ...]) -> tuple[dict[str, PersonKey], str]
 
 def _endorsed(stored: Iterable[PersonKey], removed: Mapping[str, int]) -> dict[str, PersonKey]:
     """By id: the first key, and those that an earlier one has endorsed. `removed`: when keys were removed."""
-    known: dict[str, PersonKey] = {}
+    endorsed: dict[str, PersonKey] = {}
     for position, key in enumerate(stored):
-        is_new = key.id == key_id(decode(key.public)) and key.id not in known
-        if is_new and _is_endorsed(key, known, removed, is_first=position == 0):
-            known[key.id] = key
-    return known
+        is_new = key.id == key_id(decode(key.public)) and key.id not in endorsed
+        if is_new and _is_endorsed(key, endorsed, removed, is_first=position == 0):
+            endorsed[key.id] = key
+    return endorsed
 
 
-def _is_endorsed(key: PersonKey, known: Mapping[str, PersonKey], removed: Mapping[str, int], *, is_first: bool) -> bool:
+def _is_endorsed(
+    key: PersonKey, endorsed: Mapping[str, PersonKey], removed: Mapping[str, int], *, is_first: bool
+) -> bool:
     if key.endorsement is None or is_first:
         return key.endorsement is None and is_first
     signer = key.endorsement.key
-    return removed.get(signer, key.added) >= key.added and _is_signed(key.endorsement, text_to_add(key), known)
+    return removed.get(signer, key.added) >= key.added and _is_signed(key.endorsement, text_to_add(key), endorsed)
 
 
-def _is_removed(key: PersonKey, known: Mapping[str, PersonKey], removed: Mapping[str, int]) -> bool:
+def _is_removed(key: PersonKey, candidates: Mapping[str, PersonKey], removed: Mapping[str, int]) -> bool:
     """Whether a key that was not removed before has signed for the removal; a key may sign for its own."""
     if key.removal is None or key.removal.key in removed:
         return False
-    return _is_signed(key.removal, text_to_remove(key, key.removed), known)
+    return _is_signed(key.removal, text_to_remove(key, key.removed), candidates)
 
 
-def _is_signed(signature: Signature, text: bytes, known: Mapping[str, PersonKey]) -> bool:
-    signer = known.get(signature.key)
+def _is_signed(signature: Signature, text: bytes, candidates: Mapping[str, PersonKey]) -> bool:
+    signer = candidates.get(signature.key)
     if signer is None:
         return False
     return extras.is_missing(extras.SIGN) or signer.is_signature(signature, text)  # without it, `judge` knows nobody

@@ -371,7 +371,7 @@ def test_where_the_key_is_not_known_the_answer_is_not_proven(cli: Cli, ada: str,
 def test_a_run_whose_answer_was_changed_in_the_journal_is_damaged(cli: Cli, ada: str, held: str) -> None:
     sign(cli, held, "--note", "Not on Fridays.")
     path = cli.home / ".local" / "share" / "workflowlookup" / "runs.sqlite"
-    with contextlib.closing(SqliteJournal(str(path))) as journal:  # whoever can write it can compute the hashes again
+    with contextlib.closing(SqliteJournal(str(path))) as journal:  # who can write to it can also compute its hashes
         records = journal.read(held)
         edited = [
             msgspec.structs.replace(record, event=msgspec.structs.replace(record.event, note="Go on."))

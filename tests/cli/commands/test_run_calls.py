@@ -26,13 +26,13 @@ def upstream(cli: Cli) -> Iterator[McpUpstream]:
         os.kill(pid, signal.SIGKILL)
 
 
-def known(cli: Cli, *steps: JsonObject, **fields: Json) -> None:
+def put_workflow(cli: Cli, *steps: JsonObject, **fields: Json) -> None:
     """A workflow of the user's own with these steps."""
     write(cli.own / "workflows", document(*steps, identifier="calling", **fields))
 
 
 def test_a_run_of_calls_needs_no_agent(cli: Cli, upstream: McpUpstream) -> None:
-    known(cli, call("one", "say", {"text": "{{who}}"}), call("two", "append", {"line": "{{one}}"}))
+    put_workflow(cli, call("one", "say", {"text": "{{who}}"}), call("two", "append", {"line": "{{one}}"}))
     done = cli("run", "calling", "--context", "who=me")
 
     assert (done.returncode, done.stderr) == (0, "")
@@ -43,7 +43,7 @@ def test_a_run_of_calls_needs_no_agent(cli: Cli, upstream: McpUpstream) -> None:
 
 
 def test_calls_and_outputs_take_turns(cli: Cli, upstream: McpUpstream) -> None:
-    known(cli, call("one", "say", {"text": "a"}), step("think"), call("two", "append", {"line": "{{one}}"}))
+    put_workflow(cli, call("one", "say", {"text": "a"}), step("think"), call("two", "append", {"line": "{{one}}"}))
     done = cli("run", "calling", "--json", stdin=b"thought\n.\n")
 
     assert done.returncode == 0, done.stderr
@@ -52,7 +52,7 @@ def test_calls_and_outputs_take_turns(cli: Cli, upstream: McpUpstream) -> None:
 
 
 def test_a_call_that_fails_is_an_exit_code_and_a_reason(cli: Cli, upstream: McpUpstream) -> None:
-    known(cli, call("one", "fail", {"message": "no luck"}, retries=1))
+    put_workflow(cli, call("one", "fail", {"message": "no luck"}, retries=1))
     done = cli("run", "calling")
 
     assert done.returncode == 1
@@ -62,7 +62,7 @@ def test_a_call_that_fails_is_an_exit_code_and_a_reason(cli: Cli, upstream: McpU
 
 
 def test_progress_is_shown_on_a_terminal(cli: Cli, upstream: McpUpstream) -> None:
-    known(cli, call("one", "sleep", {"seconds": 2, "steps": 2}))
+    put_workflow(cli, call("one", "sleep", {"seconds": 2, "steps": 2}))
     code, seen = cli.on_terminal("run", "calling")
 
     assert code == 0
@@ -71,7 +71,7 @@ def test_progress_is_shown_on_a_terminal(cli: Cli, upstream: McpUpstream) -> Non
 
 
 def test_an_interrupt_cancels_the_run_and_shows_what_was_stopped(cli: Cli, upstream: McpUpstream) -> None:
-    known(cli, call("one", "sleep", {"seconds": 60}))
+    put_workflow(cli, call("one", "sleep", {"seconds": 60}))
     process = begin(cli, "run", "calling")
     upstream.wait_for("call", 1, 60)
 
@@ -86,7 +86,7 @@ def test_an_interrupt_cancels_the_run_and_shows_what_was_stopped(cli: Cli, upstr
 
 
 def test_cancel_from_another_terminal_stops_the_call_and_says_so(cli: Cli, upstream: McpUpstream) -> None:
-    known(cli, call("one", "sleep", {"seconds": 60}))
+    put_workflow(cli, call("one", "sleep", {"seconds": 60}))
     process = begin(cli, "run", "calling", "--json")
     upstream.wait_for("call", 1, 60)
     (entry,) = upstream.seen("call")
@@ -102,7 +102,7 @@ def test_cancel_from_another_terminal_stops_the_call_and_says_so(cli: Cli, upstr
 
 
 def test_a_run_that_was_killed_is_resumed(cli: Cli, upstream: McpUpstream) -> None:
-    known(cli, call("one", "append", {"line": "a", "seconds": 1}), call("two", "append", {"line": "b"}))
+    put_workflow(cli, call("one", "append", {"line": "a", "seconds": 1}), call("two", "append", {"line": "b"}))
     process = begin(cli, "run", "calling")
     upstream.wait_for("call", 1, 60)
     process.kill()

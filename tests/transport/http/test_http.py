@@ -384,7 +384,7 @@ def test_a_client_ends_its_session(plain: WebServer, connect: Connect) -> None:
 def test_a_request_about_a_task_is_routed_by_the_task(
     plain: WebServer, connect: Connect, method: str, name: str | None, code: int
 ) -> None:
-    """Where it says another in its header than in its body, whoever routes it would be deceived."""
+    """A proxy routes by the header, so a body that says something else is refused."""
     message = modern(method, {"taskId": "no-such-task", "inputResponses": {}})
     message["params"]["_meta"] = {**ENVELOPE, CAPABILITIES: {"extensions": {"io.modelcontextprotocol/tasks": {}}}}
     headers = {**MODERN, "mcp-method": method, **({"mcp-name": name} if name else {})}
@@ -571,7 +571,7 @@ def wait_for_figure(server: WebServer, expected: str) -> None:
         time.sleep(0.1)
 
 
-# ── changes are told, whoever makes them ────────────────────────────────────────────────────────────────────────
+# ── notifications of changes, by any process ────────────────────────────────────────────────────────────────────────
 
 
 def test_clients_of_both_eras_are_notified_of_new_workflows(

@@ -19,10 +19,10 @@ FLOW = build(document(step("one"), step("two")))
 class Counting(SqliteJournal):
     """A journal that counts how often it is asked whether anything is new."""
 
-    asked = 0
+    reads = 0
 
     def version(self) -> int:
-        self.asked += 1
+        self.reads += 1
         return super().version()
 
 
@@ -49,10 +49,10 @@ def backend(journal: Counting) -> SharedBackend:
 
 def test_one_poll_of_the_journal_serves_all_subscribers(backend: SharedBackend, journal: Counting, other: Runs) -> None:
     shares = [backend.watch(lambda _: None) for _ in range(5)]
-    journal.asked = 0
+    journal.reads = 0
 
     assert [set(share.changed()) for _ in range(3) for share in shares] == [set()] * 15
-    assert journal.asked == 3
+    assert journal.reads == 3
     run = other.start(FLOW, {}, {})
     assert [set(share.changed()) for share in shares] == [{run.id}] * 5
     assert [set(share.changed()) for share in shares] == [set()] * 5

@@ -290,11 +290,12 @@ def unmeasured_values(subject: LintSubject) -> Findings:
         body = _measured_below(subject, located) if "loop" in located.step else set()
         for path, name in _measure_uses(located):
             is_proof = path[len(located.path) : len(located.path) + 1] == ("proof",)
-            known = measured | body | (own if is_proof else at_start)
-            if not any(name == one or name.startswith(f"{one}.") for one in known):
+            available = measured | body | (own if is_proof else at_start)
+            if not any(name == one or name.startswith(f"{one}.") for one in available):
+                written = suggest(name, sorted(available))
                 yield (
                     path,
-                    f"{suggest(name, sorted(known))} is used in step '{located.id}', and no proof measures it before",
+                    f"{written} is used in step '{located.id}', and no proof measures it before",
                     "Add it to 'measure' of a command with that name, in this or an earlier step",
                 )
         measured |= own

@@ -45,17 +45,17 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
 def _create(people: PeopleStore, name: str) -> PersonKey:
     new_key(name, "", 0)  # a name that cannot be used is refused before anything is typed
     with person_terminal("create a key for a person") as terminal:
-        known = people.active()
-        if known:
-            names = ", ".join(dict.fromkeys(key.person for key in known))
+        others = people.active()
+        if others:
+            names = ", ".join(dict.fromkeys(key.person for key in others))
             terminal.show(f"Known already: {names}. One of them has to sign for the new key.", wrap=True)
         private = create_key(_new_passphrase(terminal, name))
         key = new_key(name, private.public, now())
-        endorsement = sign_on_terminal(terminal, people, text_to_add(key), f"add {name}") if known else None
+        endorsement = sign_on_terminal(terminal, people, text_to_add(key), f"add {name}") if others else None
         people.add(key, endorsement, private)
     complain(
         f"{name} can sign answers now, with key {key.id}. "
-        + ("It was signed for." if known else "It is the first key, so it is trusted as it is.")
+        + ("It was signed for." if others else "It is the first key, so it is trusted as it is.")
         + " Nobody can recover the passphrase."
     )
     return key
