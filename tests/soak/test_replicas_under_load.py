@@ -164,7 +164,7 @@ def tell(loaded: LoadedReplicas, ledger: Ledger, took: float, problems: dict[str
         f"late: {ledger.late[:20]}; failed without a fault: {len(ledger.failures(loaded.faults))}\n"
         f"lost {len(problems['lost'])}, twice {len(problems['twice'])}, unfinished {len(problems['unfinished'])}, "
         f"dishonest answers {len(ledger.lies)}\n"
-        f"runs that were left by their driver: {sum(server.log().count('driven anew') for server in loaded.servers)} "
+        f"runs taken over: {sum(server.log().count('was taken over by another replica') for server in loaded.servers)} "
         f"(by the servers that live)\n"
         f"connections to PostgreSQL, of all three: {loaded.connections()}\n"
         f"memory of the replica that was never killed: {mebibytes[0]:.0f} MiB at first, "
