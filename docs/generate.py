@@ -154,8 +154,8 @@ def settings() -> str:
         f"{NOTE}\n"
         "A flag takes precedence over the environment, the environment over the files, the files over the default.\n"
         "Two files are read: the user's, `~/.config/workflowlookup/workflowlookup.toml` (or below `XDG_CONFIG_HOME`),\n"
-        "and the project's, `workflowlookup.toml` in the working directory. Setting by setting, the project's takes\n"
-        "precedence.\n"
+        "and the project's, `workflowlookup.toml` in the working directory or the nearest directory above it, up to\n"
+        "the project's root. Setting by setting, the project's takes precedence.\n"
         "`--config` names another file. If that file is inside the project, it replaces the project's file; otherwise\n"
         "it replaces both.\n\n"
         "The project's file came with a repository. Some of its settings apply at once: the last column says which\n"
@@ -309,7 +309,7 @@ def manual() -> str:
         *_entries(
             [
                 ("~/.config/workflowlookup/workflowlookup.toml", "The user's settings."),
-                ("workflowlookup.toml", "The project's settings, in the working directory."),
+                ("workflowlookup.toml", "The project's settings, in the working directory or above it."),
                 ("~/.workflowlookup/workflows", "The user's workflows."),
                 (".workflowlookup/workflows", "The project's workflows, in the working directory or above it."),
                 (

@@ -15,6 +15,7 @@ from cli.hooks import EVENTS, SESSION, call, git, journal, kind, kinds_of_events
 from support.command_line import Cli
 from support.json_values import Json, JsonObject
 from support.make import document, step, write
+from workflowlookup.cli.hook_entry import _may_concern_a_run
 
 SAMPLE = hooks.SAMPLE
 
@@ -211,6 +212,20 @@ def test_a_tool_is_refused_even_if_others_keep_changing_the_run(cli: Cli) -> Non
     done = cli("hook", "PreToolUse", stdin=message)
 
     assert (kind(done.stdout), "Other processes kept changing the run" in done.stderr) == ("deny", True)
+
+
+def test_the_settings_of_a_project_are_read_from_every_directory_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    below = tmp_path / "src" / "deep"
+    below.mkdir(parents=True)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "none"))
+    monkeypatch.setenv("CLAUDE_PROJECT_DIR", str(below))
+    assert not _may_concern_a_run("UserPromptSubmit", b"{}")
+
+    (tmp_path / "workflowlookup.toml").write_text("hook_triggers = true")
+
+    assert _may_concern_a_run("UserPromptSubmit", b"{}")
 
 
 def test_settings_that_cannot_be_read_let_the_agent_go_on(cli: Cli) -> None:

@@ -212,4 +212,5 @@ def test_a_stop_counts_once_with_the_plugin_and_hooks_in_the_settings(
     with ScriptedModel([START, *[Say("I wait.")] * 9]) as model:
         claude.say(model, "Change it.", options=plugin)
 
+    assert len(model.requests) == 1 + 3 + 1
     assert claude.events(run_id_in(model.texts()[1]))[2:] == [*["stop-blocked"] * 3, "stop-released"]

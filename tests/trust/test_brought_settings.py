@@ -152,6 +152,24 @@ def test_a_named_file_inside_the_project_is_the_projects(read: Read, tmp_path: P
     assert (dict(settings.servers), names(settings), settings.confirmation) == ({}, ["x"], "person")
 
 
+def test_the_file_of_a_project_counts_from_every_directory_of_it_and_needs_trust_there_too(
+    tmp_path: Path,
+) -> None:
+    below = tmp_path / "clone" / "src" / "deep"
+    below.mkdir(parents=True)
+    for directory in (tmp_path, tmp_path / "clone"):
+        (directory / ".git").mkdir()
+        (directory / "workflowlookup.toml").write_text(f'max_concurrent = 3\njournal = "{directory.name}.sqlite"\n')
+
+    settings = read_settings({}, {"XDG_CONFIG_HOME": str(tmp_path / "none")}, directory=str(below))
+    (below / "workflowlookup.toml").write_text("max_concurrent = 4")
+    nearest = read_settings({}, {"XDG_CONFIG_HOME": str(tmp_path / "none")}, directory=str(below))
+
+    assert (settings.max_concurrent, names(settings)) == (3, ["journal"])
+    assert settings.origins["max_concurrent"] == str(tmp_path / "clone" / "workflowlookup.toml")
+    assert nearest.max_concurrent == 4
+
+
 def test_a_named_file_outside_is_the_users_and_stands_alone(read: Read, tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text('[mcpServers.x]\ncommand = "mine"\n')
 

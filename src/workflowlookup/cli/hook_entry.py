@@ -11,7 +11,7 @@ import sys
 
 TYPE_CHECKING = False  # `typing` takes longer to import than the journal to read
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
 
 EVENTS = ("SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop", "SubagentStop")
@@ -143,11 +143,15 @@ def _is_named(root: str, data: bytes) -> bool:
     return not root.isascii() or '"' in root or "\\" in root or root.encode() in data
 
 
-def _settings_files(directory: str) -> tuple[str, str]:
+def _settings_files(directory: str) -> "Iterator[str]":
+    """Where settings files may be: of the user, and in the directory and all above it."""
     base = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.environ.get("HOME") or "~", ".config")
     name = "workflowlookup.toml"
-    own = os.path.join(directory, os.path.expanduser(base), "workflowlookup", name)
-    return own, os.path.join(directory, name)
+    yield os.path.join(directory, os.path.expanduser(base), "workflowlookup", name)
+    parent = os.path.realpath(directory)
+    yield os.path.join(parent, name)
+    while parent != (parent := os.path.dirname(parent)):
+        yield os.path.join(parent, name)
 
 
 def _is_around(root: str, directory: str) -> bool:

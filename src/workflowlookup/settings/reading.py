@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from workflowlookup.language.text import shorten
-from workflowlookup.repository import configuration_directory, find_project
+from workflowlookup.repository import configuration_directory, find_above, find_project
 from workflowlookup.settings.model import Settings, SettingsError, TrustFile
 from workflowlookup.settings.parsers import commands as parse_commands
 from workflowlookup.settings.parsers import journal_url, path, paths
@@ -142,7 +142,7 @@ class _Files:
     def _chosen(self, user_file: str, config: str | None) -> tuple[str, ...]:
         """The files to read. A file of `--config` replaces both; if it is in the project, only the project's file."""
         if config is None:
-            return user_file, os.path.join(self._directory, FILE_NAME)
+            return user_file, find_above(FILE_NAME, self.project.root, self._directory)
         return (user_file, config) if self.project.brings(config) else (config,)
 
     def value(self, setting: Setting) -> tuple[str, Any]:

@@ -139,7 +139,18 @@ def test_once_on_a_terminal_shows_what_to_do_as_well(cli: Cli, project: Path) ->
 def test_without_a_directory_the_error_says_how_to_create_one(cli: Cli) -> None:
     done = cli("watch")
 
-    assert (done.returncode, "Run `workflowlookup init`" in done.stderr) == (1, True)
+    assert (done.returncode, "or run `workflowlookup init`" in " ".join(done.stderr.split())) == (1, True)
+
+
+def test_from_a_directory_below_the_workflows_of_the_project_are_watched(cli: Cli, project: Path) -> None:
+    (cli.directory / ".git").mkdir()
+    write(project, SOUND)
+    cli.directory = cli.directory / "src"
+    cli.directory.mkdir()
+
+    done = cli("watch", "--once")
+
+    assert (done.returncode, "sample-workflow.json: no problems" in done.stdout) == (0, True)
 
 
 def test_a_missing_path_is_reported(cli: Cli) -> None:

@@ -11,8 +11,8 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
 
-from workflowlookup.cli.commands.new import PROJECT_DIRECTORY
 from workflowlookup.cli.commands.validate import REPORTERS, Checked, Remark, check_all
+from workflowlookup.cli.documents import PATHS_HELP, paths_or_project
 from workflowlookup.cli.output import CommandError, is_terminal, shown_path, write
 from workflowlookup.cli.suites import Suite, SuiteLoader
 from workflowlookup.language.document.checking import check
@@ -35,18 +35,15 @@ _SHARE: Final = 0.01
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "paths", metavar="PATH", nargs="*", help=f"a document or a directory of them (default: {PROJECT_DIRECTORY})"
-    )
+    parser.add_argument("paths", metavar="PATH", nargs="*", help=f"a document or a directory of them {PATHS_HELP}")
     parser.add_argument("--once", action="store_true", help="check once; exit code 1 if there are problems")
 
 
 def run(options: argparse.Namespace, settings: Settings) -> int:
-    paths: Sequence[str] = options.paths or [PROJECT_DIRECTORY]
+    paths = paths_or_project(options.paths)
     missing = next((path for path in paths if not os.path.exists(path)), None)
     if missing is not None:
-        remedy = "Check the path." if options.paths else "Run `workflowlookup init` to prepare this directory."
-        raise CommandError(f"{shown_path(missing)} does not exist. {remedy}")
+        raise CommandError(f"{shown_path(missing)} does not exist. Check the path.")
     if options.once:
         checked = _check(paths, settings)
         REPORTERS["text"](checked) if is_terminal() else _write_lines(checked)
