@@ -15,11 +15,12 @@ from support.make import document, loop, step
 from workflowlookup.errors import RunStateError
 from workflowlookup.language.document.building import build
 from workflowlookup.language.text import duration
+from workflowlookup.language.untrusted_text import code, fenced, inline, item
 from workflowlookup.runs import advance
 from workflowlookup.runs import report as reporting
 from workflowlookup.runs.draft import Draft, Moment
 from workflowlookup.runs.events import Record
-from workflowlookup.runs.report import clock, code, fenced, inline, item, report
+from workflowlookup.runs.report import clock, report
 
 MARKDOWN = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 START = 1_700_000_000_000

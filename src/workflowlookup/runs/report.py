@@ -5,7 +5,6 @@ cannot close, or on one line with all Markdown escaped.
 """
 
 import itertools
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -17,7 +16,8 @@ from workflowlookup.language.conditions import Condition, describe, walk
 from workflowlookup.language.model import PromptStep, Workflow
 from workflowlookup.language.navigation import find_step, scope_of
 from workflowlookup.language.templates import filler, has_template
-from workflowlookup.language.text import duration, joined, length_of, plural, printable, shorten
+from workflowlookup.language.text import duration, length_of, plural
+from workflowlookup.language.untrusted_text import code, fenced, inline, item
 from workflowlookup.language.values import Context, brief, lookup
 from workflowlookup.runs import events
 from workflowlookup.runs.draft import remedy_of
@@ -34,7 +34,6 @@ MAX_REFUSED: Final = 1_000
 MAX_ISSUES: Final = 20
 """Issues shown of one refused output."""
 MAX_LENGTH: Final = 1_000_000
-MAX_LINE: Final = 500
 MAX_ROWS: Final = 200
 MAX_VARIABLES: Final = 5
 
@@ -58,48 +57,8 @@ def report_of(run: Run, records: Sequence[Record]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-# ── untrusted text ───────────────────────────────────────────────────────────────────────────────────────────────
-
 MAX_UNVERIFIED: Final = 20
 """How many unproven answers of people the head lists."""
-_MARKDOWN: Final = re.compile(r"([\\`*_\[\]<>|~&#!$])")
-_LIST_MARKER: Final = re.compile(r"^([-+=]|\d{1,9}(?=[.)]))")
-_TICKS: Final = re.compile("`+")
-
-
-def inline(text: str) -> str:
-    """Text for use within a line: on one line, with Markdown escaped."""
-    return _MARKDOWN.sub(r"\\\1", printable(joined(shorten(text, MAX_LINE))))
-
-
-def item(text: str) -> str:
-    """Text as an item of a list."""
-    return "- " + _LIST_MARKER.sub(_escape_marker, inline(text))
-
-
-def code(text: str) -> str:
-    """Text as a code span."""
-    text = printable(joined(shorten(text, MAX_LINE))) or " "
-    ticks = "`" * (_max_ticks(text) + 1)
-    space = " " if text[0] == "`" or text[-1] == "`" else ""
-    return f"{ticks}{space}{text}{space}{ticks}"
-
-
-def fenced(text: str, language: str = "text") -> str:
-    """Text as a code block, whose fence is longer than any in the text."""
-    text = printable(text.replace("\r\n", "\n").replace("\r", "\n"))
-    fence = "`" * max(3, _max_ticks(text) + 1)
-    return f"{fence}{language}\n{text}\n{fence}"
-
-
-def _escape_marker(marker: re.Match[str]) -> str:
-    """Escape a marker that would begin a list or a rule."""
-    return marker[0] + "\\" if marker[0].isdigit() else "\\" + marker[0]
-
-
-def _max_ticks(text: str) -> int:
-    return max((len(run) for run in _TICKS.findall(text)), default=0)
-
 
 # ── numbers ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
