@@ -50,6 +50,12 @@ class Deployment:
                 self.library,
                 document(*HELD, identifier=identifier, name=f"The {word}", clarificationPrompts=questions),
             )
+            folder = self.library / f"{identifier}.files"
+            if identifier == "docs-notes":
+                folder.symlink_to("docs-guide.files")  # which makes the skill one that cannot be served
+                continue
+            folder.mkdir()
+            (folder / "note.txt").write_text(f"A note about {word}")
         (self.library / "docs-broken.json").write_text('{"id": "docs-broken"}')
         if hidden:
             (self.library / "secret-broken.json").write_text('{"id": "secret-broken", "canary": 1}')

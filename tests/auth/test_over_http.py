@@ -45,6 +45,9 @@ OTHERS: dict[str, JsonObject] = {
     "resources/list": {},
     "resources/templates/list": {},
     "resources/read": {"uri": "runs://recent"},
+    "resources/directory/read": {"uri": "skill://docs-guide"},
+    "skills/list": {},
+    "skills/get": {"uri": "skill://docs-guide/SKILL.md"},
     "prompts/list": {},
     "prompts/get": {"name": "docs-guide"},
     "completion/complete": {

@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 from auth.secretive import ASKING, HIDDEN, OPEN, Deployment, ScopedClient, caller
+from support.client import ENVELOPE
 from support.json_values import Json, JsonObject
 from support.make import document, write
 from support.narrowing import not_none
@@ -63,6 +64,10 @@ def of_workflows(identifier: str) -> Iterator[tuple[str, JsonObject]]:
     yield "tools/call", {"name": identifier, "arguments": {}}
     yield "tools/call", {"name": "workflow_get", "arguments": {"id": identifier}}
     yield "workflow_search", {"query": identifier}
+    for path in ("SKILL.md", "note.txt", "no-such.txt"):
+        yield "resources/read", {"uri": f"skill://{identifier}/{path}"}
+        yield "skills/get", {"uri": f"skill://{identifier}/{path}", "_meta": ENVELOPE}
+    yield "resources/directory/read", {"uri": f"skill://{identifier}", "_meta": ENVELOPE}
 
 
 def of_runs(run_id: str) -> Iterator[tuple[str, JsonObject]]:
@@ -96,6 +101,7 @@ def of_tools(name: str) -> Iterator[tuple[str, JsonObject]]:
 
 
 def lists() -> Iterator[tuple[str, JsonObject]]:
+    yield "skills/list", {"_meta": ENVELOPE}
     yield from (("workflow_search", {}), ("workflow_refresh", {}), ("tasks/list", {}))
     yield from (("tools/list", {}), ("resources/list", {}), ("resources/templates/list", {}), ("prompts/list", {}))
     yield from (("workflow_list", {}), ("workflow_list", {"limit": 1}), ("workflow_list", {"category": "workflow"}))
@@ -160,6 +166,7 @@ def test_every_method_is_among_the_compared_calls() -> None:
     silent = {"initialize", "ping", "shutdown", "server/discover"}  # which tell of the server alone
 
     assert Connection._HANDSHAKE.keys() - methods == silent
+    assert Connection._ENVELOPE.keys() - methods == {"server/discover", "subscriptions/listen", "tasks/update"}
 
 
 @pytest.mark.parametrize("access", [caller("run", workflows=("nothing-*",)), caller("run", workflows=())])

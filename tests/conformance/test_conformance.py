@@ -13,7 +13,7 @@ import pytest
 
 from conformance.tasks import documents
 from support.json_values import JsonObject
-from support.make import settings_file, write
+from support.make import document, settings_file, write
 from support.narrowing import not_none
 from support.npm import LOOSELY, install, node_for
 from support.web import WebServer
@@ -52,6 +52,8 @@ TASKS = {
 """The scenarios of the tasks extension, which belong to no suite, and how many checks each has. That of
 notifications has none yet: its own text says that it will be rewritten.
 """
+SKILLS = {"sep-2640-skills-enumeration": 32, "sep-2640-skills-manifest": 6, "sep-2640-skills-directory": 7}
+"""The scenarios of the skills extension, in the same way; they are held against the real server."""
 WITHOUT_FIXTURE = 24
 """So many of the checks of `server-stateless` need none."""
 
@@ -137,12 +139,41 @@ def test_every_scenario_of_the_tasks_extension_passes(
     assert len(checks(tmp_path / "results", "*", "SUCCESS")) == TASKS[scenario]
 
 
-def test_there_are_no_other_scenarios_of_tasks(node: str) -> None:
+@pytest.fixture(scope="module")
+def skills(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebServer]:
+    home = tmp_path_factory.mktemp("skills")
+    for identifier in ("dotted.one", "plain-one"):
+        write(home / "library", document(identifier=identifier))
+    folder = home / "library" / "dotted.one.files"
+    (folder / "templates").mkdir(parents=True)
+    (folder / "templates" / "report.md").write_text("# Report\n")
+    server = WebServer(home, directory=home / "library")
+    yield server
+    server.stop()
+
+
+@pytest.mark.parametrize("scenario", list(SKILLS))
+def test_every_scenario_of_the_skills_extension_passes(
+    node: str, scenario: str, skills: WebServer, tmp_path: Path
+) -> None:
+    """Forced, because an extension belongs to no version of the suite."""
+    which = ("--spec-version", "2026-07-28", "--force", "--scenario", scenario)
+    code, said = run(node, "0.2, envelope", skills.url, tmp_path / "results", *which)
+
+    unmet = [
+        check for status in ("FAILURE", "WARNING", "SKIPPED") for check in checks(tmp_path / "results", "*", status)
+    ]
+    assert [(check["id"], check.get("errorMessage")) for check in unmet] == []
+    assert code == 0, said
+    assert len(checks(tmp_path / "results", "*", "SUCCESS")) == SKILLS[scenario]
+
+
+def test_there_are_no_other_scenarios_of_extensions(node: str) -> None:
     """So that a newer suite is not passed by not being run."""
-    tasks_by_package = {}
+    by_package = {}
     for package, _ in SUITES.values():
         program = FOLDER / "node_modules" / package / "dist" / "index.js"
         done = subprocess.run([node, str(program), "list", "--server"], capture_output=True, text=True, check=True)
-        tasks_by_package[package] = set(re.findall(r"- (tasks-[\w-]+)", done.stdout))
+        by_package[package] = set(re.findall(r"- (tasks-[\w-]+|[\w-]+-skills-[\w-]+)", done.stdout))
 
-    assert tasks_by_package == {"conformance-stable": set(), "conformance-next": set(TASKS)}
+    assert by_package == {"conformance-stable": set(), "conformance-next": {*TASKS, *SKILLS}}

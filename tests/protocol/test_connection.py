@@ -78,7 +78,9 @@ def test_discover_is_answered_at_once_and_initialize_after_it_on_the_same_connec
     discovered = modern(connection, "server/discover")["result"]
     initialized = initialize(connection, "2025-11-25")["result"]
     del initialized["capabilities"]["tasks"]
-    extensions: JsonObject = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
+    skills: JsonObject = {"directoryRead": True}
+    known: JsonObject = {"io.modelcontextprotocol/tasks": {}, "io.modelcontextprotocol/skills": skills}
+    extensions: JsonObject = {"extensions": known}
 
     assert discovered == {
         "resultType": "complete",

@@ -126,7 +126,7 @@ def test_the_task_capability_depends_on_the_version(make_client: Callable[..., T
     assert make_client().hello["result"]["capabilities"]["tasks"] == promised
     assert "tasks" not in make_client("2025-06-18").hello["result"]["capabilities"]
     capabilities = make_client(None).result("server/discover", _meta=ENVELOPE)["capabilities"]
-    assert (capabilities["extensions"], "tasks" in capabilities) == ({EXTENSION: {}}, False)
+    assert (capabilities["extensions"][EXTENSION], "tasks" in capabilities) == ({}, False)
 
 
 @pytest.mark.parametrize(

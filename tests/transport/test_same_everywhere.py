@@ -87,6 +87,11 @@ def converse(talk: Talk) -> Json:
     note("templates", talk.ask("resources/templates/list"))
     note("resource", talk.ask("resources/read", {"uri": "workflow://asks-a-person"}))
     note("no resource", talk.ask("resources/read", {"uri": "workflow://no-such-workflow"}))
+    note("skills", talk.ask("skills/list"))
+    note("skill", talk.ask("skills/get", {"uri": "skill://asks-a-person/SKILL.md"}))
+    note("no skill", talk.ask("skills/get", {"uri": "skill://no-such-workflow/SKILL.md"}))
+    note("skill file", talk.ask("resources/read", {"uri": "skill://asks-a-person/SKILL.md"}))
+    note("directory", talk.ask("resources/directory/read", {"uri": "skill://asks-a-person"}))
     note("prompts", talk.ask("prompts/list"))
     note("prompt", talk.ask("prompts/get", {"name": "asks-a-person"}))
     completion = {"ref": {"type": "ref/prompt", "name": "asks-a-person"}, "argument": {"name": "id", "value": "a"}}

@@ -39,6 +39,7 @@ from workflowlookup.tools.registry import Registry
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+    from workflowlookup.library.attachments import Attachment
     from workflowlookup.providers.discovery import ProviderListing
 
 MAX_VISIBLE: Final = 10_000
@@ -134,11 +135,25 @@ class ScopedCatalog:
         return self._catalog.listing(source)
 
     def get(self, workflow_id: str) -> Workflow:
+        with self._visible_only(workflow_id):
+            return self._catalog.get(workflow_id)
+
+    def attachments(self, workflow_id: str) -> "Sequence[Attachment]":
+        with self._visible_only(workflow_id):
+            return self._catalog.attachments(workflow_id)
+
+    def read_attachment(self, workflow_id: str, path: str) -> bytes:
+        with self._visible_only(workflow_id):
+            return self._catalog.read_attachment(workflow_id, path)
+
+    @contextlib.contextmanager
+    def _visible_only(self, workflow_id: str) -> Iterator[None]:
+        """For a workflow that the caller sees; its errors name files, not paths. Others do not exist."""
         snapshot = self.snapshot()
         if workflow_id not in snapshot.entries:
             raise workflow_not_found(workflow_id, snapshot)
         try:
-            return self._catalog.get(workflow_id)
+            yield
         except WorkflowLookupError as refusal:
             raise (refusal if self._access.administers_all else _naming_file(refusal)) from None
 

@@ -126,7 +126,7 @@ def compose(workflow: Workflow, step: PromptStep, upcoming: NextStep, view: Mapp
     parts.append(view["prompt"])
     if "tools" in view:
         parts.append(view["tools"])
-    functions = list(_functions(workflow, step))
+    functions = list(function_lines(workflow, step))
     if functions:
         parts.append(fill("## Functions\n" + "\n".join(functions)))
     if upcoming.loop:
@@ -228,7 +228,7 @@ def _delegation(item: Mapping[str, Any]) -> str:
     return f"{name}: {as_words(rest)}" if rest else str(name)
 
 
-def _functions(workflow: Workflow, step: PromptStep) -> Iterator[str]:
+def function_lines(workflow: Workflow, step: PromptStep) -> Iterator[str]:
     """The function definitions that the step refers to or calls; inner scopes win."""
     if not step.function_references and not step.function_calls:
         return

@@ -4,6 +4,7 @@ A later source shadows an earlier one. Nothing is read before the first use. Aft
 changed, and reads only that again.
 """
 
+import functools
 import logging
 import math
 import time
@@ -29,6 +30,7 @@ from workflowlookup.library.files import LoadedFile, WorkflowSummary, parse_docu
 
 if TYPE_CHECKING:
     from workflowlookup.language.model import Workflow
+    from workflowlookup.library.attachments import Attachment, AttachmentReader
 
 log = logging.getLogger(__name__)
 
@@ -93,6 +95,8 @@ class CatalogView(Protocol):
     def listing(self, source: Source, /) -> Listing: ...
     def get(self, workflow_id: str, /) -> "Workflow": ...
     def workflows(self) -> "Iterator[Workflow]": ...
+    def attachments(self, workflow_id: str, /) -> "Sequence[Attachment]": ...
+    def read_attachment(self, workflow_id: str, path: str, /) -> bytes: ...
 
 
 class Catalog:
@@ -123,6 +127,8 @@ class Catalog:
             MAX_BUILT, max_weight=MAX_BUILT_BYTES, weigh=lambda built: built[1].weight
         )
         self._reported: set[str] = set()
+        self._refused_folders: BoundedCache[str, str] = BoundedCache(MAX_BUILT)
+        """By id: the error that was logged about the files of a workflow."""
         self._incomplete: StorageError | None = None
 
     def replace_sources(self, sources: Sequence[Source]) -> None:
@@ -156,11 +162,7 @@ class Catalog:
 
     def get(self, workflow_id: str) -> "Workflow":
         """The workflow with this id. Raises `WorkflowNotFound`, or the error that makes its document invalid."""
-        entry = self.snapshot().entries.get(workflow_id)
-        if entry is None:
-            raise workflow_not_found(workflow_id, self.snapshot())
-        if entry.file.refusal is not None:
-            raise _with_id(entry.file.refusal, workflow_id)
+        entry = self._entry(workflow_id)
         cached = self._built.get(workflow_id)
         if cached is not None and cached[0] is entry.file:
             return cached[1]
@@ -177,6 +179,36 @@ class Catalog:
         if summarise(document, path).id == workflow_id:  # changed since the scan: use what was just read
             return build(document, self._origin_of(entry))
         raise workflow_not_found(workflow_id, self.snapshot())
+
+    def _entry(self, workflow_id: str) -> CatalogEntry:
+        """The valid document with this id. Raises as `get`."""
+        entry = self.snapshot().entries.get(workflow_id)
+        if entry is None:
+            raise workflow_not_found(workflow_id, self.snapshot())
+        if entry.file.refusal is not None:
+            raise _with_id(entry.file.refusal, workflow_id)
+        return entry
+
+    def attachments(self, workflow_id: str) -> "Sequence[Attachment]":
+        """The files that a workflow brings along. Raises as `get`, and the error of a folder that cannot be served."""
+        entry = self._entry(workflow_id)
+        try:
+            return self._attachments.list(entry.file.path)
+        except WorkflowLookupError as refusal:
+            if self._refused_folders.get(workflow_id) != str(refusal):
+                self._refused_folders[workflow_id] = str(refusal)
+                log.warning("skipped the files of %s: %s", workflow_id, refusal)
+            raise
+
+    def read_attachment(self, workflow_id: str, path: str) -> bytes:
+        """The content of one of the `attachments`."""
+        return self._attachments.read(self._entry(workflow_id).file.path, path)
+
+    @functools.cached_property
+    def _attachments(self) -> "AttachmentReader":
+        from workflowlookup.library.attachments import AttachmentReader  # noqa: PLC0415 - lookups do not need it
+
+        return AttachmentReader()
 
     def workflows(self) -> "Iterator[Workflow]":
         """Every workflow whose document can be loaded, ordered by id."""

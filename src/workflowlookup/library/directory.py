@@ -12,7 +12,7 @@ import msgspec
 from workflowlookup.errors import SecurityError, StorageError, WorkflowLookupError, not_read_yet
 from workflowlookup.language.text import plural
 from workflowlookup.library.changes import ChangeWatcher
-from workflowlookup.library.files import LoadedFile, is_document_name, load, signature_of, unreadable
+from workflowlookup.library.files import LoadedFile, folder_of, is_document_name, load, signature_of, unreadable
 
 MAX_DEPTH: Final = 32
 """How deep directories may nest; deeper ones are reported and not read."""
@@ -30,7 +30,7 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DirectorySource:
-    """Every JSON and YAML document below a directory, except hidden files and directories."""
+    """Every document below a directory, except hidden files and directories, and what documents bring along."""
 
     def __init__(self, name: str, root: str, *, required: bool = False) -> None:
         self.name = name
@@ -98,7 +98,10 @@ class DirectorySource:
         watcher.watch(directory)
         with os.scandir(directory) as listed:
             entries = sorted(itertools.islice(listed, MAX_ENTRIES + 1), key=lambda entry: entry.name)
+        attached = {folder_of(entry.name) for entry in entries if is_document_name(entry.name)}
         for entry in entries:
+            if entry.name in attached:
+                continue
             if entry.is_dir(follow_symlinks=False):
                 if not entry.name.startswith("."):
                     yield entry

@@ -34,6 +34,10 @@ log = logging.getLogger(__name__)
 
 MAX_FILE_BYTES: Final = 1 << 20
 FIXTURE_SUFFIXES: Final = (".test.yaml", ".test.yml", ".test.json")
+FOLDER_SUFFIX: Final = ".files"
+"""Of the folder beside a document with what the workflow brings along; see `attachments`."""
+SKILL_FILE: Final = "SKILL.md"
+"""What a workflow itself becomes in the folder of a skill."""
 
 _OPEN_FLAGS: Final = (
     os.O_RDONLY
@@ -60,6 +64,11 @@ class WorkflowSummary(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 def is_document_name(name: str) -> bool:
     """Whether a file with this name is a workflow document: not hidden, and not a test fixture."""
     return name.endswith(DOCUMENT_SUFFIXES) and not name.startswith(".") and not name.endswith(FIXTURE_SUFFIXES)
+
+
+def folder_of(document: str) -> str:
+    """The name or path of the folder with the files that a document brings along; there may be none."""
+    return split_suffix(document)[0] + FOLDER_SUFFIX
 
 
 def signature_of(status: os.stat_result) -> Signature:

@@ -523,6 +523,9 @@ class Connection:
         "tasks/get": _get_task,
         "tasks/update": _update_task,
         "tasks/cancel": _cancel_task,
+        "resources/directory/read": _call_library_method,
+        "skills/list": _call_library_method,
+        "skills/get": _call_library_method,
     }
 
 

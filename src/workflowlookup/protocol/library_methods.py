@@ -1,4 +1,4 @@
-"""The methods for resources, prompts and completion, in both eras."""
+"""The methods for resources, prompts and completion, in both eras, and for skills."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -44,10 +44,35 @@ def _complete(backend: Backend, call: Call) -> Json:
     return complete(backend.services, call.object_params())
 
 
+def _list_skills(backend: Backend, call: Call) -> Json:
+    from workflowlookup.tools.skills import list_skills  # noqa: PLC0415 - with the first list of skills
+
+    call.optional("cursor", str, "text")
+    return cacheable_in(call, list_skills(backend.services, call.object_params()))
+
+
+def _get_skill(backend: Backend, call: Call) -> Json:
+    from workflowlookup.tools.skills import get_skill  # noqa: PLC0415 - with the first list of skills
+
+    call.text("uri")
+    return cacheable_in(call, get_skill(backend.services, call.object_params()))
+
+
+def _read_directory(backend: Backend, call: Call) -> Json:
+    from workflowlookup.tools.skills import read_directory  # noqa: PLC0415 - with the first list of skills
+
+    refuse_cursor(call)
+    call.text("uri")
+    return read_directory(backend.services, call.object_params())
+
+
 LIBRARY_METHODS: Final[Mapping[str, Callable[[Backend, Call], Json]]] = {
     "resources/list": _list_resources,
     "resources/templates/list": _list_templates,
     "resources/read": _read_resource,
+    "resources/directory/read": _read_directory,
+    "skills/list": _list_skills,
+    "skills/get": _get_skill,
     "prompts/list": _list_prompts,
     "prompts/get": _get_prompt,
     "completion/complete": _complete,

@@ -23,6 +23,7 @@ META_SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"
 META_TIMEOUT: Final = "workflowlookup/timeoutSeconds"
 """Our own key: how long a run that the call starts may take."""
 TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
+SKILLS_EXTENSION: Final = "io.modelcontextprotocol/skills"
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,5 +78,5 @@ def capabilities_at(rules: Rules, *, announces_changes: bool) -> dict[str, Json]
     if rules.tasks:
         capabilities["tasks"] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
     if rules.envelope:
-        capabilities["extensions"] = {TASKS_EXTENSION: {}}
+        capabilities["extensions"] = {TASKS_EXTENSION: {}, SKILLS_EXTENSION: {"directoryRead": True}}
     return capabilities

@@ -8,6 +8,7 @@ the rest; without any it shows the model the whole text beside the prompt. What 
 from collections.abc import Mapping
 from typing import Any, Final
 
+from workflowlookup.authoring.export.thin import task_argument
 from workflowlookup.errors import InvalidParams, WorkflowLookupError, WorkflowNotFound
 from workflowlookup.language.model import Workflow
 from workflowlookup.language.values import Json
@@ -61,16 +62,9 @@ def _instructions(workflow: Workflow, task: str) -> str:
     return (
         f'Follow the workflow "{workflow.name}" (id `{workflow.id}`): {workflow.description}\n\n'
         f"{f'The task: {task}' if task else source}\n\n"
-        f"Call `workflow_start` with `workflowId` `{workflow.id}` and the whole task in {_destination(workflow)}. Ask "
+        f"Call `workflow_start` with `workflowId` `{workflow.id}` and the whole task in {task_argument(workflow)}. Ask "
         "me those of its `clarificationPrompts` that the task leaves open and that matter, and check its "
         "`preconditions`. Then do exactly the step it gives, hand in your full output with `workflow_submit`, do what "
         "its answer says in `next`, and repeat until the run is complete. Never skip a step, and ask me when "
         "`requiresConfirmation` is true."
     )
-
-
-def _destination(workflow: Workflow) -> str:
-    """The argument of `workflow_start` for the task: the declared input, if there is one."""
-    schema = workflow.document.get("inputSchema")
-    names = schema.get("properties") if isinstance(schema, Mapping) else None
-    return f"`input` ({', '.join(f'`{name}`' for name in names)})" if names else "`context`"

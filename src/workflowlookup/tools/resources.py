@@ -1,6 +1,7 @@
 """Resources: workflows and runs as Markdown, and the schema of documents; completion of ids.
 
-`workflow://ID`, `run://ID`, `run://ID/result`, `runs://recent`, `workflow-schema://current`, `tool-result://TOOL`.
+`workflow://ID`, `run://ID`, `run://ID/result`, `runs://recent`, `workflow-schema://current`, `tool-result://TOOL`,
+`skill://ID/PATH`.
 Clients can subscribe to runs.
 """
 
@@ -14,7 +15,6 @@ from workflowlookup.language.values import Json, brief
 from workflowlookup.language.workflow_schema import workflow_schema_text
 from workflowlookup.tools.builtin.workflow_get import first_step
 from workflowlookup.tools.contract import Services
-from workflowlookup.tools.paging import page
 
 if TYPE_CHECKING:
     from urllib.parse import SplitResult
@@ -22,12 +22,13 @@ if TYPE_CHECKING:
     from workflowlookup.store.journal import RunSummary
 
 SCHEME: Final = "workflow://"
+SKILL_SCHEME: Final = "skill://"
+"""Of the files of skills; see `skills`."""
 RUN_SCHEME: Final = "run://"
 RECENT_URI: Final = "runs://recent"
 SCHEMA_URI: Final = "workflow-schema://current"
 PART_META: Final = "workflowlookup/part"
 """The key in `_meta` of a part of a result: `from`, `to`, `characters`."""
-PAGE_SIZE: Final = 100
 MAX_RECENT: Final = 50
 MAX_SUBSCRIBED_URI: Final = 300
 RESULT_SCHEME: Final = "tool-result://"
@@ -77,6 +78,12 @@ _TEMPLATES: Final[Sequence[Mapping[str, Json]]] = (
         "mimeType": "application/json",
     },
     {
+        "uriTemplate": SKILL_SCHEME + "{+path}",
+        "name": "skill-file",
+        "title": "A file of a skill",
+        "description": "The SKILL.md of a workflow, or a file that the workflow brings along.",
+    },
+    {
         "uriTemplate": RESULT_SCHEME + "{tool}{?arguments}",
         "name": "tool-result",
         "title": "The whole result of a tool",
@@ -88,19 +95,22 @@ _TEMPLATES: Final[Sequence[Mapping[str, Json]]] = (
 
 
 def list_resources(services: Services, params: Mapping[str, Any]) -> Mapping[str, Json]:
+    from workflowlookup.tools.skills import page_of_resources  # noqa: PLC0415 - seldom needed
+
     cursor = params.get("cursor")
-    summaries, next_cursor = page(services.catalog.snapshot().summaries, lambda summary: summary.id, cursor, PAGE_SIZE)
+    workflows, next_cursor = page_of_resources(services, cursor)
     resources: list[Json] = [] if cursor else [_SCHEMA, _RECENT]
-    resources += [
-        {
-            "uri": SCHEME + summary.id,
-            "name": summary.id,
-            "title": summary.name,
-            "description": summary.description,
-            "mimeType": "text/markdown",
-        }
-        for summary in summaries
-    ]
+    for summary, files in workflows:
+        resources.append(
+            {
+                "uri": SCHEME + summary.id,
+                "name": summary.id,
+                "title": summary.name,
+                "description": summary.description,
+                "mimeType": "text/markdown",
+            }
+        )
+        resources += files
     return {"resources": resources, **({"nextCursor": next_cursor} if next_cursor else {})}
 
 
@@ -130,13 +140,27 @@ def read_resource(
         return _contents(uri, "text/markdown", _report(services, uri))
     if uri.startswith(RUN_SCHEME):
         return _result(services, uri)
+    if uri.startswith(SKILL_SCHEME):
+        return {"contents": [_skill_file(services, uri)]}
     if not uri.startswith(SCHEME):
         raise no_such_resource(uri, "Call resources/list to see them all.")
     try:
         workflow = services.catalog.get(uri.removeprefix(SCHEME))
     except WorkflowNotFound as problem:
         raise ResourceNotFound(f"{problem.remedy} Call resources/list to see them all.", uri=uri) from problem
-    return _contents(uri, "text/markdown", as_markdown(workflow))
+    return _contents(uri, "text/markdown", as_markdown(workflow, _file_uris(services, workflow.id)))
+
+
+def _skill_file(services: Services, uri: str) -> Mapping[str, Json]:
+    from workflowlookup.tools.skills import read_file  # noqa: PLC0415 - seldom needed
+
+    return read_file(services, uri)
+
+
+def _file_uris(services: Services, workflow_id: str) -> Sequence[str]:
+    from workflowlookup.tools.skills import file_uris  # noqa: PLC0415 - seldom needed
+
+    return file_uris(services, workflow_id)
 
 
 def _result(services: Services, uri: str) -> Mapping[str, Json]:
@@ -240,7 +264,8 @@ async def prepare_report(services: Services, uri: str, caller: str) -> str | Non
 
 def recent_as_markdown(runs: "Sequence[RunSummary]") -> str:
     """A table of runs, in the order of the argument."""
-    from workflowlookup.runs.report import clock, code, inline  # noqa: PLC0415
+    from workflowlookup.language.untrusted_text import code, inline  # noqa: PLC0415
+    from workflowlookup.runs.report import clock  # noqa: PLC0415
 
     if not runs:
         return "# Recent runs\n\nThere are none yet. Call `workflow_start` to begin one.\n"
@@ -275,8 +300,8 @@ def _contents(uri: str, mime_type: str, text: str) -> Mapping[str, Json]:
     return {"contents": [{"uri": uri, "mimeType": mime_type, "text": text}]}
 
 
-def as_markdown(workflow: Workflow) -> str:
-    """The preview of a workflow."""
+def as_markdown(workflow: Workflow, files: Sequence[str] = ()) -> str:
+    """The preview of a workflow. `files`: the URIs of what it brings along."""
     parts = [
         f"# {workflow.name}",
         workflow.description,
@@ -292,6 +317,8 @@ def as_markdown(workflow: Workflow) -> str:
     step = first_step(workflow)
     if step:
         parts.append(f"## First step of {workflow.total_steps}: {step['title']}\n\n{step['prompt']}")
+    if files:
+        parts.append("## Files\n\n" + "\n".join(f"- `{uri}`" for uri in files))
     parts.append(f"Call `workflow_start` with `workflowId` `{workflow.id}` to begin.")
     return "\n\n".join(parts) + "\n"
 

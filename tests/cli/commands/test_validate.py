@@ -53,6 +53,21 @@ def test_a_valid_document_is_only_counted(cli: Cli, tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "1 document, no problems\n", "")
 
 
+def test_a_folder_that_cannot_be_served_is_a_warning(cli: Cli, tmp_path: Path) -> None:
+    write(tmp_path, document())
+    (tmp_path / "sample-workflow.files").mkdir()
+    (tmp_path / "sample-workflow.files" / "out").symlink_to("/etc/passwd")
+
+    done = cli("validate", "sample-workflow.json")
+
+    assert done.returncode == 1
+    assert done.stdout == (
+        "sample-workflow.json: warning: sample-workflow.files/out is a link, which is not followed\n"
+        "    Copy the file instead; until then the workflow has neither files nor a skill\n"
+        "1 document, 1 with problems\n"
+    )
+
+
 def test_a_finding_in_json_has_its_line_and_column_and_what_to_do(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_text(BAD_JSON)
 

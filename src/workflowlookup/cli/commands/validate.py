@@ -24,6 +24,7 @@ from workflowlookup.language.formats.syntax import SyntaxProblem
 from workflowlookup.language.forms import SUFFIXES_IN_WORDS, Form, form_of, form_of_text, split_suffix
 from workflowlookup.language.text import joined, plural
 from workflowlookup.language.values import Json
+from workflowlookup.library.attachments import AttachmentReader
 from workflowlookup.library.files import MAX_FILE_BYTES, read_bytes
 from workflowlookup.settings import Settings
 
@@ -78,7 +79,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, _: Settings) -> int:
-    return report(check_all(paths_or_project(options.paths), check), options, REPORTERS)
+    checked = [_with_attachments(item) for item in check_all(paths_or_project(options.paths), check)]
+    return report(checked, options, REPORTERS)
+
+
+def _with_attachments(checked: Checked) -> Checked:
+    """The same, with a warning if the files that a document brings along cannot be served."""
+    if not checked.is_document or checked.file == STANDARD_INPUT:
+        return checked
+    try:
+        AttachmentReader().list(checked.file)
+    except WorkflowLookupError as refusal:
+        message, _, remedy = refusal.remedy.rstrip(".").partition(". ")
+        suggestion = f"{remedy or 'Check it'}; until then the workflow has neither files nor a skill"
+        remark = Remark(severity=Severity.WARNING, message=message, suggestion=suggestion)
+        return msgspec.structs.replace(checked, remarks=(*checked.remarks, remark))
+    return checked
 
 
 def add_check_arguments(parser: argparse.ArgumentParser, reporters: Reporters) -> None:
