@@ -16,10 +16,10 @@ from workflowlookup.errors import InvalidParams, RunDamaged, RunStateError, Secu
 from workflowlookup.language.document.building import build
 from workflowlookup.people import keys
 from workflowlookup.people.keys import SealedKey, WrongPassphrase, create_key, decode, encode, sign
-from workflowlookup.people.store import PeopleStore, PersonKey, new_key, text_to_add, text_to_remove
+from workflowlookup.people.store import PeopleStore, PersonKey, active_keys, new_key, text_to_add, text_to_remove
 from workflowlookup.receipts.keys import load_or_make_key
 from workflowlookup.receipts.statement import Signer, Statement, parse_statement, state_run
-from workflowlookup.receipts.verification import confirmation_problems
+from workflowlookup.receipts.verification import confirmation_problems, person_problems
 from workflowlookup.runs.events import (
     ConfirmationAsked,
     ConfirmationDenied,
@@ -381,6 +381,27 @@ def test_a_receipt_cannot_say_that_a_person_signed_something_else(
             forged = with_answer(statement, 1, **changes)
 
     assert any(problem.endswith(f"is not what ada signed: {reason}.") for problem in problems(forged)), problems(forged)
+
+
+def test_a_receipt_is_verified_for_the_people_that_are_named(world: World) -> None:
+    statement = signed_statement(world)
+    eve = world.join("eve")
+    unsigned = with_answer(statement, 1, signature=None, how="console")
+    silent = msgspec.structs.replace(
+        statement, predicate=msgspec.structs.replace(statement.predicate, confirmations=())
+    )
+
+    assert list(person_problems(statement, {world.ada.id: ""})) == []
+    known = active_keys(Path(world.people.path).read_bytes())
+    assert list(person_problems(statement, {key.id: key.public for key in known})) == []
+    assert list(person_problems(statement, {eve.id: eve.public})) == [
+        f"The answer 'yes' to step 'deploy' is signed by ada with key {world.ada.id}, which --person does not name."
+    ]
+    assert len(list(person_problems(statement, {world.ada.id: eve.public}))) == 1
+    assert list(person_problems(unsigned, {world.ada.id: ""})) == [
+        "The answer 'yes' to step 'deploy' is not signed (--person)."
+    ]
+    assert list(person_problems(silent, {world.ada.id: ""})) == ["No person agreed to anything (--person)."]
 
 
 def test_a_signature_of_another_run_does_not_count_in_a_receipt(world: World) -> None:

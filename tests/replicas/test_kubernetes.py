@@ -101,6 +101,18 @@ def test_the_ingress_has_a_certificate_for_the_name_that_the_server_answers_to()
     assert ([rule["host"] for rule in ingress["rules"]], ingress["tls"][0]["hosts"]) == ([host], [host])
 
 
+def test_the_files_of_the_account_outlive_a_pod_and_are_the_same_in_all() -> None:
+    compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]["replica-1"]
+    volume = next(each for each in POD["volumes"] if "persistentVolumeClaim" in each)
+    (mount,) = (each for each in CONTAINER["volumeMounts"] if each["name"] == volume["name"])
+    claim = RESOURCES["PersistentVolumeClaim"]
+
+    assert volume["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
+    assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
+    assert (f"account:{mount['mountPath']}", mount.get("readOnly")) == (compose["volumes"][1], None)
+    assert f"--home-dir {mount['mountPath']}" in (DEPLOY / "Containerfile").read_text()
+
+
 def test_the_container_can_write_only_where_a_volume_is() -> None:
     context = CONTAINER["securityContext"]
     mounts = {each["mountPath"] for each in CONTAINER["volumeMounts"] if not each.get("readOnly")}

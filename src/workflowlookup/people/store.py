@@ -272,6 +272,14 @@ class PeopleStore:
             raise StorageError(f"{self.path} cannot be written: {problem}.") from problem
 
 
+def active_keys(data: bytes) -> list[PersonKey]:
+    """The keys that count in the content of a file of people. Raises `ValueError`."""
+    keys, problem = _verified(msgspec.json.decode(data, type=_StoredPeople).keys)
+    if problem:
+        raise ValueError(problem)
+    return [key for key in keys.values() if not key.removed]
+
+
 def _refuse_existing(key: PersonKey, existing: Iterable[PersonKey]) -> None:
     if any(other.id == key.id for other in existing):
         raise SecurityError(f"The key {key.id} is known already.")

@@ -1,6 +1,6 @@
 """Verifies receipts: each problem is a sentence, and a receipt without problems holds."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from workflowlookup.access import SIGNED_KINDS
@@ -68,6 +68,24 @@ def confirmation_problems(statement: Statement, *, is_in_journal: bool) -> Itera
             yield f"{name} is not what {signature.person} signed: {problem}."
         elif last.get(answer.step) is answer and parse_signed(answer.signed).subject != outputs.get(answer.step):
             yield f"{name} is not what {signature.person} signed: it is about another output."
+
+
+def person_problems(statement: Statement, people: Mapping[str, str]) -> Iterator[str]:
+    """What speaks against the claim that these people agreed: a yes that none of them signed, or that there is none.
+
+    `people`: by id of a key, its public part, or empty if only the id is known. That each signature is right is the
+    matter of `confirmation_problems`.
+    """
+    agreed = [answer for answer in statement.predicate.confirmations if answer.answer == "yes"]
+    if not agreed:
+        yield "No person agreed to anything (--person)."
+    for answer in agreed:
+        signature, signer = answer.signature, answer.signer
+        name = f"The answer 'yes' to step '{answer.step}'"
+        if signature is None:
+            yield f"{name} is not signed (--person)."
+        elif signer is None or not answer.signed or people.get(signature.key) not in ("", signer.public):
+            yield f"{name} is signed by {signature.person} with key {signature.key}, which --person does not name."
 
 
 def _signature_problem(statement: Statement, answer: Confirmation, signature: Signature, signer: Signer) -> str:

@@ -336,6 +336,16 @@ def test_what_was_not_proven_is_refused_unless_it_is_allowed(
     assert world.verify("--commit", "HEAD", *flags)[0] == 0
 
 
+def test_a_receipt_is_refused_if_the_people_that_are_named_did_not_sign(proven: World) -> None:
+    proven.make_receipt()
+
+    code, problems = proven.verify("--person", "0" * 16)
+    no_people, reason = proven.verify("--person", str(proven.receipt))
+
+    assert (code, "The answer 'yes' to step 'sign' is not signed (--person)." in problems) == (1, True)
+    assert (no_people, "is not a file of people" in reason) == (2, True)
+
+
 def test_a_receipt_says_what_kind_of_word_waived_a_proof(world: World) -> None:
     world.complete(verdict="unproved")
     statement = world.make_receipt()

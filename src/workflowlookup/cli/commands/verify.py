@@ -11,6 +11,8 @@ from workflowlookup.cli.output import CommandError, complain, write, write_json
 from workflowlookup.cli.services import find_run, has_journal, open_services
 from workflowlookup.errors import RunDamaged, RunNotFound, StorageError, WorkflowLookupError
 from workflowlookup.language.text import plural
+from workflowlookup.people.store import MAX_BYTES as MAX_PEOPLE_BYTES
+from workflowlookup.people.store import active_keys
 from workflowlookup.receipts.commits import find_commit
 from workflowlookup.receipts.envelope import MAX_BYTES, Sealed, unseal
 from workflowlookup.receipts.keys import (
@@ -27,12 +29,14 @@ from workflowlookup.receipts.verification import (
     confirmation_problems,
     hash_problem,
     journal_problem,
+    person_problems,
     proof_problems,
     waiver,
 )
 from workflowlookup.runs.events import describe_kind
 from workflowlookup.settings import Settings
 
+_PERSON_ID: Final = re.compile(r"[0-9a-f]{16}")
 _COMMIT_ID: Final = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
@@ -47,6 +51,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         help="a public key that is trusted, or its SHA-256 (default: that of this installation); may be repeated",
+    )
+    parser.add_argument(
+        "--person",
+        metavar="ID|FILE",
+        action="append",
+        default=[],
+        help="the key of a person by its id, or a file of people (people.json): every yes in the receipt must be "
+        "signed by one of these, and there must be one; may be repeated",
     )
     parser.add_argument("--workflow", metavar="ID", help="the workflow that must have been followed")
     parser.add_argument(
@@ -77,7 +89,7 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
 
 def _verify_run(options: argparse.Namespace, settings: Settings) -> dict[str, object]:
     """Check the hashes of a run in the journal."""
-    for flag in ("commit", "key", "workflow", "allow_waived", "allow_uncommitted"):
+    for flag in ("commit", "key", "person", "workflow", "allow_waived", "allow_uncommitted"):
         if getattr(options, flag):
             raise CommandError(
                 f"--{flag.replace('_', '-')} is about a receipt, and {options.receipt!r} is not a file", 2
@@ -118,6 +130,8 @@ def _verify_receipt(options: argparse.Namespace, settings: Settings) -> dict[str
     is_here, problem = _journal_problem(statement, settings)
     problems += [problem] if problem else []
     problems += confirmation_problems(statement, is_in_journal=is_here)
+    if options.person:
+        problems += person_problems(statement, _people(options.person))
     if not options.json:
         _write(statement, problems, is_compared=bool(options.commit), is_here=is_here)
     return {
@@ -160,6 +174,20 @@ def _key(name: str, statement: Statement) -> PublicKey | None:
     if key is None:
         raise CommandError(f"{name} is not an Ed25519 public key. `workflowlookup key -o FILE` writes one.", 2)
     return key
+
+
+def _people(names: list[str]) -> dict[str, str]:
+    """The keys of people that were named: by id the public part, or empty if only the id was given."""
+    people: dict[str, str] = {}
+    for name in names:
+        if _PERSON_ID.fullmatch(name) and not os.path.lexists(name):
+            people.setdefault(name, "")
+            continue
+        try:
+            people |= {key.id: key.public for key in active_keys(_read(name, MAX_PEOPLE_BYTES))}
+        except ValueError as problem:
+            raise CommandError(f"{name} is not a file of people: {problem}", 2) from problem
+    return people
 
 
 def _commit_problems(statement: Statement, revision: str) -> list[str]:
@@ -212,5 +240,6 @@ def _write(statement: Statement, problems: list[str], *, is_compared: bool, is_h
 
 EXAMPLES = """\
   workflowlookup verify receipt.json --commit HEAD --key ci/workflowlookup.pem
+  workflowlookup verify receipt.json --key ci/workflowlookup.pem --person 4f0c2a91d3b7e865
   workflowlookup verify receipt.json --workflow bug-investigation --json
   workflowlookup verify 9f2c                                the hashes of a run in the journal"""
