@@ -5,7 +5,7 @@ some commands need is imported when it is used, so that a list of workflows wait
 """
 
 import codecs
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
@@ -28,6 +28,8 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
     """The document as a JSON value. Raises `SyntaxProblem`."""
     find: Callable[[bytes], Finder]
     """The positions of the values in a valid text."""
+    readings: Callable[[bytes], Sequence[tuple[PathTo, Json]]] = lambda _: ()
+    """Where a text has a short form in place of a JSON value, and the value; in reading order."""
     write: Callable[[Json], str]
     """The text of a document that has none yet. Raises `CannotLayOut`."""
     lay_out: Callable[[str, Json], str]
@@ -91,6 +93,12 @@ def _find_in_markdown(data: bytes) -> Finder:
     return markdown_finder(data)
 
 
+def _markdown_readings(data: bytes) -> Sequence[tuple[PathTo, Json]]:
+    from workflowlookup.language.markdown.reading import read_page  # noqa: PLC0415 - only for Markdown
+
+    return [(reading.path, reading.value) for reading in read_page(data).readings]
+
+
 def _write_markdown(document: Json) -> str:
     from workflowlookup.language.markdown.writing import markdown_text  # noqa: PLC0415 - only for Markdown
 
@@ -136,6 +144,7 @@ MARKDOWN: Final = Form(
     title="Markdown",
     parse=_parse_markdown,
     find=_find_in_markdown,
+    readings=_markdown_readings,
     write=_write_markdown,
     lay_out=_lay_out_markdown,
     comments=_markdown_comments,
@@ -199,7 +208,9 @@ def encoded(text: str, form: Form, document: Json) -> bytes:
     try:
         data = text.encode()
         read_back = form.parse(data)
-    except ValueError as error:  # a lone surrogate, or what the parser refuses
+    except UnicodeEncodeError as error:
+        raise CannotLayOut("a text in it is not valid Unicode") from error
+    except ValueError as error:  # what the parser refuses
         raise CannotLayOut(f"it could not be read back ({error})") from error
     if not json_equal(read_back, document):
         raise CannotLayOut("it would not mean the same")

@@ -14,8 +14,8 @@ FILES = [
     ".vscode/settings.json",
     ".workflowlookup/ci-example.yml",
     ".workflowlookup/workflow.schema.json",
-    ".workflowlookup/workflows/example-workflow.json",
     ".workflowlookup/workflows/example-workflow.test.yaml",
+    ".workflowlookup/workflows/example-workflow.workflow.md",
 ]
 SETTINGS = """\
 {
@@ -42,6 +42,7 @@ def test_it_writes_a_project_whose_example_passes_all_that_the_ci_job_runs(cli: 
     assert sorted(done.stdout.splitlines()) == [f"wrote {name}" for name in FILES]
     assert [command[0] for command in commands] == ["validate", "lint", "fmt", "test"]
     assert [cli(*command).returncode for command in commands] == [0, 0, 0, 0]
+    assert cli("test", "--min-coverage", "100", "--min-branches", "100", "--min-rules", "100").returncode == 0
 
 
 def test_the_ci_job_says_what_to_put_for_an_index_that_lacks_the_package(cli: Cli, tmp_path: Path) -> None:
@@ -151,10 +152,17 @@ def test_comments_and_trailing_commas_in_the_settings_of_the_editor_stay(cli: Cl
     assert text.count("./.workflowlookup/workflow.schema.json") == 2
 
 
-def test_yaml_is_for_the_example(cli: Cli, tmp_path: Path) -> None:
-    cli("init", "--yaml")
+@pytest.mark.parametrize(
+    ("form", "reference"),
+    [
+        ("yaml", "# yaml-language-server: $schema=../workflow.schema.json\nid: "),
+        ("json", '{\n  "$schema": "../workflow.schema.json",\n'),
+    ],
+)
+def test_the_example_in_another_form_names_its_schema(cli: Cli, tmp_path: Path, form: str, reference: str) -> None:
+    cli("init", f"--{form}")
 
-    assert (tmp_path / HERE / "example-workflow.yaml").read_text().startswith('"$schema": "../workflow.schema.json"\n')
+    assert (tmp_path / HERE / f"example-workflow.{form}").read_text().startswith(reference)
     assert cli("test", HERE).returncode == 0
 
 
@@ -163,5 +171,5 @@ def test_a_project_with_workflows_gets_no_example(cli: Cli, project: Path) -> No
 
     done = cli("init")
 
-    assert [file.name for file in project.iterdir()] == ["abc.json"]
-    assert f"skipped {HERE}/example-workflow.json: there are workflows already\n" in done.stdout
+    assert [file.name for file in project.iterdir()] == ["abc.workflow.md"]
+    assert f"skipped {HERE}/example-workflow.workflow.md: there are workflows already\n" in done.stdout

@@ -6,7 +6,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+import workflowlookup
 from support.command_line import Cli
+from support.json_values import JsonObject
+from workflowlookup.library.files import parse_document
+
+BUNDLED = Path(workflowlookup.__file__).parent / "bundled"
 
 
 def walk(cli: Cli, identifier: str, *context: str) -> list[str]:
@@ -25,22 +30,34 @@ def test_the_new_document_is_valid_formatted_and_branches_by_task_size(cli: Cli)
     done = cli("new", "release-notes")
 
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("Wrote .workflowlookup/workflows/release-notes.json.\n")
+    assert done.stdout.startswith("Wrote .workflowlookup/workflows/release-notes.workflow.md.\n")
     for command in (["validate"], ["lint"], ["fmt", "--check"]):
         assert cli(*command, ".workflowlookup/workflows").returncode == 0, command
     assert walk(cli, "release-notes", "taskSize=small") == ["understand-the-task", "do-the-work"]
     assert walk(cli, "release-notes") == ["understand-the-task", "plan-the-work", "do-the-work"]
 
 
-def test_yaml_has_the_same_document_with_prompts_in_blocks(cli: Cli, project: Path) -> None:
-    cli("new", "release-notes")
-    (project / "release-notes.json").rename(project / "json")
+def document_in(file: Path) -> JsonObject:
+    content: JsonObject = parse_document(file.read_bytes(), str(file))
+    return content
 
-    done = cli("new", "release-notes", "--yaml")
 
-    text = (project / "release-notes.yaml").read_text()
-    assert (done.returncode, yaml.safe_load(text)) == (0, json.loads((project / "json").read_text()))
-    assert "    prompt: |\n      Say in your own words" in text
+def test_every_form_has_the_same_document(cli: Cli, tmp_path: Path) -> None:
+    for form in ((), ("--yaml",), ("--json",)):
+        assert cli("new", "release-notes", *form, "--directory", f"in{''.join(form)}").returncode == 0
+
+    (markdown, in_json, in_yaml) = sorted(tmp_path.glob("in*/*"))
+    assert "    prompt: |-\n      Say in your own words" in in_yaml.read_text()
+    assert "\n\nSay in your own words" in markdown.read_text()
+    assert document_in(markdown) == document_in(in_yaml) == document_in(in_json)
+
+
+def test_from_another_workflow_all_but_the_id_and_what_was_named_stays(cli: Cli, project: Path) -> None:
+    done = cli("new", "my-review", "--from", "code-review", "--name", "My review")
+
+    document = document_in(project / "my-review.workflow.md")
+    assert (done.returncode, cli("validate").returncode) == (0, 0)
+    assert document == {**document_in(BUNDLED / "code-review.json"), "id": "my-review", "name": "My review"}
 
 
 def test_with_all_flags_nothing_is_asked(cli: Cli, tmp_path: Path) -> None:
@@ -48,7 +65,7 @@ def test_with_all_flags_nothing_is_asked(cli: Cli, tmp_path: Path) -> None:
 
     done = cli("new", "abc", *words, "--step", "Prüfen", "--directory", "flows")
 
-    document = json.loads((tmp_path / "flows" / "abc.json").read_text())
+    document = document_in(tmp_path / "flows" / "abc.workflow.md")
     assert done.returncode == 0
     assert [document[name] for name in ("name", "description", "category")] == ["N", "D", "review"]
     assert [(step["id"], step["title"]) for step in document["steps"]] == [
@@ -62,7 +79,7 @@ def test_with_all_flags_nothing_is_asked(cli: Cli, tmp_path: Path) -> None:
 def test_steps_that_were_named_are_all_handed_out_and_each_prompt_is_about_its_title(cli: Cli, project: Path) -> None:
     cli("new", "triage", "--step", "Read the report", "--step", "Name the owner")
 
-    steps = json.loads((project / "triage.json").read_text())["steps"]
+    steps = document_in(project / "triage.workflow.md")["steps"]
     assert [one["prompt"].partition(".")[0] for one in steps] == ["Read the report", "Name the owner"]
     assert walk(cli, "triage", "taskSize=small") == ["read-the-report", "name-the-owner"]
     assert cli("lint").returncode == 0
@@ -82,19 +99,19 @@ def test_the_command_for_a_fixture_that_it_shows_makes_one_that_passes(cli: Cli,
 def test_there_are_as_many_steps_as_asked_for(cli: Cli, project: Path, words: list[str], count: int) -> None:
     cli("new", "abc", *words)
 
-    assert len(json.loads((project / "abc.json").read_text())["steps"]) == count
+    assert len(document_in(project / "abc.workflow.md")["steps"]) == count
     assert cli("lint", ".workflowlookup/workflows").returncode == 0
 
 
 def test_with_the_schema_of_the_project_the_document_refers_to_it(cli: Cli, project: Path) -> None:
     cli("init")
 
-    cli("new", "abc")
+    cli("new", "abc", "--json")
 
     assert json.loads((project / "abc.json").read_text())["$schema"] == "../workflow.schema.json"
 
 
-@pytest.mark.parametrize("name", ["abc.json", "abc.yml"])
+@pytest.mark.parametrize("name", ["abc.workflow.md", "abc.yml"])
 def test_an_existing_file_is_not_overwritten(cli: Cli, project: Path, name: str) -> None:
     (project / name).write_text("mine")
 
@@ -105,11 +122,11 @@ def test_an_existing_file_is_not_overwritten(cli: Cli, project: Path, name: str)
 
 
 def test_with_force_a_file_is_overwritten_and_a_copy_is_kept(cli: Cli, project: Path) -> None:
-    (project / "abc.json").write_text("mine")
+    (project / "abc.workflow.md").write_text("mine")
 
     done = cli("new", "abc", "--force")
 
-    assert (done.returncode, (project / "abc.json.bak").read_text()) == (0, "mine")
+    assert (done.returncode, (project / "abc.workflow.md.bak").read_text()) == (0, "mine")
 
 
 def test_nothing_is_written_that_would_not_load(cli: Cli, project: Path) -> None:
@@ -120,7 +137,15 @@ def test_nothing_is_written_that_would_not_load(cli: Cli, project: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "words", [["A b"], ["ab"], ["abc", "--steps", "1"], ["abc", "--steps", "2", "--step", "x"], []]
+    "words",
+    [
+        ["A b"],
+        ["ab"],
+        ["abc", "--steps", "1"],
+        ["abc", "--steps", "2", "--step", "x"],
+        ["abc", "--from", "code-review", "--steps", "2"],
+        [],
+    ],
 )
 def test_invalid_arguments_are_wrong_usage(cli: Cli, words: list[str]) -> None:
     assert cli("new", *words).returncode == 2
@@ -143,7 +168,7 @@ def test_on_a_terminal_it_asks_for_what_is_missing(cli: Cli, project: Path) -> N
 def test_empty_answers_give_the_defaults(cli: Cli, project: Path) -> None:
     code, _ = cli.on_terminal("new", "my-flow", typed="\n" * 5)
 
-    document = json.loads((project / "my-flow.json").read_text())
+    document = document_in(project / "my-flow.workflow.md")
     assert (code, document["name"], len(document["steps"])) == (0, "My flow", 3)
 
 
@@ -166,4 +191,6 @@ def test_bytes_that_are_not_utf_8_are_refused(cli: Cli, project: Path) -> None:
     done = cli("new", "abc", "--name", "\udcff")
 
     assert (done.returncode, list(project.iterdir())) == (1, [])
-    assert done.stderr == "workflowlookup: nothing was written. Names and titles must be UTF-8 text\n"
+    assert done.stderr == (
+        "workflowlookup: nothing was written. The document cannot be written, because a text in it is not valid Unicode\n"
+    )

@@ -11,12 +11,19 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from workflowlookup.cli.commands.new import PROJECT_DIRECTORY, SCHEMA_NAME, branching, make_document
+from workflowlookup.cli.commands.new import (
+    PROJECT_DIRECTORY,
+    SCHEMA_NAME,
+    add_form_arguments,
+    branching,
+    make_document,
+    text_for_editors,
+)
 from workflowlookup.cli.configuration import NotEditable, NotReadable, json_section, read_text, replace_text, with_added
 from workflowlookup.cli.input import ask_yes_or_no, is_interactive
 from workflowlookup.cli.output import complain, shown_path, write, write_hint, write_text
 from workflowlookup.cli.project_commands import as_toml, find_commands
-from workflowlookup.language.forms import JSON, YAML, document_text, suffix_of
+from workflowlookup.language.forms import MARKDOWN, Form, form_named, suffix_of
 from workflowlookup.language.values import DEFAULT_CATEGORY
 from workflowlookup.language.workflow_schema import workflow_schema_text
 from workflowlookup.library.files import is_document_name
@@ -58,27 +65,50 @@ jobs:
 """
 
 FIXTURE: Final = """\
-# Tests for `workflowlookup test`: the steps for each context, and outputs that must be refused.
+# Tests for `workflowlookup test`: the steps for each size of task, and outputs that are accepted and refused.
 workflow: example-workflow
 cases:
   - name: a small task needs no plan
-    context: {taskSize: small}
     steps: [understand-the-task, do-the-work]
     outputs:
       understand-the-task:
+        accept:
+          - |-
+            The help text of `export` names a flag that no longer exists. Given are the help text and the code.
+            It is done when the help text names the flags that the code has.
+            taskSize: small
         refuse:
           - output: Done.
             issues:
               - Say what is asked for, what is given, and when it is done.
               - "taskSize is not in the output: expected one of 'small', 'large'. Add the line `taskSize: small`."
+      do-the-work:
+        accept:
+          - |-
+            `export --help` named `--all`; now it names `--every`, as the code does. The tests pass.
+            ## Result
+            The help text is right, and nothing is left.
+        refuse:
+          - output: Done.
+            issues:
+              - "Add a section 'Result': what is done, and what is left."
+              - Show what you did and what came of it, not only that it is done.
   - name: a large task is planned
     context: {taskSize: large}
     steps: [understand-the-task, plan-the-work, do-the-work]
+    outputs:
+      plan-the-work:
+        accept:
+          - First the parser, then the command, then the tests. What comes next is the parser, in `src/parser.py`.
+        refuse:
+          - output: I will do it.
+            issues:
+              - Show what you did and what came of it, not only that it is done.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--yaml", action="store_true", help="write the example as YAML")
+    add_form_arguments(parser)
     parser.add_argument("--force", action="store_true", help="replace files that differ; the old ones are kept as .bak")
     parser.add_argument(
         "--commands", action="store_true", help=f"write the project's commands into {FILE_NAME} without a question"
@@ -86,7 +116,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, settings: Settings) -> int:
-    for path, text in _files(yaml=options.yaml):
+    for path, text in _files(form_named(options.form or MARKDOWN.name)):
         _put(path, text, force=options.force)
     is_mapped = _map_schema()
     _add_commands(settings, is_wanted=options.commands)
@@ -94,10 +124,9 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     return 0 if is_mapped else 1
 
 
-def _files(*, yaml: bool) -> Iterator[tuple[str, str]]:
+def _files(form: Form) -> Iterator[tuple[str, str]]:
     yield os.path.join(".workflowlookup", SCHEMA_NAME), workflow_schema_text()
     yield os.path.join(".workflowlookup", "ci-example.yml"), CI_EXAMPLE
-    form = YAML if yaml else JSON
     name = EXAMPLE_ID + suffix_of(form)
     existing = os.listdir(PROJECT_DIRECTORY) if os.path.isdir(PROJECT_DIRECTORY) else []
     if name not in existing and any(is_document_name(other) for other in existing):
@@ -109,9 +138,8 @@ def _files(*, yaml: bool) -> Iterator[tuple[str, str]]:
         "Shows what a workflow has: prompts, a condition on a variable, and criteria. Make it your own, or remove it.",
         DEFAULT_CATEGORY,
         branching(["Understand the task", "Plan the work", "Do the work"]),
-        has_schema=True,
     )
-    yield os.path.join(PROJECT_DIRECTORY, name), document_text(document, form)
+    yield os.path.join(PROJECT_DIRECTORY, name), text_for_editors(document, form)
     yield os.path.join(PROJECT_DIRECTORY, f"{EXAMPLE_ID}.test.yaml"), FIXTURE
 
 
@@ -187,6 +215,6 @@ def _add_commands(settings: Settings, *, is_wanted: bool) -> None:
 
 EXAMPLES = """\
   workflowlookup init             create .workflowlookup/ with an example, and set the schema in VS Code
-  workflowlookup init --yaml      the example as YAML
+  workflowlookup init --yaml      the example as YAML, not Markdown
   workflowlookup init --commands  also write the project's own commands, for proofs
   workflowlookup init --force     after an upgrade: write the schema and the example again"""

@@ -55,7 +55,7 @@ def run(options: argparse.Namespace, _: Settings) -> int:
 
 def _with_codes(item: Checked) -> Checked:
     coded = (remark if remark.code else msgspec.structs.replace(remark, code=INVALID) for remark in item.remarks)
-    return msgspec.structs.replace(item, remarks=tuple(coded))
+    return msgspec.structs.replace(item, remarks=tuple(coded), read=())
 
 
 # ── SARIF 2.1.0 ─────────────────────────────────────────────────────────────────────────────────────────────────

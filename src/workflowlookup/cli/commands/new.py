@@ -1,4 +1,4 @@
-"""`workflowlookup new ID`: writes a workflow to start from, which is valid and can be run.
+"""`workflowlookup new ID`: writes a workflow to start from, or a copy of another; it is valid and can be run.
 
 On a terminal it asks for what the flags do not set; elsewhere it uses the defaults. If the input ends before the last
 answer, nothing is written.
@@ -13,12 +13,22 @@ from typing import Final
 
 from workflowlookup.cli.arguments import whole_number
 from workflowlookup.cli.configuration import read_text, replace_text
+from workflowlookup.cli.documents import open_workflow
 from workflowlookup.cli.input import ask_line, is_interactive
 from workflowlookup.cli.output import CommandError, is_terminal, shown_path, write
 from workflowlookup.language.document.checking import check
 from workflowlookup.language.document.findings import Severity
 from workflowlookup.language.formats.layout import CannotLayOut
-from workflowlookup.language.forms import DOCUMENT_SUFFIXES, document_text, form_named, suffix_of
+from workflowlookup.language.forms import (
+    DOCUMENT_SUFFIXES,
+    JSON,
+    MARKDOWN,
+    YAML,
+    Form,
+    document_text,
+    form_named,
+    suffix_of,
+)
 from workflowlookup.language.values import DEFAULT_CATEGORY, DEFAULT_VERSION, Json
 from workflowlookup.language.workflow_schema import workflow_schema
 from workflowlookup.library.files import FIXTURE_SUFFIXES
@@ -26,7 +36,7 @@ from workflowlookup.settings import Settings
 
 PROJECT_DIRECTORY: Final = os.path.join(".workflowlookup", "workflows")
 SCHEMA_NAME: Final = "workflow.schema.json"
-FORMS: Final = ("json", "yaml")
+FORMS: Final = (MARKDOWN.name, YAML.name, JSON.name)
 _TITLES: Final = ("Understand the task", "Plan the work", "Do the work", "Check the result")
 DEFAULT_STEPS: Final = 3
 MAX_STEPS: Final = 50
@@ -43,19 +53,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     steps.add_argument(
         "--step", metavar="TITLE", action="append", help="title of a step; repeat it for each step, in order"
     )
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument(
-        "--yaml",
-        dest="form",
-        action="store_const",
-        const="yaml",
-        help="write YAML, which makes long prompts easier to edit",
+    steps.add_argument(
+        "--from",
+        dest="source",
+        metavar="ID_OR_PATH",
+        help="start from this workflow: all of it, with the new id and what other flags say",
     )
-    form.add_argument("--json", dest="form", action="store_const", const="json", help="write JSON (default)")
+    add_form_arguments(parser)
     parser.add_argument(
         "--directory", metavar="DIR", default=PROJECT_DIRECTORY, help=f"target directory (default: {PROJECT_DIRECTORY})"
     )
     parser.add_argument("--force", action="store_true", help="replace the file if there is one")
+
+
+def add_form_arguments(parser: argparse.ArgumentParser) -> None:
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--yaml", dest="form", action="store_const", const=YAML.name, help="write YAML, not Markdown")
+    form.add_argument("--json", dest="form", action="store_const", const=JSON.name, help="write JSON, not Markdown")
 
 
 def _identifier(text: str) -> str:
@@ -67,24 +81,29 @@ def _identifier(text: str) -> str:
     return text
 
 
-def run(options: argparse.Namespace, _: Settings) -> int:
+def run(options: argparse.Namespace, settings: Settings) -> int:
     is_asking = is_terminal() and is_interactive()
     if options.id is None and not is_asking:
         raise CommandError("an ID is required, as in `workflowlookup new release-notes`.", 2)
     identifier = options.id or _ask_id()
-    form = options.form or (_ask_form() if is_asking else FORMS[0])
+    form = form_named(options.form or (_ask_form() if is_asking and not options.source else FORMS[0]))
     stem = os.path.join(options.directory, identifier)
-    path = stem + suffix_of(form_named(form))
+    path = stem + suffix_of(form)
     existing = next((stem + suffix for suffix in DOCUMENT_SUFFIXES if os.path.lexists(stem + suffix)), None)
     if existing is not None and not (options.force and existing == path):
         remedy = "Replace it with --force" if existing == path else "Remove it"
         raise CommandError(f"{shown_path(existing)} exists. {remedy}, or choose another id.")
-    document = _make(identifier, options, is_asking=is_asking)
+    document = (
+        _copy(open_workflow(options.source, settings).document, identifier, options)
+        if options.source
+        else _make(identifier, options, is_asking=is_asking)
+    )
+    has_schema = os.path.exists(os.path.join(options.directory, "..", SCHEMA_NAME))
     errors = [finding.message for finding in check(document) if finding.severity is Severity.ERROR]
     try:
-        text = document_text(document, form_named(form))
-    except CannotLayOut:  # the command line or the terminal had bytes that are not text
-        errors.append("Names and titles must be UTF-8 text")
+        text = text_for_editors(document, form) if has_schema else document_text(document, form)
+    except CannotLayOut as reason:
+        errors.append(f"The document cannot be written, because {reason}")
     if errors:
         raise CommandError(f"nothing was written. {'; '.join(errors)}")
     replace_text(path, read_text(path), text)
@@ -117,9 +136,8 @@ def _make(identifier: str, options: argparse.Namespace, *, is_asking: bool) -> J
     titles = options.step
     if not titles and is_asking and options.steps is None:
         titles = _ask_titles(schema["$defs"]["title"]["maxLength"])
-    has_schema = os.path.exists(os.path.join(options.directory, "..", SCHEMA_NAME))
     flow = straight(titles) if titles else branching(_default_titles(options.steps or DEFAULT_STEPS))
-    return make_document(identifier, name, description, category, flow, has_schema=has_schema)
+    return make_document(identifier, name, description, category, flow)
 
 
 def _ask_id() -> str:
@@ -161,12 +179,16 @@ def _default_titles(count: int) -> Sequence[str]:
 # ── the document ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def make_document(  # noqa: PLR0913 - the fields of a document
-    identifier: str, name: str, description: str, category: str, flow: Mapping[str, Json], *, has_schema: bool
-) -> Json:
+def _copy(document: Mapping[str, Json], identifier: str, options: argparse.Namespace) -> Json:
+    """The document with another id, and with what the flags say. The place of its schema is not copied."""
+    fields = {name: getattr(options, name) for name in ("name", "description", "category") if getattr(options, name)}
+    kept = {name: value for name, value in document.items() if name != "$schema"}
+    return {**kept, "id": identifier, **fields}
+
+
+def make_document(identifier: str, name: str, description: str, category: str, flow: Mapping[str, Json]) -> Json:
     """A workflow document with the steps of `straight` or `branching`."""
     return {
-        **({"$schema": f"../{SCHEMA_NAME}"} if has_schema else {}),
         "id": identifier,
         "name": name,
         "description": description,
@@ -174,6 +196,15 @@ def make_document(  # noqa: PLR0913 - the fields of a document
         "category": category,
         **flow,
     }
+
+
+def text_for_editors(document: Mapping[str, Json], form: Form) -> str:
+    """The text of a document, which names its schema where editors look for it. Raises `CannotLayOut`."""
+    schema = f"../{SCHEMA_NAME}"
+    if form is JSON:
+        return document_text({"$schema": schema, **document}, form)
+    comment = f"# yaml-language-server: $schema={schema}\n" if form is YAML else ""
+    return comment + document_text(document, form)
 
 
 def straight(titles: Sequence[str]) -> Mapping[str, Json]:
@@ -191,7 +222,7 @@ def branching(titles: Sequence[str]) -> Mapping[str, Json]:
         "prompt": (
             "Say in your own words what is asked for, what is given, and how you will know that it is done.\n\n"
             f"Then judge the size: `small` if '{titles[1]}' is not worth its time here, otherwise `large`.\n"
-            "End with the line `taskSize: small` or `taskSize: large`.\n"
+            "End with the line `taskSize: small` or `taskSize: large`."
         ),
         "produces": {"taskSize": {"enum": ["small", "large"]}},
         "validationCriteria": [
@@ -224,7 +255,7 @@ def _plain_step(identifier: str, title: str, *, is_last: bool) -> dict[str, Json
         "title": title,
         "prompt": (
             f"{title}. Describe here what the agent should do, in the order in which it should do it.\n\n"
-            f"Show what you did, with the commands and their output where there are some. {ending}\n"
+            f"Show what you did, with the commands and their output where there are some. {ending}"
         ),
         "validationCriteria": [heading, length] if is_last else [length],
     }
@@ -245,4 +276,5 @@ EXAMPLES = """\
   workflowlookup new                                ask for everything
   workflowlookup new release-notes                  ask for the rest
   workflowlookup new release-notes --yaml --steps 4
+  workflowlookup new my-review --from code-review   start from another workflow
   workflowlookup new release-notes --name "Release notes" --step "Collect the changes" --step "Write them up\""""

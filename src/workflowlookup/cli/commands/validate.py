@@ -2,7 +2,7 @@
 
 Errors and warnings count as problems, as for the tool `workflow_validate_json`; notes do not. A document is read as the
 library would read it, so a link out of its directory, a pipe or a file over the limit is an error. `lint` finds and
-reports documents in the same way, with its own checks.
+reports documents in the same way, with its own checks. What the short forms in Markdown were read as is shown too.
 """
 
 import argparse
@@ -16,12 +16,15 @@ import msgspec
 from workflowlookup.cli.documents import PATHS_HELP, document_directories, documents_in, path_hint, paths_or_project
 from workflowlookup.cli.output import shown_path, write, write_json
 from workflowlookup.errors import SecurityError, StorageError, WorkflowLookupError
+from workflowlookup.language.criteria import describe_criterion
 from workflowlookup.language.document.checking import check
 from workflowlookup.language.document.findings import Finding, Severity
 from workflowlookup.language.formats.positions import Position
-from workflowlookup.language.formats.schemas import dotted
+from workflowlookup.language.formats.schemas import PathTo, dotted
 from workflowlookup.language.formats.syntax import SyntaxProblem
 from workflowlookup.language.forms import SUFFIXES_IN_WORDS, Form, form_of, form_of_text, split_suffix
+from workflowlookup.language.proof import proofs_of
+from workflowlookup.language.rules import parse_criteria
 from workflowlookup.language.text import joined, plural
 from workflowlookup.language.values import Json
 from workflowlookup.library.attachments import AttachmentReader
@@ -56,6 +59,15 @@ class Remark(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.code}: {self.message}" if self.code else self.message
 
 
+class Read(msgspec.Struct, frozen=True, kw_only=True):
+    """What a short form in a Markdown document was read as."""
+
+    path: str
+    line: int
+    column: int
+    words: str
+
+
 class Checked(msgspec.Struct, frozen=True, kw_only=True):
     """A document that was checked, or a path without documents."""
 
@@ -64,6 +76,7 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
     id: str = ""
     id_position: Position = (1, 1)
     is_document: bool = True
+    read: tuple[Read, ...] = ()
 
     @property
     def has_problems(self) -> bool:
@@ -205,7 +218,18 @@ def _check_text(data: bytes, file: str, form: Form, examine: Examine) -> Checked
         remarks=tuple(remarks),
         id=identifier if isinstance(identifier, str) else "",
         id_position=find(("id",)),
+        read=tuple(_read(path, *find(path), value) for path, value in form.readings(data)),
     )
+
+
+def _read(path: PathTo, line: int, column: int, value: Json) -> Read:
+    if "kind" in value:
+        words = proofs_of({"proof": [{**value, "message": ""}]})[0].words()
+    else:
+        plain = {"not": {**value["not"], "message": ""}} if "not" in value else {**value, "message": ""}
+        criterion = parse_criteria(plain)
+        words = describe_criterion(criterion) if criterion else ""
+    return Read(path=dotted(path), line=line, column=column, words=words)
 
 
 def _located(finding: Finding, line: int, column: int) -> Remark:
@@ -258,6 +282,10 @@ _STYLES: Final = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severi
 def _as_text(checked: Sequence[Checked]) -> None:
     for item in checked:
         write_remarks(item.file, item.remarks)
+        for read in item.read:
+            write(
+                (f"{item.file}:{read.line}:{read.column}", "bold"), ": ", ("read as", "dim"), ": ", joined(read.words)
+            )
     _write_summary(checked)
 
 
@@ -269,7 +297,11 @@ def write_remarks(file: str, remarks: Iterable[Remark]) -> None:
 
 
 def _as_json(checked: Sequence[Checked]) -> None:
-    documents = [{"file": item.file, "valid": not item.has_problems, "findings": item.remarks} for item in checked]
+    documents = [
+        {"file": item.file, "valid": not item.has_problems, "findings": item.remarks}
+        | ({"read": item.read} if item.read else {})
+        for item in checked
+    ]
     write_json({"valid": all(document["valid"] for document in documents), "documents": documents})
 
 

@@ -42,6 +42,8 @@ SECTIONS: Final[Mapping[str, tuple[str, tuple[ShortForm, ...]]]] = {
     "proof": ("proof", PROOFS),
 }
 """By heading: the field of the step that the list below stands for, and its forms."""
+MAX_LINES: Final = 20_000
+"""Each line may be an element of its own, for the parser to visit."""
 MAX_BLOCK_NESTING: Final = 24
 """How deep lists and quotes may nest, as the parser counts: a list counts twice."""
 
@@ -74,10 +76,9 @@ class YamlPart(msgspec.Struct, frozen=True):
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """A line of a list, and what it was read as."""
+    """What a line of a list was read as."""
 
     path: PathTo
-    text: str
     value: Json
 
 
@@ -134,7 +135,10 @@ def read_page(data: bytes) -> Page:
     except UnicodeDecodeError as problem:
         line, column = line_and_column(data, problem.start)
         raise _problem("The text is not UTF-8: bad byte", "Save the file as UTF-8", line - 1, column) from None
-    return _Reader(text.replace("\r\n", "\n").replace("\r", "\n").split("\n")).read()
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    if len(lines) > MAX_LINES:
+        raise _problem(f"The document has more than {MAX_LINES:,} lines", "Split the workflow", MAX_LINES)
+    return _Reader(lines).read()
 
 
 def _problem(reason: str, suggestion: str, line: int, column: int = 1) -> SyntaxProblem:
@@ -434,7 +438,7 @@ class _Reader:
                 target = values if group is None else group
                 target.append(value)
                 place = (*path, field, len(values) - 1) + (() if group is None else ("or", len(group) - 1))
-                self._readings.append(Reading(place, text, value))
+                self._readings.append(Reading(place, value))
             self._places[place] = (line + 1, indent + 1)
         empty = next((value for value in values if value == {"or": []}), None)
         if empty is not None:

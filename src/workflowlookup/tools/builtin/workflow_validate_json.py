@@ -17,12 +17,12 @@ from workflowlookup.tools.arguments import StructArguments
 from workflowlookup.tools.contract import Caller, Services, Tool
 from workflowlookup.tools.result_schemas import VERDICT_SCHEMA
 
-YAML_REMEDY: Final = (
-    "This looks like YAML, and this tool takes only JSON: send the document as JSON, "
+OTHER_FORM_REMEDY: Final = (
+    "This looks like YAML or Markdown, and this tool takes only JSON: send the document as JSON, "
     "or save it and run `workflowlookup validate FILE`"
 )
 _YAML: Final = r"(?:#.*\n|---\s|%YAML.*\n|\s)*[\w$-]+[ \t]*:(?:\s|$)"
-"""The start of a YAML document, after comments and markers: a name and a colon, no bracket."""
+"""The start of YAML, or of front matter, after comments and markers: a name and a colon, no bracket."""
 
 
 class ValidateJsonArguments(msgspec.Struct, rename="camel"):
@@ -41,7 +41,7 @@ def handle(_: Services, arguments: ValidateJsonArguments, __: Caller) -> Mapping
     try:
         document = parse_json(data)
     except SyntaxProblem as problem:
-        suggestions = [YAML_REMEDY] if re.match(_YAML, text) else list(problem.suggestions)
+        suggestions = [OTHER_FORM_REMEDY] if re.match(_YAML, text) else list(problem.suggestions)
         return _verdict([problem.message], suggestions)
     return verdict(check(document))
 
@@ -65,7 +65,7 @@ def _verdict(issues: list[str], suggestions: list[str]) -> dict[str, Json]:
 TOOL = Tool(
     name="workflow_validate_json",
     title="Validate a workflow document",
-    description="Validates workflow JSON content directly, as you write it (no YAML).",
+    description="Validates workflow JSON content directly, as you write it (no YAML or Markdown).",
     arguments=StructArguments(ValidateJsonArguments, is_closed=True),
     output_schema=VERDICT_SCHEMA,
     example=(
