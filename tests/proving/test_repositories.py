@@ -301,6 +301,21 @@ def test_changes_inside_a_submodule_are_unproved_with_a_remedy(
     assert "the path of the submodule itself" in judgement.remedy
 
 
+def test_an_edit_inside_a_submodule_during_or_between_two_proofs_is_noticed(with_submodule: Project) -> None:
+    project = with_submodule
+    project.begin()
+    edit = ("sh", "-c", "echo more >> vendor/lib.txt")
+
+    before = project.run("true")
+    during = project.run(*edit)
+    task = msgspec.structs.replace(project.task({"kind": "command", "run": ["true"]}), tree=before.tree)
+    between = asyncio.run(project.prover.take(task, project.progress.append))
+
+    assert (before.verdict, during.verdict, between.verdict) == ("passed", "unproved", "unproved")
+    assert during.reason.startswith("vendor/lib.txt changed while the proof was taken")
+    assert between.reason.startswith("Files changed after the proof before this one was taken")
+
+
 def test_the_path_of_a_submodule_changes_with_its_commit(with_submodule: Project) -> None:
     project = with_submodule
     project.begin()

@@ -316,6 +316,18 @@ class Repository:
         ignores = dict(map(self._rules, (*inside, self._own_excludes, user_excludes())))
         return Snapshot(commit=state.commit, files=self.digests(names), ignores=ignores, is_repository=True)
 
+    def tracked_changes(self, depth: int = 0) -> Mapping[str, str]:
+        """The SHA-256 of the tracked files that differ from the commit, by path from the top; also of those in
+        submodules, unless there are too many."""
+        names = {name for name, code in self.state().changes.items() if code != "??"}
+        changes = dict(digests(self.top, names, MAX_SNAPSHOT_FILES))
+        if depth < MAX_SUBMODULE_DEPTH and len(self._private.links) <= MAX_SUBMODULES:
+            for inner in self._submodules(depth):
+                directory = os.path.relpath(inner.top, self.top)
+                inside = inner.tracked_changes(depth + 1)
+                changes |= {os.path.join(directory, name): digest for name, digest in inside.items()}
+        return changes
+
     def digests(self, names: Iterable[str]) -> Mapping[str, str]:
         """The SHA-256 of files by their path from the root; empty for missing ones."""
         return digests(self.root, names, MAX_SNAPSHOT_FILES)

@@ -140,13 +140,11 @@ class Prover:
             if repository is None:
                 return _TreeState()
             state = repository.state()
-            tracked = {name for name, code in state.changes.items() if code != "??"}
             is_clean: bool | None = None
             if with_clean:
                 with contextlib.suppress(CannotJudge):
                     is_clean = repository.is_clean()
-            files = digests(repository.top, tracked, MAX_SNAPSHOT_FILES)
-            return _TreeState(commit=state.commit, is_clean=is_clean, files=files)
+            return _TreeState(commit=state.commit, is_clean=is_clean, files=repository.tracked_changes())
         except CannotJudge as problem:
             return _TreeState(problem=str(problem))
 
@@ -181,7 +179,7 @@ class _TreeState(msgspec.Struct, frozen=True, kw_only=True):
     commit: str = ""
     is_clean: bool | None = None
     files: Mapping[str, str] = {}
-    """SHA-256 of the tracked files that differ from the commit."""
+    """SHA-256 of the tracked files that differ from the commit, also in submodules."""
     problem: str = ""
 
     @property
