@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 from mcp import Client, MCPError, StdioServerParameters
 from mcp.shared.subscriptions import ResourceUpdated
-from mcp_types import ElicitResult, ResourceTemplateReference, ResourceUpdatedNotification
+from mcp_types import ElicitResult, ListRootsResult, ResourceTemplateReference, ResourceUpdatedNotification
 from pydantic import BaseModel
 
 from support.json_values import Json, JsonObject
 from support.narrowing import not_none
+from workflowlookup.store.service import Runs
+from workflowlookup.store.sqlite import SqliteJournal
 
 pytest.register_assert_rewrite("clients.promises", "clients.confirming")  # so that their asserts explain themselves
 
@@ -247,3 +249,28 @@ def test_after_the_form_was_closed_twice_the_agent_is_told_to_stop(mode: str, tm
     assert len(questions) == 2
     assert first.startswith("The person has not answered. To show them the form again")
     assert "Stop here and do not ask again by yourself. Tell the user" in second
+
+
+def test_runs_are_started_in_the_first_root_of_the_client(mode: str, tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    requests: list[object] = []
+
+    async def list_roots(context: object) -> ListRootsResult:
+        requests.append(context)
+        return ListRootsResult.model_validate({"roots": [{"uri": project.as_uri()}]})
+
+    async def start() -> list[str]:
+        parameters = server(tmp_path, settle(tmp_path))
+        async with (
+            asyncio.timeout(TIMEOUT),
+            Client(parameters, mode=mode, read_timeout_seconds=TIMEOUT, list_roots_callback=list_roots) as client,
+        ):
+            calls = [await client.call_tool("workflow_start", {"workflowId": WORKFLOW}) for _ in range(2)]
+            return [call.structured_content["runId"] for call in calls]
+
+    run_ids = asyncio.run(start())
+
+    with contextlib.closing(Runs(SqliteJournal(str(tmp_path / ".local/share/workflowlookup/runs.sqlite")))) as runs:
+        assert [runs.get(run_id).root for run_id in run_ids] == [str(project)] * 2
+    assert len(requests) == 1

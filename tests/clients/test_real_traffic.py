@@ -6,6 +6,7 @@ oldest after the specification.
 """
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -239,8 +240,8 @@ def test_claude_code_discovers_listens_and_lists_without_a_handshake(start: Star
     assert (listed["result"]["ttlMs"], listed["result"]["cacheScope"]) == (0, "private")
 
 
-def test_claude_code_calls_a_tool_while_its_subscription_is_open(start: Start) -> None:
-    server = start(version=None)
+def test_claude_code_calls_a_tool_while_its_subscription_is_open(start: Start, tmp_path: Path) -> None:
+    server = start(version=None, CLAUDE_PROJECT_DIR=str(tmp_path))
     exchange(server, PROBE)
     server.send(LISTEN)
     server.receive()
@@ -334,8 +335,9 @@ def test_a_probe_of_a_version_to_come_is_told_which_one_is_served(start: Start) 
 def test_both_eras_are_served_in_turn_on_one_connection(start: Start, version: str) -> None:
     server = start(version=None)
     unknown = {"name": "workflow_get", "arguments": {"id": "no-such-workflow"}}
+    roots = {"roots": {"roots": []}}
 
-    before = exchange(server, modern("tools/call", "m-1", name="workflow_list", arguments={}))
+    before = exchange(server, modern("tools/call", "m-1", name="workflow_list", arguments={}, inputResponses=roots))
     shake_hands(server, {**CLAUDE_CODE_INITIALIZE, "protocolVersion": version})
     handshake = exchange(server, {"method": "resources/list", "jsonrpc": "2.0", "id": 1})
     server.send(LISTEN)

@@ -158,6 +158,50 @@ def test_a_client_that_never_answers_is_waited_for_in_vain_once(
     assert root_of_new_run(connection, tmp_path, tmp_path / "plain") == (str(tmp_path), "roots")
 
 
+ENVELOPE = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientInfo": {"name": "client", "version": "1"},
+    "io.modelcontextprotocol/clientCapabilities": ROOTS,
+}
+
+
+def start_in_envelope(connection: Connection, run_id: str, **params: Json) -> JsonObject:
+    arguments: JsonObject = {"workflowId": "sample-workflow", "runId": run_id}
+    return ask(connection, "tools/call", name="workflow_start", arguments=arguments, _meta=ENVELOPE, **params)
+
+
+@pytest.mark.parametrize(
+    ("answer", "root"),
+    [
+        ({"roots": [{"uri": "file:///project"}]}, ("project", "roots")),
+        ({"roots": []}, ("plain", "directory")),
+        ({"roots": [{"uri": 7}]}, ("plain", "directory")),
+        (None, ("plain", "directory")),
+        ("no", ("plain", "directory")),
+    ],
+)
+def test_since_2026_a_client_is_asked_with_its_first_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Json, root: tuple[str, str]
+) -> None:
+    monkeypatch.delenv("CLAUDE_PROJECT_DIR", raising=False)
+    write(tmp_path / "library", document(step("one-step")))
+    for name in ("plain", "project"):
+        (tmp_path / name).mkdir()
+    connection = make_connection(settings(tmp_path, tmp_path / "plain"))
+    sent: Json = json.loads(json.dumps(answer).replace("file:///project", (tmp_path / "project").as_uri()))
+
+    asked = start_in_envelope(connection, "r1")
+    started = start_in_envelope(connection, "r1", inputResponses={"roots": sent})
+    again = start_in_envelope(connection, "r2")
+
+    assert asked["inputRequests"] == {"roots": {"method": "roots/list", "params": {}}}
+    assert (asked["resultType"], started["resultType"], again["resultType"]) == (
+        *("input_required", "complete", "complete"),
+    )
+    run = make_runs(settings(tmp_path, tmp_path / "plain")).get("r2")
+    assert (run.root, run.root_source) == (str(tmp_path / root[0]), root[1])
+
+
 def test_a_run_keeps_its_root_and_an_answer_to_an_earlier_request_does_not_count(
     connect: Connect, tmp_path: Path
 ) -> None:

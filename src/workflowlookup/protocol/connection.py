@@ -46,6 +46,7 @@ from workflowlookup.protocol.requests import (
 from workflowlookup.protocol.versions import (
     EARLIEST,
     HANDSHAKE_VERSIONS,
+    META_CAPABILITIES,
     META_SERVER_INFO,
     META_SUBSCRIPTION,
 )
@@ -242,13 +243,19 @@ class Connection:
 
     def _request_roots(self) -> None:
         """Ask a client of the handshake era for its roots, if it has any."""
-        if self._set_roots is None or self._handshake.rules is None or "roots" not in self._handshake.capabilities:
-            return
+        roots = self._roots_of(self._handshake.capabilities) if self._handshake.rules is not None else None
+        if roots is not None:
+            self.outbox.append(roots.request())
+
+    def _roots_of(self, capabilities: Mapping[str, Json]) -> "ClientRoots | None":
+        """The roots of a client with these capabilities; None if it has none, or nobody needs them."""
+        if self._set_roots is None or "roots" not in capabilities:
+            return None
         if self._roots is None:
             from workflowlookup.protocol.roots import ClientRoots  # noqa: PLC0415 - only for clients that have roots
 
             self._roots = ClientRoots(self._set_roots)
-        self.outbox.append(self._roots.request())
+        return self._roots
 
     # ── polling and notifications ───────────────────────────────────────────────────────────────────────────────
 
@@ -322,6 +329,10 @@ class Connection:
             raise registry.unknown_tool(name)
         if self._roots is not None and self._roots.is_awaited:
             return self._add_pending(call, self._roots.hold())
+        roots = self._roots_of(call.meta[META_CAPABILITIES]) if call.meta is not None else None
+        asking = roots.result_that_asks(call.object_params().get("inputResponses")) if roots is not None else None
+        if asking is not None:
+            return asking
         arguments = call.optional("arguments", dict, "an object")
         is_task = call.rules.tasks and call.wants_task()
         if is_task and not tool.can_be_task:

@@ -1,4 +1,5 @@
-"""The directories in which a client of the handshake era works: asked for once (`roots/list`), and when they change.
+"""The directories in which a client works. In the handshake era it is asked once (`roots/list`), and when they change;
+since 2026-07-28 with its first call of a tool, whose result is the request.
 
 One of them is the project directory of new runs, unless the settings or a variable of the client name it; then the
 client is not asked. A run keeps the directory that it was started in.
@@ -13,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
+from workflowlookup.language.values import Json
 from workflowlookup.protocol import jsonrpc
 from workflowlookup.tools.contract import Pending, Result
 
@@ -20,6 +22,8 @@ log = logging.getLogger(__name__)
 
 PREFIX: Final = "wl-roots"
 """Of the ids of these requests."""
+KEY: Final = "roots"
+"""Of the request in the result of a call. A client says itself where it works, so the key needs no signature."""
 MAX_ROOTS: Final = 100
 WAIT_SECONDS: Final = 2.0
 """How long calls of tools wait for the answer."""
@@ -44,6 +48,7 @@ class ClientRoots:
         self._open = ""
         """The id of the last request, until it is answered."""
         self._deadline = 0.0
+        self._is_answered = False
 
     @property
     def is_awaited(self) -> bool:
@@ -81,13 +86,28 @@ class ClientRoots:
         if request_id != self._open:  # of an earlier request
             return True
         if not response.error:
-            try:
-                roots = msgspec.json.decode(response.result, type=_Roots).roots[:MAX_ROOTS]
-                self._set_roots([path for root in roots if (path := _path(root.uri))])
-            except (msgspec.MsgspecError, RecursionError) as problem:
-                log.info("the client's roots cannot be used: %s", problem)
+            self._take(lambda: msgspec.json.decode(response.result, type=_Roots))
         self._open = ""
         return True
+
+    def result_that_asks(self, input_responses: Json) -> Json:
+        """The result of a call that asks for the roots first; None once the client has sent any `inputResponses`."""
+        if self._is_answered:
+            return None
+        if input_responses is None:
+            return {"resultType": "input_required", "inputRequests": {KEY: {"method": "roots/list", "params": {}}}}
+        self._is_answered = True
+        if isinstance(input_responses, dict) and KEY in input_responses:
+            self._take(lambda: msgspec.convert(input_responses[KEY], _Roots))
+        return None
+
+    def _take(self, read: Callable[[], _Roots]) -> None:
+        try:
+            roots = read().roots[:MAX_ROOTS]
+        except (msgspec.MsgspecError, RecursionError) as problem:
+            log.info("the client's roots cannot be used: %s", problem)
+            return
+        self._set_roots([path for root in roots if (path := _path(root.uri))])
 
 
 def _path(uri: str) -> str:
