@@ -335,7 +335,7 @@ def test_a_probe_of_a_version_to_come_is_told_which_one_is_served(start: Start) 
 def test_both_eras_are_served_in_turn_on_one_connection(start: Start, version: str) -> None:
     server = start(version=None)
     unknown = {"name": "workflow_get", "arguments": {"id": "no-such-workflow"}}
-    roots = {"roots": {"roots": []}}
+    roots: JsonObject = {"roots": {"roots": []}}
 
     before = exchange(server, modern("tools/call", "m-1", name="workflow_list", arguments={}, inputResponses=roots))
     shake_hands(server, {**CLAUDE_CODE_INITIALIZE, "protocolVersion": version})
