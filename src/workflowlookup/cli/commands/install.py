@@ -4,6 +4,7 @@ import argparse
 import os
 import re
 import shlex
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from workflowlookup.cli.client_hooks import AFTERWARDS, HOOK_FILES, groups, has_hooks, hook_file, with_hooks
@@ -53,14 +54,26 @@ def scope_of(options: argparse.Namespace, client: Client) -> str:
     return scope
 
 
-def agree_or_raise(options: argparse.Namespace) -> None:
-    """Ask whether to write the change that was shown. Raises `CommandError` unless the answer is yes."""
-    if options.yes:
-        return
-    if not (is_terminal() and is_interactive()):
-        raise CommandError("nothing was written. Add --yes to write without asking, or edit the file yourself.")
-    if not ask_yes_or_no("Write this?"):
-        raise CommandError("nothing was written.")
+def write_change(  # noqa: PLR0913 - all that a change is
+    options: argparse.Namespace,
+    file: str,
+    before: str | None,
+    after: str,
+    *,
+    remarks: Sequence[str] = (),
+    new_mode: int | None = None,
+) -> None:
+    """Show a change, ask, and write it. Raises `CommandError` unless the answer is yes."""
+    write_diff(file, before or "", after)
+    for remark in remarks:
+        write((remark, "dim"), wrap=False)
+    if not options.yes:
+        if not (is_terminal() and is_interactive()):
+            raise CommandError("nothing was written. Add --yes to write without asking, or edit the file yourself.")
+        if not ask_yes_or_no("Write this?"):
+            raise CommandError("nothing was written.")
+    copy = replace_text(file, before, after, new_mode=new_mode)
+    write((f"Wrote {shown_path(file)}.", "green"), f" The old one is {shown_path(copy)}." if copy else "")
 
 
 def run(options: argparse.Namespace, _: Settings) -> int:
@@ -72,33 +85,44 @@ def run(options: argparse.Namespace, _: Settings) -> int:
     return max(code, _install_hooks(options)) if options.hooks else code
 
 
+def _install_server(options: argparse.Namespace) -> int:
+    client = CLIENTS[options.client]
+    scope = scope_of(options, client)
+    file, name = client.file(scope), options.name
+    command, *arguments = server_command(options)
+    entry = client.entry(command, arguments)
+    remarks = []
+    if options.client == "claude-code":
+        words = ["claude", "mcp", "add", "--scope", scope, name, "--", command, *arguments]
+        remarks.append(f"The same with Claude Code's own command: {shlex.join(words)}")
+    if scope == "project":
+        remarks.append("The path is for this machine: others who share the file run this command too.")
+    return _add(
+        options,
+        file,
+        format_of(file).snippet(client.section, name, entry),
+        lambda text: with_server(text, file, client.section, name, entry),
+        already=f"{client.title} has the server already: '{name}' in {shown_path(file)}.",
+        remarks=remarks,
+        afterwards=client.afterwards,
+    )
+
+
 def _install_hooks(options: argparse.Namespace) -> int:
-    """Add the hooks to the client's file, after showing the change and asking."""
-    client, scope = CLIENTS[options.client], scope_of(options, CLIENTS[options.client])
-    file = hook_file(options.client, scope, folders(os.environ))
+    client = CLIENTS[options.client]
+    file = hook_file(options.client, scope_of(options, client), folders(os.environ))
     entries = groups(options.client, *hook_command(options), server=options.name)
-    snippet = with_hooks("", entries)
-    if options.print:
-        print(snippet, end="")
-        return 0
-    _refuse_two_scopes(options, scope)
-    try:
-        before = read_text(file)
-        after = with_hooks(before or "", entries)
-    except (NotReadable, NotEditable) as reason:
-        complain(f"{shown_path(file)} was not changed: {reason}. Add this yourself:")
-        print(snippet, end="")
-        return 1
-    if after == before:
-        write(f"{client.title} has the hooks already, in {shown_path(file)}.")
-        return 0
-    write_diff(file, before or "", after)
-    agree_or_raise(options)
-    copy = replace_text(file, before, after, new_mode=0o600 if scope == "user" else None)
-    write((f"Wrote {shown_path(file)}.", "green"), f" The old one is {shown_path(copy)}." if copy else "")
+    if not options.print:
+        _refuse_two_scopes(options, scope_of(options, client))
     command = shlex.join(hook_command(options)[0])
-    write(AFTERWARDS[options.client].format(file=shown_path(file), command=command))
-    return 0
+    return _add(
+        options,
+        file,
+        with_hooks("", entries),
+        lambda text: with_hooks(text, entries),
+        already=f"{client.title} has the hooks already, in {shown_path(file)}.",
+        afterwards=AFTERWARDS[options.client].format(file=shown_path(file), command=command),
+    )
 
 
 def _refuse_two_scopes(options: argparse.Namespace, scope: str) -> None:
@@ -117,37 +141,34 @@ def _refuse_two_scopes(options: argparse.Namespace, scope: str) -> None:
             )
 
 
-def _install_server(options: argparse.Namespace) -> int:
-    client = CLIENTS[options.client]
-    scope = scope_of(options, client)
-    file, name = client.file(scope), options.name
-    command, *arguments = server_command(options)
-    entry = client.entry(command, arguments)
-    snippet = format_of(file).snippet(client.section, name, entry)
+def _add(  # noqa: PLR0913 - what differs between the server and the hooks
+    options: argparse.Namespace,
+    file: str,
+    snippet: str,
+    add: Callable[[str], str],
+    *,
+    already: str,
+    remarks: Sequence[str] = (),
+    afterwards: str,
+) -> int:
+    """Add an entry to a file of the client, after showing the change and asking; or only print the snippet."""
     if options.print:
         print(snippet, end="")
         return 0
     try:
         before = read_text(file)
-        after = with_server(before or "", file, client.section, name, entry)
+        after = add(before or "")
     except (NotReadable, NotEditable) as reason:
         complain(f"{shown_path(file)} was not changed: {reason}. Add this yourself:")
         print(snippet, end="")
         return 1
     if after == before:
-        write(f"{client.title} has the server already: '{name}' in {shown_path(file)}.")
+        write(already)
         return 0
-    write_diff(file, before or "", after)
-    if options.client == "claude-code":
-        words = ["claude", "mcp", "add", "--scope", scope, name, "--", command, *arguments]
-        write(("The same with Claude Code's own command: ", "dim"), shlex.join(words), wrap=False)
-    if scope == "project":
-        write(("The path is for this machine: others who share the file run this command too.", "dim"))
-    agree_or_raise(options)
     # The file of a user may have tokens of other servers; that of a project is shared.
-    copy = replace_text(file, before, after, new_mode=0o600 if scope == "user" else None)
-    write((f"Wrote {shown_path(file)}.", "green"), f" The old one is {shown_path(copy)}." if copy else "")
-    write(client.afterwards)
+    mode = 0o600 if scope_of(options, CLIENTS[options.client]) == "user" else None
+    write_change(options, file, before, after, remarks=remarks, new_mode=mode)
+    write(afterwards)
     return 0
 
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from workflowlookup.cli.client_hooks import HOOK_FILES, hook_file, without_hooks
 from workflowlookup.cli.clients import CLIENTS, folders
-from workflowlookup.cli.commands.install import add_client_arguments, agree_or_raise, scope_of
-from workflowlookup.cli.configuration import NotEditable, NotReadable, read_text, replace_text, without_server
-from workflowlookup.cli.output import CommandError, shown_path, write, write_diff
+from workflowlookup.cli.commands.install import add_client_arguments, scope_of, write_change
+from workflowlookup.cli.configuration import NotEditable, NotReadable, read_text, without_server
+from workflowlookup.cli.output import CommandError, shown_path, write
 from workflowlookup.settings import Settings
 
 
@@ -38,10 +38,7 @@ def _remove(options: argparse.Namespace, file: str, what: str, without: Callable
         raise CommandError(f"{shown_path(file)} was not changed: {reason}. Remove {what} yourself.") from reason
     if after == before:
         return False
-    write_diff(file, before, after)
-    agree_or_raise(options)
-    copy = replace_text(file, before, after)
-    write((f"Wrote {shown_path(file)}.", "green"), f" The old one is {shown_path(copy)}." if copy else "")
+    write_change(options, file, before, after)
     return True
 
 
