@@ -141,7 +141,7 @@ class Client:
             if message.get("id") != number:
                 show_news(message, line)
                 continue
-            show_line("←", line.strip(), "green", f"{(time.perf_counter() - self._sent) * 1e6:,.0f} µs")
+            show_line("←", line.strip(), "green", duration(time.perf_counter() - self._sent))
             if "error" in message:
                 raise SystemExit(f"the server refused: {message['error']}")
             return message["result"]
@@ -190,6 +190,10 @@ def environment(directory: str) -> dict[str, str]:
         "XDG_CONFIG_HOME": str(_settings_file(directory).parent.parent),
         "XDG_DATA_HOME": str(Path(directory) / "data"),
     }
+
+
+def duration(seconds: float) -> str:
+    return f"{seconds * 1e6:,.0f} µs" if seconds < 0.01 else f"{seconds * 1e3:,.0f} ms"
 
 
 def show_line(arrow: str, text: str, colour: str, note: str = "") -> None:

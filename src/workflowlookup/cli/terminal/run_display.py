@@ -174,6 +174,7 @@ def write_call(run: Run) -> None:
 
 def write_proving(run: Run) -> None:
     """Print what is being proven."""
+    write()
     names = [due.name for due in all_due(run, Budget()) if not isinstance(due, SnapshotDue)]
     write(("Proving: ", "cyan"), ", ".join(names)) if names else write(("Looking at the project.", "cyan"))
 
