@@ -24,6 +24,7 @@ SCRIPTS = json.dumps({"scripts": {"test": 'echo "Error: no test specified" && ex
             {"test": ["uv", "run", "pytest"]},
         ),
         ({"tox.ini": "[tox]\n"}, {"test": ["tox"]}),
+        ({"tox.toml": ""}, {"test": ["tox"]}),
         ({"noxfile.py": "import nox\n"}, {"test": ["nox"]}),
         ({"package.json": SCRIPTS}, {"build": ["npm", "run", "build"]}),
         ({"package.json": SCRIPTS, "pnpm-lock.yaml": ""}, {"build": ["pnpm", "run", "build"]}),

@@ -86,6 +86,7 @@ def test_a_claim_is_refused_until_it_is_true(serve: Serve, project: Project) -> 
     assert verdict["issues"][0].startswith("The tests must pass. Proof 'tests' (sh check.sh) failed:")
     assert "3" in verdict["issues"][0]
     assert "E  app is broken" in verdict["suggestions"][-1]
+    assert not any("criteria" in suggestion for suggestion in verdict["suggestions"])  # the output met them
     assert verdict["proofs"][0].startswith("failed: tests (sh check.sh, exit code 3, ")
     assert accepted["step"]["id"] == "tell"
     assert accepted["verdict"]["proofs"][0].startswith("proved: tests (sh check.sh, exit code 0, ")

@@ -50,7 +50,7 @@ def _make(directory: str) -> Suggestions:
 
 
 def _tox(directory: str) -> Suggestions:
-    if os.path.isfile(os.path.join(directory, "tox.ini")):
+    if any(os.path.isfile(os.path.join(directory, name)) for name in ("tox.ini", "tox.toml")):
         yield "test", ["tox"]
 
 

@@ -30,7 +30,7 @@ from workflowlookup.proving.contract import ProofTask
 from workflowlookup.proving.prover import Prover
 from workflowlookup.runs.events import Judgement, Snapshot
 from workflowlookup.runs.proofs.witnessing import WitnessReport, WitnessTask
-from workflowlookup.runs.proofs.words import sentence_of
+from workflowlookup.runs.proofs.words import advice_of
 from workflowlookup.trust import PROOF_COMMAND, PROOF_REQUEST, TrustEntry, TrustStore
 from workflowlookup.web import is_loopback_name
 
@@ -349,8 +349,7 @@ def _encodable(report: WitnessReport) -> dict[str, Any]:
 
 def _sentence(result: Judgement | Snapshot) -> str:
     if isinstance(result, Judgement):
-        remedy = f" {result.remedy}" if result.verdict == "unproved" and result.remedy else ""
-        return f"{sentence_of(result)}{remedy}"
+        return advice_of(result)
     return f"not recorded: {result.problem}" if result.problem else f"recorded: commit {result.commit[:12] or 'none'}"
 
 

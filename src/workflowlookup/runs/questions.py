@@ -21,7 +21,7 @@ from workflowlookup.language.templates import as_words, filler
 from workflowlookup.language.text import clip_line, visible
 from workflowlookup.language.values import Context, Json, as_boolean, assign, brief, json_equal, json_or_text, lookup
 from workflowlookup.runs.events import OutputRefused
-from workflowlookup.runs.proofs.words import sentence_of
+from workflowlookup.runs.proofs.words import advice_of
 from workflowlookup.runs.run import Run
 
 MAX_QUOTED: Final = 1_000
@@ -237,9 +237,9 @@ def asks_after(run: Run, scope: Context, budget: Budget) -> bool:
 
 
 def unproved_lines(run: Run) -> tuple[str, ...]:
-    """What could not be proven about the output that a person is asked about, and why."""
+    """What could not be proven about the output that a person is asked about, why, and what they can do."""
     judgements = run.proving.judgements.values() if run.proving is not None else ()
-    return tuple(clip_line(sentence_of(one), MAX_QUOTED) for one in judgements if one.verdict != "passed")
+    return tuple(clip_line(advice_of(one), MAX_QUOTED) for one in judgements if one.verdict != "passed")
 
 
 def _context_with_pending(run: Run, budget: Budget) -> Context:

@@ -20,6 +20,7 @@ from workflowlookup.language.values import Json
 from workflowlookup.runs.draft import loops_to_end, remedy_of
 from workflowlookup.runs.events import EndUnknown, Failed, OutputAccepted, OutputRefused
 from workflowlookup.runs.proofs.due import SnapshotDue, all_due
+from workflowlookup.runs.proofs.state import NO_PROOFS
 from workflowlookup.runs.proofs.words import proved, sentence_of, sentences_of
 from workflowlookup.runs.questions import fields_of, title_of
 from workflowlookup.runs.results import part_of, result_of, result_uri
@@ -183,7 +184,9 @@ def _verdict(run: Run, judged: Verdict) -> dict[str, Json]:
     proofs = {"proofs": sentences} if sentences else {}
     if isinstance(judged, OutputAccepted):
         return {"valid": True, "issues": [], "suggestions": [], **proofs}
-    suggestions = [REVIEW, *judged.suggestions[:MAX_SUGGESTIONS]]
+    taken = run.proofs.get(judged.step_id, NO_PROOFS).judgements.values()
+    is_by_proofs = any(one.verdict != "passed" and not one.at_start for one in taken)  # the criteria were met then
+    suggestions = [*(() if is_by_proofs else (REVIEW,)), *judged.suggestions[:MAX_SUGGESTIONS]]
     return {"valid": False, "issues": judged.issues, "suggestions": suggestions, **proofs}
 
 

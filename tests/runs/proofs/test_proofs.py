@@ -134,22 +134,24 @@ def test_with_note_it_is_accepted_and_marked() -> None:
     story = Story(step("one", proof=[TESTS]), step("two"), whenUnproved="note")
 
     story.submit()
-    after = story.take("tests", "unproved", reason="There is no command 'test'.")
+    after = story.take("tests", "unproved", reason="There is no command 'test'.", remedy="Define it.")
 
     assert (after.current, after.proof_counts) == ("two", ProofCounts(unproved=1))
     assert isinstance(after.last_submission, OutputAccepted)
-    assert after.last_submission.warnings == ("Not proven: tests: There is no command 'test'.",)
+    assert after.last_submission.warnings == ("Not proven: tests: There is no command 'test'. Define it.",)
 
 
 def test_a_person_may_accept_what_is_not_proven_and_that_is_recorded() -> None:
     story = Story(step("one", proof=[TESTS, LINT]), step("two"), whenUnproved="ask")
     story.submit("the output", size="large")
-    story.take("tests", "unproved", reason="There is no command 'test'.")
+    story.take("tests", "unproved", reason="There is no command 'test'.", remedy="Define it.")
     run = story.take("lint")
 
     question = question_of(run, Budget())
     assert (question.subject, question.sets) == ("the output", {"size": "large"})
-    assert "What could not be proven:\n> not proved: tests: There is no command 'test'." in question.message()
+    assert (
+        "What could not be proven:\n> not proved: tests: There is no command 'test'. Define it." in question.message()
+    )
     with pytest.raises(RunStateError, match="an agent cannot relay"):
         advance.confirm(run, "one", story.now, how="relayed")
     after = story.store(advance.confirm(run, "one", story.now, how="terminal"))

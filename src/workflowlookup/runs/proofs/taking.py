@@ -137,7 +137,7 @@ def _conclude(draft: Draft) -> Draft:
         return _refuse(draft)
     if unproved and run.workflow.when_unproved == "ask":
         return draft.add(events.ConfirmationAsked(step_id=run.current, reason="unproved", nonce=draft.at.nonce))
-    notes = tuple(f"Not proven: {describe(one)}: {one.reason or NO_REASON}" for one in unproved)
+    notes = tuple(f"Not proven: {describe(one)}: {one.reason or NO_REASON} {one.remedy}".rstrip() for one in unproved)
     accepted = events.OutputAccepted(
         step_id=run.current,
         output=request.output,

@@ -42,6 +42,12 @@ def sentence_of(judgement: Judgement, *, is_waived: bool = False) -> str:
     return f"{verdict_of(judgement, is_waived=is_waived)}: {describe(judgement)}{reason}"
 
 
+def advice_of(judgement: Judgement) -> str:
+    """As `sentence_of`, followed by what to do if the proof could not be taken."""
+    remedy = f" {one_line(judgement.remedy)}" if judgement.verdict == "unproved" and judgement.remedy else ""
+    return f"{sentence_of(judgement)}{remedy}"
+
+
 def sentences_of(run: Run, step_id: str, *, measures: bool = False) -> Iterator[str]:
     """A sentence for each proof of the last output of a step, and for each measure from its start if these count."""
     proofs = run.proofs.get(step_id, NO_PROOFS)
