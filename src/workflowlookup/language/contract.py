@@ -42,11 +42,11 @@ def unmet(workflow: Workflow, step: PromptStep, context: Context, *, is_done: bo
 
     With `is_done`, the variables that the step `produces` are needed too.
     """
-    produces = step.produces if is_done else ()
-    contract = workflow.contract
-    if contract is None:
+    if workflow.contract is None:
         return ()
-    needed = (*contract.needs[step.id], *contract.needed_always, *produces)
+    needed = workflow.contract.needs[step.id]
+    if is_done:
+        needed = (*needed, *step.produces)
     missing = [name for name in needed if lookup(context, name) is None]
     misfits = {str(misfit.path[0]): misfit for misfit in _misfits(workflow, context)}
     return tuple(_need(workflow, name, misfits.get(name)) for name in dict.fromkeys((*missing, *misfits)))
@@ -58,14 +58,14 @@ def missing_product_warnings(
     """Warnings about variables that completed steps produce and the context lacks, except those in `missing`."""
     if workflow.contract is None:
         return []
-    sets = workflow.contract.sets
+    sets, variables = workflow.contract.sets, workflow.contract.variables
     ids = dict.fromkeys([instance_id.partition("@")[0] for instance_id in completed])
     unset = {name: step_id for step_id in ids for name in sets.get(step_id, ()) if lookup(context, name) is None}
     for need in missing:
         unset.pop(need.variable, None)
     return [
         f"Step '{step_id}' is completed, but '{name}', which it produces, is not set: "
-        f"expected {value_schema(workflow, name).expected}"
+        f"expected {variables[name].expected}"
         for name, step_id in itertools.islice(unset.items(), MAX_PRODUCT_WARNINGS)
     ]
 
@@ -188,11 +188,11 @@ def contract_of(workflow: Workflow) -> Contract:
     steps = workflow.steps.values()
     required = _schema(workflow).get("required", ())
     names = dict.fromkeys([name for step in steps for name in (*step.requires, *produced_by(step))])
+    needed_always = [name for name in required if name not in workflow.producers]
     declared = _declarations(workflow)
     return Contract(
         variables={name: ValueSchema(declared(name)) for name in (*names, *required)},
-        needs={step.id: tuple(_required_variables(workflow, step)) for step in steps},
-        needed_always=tuple(name for name in required if name not in workflow.producers),
+        needs={step.id: (*_required_variables(workflow, step), *needed_always) for step in steps},
         sets={step.id: tuple(produced_by(step, optional=False)) for step in steps},
     )
 

@@ -211,9 +211,7 @@ class Contract(msgspec.Struct, frozen=True, kw_only=True):
 
     variables: Mapping[str, ValueSchema]
     needs: Mapping[str, tuple[str, ...]]
-    """Required by the step and the loops around it."""
-    needed_always: tuple[str, ...]
-    """Required by `contextSchema`, and produced by no step."""
+    """Required by the step and the loops around it, or by `contextSchema` and produced by no step."""
     sets: Mapping[str, tuple[str, ...]]
     """Set once the step is done."""
 

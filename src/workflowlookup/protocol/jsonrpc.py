@@ -19,6 +19,8 @@ MAX_NESTING: Final = 256
 MAX_ID_BYTES: Final = 8_192
 """Of the id of a request: ids stay in memory as long as the request can be resumed or cancelled."""
 NULL_ID: Final = b"null"
+_ID_STARTS: Final = frozenset(b"%c" % character for character in b'"-0123456789')
+"""How the JSON of a string or a number begins."""
 SCANNED_BYTES: Final = 1 << 16
 """How much of the beginning, and of the end, of a message that cannot be decoded is searched for its id."""
 
@@ -165,7 +167,7 @@ def _element(line: bytes) -> Message:
 
 def _classify(parsed: _MessageMembers, size: int) -> Message:
     raw_id, method, params = bytes(parsed.id), parsed.method, parsed.params
-    has_id = _is_id(raw_id)
+    has_id = raw_id[:1] in _ID_STARTS and len(raw_id) <= MAX_ID_BYTES
     if parsed.jsonrpc != "2.0":
         problem = 'jsonrpc must be "2.0"'
     elif len(raw_id) > MAX_ID_BYTES:
@@ -189,9 +191,7 @@ def _classify(parsed: _MessageMembers, size: int) -> Message:
 
 def _is_id(raw: bytes) -> bool:
     """Whether this is a well-formed number or string that is not too long."""
-    if len(raw) > MAX_ID_BYTES:
-        return False
-    if raw[:1] not in (b'"', b"-") and not raw[:1].isdigit():
+    if len(raw) > MAX_ID_BYTES or raw[:1] not in _ID_STARTS:
         return False
     try:
         _decode_raw(raw)
