@@ -261,6 +261,11 @@ class Workflow(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     weight: int = 0
     """Estimated bytes in memory, including the document."""
 
+    @functools.cached_property
+    def text(self) -> bytes:
+        """The document as JSON, as each run of it stores it."""
+        return msgspec.json.encode(self.document)
+
     @property
     def every_step(self) -> list[Step]:
         """All steps and loops in the order of the document, a loop before its body."""

@@ -12,8 +12,7 @@ from workflowlookup.language.model import Workflow
 
 def encode_document(workflow: Workflow) -> tuple[msgspec.Raw, str]:
     """The document of a workflow as a run stores it, and its hash."""
-    text = msgspec.json.encode(workflow.document)
-    return msgspec.Raw(text), hash_of(text)
+    return msgspec.Raw(workflow.text), hash_of(workflow.text)
 
 
 def hash_of(document: bytes) -> str:

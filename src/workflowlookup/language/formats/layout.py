@@ -1,6 +1,5 @@
 """Readable JSON, and what every layout has in common."""
 
-import json
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -21,6 +20,8 @@ def json_text(document: Json) -> str:
 
 def _json(value: Json, indent: str, used: int) -> str:
     """The value as JSON; `used` columns of its first line are occupied."""
+    import json  # noqa: PLC0415 - the first list must not wait for it
+
     line = json.dumps(value, ensure_ascii=False)
     if not isinstance(value, (dict, list)) or not value or used + len(line) < WIDTH:  # a comma may follow
         return line
@@ -37,6 +38,8 @@ def _json(value: Json, indent: str, used: int) -> str:
 
 def refuse_repeats(text: str) -> None:
     """Raises `CannotLayOut` if an object has a field twice, because one would be lost."""
+    import json  # noqa: PLC0415 - as above
+
     json.loads(text, object_pairs_hook=_without_repeats)
 
 

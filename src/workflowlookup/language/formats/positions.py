@@ -5,7 +5,6 @@ column of a value, as editors count them.
 """
 
 import bisect
-import json
 import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final
@@ -53,7 +52,7 @@ def _node(tokens: _Tokens, first: re.Match[str], at: int) -> JsonNode:
                 members[len(members)] = _node(tokens, last, last.start())
             else:
                 next(tokens)  # the colon
-                members[json.loads(last[0])] = _node(tokens, next(tokens), last.start())
+                members[msgspec.json.decode(last[0])] = _node(tokens, next(tokens), last.start())
     return JsonNode(at=at, start=first.start(), end=last.end(), members=members)
 
 
