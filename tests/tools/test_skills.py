@@ -183,12 +183,6 @@ def an_unprintable_name(folder: Path) -> None:
     (folder / "a\nb").touch()
 
 
-def an_unreadable_file(folder: Path) -> None:
-    (folder / "own").touch(mode=0)
-    if os.access(folder / "own", os.R_OK):
-        pytest.skip("root reads everything")
-
-
 @pytest.mark.parametrize(
     ("spoil", "reason"),
     [
@@ -201,7 +195,6 @@ def an_unreadable_file(folder: Path) -> None:
         (a_pipe, "pipe is not a regular file"),
         (another_manifest, "in the place of the SKILL.md"),
         (an_unprintable_name, "has invisible characters"),
-        (an_unreadable_file, "own cannot be read"),
     ],
 )
 def test_a_folder_that_cannot_be_served_leaves_out_the_skill_and_keeps_the_workflow(

@@ -29,11 +29,16 @@ program that fetches missing objects."""
 
 def open_workflow(name: str, settings: Settings) -> Workflow:
     """The workflow with this id or path. Raises `WorkflowNotFound`, or the error of its document."""
+    return find_document(name, settings)[0]
+
+
+def find_document(name: str, settings: Settings) -> tuple[Workflow, str]:
+    """The same, and the path of its document; empty if it was read from git."""
     path, _, revision = name.rpartition("@")
     if form_of(path) and not os.path.exists(name):
-        return _parse(_from_git(path, revision), path, settings)
+        return _parse(_from_git(path, revision), path, settings), ""
     if form_of(name) or os.path.basename(name) != name:
-        return _parse(read_bytes(name, os.path.dirname(os.path.realpath(name)))[0], name, settings)
+        return _parse(read_bytes(name, os.path.dirname(os.path.realpath(name)))[0], name, settings), name
     catalog = make_catalog(settings)
     try:
         workflow = catalog.get(path or name)
@@ -45,10 +50,8 @@ def open_workflow(name: str, settings: Settings) -> Workflow:
             else "Call workflow_list to see every id."
         )
         raise WorkflowNotFound(f"{refusal.remedy} {advice}", **refusal.data) from refusal
-    if not path:
-        return workflow
-    file = catalog.snapshot().entries[path].file.path
-    return _parse(_from_git(file, revision), file, settings)
+    file = catalog.snapshot().entries[path or name].file.path
+    return (_parse(_from_git(file, revision), file, settings), "") if path else (workflow, file)
 
 
 def _parse(data: bytes, path: str, settings: Settings) -> Workflow:

@@ -36,7 +36,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {
     "cancel": ("cancel", RUNS, "cancel a run"),
     "stats": ("stats", RUNS, "show statistics of runs: attempts, median time, time of 9 in 10 (slow), where they stop"),
     "console": ("console", RUNS, "open the library and the runs in the browser"),
-    "export": ("export", RUNS, "write the journal or the report of a run"),
+    "export": ("export", RUNS, "write the journal or the report of a run, or a workflow as a skill"),
     "import": ("import_", RUNS, "import runs that were exported"),
     "receipt": ("receipt", RUNS, "write a signed receipt of a completed run"),
     "verify": ("verify", RUNS, "check a receipt, or that a run was not changed"),

@@ -56,7 +56,17 @@ class AttachmentReader:
         Raises `SecurityError` and `StorageError` for a folder with something in it that cannot be served.
         """
         folder = folder_of(document)
-        return tuple(self._attachment(folder, path, status) for path, status in _files_in(folder))
+        files = _files_in(folder)
+        for path, _ in files:
+            if path.casefold() == SKILL_FILE.casefold():
+                details = f"in the place of the {SKILL_FILE} that the workflow becomes"
+                raise _refused(os.path.join(folder, path), details, "Rename it")
+        return tuple(self._attachment(folder, path, status) for path, status in files)
+
+    def list_skill(self, folder: str) -> tuple[Attachment, ...]:
+        """The files of a skill without its `SKILL.md`. Raises as `list`."""
+        files = [file for file in _files_in(folder) if file[0] != SKILL_FILE]
+        return tuple(self._attachment(folder, path, status) for path, status in files)
 
     def _attachment(self, folder: str, path: str, status: os.stat_result) -> Attachment:
         key = os.path.join(folder, path)
@@ -72,12 +82,12 @@ class AttachmentReader:
         return _read(folder_of(document), path)[0]
 
 
-def _files_in(folder: str) -> Iterator[tuple[str, os.stat_result]]:
+def _files_in(folder: str) -> list[tuple[str, os.stat_result]]:
     """The files below a folder in the order of their paths. Raises `SecurityError` and `StorageError`."""
     try:
         root = os.open(folder, _DIRECTORY)
     except FileNotFoundError:
-        return
+        return []
     except NotADirectoryError:
         raise _refused(folder, "not a directory, or a link to one", "Make it a directory of its own") from None
     except OSError as problem:
@@ -88,11 +98,11 @@ def _files_in(folder: str) -> Iterator[tuple[str, os.stat_result]]:
         raise unreadable(folder, problem) from problem
     finally:
         os.close(root)
-    if len(found) > MAX_FILES:
+    if sum(path != SKILL_FILE for path, _ in found) > MAX_FILES:
         raise _refused(folder, f"a folder of more than {MAX_FILES} files", "Move some elsewhere")
     if sum(status.st_size for _, status in found) > MAX_BYTES:
         raise _refused(folder, f"larger than {MAX_BYTES:,} bytes in all", "Move some of its files elsewhere")
-    yield from found
+    return found
 
 
 def _walk(
@@ -108,8 +118,6 @@ def _walk(
             full = os.path.join(folder, path)
             if len(path) > MAX_PATH or depth > MAX_DEPTH or re.search(f"{HIDDEN}|[\n\t\\\\]", path):
                 raise _refused(full, "a path that is too long, or has invisible characters", "Rename it")
-            if not prefix and entry.name.casefold() == SKILL_FILE.casefold():
-                raise _refused(full, f"in the place of the {SKILL_FILE} that the workflow becomes", "Rename it")
             status = entry.stat(follow_symlinks=False)
             if stat.S_ISDIR(status.st_mode):
                 inner = os.open(entry.name, _DIRECTORY, dir_fd=directory)

@@ -154,9 +154,9 @@ def _uri(workflow_id: str, path: str) -> str:
 
 
 def _manifest(workflow: "Workflow", files: "Sequence[Attachment]") -> str:
-    from workflowlookup.authoring.export.targets import skill_text  # noqa: PLC0415 - lists of resources do not need it
+    from workflowlookup.authoring.export.targets import TARGETS, export_text  # noqa: PLC0415 - lists of resources do not need it
 
-    return skill_text(workflow, [file.path for file in files])
+    return export_text(workflow, TARGETS["skill"], [(file.path, file.digest) for file in files])
 
 
 def _entry(workflow: "Workflow", files: "Sequence[Attachment]") -> dict[str, Json]:

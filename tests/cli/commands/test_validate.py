@@ -68,6 +68,17 @@ def test_a_folder_that_cannot_be_served_is_a_warning(cli: Cli, tmp_path: Path) -
     )
 
 
+def test_a_file_of_a_workflow_that_cannot_be_read_is_a_warning(cli: Cli, tmp_path: Path) -> None:
+    write(tmp_path, document())
+    (tmp_path / "sample-workflow.files").mkdir()
+    (tmp_path / "sample-workflow.files" / "own").touch(mode=0)
+
+    done = cli("validate", "sample-workflow.json", program=BOUND)
+
+    assert done.returncode == 1
+    assert "warning: sample-workflow.files/own cannot be read: Permission denied" in done.stdout
+
+
 def test_a_finding_in_json_has_its_line_and_column_and_what_to_do(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_text(BAD_JSON)
 

@@ -1,11 +1,12 @@
 """The mark of an exported file: which workflow it was made from, and whether somebody has changed its text since.
 
 A mark is a comment on a line of its own: after the front matter of a file, or at the beginning of a section of a file
-that belongs to others. `end_mark` ends such a section.
+that belongs to others. `end_mark` ends such a section. Its second digest is about the text and the files beside it.
 """
 
 import hashlib
 import re
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -15,6 +16,8 @@ _MARK: Final = re.compile(
     r"text sha256:(?P<text>[0-9a-f]{64}) -->\r?\n",
     re.MULTILINE,
 )
+Digests = Sequence[tuple[str, str]]
+"""The files beside a marked one: path and SHA-256 of each, ordered by path."""
 _FRONT_MATTER: Final = re.compile(r"---\n.*?\n---\n", re.DOTALL)
 
 
@@ -26,32 +29,34 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
     document: str
     """The SHA-256 of its document, as in runs."""
     is_intact: bool
-    """Whether the text is still the one that was written."""
+    """Whether the text and the files beside it are still those that were written."""
 
 
 class BrokenSection(ValueError):
     """The section of a workflow does not end, or there are two; the message says which."""
 
 
-def marked(text: str, workflow_id: str, document: str) -> str:
+def marked(text: str, workflow_id: str, document: str, files: Digests = ()) -> str:
     """The text with a mark: after its front matter, or at its beginning."""
     front = _FRONT_MATTER.match(text)
     at = front.end() if front else 0
-    mark = f"<!-- workflowlookup export of {workflow_id}: document sha256:{document}, text sha256:{_digest(text)} -->\n"
-    return text[:at] + mark + text[at:]
+    digests = f"document sha256:{document}, text sha256:{_digest(text, files)}"
+    return f"{text[:at]}<!-- workflowlookup export of {workflow_id}: {digests} -->\n{text[at:]}"
 
 
-def read_mark(text: str) -> Mark | None:
-    """The mark of a text; None if it has none."""
+def read_mark(text: str, files: Digests = ()) -> Mark | None:
+    """The mark of a text; None if it has none. `files`: what is beside it now."""
     found = _MARK.search(text)
     if found is None:
         return None
     rest = text[: found.start()] + text[found.end() :]
-    return Mark(workflow=found["workflow"], document=found["document"], is_intact=_digest(rest) == found["text"])
+    is_intact = _digest(rest, files) == found["text"]
+    return Mark(workflow=found["workflow"], document=found["document"], is_intact=is_intact)
 
 
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.replace("\r\n", "\n").encode()).hexdigest()
+def _digest(text: str, files: Digests) -> str:
+    lines = "".join(f"\n{digest} {path}" for path, digest in files)
+    return hashlib.sha256((text.replace("\r\n", "\n") + lines).encode()).hexdigest()
 
 
 # ── sections ────────────────────────────────────────────────────────────────────────────────────────────────────────

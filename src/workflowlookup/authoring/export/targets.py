@@ -6,9 +6,9 @@ from typing import Final
 
 import msgspec
 
-from workflowlookup.authoring.export.marks import end_mark, marked
+from workflowlookup.authoring.export.marks import Digests, end_mark, marked
 from workflowlookup.authoring.export.standalone import standalone
-from workflowlookup.authoring.export.text import front_matter, skill_description, skill_fields, skill_name
+from workflowlookup.authoring.export.text import front_matter, skill_description, skill_fields
 from workflowlookup.authoring.export.thin import brief, thin
 from workflowlookup.language.model import Workflow
 from workflowlookup.runs.run_document import encode_document
@@ -52,17 +52,14 @@ TARGETS: Final[Mapping[str, Target]] = MappingProxyType(
 )
 
 
-def export_text(workflow: Workflow, target: Target, files: Sequence[str] = (), *, is_standalone: bool = False) -> str:
-    """A workflow as one of the targets, with its mark."""
+def export_text(workflow: Workflow, target: Target, files: Digests = (), *, is_standalone: bool = False) -> str:
+    """A workflow as one of the targets, with its mark. `files`: what the workflow brings along."""
     body = standalone if is_standalone else thin
-    return marked(target.render(workflow, files, body), workflow.id, encode_document(workflow)[1])
+    beside = files if target.takes_files else ()
+    text = target.render(workflow, [path for path, _ in beside], body)
+    return marked(text, workflow.id, document_digest(workflow), beside)
 
 
-def file_name(workflow: Workflow, target: Target) -> str:
-    """The path of the exported file in a directory."""
-    return target.file.format(name=skill_name(workflow.id))
-
-
-def skill_text(workflow: Workflow, files: Sequence[str]) -> str:
-    """The `SKILL.md` of a workflow as the server serves it."""
-    return export_text(workflow, TARGETS["skill"], files)
+def document_digest(workflow: Workflow) -> str:
+    """The SHA-256 of the document, as in runs."""
+    return encode_document(workflow)[1]
