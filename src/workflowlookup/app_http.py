@@ -117,7 +117,7 @@ def make_asgi(
         on_refused=metrics.refuse,
     )
     mcp = Endpoint(
-        lambda access: (connect or Connection)(backends.of(access)),
+        lambda access: (connect or _connect)(backends.of(access)),
         limits,
         waker,
         metrics,
@@ -207,6 +207,11 @@ def _why_tokens_are_required(settings: Settings, address: str) -> str:
 def _has_tokens(settings: Settings) -> bool:
     with contextlib.closing(make_tokens(settings)) as tokens:
         return tokens.any_valid()
+
+
+def _connect(backend: Backend) -> Connection:
+    """A connection to a client whose files this server cannot see."""
+    return Connection(backend, is_remote=True)
 
 
 def serve_http(settings: Settings, connect: Callable[[Backend], Connection] | None = None) -> int:

@@ -24,7 +24,7 @@ from workflowlookup.library.directory import Listing
 from workflowlookup.logs import audit
 from workflowlookup.providers.config import Plan
 from workflowlookup.runs.events import OutputAccepted, OutputRefused, Record
-from workflowlookup.runs.proofs.witnessing import WitnessReport, WitnessTask, witness_name
+from workflowlookup.runs.proofs.witnessing import WitnessReport, WitnessTask, is_of_other_project, witness_name
 from workflowlookup.runs.run import Run
 from workflowlookup.runs.triage import Triage
 from workflowlookup.store.journal import DamagedJournal, RunQuery, RunSummary
@@ -235,13 +235,16 @@ class ScopedRuns:
         run_id: str | None = None,
         by: str = "",
         timeout: float | None = None,
+        client_roots: Sequence[str] = (),
     ) -> Run:
         if not self._sees(workflow.id):
             raise missing_scope("read")  # not `WorkflowNotFound`: the caller has the document already
         self._access.require("run", workflow.id)
         try:
             signed = self._access.sign(by)
-            return self._runs.start(workflow, inputs, context, run_id=run_id, by=signed, timeout=timeout)
+            return self._runs.start(
+                workflow, inputs, context, run_id=run_id, by=signed, timeout=timeout, client_roots=client_roots
+            )
         except RunStateError:
             if run_id is None or self.workflow_of(run_id) is not None:
                 raise
@@ -350,10 +353,13 @@ class ScopedWitness:
         self._runs = whole
         self._access = access
 
-    def claim(self, process: str, seconds: float, wanted: Collection[str] = ()) -> WitnessTask | None:
+    def claim(
+        self, process: str, seconds: float, wanted: Collection[str] = (), roots: Collection[str] = ()
+    ) -> WitnessTask | None:
         """Claim something for a witness that runs of the same person wait for; None if there is nothing.
 
-        `process`: the id of the witness; `wanted`: ids of runs, if it takes no others. Raises `Forbidden`.
+        `process`: the id of the witness; `wanted`: ids of runs, if it takes no others; otherwise `roots`: paths of the
+        directory that it looks at. Raises `Forbidden`.
         """
         self._access.require(WITNESS)
         witness = witness_name(self._access.name, process)
@@ -361,7 +367,8 @@ class ScopedWitness:
         for run_id in wanted or server_work.waiting_for_proof(self._access.witnessed_name):
             with contextlib.suppress(RunNotFound, RunStateError, RunDamaged):  # another witness was faster
                 run = self._runs.get(run_id)
-                if self._is_own(run) and self._access.may("read", run.workflow.id):
+                is_elsewhere = not wanted and is_of_other_project(run, roots)
+                if self._is_own(run) and not is_elsewhere and self._access.may("read", run.workflow.id):
                     return server_work.claim_proof(run_id, witness, seconds, by=self._access.sign(""))
         return None
 

@@ -188,12 +188,16 @@ class Witness:
         allowed_hosts: Callable[[], Collection[str]],
         trust: TrustStore,
         runs: Sequence[str] = (),
+        client_roots: Sequence[str] = (),
     ) -> None:
-        """`runs`: takes only the proofs of these; of all runs of the person if empty."""
+        """`runs`: takes only the proofs of these; if empty, of the runs of the person in this project, which clients
+        may know by one of the `client_roots`, too.
+        """
         self._client = client
         self._root = root
         self._trust = trust
         self._runs = tuple(runs)
+        self._roots = (root, *client_roots)
         self._id = secrets.token_hex(8)
         self._refusals: dict[str, str] = {}
         self._prover = Prover(commands, lambda task: self._refusals.get(task.run_id, ""), allowed_hosts)
@@ -204,7 +208,8 @@ class Witness:
         """Take proofs until cancelled; with `once`, until nothing is due after the first. Raises `CommandError`."""
         pause, is_first = FIRST_PAUSE, True
         while True:
-            claim = {"witness": self._id, "runs": self._runs, "wait": WAIT_SECONDS if is_first or not once else 0.0}
+            wait = WAIT_SECONDS if is_first or not once else 0.0
+            claim = {"witness": self._id, "runs": self._runs, "roots": self._roots, "wait": wait}
             try:
                 status, body = await asyncio.to_thread(
                     self._client.post, "claim", claim, WAIT_SECONDS + TIMEOUT_SECONDS

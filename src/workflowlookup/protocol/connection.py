@@ -72,8 +72,17 @@ POLL_SECONDS: Final = 0.4
 class Connection:
     """The connection of one client: its version, its subscriptions and its pending calls."""
 
-    def __init__(self, backend: Backend, set_roots: "Callable[[Sequence[str]], None] | None" = None) -> None:
-        """`set_roots` is called with the directories in which the client works; None if nobody needs them."""
+    def __init__(
+        self,
+        backend: Backend,
+        set_roots: "Callable[[Sequence[str]], None] | None" = None,
+        *,
+        is_remote: bool = False,
+    ) -> None:
+        """`set_roots` is called with the directories in which the client works; None if nobody needs them.
+        `is_remote`: the server cannot see these, but runs keep their names, for witnesses.
+        """
+        self._is_remote = is_remote
         self.outbox: list[bytes] = []
         self._set_roots = set_roots
         self._roots: ClientRoots | None = None
@@ -330,15 +339,23 @@ class Connection:
         if self._roots is not None and self._roots.is_awaited:
             return self._add_pending(call, self._roots.hold())
         roots = self._roots_of(call.meta[META_CAPABILITIES]) if call.meta is not None else None
-        asking = roots.result_that_asks(call.object_params().get("inputResponses")) if roots is not None else None
+        responses = call.object_params().get("inputResponses")
+        asking = roots.result_that_asks(responses) if roots is not None else None
         if asking is not None:
             return asking
+        caller = self._handshake.caller_of(call)
+        if self._is_remote and tool.starts_run and call.meta is not None and "roots" in caller.capabilities:
+            from workflowlookup.protocol.roots import paths_in, roots_request  # noqa: PLC0415 - with the first run
+
+            if responses is None:
+                return roots_request()
+            caller = msgspec.structs.replace(caller, roots=paths_in(responses))
         arguments = call.optional("arguments", dict, "an object")
         is_task = call.rules.tasks and call.wants_task()
         if is_task and not tool.can_be_task:
             raise MethodNotFound(f"The tool '{name}' cannot be called as a task.", method=call.method)
         try:
-            result = registry.call(tool, arguments, self._handshake.caller_of(call), call.size)
+            result = registry.call(tool, arguments, caller, call.size)
         except WorkflowLookupError as error:
             if is_sent_as_result(error, call.rules):
                 return error_result(error)

@@ -25,6 +25,7 @@ PREFIX: Final = "wl-roots"
 KEY: Final = "roots"
 """Of the request in the result of a call. A client says itself where it works, so the key needs no signature."""
 MAX_ROOTS: Final = 100
+MAX_PATH: Final = 4_096
 WAIT_SECONDS: Final = 2.0
 """How long calls of tools wait for the answer."""
 ROOTS_KNOWN: Final[Result] = {}
@@ -37,6 +38,22 @@ class _Root(msgspec.Struct, frozen=True):
 
 class _Roots(msgspec.Struct, frozen=True):
     roots: list[_Root]
+
+
+def roots_request() -> dict[str, Json]:
+    """The result of a call that asks for the roots of the client, which makes the call again with them."""
+    return {"resultType": "input_required", "inputRequests": {KEY: {"method": "roots/list", "params": {}}}}
+
+
+def paths_in(input_responses: Json) -> tuple[str, ...]:
+    """The paths of the roots in the `inputResponses` of a call; none if they are not there, or cannot be used."""
+    if not isinstance(input_responses, dict) or KEY not in input_responses:
+        return ()
+    try:
+        return _paths(msgspec.convert(input_responses[KEY], _Roots))
+    except msgspec.ValidationError as problem:
+        log.info("the client's roots cannot be used: %s", problem)
+        return ()
 
 
 class ClientRoots:
@@ -86,7 +103,10 @@ class ClientRoots:
         if request_id != self._open:  # of an earlier request
             return True
         if not response.error:
-            self._take(lambda: msgspec.json.decode(response.result, type=_Roots))
+            try:
+                self._set_roots(_paths(msgspec.json.decode(response.result, type=_Roots)))
+            except (msgspec.MsgspecError, RecursionError) as problem:
+                log.info("the client's roots cannot be used: %s", problem)
         self._open = ""
         return True
 
@@ -95,19 +115,14 @@ class ClientRoots:
         if self._is_answered:
             return None
         if input_responses is None:
-            return {"resultType": "input_required", "inputRequests": {KEY: {"method": "roots/list", "params": {}}}}
+            return roots_request()
         self._is_answered = True
-        if isinstance(input_responses, dict) and KEY in input_responses:
-            self._take(lambda: msgspec.convert(input_responses[KEY], _Roots))
+        self._set_roots(paths_in(input_responses))
         return None
 
-    def _take(self, read: Callable[[], _Roots]) -> None:
-        try:
-            roots = read().roots[:MAX_ROOTS]
-        except (msgspec.MsgspecError, RecursionError) as problem:
-            log.info("the client's roots cannot be used: %s", problem)
-            return
-        self._set_roots([path for root in roots if (path := _path(root.uri))])
+
+def _paths(answer: _Roots) -> tuple[str, ...]:
+    return tuple(path for root in answer.roots[:MAX_ROOTS] if (path := _path(root.uri)))
 
 
 def _path(uri: str) -> str:
@@ -117,4 +132,5 @@ def _path(uri: str) -> str:
     except ValueError:
         return ""
     is_local = parts.scheme == "file" and parts.netloc in ("", "localhost") and "%00" not in parts.path
-    return unquote(parts.path) if is_local and "\0" not in parts.path else ""
+    path = unquote(parts.path) if is_local and "\0" not in parts.path else ""
+    return path if path.startswith("/") and len(path) <= MAX_PATH else ""

@@ -86,6 +86,7 @@ def begin(  # noqa: PLR0913 - all that a run begins with
         root_source=location.root_source,
         machine=location.machine,
         client_session=location.client_session,
+        client_root=location.client_root,
     )
     record = Record(sequence=1, time=at.time, by=at.by, event=started)
     draft = Draft(fold(run_id, [record]), at)

@@ -70,6 +70,7 @@ class Location(msgspec.Struct, frozen=True, kw_only=True):
     root_source: str = ""
     machine: str = ""
     client_session: str = ""
+    client_root: str = ""
 
 
 NOWHERE: Final = Location()

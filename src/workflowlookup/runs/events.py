@@ -61,6 +61,8 @@ class Started(_Event, frozen=True, kw_only=True):
     """Identifies the machine of the root."""
     client_session: str = ""
     """The session id of the client that started it, if the server knew it."""
+    client_root: str = ""
+    """Where the server cannot see the files: the project directory as the client names it, if it does."""
 
 
 class StepOffered(_Event, frozen=True, kw_only=True):

@@ -83,7 +83,7 @@ _MAY_DIFFER: Final = frozenset(
     {
         *("reason", "remedy", "why", "issues", "suggestions", "missing", "warnings", "message", "told", "error"),
         *("hash", "document", "origin", "imported_from", "imported_head", "key", "nonce", "question", "how", "relayed"),
-        *("root", "root_source", "machine", "client_session"),
+        *("root", "root_source", "machine", "client_session", "client_root"),
         *("characters", "is_reference", "value", "is_json", "done", "may_run", "is_pending"),
     }
 )

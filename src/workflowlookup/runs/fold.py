@@ -193,6 +193,7 @@ def _begin(run_id: str, record: Record | None) -> Run:
         root_source=event.root_source,
         machine=event.machine,
         client_session=event.client_session,
+        client_root=event.client_root,
         weight=workflow.weight + json_bytes(event.context),
     )
 

@@ -172,6 +172,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     root_source: str = ""
     machine: str = ""
     client_session: str = ""
+    client_root: str = ""
     """As in `Started`."""
     timeout: float | None = None
     imported_from: str = ""

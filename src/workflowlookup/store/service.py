@@ -118,8 +118,10 @@ class Runs:
         run_id: str | None = None,
         by: str = "",
         timeout: float | None = None,
+        client_roots: Sequence[str] = (),
     ) -> Run:
         """Start a run, and return it at its first step. `timeout`: in seconds, without the time it waits for people.
+        `client_roots`: the directories of a client whose files this server cannot see.
 
         If a run with this id was started with the same values, it is returned in its current state.
 
@@ -133,8 +135,11 @@ class Runs:
                 extras.require(extras.CALLS)
             self.consent.refuse_untrusted(workflow.origin, workflow.document)
             at = moment(self._clock(), by)
+            location = self._locate()
+            if client_roots and not location.root:
+                location = msgspec.structs.replace(location, client_root=client_roots[0])
             draft = advance.begin(
-                run_id or self._new_id(), workflow, inputs, context, at, timeout=timeout, location=self._locate()
+                run_id or self._new_id(), workflow, inputs, context, at, timeout=timeout, location=location
             )
             with repeatable() if run_id is not None else contextlib.nullcontext():
                 is_stored = self._writer.store(0, draft)

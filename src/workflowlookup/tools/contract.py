@@ -198,6 +198,8 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     """By the key of the question: `action` ("accept", "decline", "cancel") and, with "accept", `content`."""
     timeout_seconds: float | None = None
     """The client's time limit for a run that this call starts; None if it sets none."""
+    roots: tuple[str, ...] = ()
+    """The directories in which the client works, if the server cannot see them and the client named them."""
 
     @property
     def supports_elicitation(self) -> bool:
@@ -287,6 +289,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it reaches systems other than this server."""
     can_be_task: bool = False
     """Whether it may return `Pending`, so that a client may call it as a task."""
+    starts_run: bool = False
     meta: Mapping[str, Json] | None = None
     """Sent as `_meta`."""
 

@@ -273,6 +273,7 @@ class DynamicTools:
             idempotent=False,
             open_world=definition.provider != LIBRARY,
             can_be_task=True,
+            starts_run=True,
             meta={META: meta, **SEARCH_HINT},
         )
         return Offer(tool=tool, definition=definition, workflow_id=definition.workflow_id)
@@ -315,7 +316,9 @@ class DynamicTools:
             timeout = caller.timeout_seconds or self.default_timeout(workflow)
 
             def start() -> "Run":
-                return services.runs.start(workflow, arguments, {}, by=caller.name, timeout=timeout)
+                return services.runs.start(
+                    workflow, arguments, {}, by=caller.name, timeout=timeout, client_roots=caller.roots
+                )
 
             run = start_trusted(services, workflow, caller, start)
             if isinstance(run, Elicitation):

@@ -18,6 +18,7 @@ import pytest
 
 from auth.issuer import AUDIENCE, Issuer
 from soak.proxy import Proxy
+from support.client import ENVELOPE
 from support.command_line import Cli
 from support.json_values import Json, JsonObject
 from support.make import document, settings_file, step, write
@@ -446,6 +447,40 @@ def test_two_witnesses_of_one_person_share_the_proofs_of_an_output_if_they_see_t
     run = world.until(lambda run: run.is_over, "r2")
     assert (run.state, run.proof_counts.passed) == ("completed", 2)
     assert {one.tree for one in run.proofs["fix"].judgements.values()} == {seen}
+
+
+def begin_in(world: World, root: str, run_id: str) -> None:
+    """A run of a client of the envelope era that works in this directory."""
+    client = WebClient(world.server.url, authorization=f"Bearer {world.agent}")
+    meta = ENVELOPE | {"io.modelcontextprotocol/clientCapabilities": {"roots": {}}}
+    arguments = {"workflowId": "noted", "runId": run_id}
+    params: JsonObject = {"name": "workflow_start", "arguments": arguments, "_meta": meta}
+
+    asked = client.request("tools/call", params)["result"]
+    answer = {"roots": {"roots": [{"uri": f"file://{root}"}]}}
+    started = client.request("tools/call", params | {"inputResponses": answer})["result"]
+
+    assert asked["inputRequests"] == {"roots": {"method": "roots/list", "params": {}}}
+    assert started["structuredContent"]["runId"] == run_id
+    client.close()
+
+
+def test_a_witness_leaves_the_runs_of_another_project_to_others(world: World) -> None:
+    world.project.write("app.txt", "fixed\n")
+    begin_in(world, str(world.project.root), "r1")
+    begin_in(world, "/elsewhere", "r2")
+    begin_in(world, "/elsewhere", "r3")
+    witness, client = world.start_witness(), world.client()
+
+    for run_id in ("r1", "r2"):
+        submit(client, run_id=run_id)
+    witness.close()
+    world.start_witness("--client-root", "/elsewhere/")
+    submit(client, run_id="r3")
+
+    assert [world.run(run_id).proof_counts.passed for run_id in ("r1", "r2", "r3")] == [1, 0, 1]
+    assert "run r1" in witness.text
+    assert "run r2" not in witness.text
 
 
 def test_a_proof_survives_a_cut_of_the_network_and_a_restart_of_the_server(world: World) -> None:

@@ -52,6 +52,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--run", metavar="RUN", action="append", default=[], help="take only the proofs of this run; may be repeated"
     )
     parser.add_argument(
+        "--client-root",
+        metavar="PATH",
+        action="append",
+        default=[],
+        type=_absolute_path,
+        help="another path by which clients know this project, such as in a container; may be repeated",
+    )
+    parser.add_argument(
         "--once", action="store_true", help="end when nothing more is due; exit code 1 if something did not pass"
     )
     action = parser.add_mutually_exclusive_group()
@@ -59,6 +67,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--trust", metavar="WORKFLOW", help="show what this workflow of the server would run here, and allow it"
     )
     action.add_argument("--revoke", metavar="WORKFLOW", help="nothing that this workflow brings may run here any more")
+
+
+def _absolute_path(text: str) -> str:
+    if not text.startswith("/"):
+        raise argparse.ArgumentTypeError(f"'{text}' must be an absolute path")
+    return text
 
 
 def run(options: argparse.Namespace, settings: Settings) -> int:
@@ -79,6 +93,7 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
         allowed_hosts=lambda: settings.proof_hosts,
         trust=settings.trust.store(),
         runs=options.run,
+        client_roots=options.client_root,
     )
     say(f"Witness for {client.url} in {shown_path(root)}. Ctrl-C ends it.")
     try:

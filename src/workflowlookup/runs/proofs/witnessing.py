@@ -6,7 +6,7 @@ it saw is that person's word; all that it sends is checked here before it is sto
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final, Literal
 
 import msgspec
@@ -78,6 +78,16 @@ class WitnessReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel", f
 def may_be_witnessed(run: Run) -> bool:
     """Whether a witness can take the proofs of a run: the server knows no root, and who started it is authenticated."""
     return run.waiting_for is Waiting.PROOF and not run.root and bool(authenticated_name(run.by))
+
+
+def is_of_other_project(run: Run, roots: Collection[str]) -> bool:
+    """Whether the client named a project directory for the run that is none of these, nor in one of them or around it.
+    A run without one, and a witness without roots, may be of any project."""
+    if not run.client_root or not roots:
+        return False
+    there = f"{run.client_root.rstrip('/')}/"
+    here = [f"{root.rstrip('/')}/" for root in roots]
+    return not any(there.startswith(root) or root.startswith(there) for root in here)
 
 
 def witness_name(caller: str, process: str) -> str:

@@ -68,7 +68,15 @@ def handle(services: Services, arguments: StartArguments, caller: Caller) -> Out
         timeout = services.workflows.default_timeout(workflow)
 
     def start() -> "Run":
-        return services.runs.start(workflow, input_, context, run_id=arguments.run_id, timeout=timeout, by=caller.name)
+        return services.runs.start(
+            workflow,
+            input_,
+            context,
+            run_id=arguments.run_id,
+            timeout=timeout,
+            by=caller.name,
+            client_roots=caller.roots,
+        )
 
     run = start_trusted(services, workflow, caller, start)
     if isinstance(run, Elicitation):
@@ -132,5 +140,6 @@ TOOL = Tool(
     read_only=False,
     idempotent=False,
     can_be_task=True,
+    starts_run=True,
     meta=ALWAYS_LOADED,
 )

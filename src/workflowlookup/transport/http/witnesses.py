@@ -40,6 +40,7 @@ POLL_SECONDS: Final = 0.5
 MAX_BYTES: Final = 2 << 20
 """Of a report: a snapshot names up to 5,000 files."""
 MAX_RUNS: Final = 100
+MAX_ROOTS: Final = 10
 MAX_WAITING: Final = 1_000
 """How many claims may wait at once; one caller gets its share of them."""
 MIN_CLAIM_SECONDS: Final = 3.0
@@ -63,6 +64,8 @@ class ClaimRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """The id of its process: 16 hexadecimal digits."""
     runs: tuple[str, ...] = ()
     """Takes only proofs of these runs; of all if empty."""
+    roots: tuple[str, ...] = ()
+    """Absolute paths of the directory that it looks at. Without `runs`, it gets no run of another project directory."""
     wait: float = 0.0
     """How many seconds to wait until there is something."""
 
@@ -127,6 +130,8 @@ class Witnesses:
                 return wanted
             if len(wanted.runs) > MAX_RUNS:
                 raise InvalidParams(f"a witness names at most {MAX_RUNS} runs")
+            if len(wanted.roots) > MAX_ROOTS or not all(path.startswith("/") for path in wanted.roots):
+                raise InvalidParams(f"the roots of a witness are at most {MAX_ROOTS} absolute paths")
             runs = self._open_runs(request.scope.get(ACCESS))
             place = Holding(self._waiting, request.scope.get(CALLER, ""))
             if not place.take(1):
@@ -143,7 +148,7 @@ class Witnesses:
         """A task, as soon as there is one; 204 if there is none in time."""
         end = time.monotonic() + min(max(wanted.wait, 0.0), WAIT_SECONDS)
         while not await request.is_disconnected():  # a witness that is gone must not claim what another one could take
-            task = runs.claim(wanted.witness, self._claim_seconds, wanted.runs)
+            task = runs.claim(wanted.witness, self._claim_seconds, wanted.runs, wanted.roots)
             if task is not None:
                 return Response(msgspec.json.encode(task), media_type="application/json")
             if time.monotonic() + POLL_SECONDS > end or self._is_stopping():
