@@ -33,6 +33,7 @@ DESCRIPTION: Final = "Workflows that AI agents follow and people trust, one judg
 HOMEPAGE: Final = "https://github.com/workflowlookup/workflowlookup"
 MAX_DESCRIPTION: Final = 100
 """Of the registry."""
+CHANGE_KINDS: Final = ("Added", "Changed", "Deprecated", "Removed", "Fixed", "Security")
 _HELLO: Final = {
     "jsonrpc": "2.0",
     "id": 1,
@@ -177,12 +178,19 @@ def check(target: Path, version: str = __version__) -> None:
 
 
 def check_changelog(version: str) -> None:
-    """Require a dated section for the version right below Unreleased. Raises `ReleaseError`."""
+    """Require a dated section for the version right below Unreleased, and each kind of change once a section.
+
+    Raises `ReleaseError`.
+    """
     changelog = (ROOT / "CHANGELOG.md").read_text("utf-8")
     newest = [line for line in changelog.splitlines() if line.startswith("## ")][1:2]
     is_dated = re.fullmatch(rf"## \[{re.escape(version)}\] - \d{{4}}-\d\d-\d\d", "".join(newest))
     _require(is_dated is not None, f"the changelog has no dated section for {version} below Unreleased")
     _require(f"\n[{version}]: " in changelog, f"the changelog has no link for {version}")
+    for section in changelog.split("\n## ")[1:]:
+        kinds = re.findall(r"^### (.*)$", section, re.MULTILINE)
+        in_order = [kind for kind in CHANGE_KINDS if kind in kinds]
+        _require(kinds == in_order, f"the changelog has {kinds} in {section.splitlines()[0]}, and needs {in_order}")
 
 
 def _image_engine() -> str | None:
