@@ -122,14 +122,18 @@ class Project:
         return lines
 
     def events(self, run_id: str) -> list[str]:
-        """The kinds of events that the journal has of a run."""
+        """The kinds of events that the journal has of a run: what happened, however often the agent asked its model."""
         lines = self.cli("export", run_id).stdout.splitlines()
         return [record["event"]["event"] for line in lines if "event" in (record := json.loads(line))]
 
-    def only_run(self) -> JsonObject:
+    def runs(self) -> list[JsonObject]:
+        """The runs of the journal, the last started first."""
         runs: list[JsonObject] = json.loads(self.cli("runs", "--json").stdout)["runs"]
-        assert len(runs) == 1
-        return runs[0]
+        return runs
+
+    def only_run(self) -> JsonObject:
+        (run,) = self.runs()
+        return run
 
 
 class ClaudeCode(Project):

@@ -41,10 +41,12 @@ Turn = Reply | Callable[[str], Reply]
 
 class ScriptedModel:
     """Use as a context manager. `requests` are the bodies of the agent's turns, oldest first; requests without tools
-    (titles, summaries) are answered with `summary`, and take nothing from the script."""
+    (titles, summaries) are answered with `summary`, and take nothing from the script. A request that comes again,
+    because the agent did not get its answer, gets the same answer and counts once."""
 
     def __init__(self, script: Sequence[Turn], summary: str = "A summary.") -> None:
         self.requests: list[JsonObject] = []
+        self._replies: dict[str, Reply] = {}
         self._script = iter(script)
         self._summary = summary
         self._lock = threading.Lock()
@@ -112,9 +114,12 @@ class ScriptedModel:
     def _reply(self, body: JsonObject) -> Reply:
         if not body.get("tools"):
             return Say(self._summary)
-        self.requests.append(body)
-        turn = next(self._script, Say("The script is over."))
-        return turn if isinstance(turn, Say | Use) else turn(json.dumps(body, ensure_ascii=False))
+        text = json.dumps(body, ensure_ascii=False)
+        if text not in self._replies:
+            self.requests.append(body)
+            turn = next(self._script, Say("The script is over."))
+            self._replies[text] = turn if isinstance(turn, Say | Use) else turn(text)
+        return self._replies[text]
 
 
 def _send(handler: BaseHTTPRequestHandler, kind: str, text: str) -> None:

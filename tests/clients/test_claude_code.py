@@ -39,25 +39,24 @@ def test_an_agent_that_stops_too_early_goes_on_until_the_run_is_done(claude: Cla
     with ScriptedModel(script) as model:
         lines = claude.say(model, "Change it.")
 
-    requests = model.texts()
-    run_id = run_id_in(requests[1])
-    assert f"Run {run_id} of workflow 'small-change' is not done" in requests[2]
-    assert "it waits for the output of step 'change-it'" in requests[4]
-    assert (len(requests), lines[-1]["result"]) == (6, "It is done.")
-    assert claude.only_run()["state"] == "completed"
-    assert claude.events(run_id).count("stop-blocked") == 2
+    run = claude.only_run()
+    last = model.texts()[-1]
+    assert f"Run {run['runId']} of workflow 'small-change' is not done" in last
+    assert "it waits for the output of step 'change-it'" in last
+    assert (run["state"], lines[-1]["result"]) == ("completed", "It is done.")
+    assert claude.events(run["runId"]).count("stop-blocked") == 2
 
 
 def test_a_sub_agent_is_stopped_once_and_an_agent_without_progress_is_let_go(claude: ClaudeCode) -> None:
     task: JsonObject = {"description": "Look", "prompt": "Look.", "subagent_type": "general-purpose"}
     delegate = Use("Agent", task | {"run_in_background": False})
     with ScriptedModel([START, delegate, *[Say("I looked.")] * 2, *[Say("I am done.")] * 9]) as model:
-        claude.say(model, "Change it.")
+        lines = claude.say(model, "Change it.")
 
-    run_id = run_id_in(model.texts()[1])
-    assert f"If you were given this step: Run {run_id}" in model.texts()[3]
-    assert len(model.requests) == 2 + 2 + 4
+    run_id = claude.only_run()["runId"]
     assert claude.events(run_id)[2:] == [*["stop-blocked"] * 4, "stop-released"]
+    assert any(f"If you were given this step: Run {run_id}" in request for request in model.texts())
+    assert lines[-1]["result"] == "I am done."
 
 
 def test_an_agent_may_stop_once_a_person_has_paused_the_run(claude: ClaudeCode) -> None:
@@ -68,8 +67,9 @@ def test_an_agent_may_stop_once_a_person_has_paused_the_run(claude: ClaudeCode) 
     with ScriptedModel([START, Say("I am done."), pause]) as model:
         claude.say(model, "Change it.")
 
-    assert len(model.requests) == 3
-    assert claude.only_run()["state"] == "waiting"
+    run = claude.only_run()
+    assert run["state"] == "waiting"
+    assert claude.events(run["runId"])[2:] == ["stop-blocked", "paused"]
 
 
 def test_a_prompt_that_a_workflow_is_for_names_it(bare: ClaudeCode) -> None:
@@ -93,12 +93,14 @@ def test_an_edit_is_refused_in_one_step_and_made_in_the_next(claude: ClaudeCode)
     with ScriptedModel([START, Use("Read", {"file_path": file}), edit, look, edit, change, Say("Done.")]) as model:
         claude.say(model, "Change it.")
 
-    run_id = run_id_in(model.texts()[1])
+    run = claude.only_run()
     assert before == ["x = 1\n"]
-    assert f"Step 'look-around' of run {run_id} (workflow 'small-change') does not allow this." in model.texts()[3]
+    assert (
+        f"Step 'look-around' of run {run['runId']} (workflow 'small-change') does not allow this." in model.texts()[-1]
+    )
     assert claude.file.read_text() == "x = 2\n"
-    assert claude.only_run()["state"] == "completed"
-    assert claude.events(run_id).count("tool-refused") == 1
+    assert run["state"] == "completed"
+    assert claude.events(run["runId"]).count("tool-refused") == 1
 
 
 def test_compaction_brings_the_step_back(claude: ClaudeCode) -> None:
@@ -128,46 +130,43 @@ def test_a_run_that_is_started_after_clear_holds_the_agent_and_an_older_one_once
     with ScriptedModel([START, *wait, *held, Say("Another task.")]) as model:
         claude.say(model, "Change it.", "/clear", "Change it again.", "/clear", "Something else.")
 
-    requests = model.texts()
-    first, second = run_id_in(requests[1]), run_id_in(requests[6])
-    assert f"Run {second} of workflow 'small-change' is not done" in requests[7]
-    assert f"Run {first} of workflow 'small-change' is not done" not in requests[7]
-    assert claude.events(second).count("stop-blocked") == 1 + 3
-    assert claude.events(second).count("session-changed") == 1
-    assert STEP in requests[-1]
-    assert len(requests) == 5 + 7 + 1  # after the second `/clear` no run holds the agent
+    second, first = (claude.events(run["runId"])[2:] for run in claude.runs())  # the last started comes first
+    let_go = [*["stop-blocked"] * 3, "stop-released"]
+    assert first == let_go
+    assert second == ["session-changed", "stop-blocked", "output-accepted", "step-offered", *let_go]
+    assert STEP in model.texts()[-1]
 
 
 def test_a_slash_command_carries_a_whole_sentence(claude: ClaudeCode) -> None:
     with ScriptedModel([Say("I see.")]) as model:
         claude.say(model, f"/mcp__workflowlookup__bug-investigation {SENTENCE}")
 
-    (request,) = model.texts()
-    typed, ours = request.split("</command-args>")
+    typed, ours = model.texts()[0].split("</command-args>")
     assert typed.endswith(f"<command-args>{SENTENCE}")
     assert "workflow_start" in ours
     assert "March" not in ours  # nothing was split over arguments
 
 
-def test_the_tools_to_start_with_are_there_and_a_search_finds_the_others(claude: ClaudeCode) -> None:
-    search = Use("ToolSearch", {"query": "workflow run status", "max_results": 5})
-    with ScriptedModel([search, Say("I see.")]) as model:
-        claude.say(model, "Which runs are there?")
-
-    first, second = ({str(tool["name"]) for tool in request["tools"]} for request in model.requests)
-    assert {f"mcp__workflowlookup__workflow_{name}" for name in ("start", "submit", "list")} <= first
-    assert "mcp__workflowlookup__workflow_status" in second - first
+QUERIES = ("workflow steps", "playbook", "checklist", "procedure", "workflow run status")
 
 
-@pytest.mark.parametrize("query", ["workflow steps", "playbook", "checklist", "procedure"])
-def test_a_search_for_what_a_workflow_is_finds_workflow_tools(claude: ClaudeCode, query: str) -> None:
+def test_the_tools_to_start_with_are_there_and_every_search_for_what_a_workflow_is_finds_others(
+    claude: ClaudeCode,
+) -> None:
     """The word `workflow` alone finds only the built-in tool that has exactly this name."""
-    search = Use("ToolSearch", {"query": query, "max_results": 5})
-    with ScriptedModel([search, Say("I see.")]) as model:
+    searches = [Use("ToolSearch", {"query": query, "max_results": 5}) for query in QUERIES]
+    with ScriptedModel([*searches, Say("I see.")]) as model:
         claude.say(model, "How do we handle a bug?")
 
-    first, second = ({str(tool["name"]) for tool in request["tools"]} for request in model.requests)
-    assert any(name.startswith("mcp__workflowlookup__") for name in second - first), second - first
+    first, *_, last = model.requests
+    blocks = [block for message in last["messages"] for block in message["content"] if isinstance(block, dict)]
+    results = [block["content"] for block in blocks if block["type"] == "tool_result"]
+    found = [{str(tool["tool_name"]) for tool in result} for result in results]
+    assert {f"mcp__workflowlookup__workflow_{name}" for name in ("start", "submit", "list")} <= {
+        str(tool["name"]) for tool in first["tools"]
+    }
+    assert [any(name.startswith("mcp__workflowlookup__") for name in names) for names in found] == [True] * len(QUERIES)
+    assert "mcp__workflowlookup__workflow_status" in found[-1]
 
 
 PLUGIN_SERVER = "mcp__plugin_workflowlookup_workflowlookup"
@@ -199,9 +198,9 @@ def test_the_plugin_brings_the_server_and_the_hooks(bare: ClaudeCode, plugin: tu
     with ScriptedModel([start, write_file, Say("Done."), submit_with_plugin, write_file, Say("Done.")]) as model:
         bare.say(model, "Change it.", options=plugin)
 
-    run_id = run_id_in(model.texts()[1])
-    assert f"Step 'look-around' of run {run_id}" in model.texts()[2]
-    assert f"Run {run_id} of workflow 'small-change' is not done" in model.texts()[3]
+    run_id = bare.only_run()["runId"]
+    assert f"Step 'look-around' of run {run_id}" in model.texts()[-1]
+    assert f"Run {run_id} of workflow 'small-change' is not done" in model.texts()[-1]
     assert bare.file.with_name("b.py").read_text() == "y = 1"
     assert bare.events(run_id).count("tool-refused") == 1
 
@@ -212,5 +211,4 @@ def test_a_stop_counts_once_with_the_plugin_and_hooks_in_the_settings(
     with ScriptedModel([START, *[Say("I wait.")] * 9]) as model:
         claude.say(model, "Change it.", options=plugin)
 
-    assert len(model.requests) == 1 + 3 + 1
-    assert claude.events(run_id_in(model.texts()[1]))[2:] == [*["stop-blocked"] * 3, "stop-released"]
+    assert claude.events(claude.only_run()["runId"])[2:] == [*["stop-blocked"] * 3, "stop-released"]

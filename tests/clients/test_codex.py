@@ -30,27 +30,27 @@ def test_an_agent_that_stops_too_early_goes_on_until_the_run_is_done(codex: Code
     with ScriptedModel([START, Say("I am done."), look, Say("Now?"), change, Say("It is done.")]) as model:
         codex.say(model, "Change it.")
 
-    requests = model.texts()
-    run_id = run_id_in(requests[1])
-    assert f"Run {run_id} of workflow 'small-change' is not done" in requests[2]
-    assert "it waits for the output of step 'change-it'" in requests[4]
-    assert (len(requests), codex.only_run()["state"]) == (6, "completed")
-    assert codex.events(run_id).count("stop-blocked") == 2
+    run = codex.only_run()
+    last = model.texts()[-1]
+    assert f"Run {run['runId']} of workflow 'small-change' is not done" in last
+    assert "it waits for the output of step 'change-it'" in last
+    assert run["state"] == "completed"
+    assert codex.events(run["runId"]).count("stop-blocked") == 2
 
 
 def test_hooks_run_once_a_person_has_trusted_them_and_until_they_change(untrusted: Codex) -> None:
-    counts = []
+    let_go = [*["stop-blocked"] * 3, "stop-released"]
     with ScriptedModel([START, Say("I am done."), *[Say("Hello.")] * 9]) as model:
         untrusted.say(model, "Change it.")
-        counts.append(len(model.requests))
+        run_id = untrusted.only_run()["runId"]
+        assert untrusted.events(run_id) == ["started", "step-offered"]
         hooks = untrusted.trust_hooks()
         untrusted.say(model, "Say hello.")  # the run has no session, so it holds this one
-        counts.append(len(model.requests))
+        assert (STEP in model.texts()[-1], untrusted.events(run_id)[2:]) == (True, let_go)
         untrusted.install("codex", "--log-level", "debug")
-        untrusted.say(model, "Say hello.")
-        counts.append(len(model.requests))
+        untrusted.say(model, "Say hello again.")
 
-    assert counts == [2, 2 + 4, 2 + 4 + 1]
+    assert STEP not in model.texts()[-1]
     assert {str(hook["command"]).split()[-1] for hook in hooks} == set(HOOK_EVENTS["codex"])
     assert {hook["trustStatus"] for hook in hooks} == {"untrusted"}
 
@@ -60,7 +60,9 @@ def test_a_run_of_one_session_does_not_hold_another(codex: Codex) -> None:
         codex.say(model, "Change it.")
         codex.say(model, "Say hello.")
 
-    assert len(model.requests) == 5 + 1
+    events = codex.events(codex.only_run()["runId"])
+    assert events[-4:] == [*["stop-blocked"] * 3, "stop-released"]
+    assert events.count("session-changed") == 1
     assert STEP in model.texts()[-1]
 
 
@@ -78,13 +80,14 @@ def test_a_patch_is_refused_in_one_step_and_made_in_the_next(codex: Codex) -> No
     with ScriptedModel([START, read, edit, look, edit, change, Say("Done.")]) as model:
         codex.say(model, "Change it.")
 
-    run_id = run_id_in(model.texts()[1])
+    run = codex.only_run()
     assert before == ["x = 1\n"]
-    assert "Output:\\nx = 1" in model.texts()[2]
-    assert f"Step 'look-around' of run {run_id} (workflow 'small-change') does not allow this." in model.texts()[3]
+    last = model.texts()[-1]
+    assert "Output:\\nx = 1" in last
+    assert f"Step 'look-around' of run {run['runId']} (workflow 'small-change') does not allow this." in last
     assert codex.file.read_text() == "x = 2\n"
-    assert codex.only_run()["state"] == "completed"
-    assert codex.events(run_id).count("tool-refused") == 1
+    assert run["state"] == "completed"
+    assert codex.events(run["runId"]).count("tool-refused") == 1
 
 
 def test_compaction_brings_the_step_back(codex: Codex) -> None:
