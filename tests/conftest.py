@@ -1,6 +1,7 @@
 """Fixtures: a library on disk, and the real server over pipes. What waits most is begun first."""
 
 import contextlib
+import gc
 import logging
 import os
 import signal
@@ -19,6 +20,8 @@ from support.web import Serve, WebServer
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background: so would be all that tests start
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+gc.disable()  # until all tests are collected, which makes no garbage
+
 LONGEST = (
     "execution/test_killed_work.py",
     "transport/http/test_slow_calls.py",
@@ -34,6 +37,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     root = Path(__file__).parent
     rank = {root / name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: (rank.get(item.path, len(rank)), zlib.crc32(bytes(item.path.relative_to(root)))))
+
+
+def pytest_collection_finish() -> None:
+    """What was collected lives to the end: the garbage collector need not look at it again and again."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_xdist_auto_num_workers() -> int:
