@@ -18,8 +18,9 @@ demo: $(VENV)/.installed  ## install into .venv and show a real session
 	@$(BIN)/python demo/session.py
 
 test: $(VENV)/.dev programs  ## install what the tests need and run them, with the checks; make conformance and make soak have the rest
-	@$(MAKE) --no-print-directory check
-	@$(BIN)/python -m pytest $(SUITE)
+	@nice $(MAKE) --no-print-directory check >$(VENV)/check.log 2>&1 & check=$$!; \
+	$(BIN)/python -m pytest $(SUITE); suite=$$?; \
+	wait $$check; check=$$?; cat $(VENV)/check.log; exit $$((suite | check))
 
 check: $(VENV)/.dev  ## ruff, ruff format, mypy --strict, import direction
 	@$(BIN)/ruff check .
