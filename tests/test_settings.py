@@ -214,6 +214,7 @@ def test_the_table_and_the_struct_have_the_same_settings() -> None:
         "servers",
         "providers",
         "commands",
+        "notify",
         "left_out",
         "candidates",
         "reload",

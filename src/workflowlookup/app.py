@@ -1,5 +1,6 @@
 """The composition root: builds servers, catalogs, journals and services from settings."""
 
+import contextlib
 import functools
 import logging
 import math
@@ -501,13 +502,31 @@ def make_console(settings: Settings, *, person: str, port: int, is_agent: bool =
     return LocalConsole(make_services(settings), person=person, journal=journal, port=port, is_agent=is_agent)
 
 
-def serve_console(console: "LocalConsole", listener: "socket.socket") -> None:
+@contextlib.contextmanager
+def notifying(settings: Settings) -> Iterator[None]:
+    """Send notices meanwhile, if the settings name recipients."""
+    if not settings.notify:
+        yield
+        return
+    from workflowlookup.notices.notifier import Notifier  # noqa: PLC0415 - most people have no recipients
+    from workflowlookup.store.journal import now  # noqa: PLC0415
+
+    notifier = Notifier(make_runs(settings), settings.notify, public_url=settings.public_url, clock=now)
+    notifier.start()
+    try:
+        yield
+    finally:
+        notifier.close()
+
+
+def serve_console(console: "LocalConsole", listener: "socket.socket", settings: Settings) -> None:
     """Serve a console until a signal stops the process. Calls of runs are executed meanwhile."""
     from workflowlookup.transport.http.server import run_pages  # noqa: PLC0415
 
     console.services.start_background()
     try:
-        run_pages(console.app, listener, end_streams=console.streams.close)
+        with notifying(settings):
+            run_pages(console.app, listener, end_streams=console.streams.close)
     finally:
         console.services.close()
 
@@ -531,6 +550,7 @@ def serve_stdio(settings: Settings) -> int:
     server.on_end = watchdog.end_input
     signal.signal(INTERRUPT_SIGNAL, server.interrupt)
     watchdog.start()
-    code = server.run()
+    with notifying(settings):
+        code = server.run()
     watchdog.finish()
     return code

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.routing import BaseRoute, Mount
 
 from workflowlookup.access import LOOPBACK, Access
-from workflowlookup.app import make_journal_pool, make_replica_bus, make_services, make_tokens
+from workflowlookup.app import make_journal_pool, make_replica_bus, make_services, make_tokens, notifying
 from workflowlookup.auth.authentication import Authenticator, why_not_listen, why_tokens_are_required
 from workflowlookup.auth.backends import CallerBackends, SharedBackend
 from workflowlookup.auth.callers import Proxies
@@ -232,7 +232,10 @@ def serve_http(settings: Settings, connect: Callable[[Backend], Connection] | No
     server = make_asgi(settings, waker, address, connect=connect, is_traced=start_traces(os.environ))
     server.backend.start_background()
     server.journals.start()
-    try:
+    with contextlib.ExitStack() as stack:
+        stack.callback(waker.close)
+        stack.callback(server.backend.end)
+        stack.enter_context(notifying(settings))
         return run(
             server.site,
             server.mcp,
@@ -248,6 +251,3 @@ def serve_http(settings: Settings, connect: Callable[[Backend], Connection] | No
             reload=server.backend.services.refresh,
             watchdog=watchdog,
         )
-    finally:
-        server.backend.end()
-        waker.close()

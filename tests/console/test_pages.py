@@ -2,6 +2,7 @@
 
 import json
 import re
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -141,6 +142,29 @@ def test_runs_are_searched_and_grouped_by_what_they_need(furnished: Site, visit:
     assert ids(client.get("/runs?since=1h").text) == [named["fresh"]]
     assert "choose one of person, stuck" in client.get("/runs?q=is:odd").text
     assert [client.get(path).status_code for path in ("/runs?is=odd", "/runs?since=odd")] == [400, 400]
+
+
+def test_a_list_is_a_feed_with_the_same_filter(furnished: Site, visit: OpenConsole) -> None:
+    client, named = visit(furnished), furnished.named
+    assert 'href="/feed.atom?is=person"' in client.get("/runs?is=person").text
+    answer = client.get("/feed.atom?is=person")
+    feed = ET.fromstring(answer.content)
+    atom = "{http://www.w3.org/2005/Atom}"
+
+    assert answer.headers["content-type"].startswith("application/atom+xml")
+    links = [not_none(entry.find(f"{atom}link")).get("href", "") for entry in feed.iter(f"{atom}entry")]
+    assert {link.rpartition("/")[2] for link in links} == {named["held"], named["exhausted"]}
+    assert len({not_none(entry.find(f"{atom}id")).text for entry in feed.iter(f"{atom}entry")}) == 2
+    assert client.get("/feed.atom?q=is:odd").status_code == 400
+
+
+def test_browsers_learn_which_runs_need_somebody(furnished: Site, visit: OpenConsole) -> None:
+    answer = visit(furnished).get("/attention").json()
+
+    headlines = {run["link"]: run["headline"] for run in answer["runs"]}
+    for name in ("held", "exhausted"):
+        assert headlines[f"/runs/{furnished.named[name]}"].startswith("A run needs a person: ")
+    assert answer["waiting"] == sum(not headline.startswith("A run failed") for headline in headlines.values())
 
 
 def test_runs_come_in_pages_that_do_not_overlap(empty: Site, visit: OpenConsole) -> None:

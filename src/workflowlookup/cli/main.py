@@ -35,6 +35,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {
     "resume": ("resume", RUNS, "end the pause of a run"),
     "cancel": ("cancel", RUNS, "cancel a run"),
     "stats": ("stats", RUNS, "show statistics of runs: attempts, median time, time of 9 in 10 (slow), where they stop"),
+    "notify": ("notify", RUNS, "show who gets notices about runs, and send a trial"),
     "console": ("console", RUNS, "open the library and the runs in the browser"),
     "export": ("export", RUNS, "write the journal or the report of a run, or a workflow as a skill"),
     "import": ("import_", RUNS, "import runs that were exported"),

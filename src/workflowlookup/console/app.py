@@ -19,7 +19,15 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from workflowlookup.access import Access
 from workflowlookup.auth.scoped import scoped
-from workflowlookup.console import library_pages, people_pages, run_list, run_pages, server_pages, statistics_pages
+from workflowlookup.console import (
+    attention,
+    library_pages,
+    people_pages,
+    run_list,
+    run_pages,
+    server_pages,
+    statistics_pages,
+)
 from workflowlookup.console.rendering import render, serve_static
 from workflowlookup.console.request import HEADERS, PageNotFound, RequestRefused, Visit, read_form
 from workflowlookup.console.statistics_pages import StatisticsCache
@@ -49,6 +57,8 @@ PAGES: Final[tuple[tuple[str, Handler], ...]] = (
     ("/library/{workflow}", library_pages.workflow),
     ("/library/{workflow}/changes", library_pages.changes),
     ("/runs", run_list.runs),
+    ("/feed.atom", attention.feed),
+    ("/attention", attention.attention),
     ("/runs/{run}", run_pages.run),
     ("/runs/{run}/live", run_pages.live),
     ("/runs/{run}/outputs/{sequence}", run_pages.output),

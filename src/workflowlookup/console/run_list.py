@@ -45,13 +45,44 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def runs(visit: Visit) -> Response:
-    text, group = visit.query("q"), visit.query("is")
-    since, started_after = since_filter(visit)
+    query, problem = query_of(visit)
+    found = [] if problem else visit.services.runs.summaries(query)
+    counts = Counter[str]()
+    for (_, counted), number in visit.services.runs.triage_counts(query).items():
+        counts[counted] += number
+        counts[""] += number
+    chosen = {name: visit.query(name) for name in ("q", "is", "since")}
+    are_more = len(found) > PAGE_SIZE
+    return visit.page(
+        "runs.html",
+        section="runs",
+        rows=rows_of(visit, found[:PAGE_SIZE], query.now),
+        next=runs_url(chosen, after=_encode(query.place_of(found[PAGE_SIZE - 1]))) if are_more else "",
+        tabs=[
+            (key or "all", name, counts[key], runs_url(chosen, **{"is": key}), key == (query.triage or ""))
+            for key, name in TABS.items()
+        ],
+        feed=runs_url(chosen).replace("/runs", "/feed.atom", 1),
+        times=TIMES,
+        is_filtered=any(chosen.values()),
+        is_first=query.after is None,
+        longest_first=query.longest_first,
+        problem=problem,
+        text=chosen["q"],
+        group=chosen["is"],
+        since=chosen["since"],
+    )
+
+
+def query_of(visit: Visit) -> tuple[RunQuery, str]:
+    """The query for the list that a URL asks for, and what is wrong with its search; empty if nothing is."""
+    group = visit.query("is")
+    _, started_after = since_filter(visit)
     if group not in TABS:
         raise RequestRefused(400, NO_SUCH_FILTER)
     problem, search = "", RunSearch()
     try:
-        search = parse_search(text)
+        search = parse_search(visit.query("q"))
     except InvalidParams as refusal:
         problem = refusal.explain()
     shown_group = search.triage or (Triage(group) if group else None)
@@ -64,31 +95,7 @@ async def runs(visit: Visit) -> Response:
         after=_cursor(visit.query("after")),
         limit=PAGE_SIZE + 1,
     )
-    found = [] if problem else visit.services.runs.summaries(query)
-    counts = Counter[str]()
-    for (_, counted), number in visit.services.runs.triage_counts(query).items():
-        counts[counted] += number
-        counts[""] += number
-    chosen = {"q": text, "is": group, "since": since}
-    are_more = len(found) > PAGE_SIZE
-    return visit.page(
-        "runs.html",
-        section="runs",
-        rows=rows_of(visit, found[:PAGE_SIZE], query.now),
-        next=runs_url(chosen, after=_encode(query.place_of(found[PAGE_SIZE - 1]))) if are_more else "",
-        tabs=[
-            (key or "all", name, counts[key], runs_url(chosen, **{"is": key}), key == (shown_group or ""))
-            for key, name in TABS.items()
-        ],
-        times=TIMES,
-        is_filtered=any(chosen.values()),
-        is_first=query.after is None,
-        longest_first=query.longest_first,
-        problem=problem,
-        text=text,
-        group=group,
-        since=since,
-    )
+    return query, problem
 
 
 def rows_of(visit: Visit, runs: Sequence[RunSummary], at: int) -> list[RunRow]:

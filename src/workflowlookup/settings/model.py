@@ -12,6 +12,7 @@ from workflowlookup.repository import Project
 from workflowlookup.store.journal_url import JournalUrl
 
 if TYPE_CHECKING:
+    from workflowlookup.notices.config import Recipient
     from workflowlookup.providers.config import Plan, ProviderConfig, ServerConfig
     from workflowlookup.trust import TrustEntry, TrustStore
 
@@ -70,6 +71,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     drain_seconds: float
     stop_delay_seconds: float
     http: str
+    public_url: str
     allowed_hosts: tuple[str, ...]
     require_tokens: bool
     allowed_origins: tuple[str, ...]
@@ -86,6 +88,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     origins: Mapping[str, str]
     servers: Mapping[str, "ServerConfig"] = {}
     providers: Mapping[str, "ProviderConfig"] = {}
+    notify: tuple["Recipient", ...] = ()
+    """Who gets notices."""
     commands: Mapping[str, tuple[str, ...]] = {}
     """The commands that proofs use, by name: the program and its arguments."""
     left_out: Mapping[str, str] = {}

@@ -16,6 +16,7 @@ from workflowlookup.settings.table import SETTINGS, Setting
 from workflowlookup.store.journal_url import JournalUrl, without_password
 
 if TYPE_CHECKING:
+    from workflowlookup.notices.config import Recipient
     from workflowlookup.trust import TrustEntry
 
 
@@ -23,6 +24,8 @@ FILE_NAME: Final = "workflowlookup.toml"
 PREFIX: Final = "WORKFLOWLOOKUP_"
 TABLES: Final = {"mcpServers": "servers", "servers": "servers", "providers": "providers"}
 """Tables of a file, and the fields of `Settings` for them; `servers` is an alias of `mcpServers`."""
+NOTIFY: Final = "notify"
+"""The table of a file with the recipients of notices."""
 COMMANDS: Final = "commands"
 """The table of a file with the commands that proofs use."""
 MAX_FILE_BYTES: Final = 256 << 10
@@ -49,6 +52,7 @@ def read_settings(
     files = _Files(environment, directory, config)
     values: dict[str, Any] = files.systems()
     values["commands"] = files.commands()
+    values["notify"] = files.recipients()
     origins: dict[str, str] = {}
     for setting in SETTINGS:
         candidates = (
@@ -126,7 +130,7 @@ class _Files:
             self.faults.append(str(problem))
             return None
         layer = _Layer(file=file, table=table, is_from_repository=is_from_repository, ignores_faults=ignores_faults)
-        unknown = sorted(table.keys() - {setting.name for setting in SETTINGS} - TABLES.keys() - {COMMANDS})
+        unknown = sorted(table.keys() - {setting.name for setting in SETTINGS} - TABLES.keys() - {COMMANDS, NOTIFY})
         if unknown:
             names = ", ".join(setting.name for setting in SETTINGS)
             self._refuse(layer, f"unknown setting '{shorten(unknown[0], 60)}'. Known: {names}")
@@ -208,6 +212,26 @@ class _Files:
                 if not layer.is_from_repository or self._command_pins(layer, name, words) is not None
             }
         return commands
+
+    def recipients(self) -> "tuple[Recipient, ...]":
+        """The recipients of notices. Only the user's own files name any: a repository must not learn about runs."""
+        recipients: dict[str, Recipient] = {}
+        for layer in self._layers:
+            if NOTIFY not in layer.table:
+                continue
+            if layer.is_from_repository:
+                self.faults.append(f"{layer.file}: {NOTIFY} has an effect only in your own settings file")
+                continue
+            from workflowlookup.notices.config import read_recipients  # noqa: PLC0415 - most people have no recipients
+
+            try:
+                table = layer.table[NOTIFY]
+                new = read_recipients(table if isinstance(table, Mapping) else {"": table})
+            except ValueError as problem:
+                self._refuse(layer, f"{NOTIFY} must be {problem}")
+                continue
+            recipients |= {recipient.name: recipient for recipient in new}
+        return tuple(recipients.values())
 
     def _command_pins(self, layer: _Layer, name: str, words: tuple[str, ...]) -> Mapping[str, str] | None:
         """As `_pins`, for a command."""

@@ -307,6 +307,13 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         help="Serve HTTP at this HOST:PORT, such as 127.0.0.1:8787, instead of standard input and output.",
     ),
     Setting(
+        name="public_url",
+        default="",
+        parse=web_address,
+        help="The URL at which people open the console, such as https://workflows.example.com. Links in notices and "
+        "feeds begin with it.",
+    ),
+    Setting(
         name="allowed_hosts",
         default=(),
         parse=names,

@@ -164,6 +164,7 @@ class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
     triage: Triage | None = None
     now: int = 0
     """The time for `triage`: whether a run is stuck depends on it."""
+    updated_since: int | None = None
     longest_first: bool = False
     """The run that waits longest comes first, not the one started last."""
     after: tuple[int, str] | None = None
@@ -232,6 +233,18 @@ class Announcement(msgspec.Struct, frozen=True, kw_only=True):
     """The server that sent it."""
     topic: str
     body: str
+
+
+class PendingNotice(msgspec.Struct, frozen=True, kw_only=True):
+    """A notice that is to be sent to a recipient. Times are in milliseconds."""
+
+    id: str
+    run: str
+    kind: str
+    recipient: str
+    due: int
+    """When it is tried next; while it is being sent, when another server may try it."""
+    attempts: int = 0
 
 
 class Journal(Protocol):
@@ -418,6 +431,23 @@ class Journal(Protocol):
 
         For a thread with a journal of its own. The first call on a connection returns True at once.
         """
+
+    # ── notices ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def add_notices(self, notices: Iterable[PendingNotice]) -> None:
+        """Store notices, except those whose id is stored already, also when they were sent."""
+
+    def due_notices(self, at: int, limit: int) -> list[PendingNotice]:
+        """The notices that are due at this time and were neither sent nor given up, the longest due first."""
+
+    def claim_notice(self, notice: PendingNotice, until: int) -> bool:
+        """Count an attempt, and make the notice due at `until`; False when another server was faster."""
+
+    def postpone_notice(self, notice_id: str, due: int) -> None:
+        """Make a claimed notice due at another time."""
+
+    def end_notice(self, notice_id: str, at: int, failure: str = "") -> None:
+        """Store that a notice was sent, or why it was given up, and delete those that ended long before."""
 
     # ── maintenance ─────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -83,6 +83,13 @@ MIGRATIONS: Final[tuple[str, ...]] = (
     ALTER TABLE runs ADD COLUMN attempts BIGINT;
     ALTER TABLE runs ADD COLUMN paused BIGINT;
     """,
+    """
+    CREATE TABLE notices (
+        id TEXT PRIMARY KEY, run TEXT NOT NULL, kind TEXT NOT NULL, recipient TEXT NOT NULL, due BIGINT NOT NULL,
+        attempts BIGINT NOT NULL, ended BIGINT, failure TEXT
+    );
+    CREATE INDEX notices_by_due ON notices (due) WHERE ended IS NULL;
+    """,
 )
 """Each migration leads from one schema version to the next. Migrations are added, never changed.
 

@@ -83,6 +83,7 @@ _READS: Final = frozenset(
         "queue_position",
         "counts",
         "triage_counts",
+        "due_notices",
         "tool_names",
         "freed_names",
         "provider_listings",
@@ -113,6 +114,10 @@ _SESSION_WRITES: Final = frozenset(
         "add_console_session",
         "end_console_session",
         "announce",
+        "add_notices",
+        "claim_notice",
+        "postpone_notice",
+        "end_notice",
     }
 )
 """Methods that write no table of runs: in a database, they do not wait for its locks."""

@@ -109,8 +109,8 @@ SHAPES: Final[Mapping[str, TableShape]] = {
 """The tables whose rows are copied, with their columns in storage order."""
 
 NOT_COPIED: Final = frozenset(
-    {"console_sessions", "document_copies", "freed_names", "levels", "news", "remembered", "secrets", "sessions"}
-    | {"session_addresses"}
+    {"console_sessions", "document_copies", "freed_names", "levels", "news", "notices", "remembered", "secrets"}
+    | {"session_addresses", "sessions"}
 )
 """Tables that are derived from others, that every new journal fills by itself, that only PostgreSQL uses, or that are
 dispensable.

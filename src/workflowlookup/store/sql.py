@@ -24,6 +24,7 @@ from workflowlookup.store.journal import (
     Conflict,
     DamagedJournal,
     Journal,
+    PendingNotice,
     Revision,
     RunQuery,
     RunSummary,
@@ -86,16 +87,15 @@ _WAITING_FOR_PROOF: Final = f"""
     )
     ORDER BY updated, id LIMIT ?
 """  # noqa: S608 - as above
-_DUE: Final = "SELECT time FROM events WHERE run = runs.id AND kind = 'call-due' ORDER BY sequence DESC LIMIT 1"
-_QUEUED_SINCE: Final = f"COALESCE(({_DUE}), updated)"
-"""When the call of a queued run came due. `updated` may be later: a person may have paused the run since."""
+_WAITING_SINCE: Final = "COALESCE(runs.since, runs.updated)"
+"""`RunSummary.waiting_since`. `updated` may be later: a person may have paused the run meanwhile."""
 _AT_WORK_IN_ORDER: Final = f"""
     SELECT {_COLUMNS} FROM runs WHERE {_AT_WORK}
-    ORDER BY CASE state WHEN 'queued' THEN {_QUEUED_SINCE} ELSE updated END, id LIMIT ?
+    ORDER BY CASE state WHEN 'queued' THEN {_WAITING_SINCE} ELSE updated END, id LIMIT ?
 """  # noqa: S608 - as above
 _POSITION: Final = f"""
-    WITH one AS (SELECT id, {_QUEUED_SINCE} AS since FROM runs WHERE id = ? AND state = 'queued')
-    SELECT (SELECT COUNT(*) FROM runs, one WHERE state = 'queued' AND ({_QUEUED_SINCE}, runs.id) <= (since, one.id)),
+    WITH one AS (SELECT id, {_WAITING_SINCE} AS due FROM runs WHERE id = ? AND state = 'queued')
+    SELECT (SELECT COUNT(*) FROM runs, one WHERE state = 'queued' AND ({_WAITING_SINCE}, runs.id) <= (one.due, one.id)),
         (SELECT COUNT(*) FROM runs WHERE state = 'queued')
 """  # noqa: S608 - as above
 
@@ -110,6 +110,15 @@ _ANNOUNCE: Final = """
     INSERT INTO news (number, time, origin, topic, body) SELECT COALESCE(MAX(number), 0) + 1, ?, ?, ?, ? FROM news
 """
 POLL_SECONDS: Final = 0.1
+_ADD_NOTICE: Final = (
+    "INSERT INTO notices (id, run, kind, recipient, due, attempts) VALUES (?, ?, ?, ?, ?, 0) ON CONFLICT DO NOTHING"
+)
+_DUE_NOTICES: Final = (
+    "SELECT id, run, kind, recipient, due, attempts FROM notices WHERE ended IS NULL AND due <= ? ORDER BY due LIMIT ?"
+)
+_CLAIM_NOTICE: Final = "UPDATE notices SET due = ?, attempts = attempts + 1 WHERE id = ? AND due = ? AND ended IS NULL"
+NOTICE_MILLISECONDS: Final = 90 * 86_400_000
+"""How long a notice that ended is stored, so that it is not sent again."""
 
 _decode: Final = msgspec.json.Decoder(Event).decode
 
@@ -279,9 +288,9 @@ class SqlJournal(Journal):
     def summaries(self, query: RunQuery) -> list[RunSummary]:
         clauses, values = self._matching(query)
         if query.triage is not None:
-            clauses.append(f"{_triage(query.now)} = ?")
+            clauses += [_STATES_OF[query.triage], f"{_triage(query.now)} = ?"]
             values.append(query.triage)
-        place, order = ("COALESCE(since, updated)", "ASC") if query.longest_first else ("started", "DESC")
+        place, order = (_WAITING_SINCE, "ASC") if query.longest_first else ("started", "DESC")
         if query.after is not None:
             clauses.append(f"({place}, id) {'>' if query.longest_first else '<'} (?, ?)")
             values += query.after
@@ -304,6 +313,7 @@ class SqlJournal(Journal):
             "workflow_id = ?": query.workflow_id,
             "started >= ?": query.since,
             "started < ?": query.until,
+            "updated >= ?": query.updated_since,
         }
         clauses = [clause for clause, value in filters.items() if value is not None]
         values: list[Any] = [value for value in filters.values() if value is not None]
@@ -487,6 +497,30 @@ class SqlJournal(Journal):
         self._last_awaited = newest
         return newest != last
 
+    # ── notices ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def add_notices(self, notices: Iterable[PendingNotice]) -> None:
+        rows = [(one.id, one.run, one.kind, one.recipient, one.due) for one in notices]
+        with self.writing() as transaction:
+            transaction.executemany(_ADD_NOTICE, rows)
+
+    def due_notices(self, at: int, limit: int) -> list[PendingNotice]:
+        rows = self.query(_DUE_NOTICES, (at, limit))
+        return [PendingNotice(**dict(zip(PendingNotice.__struct_fields__, row, strict=True))) for row in rows]
+
+    def claim_notice(self, notice: PendingNotice, until: int) -> bool:
+        with self.writing() as transaction:
+            return transaction.execute(_CLAIM_NOTICE, (until, notice.id, notice.due)).rowcount == 1
+
+    def postpone_notice(self, notice_id: str, due: int) -> None:
+        self.write(("UPDATE notices SET due = ? WHERE id = ?", (due, notice_id)))
+
+    def end_notice(self, notice_id: str, at: int, failure: str = "") -> None:
+        self.write(
+            ("UPDATE notices SET ended = ?, failure = ? WHERE id = ?", (at, failure, notice_id)),
+            ("DELETE FROM notices WHERE ended < ?", (at - NOTICE_MILLISECONDS,)),
+        )
+
 
 def announce_statements(announcement: Announcement, oldest: int) -> tuple[Statement, ...]:
     """The statements that store an announcement and delete old ones. No two such transactions may overlap."""
@@ -516,6 +550,19 @@ def _where(clauses: Sequence[str]) -> str:
     return f"WHERE {' AND '.join(clauses)} " if clauses else ""
 
 
+_WAITING: Final = "state = 'waiting'"
+_STATES_OF: Final = {
+    Triage.PERSON: _WAITING,
+    Triage.STUCK: _WAITING,
+    Triage.AGENT: _WAITING,
+    Triage.SERVER: _AT_WORK,
+    Triage.DONE: "state = 'completed'",
+    Triage.FAILED: "state IN ('failed', 'unknown')",
+    Triage.CANCELLED: "state = 'cancelled'",
+}
+"""By group: what the index of states can find."""
+
+
 def _triage(now: int) -> str:
     """`runs.triage.triage` as an SQL expression."""
     return f"""CASE
@@ -526,7 +573,7 @@ def _triage(now: int) -> str:
         WHEN waiting_for = 'confirmation' THEN '{Triage.PERSON}'
         WHEN COALESCE(paused, 0) = 0
             AND (COALESCE(attempts, 0) >= {STUCK_REFUSALS}
-                OR COALESCE(since, updated) < {now - STUCK_MILLISECONDS}) THEN '{Triage.STUCK}'
+                OR {_WAITING_SINCE} < {now - STUCK_MILLISECONDS}) THEN '{Triage.STUCK}'
         ELSE '{Triage.AGENT}' END"""
 
 

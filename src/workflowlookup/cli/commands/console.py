@@ -48,7 +48,7 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     if not options.no_open and _has_browser():
         webbrowser.open(address)
     with reserved or contextlib.nullcontext(), contextlib.suppress(KeyboardInterrupt):
-        serve_console(console, listener)
+        serve_console(console, listener, settings)
     return 0
 
 

@@ -48,7 +48,7 @@
     source.addEventListener("open", () => { showConnection("live", "Live"); refresh(); });
     source.addEventListener("changed", (event) => {
       for (const id of JSON.parse(event.data)) changed.add(id);
-      refresh();
+      refresh().then(lookForAttention);
     });
     source.addEventListener("error", () => {
       showConnection("away", "Reconnecting");
@@ -65,6 +65,61 @@
   document.addEventListener("visibilitychange", () => (document.hidden ? disconnect() : connect()));
   addEventListener("pagehide", disconnect);
   addEventListener("pageshow", connect);
+
+  // ── what needs somebody: the count in the title, and notices of the desktop ──
+  const NOTIFY = "workflowlookup-notify", ATTENTION_SECONDS = 20;
+  const plainTitle = document.title;
+  let announced = null; // the keys of the runs at the last look; null before the first
+  const isNotifying = () => {
+    try { return "Notification" in window && Notification.permission === "granted" && localStorage.getItem(NOTIFY) === "on"; } catch { return false; }
+  };
+
+  async function lookForAttention() {
+    const mark = byId("attention");
+    if (!mark) return;
+    let found;
+    try {
+      const answer = await fetch("/attention", { headers: { Accept: "application/json" } });
+      if (answer.status === 401) {
+        mark.hidden = false;
+        mark.textContent = "Signed out";
+        mark.href = "/";
+        return;
+      }
+      if (!answer.ok) return;
+      found = await answer.json();
+    } catch {
+      return; // the server is away: the next look tells
+    }
+    mark.hidden = found.waiting === 0;
+    mark.textContent = found.waiting === 1 ? "1 waits" : found.waiting + " wait";
+    document.title = (found.waiting ? "(" + found.waiting + ") " : "") + plainTitle;
+    const keys = new Set(found.runs.map((run) => run.key));
+    if (announced && isNotifying()) {
+      for (const run of found.runs.filter((one) => !announced.has(one.key))) {
+        const notice = new Notification(run.headline, { body: run.text, tag: run.key });
+        notice.onclick = () => { focus(); location.assign(run.link); };
+      }
+    }
+    announced = keys;
+  }
+  lookForAttention();
+  setInterval(lookForAttention, seconds(ATTENTION_SECONDS));
+
+  const notifyButton = document.querySelector("[data-notify]");
+  function showNotifying() {
+    if (!notifyButton || !("Notification" in window)) return;
+    notifyButton.hidden = false;
+    notifyButton.textContent = isNotifying() ? "Stop notifying me" : "Notify me";
+    notifyButton.title = Notification.permission === "denied" ? "The browser forbids notifications of this page." : "";
+    notifyButton.disabled = Notification.permission === "denied";
+  }
+  notifyButton?.addEventListener("click", async () => {
+    const turnOn = !isNotifying() && (await Notification.requestPermission()) === "granted";
+    try { localStorage.setItem(NOTIFY, turnOn ? "on" : "off"); } catch { /* no storage: they stay off */ }
+    showNotifying();
+  });
+  showNotifying();
 
   // ── relative times ──
   function ago(then) {

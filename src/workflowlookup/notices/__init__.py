@@ -1,0 +1,1 @@
+"""Notices: messages to people when a run needs somebody, by webhook or e-mail."""
