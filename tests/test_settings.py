@@ -215,6 +215,8 @@ def test_the_table_and_the_struct_have_the_same_settings() -> None:
         "providers",
         "commands",
         "notify",
+        "sources",
+        "cache_directory",
         "left_out",
         "candidates",
         "reload",

@@ -10,7 +10,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from workflowlookup.repository import SESSION_VARIABLE, find_above, find_project, find_root_of_run, names_root
+from workflowlookup.repository import (
+    SESSION_VARIABLE,
+    find_above,
+    find_project,
+    find_root_of_run,
+    is_inside,
+    names_root,
+)
 from workflowlookup.settings import Live, Settings, plan_of
 from workflowlookup.store.journal_url import JournalUrl
 
@@ -71,13 +78,22 @@ def _project(settings: Settings, client_roots: "Sequence[str]") -> Iterator["Sou
         yield _directory(PROJECT, find_above(PROJECT_DIRECTORY, root, settings.directory))
 
 
+def _from_git(settings: Settings, _: "Sequence[str]") -> Iterator["Source"]:
+    for name, configured in settings.sources.items():
+        from workflowlookup.library.locked import LockedSource  # noqa: PLC0415 - as above
+
+        yield LockedSource(name, configured.source, configured.lock_file, settings.cache_directory)
+
+
 SOURCES: Final[tuple[Callable[[Settings, Sequence[str]], Iterator["Source"]], ...]] = (
     _bundled,
+    _from_git,
     _user,
     _configured,
     _project,
 )
-"""Each gets the settings and the roots of the client. A later source shadows the ids of those before it."""
+"""Each gets the settings and the roots of the client. A later source shadows the ids of those before it: what the user
+wrote counts before what others did."""
 
 
 def find_root_of_library(settings: Settings, client_roots: "Sequence[str]" = ()) -> tuple[str, str]:
@@ -113,6 +129,8 @@ def make_catalog(
     from workflowlookup.library.catalog import READ_SECONDS, Catalog  # noqa: PLC0415
 
     def origin_of_entry(entry: "CatalogEntry") -> str:
+        if entry.provenance:
+            return origin_of(entry.file.path, settings)
         if entry.source == BUNDLED:
             return ""
         path = entry.file.path
@@ -128,8 +146,48 @@ def make_catalog(
 
 
 def origin_of(path: str, settings: Settings) -> str:
-    """The real path of a document that the project brings; empty for the user's own."""
+    """The real path of a document that the project brings, or the path that stands for one from git in each of its
+    commits; empty for the user's own.
+    """
+    if is_inside(path, settings.cache_directory):
+        from workflowlookup.library.git_source import origin_in_cache  # noqa: PLC0415 - only for what is from git
+
+        return origin_in_cache(path, settings.cache_directory)
     return os.path.realpath(path) if settings.enclosing_project.brings(path) else ""
+
+
+def disagreements(settings: Settings) -> list[str]:
+    """Where the sources in the settings, the lock files and the cache do not agree, as sentences."""
+    from workflowlookup.errors import StorageError  # noqa: PLC0415 - only where this is asked
+    from workflowlookup.library.git_source import LOCK_NAME  # noqa: PLC0415
+    from workflowlookup.library.locked import LockedSource, faults, read_lock  # noqa: PLC0415
+
+    unusable = {entry: why for entry, why in settings.left_out.items() if entry.partition(".")[0] == "sources"}
+    problems = [f"[{entry}] cannot be used: {why}." for entry, why in unusable.items()]
+    for source in _from_git(settings, ()):
+        assert isinstance(source, LockedSource)
+        problems += [str(fault) for fault in faults(source)]
+    for directory in dict.fromkeys(os.path.dirname(file) for file in settings.candidates if file):
+        lock = os.path.join(directory, LOCK_NAME)
+        try:
+            names = read_lock(lock).sources.keys() - settings.sources.keys()
+        except StorageError as problem:
+            problems.append(str(problem))
+        else:
+            problems += [f"{lock} has the source '{name}', and the settings do not." for name in sorted(names)]
+    return list(dict.fromkeys(problems))
+
+
+def refuse_disagreement(settings: Settings) -> None:
+    """Raises `NotAsLocked` where `frozen` does not allow what `disagreements` has."""
+    from workflowlookup.errors import NotAsLocked  # noqa: PLC0415 - only if it is wanted
+
+    if problems := disagreements(settings):
+        more = f" And {len(problems) - 5} more." if len(problems) > 5 else ""
+        raise NotAsLocked(
+            f"frozen is set, and the library is not as it was locked: {' '.join(problems[:5])}{more}",
+            "Run the command that helps without frozen.",
+        )
 
 
 def make_journal(settings: Settings) -> "Journal":
@@ -210,14 +268,16 @@ def make_consent(current: Callable[[], Settings]) -> "Consent":
 
     Revoked entries are ignored at once, even before the settings are read again.
     """
-    from workflowlookup.trust import Consent, TrustEntry  # noqa: PLC0415
+    from workflowlookup.trust import SOURCE, Consent, TrustEntry  # noqa: PLC0415
 
     store = current().trust.store()
 
     def ignored() -> tuple[TrustEntry, ...]:
         settings = current()
         return tuple(
-            entry for entry in settings.from_repository if entry in settings.ignored or not store.has_record(entry)
+            entry
+            for entry in settings.from_repository
+            if entry.kind != SOURCE and (entry in settings.ignored or not store.has_record(entry))
         )
 
     def systems() -> frozenset[str]:

@@ -261,6 +261,16 @@ class Untrusted(SecurityError):
     """Something that a repository brought would run, and the user has not trusted it; `untrusted` names each entry."""
 
 
+class NotAsLocked(SecurityError):
+    """A document or a source from git is not what the lock file says; `fix` is what to do about it."""
+
+    def __init__(self, problem: str, fix: str = "", /, **data: Any) -> None:
+        """`problem` and `fix`: sentences."""
+        self.problem = problem
+        self.fix = fix
+        super().__init__(f"{problem} {fix}".strip(), **{"details": problem, **data})
+
+
 class ExecutionFailed(WorkflowLookupError):
     """A run that a call waited for did not complete; `data` says how it ended, and which of its calls were stopped."""
 

@@ -168,6 +168,14 @@ def configuration_directory(environment: Mapping[str, str], directory: str) -> s
     return os.path.join(directory, os.path.expanduser(base), APPLICATION)
 
 
+def cache_directory(environment: Mapping[str, str]) -> str:
+    """The user's cache directory, with the files of other repositories that are in the library."""
+    base = environment.get("XDG_CACHE_HOME", "")
+    if not os.path.isabs(base):
+        base = os.path.join(environment.get("HOME") or os.path.expanduser("~"), ".cache")
+    return os.path.join(base, APPLICATION, "git")
+
+
 def _absolute(path: str) -> str:
     """The absolute path, with links not followed."""
     try:

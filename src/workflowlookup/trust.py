@@ -38,6 +38,7 @@ SETTING: Final = "setting"
 SERVER: Final = "mcpServers"
 PROVIDER: Final = "providers"
 COMMAND: Final = "commands"
+SOURCE: Final = "sources"
 PROOF_COMMAND: Final = "run"
 PROOF_REQUEST: Final = "http"
 
@@ -80,6 +81,7 @@ KINDS: Final[Mapping[str, str]] = {
     SERVER: "MCP server",
     PROVIDER: "provider",
     COMMAND: "command",
+    SOURCE: "fetching of source",
     "call": "call of step",
     PROOF_COMMAND: "commands that prove step",
     PROOF_REQUEST: "requests that prove step",

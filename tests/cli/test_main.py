@@ -14,6 +14,9 @@ from workflowlookup.cli.main import COMMANDS, main
 
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "tests", "version": "1"}}
 WITHOUT_DATA = {
+    "add",
+    "remove",
+    "update",
     "serve",
     "hook",
     "schema",

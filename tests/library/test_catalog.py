@@ -109,9 +109,9 @@ def test_only_what_changed_is_read_again(
     catalog.snapshot()
     read: list[str] = []
 
-    def counted(path: str, root: str) -> LoadedFile:
+    def counted(path: str, root: str, digest: str | None) -> LoadedFile:
         read.append(os.path.basename(path))
-        return load(path, root)
+        return load(path, root, digest)
 
     monkeypatch.setattr(directory_module, "load", counted)
 

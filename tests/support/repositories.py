@@ -9,9 +9,11 @@ class GitRepository:
     """A repository on this machine with a URL."""
 
     def __init__(self, root: Path) -> None:
+        """`root`: a repository, or a path at which one is made."""
         self.root = root
-        root.mkdir(parents=True)
-        self.git("init", "-q")
+        if not root.exists():
+            root.mkdir(parents=True)
+            self.git("init", "-q")
 
     @property
     def url(self) -> str:

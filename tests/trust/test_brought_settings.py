@@ -32,6 +32,7 @@ def names(settings: Settings) -> list[str]:
 
 
 HARMLESS: JsonObject = {
+    "git_timeout_seconds": 30,
     "bundled": False,
     "user": False,
     "project": False,

@@ -33,9 +33,10 @@ from workflowlookup.cli.clients import CLIENTS, SERVER_NAME, Client, server_comm
 from workflowlookup.cli.configuration import NotReadable, read_text, servers
 from workflowlookup.cli.output import shown_path
 from workflowlookup.cli.services import has_journal
-from workflowlookup.errors import MissingExtra, StorageError
+from workflowlookup.errors import MissingExtra, NotAsLocked, StorageError
 from workflowlookup.language.text import first_few, joined
-from workflowlookup.library.catalog import Catalog
+from workflowlookup.library.catalog import Catalog, CatalogEntry
+from workflowlookup.library.git_source import PREFIX
 from workflowlookup.people.store import PeopleStore
 from workflowlookup.settings import SETTINGS, Settings, needed_extras
 from workflowlookup.store.journal import DamagedJournal, Journal
@@ -289,8 +290,8 @@ def _sources(catalog: Catalog) -> Iterator[SourceState]:
         sound = sum(file.refusal is None for file in listing.files.values())
         yield SourceState(
             name=source.name,
-            directory=shown_path(source.root),
-            exists=os.path.isdir(source.root),
+            directory=shown_path(listing.provenance or source.root),
+            exists=bool(listing.provenance) or os.path.isdir(source.root),
             workflows=sound,
             problems=len(listing.files) - sound + bool(listing.refusal),
         )
@@ -300,10 +301,14 @@ def _shadows(catalog: Catalog) -> Iterator[Shadow]:
     for hidden, winner in catalog.snapshot().shadowed:
         yield Shadow(
             id=hidden.file.id,
-            hidden=shown_path(hidden.file.path),
-            by=shown_path(winner.file.path),
+            hidden=_where(hidden),
+            by=_where(winner),
             is_mistake=hidden.root == winner.root,
         )
+
+
+def _where(entry: CatalogEntry) -> str:
+    return shown_path(entry.location if entry.provenance else entry.file.path)
 
 
 def _settings(settings: Settings) -> Iterator[SettingState]:
@@ -339,11 +344,18 @@ def _shown(value: object) -> object:
 def _library_problems(catalog: Catalog, settings: Settings) -> Iterator[Problem]:
     for source in catalog.sources:
         refusal = catalog.listing(source).refusal
-        if refusal:
+        if isinstance(refusal, NotAsLocked):
+            yield Problem(problem=refusal.problem, remedy=refusal.fix)
+        elif refusal and source.name.startswith(PREFIX):
+            yield Problem(problem=refusal.remedy, remedy="Until then this source is left out, and the others are used.")
+        elif refusal:
             origin = settings.origins.get(source.name, "the settings")
             fix = "Make it readable" if os.path.isdir(source.root) else "Create it"
             yield Problem(problem=refusal.remedy, remedy=f"{fix}, or remove it from {origin}.")
     for document in catalog.snapshot().problems:
+        if isinstance(document.file.refusal, NotAsLocked):
+            yield Problem(problem=document.file.refusal.problem, remedy=document.file.refusal.fix)
+            continue
         yield Problem(
             problem=joined(str(document.file.refusal)),
             remedy=f"See what is wrong with it: {command('validate', shown_path(document.file.path))}",

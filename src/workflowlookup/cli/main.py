@@ -14,10 +14,11 @@ from typing import Final
 
 from workflowlookup import __version__
 from workflowlookup.errors import WorkflowLookupError
-from workflowlookup.settings import SETTINGS, SettingsError, read_settings, warn_faults, warn_ignored
+from workflowlookup.settings import SETTINGS, Settings, SettingsError, read_settings, warn_faults, warn_ignored
 
 FOLLOW: Final = "Follow workflows"
 RUNS: Final = "Runs"
+LIBRARIES: Final = "Libraries from git"
 AUTHORS: Final = "Write workflows"
 SET_UP: Final = "Set up and administer"
 
@@ -42,6 +43,10 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {
     "receipt": ("receipt", RUNS, "write a signed receipt of a completed run"),
     "verify": ("verify", RUNS, "check a receipt, or that a run was not changed"),
     "purge": ("purge", RUNS, "delete old runs that have ended"),
+    "add": ("add", LIBRARIES, "add the workflows of a git repository to the library, and lock them"),
+    "update": ("update", LIBRARIES, "show what changed in the repositories of the library, and lock that"),
+    "outdated": ("outdated", LIBRARIES, "show what `update` would change"),
+    "remove": ("remove", LIBRARIES, "remove a repository from the library"),
     "new": ("new", AUTHORS, "write a new workflow"),
     "init": ("init", AUTHORS, "prepare a project for workflows"),
     "validate": ("validate", AUTHORS, "check workflow documents"),
@@ -132,6 +137,7 @@ def _run(arguments: Sequence[str]) -> int:
 
         raise_when_signalled()
     try:
+        _refuse_if_not_frozen(options.command, settings)
         code: int = command.run(options, settings)
         if sys.stdout is not None:
             sys.stdout.flush()  # here, so that a closed pipe is handled below
@@ -148,6 +154,14 @@ def _run(arguments: Sequence[str]) -> int:
     except OSError as problem:  # the address is in use, or the disk is full
         announce(f"workflowlookup: {problem.strerror or problem}")
         return 1
+
+
+def _refuse_if_not_frozen(command: str, settings: Settings) -> None:
+    """Raises `NotAsLocked` if the setting `frozen` is on and the library is not as it was locked."""
+    if settings.frozen and command != "doctor":  # `doctor` lists the differences
+        from workflowlookup.app import refuse_disagreement  # noqa: PLC0415 - only if it is wanted
+
+        refuse_disagreement(settings)
 
 
 def _parse(words: Sequence[str]) -> argparse.Namespace:
@@ -223,4 +237,13 @@ def _add_settings(parser: argparse.ArgumentParser, *, are_listed: bool) -> None:
     group.add_argument("--config", metavar="FILE", help=config)
     for setting in SETTINGS:
         help_line = f"{setting.help} (default: {setting.text_of(setting.default)})" if are_listed else argparse.SUPPRESS
-        group.add_argument(f"--{setting.name.replace('_', '-')}", dest=setting.name, metavar="VALUE", help=help_line)
+        flag = f"--{setting.name.replace('_', '-')}"
+        is_switch = setting.default is False  # `--frozen` alone means true
+        group.add_argument(
+            flag,
+            dest=setting.name,
+            metavar="VALUE",
+            help=help_line,
+            nargs="?" if is_switch else None,
+            const="true" if is_switch else None,
+        )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from workflowlookup.app import make_services
+from workflowlookup.app import make_catalog, make_services
 from workflowlookup.cli.output import write_json
 from workflowlookup.errors import RunNotFound
 from workflowlookup.language.text import ago as time_ago
@@ -106,6 +106,14 @@ def ago(then: int) -> str:
 
 
 # ── tools ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def provenances(settings: Settings) -> dict[str, str]:
+    """By id: the repository and the commit of each workflow that comes from git."""
+    if not settings.sources:
+        return {}
+    entries = make_catalog(settings).snapshot().entries
+    return {workflow_id: entry.provenance for workflow_id, entry in entries.items() if entry.provenance}
 
 
 def call_tool(handler: Handler, settings: Settings, arguments: msgspec.Struct) -> dict[str, Any]:

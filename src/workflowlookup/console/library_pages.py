@@ -40,21 +40,16 @@ async def library(visit: Visit) -> Response:
         search=visit.query("q"),
         category=category,
         problems=[_problem(entry) for entry in snapshot.problems],
-        shadowed=[(hidden.file.id, _location(hidden), _location(by)) for hidden, by in snapshot.shadowed],
+        shadowed=[(hidden.file.id, hidden.location, by.location) for hidden, by in snapshot.shadowed],
     )
-
-
-def _location(entry: CatalogEntry) -> str:
-    """The source and path of a document."""
-    return f"{entry.source}: {entry.file.path}"
 
 
 def _problem(entry: CatalogEntry) -> tuple[str, str, str, list[str]]:
     """The id that a document claims, its location, the kind of its problem, and each issue."""
     refusal = entry.file.refusal
     if refusal is None:
-        return entry.file.id, _location(entry), "", []
-    return entry.file.id, _location(entry), refusal.message, issues_of(refusal)
+        return entry.file.id, entry.location, "", []
+    return entry.file.id, entry.location, refusal.message, issues_of(refusal)
 
 
 def issues_of(refusal: WorkflowLookupError) -> list[str]:
@@ -87,7 +82,7 @@ async def workflow(visit: Visit) -> Response:
         section="library",
         workflow=shown,
         about=str(shown.document.get("about") or ""),
-        source=_location(entry) if entry else "",
+        source=entry.location if entry else "",
         is_current=is_current,
         flow=Markup(as_fragment(graph, "step")),  # noqa: S704 - we generated and escaped it
         steps=[_shown_step(shown, node) for node in graph.nodes()],

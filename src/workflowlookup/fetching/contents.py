@@ -51,14 +51,19 @@ class _Entry(msgspec.Struct, frozen=True):
     path: str
 
 
-def fetch(source: GitSource, *, cache: str, seconds: float) -> Fetched:
-    """Fetch a commit into the cache. Raises `FetchFailed`. The source must have been `checked`.
+class NoSuchPath(FetchFailed):
+    """The commit has no directory with this path."""
+
+
+def fetch(source: GitSource, *, cache: str, seconds: float, tip: Tip | None = None) -> Fetched:
+    """Fetch a commit into the cache. Raises `FetchFailed`. The source must have been `checked`. `tip` is what its
+    revision is, if that was asked before.
 
     `cache` is the `cache_directory`, `seconds` the time limit for each answer of the repository. The files are complete
     and are those of the commit, also if the process is killed, or another one fetches the same at this moment.
     """
     with open_remote(source, cache, seconds) as remote:
-        tip = remote.resolve()
+        tip = tip or remote.resolve()
         git, commit = remote.fetch(tip)
         content = os.path.join(remote.make_directory("content"), "files")
         left_out = tuple(_write(git, commit, source, content))
@@ -96,7 +101,7 @@ def _entries(git: Git, commit: str, source: GitSource) -> Sequence[_Entry]:
     words = ("rev-parse", "-q", "--verify", "--end-of-options", f"{commit}:{source.path}")
     tree = git(*words, codes=(0, 1, 128)).decode().strip()
     if not tree or git("cat-file", "-t", tree).strip() != b"tree":
-        raise FetchFailed(f"{source} has no directory '{source.path}'. Name one that it has with --path.")
+        raise NoSuchPath(f"{source} has no directory '{source.path}'. Name one that it has with --path.")
     try:
         output = git("ls-tree", "-r", "-z", "-l", "--full-tree", tree, max_bytes=_MAX_LISTING)
     except TooMuchOutput as problem:

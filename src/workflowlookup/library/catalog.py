@@ -7,6 +7,7 @@ changed, and reads only that again.
 import functools
 import logging
 import math
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
@@ -15,6 +16,7 @@ import msgspec
 
 from workflowlookup.cache import BoundedCache
 from workflowlookup.errors import (
+    NotAsLocked,
     NotReadYet,
     OutOfDescriptors,
     StorageError,
@@ -26,7 +28,16 @@ from workflowlookup.errors import (
 from workflowlookup.language.formats.schemas import nearest
 from workflowlookup.library.changes import ChangeWatcher, make_change_watcher
 from workflowlookup.library.directory import Listing
-from workflowlookup.library.files import LoadedFile, WorkflowSummary, parse_document, read_bytes, summarise
+from workflowlookup.library.files import (
+    FETCH_AGAIN,
+    LoadedFile,
+    WorkflowSummary,
+    folder_of,
+    parse_document,
+    read_bytes,
+    refuse_unless_locked,
+    summarise,
+)
 
 if TYPE_CHECKING:
     from workflowlookup.language.model import Workflow
@@ -68,6 +79,15 @@ class CatalogEntry(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     root: str
     file: LoadedFile
+    provenance: str = ""
+    """The repository and the commit, for a document that is in the cache of a source from git."""
+    attachment_digests: Mapping[str, str] | None = None
+    """As in its `Listing`."""
+
+    @property
+    def location(self) -> str:
+        """The source and where the document is in it."""
+        return f"{self.source}: {f'{self.provenance}, ' if self.provenance else ''}{self.file.path}"
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -170,6 +190,7 @@ class Catalog:
 
         path = entry.file.path
         data, signature = read_bytes(path, entry.root)
+        refuse_unless_locked(data, path, entry.file.digest)
         document = parse_document(data, path)
         if signature == entry.file.signature:
             workflow = build(document, self._origin_of(entry))
@@ -193,7 +214,9 @@ class Catalog:
         """The files that a workflow brings along. Raises as `get`, and the error of a folder that cannot be served."""
         entry = self._entry(workflow_id)
         try:
-            return self._attachments.list(entry.file.path)
+            attachments = self._attachments.list(entry.file.path)
+            _refuse_unless_all_locked(entry, {one.path: one.digest for one in attachments})
+            return attachments
         except WorkflowLookupError as refusal:
             if self._refused_folders.get(workflow_id) != str(refusal):
                 self._refused_folders[workflow_id] = str(refusal)
@@ -202,7 +225,12 @@ class Catalog:
 
     def read_attachment(self, workflow_id: str, path: str) -> bytes:
         """The content of one of the `attachments`."""
-        return self._attachments.read(self._entry(workflow_id).file.path, path)
+        entry = self._entry(workflow_id)
+        data = self._attachments.read(entry.file.path, path)
+        if entry.attachment_digests is not None:
+            full = os.path.join(folder_of(entry.file.path), path)
+            refuse_unless_locked(data, full, entry.attachment_digests.get(full, ""))
+        return data
 
     @functools.cached_property
     def _attachments(self) -> "AttachmentReader":
@@ -250,8 +278,15 @@ class Catalog:
         problems: list[CatalogEntry] = []
         shadowed: list[tuple[CatalogEntry, CatalogEntry]] = []
         for source in self.sources:
-            for file in self._listings[source.root].files.values():
-                entry = CatalogEntry(source=source.name, root=source.root, file=file)
+            listing = self._listings[source.root]
+            for file in listing.files.values():
+                entry = CatalogEntry(
+                    source=source.name,
+                    root=source.root,
+                    file=file,
+                    provenance=listing.provenance,
+                    attachment_digests=listing.attachment_digests,
+                )
                 if file.refusal is not None:
                     problems.append(entry)
                     if file.id:  # else it is a directory
@@ -304,9 +339,23 @@ def workflow_not_found(workflow_id: str, snapshot: Snapshot) -> WorkflowLookupEr
     return WorkflowNotFound(f"No workflow has the id '{workflow_id}'.{hint}", workflowId=workflow_id)
 
 
+def _refuse_unless_all_locked(entry: CatalogEntry, digests: Mapping[str, str]) -> None:
+    """Raises `NotAsLocked` unless a workflow brings along exactly the files that the lock has. `digests`: by path."""
+    if entry.attachment_digests is None:
+        return
+    folder = folder_of(entry.file.path)
+    found = {os.path.join(folder, path): digest for path, digest in digests.items()}
+    locked = {path: one for path, one in entry.attachment_digests.items() if path.startswith(f"{folder}{os.sep}")}
+    for path in sorted(found.keys() | locked.keys()):
+        if found.get(path) != locked.get(path):
+            raise NotAsLocked(f"{path} is not what the lock file says.", FETCH_AGAIN, file=path)
+
+
 def _same(listing: Listing, previous: Listing) -> bool:
     return (
         listing.refusal is previous.refusal
+        and listing.provenance == previous.provenance
+        and listing.attachment_digests == previous.attachment_digests
         and listing.files.keys() == previous.files.keys()
         and all(file is previous.files[path] for path, file in listing.files.items())
     )

@@ -27,13 +27,21 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
     files: Mapping[str, LoadedFile] = MappingProxyType({})
     ignored: int = 0
     refusal: WorkflowLookupError | None = None
+    provenance: str = ""
+    """Where the documents come from, if the directory does not say it: a repository and its commit."""
+    attachment_digests: Mapping[str, str] | None = None
+    """By path: the SHA-256 that each file must have that the documents bring along; None if they may have any."""
 
 
 class DirectorySource:
     """Every document below a directory, except hidden files and directories, and what documents bring along."""
 
-    def __init__(self, name: str, root: str, *, required: bool = False) -> None:
+    def __init__(
+        self, name: str, root: str, *, required: bool = False, digests: Mapping[str, str] | None = None
+    ) -> None:
+        """`digests`: by path from the root, the SHA-256 that each document must have."""
         self.name = name
+        self._digests = digests
         self.root = os.path.abspath(root)
         self._required = required
 
@@ -70,14 +78,15 @@ class DirectorySource:
                     ignored += not entry.name.startswith(".")
                     continue
                 before = previous.files.get(entry.path)
-                if before is not None and entry.path not in changed and not _differs(before, entry):
+                digest = self._digest_of(entry.path)
+                if before is not None and entry.path not in changed and not _differs(before, entry, digest):
                     files[entry.path] = before
                 elif thread_time() < deadline:
-                    files[entry.path] = _unless_same(before, load(entry.path, self.root))
+                    files[entry.path] = _unless_same(before, load(entry.path, self.root, digest))
                 else:
                     unread.append(entry.path)
         except OSError as problem:
-            return _withdrawn(previous, unreadable(self.root, problem))
+            return withdrawn(previous, unreadable(self.root, problem))
         if unread:
             what = f"{plural(len(unread), 'document')} of {self.root} cannot be used yet, the first is {unread[0]}"
             left_out[self.root] = not_read_yet(what, file=self.root)
@@ -86,6 +95,9 @@ class DirectorySource:
                 previous.files.get(path), LoadedFile(path=path, id="", signature=None, refusal=refusal)
             )
         return Listing(files=files, ignored=ignored)
+
+    def _digest_of(self, path: str) -> str | None:
+        return None if self._digests is None else self._digests.get(os.path.relpath(path, self.root), "")
 
     def _entries(
         self,
@@ -131,7 +143,7 @@ class DirectorySource:
         if not self._required and not previous.files:
             return Listing()
         refusal = StorageError(f"{self.root} does not exist.", file=self.root, details="does not exist")
-        return _withdrawn(previous, refusal)
+        return withdrawn(previous, refusal)
 
 
 def _not_followed(path: str) -> SecurityError:
@@ -149,7 +161,7 @@ def _too_many(root: str, first: str) -> SecurityError:
     return SecurityError(f"{root} has {details}. Move documents to another directory.", file=root, details=details)
 
 
-def _withdrawn(previous: Listing, refusal: WorkflowLookupError) -> Listing:
+def withdrawn(previous: Listing, refusal: WorkflowLookupError) -> Listing:
     """The previous files by name, each with the refusal in place of its content."""
     files = {
         path: LoadedFile(path=path, id=loaded.id, signature=None, refusal=refusal)
@@ -158,9 +170,9 @@ def _withdrawn(previous: Listing, refusal: WorkflowLookupError) -> Listing:
     return Listing(files=files, refusal=refusal)
 
 
-def _differs(before: LoadedFile, entry: os.DirEntry[str]) -> bool:
+def _differs(before: LoadedFile, entry: os.DirEntry[str], digest: str | None) -> bool:
     """Whether the file must be read again. A file that could not be read is tried every time."""
-    if before.signature is None:
+    if before.signature is None or before.digest != digest:
         return True
     try:
         return signature_of(entry.stat()) != before.signature

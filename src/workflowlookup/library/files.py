@@ -15,6 +15,7 @@ import msgspec
 
 from workflowlookup.errors import (
     InvalidWorkflow,
+    NotAsLocked,
     SecurityError,
     StorageError,
     WorkflowLookupError,
@@ -33,6 +34,8 @@ from workflowlookup.language.values import DEFAULT_CATEGORY, DEFAULT_VERSION, Js
 log = logging.getLogger(__name__)
 
 MAX_FILE_BYTES: Final = 1 << 20
+FETCH_AGAIN: Final = "`workflowlookup update --locked` fetches it again."
+"""What to do about a file in the cache that is not what the lock file says."""
 FIXTURE_SUFFIXES: Final = (".test.yaml", ".test.yml", ".test.json")
 FOLDER_SUFFIX: Final = ".files"
 """Of the folder beside a document with what the workflow brings along; see `attachments`."""
@@ -100,6 +103,24 @@ def read_bytes(path: str, root: str) -> tuple[bytes, Signature]:
     if len(data) > MAX_FILE_BYTES:  # it grew while it was read
         raise _too_large(path)
     return data, signature_of(status)
+
+
+def data_digest(data: bytes) -> str:
+    """The SHA-256 of the content of a file."""
+    import hashlib  # noqa: PLC0415 - only for documents of a lock file
+
+    return hashlib.sha256(data).hexdigest()
+
+
+def refuse_unless_locked(data: bytes, path: str, digest: str | None) -> None:
+    """Raises `NotAsLocked` unless the content has this digest, or the digest is None. It is empty for a document that
+    the lock does not have.
+    """
+    if digest is None or data_digest(data) == digest:
+        return
+    why = "has another content than the lock file says" if digest else "is not in the lock file"
+    fix = "`workflowlookup update --locked` fetches it again; if that does not help, the lock file was changed."
+    raise NotAsLocked(f"{path} {why}.", fix, file=path)
 
 
 def unreadable(path: str, problem: OSError) -> StorageError:
@@ -188,15 +209,18 @@ class LoadedFile(msgspec.Struct, frozen=True, kw_only=True):
     needs_agent: bool = True
     """Whether the agent carries out a step, not only the server or another system."""
     refusal: WorkflowLookupError | None = None
+    digest: str | None = None
+    """The SHA-256 that it must have; None if it may have any."""
 
 
-def load(path: str, root: str) -> LoadedFile:
-    """Read a file. Never raises: an error becomes its `refusal`."""
+def load(path: str, root: str, digest: str | None = None) -> LoadedFile:
+    """Read a file. Never raises: an error becomes its `refusal`. `digest`: see `refuse_unless_locked`."""
     document: Json = None
     data = b""
     signature: Signature | None = None
     try:
         data, signature = read_bytes(path, root)
+        refuse_unless_locked(data, path, digest)
         document = parse_document(data, path)
         summary = summarise(document, path)
         return LoadedFile(
@@ -206,11 +230,13 @@ def load(path: str, root: str) -> LoadedFile:
             summary=summary,
             details=_details(document),
             needs_agent=_needs_agent(document),
+            digest=digest,
         )
     except WorkflowLookupError as refusal:
         refusal.__cause__ = refusal.__context__ = None
         refusal.with_traceback(None)  # its frames would keep this document, and the previous listing, in memory
-        return LoadedFile(path=path, id=claimed_id(document, data, path), signature=signature, refusal=refusal)
+        claimed = claimed_id(document, data, path)
+        return LoadedFile(path=path, id=claimed, signature=signature, refusal=refusal, digest=digest)
 
 
 def _details(document: Json) -> ToolDetails:

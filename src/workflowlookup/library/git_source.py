@@ -3,27 +3,29 @@
 `fetching` writes the cache. Everything here only names things.
 """
 
-import hashlib
 import os
 import re
-from collections.abc import Mapping
 from typing import Final
-from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from workflowlookup.repository import APPLICATION, is_inside
+from workflowlookup.repository import is_inside
 
+LOCK_NAME: Final = "workflowlookup.lock"
+"""The name of the lock file, which is beside the settings file."""
+PREFIX: Final = "sources."
+"""Begins the names of these sources in the catalog: `sources.team` for the table `[sources.team]`."""
 PROTOCOLS: Final = ("https", "ssh", "file")
+SOURCE_NAME: Final = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
 MAX_TEXT: Final = 1_000
 """How long a URL, a revision or a path may be."""
 SHORT_COMMIT: Final = 12
 """How many digits of a commit people are shown."""
-_COMMIT: Final = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-_REVISION: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._/+#@=-]*")
-_HOST: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\]")
-_USER: Final = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?")
-_SCP_FORM: Final = re.compile(r"(?P<user>[\w.-]+@)?(?P<host>[\w.-]+):(?P<path>[^/\\][^\\]*)")
+_COMMIT: Final = r"[0-9a-f]{40}|[0-9a-f]{64}"
+_REVISION: Final = r"[A-Za-z0-9_][A-Za-z0-9._/+#@=-]*"
+_HOST: Final = r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\]"
+_USER: Final = r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?"
+_SCP_FORM: Final = r"(?P<user>[\w.-]+@)?(?P<host>[\w.-]+):(?P<path>[^/\\][^\\]*)"
 
 
 class GitSource(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -48,9 +50,11 @@ def checked(source: GitSource) -> GitSource:
 
 def check_url(url: str) -> None:
     """Raises `ValueError` unless a URL is one of `PROTOCOLS` and can mean nothing else to git, ssh or a shell."""
+    from urllib.parse import unquote, urlsplit  # noqa: PLC0415 - as above
+
     if url.startswith(("/", ".")):
         raise ValueError(f"a URL; for a directory write file://{os.path.abspath(url)}")
-    scp = _SCP_FORM.fullmatch(url)
+    scp = re.fullmatch(_SCP_FORM, url)
     if scp and "://" not in url and not scp["path"].startswith(":"):
         raise ValueError(f"a URL; write ssh://{scp['user'] or ''}{scp['host']}/{scp['path']}")
     expected = "a URL that begins with https://, ssh:// or file://"
@@ -72,15 +76,15 @@ def check_url(url: str) -> None:
         expected = "a URL such as file:///home/ann/workflows, with an absolute path"
     else:
         bracketed = f"[{host}]" if ":" in host else host
-        is_valid = bool(_HOST.fullmatch(bracketed)) and port != 0
-        is_valid = is_valid and (parts.username is None or bool(_USER.fullmatch(parts.username)))
+        is_valid = bool(re.fullmatch(_HOST, bracketed)) and port != 0
+        is_valid = is_valid and (parts.username is None or bool(re.fullmatch(_USER, parts.username)))
     if not is_valid or len(path) < 2 or path.startswith("/-") or re.search(r"[\x00-\x1f\x7f]", path):
         raise ValueError(expected)
 
 
 def check_revision(revision: str) -> None:
     """Raises `ValueError` unless it is empty or the name of a branch or tag, or a commit id."""
-    is_name = _REVISION.fullmatch(revision) and len(revision) <= MAX_TEXT
+    is_name = re.fullmatch(_REVISION, revision) and len(revision) <= MAX_TEXT
     is_name = is_name and ".." not in revision and "@{" not in revision and "//" not in revision
     if revision and (not is_name or revision.endswith((".", "/", ".lock"))):
         raise ValueError("the name of a branch or a tag, or a commit id")
@@ -88,7 +92,7 @@ def check_revision(revision: str) -> None:
 
 def is_commit(revision: str) -> bool:
     """Whether a revision is a full commit id."""
-    return _COMMIT.fullmatch(revision) is not None
+    return re.fullmatch(_COMMIT, revision) is not None
 
 
 def checked_path(path: str) -> str:
@@ -109,16 +113,10 @@ def is_safe_name(name: str) -> bool:
 # ── the cache ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def cache_directory(environment: Mapping[str, str]) -> str:
-    """Where repositories are cached: in the user's cache directory."""
-    base = environment.get("XDG_CACHE_HOME", "")
-    if not os.path.isabs(base):
-        base = os.path.join(environment.get("HOME") or os.path.expanduser("~"), ".cache")
-    return os.path.join(base, APPLICATION, "git")
-
-
 def source_directory(cache: str, source: GitSource) -> str:
     """The directory in the cache for all commits of a repository and a path."""
+    import hashlib  # noqa: PLC0415 - only for those who have such sources
+
     key = hashlib.sha256(f"{source.url}\0{source.path}".encode()).hexdigest()[:32]
     return os.path.join(cache, key)
 
@@ -136,5 +134,5 @@ def origin_in_cache(path: str, cache: str) -> str:
         return ""
     base = os.path.realpath(cache)
     key, _, rest = os.path.relpath(os.path.realpath(path), base).partition("/")
-    _, _, inner = rest.partition("/")
-    return os.path.join(base, key, inner or rest)
+    commit, _, inner = rest.partition("/")
+    return os.path.join(base, key, inner if is_commit(commit) else rest)

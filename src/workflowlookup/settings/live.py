@@ -33,9 +33,10 @@ def warn_faults(settings: Settings) -> None:
 def warn_ignored(settings: Settings, before: Settings | None = None) -> None:
     """Log, by file, the untrusted entries of a repository; with `before`, only new ones."""
     if settings.ignored:
-        from workflowlookup.trust import how_to_trust  # noqa: PLC0415 - loaded with them
+        from workflowlookup.trust import SOURCE, how_to_trust  # noqa: PLC0415 - loaded with them
 
-        new = [entry for entry in settings.ignored if before is None or entry not in before.ignored]
+        runs = [entry for entry in settings.ignored if entry.kind != SOURCE]  # the commands that fetch say so
+        new = [entry for entry in runs if before is None or entry not in before.ignored]
         if new and (problem := settings.trust.store().fault()):
             log.warning("%s", problem)
         for file in dict.fromkeys(entry.file for entry in new):
@@ -97,7 +98,13 @@ class Live:
     def pending_restart(self) -> list[str]:
         """The changed settings that take effect only after a restart."""
         names = [setting.name for setting in SETTINGS if setting.name not in LIVE]
-        return [name for name in names if getattr(self.settings, name) != getattr(self._started_with, name)]
+        changed = [name for name in names if getattr(self.settings, name) != getattr(self._started_with, name)]
+        has_same_sources = _sources(self.settings) == _sources(self._started_with)
+        return changed if has_same_sources else [*changed, "sources"]
+
+
+def _sources(settings: Settings) -> list[object]:
+    return [(name, one.source, one.file) for name, one in settings.sources.items()]
 
 
 def _signatures(files: Sequence[str]) -> list[object]:

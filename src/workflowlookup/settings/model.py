@@ -12,6 +12,7 @@ from workflowlookup.repository import Project
 from workflowlookup.store.journal_url import JournalUrl
 
 if TYPE_CHECKING:
+    from workflowlookup.library.git_source import GitSource
     from workflowlookup.notices.config import Recipient
     from workflowlookup.providers.config import Plan, ProviderConfig, ServerConfig
     from workflowlookup.trust import TrustEntry, TrustStore
@@ -40,6 +41,22 @@ def issuer_of(settings: "Settings") -> dict[str, str]:
     return issuer if issuer["issuer"] else {}
 
 
+class ConfiguredSource(msgspec.Struct, frozen=True, kw_only=True):
+    """An entry of the table `sources`."""
+
+    source: "GitSource"
+    file: str
+    """The settings file that it is in; the lock file is beside it."""
+    may_fetch: bool
+    """Whether the user has trusted the repository, or named it in their own file. What is cached is used anyway."""
+
+    @property
+    def lock_file(self) -> str:
+        from workflowlookup.library.git_source import LOCK_NAME  # noqa: PLC0415 - loaded with the first source
+
+        return os.path.join(os.path.dirname(self.file), LOCK_NAME)
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings in force; `origins` says where each came from."""
 
@@ -47,6 +64,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     user: bool
     project: bool
     directories: tuple[str, ...]
+    frozen: bool
+    git_timeout_seconds: float
     root: str
     proof_hosts: tuple[str, ...]
     witness_seconds: float
@@ -92,8 +111,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Who gets notices."""
     commands: Mapping[str, tuple[str, ...]] = {}
     """The commands that proofs use, by name: the program and its arguments."""
+    sources: Mapping[str, ConfiguredSource] = {}
+    """The git repositories whose documents are in the library, by name; those of the user's file first."""
+    cache_directory: str = ""
+    """Where repositories are cached."""
     left_out: Mapping[str, str] = {}
-    """Entries of servers and providers that cannot be used, such as "providers.shop", each with the reason."""
+    """Entries of servers, providers and sources that cannot be used, such as "providers.shop", each with the reason."""
     faults: tuple[str, ...] = ()
     """What is wrong in the project's settings file. It is ignored, because a repository must not stop the user."""
     from_repository: tuple["TrustEntry", ...] = ()

@@ -4,9 +4,14 @@ import contextlib
 import os
 import re
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
 
 from workflowlookup.store.journal_url import JournalUrl
+
+if TYPE_CHECKING:
+    from workflowlookup.library.git_source import GitSource
 
 Number = TypeVar("Number", int, float)
 
@@ -49,6 +54,31 @@ def commands(value: object) -> dict[str, tuple[str, ...]]:
         if not is_list or not words or not words[0].strip():
             raise ValueError(f"{expected}: '{name}' must be a list of texts, the program first")
     return {name: tuple(words) for name, words in value.items()}
+
+
+def source(name: str, value: object) -> "GitSource":
+    """An entry of the table `sources`."""
+    from workflowlookup.library.git_source import (  # noqa: PLC0415 - most people name no repository
+        SOURCE_NAME,
+        GitSource,
+        check_revision,
+        check_url,
+        checked,
+        checked_path,
+    )
+
+    if not re.fullmatch(SOURCE_NAME, name):
+        raise ValueError("the name of a source has letters, digits, dashes and underscores, 64 at most")
+    try:
+        found = msgspec.convert(value, GitSource)
+    except msgspec.ValidationError as problem:
+        raise ValueError(f"it must have a url, and may have a rev and a path: {problem}") from None
+    for field, check in (("url", check_url), ("rev", check_revision), ("path", checked_path)):
+        try:
+            check(getattr(found, field))
+        except ValueError as problem:
+            raise ValueError(f"{field} must be {problem}") from None
+    return checked(found)
 
 
 def journal_url(value: object) -> str:

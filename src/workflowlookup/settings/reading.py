@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from workflowlookup.language.text import shorten
-from workflowlookup.repository import configuration_directory, find_above, find_project
-from workflowlookup.settings.model import Settings, SettingsError, TrustFile
+from workflowlookup.repository import cache_directory, configuration_directory, find_above, find_project
+from workflowlookup.settings.model import ConfiguredSource, Settings, SettingsError, TrustFile
 from workflowlookup.settings.parsers import commands as parse_commands
 from workflowlookup.settings.parsers import journal_url, path, paths
+from workflowlookup.settings.parsers import source as parse_source
 from workflowlookup.settings.table import SETTINGS, Setting
 from workflowlookup.store.journal_url import JournalUrl, without_password
 
@@ -26,6 +27,8 @@ TABLES: Final = {"mcpServers": "servers", "servers": "servers", "providers": "pr
 """Tables of a file, and the fields of `Settings` for them; `servers` is an alias of `mcpServers`."""
 NOTIFY: Final = "notify"
 """The table of a file with the recipients of notices."""
+SOURCES: Final = "sources"
+"""The table of a file with the repositories whose documents are in the library."""
 COMMANDS: Final = "commands"
 """The table of a file with the commands that proofs use."""
 MAX_FILE_BYTES: Final = 256 << 10
@@ -53,6 +56,8 @@ def read_settings(
     values: dict[str, Any] = files.systems()
     values["commands"] = files.commands()
     values["notify"] = files.recipients()
+    values["sources"], not_usable = files.sources()
+    values["left_out"] |= not_usable
     origins: dict[str, str] = {}
     for setting in SETTINGS:
         candidates = (
@@ -82,6 +87,7 @@ def read_settings(
         ignored=tuple(files.ignored),
         trust=files.trust,
         config_directory=files.config_directory,
+        cache_directory=cache_directory(environment),
         directory=directory,
         enclosing_project=files.project,
         candidates=(*files.candidates, files.trust.path),
@@ -130,7 +136,8 @@ class _Files:
             self.faults.append(str(problem))
             return None
         layer = _Layer(file=file, table=table, is_from_repository=is_from_repository, ignores_faults=ignores_faults)
-        unknown = sorted(table.keys() - {setting.name for setting in SETTINGS} - TABLES.keys() - {COMMANDS, NOTIFY})
+        tables = {*TABLES, COMMANDS, NOTIFY, SOURCES}
+        unknown = sorted(table.keys() - {setting.name for setting in SETTINGS} - tables)
         if unknown:
             names = ", ".join(setting.name for setting in SETTINGS)
             self._refuse(layer, f"unknown setting '{shorten(unknown[0], 60)}'. Known: {names}")
@@ -244,6 +251,35 @@ class _Files:
         return self._pins(
             TrustEntry(file=file, kind=COMMAND, name=name, value=list(words), programs=tuple(sorted(programs)))
         )
+
+    def sources(self) -> tuple[dict[str, ConfiguredSource], dict[str, str]]:
+        """The repositories of the files, and why entries cannot be used. Those of a repository's file need trust before
+        anything is fetched.
+        """
+        sources: dict[str, ConfiguredSource] = {}
+        left_out: dict[str, str] = {}
+        for layer in self._layers:
+            table = layer.table.get(SOURCES, {})
+            if not isinstance(table, Mapping):
+                left_out[SOURCES] = f"{layer.file}: {SOURCES} must be a table of tables, such as [{SOURCES}.team]"
+                continue
+            for name, entry in table.items():
+                try:
+                    source = parse_source(name, entry)
+                except ValueError as problem:
+                    left_out[f"{SOURCES}.{name}"] = f"{layer.file}: {problem}"
+                    continue
+                may_fetch = not layer.is_from_repository or self._trusts_source(layer, name, entry)
+                sources.pop(name, None)
+                file = os.path.join(self._directory, layer.file)
+                sources[name] = ConfiguredSource(source=source, file=file, may_fetch=may_fetch)
+        return sources, left_out
+
+    def _trusts_source(self, layer: _Layer, name: str, entry: Mapping[str, Any]) -> bool:
+        from workflowlookup.trust import SOURCE, TrustEntry  # noqa: PLC0415 - only where a repository brings one
+
+        file = os.path.realpath(layer.file)
+        return self._pins(TrustEntry(file=file, kind=SOURCE, name=name, value=entry)) is not None
 
     def systems(self) -> dict[str, Any]:
         """The servers and providers of the files. Those of a repository must be trusted."""

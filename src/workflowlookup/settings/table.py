@@ -121,6 +121,20 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         help="More directories with workflows; WORKFLOW_STORAGE_PATH adds to them.",
     ),
     Setting(
+        name="frozen",
+        default=False,
+        parse=boolean,
+        help="Refuse to start when the sources in the settings, `workflowlookup.lock` and the cache do not agree, and "
+        "never fetch: for CI and servers. See [libraries](libraries.md).",
+    ),
+    Setting(
+        name="git_timeout_seconds",
+        default=60.0,
+        parse=seconds(0.1, 3600),
+        needs_trust=NEVER,
+        help="How long a repository may take to answer `add`, `update`, `outdated` or `import`.",
+    ),
+    Setting(
         name="root",
         default="",
         parse=path,

@@ -41,7 +41,7 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     if options.json:
         write_json({"same": not sections, "before": _named(before), "after": _named(after), "changes": list(sections)})
     else:
-        _write(sections)
+        write_sections(sections)
     return int(bool(sections))
 
 
@@ -49,7 +49,8 @@ def _named(workflow: Workflow) -> dict[str, str]:
     return {"id": workflow.id, "version": workflow.version}
 
 
-def _write(sections: Sequence[Section]) -> None:
+def write_sections(sections: Sequence[Section]) -> None:
+    """Print changes for people."""
     for section in sections:
         sign, style = _SIGNS[section.kind]
         subject = f"step {section.step}" if section.step else "workflow"

@@ -9,6 +9,7 @@ from workflowlookup.cli.checkup import ClientState, PersonState, ProjectState, R
 from workflowlookup.cli.checkup_tools import Problem, ToolsReport
 from workflowlookup.cli.output import write, write_heading, write_hint, write_json, write_table
 from workflowlookup.language.text import plural
+from workflowlookup.library.git_source import PREFIX
 from workflowlookup.repository import CLIENT_VARIABLE
 from workflowlookup.runs.report import clock
 from workflowlookup.settings import SETTINGS, Settings
@@ -113,7 +114,8 @@ def _write_tools(tools: ToolsReport) -> None:
 
 
 def _source_row(source: SourceState) -> Sequence[str]:
-    count = str(source.workflows) if source.exists else "no directory"
+    absent = "not as locked" if source.name.startswith(PREFIX) else "no directory"
+    count = str(source.workflows) if source.exists else absent
     return source.name, count, str(source.problems or "-"), source.directory
 
 

@@ -4,13 +4,16 @@ import argparse
 from typing import Final
 
 from workflowlookup.cli.output import complain, width, write, write_hint, write_json, write_records
-from workflowlookup.cli.services import call_tool
+from workflowlookup.cli.services import call_tool, provenances
 from workflowlookup.settings import Settings
 from workflowlookup.tools.builtin import workflow_list
 
 COLUMNS: Final = ("id", "name", "category", "version", "description")
 FEWER_COLUMNS: Final = ("id", "category", "description")
 """For a narrow terminal."""
+COLUMNS_FROM_GIT: Final = ("id", "name", "category", "version", "source", "description")
+FEWER_FROM_GIT: Final = ("id", "source", "description")
+"""The same where workflows come from git."""
 
 NARROW: Final = 110
 NO_TABLE: Final = 70
@@ -31,12 +34,17 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     if options.json:
         write_json(answer)
     elif workflows:
+        sources = provenances(settings)
         if (width() or NO_TABLE) < NO_TABLE:
             for workflow in workflows:
                 write((workflow["id"], "cyan"))
                 write("  ", workflow["description"], hang=2)
+                if workflow["id"] in sources:
+                    write("  ", (sources[workflow["id"]], "dim"), hang=2)
         else:
-            write_records(workflows, COLUMNS, fewer=FEWER_COLUMNS, min_width=NARROW, cut=True)
+            rows = [{**workflow, "source": sources.get(workflow["id"], "-")} for workflow in workflows]
+            columns, fewer = (COLUMNS_FROM_GIT, FEWER_FROM_GIT) if sources else (COLUMNS, FEWER_COLUMNS)
+            write_records(rows, columns, fewer=fewer, min_width=NARROW, cut=True)
         write_hint(f"`workflowlookup show {workflows[0]['id']}` shows one of them.")
     elif options.category or options.query:
         complain("no workflow matches. Without --category and --query all workflows are listed.")

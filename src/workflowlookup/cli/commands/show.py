@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from workflowlookup.cli.output import write_hint, write_json, write_markdown
-from workflowlookup.cli.services import call_tool
+from workflowlookup.cli.services import call_tool, provenances
 from workflowlookup.language.proof import proofs_of
 from workflowlookup.settings import Settings
 from workflowlookup.tools.builtin import workflow_get
@@ -34,7 +34,8 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     if options.json:
         write_json(answer)
         return 0
-    write_markdown("\n\n".join(as_markdown(answer)))
+    source = provenances(settings).get(options.id)
+    write_markdown("\n\n".join([*as_markdown(answer), *([f"From <{source}>."] if source else [])]))
     write_hint(
         f"`workflowlookup graph {options.id}` outlines every step; "
         f"`workflowlookup next {options.id}` shows its first step as agents see it."

@@ -3,10 +3,10 @@
 import argparse
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from workflowlookup.app import make_catalog
+from workflowlookup.app import make_catalog, origin_of
 from workflowlookup.cli.input import Terminal, person_terminal
 from workflowlookup.cli.output import CommandError, complain, shown_path, write, write_json, write_table
 from workflowlookup.cli.services import user_name
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, settings: Settings) -> int:
-    if options.path and not os.path.exists(options.path):
+    if options.path and not os.path.exists(options.path) and not is_inside(options.path, settings.cache_directory):
         raise StorageError(f"{options.path} does not exist. Name a project, a settings file or a workflow.")
     real = os.path.realpath(options.path or ".")
     store = settings.trust.store()
@@ -42,9 +42,10 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
         entries = list(_entries(real, settings)) if options.path else list(_all_entries(settings))
     except SettingsError as problem:
         raise CommandError(str(problem), 2) from problem
+    repositories = _repositories(settings)
     if options.list:
-        return _list(store, entries, real if options.path else "", is_json=options.json)
-    return _ask(store, [entry for entry in entries if store.pins(entry) is None], is_json=options.json)
+        return _list(store, entries, real if options.path else "", repositories, is_json=options.json)
+    return _ask(store, [entry for entry in entries if store.pins(entry) is None], repositories, is_json=options.json)
 
 
 # ── entries ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -52,6 +53,10 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
 
 def _entries(real: str, settings: Settings) -> Iterator[TrustEntry]:
     """The entries of a project, a settings file or a workflow, as a server that is started there would read them."""
+    if is_inside(real, settings.cache_directory):  # stands for a document from git, in every commit
+        origin = origin_of(real, settings)
+        yield from (entry for entry in _all_entries(settings) if entry.file == origin)
+        return
     if os.path.isdir(real):
         os.chdir(real)  # the workflows of a project are found from the working directory
         yield from _all_entries(read_settings({}, os.environ, directory=real))
@@ -73,6 +78,14 @@ def _all_entries(settings: Settings) -> Iterator[TrustEntry]:
             yield from step_entries(workflow.origin, workflow.document)
 
 
+def _repositories(settings: Settings) -> Mapping[str, str]:
+    """By the file of entries of workflows from git: the repository and its commit."""
+    if not settings.sources:
+        return {}
+    entries = make_catalog(settings).snapshot().entries.values()
+    return {origin_of(entry.file.path, settings): entry.provenance for entry in entries if entry.provenance}
+
+
 def _document_entries(real: str, settings: Settings) -> Iterator[TrustEntry]:
     from workflowlookup.cli.documents import open_workflow  # noqa: PLC0415 - for this alone
 
@@ -84,7 +97,9 @@ def _document_entries(real: str, settings: Settings) -> Iterator[TrustEntry]:
 # ── --list and --revoke ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _list(store: TrustStore, entries: Sequence[TrustEntry], root: str, *, is_json: bool) -> int:
+def _list(
+    store: TrustStore, entries: Sequence[TrustEntry], root: str, repositories: Mapping[str, str], *, is_json: bool
+) -> int:
     here = {(entry.file, entry.kind, entry.name): entry for entry in entries}
     others = [record for key, record in store.records().items() if key not in here and _is_below(record, root)]
     rows: list[dict[str, Any]] = [{**_described(entry), "state": _state(store, entry)} for entry in entries]
@@ -93,6 +108,7 @@ def _list(store: TrustStore, entries: Sequence[TrustEntry], root: str, *, is_jso
         write_json({"file": store.path, "problem": store.fault(), "entries": rows})
     elif rows:
         columns = ("state", "kind", "name", "file")
+        rows = [{**row, "file": repositories.get(row["file"], row["file"])} for row in rows]
         write_table(columns, [[shown_path(str(row[column])) for column in columns] for row in rows])
     else:
         write("Nothing here needs trust, and nothing is trusted.")
@@ -133,13 +149,14 @@ def _revoke(store: TrustStore, root: str, *, is_json: bool) -> int:
 # ── questions ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _ask(store: TrustStore, entries: Sequence[TrustEntry], *, is_json: bool) -> int:
+def _ask(store: TrustStore, entries: Sequence[TrustEntry], repositories: Mapping[str, str], *, is_json: bool) -> int:
     """Show what would run, file by file, and trust what a person agrees to."""
     trusted: list[TrustEntry] = []
     if entries:
         with person_terminal("trust what a repository brings") as terminal:
             for file in dict.fromkeys(entry.file for entry in entries):
-                trusted += ask_about(terminal, store, [entry for entry in entries if entry.file == file])
+                of_file = [entry for entry in entries if entry.file == file]
+                trusted += ask_about(terminal, store, of_file, repository=repositories.get(file, ""))
     if is_json:
         untrusted = [entry for entry in entries if entry not in trusted]
         write_json({"trusted": [*map(_described, trusted)], "notTrusted": [*map(_described, untrusted)]})
@@ -152,10 +169,13 @@ def _ask(store: TrustStore, entries: Sequence[TrustEntry], *, is_json: bool) -> 
 
 
 def ask_about(
-    terminal: Terminal, store: TrustStore, entries: Sequence[TrustEntry], question: str = ""
+    terminal: Terminal, store: TrustStore, entries: Sequence[TrustEntry], question: str = "", repository: str = ""
 ) -> list[TrustEntry]:
-    """Ask about the entries of one file. Returns those that the person trusted, exactly as shown."""
-    lines = [f"\n{shown_path(entries[0].file)}"]
+    """Ask about the entries of one file. Returns those that the person trusted, exactly as shown.
+
+    `repository`: where a workflow from git comes from.
+    """
+    lines = [f"\n{shown_path(entries[0].file)}", *([f"from {shown_path(repository)}"] if repository else [])]
     digests: list[tuple[TrustEntry, str]] = []
     for entry in entries:
         files = entry.file_digests()

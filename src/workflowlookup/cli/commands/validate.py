@@ -15,7 +15,7 @@ import msgspec
 
 from workflowlookup.cli.documents import PATHS_HELP, document_directories, documents_in, path_hint, paths_or_project
 from workflowlookup.cli.output import shown_path, write, write_json
-from workflowlookup.errors import SecurityError, StorageError, WorkflowLookupError
+from workflowlookup.errors import NotAsLocked, SecurityError, StorageError, WorkflowLookupError
 from workflowlookup.language.criteria import describe_criterion
 from workflowlookup.language.document.checking import check
 from workflowlookup.language.document.findings import Finding, Severity
@@ -91,9 +91,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_check_arguments(parser, REPORTERS)
 
 
-def run(options: argparse.Namespace, _: Settings) -> int:
-    checked = [_with_attachments(item) for item in check_all(paths_or_project(options.paths), check)]
-    return report(checked, options, REPORTERS)
+def run(options: argparse.Namespace, settings: Settings) -> int:
+    try:
+        paths = paths_or_project(options.paths)
+    except StorageError:
+        if not settings.sources:
+            raise
+        paths = ()  # a project that only has workflows of others
+    from_git = () if options.paths else check_sources(settings)
+    checked = [_with_attachments(item) for item in check_all(paths, check)]
+    return report([*checked, *from_git], options, REPORTERS)
+
+
+def check_sources(settings: Settings) -> Iterator[Checked]:
+    """What is not as it was locked in the sources from git. Their documents are for their own authors to check."""
+    for name, configured in settings.sources.items():
+        from workflowlookup.library.locked import LockedSource, faults  # noqa: PLC0415 - only where there are sources
+
+        source = LockedSource(name, configured.source, configured.lock_file, settings.cache_directory)
+        for fault in faults(source):
+            problem = fault.problem if isinstance(fault, NotAsLocked) else fault.remedy
+            fix = fault.fix if isinstance(fault, NotAsLocked) else "Until then the source is left out."
+            remark = Remark(message=problem.rstrip("."), suggestion=fix.rstrip("."))
+            file = shown_path(str(fault.data.get("file", configured.lock_file)))
+            yield Checked(file=file, remarks=(remark,))
 
 
 def _with_attachments(checked: Checked) -> Checked:
