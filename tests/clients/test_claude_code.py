@@ -4,16 +4,22 @@ import json
 import os
 import shlex
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 import release
-from clients.coding_agents import ClaudeCode, run_id_in, submit
+from clients.coding_agents import WORKFLOW, ClaudeCode, run_id_in, submit
 from clients.model_api import Say, ScriptedModel, Use
 from support.command_line import Cli
 from support.json_values import JsonObject
+from support.make import write
+from support.web import WebServer
 from workflowlookup import __version__
+from workflowlookup.store.service import Runs
+from workflowlookup.store.sqlite import SqliteJournal
+from workflowlookup.store.tokens import Tokens
 
 START = ClaudeCode.tool("workflow_start", workflowId="small-change")
 SENTENCE = "The export of March lacks a day."
@@ -135,6 +141,22 @@ def test_a_run_that_is_started_after_clear_holds_the_agent_and_an_older_one_once
     assert first == let_go
     assert second == ["session-changed", "stop-blocked", "output-accepted", "step-offered", *let_go]
     assert STEP in model.texts()[-1]
+
+
+def test_over_http_a_run_has_the_directory_of_the_client(bare: ClaudeCode, tmp_path: Path, library: Path) -> None:
+    """So that a witness knows whether it is a run of its project."""
+    write(library, WORKFLOW)
+    journal = SqliteJournal(str(tmp_path / "runs.sqlite"))
+    secret, _ = Tokens(journal).create("ada", ["run"], ["*"], seconds=600, is_person=False)
+    server = WebServer(tmp_path, "--journal", str(tmp_path / "runs.sqlite"), directory=library)
+    entry = {"type": "http", "url": server.url, "headers": {"Authorization": f"Bearer {secret}"}}
+    (bare.cli.home / ".claude.json").write_text(json.dumps({"mcpServers": {"workflowlookup": entry}}))
+    with ScriptedModel([START, Say("I wait.")]) as model:
+        bare.say(model, "Change it.")
+    server.stop()
+
+    with closing(Runs(journal)) as runs:
+        assert runs.get(run_id_in(model.texts()[1])).client_root == str(bare.cli.directory)
 
 
 def test_a_slash_command_carries_a_whole_sentence(claude: ClaudeCode) -> None:
