@@ -1,7 +1,9 @@
 """Proofs that the server takes: with either engine, in a real repository, with calls before and after them."""
 
+import itertools
 import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from support.make import step
 from support.processes import is_alive, is_gone
 from support.proving import Project
 from support.waiting import read_when_written
+from workflowlookup.execution import driver
 from workflowlookup.runs.proofs.state import ProofCounts
 from workflowlookup.runs.run import State, Waiting
 
@@ -126,3 +129,28 @@ def test_a_signal_is_an_exit_code_that_does_not_pass(proving: Working, project: 
 
     assert run.proofs["one"].judgements["tests"].exit_code == -signal.SIGKILL
     assert os.listdir(project.root / ".git")
+
+
+class ClockThatGoesBack:
+    """The module `time`, with a wall clock that jumps back whenever somebody reads it."""
+
+    monotonic = staticmethod(time.monotonic)
+
+    def __init__(self) -> None:
+        self._seconds = itertools.count(time.time(), -3600.0)
+
+    def time(self) -> float:
+        return next(self._seconds)
+
+
+def test_a_clock_that_jumps_does_not_prolong_the_wait_for_a_witness(
+    work: Work, journal_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "time", ClockThatGoesBack())
+    elsewhere = work(journal_url)
+    run = elsewhere.start(flow(step("one", proof=[TESTS])), by="token ada")
+
+    elsewhere.runs.submit(run.id, "one", "done", {})
+
+    run = elsewhere.until(run.id, lambda run: run.attempts)
+    assert run.proof_counts == ProofCounts(unproved=1)

@@ -46,6 +46,9 @@ def flow(*steps: JsonObject, **fields: Json) -> Workflow:
     return build(document(*steps, **fields))
 
 
+WITNESS_SECONDS = 0.1
+
+
 def open_runs(journal_url: str, root: str = "") -> Runs:
     """The runs of a journal; those that are started here have this project directory."""
     return Runs(JournalUrl(journal_url).open(), locate=lambda: Location(root=root, root_source="flag", machine="here"))
@@ -65,7 +68,9 @@ class Working:
             lambda: open_runs(journal_url),
             journal_url,
             self.rung.set,
-            make_proofs=lambda consent: ProofRunner(lambda _: commands, tuple, consent, "here"),
+            make_proofs=lambda consent: ProofRunner(
+                lambda _: commands, tuple, consent, "here", lambda: WITNESS_SECONDS
+            ),
         )
         self.runs.listeners.append(self._follow)
 

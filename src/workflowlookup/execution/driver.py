@@ -353,15 +353,18 @@ class Driver:
 
     async def _await_witness(self, driven: _DrivenRun, run: Run, due: Due) -> Run:
         """Wait until a witness has taken what is due, or none does in time; returns the run after that."""
-        began = time.time()
+        began = time.monotonic()  # clocks may jump
+        end, claim = began + self._proofs.witness_seconds(run), None
         while True:
-            claim = run.proving.claim if run.proving is not None else None
-            since = max(began, claim.until / 1000 if claim is not None else 0.0)
-            if time.time() >= since + self._proofs.witness_seconds(run):
+            if run.proving is not None and run.proving.claim not in (None, claim):
+                claim = run.proving.claim
+                seconds = max(0, claim.until - run.updated) / 1000
+                end = time.monotonic() + seconds + self._proofs.witness_seconds(run)
+            if time.monotonic() >= end:
                 driven.unwitnessed = run.due
                 log.info("run %s: no witness takes the proofs of step '%s'", run.id, run.current)
                 return run
-            self._publish_proof(run, due, time.time() - began)
+            self._publish_proof(run, due, time.monotonic() - began)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(driven.moved.wait(), POLL_SECONDS)
             if driven.moved.is_set():
