@@ -105,6 +105,23 @@ def test_without_a_valid_token_every_method_is_401(token_server: TokenServer, wh
     assert {one.id: one.sequence for one in token_server.deployment.runs.all_summaries()} == before
 
 
+def test_a_token_sees_only_the_skills_of_its_workflows(token_server: TokenServer) -> None:
+    reader, other = token_server.client("reader"), token_server.client("other")
+
+    def skills(client: WebClient) -> list[str]:
+        listed = ask(client, modern("skills/list", {})).json()["result"]["skills"]
+        return [resource["uri"] for skill in listed for resource in skill["resources"]]
+
+    def error(uri: str) -> Json:
+        return ask(reader, modern("resources/read", {"uri": uri})).json()["error"]
+
+    assert skills(reader) == ["skill://docs-guide/SKILL.md", "skill://docs-guide/note.txt"]
+    assert skills(other) == []
+    hidden, missing = error("skill://secret-plan/note.txt"), error("skill://no-such/note.txt")
+    assert (hidden["code"], hidden["message"]) == (-32602, missing["message"])
+    assert json.dumps(hidden).replace("secret-plan", "no-such") == json.dumps(missing)
+
+
 @pytest.mark.parametrize("header", WRONG.values(), ids=WRONG.keys())
 def test_an_invalid_token_is_refused(token_server: TokenServer, header: Json) -> None:
     with httpx2.Client() as client:

@@ -29,7 +29,16 @@ CONFIGURATIONS: dict[str, tuple[str | None, dict[str, str]]] = {
     "short messages": ("2025-11-25", {"WORKFLOWLOOKUP_MAX_MESSAGE_BYTES": str(SHORT_BYTES)}),
 }
 METHODS = (
-    *("ping", "tools/list", "tools/call", "resources/list", "resources/read", "prompts/get", "completion/complete"),
+    *(
+        "ping",
+        "tools/list",
+        "tools/call",
+        "resources/list",
+        "resources/read",
+        "prompts/get",
+        "completion/complete",
+        "skills/get",
+    ),
     *("workflow_list", "workflow_get", "workflow_next", "workflow_validate", "workflow_start", "workflow_submit"),
     *("workflow_status", "workflow_runs", "logging/setLevel", "tasks/get", "no/such", "notifications/cancelled"),
 )

@@ -29,7 +29,13 @@ class SkillClient(MemoryClient):
     def __init__(self, library: Path, version: str = "2026-07-28") -> None:
         self.library = library
         self.is_modern = version not in HANDSHAKE_VERSIONS
-        sources = {"bundled": "no", "user": "no", "project": "no", "directories": os.fspath(library)}
+        sources = {
+            "bundled": "no",
+            "user": "no",
+            "project": "no",
+            "directories": os.fspath(library),
+            "journal": os.fspath(library.parent / "runs.sqlite"),
+        }
         self.connection = make_connection(read_settings(sources, {}, directory="."))
         self.hello = self.ask("server/discover" if self.is_modern else "initialize", **_opening(version))
 
@@ -104,6 +110,26 @@ def test_an_entry_has_the_front_matter_and_the_digest_and_size_of_every_file(lib
     manifest = client.read(entry["uri"])
     assert parse_yaml(manifest.split(b"---\n")[1]) == entry["frontmatter"]
     assert "!`" not in entry["frontmatter"]["description"], "Claude Code would run the command"
+
+
+def test_the_answer_to_a_start_names_the_files(library: Path) -> None:
+    bring(library, "plain-one", guide_md=TEXT)
+    for number in range(20):
+        (library / "plain-one.files" / f"more-{number:02}").touch()
+    bring(library, "other-one")
+    client = SkillClient(library)
+
+    answers = [
+        client.result("tools/call", name="workflow_start", arguments={"workflowId": identifier})
+        for identifier in ("plain-one", "other-one")
+    ]
+
+    told, silent = (each["structuredContent"]["workflow"] for each in answers)
+    assert told["metaGuidance"][0].startswith(
+        "Files that the steps may name are resources: skill://plain-one/guide.md, skill://plain-one/more-00, "
+    )
+    assert told["metaGuidance"][0].endswith("/more-18 and 1 more, which workflow://plain-one lists.")
+    assert "metaGuidance" not in silent
 
 
 def test_a_changed_file_has_another_digest(library: Path) -> None:

@@ -323,7 +323,7 @@ class DynamicTools:
             run = start_trusted(services, workflow, caller, start)
             if isinstance(run, Elicitation):
                 return run
-            about = {"workflow": view_workflow(workflow)} if definition.needs_agent else {}
+            about = {"workflow": view_workflow(services, workflow)} if definition.needs_agent else {}
             return await_run(services, run, caller, lambda run: {**answer_with_result(services, run, caller), **about})
 
         def handle(services: Services, arguments: Mapping[str, Any], caller: Caller) -> Outcome:

@@ -28,6 +28,8 @@ MAX_PAGE_BYTES: Final = 16 << 20
 """How much the skills of a page may have to read for their digests; the last one may exceed it."""
 FILE_OVERHEAD: Final = 32 << 10
 """What a file counts for at least, in bytes, so that a page has about 512 files at most."""
+MAX_URIS: Final = 20
+"""How many files the answer to the start of a run names."""
 MARKDOWN: Final = "text/markdown"
 DIRECTORY: Final = "inode/directory"
 
@@ -97,6 +99,15 @@ def page_of_resources(
 def file_uris(services: Services, workflow_id: str) -> Sequence[str]:
     """The URIs of the files that a workflow brings along; none if they cannot be served."""
     return [_uri(workflow_id, file.path) for file in _files(services, workflow_id) or ()]
+
+
+def advice_about_files(services: Services, workflow_id: str) -> Sequence[str]:
+    """What an agent in a run should know about the files that the workflow brings along; nothing if there are none."""
+    uris = file_uris(services, workflow_id)
+    if not uris:
+        return ()
+    more = f" and {len(uris) - MAX_URIS:,} more, which workflow://{workflow_id} lists" if len(uris) > MAX_URIS else ""
+    return (f"Files that the steps may name are resources: {', '.join(uris[:MAX_URIS])}{more}.",)
 
 
 def _page(

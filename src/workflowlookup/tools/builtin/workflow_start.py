@@ -59,7 +59,7 @@ def handle(services: Services, arguments: StartArguments, caller: Caller) -> Out
     from workflowlookup.tools.run_answers import answer  # noqa: PLC0415
 
     def make_answer(run: "Run") -> Result:
-        return {**answer(services, run, caller), "workflow": view_workflow(run.workflow)}
+        return {**answer(services, run, caller), "workflow": view_workflow(services, run.workflow)}
 
     workflow = find_startable(services, arguments.workflow_id)
     input_, context = arguments.input or {}, arguments.context or {}
@@ -97,12 +97,14 @@ def find_startable(services: Services, name: str) -> Workflow:
         return workflow
 
 
-def view_workflow(workflow: Workflow) -> dict[str, Json]:
+def view_workflow(services: Services, workflow: Workflow) -> dict[str, Json]:
     """What the agent should know about the workflow before the first step."""
+    from workflowlookup.tools.skills import advice_about_files  # noqa: PLC0415 - seldom needed
+
     lists = {
         "preconditions": workflow.preconditions,
         "clarificationPrompts": workflow.clarification_prompts,
-        "metaGuidance": workflow.meta_guidance,
+        "metaGuidance": (*workflow.meta_guidance, *advice_about_files(services, workflow.id)),
     }
     non_empty = {name: lines for name, lines in lists.items() if lines}
     return {"id": workflow.id, "name": workflow.name, "version": workflow.version, **non_empty}
