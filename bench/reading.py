@@ -17,9 +17,8 @@ import msgspec
 
 from workflowlookup.authoring.fixtures import Case, parse_fixture
 from workflowlookup.language.captures import capture_values
-from workflowlookup.language.document.building import build
 from workflowlookup.language.formats.patterns import Budget
-from workflowlookup.language.formats.syntax import parse_json, parse_yaml
+from workflowlookup.language.formats.syntax import parse_yaml
 from workflowlookup.language.guidance import guide
 from workflowlookup.language.model import PromptStep, Workflow
 from workflowlookup.language.navigation import NextStep, split_instance
@@ -56,14 +55,13 @@ def measure(scratch: Path) -> dict[str, Reading]:
     runs = Runs(SqliteJournal(str(scratch / "reading.sqlite")))
     try:
         agent = Agent(Services(catalog=library, open_runs=lambda: runs), runs)
-        return {path.stem: _read(agent, path) for path in sorted(BUNDLED.glob("*.json"))}
+        return {identifier: _read(agent, library.get(identifier)) for identifier in library.snapshot().entries}
     finally:
         runs.close()
 
 
-def _read(agent: "Agent", path: Path) -> Reading:
-    workflow = build(parse_json(path.read_bytes()))
-    results = list(agent.follow(workflow, read_script(path.with_suffix(".test.yaml"))))
+def _read(agent: "Agent", workflow: Workflow) -> Reading:
+    results = list(agent.follow(workflow, read_script(BUNDLED / f"{workflow.id}.test.yaml")))
     return Reading(
         answers=len(results),
         structured=sum(len(bytes(result["structuredContent"])) for result in results),

@@ -192,7 +192,7 @@ INITIALIZE = ask("initialize", protocolVersion="2025-11-25", capabilities={})
 def test_the_reply_to_initialize_costs_neither_core_nor_library_nor_anything_heavy() -> None:
     loaded = loaded_after(INITIALIZE)
 
-    heavy = {"asyncio", "jsonschema_rs", "regex", "yaml", "rich", "mcp", "ctypes", "tomllib"}
+    heavy = {"asyncio", "jsonschema_rs", "regex", "yaml", "markdown_it", "rich", "mcp", "ctypes", "tomllib"}
     ours = {
         "workflowlookup.language.document.checking",
         "workflowlookup.library.catalog",

@@ -7,12 +7,12 @@
 import json
 import re
 from collections.abc import Iterator
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from support.bundled import BUNDLED, BUNDLED_DOCUMENTS
 from support.json_values import JsonObject
 from workflowlookup.authoring.coverage import Coverage
 from workflowlookup.authoring.fixtures import Fixture, RefusedOutput, parse_fixture
@@ -24,10 +24,7 @@ from workflowlookup.language.formats.syntax import parse_yaml
 from workflowlookup.language.model import PromptStep
 from workflowlookup.language.validation import judge_step
 
-BUNDLED = Path(str(files("workflowlookup"))) / "bundled"
-WORKFLOWS: dict[str, JsonObject] = {
-    file.stem: json.loads(file.read_text("utf-8")) for file in sorted(BUNDLED.glob("*.json"))
-}
+WORKFLOWS = BUNDLED_DOCUMENTS
 FIXTURES: dict[str, Fixture] = {
     file.name.removesuffix(".test.yaml"): parse_fixture(parse_yaml(file.read_bytes()))
     for file in sorted(BUNDLED.glob("*.test.yaml"))

@@ -10,6 +10,7 @@ import pytest
 
 import fresh_install
 import release
+from support.bundled import BUNDLED_FILES
 from workflowlookup import __version__
 from workflowlookup.cli.hook_entry import EVENTS
 
@@ -74,7 +75,7 @@ def test_the_plugin_has_hooks_and_a_place_for_skills(built: Path) -> None:
 def test_the_wheel_carries_the_schema_the_workflows_and_the_types(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
 
-    bundled = {f"workflowlookup/bundled/{path.name}" for path in (ROOT / "src/workflowlookup/bundled").glob("*.json")}
+    bundled = {f"workflowlookup/bundled/{path.name}" for path in BUNDLED_FILES}
     assert len(bundled) >= 8
     assert bundled | {"workflowlookup/language/workflow.schema.json", "workflowlookup/py.typed"} <= names
     assert f"workflowlookup-{__version__}.data/data/share/man/man1/workflowlookup.1" in names

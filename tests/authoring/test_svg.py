@@ -1,15 +1,13 @@
 """SVG: well-formed, nothing overlaps, every word is there, and nothing in it runs or loads."""
 
 import itertools
-import json
 import re
 import xml.etree.ElementTree as ET
-from pathlib import Path
 from xml.etree.ElementTree import Element
 
 import pytest
 
-import workflowlookup
+from support.bundled import BUNDLED_DOCUMENTS
 from support.json_values import Json, JsonObject
 from support.make import document, loop, step
 from support.narrowing import not_none
@@ -20,7 +18,6 @@ from workflowlookup.language.model import Workflow
 
 NS = "{http://www.w3.org/2000/svg}"
 LARGE = {"var": "size", "equals": "large"}
-BUNDLED = sorted((Path(workflowlookup.__file__).parent / "bundled").glob("*.json"))
 
 Box = tuple[int, int, int, int]
 """Left, top, right, bottom."""
@@ -85,9 +82,9 @@ def test_nothing_overlaps_and_every_title_is_there(context: JsonObject | None) -
     assert_sound(ET.fromstring(as_svg(draw(workflow, context))), workflow)
 
 
-@pytest.mark.parametrize("path", BUNDLED, ids=lambda path: path.stem)
-def test_the_bundled_workflows(path: Path) -> None:
-    workflow = build(json.loads(path.read_text("utf-8")))
+@pytest.mark.parametrize("made", BUNDLED_DOCUMENTS.values(), ids=BUNDLED_DOCUMENTS)
+def test_the_bundled_workflows(made: JsonObject) -> None:
+    workflow = build(made)
 
     assert_sound(ET.fromstring(as_svg(draw(workflow, {}))), workflow)
 

@@ -10,6 +10,7 @@ import json
 from importlib.resources import files
 from pathlib import Path
 
+from support.bundled import BUNDLED_DOCUMENTS, fixture_of
 from support.json_values import JsonObject
 from workflowlookup import __version__
 from workflowlookup.language.formats.syntax import parse_yaml
@@ -19,9 +20,9 @@ MODERN = "2026-07-28"
 LATEST_HANDSHAKE = "2025-11-25"
 
 PACKAGE = Path(str(files("workflowlookup")))
-WORKFLOWS = [json.loads(file.read_text("utf-8")) for file in sorted((PACKAGE / "bundled").glob("*.json"))]
+WORKFLOWS = list(BUNDLED_DOCUMENTS.values())
 BUG = next(workflow for workflow in WORKFLOWS if workflow["id"] == "bug-investigation")
-FIXTURE = parse_yaml((PACKAGE / "bundled" / "bug-investigation.test.yaml").read_bytes())
+FIXTURE = parse_yaml(fixture_of("bug-investigation"))
 GOOD_OUTPUT = FIXTURE["cases"][0]["outputs"]["reproduce"]["accept"][0]
 
 CONVERSATION: dict[str, JsonObject] = {

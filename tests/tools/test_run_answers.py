@@ -5,12 +5,12 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from support.bundled import BUNDLED, BUNDLED_DOCUMENTS, fixture_of
 from support.json_values import JsonObject
 from support.make import document, loop, step, write
 from workflowlookup.authoring.fixtures import parse_fixture
@@ -29,7 +29,6 @@ from workflowlookup.tools.builtin import BUILTIN_TOOLS
 from workflowlookup.tools.contract import NO_CLIENT, Services
 from workflowlookup.tools.registry import Registry
 
-BUNDLED = Path(str(files("workflowlookup"))) / "bundled"
 MAX_REFUSAL = 1_000
 """Bytes of a refusal beside the author's messages."""
 PROMPT = "Look at {{file}} and write down what you see there. " * 20
@@ -133,10 +132,10 @@ def test_the_status_of_a_refused_step_has_all_of_it(call: Call) -> None:
 
 
 def bundled_refusals() -> Iterator[Any]:
-    for path in sorted(BUNDLED.glob("*.json")):
-        workflow = build(json.loads(path.read_text("utf-8")))
+    for identifier, made in BUNDLED_DOCUMENTS.items():
+        workflow = build(made)
         outputs: dict[str, str] = {}
-        for case in parse_fixture(parse_yaml(path.with_suffix(".test.yaml").read_bytes())).cases:
+        for case in parse_fixture(parse_yaml(fixture_of(identifier))).cases:
             for step_id, some in case.outputs.items():
                 for one in some.refuse:
                     outputs.setdefault(step_id.partition("@")[0], one if isinstance(one, str) else one.output)
@@ -186,7 +185,7 @@ def test_a_run_of_a_bundled_workflow_costs_at_most_half_more_than_its_markdown()
     printed = subprocess.run([sys.executable, str(bench)], capture_output=True, text=True, check=True).stdout
 
     figures = {name: list(map(int, numbers)) for name, *numbers in map(str.split, printed.splitlines())}
-    assert figures.keys() == {path.stem for path in BUNDLED.glob("*.json")}
+    assert figures.keys() == BUNDLED_DOCUMENTS.keys()
     too_long = {name: one for name, one in figures.items() if max(one[1], one[2]) > 1.5 * one[3]}
     assert too_long == {}
 

@@ -53,7 +53,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {
     "lint": ("lint", AUTHORS, "find dead steps, endless loops, criteria that no output meets, injections"),
     "test": ("test_", AUTHORS, "run the test fixtures of workflows"),
     "fmt": ("fmt", AUTHORS, "format documents"),
-    "convert": ("convert", AUTHORS, "convert JSON to YAML, or YAML to JSON"),
+    "convert": ("convert", AUTHORS, "convert a document to Markdown, YAML or JSON"),
     "watch": ("watch", AUTHORS, "check documents whenever they are saved"),
     "graph": ("graph", AUTHORS, "draw the flow of a workflow: tree, Mermaid or SVG"),
     "diff": ("diff", AUTHORS, "show what changed between two versions of a workflow"),

@@ -146,7 +146,7 @@ def formatted_markdown(text: str, document: Json) -> str:
     """
     page = read_page(text.encode())
     lines = list(page.lines)
-    for part in reversed(page.parts):
+    for part in reversed([part for part in page.parts if part.fields]):
         value = document
         for name in part.path:
             value = value[name]

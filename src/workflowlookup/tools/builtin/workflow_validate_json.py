@@ -65,7 +65,7 @@ def _verdict(issues: list[str], suggestions: list[str]) -> dict[str, Json]:
 TOOL = Tool(
     name="workflow_validate_json",
     title="Validate a workflow document",
-    description="Validates workflow JSON content directly, as you write it (no YAML or Markdown).",
+    description="Validates workflow JSON content directly, as you write it (JSON only).",
     arguments=StructArguments(ValidateJsonArguments, is_closed=True),
     output_schema=VERDICT_SCHEMA,
     example=(
