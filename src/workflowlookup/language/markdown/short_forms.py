@@ -6,7 +6,6 @@ of a proof, a word and `: ` is its name. A value without a form is written in th
 """
 
 import functools
-import json
 import re
 import shlex
 from collections.abc import Callable, Mapping
@@ -38,7 +37,7 @@ def _codes(texts: list[str]) -> str:
 
 KINDS: Final[Mapping[str, Kind]] = MappingProxyType({
     "number": Kind(r"\d{1,9}", int, "{:d}".format),
-    "text": Kind(r'"(?:\\.|[^"\\])*"', json.loads, lambda text: json.dumps(text, ensure_ascii=False)),
+    "text": Kind(r'"(?:\\.|[^"\\])*"', msgspec.json.decode, lambda text: msgspec.json.encode(text).decode()),
     "pattern": Kind(r"(?:\\.|[^\\])+?", str, str),
     "flags": Kind(r"[gimsuy]*", str, str),
     "words": Kind(r"`[^`]+`", lambda code: shlex.split(code[1:-1]), lambda words: _code(shlex.join(words))),
@@ -77,7 +76,7 @@ class ShortForm(msgspec.Struct, frozen=True):
             return None
         try:
             values = {name: kind.read(match[name]) for name, kind in self.fields.items()}
-        except ValueError:  # text or a command with a broken escape or quote
+        except (ValueError, msgspec.DecodeError):  # text or a command with a broken escape or quote
             return None
         value = {**self.fixed, **{name: value for name, value in values.items() if value != ""}}
         if self.is_proof:
