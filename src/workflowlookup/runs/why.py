@@ -93,6 +93,8 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
     """A person's answer, and whether the agent relayed it."""
     proofs: tuple[str, ...] = ()
     """What the server proved or measured, a sentence each."""
+    outputs: Mapping[str, str] = {}
+    """By proof: the part of its output that matters most."""
 
     times: int = 1
     """How many iterations this represents. Iterations with the same reason are shown once, as the first of them."""
@@ -237,7 +239,9 @@ def _from_journal(run: Run, records: Sequence[Record], budget: Budget) -> dict[s
             reasons[step_id] = _changed(reasons[step_id], record, question_note)
     for step_id in run.proofs:
         if step_id in reasons:
-            reasons[step_id] = replace(reasons[step_id], proofs=tuple(sentences_of(run, step_id, measures=True)))
+            proofs, taken = tuple(sentences_of(run, step_id, measures=True)), run.proofs[step_id].judgements.values()
+            outputs = {judgement.name: judgement.tail for judgement in taken if judgement.tail}
+            reasons[step_id] = replace(reasons[step_id], proofs=proofs, outputs=outputs)
     if run.current in reasons:
         reasons[run.current] = _at_current_step(run, reasons[run.current])
     return reasons
@@ -457,7 +461,9 @@ def _loop(
 def _merged(reasons: Iterable[Reason]) -> Iterator[Reason]:
     """The reasons of one step; iterations with the same reason become one, at the position of the first."""
     groups: dict[bytes, list[Reason]] = {}
-    keyed = [(msgspec.json.encode(replace(reason, id="", checks=(), proofs=())), reason) for reason in reasons]
+    keyed = [
+        (msgspec.json.encode(replace(reason, id="", checks=(), proofs=(), outputs={})), reason) for reason in reasons
+    ]
     for key, reason in keyed:
         groups.setdefault(key, []).append(reason)
     for key, reason in keyed:

@@ -32,6 +32,7 @@ from workflowlookup.runs.proofs.state import ProofCounts
 from workflowlookup.runs.proofs.words import proved, sentences_of
 from workflowlookup.runs.questions import question_of
 from workflowlookup.runs.run import Run, State, Waiting
+from workflowlookup.runs.why import explain_run
 from workflowlookup.store.imports import as_imported
 
 TESTS: JsonObject = {"kind": "command", "name": "tests", "use": "test"}
@@ -128,6 +129,18 @@ def test_what_cannot_be_judged_never_passes(when_unproved: str, state: Waiting, 
     assert (after.waiting_for, dict(after.results), after.current) == (state, {}, "one")
     assert isinstance(story.records[-1].event, last)
     assert proved(after.proof_counts) == "proved 1 of 2"
+
+
+def test_why_shows_each_proof_with_its_output() -> None:
+    story = Story(step("one", proof=[TESTS, LINT]), step("two"))
+    story.submit()
+    story.take("tests", summary="make test", exit_code=0, tail="7 passed")
+    story.take("lint", "failed", reason="It ended with exit code 1.")
+
+    (one, _) = explain_run(story.run, story.records, Budget()).steps
+
+    assert one.proofs == ("proved: tests (make test, exit code 0)", "failed: lint: It ended with exit code 1.")
+    assert one.outputs == {"tests": "7 passed"}
 
 
 def test_with_note_it_is_accepted_and_marked() -> None:

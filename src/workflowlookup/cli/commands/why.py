@@ -9,7 +9,7 @@ from workflowlookup.authoring.graph import draw, draw_path
 from workflowlookup.authoring.mermaid import as_mermaid
 from workflowlookup.cli.arguments import add_context_argument
 from workflowlookup.cli.documents import open_workflow
-from workflowlookup.cli.output import write, write_json, write_list, write_text
+from workflowlookup.cli.output import write, write_json, write_list, write_quoted, write_text
 from workflowlookup.cli.services import find_run, has_journal
 from workflowlookup.cli.terminal.run_display import without_patterns
 from workflowlookup.errors import RunNotFound, WorkflowNotFound
@@ -103,6 +103,9 @@ def _write(workflow: Workflow, more: str, explanation: Explanation) -> None:
         )
         for line in _lines(workflow, reason):
             write(indent, "    ", line, hang=len(indent) + 4)
+        for name, output in reason.outputs.items():
+            write(indent, f"    the end of what '{name}' wrote:")
+            write_quoted(output)
     write_list("Warnings", explanation.warnings)
 
 
