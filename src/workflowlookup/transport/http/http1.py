@@ -27,8 +27,8 @@ log = logging.getLogger(__name__)
 
 HEAD_SECONDS: Final = 15.0
 """Time allowed for the head of a request."""
-BODY_SECONDS: Final = 20.0
-"""Time allowed for the body of a request."""
+BODY_SECONDS: Final = 25.0
+"""Time allowed for the body of a request, with what its caller must wait before it is read."""
 KEEP_ALIVE_SECONDS: Final = 75.0
 HALF_CLOSED_SECONDS: Final = 1.0
 """Time allowed for a response whose client has closed its side of the connection."""
