@@ -105,10 +105,10 @@ def test_every_kind_of_event_has_words() -> None:
         "Context changed",
         "Skipped",
         "Loop entered, 2 times",
-        "Offered, iteration 1",
+        "Offered",
         "Output accepted",
         "Iteration 2",
-        "Offered, iteration 2",
+        "Offered",
         "Output accepted",
         "Loop left",
         "Offered",
@@ -120,6 +120,9 @@ def test_every_kind_of_event_has_words() -> None:
         "A person is asked",
         "Confirmed in the console",
         "Completed",
+    ]
+    assert [timeline[number].words.subject for number in (8, 9, 11)] == [
+        *("Title look, a, 1 of 2", "Title look, a, 1 of 2", "Title look, b, 2 of 2"),
     ]
     skipped = timeline[6].words
     assert (skipped.lines, skipped.hints) == (

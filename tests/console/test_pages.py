@@ -183,6 +183,27 @@ def test_runs_come_in_pages_that_do_not_overlap(empty: Site, visit: OpenConsole)
     assert client.get("/runs?after=nonsense").status_code == 200
 
 
+def test_a_page_of_a_loop_names_the_item_and_what_ended_and_whose_time_it_was(empty: Site, visit: OpenConsole) -> None:
+    body = [step("review", title="Review {{file}}", prompt="Review it.")]
+    flow = build(document(loop("each", body, type="forEach", items="files", itemVar="file"), identifier="reviews"))
+    run = empty.runs.start(flow, {"goal": "Review all"}, {"files": ["a.py", "b.py"]})
+    run = empty.runs.submit(run.id, "review@1", "fine", {})
+    client = visit(empty)
+
+    page, row = client.get(f"/runs/{run.id}").text, client.get("/runs").text
+    assert "Waiting for the output of" in page
+    assert page.count("Review b.py, 2 of 2") >= 2
+    assert "Review b.py, 2 of 2" in row
+    assert "Review all" in row
+    assert "{{" not in page + row
+    assert re.search(r"<dt>Running for</dt><dd>[^<]+<br>agent ", page)
+
+    empty.runs.cancel(run.id, "No need.")
+    page = client.get(f"/runs/{run.id}").text
+    assert '<span class="fate-word">cancelled</span>' in page
+    assert 'class="node cancelled"' in page
+
+
 def test_a_run_page_has_events_path_and_what_it_waits_for(furnished: Site, visit: OpenConsole) -> None:
     page = visit(furnished).get(f"/runs/{furnished.named['exhausted']}").text
 

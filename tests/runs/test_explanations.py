@@ -111,7 +111,7 @@ def test_a_cancelled_run_says_which_steps_were_not_reached() -> None:
     explanation = explain_run(ended.run, [*begun.records, *ended.records], Budget())
 
     reasons = {reason.id: (str(reason.fate), reason.because) for reason in explanation.steps}
-    assert reasons["triage"] == ("not reached", "it has no condition; it was offered, and not done")
+    assert reasons["triage"] == ("cancelled", "it has no condition; the run was cancelled here: No need.")
     assert reasons["last-step"] == ("not reached", "the run was cancelled before: No need.")
 
 
@@ -138,5 +138,5 @@ def test_a_step_that_a_person_did_not_agree_to_did_not_run() -> None:
 
     explanation = explain_run(ended.run, [*begun.records, *done.records, *denied.records, *ended.records], Budget())
 
-    assert fates(explanation) == {"held-step": "not reached"}
-    assert explanation.steps[0].because == "it has no condition; it was offered, and not done"
+    assert fates(explanation) == {"held-step": "cancelled"}
+    assert explanation.steps[0].because == "it has no condition; the run was cancelled here"

@@ -27,6 +27,9 @@ from workflowlookup.language.navigation import (
 )
 from workflowlookup.language.text import first_few, how_often, plural
 from workflowlookup.language.values import Context, brief, lookup
+from workflowlookup.runs.run import Run, State
+from workflowlookup.runs.titles import step_title
+from workflowlookup.runs.why import Explanation
 
 MAX_VARIABLES: Final = 4
 MAX_VALUE: Final = 40
@@ -51,6 +54,8 @@ class NodeState(StrEnum):
     TAKEN = "taken"
     SKIPPED = "skipped"
     WAITING = "waiting"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
 
 
 class GraphNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -130,17 +135,9 @@ def draw(workflow: Workflow, context: Context | None = None) -> Graph:
     return _drawn(workflow, route, has_path=context is not None)
 
 
-def draw_path(
-    workflow: Workflow, path: Sequence[str], skipped: Sequence[Skipped], waiting: str, *, is_whole: bool
-) -> Graph:
-    """The graph with the path of a run: the steps taken, the steps skipped, and the step at which it waits."""
-    route = _Route()
-    route.path = list(path)
-    route.skip(skipped, lambda _: "")  # the values may have changed since
-    route.count(workflow)
-    route.waiting, _ = split_instance(waiting)
-    route.is_whole = is_whole
-    return _drawn(workflow, route, has_path=True)
+def draw_run(run: Run, explanation: Explanation) -> Graph:
+    """The graph with the path of a run: the steps taken, the steps skipped, and the step at which it waits or ended."""
+    return _drawn(run.workflow, _RouteOfRun(run, explanation), has_path=True)
 
 
 def _drawn(workflow: Workflow, route: "_Route", *, has_path: bool) -> Graph:
@@ -193,7 +190,7 @@ def _nodes(steps: Sequence[Step], route: "_Route", parent: str, prefix: str) -> 
             id=step.id,
             number=number,
             kind=NodeKind.STEP,
-            title=step.title,
+            title=route.title_of(step),
             parent=parent,
             condition=in_words(step.run_condition) if step.run_condition else "",
             confirmation="" if isinstance(step, LoopStep) else describe_confirmation(step.confirmation),
@@ -259,7 +256,12 @@ class _Route:
         self.because: dict[str, str] = {}
         self.warnings: tuple[str, ...] = ()
         self.is_whole = False
-        self.waiting = ""
+        self.current: tuple[str, NodeState | None] = ("", None)
+        """The step at which a run waits or ended, and its state."""
+
+    def title_of(self, step: Step) -> str:
+        """The title as authors write it, with its templates."""
+        return step.title
 
     def count(self, workflow: Workflow) -> None:
         """Count how often each step was taken, and the iterations of each loop."""
@@ -268,8 +270,8 @@ class _Route:
         self.times.update(loop_id for loop_id, _ in rounds)
 
     def state_of(self, step_id: str) -> NodeState | None:
-        if step_id == self.waiting:
-            return NodeState.WAITING
+        if step_id == self.current[0] and self.current[1] is not None:
+            return self.current[1]
         return (NodeState.TAKEN if self.times[step_id] else NodeState.SKIPPED) if self.is_decided(step_id) else None
 
     def skip(self, skipped: Sequence[Skipped], values_of: Callable[[Skipped], str]) -> None:
@@ -283,6 +285,32 @@ class _Route:
     def is_decided(self, step_id: str) -> bool:
         """Whether it is known if a step is taken or skipped."""
         return self.is_whole or self.times[step_id] > 0 or step_id in self.because
+
+
+class _RouteOfRun(_Route):
+    """The path of a run, whose titles have values."""
+
+    def __init__(self, run: Run, explanation: Explanation) -> None:
+        super().__init__()
+        self._run = run
+        self.path = list(explanation.path)
+        self.skip(explanation.skipped, lambda _: "")  # the values may have changed since
+        self.count(run.workflow)
+        self.current = split_instance(run.current)[0], _AT.get(run.state, NodeState.WAITING)
+        self.is_whole = run.state is State.COMPLETED
+
+    def title_of(self, step: Step) -> str:
+        scope = self._run.scope if step.id == self.current[0] else self._run.context
+        return step_title(self._run.workflow, step.id, scope, None)
+
+
+_AT: Final = {
+    State.FAILED: NodeState.FAILED,
+    State.UNKNOWN: NodeState.FAILED,
+    State.CANCELLED: NodeState.CANCELLED,
+    State.COMPLETED: None,
+}
+"""The node of the current step of a run that is over."""
 
 
 def _values_in(condition: Condition, scope: Context) -> str:

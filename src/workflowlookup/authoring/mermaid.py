@@ -22,8 +22,12 @@ _STYLES: Final = (
     "classDef taken fill:#dcf5e7,stroke:#1a7f4b,stroke-width:2px,color:#0b3d24",
     "classDef skipped fill:#f6f6f6,stroke:#b0b0b0,stroke-dasharray:4 4,color:#8a8a8a",
 )
-_WAITING: Final = "classDef waiting fill:#fff4d6,stroke:#b07a00,stroke-width:2px,color:#4d3600"
-"""Only for runs: a workflow without a run has no waiting step."""
+_OF_RUNS: Final = {
+    NodeState.WAITING: "classDef waiting fill:#fff4d6,stroke:#b07a00,stroke-width:2px,color:#4d3600",
+    NodeState.FAILED: "classDef failed fill:#fcebe9,stroke:#b0271e,stroke-width:2px,color:#5c120d",
+    NodeState.CANCELLED: "classDef cancelled fill:#eeece7,stroke:#5c6472,stroke-width:2px,color:#2e333c",
+}
+"""Styles of the step at which a run waits or ended."""
 _PROVED: Final = "classDef proved stroke-width:3px"
 """For steps with proofs. Before the states, whose own stroke counts if a step has both."""
 
@@ -58,8 +62,7 @@ def _lines(graph: Graph) -> Iterator[str]:
         yield f"  {names[edge.source]} {arrow}{label} {names[edge.target]}"
     yield from (f"  {style}" for style in _STYLES)
     nodes = list(graph.nodes())
-    if any(node.state is NodeState.WAITING for node in nodes):
-        yield f"  {_WAITING}"
+    yield from (f"  {style}" for state, style in _OF_RUNS.items() if any(node.state is state for node in nodes))
     if proved := [names[node.id] for node in nodes if node.proofs]:
         yield f"  {_PROVED}"
         yield from _mark("proved", proved)

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from workflowlookup.authoring.graph import draw_path
+from workflowlookup.authoring.graph import draw_run
 from workflowlookup.authoring.svg import as_fragment
 from workflowlookup.console import passkey_forms, timeline
 from workflowlookup.console.queries import current
@@ -39,10 +39,13 @@ from workflowlookup.runs.exchange import Exporter
 from workflowlookup.runs.proofs.due import SnapshotDue, all_due
 from workflowlookup.runs.proofs.words import sentence_of
 from workflowlookup.runs.questions import fields_of, question_of
-from workflowlookup.runs.run import Run, Waiting
+from workflowlookup.runs.results import result_of
+from workflowlookup.runs.run import Run, State, Waiting
 from workflowlookup.runs.signing import text_to_sign
+from workflowlookup.runs.titles import run_title
 from workflowlookup.runs.why import Explanation, Fate, Reason, explain_run
 from workflowlookup.shares import Holding
+from workflowlookup.store.journal import now
 from workflowlookup.store.loading import read_in_slices, reading, slices_of
 from workflowlookup.tools.builtin.workflow_start import find_startable
 
@@ -99,7 +102,10 @@ def _values(visit: Visit, shown: Run, records: Sequence[Record], after: int) -> 
     return {
         "section": "runs",
         "run": shown,
-        "title": timeline.title_of(shown.workflow, shown.current),
+        "title": run_title(shown),
+        "lasted": (shown.updated if shown.is_over else now()) - shown.started,
+        "spent": timeline.time_split(shown, records, now()),
+        "result": result_of(shown) if shown.state is State.COMPLETED else None,
         "entries": list(timeline.entries(shown, records, budget, after)),
         "flow": Markup(_flow(shown, explanation, took)),  # noqa: S704 - we generated and escaped it
         "reasons": explanation.steps[:MAX_REASONS],
@@ -188,9 +194,7 @@ def durations(records: Sequence[Record]) -> dict[str, int]:
 
 def _flow(shown: Run, explanation: Explanation, took: Mapping[str, int]) -> str:
     """The picture of the workflow with the path of the run, and the reasons on each step."""
-    waiting = "" if shown.is_over else shown.current
-    is_whole = shown.is_over and shown.end is None
-    graph = draw_path(shown.workflow, explanation.path, explanation.skipped, waiting, is_whole=is_whole)
+    graph = draw_run(shown, explanation)
     by_step: dict[str, list[Reason]] = {}
     for reason in explanation.steps:
         by_step.setdefault(split_instance(reason.id)[0], []).append(reason)

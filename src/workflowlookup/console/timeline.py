@@ -7,14 +7,14 @@ import msgspec
 
 from workflowlookup.language.conditions import in_words
 from workflowlookup.language.formats.patterns import Budget
-from workflowlookup.language.model import Workflow
-from workflowlookup.language.navigation import find_step, scope_of
+from workflowlookup.language.navigation import scope_of
 from workflowlookup.language.text import plural
 from workflowlookup.language.values import Context, Json
 from workflowlookup.runs import events
 from workflowlookup.runs.events import Event, Record, describe_how
 from workflowlookup.runs.proofs.words import describe, verdict_of
 from workflowlookup.runs.run import Run
+from workflowlookup.runs.titles import step_title
 from workflowlookup.runs.why import decisive_checks, describe_restored, records_with_context, why_asked
 
 
@@ -51,13 +51,23 @@ class TimelineEntry(msgspec.Struct, frozen=True, kw_only=True):
     words: EventText
 
 
+_OFFERS: Final = (events.StepOffered, events.CallDue, events.ConfirmationAsked, events.ProofsDue, events.LoopEntered)
+"""Events with the values that the title of a step has from then on."""
+
+
 def entries(run: Run, records: Sequence[Record], budget: Budget, after: int = 0) -> Iterator[TimelineEntry]:
     """The events after a sequence, in order. `records` are all records of the run."""
     before, offered, by = run.started, "", ""
+    titles: dict[str, str] = {}
     for record, context, handed_out in records_with_context(records):
         event = record.event
+        step_id = getattr(event, "step_id", "") or getattr(event, "loop_id", "")
+        if step_id and (step_id not in titles or isinstance(event, _OFFERS)):
+            scope = scope_of(run.workflow, step_id, context, run.extents)
+            titles[step_id] = step_title(run.workflow, step_id, scope, getattr(event, "loop", None))
         if record.sequence > after:
             words = _describe(run, event, context, offered, budget)
+            words = msgspec.structs.replace(words, subject=titles.get(words.step, ""))
             if isinstance(event, events.ConfirmationAsked) and (why := why_asked(run, event, handed_out, context)):
                 words = msgspec.structs.replace(words, lines=(f"because {why}",))
             yield TimelineEntry(
@@ -78,21 +88,14 @@ def _describe(run: Run, event: Event, context: Context, offered: str, budget: Bu
         return _skipped(run, event, context, budget)
     if isinstance(event, events.StepOffered) and event.step_id == offered:
         return EventText(title="Offered again", step=event.step_id, lines=event.warnings)
-    words = _WORDS[type(event)](event)
-    return msgspec.structs.replace(words, subject=title_of(run.workflow, words.step)) if words.step else words
-
-
-def title_of(workflow: Workflow, step_id: str) -> str:
-    step = find_step(workflow, step_id) if step_id else None
-    return step.title if step is not None else ""
+    return _WORDS[type(event)](event)
 
 
 def _skipped(run: Run, event: events.StepSkipped, context: Context, budget: Budget) -> EventText:
     scope = scope_of(run.workflow, event.step_id, context, run.extents)
     values = tuple(dict.fromkeys(check.sentence() for check in decisive_checks(event.condition, scope, budget)))
     why = f"not true: {in_words(event.condition)}"
-    subject = title_of(run.workflow, event.step_id)
-    return EventText(title="Skipped", tone="skipped", step=event.step_id, subject=subject, lines=(why,), hints=values)
+    return EventText(title="Skipped", tone="skipped", step=event.step_id, lines=(why,), hints=values)
 
 
 def _started(event: events.Started) -> EventText:
@@ -101,8 +104,7 @@ def _started(event: events.Started) -> EventText:
 
 
 def _offered(event: events.StepOffered) -> EventText:
-    title = f"Offered, iteration {event.loop.iteration}" if event.loop else "Offered"
-    return EventText(title=title, tone="offered", step=event.step_id, lines=event.warnings)
+    return EventText(title="Offered", tone="offered", step=event.step_id, lines=event.warnings)
 
 
 def _accepted(event: events.OutputAccepted) -> EventText:
@@ -274,3 +276,28 @@ _WORDS: Final[Mapping[type[Event], Callable[[Any], EventText]]] = {
         lines=(f"Denied by {event.pattern}" if event.pattern else "The step does not allow it.",),
     ),
 }
+
+
+# ── where the time went ─────────────────────────────────────────────────────────────────────────────────────────
+
+_AT_WORK: Final[Mapping[type[Event], str]] = {
+    events.StepOffered: "agent",
+    events.ContextAsked: "agent",
+    events.ConfirmationAsked: "person",
+    events.CallDue: "server",
+    events.ProofsDue: "server",
+}
+"""By event: who has to do something after it. After every other event, it is still the same one."""
+
+
+def time_split(run: Run, records: Sequence[Record], now: int) -> dict[str, int]:
+    """Milliseconds for which the run waited for an agent, a person and the server, up to now if it is not over."""
+    spent = dict.fromkeys(("agent", "person", "server"), 0)
+    turn, since = "", run.started
+    for record in records:
+        if turn:
+            spent[turn] += max(0, record.time - since)
+        turn, since = _AT_WORK.get(type(record.event), turn), record.time
+    if turn and not run.is_over:
+        spent[turn] += max(0, now - since)
+    return {who: time for who, time in spent.items() if time}

@@ -36,6 +36,7 @@ from workflowlookup.runs.events import Event, Record, RemoteError, describe_how
 from workflowlookup.runs.fold import context_after
 from workflowlookup.runs.proofs.words import sentences_of
 from workflowlookup.runs.run import Run, State, Waiting
+from workflowlookup.runs.titles import step_title
 
 MAX_VARIABLES: Final = 8
 """Limit on the variables of a condition that are listed with their values."""
@@ -55,6 +56,12 @@ class Fate(StrEnum):
     WOULD_RUN = "would run"
     WOULD_BE_SKIPPED = "would be skipped"
     NOT_REACHED = "not reached"
+    FAILED = "failed"
+    """The run failed at this step."""
+    CANCELLED = "cancelled"
+    """The run was cancelled at this step."""
+    END_UNKNOWN = "end unknown"
+    """Nothing can say how its call ended."""
 
 
 class ConditionCheck(msgspec.Struct, frozen=True, kw_only=True):
@@ -296,7 +303,8 @@ def _reason(workflow: Workflow, step_id: str, scope: Context, fate: Fate, budget
     step: Step = find_step(workflow, step_id)  # type: ignore[assignment]
     because, checks = _because(step, scope, budget, is_run=fate not in (Fate.SKIPPED, Fate.WOULD_BE_SKIPPED))
     depth = len(workflow.enclosing[step.id])
-    return Reason(id=step_id, title=step.title, fate=fate, because=because, depth=depth, checks=checks)
+    title = step_title(workflow, step_id, scope, None)
+    return Reason(id=step_id, title=title, fate=fate, because=because, depth=depth, checks=checks)
 
 
 def records_with_context(records: Iterable[Record]) -> Iterator[tuple[Record, Context, Context]]:
@@ -336,9 +344,22 @@ def _at_current_step(run: Run, reason: Reason) -> Reason:
         if run.missing:
             waiting = f", because {'; '.join(need.sentence() for need in run.missing)}"
         return replace(reason, fate=Fate.WAITS, because=f"{reason.because}; it waits{waiting}")
-    if reason.fate is Fate.NOT_REACHED:
-        return replace(reason, because=f"{reason.because}; it was offered, and not done")
+    if reason.fate is Fate.NOT_REACHED and run.state in _ENDS:
+        end = f": {run.end.reason}" if run.end and run.end.reason else ""
+        return replace(reason, fate=_ENDS[run.state], because=f"{reason.because}; {_ENDED_HERE[run.state]}{end}")
     return reason
+
+
+_ENDS: Final[Mapping[State, Fate]] = {
+    State.FAILED: Fate.FAILED,
+    State.CANCELLED: Fate.CANCELLED,
+    State.UNKNOWN: Fate.END_UNKNOWN,
+}
+_ENDED_HERE: Final[Mapping[State, str]] = {
+    State.FAILED: "the run failed here",
+    State.CANCELLED: "the run was cancelled here",
+    State.UNKNOWN: "its end is unknown",
+}
 
 
 _WAITS_FOR: Final[Mapping[str, str]] = {
@@ -419,7 +440,8 @@ class _Forecast:
                 yield from _merged(reached)
             else:
                 because = "its loop was not entered" if depth else rest
-                yield Reason(id=step.id, title=step.title, fate=Fate.NOT_REACHED, because=because, depth=depth)
+                title = step_title(self._workflow, step.id, {}, None)
+                yield Reason(id=step.id, title=title, fate=Fate.NOT_REACHED, because=because, depth=depth)
 
     def _extent(self, step: LoopStep) -> tuple[str, tuple[ConditionCheck, ...]]:
         """How often a loop repeats, as far as known, and the decisive parts of its condition."""
@@ -462,7 +484,11 @@ def _merged(reasons: Iterable[Reason]) -> Iterator[Reason]:
     """The reasons of one step; iterations with the same reason become one, at the position of the first."""
     groups: dict[bytes, list[Reason]] = {}
     keyed = [
+<<<<<<< HEAD
         (msgspec.json.encode(replace(reason, id="", checks=(), proofs=(), outputs={})), reason) for reason in reasons
+=======
+        (msgspec.json.encode(replace(reason, id="", title="", checks=(), proofs=())), reason) for reason in reasons
+>>>>>>> 8bb07148 (console: name iterations, show where a run ended, and whose time it took)
     ]
     for key, reason in keyed:
         groups.setdefault(key, []).append(reason)
@@ -478,7 +504,9 @@ def _merge(reasons: Sequence[Reason]) -> Reason:
     """One reason for several, with the checks that all of them share."""
     common = [check for check in reasons[0].checks if all(check in reason.checks for reason in reasons)]
     iterations = _ranges([split_instance(reason.id)[1] for reason in reasons])
-    return replace(reasons[0], checks=tuple(common), times=len(reasons), iterations=iterations)
+    titles = {reason.title for reason in reasons}
+    title = reasons[0].title if len(titles) == 1 else f"{reasons[0].title} and others"
+    return replace(reasons[0], title=title, checks=tuple(common), times=len(reasons), iterations=iterations)
 
 
 def _ranges(iterations: Sequence[Iterations]) -> str:

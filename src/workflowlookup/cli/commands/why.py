@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from workflowlookup.app import make_services
-from workflowlookup.authoring.graph import draw, draw_path
+from workflowlookup.authoring.graph import draw, draw_run
 from workflowlookup.authoring.mermaid import as_mermaid
 from workflowlookup.cli.arguments import add_context_argument
 from workflowlookup.cli.documents import open_workflow
@@ -32,6 +32,9 @@ _SIGNS: Final[Mapping[Fate, tuple[str, str]]] = {
     Fate.WOULD_RUN: ("○", "cyan"),
     Fate.WOULD_BE_SKIPPED: ("·", "dim"),
     Fate.NOT_REACHED: ("-", "dim"),
+    Fate.FAILED: ("✗", "bold red"),
+    Fate.CANCELLED: ("✗", "yellow"),
+    Fate.END_UNKNOWN: ("?", "bold red"),
 }
 
 
@@ -58,9 +61,7 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
         proofs = f" · {proved(subject.proof_counts)}" if subject.proof_counts.total else ""
         head = f" · run {subject.id} · {subject.state}{person}{proofs}"
         explanation = explain_run(subject, make_services(settings).runs.history(subject.id), Budget())
-        waiting = "" if subject.is_over else subject.current
-        is_whole = subject.is_over and subject.end is None
-        graph = draw_path(workflow, explanation.path, explanation.skipped, waiting, is_whole=is_whole)
+        graph = draw_run(subject, explanation)
     if options.mermaid:
         write_text(as_mermaid(graph))
     elif options.json:
