@@ -484,11 +484,8 @@ def _merged(reasons: Iterable[Reason]) -> Iterator[Reason]:
     """The reasons of one step; iterations with the same reason become one, at the position of the first."""
     groups: dict[bytes, list[Reason]] = {}
     keyed = [
-<<<<<<< HEAD
-        (msgspec.json.encode(replace(reason, id="", checks=(), proofs=(), outputs={})), reason) for reason in reasons
-=======
-        (msgspec.json.encode(replace(reason, id="", title="", checks=(), proofs=())), reason) for reason in reasons
->>>>>>> 8bb07148 (console: name iterations, show where a run ended, and whose time it took)
+        (msgspec.json.encode(replace(reason, id="", title="", checks=(), proofs=(), outputs={})), reason)
+        for reason in reasons
     ]
     for key, reason in keyed:
         groups.setdefault(key, []).append(reason)
