@@ -165,11 +165,11 @@ class ScopedCatalog:
 
 
 def _without_path(entry: CatalogEntry) -> CatalogEntry:
-    """The same document without the path of its directory."""
+    """The same document without the path of its directory, and the URL of its repository."""
     file = entry.file
     refusal = file.refusal and _naming_file(file.refusal)
     bare = msgspec.structs.replace(file, path=os.path.basename(file.path), refusal=refusal)
-    return msgspec.structs.replace(entry, root="", file=bare)
+    return msgspec.structs.replace(entry, root="", file=bare, provenance="")
 
 
 def _naming_file(refusal: WorkflowLookupError) -> WorkflowLookupError:
@@ -178,7 +178,8 @@ def _naming_file(refusal: WorkflowLookupError) -> WorkflowLookupError:
     if not isinstance(path, str):
         return refusal
     name = os.path.basename(path)
-    return type(refusal)(refusal.remedy.replace(path, name), **{**refusal.data, "file": name})
+    data = {key: value.replace(path, name) if isinstance(value, str) else value for key, value in refusal.data.items()}
+    return type(refusal)(refusal.remedy.replace(path, name), **data)
 
 
 def _read_method(method: Callable[Concatenate[Runs, str, P], R]) -> "Callable[Concatenate[ScopedRuns, str, P], R]":

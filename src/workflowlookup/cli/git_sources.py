@@ -127,9 +127,7 @@ def fetch_locked(name: str, configured: ConfiguredSource, settings: Settings) ->
     locked = LockedSource(name, configured.source, configured.lock_file, settings.cache_directory)
     entry = locked.locked()
     if faults(locked):
-        with _advice_for_lost_commits(entry):
-            source = msgspec.structs.replace(configured.source, rev=entry.commit)
-            fetch(source, cache=settings.cache_directory, seconds=settings.git_timeout_seconds)
+        _fetch_commit(entry, settings)
     if remaining := faults(locked):
         raise CommandError(
             f"the lock file does not belong to commit {entry.commit[:SHORT_COMMIT]}: {remaining[0]} Restore it from "
@@ -138,11 +136,15 @@ def fetch_locked(name: str, configured: ConfiguredSource, settings: Settings) ->
     return entry
 
 
-@contextlib.contextmanager
-def _advice_for_lost_commits(entry: LockedCommit) -> Iterator[None]:
+def _fetch_commit(entry: LockedCommit, settings: Settings) -> None:
+    """Fetch the locked commit by its id; by its revision from hosts that give only branches and tags."""
+    cache, seconds = settings.cache_directory, settings.git_timeout_seconds
     try:
-        yield
+        fetch(msgspec.structs.replace(entry.source, rev=entry.commit), cache=cache, seconds=seconds)
     except FetchFailed as problem:
+        with contextlib.suppress(FetchFailed):
+            if fetch(entry.source, cache=cache, seconds=seconds).commit == entry.commit:
+                return
         raise FetchFailed(
             f"{problem.remedy} If the repository no longer has commit {entry.commit[:SHORT_COMMIT]}, `workflowlookup "
             "update` locks another one."

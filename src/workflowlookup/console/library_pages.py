@@ -33,7 +33,7 @@ async def library(visit: Visit) -> Response:
     return visit.page(
         "library.html",
         section="library",
-        shown=[(one, snapshot.entries[one.id].source) for one in shown],
+        shown=[(one, " · ".join(filter(None, _source_of(snapshot.entries[one.id])))) for one in shown],
         total=len(summaries),
         categories=sorted(Counter(one.category for one in matches).items()),
         matching=len(matches),
@@ -42,6 +42,10 @@ async def library(visit: Visit) -> Response:
         problems=[_problem(entry) for entry in snapshot.problems],
         shadowed=[(hidden.file.id, hidden.location, by.location) for hidden, by in snapshot.shadowed],
     )
+
+
+def _source_of(entry: CatalogEntry) -> tuple[str, str]:
+    return entry.source, entry.provenance
 
 
 def _problem(entry: CatalogEntry) -> tuple[str, str, str, list[str]]:

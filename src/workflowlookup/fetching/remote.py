@@ -80,7 +80,7 @@ class Remote:
         self._supervisors = supervisors
         self._stop = stop
         self._seconds = seconds
-        self._protocol = source.url.partition(":")[0]
+        self._is_local = source.url.startswith("file:")
 
     def make_directory(self, prefix: str) -> str:
         """A new directory beside the cache, which is removed at the end."""
@@ -148,9 +148,10 @@ class Remote:
 
     def _ask(self, directory: str, command: str, *words: str) -> bytes:
         """The output of a git command that asks the repository."""
-        if self._protocol == "file":
+        if self._is_local:
             words = (f"--upload-pack={_LOCAL_SERVER}", *words)
-        arguments, environment = remote_command(directory, [self._protocol], command, *words)
+        protocols = ["file"] if self._is_local else ["https", "ssh"]  # users replace one by the other (`insteadOf`)
+        arguments, environment = remote_command(directory, protocols, command, *words)
         is_too_large = False
 
         def check_size(_: float) -> None:

@@ -1,5 +1,6 @@
 """`add`, `update`, `outdated`, `remove`: libraries from git repositories, and how they are used and refused."""
 
+import html
 import json
 import os
 import re
@@ -11,10 +12,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from starlette.testclient import TestClient
 
+from support.command_line import Cli
 from support.make import document, step
 from support.repositories import GitRepository
-from workflowlookup.app import make_catalog
+from workflowlookup.access import Access
+from workflowlookup.app import make_catalog, make_console
+from workflowlookup.auth.scoped import ScopedCatalog
 from workflowlookup.cli.main import main
 from workflowlookup.errors import NotAsLocked
 from workflowlookup.library.catalog import Catalog
@@ -447,6 +452,52 @@ def test_a_path_into_the_cache_is_foreign_too(run: Run, added: GitRepository, tm
 
 def cached_copies(tmp_path: Path, name: str) -> list[Path]:
     return list((tmp_path / "home" / ".cache").rglob(name))
+
+
+def test_a_person_trusts_a_source_and_its_commands_in_a_terminal(upstream: GitRepository, tmp_path: Path) -> None:
+    upstream.commit({"flows/team.json": json.dumps(CALLS)})
+    directory = tmp_path / "project"
+    (directory / ".git").mkdir(parents=True)
+    cli = Cli(directory)
+    assert cli.own.is_dir(), "the settings of the person are outside the project"
+    assert cli("add", upstream.url, "--path", "flows").returncode == 0
+
+    sitting = cli.sit_down("trust", columns=400)
+    sitting.see(f'"url": "{upstream.url}"').see("May `update` and `outdated` fetch from this?").type("y\n")
+    sitting.see(f"from {upstream.url} (commit ").see("make").see("May this run").type("n\n")
+
+    assert sitting.leave()[0] == 1
+    assert cli("update").returncode == 0
+    states = {one["name"]: one["state"] for one in json.loads(cli("trust", "--list", "--json").stdout)["entries"]}
+    assert states == {"team": "trusted", "team-flow/ask": "not trusted"}
+
+
+def test_the_console_says_where_a_workflow_comes_from(run: Run, added: GitRepository) -> None:
+    settings = read_settings({}, os.environ, directory=os.getcwd())
+    console = make_console(settings, person="ann", port=8000)
+    with TestClient(console.app, base_url="http://127.0.0.1:8000") as browser:
+        browser.get(console.entry_path)
+        pages = [browser.get(path).text for path in ("/library", "/library/team-flow")]
+
+    commit = lock_of(Path.cwd())["team"]["commit"]
+    assert all(f"{added.url}@main (commit {str(commit)[:12]})" in html.unescape(page) for page in pages)
+
+
+def test_callers_over_http_learn_neither_the_repository_nor_the_cache(
+    run: Run, added: GitRepository, tmp_path: Path
+) -> None:
+    cached(tmp_path)["other.json"].write_text("changed")
+    catalog = make_catalog(read_settings({}, os.environ, directory=os.getcwd()))
+    caller = ScopedCatalog(catalog, Access(name="token x", kind="agent", scopes=frozenset({"read"})))
+
+    snapshot = caller.snapshot()
+    with pytest.raises(NotAsLocked) as refusal:
+        caller.get("other")
+
+    texts = [*map(repr, snapshot.entries.values()), *(str(one.file.refusal) for one in snapshot.problems)]
+    texts += [str(refusal.value), repr(refusal.value.data)]
+    assert snapshot.entries.keys() == {"team-flow", "other"}
+    assert not [text for text in texts if str(tmp_path) in text]
 
 
 # ── mistakes ────────────────────────────────────────────────────────────────────────────────────────────────────

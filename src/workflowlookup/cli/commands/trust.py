@@ -15,7 +15,16 @@ from workflowlookup.language.forms import form_of
 from workflowlookup.logs import audit
 from workflowlookup.repository import is_inside
 from workflowlookup.settings import FILE_NAME, Settings, SettingsError, read_settings
-from workflowlookup.trust import KINDS, TrustEntry, TrustRecord, TrustStore, redacted, redacted_json, step_entries
+from workflowlookup.trust import (
+    KINDS,
+    SOURCE,
+    TrustEntry,
+    TrustRecord,
+    TrustStore,
+    redacted,
+    redacted_json,
+    step_entries,
+)
 
 TERMINAL: Final = "terminal"
 """How the person answered, as recorded in the store."""
@@ -188,7 +197,10 @@ def ask_about(
             lines += [f"  {path!a}  SHA-256 {digest}" for path, digest in files.items()]
         digests.append((entry, entry.digest(files)))
     subject = "this" if len(digests) == 1 else f"these {len(digests)}"
-    question = question or f"\nMay {subject} run whenever a server is started in this project?"
+    is_fetching = all(entry.kind == SOURCE for entry, _ in digests)
+    what = "May `update` and `outdated` fetch from" if is_fetching else "May"
+    end = "?" if is_fetching else " run whenever a server is started in this project?"
+    question = question or f"\n{what} {subject}{end}"
     if not terminal.show_pages("\n".join(lines)) or not digests or not terminal.ask_yes_or_no(question):
         return []
     store.trust(digests, by=TERMINAL, time=int(time.time() * 1000))
