@@ -39,7 +39,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {
     "notify": ("notify", RUNS, "show who gets notices about runs, and send a trial"),
     "console": ("console", RUNS, "open the library and the runs in the browser"),
     "export": ("export", RUNS, "write the journal or the report of a run, or a workflow as a skill"),
-    "import": ("import_", RUNS, "import runs that were exported"),
+    "import": ("import_", AUTHORS, "make a workflow of a skill, a command or a recipe; or import exported runs"),
     "receipt": ("receipt", RUNS, "write a signed receipt of a completed run"),
     "verify": ("verify", RUNS, "check a receipt, or that a run was not changed"),
     "purge": ("purge", RUNS, "delete old runs that have ended"),

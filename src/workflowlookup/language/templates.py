@@ -4,7 +4,7 @@ The template of a variable that is not set stays as it is, and the caller learns
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 import msgspec
@@ -48,6 +48,17 @@ def filler(context: Context, unset: dict[str, None], value_of: ValueOf = lookup)
 def has_template(text: str) -> bool:
     """Whether the text contains a template."""
     return "{{" in text and _TEMPLATE.search(text) is not None
+
+
+def literal(text: str, variables: Collection[str] = ()) -> str:
+    """The text so that filling it gives the text back: its templates are escaped, except those of these variables."""
+
+    def escape(found: re.Match[str]) -> str:
+        if found["name"] is None:
+            return found[0] * 2
+        return found[0] if found["name"] in variables else "{{" + found[0]
+
+    return _TEMPLATE.sub(escape, text)
 
 
 _SYNTAX: Final = re.compile(r"[\\^$.*+?()\[\]{}|/-]")

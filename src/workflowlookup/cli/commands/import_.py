@@ -1,83 +1,46 @@
-"""`workflowlookup import FILE`: imports runs that were exported, here or on another machine."""
+"""`workflowlookup import SOURCE`: makes a workflow of a skill or another procedure, or imports exported runs.
+
+What SOURCE is decides: a URL, a folder or a file in one of `FORMATS` becomes a workflow; anything else are runs.
+"""
 
 import argparse
 
-import msgspec
-
-from workflowlookup.app import make_services
+from workflowlookup.cli.commands.new import PROJECT_DIRECTORY
 from workflowlookup.cli.input import STANDARD_INPUT, read_data
-from workflowlookup.cli.output import CommandError, refuse, write, write_json
-from workflowlookup.cli.services import user_name
-from workflowlookup.errors import InvalidParams, StorageError, WorkflowLookupError
-from workflowlookup.language.text import plural
-from workflowlookup.logs import audit
-from workflowlookup.runs.events import Event, Record, Started
-from workflowlookup.runs.exchange import ExportedRecord
+from workflowlookup.cli.run_import import import_runs
+from workflowlookup.cli.workflow_import import import_workflow, open_source
 from workflowlookup.settings import Settings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", metavar="FILE", help="JSON lines from `workflowlookup export`; - is standard input")
-    parser.add_argument("--json", action="store_true", help="print the imported runs as JSON")
+    parser.add_argument(
+        "source",
+        metavar="SOURCE",
+        help="the folder of a skill, a file such as a command or a recipe, or GIT_URL[@REV]; or runs: JSON lines from "
+        "`workflowlookup export`, - is standard input",
+    )
+    workflows = parser.add_argument_group("workflows", "for everything but runs")
+    workflows.add_argument("--path", metavar="PATH", default="", help="the folder or file in the repository or folder")
+    workflows.add_argument(
+        "--directory", metavar="DIR", default=PROJECT_DIRECTORY, help=f"target directory (default: {PROJECT_DIRECTORY})"
+    )
+    workflows.add_argument("--strict", action="store_true", help="write nothing and exit with 1 if no steps were found")
+    workflows.add_argument("--force", action="store_true", help="replace the files if there are such")
+    parser.add_argument("--json", action="store_true", help="print the report, or the imported runs, as JSON")
 
 
 def run(options: argparse.Namespace, settings: Settings) -> int:
-    exported = _parse(read_data(options.file), options.file)
-    if not exported:
-        raise CommandError(f"{options.file} has no events. `workflowlookup export RUN -o FILE` writes such a file.")
-    runs = make_services(settings).runs
-    source = "standard input" if options.file == STANDARD_INPUT else options.file
-    outcome: dict[str, list[str]] = {"imported": [], "unchanged": [], "refused": []}
-    for run_id, lines in exported.items():
-        try:
-            records = [_record(line) for line in lines]
-            is_new = runs.import_run(run_id, records, source, lines[0].length)
-            outcome["imported" if is_new else "unchanged"].append(run_id)
-            if is_new:
-                audit("import", by=user_name(), run=run_id, source=source)
-        except StorageError:
-            raise  # a fault of the journal, not of the run
-        except WorkflowLookupError as refusal:
-            refuse(refusal)
-            outcome["refused"].append(run_id)
-    if options.json:
-        write_json(outcome)
-        return int(bool(outcome["refused"]))
-    if outcome["imported"]:
-        write(f"Imported {plural(len(outcome['imported']), 'run')}: {', '.join(outcome['imported'])}")
-    if outcome["unchanged"]:
-        write(f"Imported before: {', '.join(outcome['unchanged'])}")
-    return int(bool(outcome["refused"]))
-
-
-def _parse(data: bytes, path: str) -> dict[str, list[ExportedRecord]]:
-    """The lines by run, in the order of the file. Raises `InvalidParams` with the number of a wrong line."""
-    decoder = msgspec.json.Decoder(ExportedRecord)
-    lines: dict[str, list[ExportedRecord]] = {}
-    for number, text in enumerate(data.split(b"\n"), 1):
-        if not text.strip():
-            continue
-        try:
-            line = decoder.decode(text)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
-            message = f"{path}, line {number}: {str(problem).rstrip('.')}. Each line must be an event from `export`"
-            raise InvalidParams(message) from None
-        lines.setdefault(line.run_id, []).append(line)
-    return lines
-
-
-def _record(line: ExportedRecord) -> Record:
-    return Record(sequence=line.sequence, time=line.time, by=line.by, event=_compact(line.event), hash=line.hash)
-
-
-def _compact(event: Event) -> Event:
-    """The event with its document in compact JSON, even if another program has reformatted the file."""
-    if not isinstance(event, Started):
-        return event
-    document = msgspec.json.encode(msgspec.json.decode(event.document))
-    return msgspec.structs.replace(event, document=msgspec.Raw(document))
+    opened = None if options.source == STANDARD_INPUT else open_source(options.source, options.path, settings)
+    if opened is None:
+        return import_runs(read_data(options.source), options.source, settings, is_json=options.json)
+    return import_workflow(
+        opened, options.directory, is_strict=options.strict, is_forced=options.force, is_json=options.json
+    )
 
 
 EXAMPLES = """\
-  workflowlookup import run.jsonl                           import what was exported
+  workflowlookup import .claude/skills/release              a skill becomes a workflow
+  workflowlookup import .claude/commands/fix-issue.md       and so does a command, a recipe, a formula …
+  workflowlookup import https://github.com/anthropics/skills@main --path skills/pdf
+  workflowlookup import run.jsonl                           runs from `workflowlookup export`
   ssh server workflowlookup export 9f2c | workflowlookup import -"""

@@ -1,0 +1,1 @@
+"""Procedures of other programs as workflows: `formats` reads them, `writing` writes the document."""
