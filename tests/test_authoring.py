@@ -16,6 +16,9 @@ from workflowlookup.language.document.checking import check
 from workflowlookup.language.formats.patterns import Budget
 from workflowlookup.language.formats.syntax import parse_yaml
 from workflowlookup.language.guidance import guide
+from workflowlookup.language.markdown.reading import parse_markdown
+from workflowlookup.language.markdown.short_forms import CRITERIA
+from workflowlookup.language.markdown.short_forms import PROOFS as PROOF_FORMS
 from workflowlookup.language.model import PromptStep
 from workflowlookup.language.navigation import next_step
 from workflowlookup.language.proof import PROOFS
@@ -24,7 +27,11 @@ from workflowlookup.language.validation import judge
 from workflowlookup.language.values import Json
 
 PAGE = (Path(__file__).parent.parent / "docs" / "authoring.md").read_text("utf-8")
-DOCUMENTS = [parse_yaml(block.encode()) for block in re.findall(r"```yaml\n(id: .*?)```", PAGE, re.DOTALL)]
+PAGES = re.findall(r"^````markdown\n(.*?)^````", PAGE, re.DOTALL | re.MULTILINE)
+DOCUMENTS = [
+    *(parse_yaml(block.encode()) for block in re.findall(r"```yaml\n(id: .*?)```", PAGE, re.DOTALL)),
+    *(parse_markdown(block.encode()) for block in PAGES),
+]
 FIXTURES = [parse_yaml(block.encode()) for block in re.findall(r"```yaml\n(workflow: .*?)```", PAGE, re.DOTALL)]
 CONTEXTS: dict[str, JsonObject] = {
     "small-or-large": {"taskSize": "small"},
@@ -79,6 +86,14 @@ def test_the_criteria_of_the_guide_judge_as_it_says() -> None:
     assert judge(criteria, '{"change": "x", "risk": "low", "undo": "rollback"}', {"taskSize": "large"}, Budget()).valid
     assert not judge(criteria, '{"change": "x", "risk": "low", "undo": "none"}', {}, Budget()).valid
     assert not judge(criteria, '{"change": "x", "risk": "huge", "undo": "y"}', {}, Budget()).valid
+
+
+def test_the_first_workflow_of_the_guide_has_less_than_fifteen_lines() -> None:
+    assert (PAGES[0].count("\n") < 15, parse_markdown(PAGES[0].encode())["id"]) == (True, "release-notes")
+
+
+def test_the_page_has_every_short_form() -> None:
+    assert [form.example for form in (*CRITERIA, *PROOF_FORMS) if f"- {form.example}" not in PAGE] == []
 
 
 def test_the_page_has_every_operator_and_every_rule() -> None:

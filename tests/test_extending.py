@@ -105,7 +105,7 @@ def follow(tmp_path: Path) -> Follow:
 def test_there_is_a_recipe_for_each_row_of_the_table() -> None:
     assert list(RECIPES) == [
         *("An operator", "A rule", "A proof", "An event", "A tool", "A source of the library", "A provider"),
-        *("A journal", "An engine", "A command", "A console page", "A setting", "A version of MCP"),
+        *("A journal", "An engine", "A form", "A command", "A console page", "A setting", "A version of MCP"),
     ]
 
 
@@ -333,6 +333,21 @@ def test_an_engine(follow: Follow) -> None:
     tree = follow("An engine")
 
     tree.test("tests/contract/test_engines.py", "-k", "sqlite and (driven_and_then_no_more or twice)")
+
+
+def test_a_form(follow: Follow) -> None:
+    tree = follow("A form")
+    text = json.dumps(document(step(prompt=5)), indent=1)
+    (tree.library / "bad.jsonc").write_text(f"// mine\n{text}")
+    (tree.library / "good.jsonc").write_text("// mine\n" + json.dumps(document(identifier="commented")))
+    path = str(tree.library / "good.jsonc")
+
+    assert "commented" in tree.command("list")
+    assert "bad.jsonc:11:4: error: Field 'prompt'" in tree.command("validate", str(tree.library), code=1)
+    assert "a comment would be lost" in tree.python("-m", "workflowlookup", "fmt", path, code=None)
+    tree.command("convert", path, "--to", "markdown")
+    tree.command("convert", str(tree.library / "good.workflow.md"), "--to", "jsonc", "--force")
+    assert json.loads(Path(path).read_text())["id"] == "commented"
 
 
 def test_a_command(follow: Follow) -> None:

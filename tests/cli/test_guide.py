@@ -12,15 +12,23 @@ from support.command_line import Cli
 
 Shell = Callable[[str], subprocess.CompletedProcess[str]]
 DOCS = Path(__file__).parents[2] / "docs"
-BLOCKS = re.findall(r"```(yaml|console)\n(.*?)```", (DOCS / "authoring.md").read_text("utf-8"), re.DOTALL)
+BLOCKS = [
+    (kind, text)
+    for _, kind, text in re.findall(
+        r"^(`{3,4})(yaml|console|markdown)\n(.*?)^\1$",
+        (DOCS / "authoring.md").read_text("utf-8"),
+        re.DOTALL | re.MULTILINE,
+    )
+]
 DIFFERS = "$ workflowlookup diff "
 """Its exit code is 1 when something changed, as the page says."""
 
 
 def put(project: Path, text: str) -> None:
     """A document or a fixture of the page, where a reader would put it."""
-    field, identifier = text.partition("\n")[0].split(": ")
-    (project / f"{identifier}{'.yaml' if field == 'id' else '.test.yaml'}").write_text(text)
+    mark, field, identifier = re.match("(---\n)?(.*?): (.*)", text).groups()  # type: ignore[union-attr]
+    suffix = ".test.yaml" if field == "workflow" else ".workflow.md" if mark else ".yaml"
+    (project / f"{identifier}{suffix}").write_text(text)
 
 
 @pytest.fixture
@@ -50,7 +58,7 @@ def shell(cli: Cli, tmp_path: Path) -> Shell:
 
 def test_following_the_guide_from_top_to_bottom_works(shell: Shell, tmp_path: Path) -> None:
     for kind, text in BLOCKS:
-        if kind == "yaml":
+        if kind != "console":
             put(tmp_path / ".workflowlookup" / "workflows", text)
             continue
         for line in text.splitlines():
@@ -60,7 +68,7 @@ def test_following_the_guide_from_top_to_bottom_works(shell: Shell, tmp_path: Pa
 
 def test_the_documents_of_the_guide_are_formatted_and_pass_lint(cli: Cli, project: Path) -> None:
     for kind, text in BLOCKS:
-        if kind == "yaml":
+        if kind != "console":
             put(project, text)
 
     checks = [cli("fmt", "--check"), cli("lint"), cli("validate"), cli("test")]

@@ -348,3 +348,34 @@ def test_every_bundled_workflow_passes(cli: Cli) -> None:
     shown = cli("show", "bug-investigation", "--mode", "full", "--json").stdout
 
     assert cli("validate", "-", stdin=shown.encode()).returncode == 0
+
+
+def test_what_short_forms_were_read_as_is_shown(cli: Cli, tmp_path: Path) -> None:
+    page = '---\nid: small-fix\nname: N\ndescription: D\n---\n## One {#one}\nDo.\n### Criteria\n- contains "a": M\n'
+    (tmp_path / "a.workflow.md").write_text(f"{page}### Proof\n- tests: `make test` passes\n")
+
+    text, in_json = cli("validate", "a.workflow.md"), cli("validate", "a.workflow.md", "--json")
+
+    assert text.stdout == (
+        'a.workflow.md:9:1: read as: The output contains the text "a" (with this case)\n'
+        "a.workflow.md:11:1: read as: `make test` ends with exit code 0\n"
+        "1 document, no problems\n"
+    )
+    (checked,) = json.loads(in_json.stdout)["documents"]
+    assert [(read["path"], read["line"]) for read in checked["read"]] == [
+        ("steps[0].validationCriteria[0]", 9),
+        ("steps[0].proof[0]", 11),
+    ]
+    assert "read as" not in cli("lint", "a.workflow.md").stdout
+
+
+def test_problems_of_a_page_are_at_its_lines(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "a.workflow.md").write_text("---\nid: x\n---\n## One\n```step\nrunCondition: {vra: a}\n```\n## One\n")
+
+    done = cli("validate", "a.workflow.md")
+
+    lines = [line.partition(": ")[0] for line in done.stdout.splitlines() if line.startswith("a.workflow")]
+    assert (done.returncode, set(lines)) == (
+        1,
+        {f"a.workflow.md:{place}" for place in ("1:1", "2:1", "4:1", "6:1", "6:16", "8:1")},
+    ), done.stdout

@@ -126,8 +126,14 @@ CRITERIA: Final = (
 )
 PROOFS: Final = (
     _proof("`make test` passes", "{run:words} passes", "command"),
+    _proof("`make test` passes within 300 seconds", "{run:words} passes within {timeout:number} seconds", "command"),
     _proof("`make test` fails", "{run:words} fails", "command", exitCode="nonzero"),
     _proof("the project's command `test` passes", "the project's command {use:code} passes", "command"),
+    _proof(
+        "the project's command `test` passes within 300 seconds",
+        "the project's command {use:code} passes within {timeout:number} seconds",
+        "command",
+    ),
     _proof(
         *("the project's command `test` fails", "the project's command {use:code} fails", "command"), exitCode="nonzero"
     ),
