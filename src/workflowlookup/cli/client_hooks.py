@@ -108,22 +108,22 @@ def _groups_of(text: str, event: str) -> list[Json]:
     section = json_section(text, SECTION)
     if section is not None and not isinstance(section, dict):
         raise NotReadable(f"'{SECTION}' should be an object")
-    found = (section or {}).get(event, [])
-    if not isinstance(found, list):
+    registered = (section or {}).get(event, [])
+    if not isinstance(registered, list):
         raise NotReadable(f"'{SECTION}.{event}' should be a list")
-    return found
+    return registered
 
 
 def _foreign(existing: Sequence[Json]) -> list[Json]:
     """The groups without our hooks; a group that had only ours is left out."""
-    kept = []
+    remaining = []
     for group in existing:
         hooks = group.get("hooks") if isinstance(group, dict) else None
         if not isinstance(hooks, list) or not any(map(_is_ours, hooks)):
-            kept.append(group)
+            remaining.append(group)
         elif rest := [hook for hook in hooks if not _is_ours(hook)]:
-            kept.append({**group, "hooks": rest})
-    return kept
+            remaining.append({**group, "hooks": rest})
+    return remaining
 
 
 def _is_ours(hook: Any) -> bool:

@@ -46,18 +46,18 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
 
 async def runs(visit: Visit) -> Response:
     query, problem = query_of(visit)
-    found = [] if problem else visit.services.runs.summaries(query)
+    summaries = [] if problem else visit.services.runs.summaries(query)
     counts = Counter[str]()
     for (_, counted), number in visit.services.runs.triage_counts(query).items():
         counts[counted] += number
         counts[""] += number
     chosen = {name: visit.query(name) for name in ("q", "is", "since")}
-    are_more = len(found) > PAGE_SIZE
+    are_more = len(summaries) > PAGE_SIZE
     return visit.page(
         "runs.html",
         section="runs",
-        rows=rows_of(visit, found[:PAGE_SIZE], query.now),
-        next=runs_url(chosen, after=_encode(query.place_of(found[PAGE_SIZE - 1]))) if are_more else "",
+        rows=rows_of(visit, summaries[:PAGE_SIZE], query.now),
+        next=runs_url(chosen, after=_encode(query.place_of(summaries[PAGE_SIZE - 1]))) if are_more else "",
         tabs=[
             (key or "all", name, counts[key], runs_url(chosen, **{"is": key}), key == (query.triage or ""))
             for key, name in TABS.items()

@@ -177,8 +177,8 @@ class Remote:
                 "with git_timeout_seconds."
             )
         if ended.exit_code != 0:
-            said = ended.stderr.end.decode(errors="replace").strip().removeprefix("fatal: ")
-            reason = shorten(one_line(said), 500).rstrip(".") or f"git ended with {ended.exit_code}"
+            message = ended.stderr.end.decode(errors="replace").strip().removeprefix("fatal: ")
+            reason = shorten(one_line(message), 500).rstrip(".") or f"git ended with {ended.exit_code}"
             raise FetchFailed(
                 f"{self._source} cannot be fetched: {reason}. Check it with `git ls-remote {self._source.url}`."
             )

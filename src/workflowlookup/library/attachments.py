@@ -70,12 +70,12 @@ class AttachmentReader:
 
     def _attachment(self, folder: str, path: str, status: os.stat_result) -> Attachment:
         key = os.path.join(folder, path)
-        known = self._digests.get(key)
+        cached = self._digests.get(key)
         signature = signature_of(status)
-        if known is None or known[0] != signature:
+        if cached is None or cached[0] != signature:
             data, signature = _read(folder, path)
-            known = self._digests[key] = (signature, hashlib.sha256(data).hexdigest())
-        return Attachment(path=path, size=signature[2], digest=known[1])
+            cached = self._digests[key] = (signature, hashlib.sha256(data).hexdigest())
+        return Attachment(path=path, size=signature[2], digest=cached[1])
 
     def read(self, document: str, path: str) -> bytes:
         """The content of an attachment. Raises `StorageError` and `SecurityError`."""
@@ -93,16 +93,16 @@ def _files_in(folder: str) -> list[tuple[str, os.stat_result]]:
     except OSError as problem:
         raise unreadable(folder, problem) from problem
     try:
-        found = sorted(_walk(root, folder, "", itertools.count(1)), key=lambda file: file[0])
+        files = sorted(_walk(root, folder, "", itertools.count(1)), key=lambda file: file[0])
     except OSError as problem:
         raise unreadable(folder, problem) from problem
     finally:
         os.close(root)
-    if sum(path != SKILL_FILE for path, _ in found) > MAX_FILES:
+    if sum(path != SKILL_FILE for path, _ in files) > MAX_FILES:
         raise _refused(folder, f"a folder of more than {MAX_FILES} files", "Move some elsewhere")
-    if sum(status.st_size for _, status in found) > MAX_BYTES:
+    if sum(status.st_size for _, status in files) > MAX_BYTES:
         raise _refused(folder, f"larger than {MAX_BYTES:,} bytes in all", "Move some of its files elsewhere")
-    return found
+    return files
 
 
 def _walk(

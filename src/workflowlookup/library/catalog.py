@@ -344,10 +344,10 @@ def _refuse_unless_all_locked(entry: CatalogEntry, digests: Mapping[str, str]) -
     if entry.attachment_digests is None:
         return
     folder = folder_of(entry.file.path)
-    found = {os.path.join(folder, path): digest for path, digest in digests.items()}
+    digests_by_path = {os.path.join(folder, path): digest for path, digest in digests.items()}
     locked = {path: one for path, one in entry.attachment_digests.items() if path.startswith(f"{folder}{os.sep}")}
-    for path in sorted(found.keys() | locked.keys()):
-        if found.get(path) != locked.get(path):
+    for path in sorted(digests_by_path.keys() | locked.keys()):
+        if digests_by_path.get(path) != locked.get(path):
             raise NotAsLocked(f"{path} is not what the lock file says.", FETCH_AGAIN, file=path)
 
 

@@ -70,15 +70,15 @@ def source(name: str, value: object) -> "GitSource":
     if not re.fullmatch(SOURCE_NAME, name):
         raise ValueError("the name of a source has letters, digits, dashes and underscores, 64 at most")
     try:
-        found = msgspec.convert(value, GitSource)
+        source = msgspec.convert(value, GitSource)
     except msgspec.ValidationError as problem:
         raise ValueError(f"it must have a url, and may have a rev and a path: {problem}") from None
     for field, check in (("url", check_url), ("rev", check_revision), ("path", checked_path)):
         try:
-            check(getattr(found, field))
+            check(getattr(source, field))
         except ValueError as problem:
             raise ValueError(f"{field} must be {problem}") from None
-    return checked(found)
+    return checked(source)
 
 
 def journal_url(value: object) -> str:

@@ -46,12 +46,12 @@ def marked(text: str, workflow_id: str, document: str, files: Digests = ()) -> s
 
 def read_mark(text: str, files: Digests = ()) -> Mark | None:
     """The mark of a text; None if it has none. `files`: what is beside it now."""
-    found = _MARK.search(text)
-    if found is None:
+    match = _MARK.search(text)
+    if match is None:
         return None
-    rest = text[: found.start()] + text[found.end() :]
-    is_intact = _digest(rest, files) == found["text"]
-    return Mark(workflow=found["workflow"], document=found["document"], is_intact=is_intact)
+    rest = text[: match.start()] + text[match.end() :]
+    is_intact = _digest(rest, files) == match["text"]
+    return Mark(workflow=match["workflow"], document=match["document"], is_intact=is_intact)
 
 
 def _digest(text: str, files: Digests) -> str:

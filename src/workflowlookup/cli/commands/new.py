@@ -182,8 +182,8 @@ def _default_titles(count: int) -> Sequence[str]:
 def _copy(document: Mapping[str, Json], identifier: str, options: argparse.Namespace) -> Json:
     """The document with another id, and with what the flags say. The place of its schema is not copied."""
     fields = {name: getattr(options, name) for name in ("name", "description", "category") if getattr(options, name)}
-    kept = {name: value for name, value in document.items() if name != "$schema"}
-    return {**kept, "id": identifier, **fields}
+    without_schema = {name: value for name, value in document.items() if name != "$schema"}
+    return {**without_schema, "id": identifier, **fields}
 
 
 def make_document(identifier: str, name: str, description: str, category: str, flow: Mapping[str, Json]) -> Json:

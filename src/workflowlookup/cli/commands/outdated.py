@@ -26,24 +26,24 @@ def run(options: argparse.Namespace, settings: Settings) -> int:
     """Exit code 1 if a source is outdated, or could not be asked."""
     refuse_if_frozen(settings)
     sources = chosen_sources(settings, options.names)
-    found: list[Pending] = []
+    pending: list[Pending] = []
     for name, configured in sources.items():
         try:
             refuse_unless_trusted(name, configured)
-            found.append(look_upstream(name, configured, settings))
+            pending.append(look_upstream(name, configured, settings))
         except WorkflowLookupError as problem:
             complain_about(name, problem)
-    changed = [one for one in found if one.is_change]
+    changed = [one for one in pending if one.is_change]
     if options.json:
-        write_json({"sources": [_described(one, settings) for one in found]})
+        write_json({"sources": [_described(one, settings) for one in pending]})
     else:
         for one in changed:
             write_pending(one, document_changes(one, settings.cache_directory), is_whole=False)
-        if found and not changed:
+        if pending and not changed:
             write(("Everything is up to date.", "green"))
         elif not sources:
             write("There are no sources. `workflowlookup add GIT_URL` adds one.")
-    return int(bool(changed) or len(found) < len(sources))
+    return int(bool(changed) or len(pending) < len(sources))
 
 
 def _described(one: Pending, settings: Settings) -> dict[str, object]:

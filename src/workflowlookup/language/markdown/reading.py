@@ -238,13 +238,13 @@ class _Reader:
         if "steps" in document:
             line = yaml_finder("\n".join(self._lines[1:end]).encode())(("steps",))[0]
             raise _problem("The front matter has 'steps'", "Write each step as a heading '## Title' below it", line)
-        found = outline(self._lines, end + 1)
-        self._headings, self._blocks = found.headings, dict(found.blocks)
-        start = next((at for at, heading in enumerate(found.headings) if heading.level == STEP_LEVEL), None)
+        structure = outline(self._lines, end + 1)
+        self._headings, self._blocks = structure.headings, dict(structure.blocks)
+        start = next((at for at, heading in enumerate(structure.headings) if heading.level == STEP_LEVEL), None)
         if start is None:
             raise _problem("The document has no step", "Write each step as a heading '## Title'", len(self._lines) - 1)
         self._read_preface(document, end + 1, start)
-        document["steps"] = self._steps((), "steps", STEP_LEVEL, start, len(found.headings))
+        document["steps"] = self._steps((), "steps", STEP_LEVEL, start, len(structure.headings))
         for line in self._blocks:  # those that belong to a step were taken out
             remedy = "Move it there; to show such a block in a prompt, give it another info string, such as `yaml`"
             raise _problem("A `step` block must stand directly under the heading of its step", remedy, line)

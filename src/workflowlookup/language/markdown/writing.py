@@ -67,15 +67,15 @@ def _can_stand(text: Json, level: int, inner: int) -> bool:
     if not lines[0].strip(" \t") or not lines[-1].strip(" \t"):
         return False
     try:
-        found = outline([*lines, "", _END], 0)
+        structure = outline([*lines, "", _END], 0)
     except SyntaxProblem:
         return False
-    if not found.headings:
+    if not structure.headings:
         return False
-    *headings, last = found.headings
+    *headings, last = structure.headings
     return (
         last.line == len(lines) + 1
-        and not found.blocks
+        and not structure.blocks
         and not any(heading.level <= level or _is_section(heading.text, heading.level, inner) for heading in headings)
     )
 
