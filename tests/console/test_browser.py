@@ -98,7 +98,7 @@ def test_pages_work_without_scripts(site: Site, serve: ServeSite, window: OpenWi
 
     page = opened.open("/runs?is=person")
     page.locator(f"#to-{site.named['held']}").click()
-    page.get_by_role("button", name="Confirm").click()
+    page.locator("[data-yes]").click()
     page.get_by_text("You confirmed the step.").wait_for()
     assert site.runs.get(site.named["held"]).current == "announce"
 
@@ -218,7 +218,7 @@ def test_a_person_denies_cancels_and_starts_again(site: Site, serve: ServeSite, 
     opened = window(serve(site))
     page = opened.open(f"/runs/{site.named['held']}")
     page.get_by_label("Note").fill("Not on a Friday.")
-    page.get_by_role("button", name="Deny").click()
+    page.locator("[data-no]").click()
     page.get_by_text("You did not confirm the step.").wait_for()
     assert page.locator("#now blockquote").inner_text() == "Not on a Friday."
 
@@ -255,7 +255,7 @@ def test_a_reader_is_offered_nothing_to_do(site: Site, serve: ServeSite, window:
     opened = window(serve(site), "reader")
     page = opened.open(f"/runs/{site.named['held']}")
 
-    expect(page.get_by_role("button", name=re.compile("Confirm|Deny|Cancel|Start again"))).to_have_count(0)
+    expect(page.get_by_role("button", name=re.compile("Accept|Send back|Cancel|Start again"))).to_have_count(0)
     assert "You can see this question, but not answer it" in page.inner_text("#now")
 
 
@@ -311,11 +311,11 @@ def test_a_run_answered_by_one_person_is_updated_for_another(site: Site, serve: 
     mine, theirs = live(first.open(path)), live(second.open(path))
     mine.get_by_label("Note").fill("I agree.")
     theirs.get_by_label("Note").fill("not yet sent")
-    mine.get_by_role("button", name="Confirm").click()
+    mine.locator("[data-yes]").click()
     mine.get_by_text("You confirmed the step.").wait_for()
     theirs.locator("#now").get_by_text("Announce it").wait_for()
 
-    expect(theirs.get_by_role("button", name="Confirm")).to_have_count(0)
+    expect(theirs.locator("[data-yes]")).to_have_count(0)
     assert "I agree." in theirs.locator("#timeline").inner_text()
     assert site.runs.get(site.named["held"]).answers["publish"][1].note == "I agree."
 

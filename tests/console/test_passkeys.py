@@ -107,7 +107,7 @@ def test_the_first_passkey_is_trusted_and_signs_answers(own: Site, ada: tuple[Wi
     page = opened.open(f"/runs/{run.id}")
 
     fill_in(page, "Fine,\nby me.")
-    page.get_by_role("button", name="Confirm with your passkey").click()
+    page.locator("[data-yes]").click()
     page.get_by_text("You confirmed the step.").wait_for()
 
     assert "Confirmed, signed by ada with a passkey" in page.inner_text("#timeline")
@@ -125,7 +125,7 @@ def test_a_no_is_signed_too(own: Site, ada: tuple[Window, Authenticator]) -> Non
     page = ada[0].open(f"/runs/{run.id}")
 
     page.get_by_label("Note").fill("Not today.")
-    page.get_by_role("button", name="Deny with your passkey").click()
+    page.locator("[data-no]").click()
     page.get_by_text("You did not confirm the step.").wait_for()
 
     assert make_runs(own.settings).get(run.id).answers["deploy"][1].how == "passkey"
@@ -139,7 +139,7 @@ def test_without_the_person_nothing_is_signed(own: Site, ada: tuple[Window, Auth
     page = opened.open(f"/runs/{run.id}")
 
     fill_in(page)
-    page.get_by_role("button", name="Confirm with your passkey").click()
+    page.locator("[data-yes]").click()
     page.get_by_text("Nothing was signed:").wait_for()
 
     assert own.runs.get(run.id).waiting_for == "confirmation"
@@ -181,7 +181,7 @@ def test_a_further_passkey_waits_for_the_signature_of_one_who_is_known(
     ]
     page = other.open(f"/runs/{run.id}")
     fill_in(page)
-    page.get_by_role("button", name="Confirm with your passkey").click()
+    page.locator("[data-yes]").click()
     page.get_by_text("signed by bob with a passkey").first.wait_for()
 
 
@@ -211,7 +211,7 @@ class Caught:
         fill_in(page, note)
         page.route("**/confirm", lambda route: route.fulfill(status=204))  # the browser stays on the page
         with page.expect_request("**/confirm") as sent:
-            page.get_by_role("button", name="Confirm with your passkey").click()
+            page.locator("[data-yes]").click()
         self.fields: dict[str, str] = dict(sent.value.post_data_json or {})
         self.passkey: JsonObject = json.loads(self.fields["passkey"])
         self.origin = opened.address

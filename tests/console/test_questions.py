@@ -9,6 +9,8 @@ from support.json_values import Json, JsonObject
 from support.make import FORM, document, step
 from workflowlookup.language.document.building import build
 from workflowlookup.runs.run import Run
+from workflowlookup.runs.triage import Triage
+from workflowlookup.store.journal import RunQuery
 
 BEFORE = {"when": "before", "question": "May <b>{{what}}</b> be deployed?", "answers": FORM}
 
@@ -29,7 +31,7 @@ def test_a_question_before_a_step_shows_the_prompt_and_asks_for_values(empty: Si
 
     assert "Allow this step?" in page
     assert "May &lt;b&gt;v2&lt;/b&gt; be deployed?" in page
-    assert "If you deny, the run fails." in page
+    assert "If not, the run fails." in page
     assert "Deploy &lt;i&gt;v2&lt;/i&gt;." in page
     assert re.findall(r'name="(answer\.\w+)"', page) == ["answer.size", "answer.hours", "answer.urgent"]
 
@@ -85,8 +87,8 @@ def test_variables_sent_with_the_output_are_on_the_page(empty: Site, visit: Open
 
     page = visit(empty).get(f"/runs/{run.id}").text
 
-    asked = page[page.index('id="now"') : page.index(">Confirm<")]
-    assert re.search(r"Confirming sets:.*approved.*&#34;&lt;b&gt;&#34;", asked, re.DOTALL)
+    asked = page[page.index('id="now"') : page.index("data-yes")]
+    assert re.search(r"A yes sets:.*approved.*&#34;&lt;b&gt;&#34;", asked, re.DOTALL)
 
 
 def test_the_values_that_decided_are_on_the_page_old_and_new(empty: Site, visit: OpenConsole) -> None:
@@ -98,3 +100,23 @@ def test_the_values_that_decided_are_on_the_page_old_and_new(empty: Site, visit:
 
     decided = "risk was &#34;high&#34; when the step was handed out, and is &#34;low&#34; with its output"
     assert page.count(decided) >= 2, "in the story, and in the reasons"
+
+
+def test_questions_are_answered_one_after_the_other_the_oldest_first(site: Site, visit: OpenConsole) -> None:
+    client, named = visit(site, "mira"), site.named
+    first, second = (run.id for run in site.runs.summaries(RunQuery(triage=Triage.PERSON, longest_first=True)))
+    assert {first, second} == {named["held"], named["exhausted"]}
+    page = client.get("/approvals").text
+    assert "1 of 2" in page
+    assert f'rel="next" href="/approvals?run={second}"' in page
+    assert re.findall(r'action="/runs/([^/"]+)/confirm"', page) == [first]
+    assert re.search(r"data-yes>.*(Accept|Allow)", page)
+
+    hidden = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', page))
+    answer = client.post(f"/runs/{first}/confirm", data=hidden | {"note": ""})
+    assert answer.headers["location"] == f"/approvals?run={second}"
+    page = client.get(answer.headers["location"]).text
+    assert "1 of 1" in page
+    assert client.get(f"/approvals?run={first}").text.count(f"/runs/{second}/confirm") == 1
+    site.runs.cancel(second)
+    assert "Nothing waits for a person." in client.get("/approvals").text

@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from workflowlookup.access import Access
 from workflowlookup.auth.scoped import scoped
 from workflowlookup.console import (
+    approvals,
     attention,
     library_pages,
     people_pages,
@@ -57,6 +58,7 @@ PAGES: Final[tuple[tuple[str, Handler], ...]] = (
     ("/library/{workflow}", library_pages.workflow),
     ("/library/{workflow}/changes", library_pages.changes),
     ("/runs", run_list.runs),
+    ("/approvals", approvals.approvals),
     ("/feed.atom", attention.feed),
     ("/attention", attention.attention),
     ("/runs/{run}", run_pages.run),

@@ -71,6 +71,7 @@ async def read_form(request: Request, token: str) -> Mapping[str, str]:
 MAX_QUERY_LENGTH: Final = 200
 NAVIGATION: Final[Mapping[str, tuple[str, str]]] = {
     "runs": ("/runs", "Runs"),
+    "approvals": ("/approvals", "Approvals"),
     "library": ("/library", "Library"),
     "statistics": ("/statistics", "Statistics"),
     "tools": ("/tools", "Tools"),

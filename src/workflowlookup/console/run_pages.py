@@ -5,6 +5,7 @@ import re
 import secrets
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any, Final
+from urllib.parse import urlencode
 
 from markupsafe import Markup
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
@@ -112,17 +113,24 @@ def _values(visit: Visit, shown: Run, records: Sequence[Record], after: int) -> 
         "more_reasons": max(0, len(explanation.steps) - MAX_REASONS),
         "warnings": explanation.warnings,
         "took": took,
+        **question_values(visit, shown, records),
+        "proving": list(_proving(shown, budget)),
+        "may_cancel": visit.access.may("run", shown.workflow.id) and not shown.is_over,
+        "new_id": secrets.token_hex(6),
+    }
+
+
+def question_values(visit: Visit, shown: Run, records: Sequence[Record]) -> dict[str, Any]:
+    """The open question of a run, what it is about, and whether and how the viewer may answer it."""
+    return {
         "judged": _judged(shown),
-        "issues": shown.last_submission.issues if isinstance(shown.last_submission, OutputRefused) else (),
         "judged_at": _judged_at(records),
+        "issues": shown.last_submission.issues if isinstance(shown.last_submission, OutputRefused) else (),
         "asks": shown.open_question is not None,
         "question": question_of(shown, Budget()) if shown.open_question is not None else None,
         "call": _call(shown),
-        "proving": list(_proving(shown, budget)),
         "signing": _signing(visit, shown),
         "may_confirm": visit.access.may_confirm(shown.required_confirmer(visit.services.confirmation)),
-        "may_cancel": visit.access.may("run", shown.workflow.id) and not shown.is_over,
-        "new_id": secrets.token_hex(6),
     }
 
 
@@ -364,6 +372,8 @@ def _answer(visit: Visit, kind: type[ConfirmationGiven | ConfirmationDenied], no
         runs.deny(run.id, step, **answer)
     else:
         runs.confirm(run.id, step, answers=_answers(visit, run), **answer)
+    if queue := visit.form.get("queue"):
+        return RedirectResponse(f"/approvals?{urlencode({'run': queue})}", 303)
     return _back(run.id, notice)
 
 

@@ -27,6 +27,7 @@ from workflowlookup.runs.run import Run
 MAX_QUOTED: Final = 1_000
 """Limit on the characters of an output in a form."""
 MAX_VALUE: Final = 200
+MAX_BUTTON: Final = 40
 """Limit on the characters of a title, or of a value in a sentence."""
 MARK: Final = "> "
 THE_OUTPUT: Final = "The output"
@@ -93,6 +94,9 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     sets: Context = {}
     """The variables that a yes sets, because they came with the output."""
     fields: tuple[Field, ...] = ()
+    yes: str = ""
+    no: str = ""
+    """What buttons for the two answers say."""
 
     @property
     def heading(self) -> str:
@@ -133,23 +137,48 @@ def question_of(run: Run, budget: Budget) -> Question:
     reason = run.open_question.reason if run.open_question is not None else "step"
     name = f"Step '{title_of(run)}' of '{clip_line(run.workflow.name)}'"
     author_question = _author_question(run)
-    fails = "the run fails"
+    fails, fail = "the run fails", "Fail the run"
+    title = clip_line(title_of(run), MAX_BUTTON)
     output = run.last_submission.output if run.last_submission else ""
     fields = tuple(fields_of(run, budget))
     if reason == "before":
         text = author_question or f"{name} is about to be done. Do you agree?"
         prompt = prompt_text(run.step, run.scope, filler(run.scope, {}), budget)
-        return Question(text=text, if_not=fails, about="What is to be done", subject=prompt, fields=fields)
+        return Question(
+            text=text,
+            if_not=fails,
+            about="What is to be done",
+            subject=prompt,
+            fields=fields,
+            yes=f"Allow: {title}",
+            no=fail,
+        )
     if reason == "call" and run.step.call is not None:
         arguments = msgspec.json.format(msgspec.json.encode(run.call_arguments)).decode()
         called = f"{name} will call {clip_line(run.step.call.described)}."
         text = f"{called} {author_question or 'Do you agree?'}"
-        return Question(text=text, if_not=fails, about="Its arguments", subject=arguments, fields=fields)
+        return Question(
+            text=text,
+            if_not=fails,
+            about="Its arguments",
+            subject=arguments,
+            fields=fields,
+            yes=f"Call: {title}",
+            no=fail,
+        )
     if reason == "attempts" and isinstance(run.last_submission, OutputRefused):
         text = f"{name} was refused, and no attempts are left. Accept it as it is?"
         issues, sets = run.last_submission.issues, _changed(run.context, _context_with_pending(run, budget))
         return Question(
-            text=text, if_not=fails, about=THE_OUTPUT, subject=output, issues=issues, sets=sets, fields=fields
+            text=text,
+            if_not=fails,
+            about=THE_OUTPUT,
+            subject=output,
+            issues=issues,
+            sets=sets,
+            fields=fields,
+            yes="Accept it as it is",
+            no=fail,
         )
     if reason == "unproved" and run.proving is not None:
         return Question(
@@ -161,6 +190,8 @@ def question_of(run: Run, budget: Budget) -> Question:
             issues_title="What could not be proven",
             sets=_changed(run.context, _context_with_pending(run, budget)),
             fields=fields,
+            yes="Accept it without proof",
+            no="Refuse the output",
         )
     if (
         run.step.asks_before
@@ -177,6 +208,8 @@ def question_of(run: Run, budget: Budget) -> Question:
         subject=output,
         sets=sets,
         fields=fields,
+        yes=f"Accept: {title}",
+        no="Send back",
     )
 
 

@@ -154,7 +154,7 @@
   });
 
   // ── shortcuts ──
-  const pages = { r: "/runs", l: "/library", s: "/statistics", t: "/tools", h: "/health" };
+  const pages = { r: "/runs", a: "/approvals", l: "/library", s: "/statistics", t: "/tools", h: "/health" };
   const KEYS = "workflowlookup-keys";
   const keys = byId("keys"), keysOn = byId("keys-on");
   let isOn = true, pressedG = 0;
@@ -184,6 +184,8 @@
     else if (event.key === "g") pressedG = Date.now();
     else if (event.key === "?") keys.showModal();
     else if (event.key === "/") { byId("main").querySelector("[data-search]")?.focus(); event.preventDefault(); }
+    else if (event.key === "n") document.querySelector("a[rel=next]")?.click();
+    else if (event.key === "p") document.querySelector("a[rel=prev]")?.click();
     else if (event.key === "j") step(1);
     else if (event.key === "k") step(-1);
   });

@@ -1,0 +1,45 @@
+"""The queue of questions to people: the oldest first, one on the screen, with the ones before and after it."""
+
+from typing import Final
+
+from starlette.responses import Response
+
+from workflowlookup.console.request import Visit
+from workflowlookup.console.run_pages import question_values
+from workflowlookup.errors import RunNotFound
+from workflowlookup.runs.proofs.words import sentences_of
+from workflowlookup.runs.titles import run_title
+from workflowlookup.runs.triage import Triage
+from workflowlookup.store.journal import RunQuery, now
+from workflowlookup.store.loading import load_in_slices, read_in_slices, reading
+
+MAX_QUEUE: Final = 200
+
+
+async def approvals(visit: Visit) -> Response:
+    """The question of the run in the URL; if it is answered, of the run that waits longest."""
+    query = RunQuery(triage=Triage.PERSON, now=now(), longest_first=True, limit=MAX_QUEUE)
+    queue = visit.services.runs.summaries(query)
+    ids = [run.id for run in queue]
+    chosen = visit.query("run")
+    position = ids.index(chosen) if chosen in ids else 0
+    values = {"section": "approvals", "queue": queue, "position": position, "is_cut": len(queue) == MAX_QUEUE}
+    if not queue:
+        return visit.page("approvals.html", **values, run=None)
+    try:
+        await load_in_slices(visit.services.runs, ids[position])
+        shown = visit.services.runs.get(ids[position])
+    except RunNotFound:  # it was deleted a moment ago
+        return visit.page("approvals.html", **values, run=None)
+    async with reading(visit.access.caller):
+        records = await read_in_slices(visit.services.runs, shown)
+    return visit.page(
+        "approvals.html",
+        **values,
+        run=shown,
+        title=run_title(shown),
+        previous=ids[position - 1] if position else "",
+        following=ids[position + 1] if position + 1 < len(ids) else "",
+        proofs=list(sentences_of(shown, shown.current)) if shown.current in shown.proofs else [],
+        **question_values(visit, shown, records),
+    )
