@@ -473,6 +473,14 @@ def test_hooks_for_the_user_and_for_the_project_would_run_twice(cli: Cli, client
     assert f"`workflowlookup uninstall {client} --scope user`" in " ".join(refused.stderr.split())
 
 
+def test_in_the_home_directory_both_scopes_have_one_file(cli: Cli) -> None:
+    cli.directory = cli.home
+
+    codes = [cli("install", "claude-code", "--hooks", "--yes").returncode for _ in range(2)]
+
+    assert codes == [0, 0]
+
+
 def test_codex_says_which_hooks_to_trust(cli: Cli) -> None:
     done = cli("install", "codex", "--hooks", "--yes")
 

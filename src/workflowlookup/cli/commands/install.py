@@ -113,7 +113,7 @@ def _install_hooks(options: argparse.Namespace) -> int:
     file = hook_file(options.client, scope_of(options, client), folders(os.environ))
     entries = groups(options.client, *hook_command(options), server=options.name)
     if not options.print:
-        _refuse_two_scopes(options, scope_of(options, client))
+        _refuse_two_scopes(options, file)
     command = shlex.join(hook_command(options)[0])
     return _add(
         options,
@@ -125,13 +125,15 @@ def _install_hooks(options: argparse.Namespace) -> int:
     )
 
 
-def _refuse_two_scopes(options: argparse.Namespace, scope: str) -> None:
+def _refuse_two_scopes(options: argparse.Namespace, chosen: str) -> None:
     """Raises `CommandError` if the client's other file has our hooks: it would start each of them twice."""
     for other in HOOK_FILES[options.client]:
         file = hook_file(options.client, other, folders(os.environ))
+        if os.path.realpath(file) == os.path.realpath(chosen):  # in the home directory, both scopes have one file
+            continue
         try:
             text = read_text(file)
-            has_ours = other != scope and text is not None and has_hooks(text)
+            has_ours = text is not None and has_hooks(text)
         except NotReadable:  # the client cannot read it either
             continue
         if has_ours:
