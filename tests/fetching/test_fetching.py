@@ -211,6 +211,33 @@ def test_a_repository_with_too_many_files_is_refused_unless_a_path_has_few(tmp_p
     assert files_of(get(cache, repository.url, path="few")) == {"a.json": "{}"}
 
 
+@pytest.mark.parametrize(
+    ("limit", "message"),
+    [
+        ("contents.MAX_BYTES", r"has files of more than 0 MiB\. Name the directory"),
+        ("remote.MAX_FETCH_BYTES", r"has more than 0 MiB\. Keep workflows in a smaller repository"),
+    ],
+)
+def test_too_much_is_refused(
+    upstream: GitRepository, cache: Path, monkeypatch: pytest.MonkeyPatch, limit: str, message: str
+) -> None:
+    monkeypatch.setattr(f"workflowlookup.fetching.{limit}", 3)
+
+    with pytest.raises(FetchFailed, match=message):
+        get(cache, upstream.url)
+    assert os.listdir(cache) == []
+
+
+def test_a_large_file_is_left_out(tmp_path: Path, cache: Path) -> None:
+    repository = GitRepository(tmp_path / "large")
+    repository.commit({"large.json": " " * (1 << 20) + "{}", "small.json": "{}"})
+
+    fetched = get(cache, repository.url)
+
+    assert [(one.path, one.reason) for one in fetched.left_out] == [("large.json", "larger than 1,048,576 bytes")]
+    assert list(files_of(fetched)) == ["small.json"]
+
+
 def test_a_tree_that_unfolds_to_a_billion_files_is_refused(tmp_path: Path, cache: Path) -> None:
     repository = GitRepository(tmp_path / "bomb")
     blob = repository.git("hash-object", "-w", "--stdin", given=b"{}")

@@ -17,6 +17,7 @@ from starlette.testclient import TestClient
 from support.command_line import Cli
 from support.make import document, step
 from support.repositories import GitRepository
+from support.waiting import wait_until
 from workflowlookup.access import Access
 from workflowlookup.app import make_catalog, make_console
 from workflowlookup.auth.scoped import ScopedCatalog
@@ -153,6 +154,24 @@ def test_a_library_is_added_used_updated_and_removed(run: Run, upstream: GitRepo
     assert listed(run) == set()
     assert (project / "workflowlookup.toml").read_text().strip() == ""
     assert not (project / "workflowlookup.lock").exists()
+
+
+def test_a_running_server_uses_what_was_updated(run: Run, added: GitRepository) -> None:
+    catalog = make_catalog(read_settings({}, os.environ, directory=os.getcwd()))
+    before = catalog.get("team-flow").version
+    added.commit({"flows/team.json": json.dumps({**FLOW, "version": "7.0.0"})})
+    run("update", "--yes")
+
+    wait_until(lambda: catalog.get("team-flow").version == "7.0.0")
+    assert before == "1.0.0"
+
+
+def test_a_workflow_in_markdown_is_one_of_a_library(run: Run, added: GitRepository) -> None:
+    text = "---\nid: page-flow\nname: Page\ndescription: A page.\n---\n\n## Do it\n\nDo it well.\n"
+    added.commit({"flows/page.workflow.md": text})
+
+    assert "+ page-flow  page.workflow.md" in run("update", "--yes").out
+    assert "Do it well." in run("next", "page-flow").out
 
 
 def test_a_person_is_asked_before_an_update_is_locked(
