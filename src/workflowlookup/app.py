@@ -129,8 +129,6 @@ def make_catalog(
     from workflowlookup.library.catalog import READ_SECONDS, Catalog  # noqa: PLC0415
 
     def origin_of_entry(entry: "CatalogEntry") -> str:
-        if entry.provenance:
-            return origin_of(entry.file.path, settings)
         if entry.source == BUNDLED:
             return ""
         path = entry.file.path
