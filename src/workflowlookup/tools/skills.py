@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from workflowlookup.library.attachments import Attachment
     from workflowlookup.library.files import WorkflowSummary
 
-PAGE_SIZE: Final = 100
+RESOURCES_PAGE_SIZE: Final = 100
+SKILLS_PAGE_SIZE: Final = 50
+"""Fewer, because each workflow is built and rendered for its digest."""
 MAX_PAGE_BYTES: Final = 16 << 20
 """How much the skills of a page may have to read for their digests; the last one may exceed it."""
 FILE_OVERHEAD: Final = 32 << 10
@@ -36,7 +38,7 @@ DIRECTORY: Final = "inode/directory"
 
 def list_skills(services: Services, params: Mapping[str, Any]) -> Mapping[str, Json]:
     """The answer to `skills/list`. A skill that cannot be served is left out."""
-    skills, next_cursor = _page(services, params.get("cursor"))
+    skills, next_cursor = _page(services, params.get("cursor"), SKILLS_PAGE_SIZE)
     entries = []
     for summary, files in skills:
         try:
@@ -92,7 +94,7 @@ def page_of_resources(
     services: Services, cursor: str | None
 ) -> "tuple[Iterator[tuple[WorkflowSummary, Sequence[Json]]], str | None]":
     """A page of workflows, each with the resources of its skill, and the cursor of the next page."""
-    skills, next_cursor = _page(services, cursor)
+    skills, next_cursor = _page(services, cursor, RESOURCES_PAGE_SIZE)
     return ((summary, _described(summary, files)) for summary, files in skills), next_cursor
 
 
@@ -111,10 +113,10 @@ def advice_about_files(services: Services, workflow_id: str) -> Sequence[str]:
 
 
 def _page(
-    services: Services, cursor: str | None
+    services: Services, cursor: str | None, limit: int
 ) -> "tuple[Sequence[tuple[WorkflowSummary, Sequence[Attachment] | None]], str | None]":
     """Workflows with their files, until the page is full; None in place of files that cannot be served."""
-    summaries, next_cursor = page(services.catalog.snapshot().summaries, lambda summary: summary.id, cursor, PAGE_SIZE)
+    summaries, next_cursor = page(services.catalog.snapshot().summaries, lambda summary: summary.id, cursor, limit)
     skills = []
     size = 0
     for summary in summaries:
