@@ -205,10 +205,17 @@ class Promises:
     def test_the_schema_the_recent_runs_and_every_workflow_are_resources(self, seen: JsonObject) -> None:
         resources = seen["resources"]["resources"]
 
-        assert [(resource["uri"], resource["title"], resource["mimeType"]) for resource in resources] == [
+        assert [(resource["uri"], resource.get("title"), resource["mimeType"]) for resource in resources] == [
             ("workflow-schema://current", "Schema of workflow documents", "application/schema+json"),
             ("runs://recent", "Recent runs", "text/markdown"),
-            *((f"workflow://{workflow['id']}", workflow["name"], "text/markdown") for workflow in WORKFLOWS),
+            *(
+                resource
+                for workflow in WORKFLOWS
+                for resource in (
+                    (f"workflow://{workflow['id']}", workflow["name"], "text/markdown"),
+                    (f"skill://{workflow['id']}/SKILL.md", None, "text/markdown"),
+                )
+            ),
         ]
 
     def test_a_workflow_is_read_as_markdown(self, seen: JsonObject) -> None:
@@ -238,10 +245,11 @@ class Promises:
     def test_templates_lead_to_every_workflow_and_every_run(self, seen: JsonObject) -> None:
         templates = seen["templates"]["resourceTemplates"]
 
-        assert [(template["uriTemplate"], template["name"], template["mimeType"]) for template in templates] == [
+        assert [(template["uriTemplate"], template["name"], template.get("mimeType")) for template in templates] == [
             ("workflow://{id}", "workflow", "text/markdown"),
             ("run://{id}", "run", "text/markdown"),
             ("run://{id}/result{?from,length,step}", "run-result", "application/json"),
+            ("skill://{+path}", "skill-file", None),
             ("tool-result://{tool}{?arguments}", "tool-result", "application/json"),
         ]
 

@@ -25,7 +25,8 @@ def skill_name(workflow_id: str) -> str:
 
 def skill_description(description: str) -> str:
     """The description of a workflow on one line, as short as that of a skill must be."""
-    return shorten(harmless(one_line(description)), MAX_SKILL_DESCRIPTION - 1)
+    text = harmless(one_line(description))
+    return text if len(text) <= MAX_SKILL_DESCRIPTION else shorten(text, MAX_SKILL_DESCRIPTION - 1)
 
 
 def skill_fields(workflow: Workflow) -> dict[str, Json]:
