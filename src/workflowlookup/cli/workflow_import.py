@@ -21,6 +21,7 @@ from workflowlookup.authoring.foreign.markdown_formats import text_of
 from workflowlookup.authoring.foreign.report import Report, report_of, report_text
 from workflowlookup.authoring.foreign.writing import Provenance, document_of, fixture_of, markdown_of
 from workflowlookup.cli.commands.new import PROJECT_DIRECTORY
+from workflowlookup.cli.git_sources import refuse_if_frozen
 from workflowlookup.cli.output import CommandError, complain, shown_path, write, write_json
 from workflowlookup.errors import StorageError
 from workflowlookup.fetching.contents import fetch
@@ -70,6 +71,7 @@ def open_source(text: str, path: str, settings: Settings) -> OpenedSource | None
 
 
 def _open_url(text: str, path: str, settings: Settings) -> OpenedSource:
+    refuse_if_frozen(settings)
     scheme, separator, rest = text.rpartition("://")
     authority, slash, inner = rest.partition("/")
     inner, _, revision = inner.partition("@")

@@ -52,7 +52,7 @@ def open_remote(source: GitSource, cache: str, seconds: float) -> Iterator["Remo
     """
     if not program():
         raise FetchFailed("The program git is not installed. Install git.")
-    stop, supervisors = Stop(), Supervisors()
+    stop, supervisors = Stop(), Supervisors(starts_in_advance=False)
     scratch = Scratch(cache)
     try:
         os.makedirs(cache, mode=0o700, exist_ok=True)

@@ -196,7 +196,8 @@ def _raise_unless(may_start: bool) -> None:  # noqa: FBT001 - the name says it
 class Supervisors:
     """Supervisors of commands. One is started in advance, so that the next command need not wait for it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, starts_in_advance: bool = True) -> None:
+        self._starts_in_advance = starts_in_advance
         self._spare: _Supervisor | None = None
         self._lock = threading.Lock()
 
@@ -228,7 +229,8 @@ class Supervisors:
         taken = self.take()
         try:
             running = _Running(taken, job, stop)
-            self.prepare()
+            if self._starts_in_advance:
+                self.prepare()
             return running.run(command.seconds, on_progress)
         finally:
             taken.close()

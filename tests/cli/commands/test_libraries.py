@@ -374,7 +374,14 @@ def test_a_digest_that_was_changed_in_the_lock_is_noticed(run: Run, added: GitRe
 
 
 def test_frozen_never_fetches_and_refuses_what_is_not_locked(run: Run, added: GitRepository, project: Path) -> None:
-    for words in (("add", added.url), ("update",), ("update", "--locked"), ("outdated",), ("remove", "team")):
+    for words in (
+        ("add", added.url),
+        ("import", added.url),
+        ("update",),
+        ("update", "--locked"),
+        ("outdated",),
+        ("remove", "team"),
+    ):
         outcome = run(*words, "--frozen")
         assert (outcome.code, "frozen is set (--frozen)" in outcome.err) == (1, True)
     settings = project / "workflowlookup.toml"
