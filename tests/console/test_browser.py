@@ -125,9 +125,34 @@ def test_runs_are_filtered_in_place(furnished: Site, serve: ServeSite, window: O
     page.locator("#since").select_option("1h")
     page.locator(f"#run-{furnished.named['held']}").wait_for(state="detached")
     assert "since=1h" in page.url
-    page.get_by_role("link", name="Clear").click()
-    page.get_by_role("link", name=re.compile("wait for a person")).click()
+    page.locator("#since").select_option("")
+    page.locator("#tab-person").click()
     expect(page.locator("#rows li")).to_have_count(2)
+    page.locator("#q").press_sequentially(furnished.named["held"][2:8])
+    expect(page.locator("#rows li")).to_have_count(1)
+    assert page.evaluate("document.activeElement.id") == "q"
+    assert "q=" in page.url
+
+
+def test_what_waits_is_in_the_title_and_announced_by_the_browser(
+    site: Site, serve: ServeSite, window: OpenWindow
+) -> None:
+    opened = window(serve(site), permissions=["notifications"])
+    page = opened.open("/runs")
+    expect(page.locator("#attention")).to_have_text(re.compile(r"^\d wait$"))
+    expect(page).to_have_title(re.compile(r"^\(\d\) Runs"))
+    page.evaluate(
+        "window.notices = []; window.Notification = class extends EventTarget {"
+        "static permission = 'granted'; static requestPermission() { return Promise.resolve('granted'); }"
+        "constructor(title) { super(); window.notices.push(title); } }"
+    )
+    page.locator("[data-notify]").click()
+    expect(page.locator("[data-notify]")).to_have_text("Stop notifying me")
+    flow = build(document(step("sign", requireConfirmation=True), name="A flow", identifier="a-flow"))
+    run = site.runs.start(flow, {}, {})
+    site.runs.submit(run.id, "sign", "done", {})
+    page.wait_for_function("window.notices.length > 0")
+    assert page.evaluate("window.notices") == ["A run needs a person: A flow"]
 
 
 def test_every_section_can_be_reached_by_keyboard(furnished: Site, serve: ServeSite, window: OpenWindow) -> None:
@@ -273,7 +298,7 @@ def test_the_list_changes_while_it_is_watched(empty: Site, serve: ServeSite, win
     page = live(opened.open("/runs"))
     run = empty.runs.start(flow, {}, {})
     row = page.locator(f"#run-{run.id}")
-    row.get_by_text("waiting for output").wait_for()
+    row.get_by_text("works").wait_for()
     row.get_by_role("link").focus()
     empty.runs.submit(run.id, "first-step", "done", {})
     row.get_by_text("1 of 2").wait_for()

@@ -42,6 +42,12 @@
     }
   }
 
+  // A list that was asked for before the reader chose another one must not replace it.
+  document.addEventListener("htmx:beforeSwap", (event) => {
+    const { elt, path } = event.detail.requestConfig;
+    if (elt.id === "live" && elt.dataset.select && path !== location.pathname + location.search) event.detail.shouldSwap = false;
+  });
+
   function connect() {
     if (source || !live() || document.hidden) return;
     source = new EventSource(live().dataset.events);
@@ -68,11 +74,16 @@
 
   // ── what needs somebody: the count in the title, and notices of the desktop ──
   const NOTIFY = "workflowlookup-notify", ATTENTION_SECONDS = 20;
-  const plainTitle = document.title;
+  let waiting = 0;
   let announced = null; // the keys of the runs at the last look; null before the first
   const isNotifying = () => {
     try { return "Notification" in window && Notification.permission === "granted" && localStorage.getItem(NOTIFY) === "on"; } catch { return false; }
   };
+
+  function showWaiting() {
+    document.title = (waiting ? "(" + waiting + ") " : "") + document.title.replace(/^\(\d+\) /, "");
+  }
+  document.addEventListener("htmx:afterSettle", showWaiting); // what is swapped in may bring another title
 
   async function lookForAttention() {
     const mark = byId("attention");
@@ -93,7 +104,8 @@
     }
     mark.hidden = found.waiting === 0;
     mark.textContent = found.waiting === 1 ? "1 waits" : found.waiting + " wait";
-    document.title = (found.waiting ? "(" + found.waiting + ") " : "") + plainTitle;
+    waiting = found.waiting;
+    showWaiting();
     const keys = new Set(found.runs.map((run) => run.key));
     if (announced && isNotifying()) {
       for (const run of found.runs.filter((one) => !announced.has(one.key))) {
