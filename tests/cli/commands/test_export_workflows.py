@@ -78,6 +78,19 @@ def test_a_standalone_skill_has_every_step_in_order(cli: Cli, identifier: str) -
     assert "workflow_start" not in text
 
 
+def test_a_standalone_skill_is_imported_with_its_steps_in_order(cli: Cli, tmp_path: Path) -> None:
+    full = json.loads(cli("show", "code-review", "--mode", "full", "--json").stdout)
+    cli("export", "code-review", "--as", "skill", "--standalone", "--output", "skills")
+
+    assert cli("import", "skills/code-review").returncode == 0
+
+    imported = tmp_path / ".workflowlookup" / "workflows" / "code-review.workflow.md"
+    headings = re.findall(r"^## (.*)$", imported.read_text(), re.MULTILINE)
+    assert len(headings) == len(full["steps"])
+    assert all(each["title"] in heading for each, heading in zip(full["steps"], headings, strict=True))
+    assert cli("validate", str(imported)).returncode == 0
+
+
 def test_conditions_loops_criteria_proofs_and_confirmations_are_words(cli: Cli, tmp_path: Path) -> None:
     write(
         tmp_path,
