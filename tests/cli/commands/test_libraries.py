@@ -468,12 +468,16 @@ def trust_documents() -> None:
 
 
 def test_a_path_into_the_cache_is_foreign_too(run: Run, added: GitRepository, tmp_path: Path) -> None:
-    added.commit({"flows/team.json": json.dumps(CALLS)})
+    url = "https://example.com/health"
+    request = step("check", proof=[{"kind": "http", "name": "health", "url": url, "status": 200}])
+    call = {"id": "send", "title": "Send", "call": {"server": "mail", "tool": "send"}}
+    steps = [*CALLS["steps"], request, call]
+    added.commit({"flows/team.json": json.dumps({**CALLS, "steps": steps})})
     run("update", "--yes")
     path = max(cached_copies(tmp_path, "team.json"), key=lambda one: one.stat().st_mtime_ns)
 
     rows = json.loads(run("trust", "--list", "--json", str(path)).out)["entries"]
-    assert [(one["kind"], one["state"]) for one in rows] == [("run", "not trusted")]
+    assert {one["kind"]: one["state"] for one in rows} == dict.fromkeys(("run", "http", "call"), "not trusted")
 
 
 def cached_copies(tmp_path: Path, name: str) -> list[Path]:
