@@ -9,7 +9,7 @@ SUITE := -n auto --dist loadfile --no-loadscope-reorder --ignore=tests/conforman
 unexport PYTHONDONTWRITEBYTECODE  # what is started a thousand times is compiled once
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check coverage bench journeys compat oracle conformance soak docs site lock release mcpb pictures programs clean
+.PHONY: help demo test check coverage bench journeys compat skills oracle conformance soak docs site lock release mcpb pictures programs clean
 
 help:  ## what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -42,6 +42,9 @@ journeys: $(VENV)/.dev  ## how many of our calls and modules five journeys pass
 
 compat: $(VENV)/.installed  ## load and walk every document in CORPUS
 	@$(BIN)/python tests/support/compat.py $(CORPUS)
+
+skills: $(VENV)/.installed  ## import real skills into workflows and export them again; fetched into SKILLS, needs npm
+	@$(BIN)/python tests/support/skill_corpus.py $(SKILLS)
 
 oracle: $(VENV)/.installed  ## ask what the reference was asked, in CASES, and compare
 	@$(BIN)/python tests/support/oracle.py $(CASES)

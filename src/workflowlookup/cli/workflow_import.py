@@ -150,7 +150,7 @@ def import_workflow(opened: OpenedSource, directory: str, *, is_strict: bool, is
     """Write the workflow, its fixture and the report. Returns the exit code."""
     try:
         draft = opened.format.read(opened.source)
-        provenance = _provenance(opened, draft)
+        provenance = provenance_of(opened, draft)
         document, changes = document_of(draft, provenance)
         text = markdown_of(document, draft)
     except NotImportable as problem:
@@ -184,7 +184,8 @@ def import_workflow(opened: OpenedSource, directory: str, *, is_strict: bool, is
     return 0
 
 
-def _provenance(opened: OpenedSource, draft: Draft) -> Provenance:
+def provenance_of(opened: OpenedSource, draft: Draft) -> Provenance:
+    """Where the workflow of a draft comes from."""
     used = {
         opened.source.main,
         *(step.place.file for step in draft.steps),

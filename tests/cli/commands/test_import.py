@@ -28,7 +28,7 @@ Read the log since the last tag: !`git log -1`
 
 ## Step 2: Write
 
-Write one line for each change. Ask the user which of them matter.
+Write `{{line}}` for each change. Ask the user which of them matter.
 Go back to step 1 if one is missing.
 
 ## Verification
@@ -78,7 +78,7 @@ def test_a_skill_becomes_a_workflow_a_fixture_and_a_report(cli: Cli, skill: Path
             {"text": "`version`"},
         ],
         "guessed": [
-            note(18, 18, "suggested confirmation of 'Step 2: Write': a person is asked, because of 'Write one line for "
+            note(18, 18, "suggested confirmation of 'Step 2: Write': a person is asked, because of 'Write `{{line}}` for "
                  "each change. Ask the user which of them matter.'"),
             note(23, 23, 'suggested criterion of \'Verification\': contains "Every change is named"'),
             note(27, 27, "suggested proof of 'Verification': `make lint` passes"),
@@ -104,7 +104,7 @@ def test_a_skill_becomes_a_workflow_a_fixture_and_a_report(cli: Cli, skill: Path
         "description": "Writes release notes: for users, from the log.",
         "version": "1.2.0",
         "category": "imported",
-        "metaGuidance": ["Use it before a release. Write `{{{{version}}` as it is."],
+        "metaGuidance": ["Use it before a release. Write `{{version}}` as it is."],
         "steps": [
             {
                 "id": "collect",
@@ -115,7 +115,7 @@ def test_a_skill_becomes_a_workflow_a_fixture_and_a_report(cli: Cli, skill: Path
             {
                 "id": "write",
                 "title": "Step 2: Write",
-                "prompt": "Write one line for each change. Ask the user which of them matter.\n"
+                "prompt": "Write `{{{{line}}` for each change. Ask the user which of them matter.\n"
                 "Go back to step 1 if one is missing.",
                 "x-source": "SKILL.md, lines 16 to 19",
             },

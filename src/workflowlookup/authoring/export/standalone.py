@@ -15,7 +15,7 @@ from workflowlookup.language.formats.patterns import Budget
 from workflowlookup.language.guidance import function_lines, prompt_text
 from workflowlookup.language.model import Capture, Delegation, LoopStep, PromptStep, Step, Workflow
 from workflowlookup.language.proof import CommandProof, is_at_start
-from workflowlookup.language.templates import has_template
+from workflowlookup.language.templates import filler, has_template
 from workflowlookup.language.text import one_line, plural
 from workflowlookup.language.untrusted_text import code
 
@@ -40,7 +40,7 @@ def standalone(workflow: Workflow, _: Sequence[str] = ()) -> str:
         ("Throughout", workflow.meta_guidance),
     ):
         if lines:
-            head.append(f"**{label}:**\n\n{_bullets(lines)}")
+            head.append(f"**{label}:**\n\n{_texts(lines)}")
     steps = list(_steps(workflow, workflow.flow, "", 2))
     if any(map(has_template, steps)):
         head.append(_TEMPLATES)
@@ -51,7 +51,7 @@ def _steps(workflow: Workflow, steps: Sequence[Step], prefix: str, level: int) -
     """The paragraphs of steps, numbered as in `graph`: 2, 2.1, 3."""
     for count, step in enumerate(steps, 1):
         number = f"{prefix}{count}"
-        yield f"{_heading(level)} {number}. {one_line(step.title)}"
+        yield f"{_heading(level)} {number}. {one_line(filler({}, {})(step.title))}"
         if step.run_condition:
             yield f"**Only if** {_condition(step.run_condition)}. Otherwise skip this step."
         if step.requires:
@@ -101,7 +101,7 @@ def _prompt(step: PromptStep) -> str:
         for item in step.parallel_delegations
     )
     whole = replace(step, prompt_fragments=(), parallel_delegations=delegations)
-    parts = [prompt_text(whole, {}, str, Budget())]
+    parts = [prompt_text(whole, {}, filler({}, {}), Budget())]
     parts += [_if(fragment.when, fragment.text) for fragment in step.prompt_fragments]
     return "\n\n".join(part for part in parts if part)
 
@@ -141,6 +141,11 @@ def _heading(level: int) -> str:
 
 def _bullets(lines: Sequence[str]) -> str:
     return "\n".join(f"- {one_line(line)}" for line in lines)
+
+
+def _texts(lines: Sequence[str]) -> str:
+    """Sentences as a list; texts of several lines as they are."""
+    return "\n\n".join(line.strip() for line in lines) if any("\n" in line for line in lines) else _bullets(lines)
 
 
 def _check_list(lines: Sequence[str]) -> str:

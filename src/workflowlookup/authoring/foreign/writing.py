@@ -93,10 +93,10 @@ def _without_fields(draft: Draft) -> Draft:
 def _document(draft: Draft, provenance: Provenance) -> tuple[dict[str, Json], list[Note]]:
     limits = _limits()
     notes: list[Note] = []
-    steps = [part for step in draft.steps for part in _parts(step, draft.parameters, limits)]
+    name = one_line(draft.title) or _humanised(draft.name)
+    steps = [part for step in draft.steps for part in _parts(step, draft, limits)]
     if len(steps) > len(draft.steps):
         notes.append(Note(f"A step has more than {limits.prompt:,} characters: steps '… (part 2)' continue it"))
-    name = one_line(draft.title) or _humanised(draft.name)
     description = draft.description or name
     document: dict[str, Json] = {
         "id": identifier(draft.name) or CATEGORY,
@@ -111,7 +111,7 @@ def _document(draft: Draft, provenance: Provenance) -> tuple[dict[str, Json], li
         text = f"The description has {len(description):,} characters: its beginning is 'description', all of it 'about'"
         notes.append(Note(text))
         document["about"] = _cut(description, limits.about)
-    advice = [part for text, _ in draft.guidance for part in _pieces(literal(text, draft.parameters), limits.guidance)]
+    advice = [part for text, _ in draft.guidance for part in _pieces(text, limits.guidance)]
     if advice:
         document["metaGuidance"] = advice
     used: set[str] = set()
@@ -132,11 +132,11 @@ def _step(step: DraftStep, keep: frozenset[str], used: set[str], limits: _Limits
     }
 
 
-def _parts(step: DraftStep, keep: frozenset[str], limits: _Limits) -> Iterator[DraftStep]:
+def _parts(step: DraftStep, draft: Draft, limits: _Limits) -> Iterator[DraftStep]:
     """The step with its templates escaped, in as many parts as its length asks for. The first has all other fields."""
-    title = one_line(step.title) or FALLBACK_TITLE
+    title = one_line(step.title or draft.title) or _humanised(draft.name)
     is_long = len(title) > limits.title
-    text = literal(f"{title}\n\n{step.text}".strip() if is_long or not step.text else step.text, keep)
+    text = literal(f"{title}\n\n{step.text}".strip() if is_long or not step.text else step.text, draft.parameters)
     first, *others = _pieces(text, limits.prompt)
     yield msgspec.structs.replace(step, title=title, text=first)
     for number, piece in enumerate(others, 2):
@@ -199,7 +199,7 @@ def markdown_of(document: dict[str, Json], draft: Draft) -> str:
         lines = markdown_text(document).split("\n")
         places = read_page("\n".join(lines).encode()).places
         starts = [places["steps", number][0] for number in range(len(document["steps"]))]
-        steps = [part for step in draft.steps for part in _parts(step, draft.parameters, _limits())]
+        steps = [part for step in draft.steps for part in _parts(step, draft, _limits())]
         for start, after, step in reversed(list(zip(starts, [*starts[1:], len(lines)], steps, strict=True))):
             part = lines[start - 1 : after - 1]
             lines[start - 1 : after - 1] = _with_suggestions(part, step)
