@@ -187,7 +187,7 @@ STEP = FRONT + "## One\n"
         (STEP + "### Criteria\n### Criteria\n", 6, "this section twice"),
         (STEP + "### Proof\n- `make 'test` passes\n", 6, "cannot be read"),
         (STEP + "### Proof\n### Notes\n", 6, "follows the criteria or the proof"),
-        (STEP + "- " * 40 + "a\n", 5, "nest deeper than 12 levels"),
+        (STEP + "- " * 40 + "a\n", 5, "nest deeper than 8 levels"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_read_is_refused_with_its_line(text: str, line: int, reason: str) -> None:

@@ -42,14 +42,14 @@ SECTIONS: Final[Mapping[str, tuple[str, tuple[ShortForm, ...]]]] = {
     "proof": ("proof", PROOFS),
 }
 """By heading: the field of the step that the list below stands for, and its forms."""
-MAX_LINES: Final = 20_000
+MAX_LINES: Final = 10_000
 """Each line may be an element of its own, for the parser to visit."""
-MAX_BLOCK_NESTING: Final = 24
+MAX_BLOCK_NESTING: Final = 16
 """How deep lists and quotes may nest, as the parser counts: a list counts twice."""
 
 _BLOCK_RULES: Final = ("code", "fence", "blockquote", "hr", "list", "html_block", "heading", "lheading", "paragraph")
 _BLOCK_INFO: Final = re.compile(r"(?:yaml[ \t]+)?step", re.IGNORECASE)
-_ID: Final = re.compile(r"(?P<title>.*?)[ \t]*\{#(?P<id>[^\s{}]+)\}")
+_ID: Final = re.compile(r"\{#([^\s{}]+)\}")
 _ITEM: Final = re.compile(r"(?P<indent>[ \t]*)[-*+][ \t]+(?P<text>\S.*)")
 _NESTED: Final = 2
 _COMMENT: Final = "<!--"
@@ -378,8 +378,9 @@ class _Reader:
         return self._yaml(path, line + 1, end - 1, indent), end
 
     def _title_and_id(self, heading: Heading, fields: Mapping[str, Json]) -> dict[str, Json]:
-        match = _ID.fullmatch(heading.text)
-        title, identifier = (match["title"], match["id"]) if match else (heading.text, None)
+        before, mark, _ = heading.text.rpartition("{#")
+        match = _ID.fullmatch(heading.text, len(before)) if mark else None
+        title, identifier = (before.rstrip(" \t"), match[1]) if match else (heading.text, None)
         if match is None and "{#" in title:
             reason = "The id in the heading cannot be read"
             raise _problem(
