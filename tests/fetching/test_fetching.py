@@ -283,6 +283,16 @@ def test_a_host_that_never_answers_is_given_up(silent_host: str, cache: Path) ->
     assert os.listdir(cache) == []
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems may not limit memory")
+def test_git_gets_only_so_much_memory_for_another_host(
+    silent_host: str, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workflowlookup.fetching.remote.MAX_MEMORY_KIB", 2_000)
+
+    with pytest.raises(FetchFailed, match="cannot be fetched"):
+        get(cache, silent_host, seconds=20)
+
+
 def test_a_host_that_refuses_connections_is_named(cache: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
@@ -290,6 +300,7 @@ def test_a_host_that_refuses_connections_is_named(cache: Path) -> None:
         get(cache, f"ssh://127.0.0.1:{port}/a.git")
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="it looks for processes in /proc")
 def test_a_killed_process_leaves_neither_git_nor_half_of_a_library(
     silent_host: str, upstream: GitRepository, cache: Path
 ) -> None:

@@ -22,6 +22,8 @@ from workflowlookup.proving.scratch import Scratch
 
 MAX_FETCH_BYTES: Final = 256 << 20
 """How much git may store of one repository, compressed."""
+MAX_MEMORY_KIB: Final = 4 << 20
+"""How much memory git may use for another host, because a small object can say that it unfolds to any size."""
 MAX_HISTORY: Final = 1_000
 """How many commits are searched for an earlier one."""
 _TIP: Final = "refs/fetched/tip"
@@ -152,6 +154,10 @@ class Remote:
             words = (f"--upload-pack={_LOCAL_SERVER}", *words)
         protocols = ["file"] if self._is_local else ["https", "ssh"]  # users replace one by the other (`insteadOf`)
         arguments, environment = remote_command(directory, protocols, command, *words)
+        path = program()
+        if not self._is_local:
+            limit = f'ulimit -v {MAX_MEMORY_KIB} 2>/dev/null; exec "$0" "$@"'  # not all systems have it
+            path, arguments = "/bin/sh", ["sh", "-c", limit, path, *arguments[1:]]
         is_too_large = False
 
         def check_size(_: float) -> None:
@@ -161,9 +167,7 @@ class Remote:
                 self._stop.set()
 
         ended = self._supervisors.run(
-            Command(
-                program=program(), arguments=arguments, cwd=directory, environment=environment, seconds=self._seconds
-            ),
+            Command(program=path, arguments=arguments, cwd=directory, environment=environment, seconds=self._seconds),
             self._stop,
             check_size,
         )
