@@ -117,6 +117,30 @@ def test_a_workflow_removed_from_the_library_is_still_shown_for_its_runs(site: S
     assert "Start again" not in client.get(f"/runs/{site.named['held']}").text
 
 
+def test_a_workflow_is_tried_step_by_step_without_a_run(furnished: Site, visit: OpenConsole) -> None:
+    client = visit(furnished, "reader")
+    before = furnished.runs.counts()
+    page = client.get("/library/release/try").text
+    assert "List what changed since the last tag." in page
+
+    def send(page: str, **fields: str) -> str:
+        hidden = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', page))
+        context = {"context": '{"isBreaking": false, "platforms": ["linux"]}'}
+        return str(client.post("/library/release/try", data={**hidden, **context, **fields}).text)
+
+    refused = send(page, output="nothing", do="judge")
+    assert "List every change on a line that starts with" in refused
+    page = send(page, output="- a change", do="accept")
+    assert "Run them, and quote the summary." in page
+    assert 'value="changes"' in page
+    page = send(page, output="", do="skip")
+    assert "Build it for linux, install it, start it." in page
+    assert "would be skipped" in page
+    assert "is not a JSON object" in send(page, context="[1]")
+    assert furnished.runs.counts() == before
+    assert client.get("/library/no-such/try").status_code == 404
+
+
 # ── runs ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

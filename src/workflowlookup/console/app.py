@@ -28,6 +28,7 @@ from workflowlookup.console import (
     run_pages,
     server_pages,
     statistics_pages,
+    trial_pages,
 )
 from workflowlookup.console.rendering import render, serve_static
 from workflowlookup.console.request import HEADERS, PageNotFound, RequestRefused, Visit, read_form
@@ -57,6 +58,7 @@ PAGES: Final[tuple[tuple[str, Handler], ...]] = (
     ("/library", library_pages.library),
     ("/library/{workflow}", library_pages.workflow),
     ("/library/{workflow}/changes", library_pages.changes),
+    ("/library/{workflow}/try", trial_pages.show),
     ("/runs", run_list.runs),
     ("/approvals", approvals.approvals),
     ("/feed.atom", attention.feed),
@@ -75,6 +77,7 @@ PAGES: Final[tuple[tuple[str, Handler], ...]] = (
     ("/events", run_pages.events),
 )
 ACTIONS: Final[tuple[tuple[str, Handler], ...]] = (
+    ("/library/{workflow}/try", trial_pages.go_on),
     ("/runs/{run}/challenge", run_pages.challenge),
     ("/runs/{run}/confirm", run_pages.confirm),
     ("/runs/{run}/deny", run_pages.deny),
