@@ -206,9 +206,11 @@ def provenance_of(opened: OpenedSource, draft: Draft) -> Provenance:
 
 def _not_taken(opened: OpenedSource, provenance: Provenance) -> Iterator[Note]:
     """The files that are not part of the workflow."""
-    for path in opened.folder.files:
-        if path not in provenance.files:
-            yield Note("this file is not part of the workflow", Place(path, 1, 1))
+    others = [path for path in opened.folder.files if path not in provenance.files]
+    if len(others) > MAX_CHOICES:
+        yield Note(f"{len(others):,} files are not part of the workflow: {first_few(others, MAX_CHOICES)}")
+    else:
+        yield from (Note("this file is not part of the workflow", Place(path, 1, 1)) for path in others)
     for path, reason in opened.folder.refused:
         yield Note(f"`{path}` was not read: {reason}")
     if not opened.folder.is_complete:

@@ -34,6 +34,7 @@ _TOPIC: Final = _words(
     r"\b(?:triggers?|when to use|modes?|strateg(?:y|ies)|techniques?|commands?|metrics?|problems?|issues?|errors?)\b",
     r"\b(?:domains?|agents?|tools?|outputs?|deliverables?|architecture|integrations?|areas?|dimensions?|lenses)\b",
     r"\b(?:getting started|quick ?start|install(?:ation|ing)|set-?up|prerequisites?|usage|workflows|procedures)\b",
+    r"\bnext steps\b",
 )
 _GENERIC: Final = _words(
     r"^(?:overview|instructions?|introduction|purpose|skill|workflow|description|steps?|goal|role|when to use.*)$"
@@ -98,7 +99,7 @@ def is_topic(heading: str) -> bool:
     return _TOPIC.search(heading) is not None and _STRONG_PROCEDURE.search(heading) is None
 
 
-_STRONG_PROCEDURE: Final = _words(r"\b(?:workflow|process|procedure|steps|instructions)\s*$")
+_STRONG_PROCEDURE: Final = _words(r"\b(?:workflow|process|procedure|(?<!next )steps|instructions)\s*$")
 
 
 def is_generic_title(heading: str) -> bool:
