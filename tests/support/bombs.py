@@ -556,6 +556,32 @@ def an_example_of_a_branching_schema() -> Bomb:
     return _everywhere(document(step(requires=["it"]), contextSchema={"properties": {"it": schema}}), _next())
 
 
+def _page(body: str) -> Bomb:
+    text = "---\nid: bomb\nname: B\ndescription: D\n---\n## One {#one}\n" + body
+    return Bomb({"bomb.workflow.md": text.encode()}, [("workflow_list", {}), ("workflow_get", {"id": "bomb"})])
+
+
+@bomb
+def lists_in_quotes_in_markdown() -> Bomb:
+    return _page(("> - " * 4 + "a\n") * 9_900)
+
+
+@bomb
+def blanks_in_a_heading_in_markdown() -> Bomb:
+    return _page("## a" + " " * 900_000 + "{#b}c")
+
+
+@bomb
+def a_criterion_of_many_slashes_in_markdown() -> Bomb:
+    return _page("### Criteria\n- matches /" + "/i " * 300_000 + "\n  and so on" * 9_000)
+
+
+@bomb
+def aliases_in_step_blocks_in_markdown() -> Bomb:
+    block = "```step\na: &a [1, 2, 3]\n" + "".join(f"b{n}: [*a, *a, *a, *a]\n" for n in range(40)) + "```\n"
+    return _page("".join(f"## Step {{#s-{number}}}\n{block}" for number in range(200)))
+
+
 def bombs() -> Iterator[tuple[str, Bomb]]:
     """Every bomb, one at a time."""
     return ((name, make()) for name, make in BOMBS.items())
