@@ -27,6 +27,7 @@ from workflowlookup.errors import StorageError
 from workflowlookup.fetching.contents import fetch
 from workflowlookup.language.forms import DOCUMENT_SUFFIXES, YAML, document_text
 from workflowlookup.language.text import first_few, one_line, plural
+from workflowlookup.library.files import MAX_FILE_BYTES
 from workflowlookup.library.foreign_folder import (
     MAX_BYTES,
     MAX_FILES,
@@ -108,6 +109,8 @@ def _open_path(path: str, shown: str, revision: str, repository: str = "", inner
         root, main = os.path.split(os.path.abspath(path))
         folder, place = read_folder(root, main), path
     elif path.lower().endswith((".md", ".markdown", ".mdc", ".yaml", ".yml", ".json", ".toml")):
+        if path.lower().endswith(".json") and os.path.exists(path) and os.path.getsize(path) > MAX_FILE_BYTES:
+            return None  # only runs are that long
         folder, place = read_one(path), path
     else:
         return None

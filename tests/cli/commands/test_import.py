@@ -130,7 +130,7 @@ def test_a_skill_becomes_a_workflow_a_fixture_and_a_report(cli: Cli, skill: Path
             "format": "agent-skill",
             "location": "skills/release-notes",
             "license": "MIT",
-            "license_file": "LICENSE.txt",
+            "licenseFile": "LICENSE.txt",
             "files": {"SKILL.md": hashlib.sha256(SKILL.encode()).hexdigest()},
             "frontMatter": {
                 "license": "MIT",
@@ -257,3 +257,11 @@ def test_a_skill_is_imported_from_a_revision_of_a_repository(cli: Cli, tmp_path:
     source = json.loads(cli("convert", FILES[0], "--output", "-").stdout)["x-source"]
     assert (source["revision"], source["location"]) == (commit, f"{repository.url}@v1/skills/release-notes")
     assert "expected a URL" in cli("import", "git@example.org:skills").stderr
+
+
+def test_a_large_file_of_runs_is_not_taken_for_a_workflow(cli: Cli) -> None:
+    (cli.directory / "runs.json").write_text('{"runId": "x"}\n' + " " * (1 << 20))
+
+    done = cli("import", "runs.json")
+
+    assert (done.returncode, "Each line must be an event from `export`" in done.stderr) == (1, True), done.stderr

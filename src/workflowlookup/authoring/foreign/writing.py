@@ -32,7 +32,7 @@ MIN_ID: Final = 3
 MAX_ID: Final = 64
 
 
-class Provenance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Provenance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """Where a workflow comes from: the value of `x-source`."""
 
     format: str
