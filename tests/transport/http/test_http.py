@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from support.make import document, long_run, settings_file, step, write
 from support.web import HEADERS, MODERN, Connect, Serve, WebClient, WebServer, events, modern, opening, routing
 from upstream.upstreams import McpUpstream
 from workflowlookup.protocol.jsonrpc import MAX_NESTING
+from workflowlookup.runs.run import Run
 from workflowlookup.store.journal import summarise
 from workflowlookup.store.sqlite import SqliteJournal
 
@@ -38,18 +40,26 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebServer]:
     server.stop()
 
 
+@pytest.fixture(scope="module")
+def long_journal(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Path]:
+    """A run of 40,000 events, and a journal that has it."""
+    records, run = long_run(40_000)
+    journal = SqliteJournal(str(tmp_path_factory.mktemp("long") / "runs.sqlite"))
+    journal.append(run.id, 0, records, summarise(run))
+    journal.close()
+    return run, Path(journal.path)
+
+
 # ── who waits for whom ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("is_modern", [False, True], ids=["session", "envelope"])
 def test_loading_a_long_run_blocks_no_other_client(
-    serve_http: Serve, connect: Connect, tmp_path: Path, is_modern: bool
+    serve_http: Serve, connect: Connect, long_journal: tuple[Run, Path], tmp_path: Path, is_modern: bool
 ) -> None:
-    records, run = long_run(40_000)
-    journal = SqliteJournal(str(tmp_path / "runs.sqlite"))
-    journal.append(run.id, 0, records, summarise(run))
-    journal.close()
-    server = serve_http("--journal", journal.path)
+    run, journal = long_journal
+    shutil.copy(journal, tmp_path / "runs.sqlite")
+    server = serve_http("--journal", str(tmp_path / "runs.sqlite"))
     patient, other = connect(server), connect(server)
     params = {"name": "workflow_status", "arguments": {"runId": run.id}}
     if is_modern:
@@ -77,13 +87,11 @@ def test_loading_a_long_run_blocks_no_other_client(
 
 @pytest.mark.parametrize("what", ["page", "live", "report", "journal", "resource", "modern resource"])
 def test_the_report_of_a_long_run_blocks_no_other_client(
-    serve_http: Serve, connect: Connect, tmp_path: Path, what: str
+    serve_http: Serve, connect: Connect, long_journal: tuple[Run, Path], tmp_path: Path, what: str
 ) -> None:
-    records, run = long_run(40_000)
-    journal = SqliteJournal(str(tmp_path / "runs.sqlite"))
-    journal.append(run.id, 0, records, summarise(run))
-    journal.close()
-    server = serve_http("--journal", journal.path)
+    run, journal = long_journal
+    shutil.copy(journal, tmp_path / "runs.sqlite")
+    server = serve_http("--journal", str(tmp_path / "runs.sqlite"))
     patient, other = connect(server), connect(server)
     patient.initialize()
     other.initialize()
