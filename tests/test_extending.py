@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,7 +12,7 @@ import pytest
 
 from support.json_values import Json, JsonObject
 from support.make import document, step
-from support.recipes import ROOT, Tree, read_recipes
+from support.recipes import Tree, read_recipes
 
 RECIPES = read_recipes()
 PREPARE = """
@@ -401,8 +400,6 @@ def test_a_version_of_mcp(follow: Follow) -> None:
 
 def test_all_of_them_together_are_typed_and_in_order(follow: Follow) -> None:
     tree = follow(*RECIPES)
-    if (ROOT / ".mypy_cache").exists():  # from `make check`: only what differs is checked again
-        shutil.copytree(ROOT / ".mypy_cache", tree.root / ".mypy_cache")
 
     tree.python("-m", "ruff", "check", "--fix", "--quiet", "src", cwd=tree.root)
     tree.python("-m", "mypy", "src", cwd=tree.root)
