@@ -57,7 +57,7 @@ class Extended(Tree):
             capture_output=True,
             check=False,
             text=True,
-            timeout=120,
+            timeout=600,
         )
         assert code is None or done.returncode == code, f"{done.stdout}\n{done.stderr}"
         return done.stdout + (done.stderr if code is None else "")

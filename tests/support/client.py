@@ -13,7 +13,7 @@ from pathlib import Path
 from support.json_values import Json, JsonObject
 from support.processes import end
 
-TIMEOUT = 20.0
+TIMEOUT = 60.0
 ENVELOPE = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
     "io.modelcontextprotocol/clientCapabilities": {},

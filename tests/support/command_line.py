@@ -18,7 +18,8 @@ from pathlib import Path
 from support.json_values import Json, JsonObject
 from workflowlookup.cli.input import AGENT_VARIABLES
 
-TIMEOUT = 60.0
+TIMEOUT = 180.0
+"""Long, for busy machines."""
 PROGRAM = ("-m", "workflowlookup")
 BOUND = (str(Path(__file__).parent.parent / "bound.py"),)
 """The same, bound by the permissions of files."""

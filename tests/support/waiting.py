@@ -8,8 +8,8 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def wait_until(condition: Callable[[], T], seconds: float = 60.0) -> T:
-    """Return the first true value of the condition; fail if there is none in time."""
+def wait_until(condition: Callable[[], T], seconds: float = 180.0) -> T:
+    """Return the first true value of the condition; fail if there is none in time, which is long for busy machines."""
     end = time.monotonic() + seconds
     while not (value := condition()):
         assert time.monotonic() < end, f"it did not happen within {seconds:g} s"
