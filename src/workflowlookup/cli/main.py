@@ -79,7 +79,7 @@ examples:
   workflowlookup show bug-investigation        what it is about, and its first step
   workflowlookup run bug-investigation         follow it yourself, step by step
   workflowlookup install claude-code           add the server to Claude Code
-  workflowlookup validate my-workflow.json     check a document of your own
+  workflowlookup validate my-flow.workflow.md  check a document of your own
 
 `workflowlookup help COMMAND` shows the options and examples of a command.
 exit codes: 0 success, 1 problems were found, 2 wrong usage"""

@@ -95,6 +95,7 @@ def _rename_to_backup(path: str) -> None:
 
 
 EXAMPLES = """\
+  workflowlookup convert my-workflow.json --to markdown         writes my-workflow.workflow.md
   workflowlookup convert my-workflow.json                       writes my-workflow.yaml
   workflowlookup convert my-workflow.json --replace             and keeps my-workflow.json as .bak
   workflowlookup convert my-workflow.yaml --output -            JSON on standard output

@@ -170,5 +170,5 @@ def _write_lines(checked: Sequence[Checked]) -> None:
 
 EXAMPLES = """\
   workflowlookup watch                       the workflows of the project
-  workflowlookup watch my-workflow.yaml      one document, as you write it
+  workflowlookup watch my-flow.workflow.md   one document, as you write it
   workflowlookup watch --once flows          check once, for scripts"""
