@@ -25,7 +25,7 @@ LONG = {"type": "length", "min": 10, "message": "too short"}
 STARTED = rb"INSERT INTO runs.*COMMIT"
 BEGUN = rb"INSERT INTO runs"
 MOVED = rb"UPDATE runs.*INSERT INTO events"
-POSITION = rb"one.state = 'queued'"
+POSITION = rb"WITH one AS"
 """Statements at which the link is frozen; the second is in the middle of a transaction."""
 
 
