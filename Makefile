@@ -2,8 +2,6 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-CORPUS ?= ../shared/corpus/workflows
-CASES ?= ../shared/oracle/cases.json
 SUITE := -n auto --dist loadfile --no-loadscope-reorder --ignore=tests/conformance --ignore=tests/soak --ignore=tests/auth/test_memory.py
 
 unexport PYTHONDONTWRITEBYTECODE  # what is started a thousand times is compiled once
@@ -41,12 +39,14 @@ journeys: $(VENV)/.dev  ## how many of our calls and modules five journeys pass
 	@$(BIN)/python bench/journeys.py
 
 compat: $(VENV)/.installed  ## load and walk every document in CORPUS
+	@[ -n "$(CORPUS)" ] || { echo "Say which directory: make compat CORPUS=path/to/documents"; exit 2; }
 	@$(BIN)/python tests/support/compat.py $(CORPUS)
 
 skills: $(VENV)/.installed  ## import real skills into workflows and export them again; fetched into SKILLS, needs npm
 	@$(BIN)/python tests/support/skill_corpus.py $(SKILLS)
 
 oracle: $(VENV)/.installed  ## ask what the reference was asked, in CASES, and compare
+	@[ -n "$(CASES)" ] || { echo "Say which file: make oracle CASES=path/to/cases.json"; exit 2; }
 	@$(BIN)/python tests/support/oracle.py $(CASES)
 
 conformance: $(VENV)/.dev  ## the official conformance suites and the inspector; needs npm
