@@ -13,8 +13,10 @@ import subprocess
 import sys
 import termios
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
+from support.fork_server import ForkServer
 from support.json_values import Json, JsonObject
 from workflowlookup.cli.input import AGENT_VARIABLES
 
@@ -35,8 +37,21 @@ effect, also where the tests were started with `nohup`.
 """
 
 
+_fork_servers: list[ForkServer] = []
+
+
+def fork_server(environment: Mapping[str, str]) -> ForkServer:
+    """The one of this process; the first command starts it in its environment."""
+    if not _fork_servers:
+        _fork_servers.append(ForkServer(environment))
+    return _fork_servers[0]
+
+
 class Cli:
-    """`workflowlookup` in an empty directory, with a home of its own and none of the caller's settings."""
+    """`workflowlookup` in an empty directory, with a home of its own and none of the caller's settings.
+
+    A call is a process forked by `support.fork_server`; on terminals, and with another `program`, Python is started.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -56,15 +71,22 @@ class Cli:
     def __call__(
         self, *words: str, stdin: bytes = b"", program: tuple[str, ...] = PROGRAM, **environment: str
     ) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            [sys.executable, *program, *words],
-            input=stdin,
-            capture_output=True,
-            timeout=TIMEOUT,
-            check=False,
-            cwd=self.directory,
-            env=self._environment() | environment,
-        )
+        own = self._environment()
+        forking = fork_server(own)
+        if program == PROGRAM and forking.fits(own | environment):
+            done = forking.run(
+                words, stdin=stdin, directory=self.directory, environment=own | environment, timeout=TIMEOUT
+            )
+        else:
+            done = subprocess.run(
+                [sys.executable, *program, *words],
+                input=stdin,
+                capture_output=True,
+                timeout=TIMEOUT,
+                check=False,
+                cwd=self.directory,
+                env=own | environment,
+            )
         assert b"Traceback" not in done.stderr, done.stderr.decode()
         return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
