@@ -147,7 +147,7 @@ def test_a_command_needs_no_extra(light: Light, words: list[str]) -> None:
 
 
 def test_authors_need_no_extra(light: Light) -> None:
-    path = ".workflowlookup/workflows/own.json"
+    path = ".workflowlookup/workflows/own.workflow.md"
     fixture = light.project / ".workflowlookup/workflows/own.test.yaml"
     for words in (["new", "own"], ["lint", path], ["test", "--example", "own"], ["test", str(fixture)], ["fmt", path]):
         done = light.run(*words)

@@ -45,7 +45,7 @@ def test_without_a_path_the_project_is_used(cli: Cli, command: str) -> None:
 @pytest.mark.parametrize(
     ("path", "hint"),
     [
-        ("example-workflow", "not ids: did you mean .workflowlookup/workflows/example-workflow.json?"),
+        ("example-workflow", "not ids: did you mean .workflowlookup/workflows/example-workflow.workflow.md?"),
         ("no-such-id", "not ids; the workflows of a project are in .workflowlookup/workflows"),
         ("no/such.json", "Check that the path is right"),
     ],
