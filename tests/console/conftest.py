@@ -2,14 +2,18 @@
 
 import contextlib
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from console.many_runs import BUNDLED, write_many_runs
 from console.sites import ConsoleClient, OpenConsole, OpenWindow, Served, ServeSite, Site, Window
+from console.story import furnish_library
 from support.npm import install
+from workflowlookup.app import make_catalog
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -35,6 +39,16 @@ def empty(tmp_path: Path) -> Iterator[Site]:
     made = Site(tmp_path, is_furnished=False)
     yield made
     made.runs.close()
+
+
+@pytest.fixture(scope="session")
+def busy(tmp_path_factory: pytest.TempPathFactory) -> Site:
+    """With 2,000 runs over four weeks; made once, and only looked at."""
+    made = Site(tmp_path_factory.mktemp("busy"), is_furnished=False)
+    furnish_library(made.library)
+    bundled = [make_catalog(made.settings).get(one) for one in BUNDLED]
+    made.named = write_many_runs(made.library.parent / "runs.sqlite", time.time_ns() // 1_000_000, bundled)
+    return made
 
 
 @pytest.fixture
