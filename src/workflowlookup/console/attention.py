@@ -17,7 +17,7 @@ from workflowlookup.runs.triage import Triage
 from workflowlookup.store.journal import RunQuery, now
 
 MAX_ENTRIES: Final = 50
-MAX_ANNOUNCED: Final = 20
+MAX_ANNOUNCED: Final = 100
 
 
 async def feed(visit: Visit) -> Response:
@@ -67,16 +67,19 @@ def _moment(time: int) -> str:
 
 
 async def attention(visit: Visit) -> Response:
-    """The runs that a browser tells its user about: those that need a person, are stuck, or failed in the last day."""
+    """How many runs wait for somebody, and those that a browser tells its user about: changed in the last day, and
+    waiting for a person, stuck, or failed.
+    """
     at = now()
     rows: list[RunRow] = []
     for group in (Triage.PERSON, Triage.STUCK, Triage.FAILED):
-        since = at - DAY if group is Triage.FAILED else None
-        query = RunQuery(triage=group, now=at, updated_since=since, longest_first=since is None, limit=MAX_ANNOUNCED)
+        query = RunQuery(triage=group, now=at, updated_since=at - DAY, limit=MAX_ANNOUNCED)
         rows += rows_of(visit, visit.services.runs.summaries(query), at)
+    counts = visit.services.runs.triage_counts(RunQuery(now=at))
+    waiting = sum(number for (_, group), number in counts.items() if group in (Triage.PERSON, Triage.STUCK))
     return JSONResponse(
         {
-            "waiting": sum(row.group is not Triage.FAILED for row in rows),
+            "waiting": waiting,
             "runs": [
                 {
                     "key": f"{row.run.id}:{row.group}:{row.since}",
