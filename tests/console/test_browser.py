@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from console.sites import OpenWindow, ServeSite, Site
+from console.sites import VIEWERS, OpenWindow, ServeSite, Site
 from support.json_values import JsonObject
 from support.make import document, step, write
 from support.narrowing import not_none
@@ -65,6 +65,32 @@ def test_every_page_is_accessible_and_fits(
         violations = [(one["id"], one["nodes"][0]["html"], one["nodes"][0].get("failureSummary")) for one in found]
         assert violations == [], name
         assert width(page) <= not_none(page.viewport_size)["width"], name
+
+
+BUSY = (
+    "/runs",
+    "/runs?is=stuck",
+    "/runs?q=review",
+    "/approvals",
+    "/approvals?run={asks}",
+    "/runs/{long}",
+    "/statistics",
+)
+"""Pages over 2,000 runs."""
+
+
+@pytest.mark.parametrize(("width_", "scheme"), [(1440, "light"), (768, "dark"), (390, "dark")])
+def test_pages_over_many_runs_are_accessible_and_fit(
+    busy: Site, serve: ServeSite, window: OpenWindow, axe: str, width_: int, scheme: str
+) -> None:
+    opened = window(serve(busy), reduced_motion="reduce", color_scheme=scheme)
+    opened.page.set_viewport_size({"width": width_, "height": 900})
+    for path in BUSY:
+        page = opened.open(path.format(**busy.named))
+        page.evaluate(axe)
+        found = page.evaluate("axe.run().then(({violations}) => violations)")
+        assert [(one["id"], one["nodes"][0]["html"]) for one in found] == [], path
+        assert width(page) <= width_, path
 
 
 @pytest.mark.parametrize("name", ["runs", "run", "library", "workflow", "statistics", "figures"])
@@ -315,16 +341,16 @@ def test_a_run_page_updates_live_and_keeps_opened_parts_open(site: Site, serve: 
     long = "\n".join(f"- change {number}" for number in range(100))
     site.runs.submit(run.id, "changes", long, {})
     page = live(opened.open(f"/runs/{run.id}"))
-    page.locator("#timeline summary").first.click()
-    page.evaluate("document.querySelector('#timeline li').dataset.kept = 'yes'")
+    page.locator("#timeline .entry summary").first.click()
+    page.evaluate("document.querySelector('#timeline .entry').dataset.kept = 'yes'")
     site.runs.submit(run.id, "tests", "All fine.", {})
     page.locator("#timeline").get_by_text("Output refused").wait_for()
     site.runs.submit(run.id, "tests", "$ make test: 12 passed", {"platforms": []})
     page.locator("#now").get_by_text("Follow every link").wait_for()
 
-    expect(page.locator("#timeline details[open]")).to_have_count(1)
+    expect(page.locator("#timeline .entry details[open]")).to_have_count(1)
     expect(page.locator("#timeline li[data-kept]")).to_have_count(1)
-    numbers = page.evaluate("[...document.querySelectorAll('#timeline > li')].map((one) => one.id)")
+    numbers = page.evaluate("[...document.querySelectorAll('#timeline .entry')].map((one) => one.id)")
     assert numbers == [f"e{record.sequence}" for record in site.runs.history(run.id)]
     assert "waiting for output, step Follow every link" in page.locator("#announcement").inner_text()
     expect(page.locator('.flow a.waiting[href="#why-links"]')).to_have_count(1)
@@ -392,7 +418,7 @@ def test_a_huge_output_is_folded_and_there_in_full(empty: Site, serve: ServeSite
     opened = window(serve(empty))
     page = opened.open(f"/runs/{run.id}")
     assert len(page.content()) < 100_000
-    fold = page.locator("#timeline details").first
+    fold = page.locator("#timeline .entry details").first
     assert "1,010,000 characters" in fold.inner_text()
     fold.locator("summary").click()
     fold.get_by_role("link", name="Show all").click()
@@ -412,3 +438,94 @@ def test_right_to_left_text_is_isolated(empty: Site, serve: ServeSite, window: O
     assert page.locator("#now pre.output").evaluate("(element) => getComputedStyle(element).direction") == "rtl"
     assert page.locator("html").evaluate("(element) => getComputedStyle(element).direction") == "ltr"
     assert page.locator("h1 bdi").inner_text() == words
+
+
+# ── an update never throws the page ─────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_focused_row_stays_at_its_place_while_the_list_grows(
+    empty: Site, serve: ServeSite, window: OpenWindow
+) -> None:
+    flow = build(document(step("first-step"), identifier="a-flow"))
+    ids = [empty.runs.start(flow, {}, {}).id for _ in range(45)]
+    opened = window(serve(empty))
+    page = live(opened.open("/runs"))
+    link = page.locator(f"#to-{ids[10]}")
+    link.evaluate("(element) => element.scrollIntoView({block: 'center'})")
+    link.focus()
+    assert page.evaluate("scrollY") > 100
+    for number in range(3):
+        before = not_none(link.bounding_box())["y"]
+        new = empty.runs.start(flow, {}, {})
+        page.locator(f"#run-{new.id}").wait_for()
+        assert abs(not_none(link.bounding_box())["y"] - before) < 1, number
+        assert page.evaluate("document.activeElement.id") == f"to-{ids[10]}"
+    empty.runs.delete(ids[10])
+    empty.runs.start(flow, {}, {})
+    link.wait_for(state="detached")
+    assert page.evaluate("document.activeElement.id") == f"to-{ids[9]}"
+
+
+def test_what_somebody_types_survives_updates_and_other_answers(
+    site: Site, serve: ServeSite, window: OpenWindow
+) -> None:
+    opened, run_id = window(serve(site)), site.named["held"]
+    page = live(opened.open(f"/runs/{run_id}"))
+    page.get_by_label("Note").fill("half a sentence")
+    page.get_by_text("Cancel the run").click()
+    page.get_by_label("Why", exact=True).press_sequentially("because")
+    site.runs.pause(run_id, by="ada")
+    page.get_by_role("button", name="Resume").wait_for()
+    assert page.get_by_label("Note").input_value() == "half a sentence"
+    assert page.get_by_label("Why", exact=True).input_value() == "because"
+    assert page.evaluate("document.activeElement.id") == "reason"
+
+    site.runs.confirm(run_id, "publish", how="console", by="ada")
+    page.get_by_role("heading", name="Somebody else was faster").wait_for()
+    assert page.locator("#unsent textarea").input_value() == "half a sentence"
+    assert page.get_by_label("Why", exact=True).input_value() == "because"
+
+
+def test_approvals_tell_when_somebody_else_was_faster(site: Site, serve: ServeSite, window: OpenWindow) -> None:
+    opened, run_id = window(serve(site)), site.named["held"]
+    page = live(opened.open(f"/approvals?run={run_id}"))
+    page.get_by_label("Note").fill("half a sentence")
+    site.runs.confirm(run_id, "publish", how="console", by="ada")
+    page.get_by_text("ada was faster: this question is answered.").wait_for()
+    assert page.get_by_label("Note").input_value() == "half a sentence"
+    expect(page.locator("[data-yes]")).to_be_hidden()
+    page.get_by_role("link", name="See what happened").click()
+    expect(page.locator(".entry:target")).to_contain_text("Confirmed")
+
+
+def test_a_revoked_token_is_told_on_a_live_page(
+    site: Site, serve: ServeSite, window: OpenWindow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = serve(site)
+    opened, other = window(served, "judge"), window(served, "mira")
+    path = f"/runs/{site.named['held']}"
+    theirs, mine = live(opened.open(path)), live(other.open(path))
+    monkeypatch.delitem(VIEWERS, "judge")
+    site.runs.pause(site.named["held"])
+    theirs.get_by_role("alert").get_by_text("your token was revoked or has expired").wait_for()
+    assert theirs.locator("#pulse").inner_text() == "Signed out"
+    mine.get_by_role("button", name="Resume").wait_for()
+    expect(mine.locator("#ended")).to_be_hidden()
+    opened.complaints.clear()  # the browser's own, about the answer 401
+
+
+def test_a_long_run_is_grouped_and_a_link_opens_any_of_its_events(
+    busy: Site, serve: ServeSite, window: OpenWindow
+) -> None:
+    opened = window(serve(busy))
+    page = opened.open(f"/runs/{busy.named['long']}")
+    assert page.evaluate("document.documentElement.scrollHeight") < 6_000
+    expect(page.locator("#timeline > details[open]")).to_have_count(1)
+    page.goto(f"{opened.address}/runs/{busy.named['long']}?order=newest#e9")
+    expect(page.locator("#e9")).to_be_in_viewport()
+    assert "order=newest" in page.url
+    page.get_by_role("link", name="Refusals only").click()
+    expect(page.locator("#timeline .entry")).to_have_count(8)
+    assert "order=newest" in page.url
+    page.get_by_text("Variables now").click()
+    expect(page.locator("#variables tbody tr").filter(has_text="goal")).to_contain_text("the input")

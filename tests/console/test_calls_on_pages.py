@@ -38,7 +38,7 @@ def test_a_person_sees_the_call_and_its_arguments(empty: Site, visit: OpenConsol
     assert "Allow this call?" in page
     assert "tool &#39;create_issue&#39; of MCP server &#39;github&#39;" in page
     assert "&#34;&lt;b&gt;Broken&lt;/b&gt;&#34;" in page
-    assert "If you deny, the run fails." in page
+    assert "If not, the run fails." in page
     assert "before the server makes the call" in page
 
 

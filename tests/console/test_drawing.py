@@ -14,7 +14,7 @@ from workflowlookup.authoring.graph import draw
 from workflowlookup.authoring.svg import as_fragment
 from workflowlookup.console import plots
 from workflowlookup.console.rendering import ago, iso, one_line, visible
-from workflowlookup.console.timeline import entries
+from workflowlookup.console.timeline import TimelineEntry, TimelineView, groups
 from workflowlookup.language.document.building import build
 from workflowlookup.language.formats.patterns import Budget
 from workflowlookup.language.text import plural
@@ -94,7 +94,11 @@ def test_every_kind_of_event_has_words() -> None:
     for time, move in enumerate(moves, 1):
         draft = move(draft.run, Moment(time=time * 1_000, by="agent" if time != 6 else "person"))
         records += draft.records
-    timeline = list(entries(draft.run, records, Budget()))
+
+    def entries(view: TimelineView) -> list[TimelineEntry]:
+        return [entry for group in groups(draft.run, records, Budget(), view) for entry in group.entries]
+
+    timeline = entries(TimelineView())
 
     assert [one.words.title for one in timeline] == [
         "Run started",
@@ -130,7 +134,8 @@ def test_every_kind_of_event_has_words() -> None:
         ('size is "small"',),
     )
     assert [one.by for one in timeline if one.by] == ["agent", "person", "agent"]
-    assert list(entries(draft.run, records, Budget(), after=20)) == timeline[20:]
+    assert entries(TimelineView(after=20)) == timeline[20:]
+    assert entries(TimelineView(newest_first=True)) == timeline[::-1]
 
 
 def test_a_fragment_links_to_its_steps_with_details() -> None:

@@ -51,7 +51,9 @@ def test_an_empty_console_says_so(empty: Site, visit: OpenConsole) -> None:
 
 
 def names(page: str) -> list[str]:
-    return re.findall(r'<a class="name" href="/library/([^"]+)"', page.partition("<h2 ")[0])
+    return re.findall(
+        r'<a class="name" href="/library/([^"]+)"', page.partition('aria-label="Workflows"')[2].partition("<h2 ")[0]
+    )
 
 
 @pytest.mark.parametrize(
@@ -76,6 +78,8 @@ def test_the_library_shows_problems_and_shadowed_documents(furnished: Site, visi
     assert "Missing required property &#39;description&#39;" in page
     assert str(furnished.library / "half-done.json") in page
     assert "hidden by <bdi>directories:" in page
+    assert page.index('id="problems"') < page.index('aria-label="Workflows"')
+    assert "1 broken document</a>" in page
 
 
 def test_only_administrators_see_the_paths_of_the_library(furnished: Site, visit: OpenConsole) -> None:
@@ -182,13 +186,16 @@ def test_a_list_is_a_feed_with_the_same_filter(furnished: Site, visit: OpenConso
     assert client.get("/feed.atom?q=is:odd").status_code == 400
 
 
-def test_browsers_learn_which_runs_need_somebody(furnished: Site, visit: OpenConsole) -> None:
+def test_browsers_learn_which_runs_need_somebody(furnished: Site, busy: Site, visit: OpenConsole) -> None:
     answer = visit(furnished).get("/attention").json()
-
     headlines = {run["link"]: run["headline"] for run in answer["runs"]}
     for name in ("held", "exhausted"):
         assert headlines[f"/runs/{furnished.named[name]}"].startswith("A run needs a person: ")
-    assert answer["waiting"] == sum(not headline.startswith("A run failed") for headline in headlines.values())
+
+    client = visit(busy)
+    page = client.get("/runs").text
+    counts = {group: int(number) for group, number in re.findall(r'class="count (person|stuck)">([0-9]+)<', page)}
+    assert client.get("/attention").json()["waiting"] == sum(counts.values()) > 100
 
 
 def test_runs_come_in_pages_that_do_not_overlap(empty: Site, visit: OpenConsole) -> None:
@@ -255,7 +262,7 @@ def test_each_change_of_a_run_is_announced_once(furnished: Site, visit: OpenCons
 
     assert len(re.findall(r'<li id="e\d+"', whole)) == run.sequence
     assert re.findall(r'<li id="(e\d+)"', last) == [f"e{run.sequence}"]
-    assert last.count('hx-swap-oob="true"') == 4
+    assert last.count('hx-swap-oob="true"') == 6
     assert client.get(f"/runs/{run.id}/live?after={run.sequence}").status_code == 204
 
 

@@ -71,7 +71,7 @@ def test_a_person_sees_what_could_not_be_proven_before_they_accept(
     assert "Accept it without proof?" in page
     assert "not proved: tests: There is no command &#39;test&#39;." in page
     assert "The &lt;b&gt;output&lt;/b&gt;" in page
-    assert "If you deny, the output is refused." in page
+    assert "If not, the output is refused." in page
 
 
 def test_the_statistics_of_a_workflow_have_each_proof_with_a_bar(empty: Site, visit: OpenConsole, proving: Run) -> None:

@@ -102,6 +102,11 @@ def ago(milliseconds: int) -> str:
     return time_ago((now() - milliseconds) // 1000)
 
 
+def time_of_day(milliseconds: int) -> str:
+    """`00:59:07 UTC`; empty if the time is out of range."""
+    return iso(milliseconds)[11:19] + " UTC" if iso(milliseconds) else ""
+
+
 def parse_number(text: str) -> int | None:
     """The number in a text from a client; None if it is not a number or too long."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 16 else None
@@ -119,6 +124,7 @@ FILTERS: Final = {
     "iso": iso,
     "ago": ago,
     "clock": clock,
+    "time_of_day": time_of_day,
     "duration": duration,
     "plural": plural,
     "pretty": pretty,

@@ -5,8 +5,9 @@ import re
 import secrets
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any, Final
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
+import msgspec
 from markupsafe import Markup
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
@@ -17,6 +18,7 @@ from workflowlookup.console import passkey_forms, timeline
 from workflowlookup.console.queries import current
 from workflowlookup.console.rendering import parse_number
 from workflowlookup.console.request import PageNotFound, RequestRefused, Visit
+from workflowlookup.console.timeline import TimelineView
 from workflowlookup.errors import RunStateError
 from workflowlookup.language.formats.patterns import Budget
 from workflowlookup.language.navigation import split_instance
@@ -69,9 +71,8 @@ NOTICES: Final = {
 
 async def run(visit: Visit) -> Response:
     shown = visit.services.runs.get(visit.path_param("run"))
-    first = 0 if visit.query("events") == "all" else max(0, shown.sequence - MAX_EVENTS)
     notice = NOTICES.get(visit.query("notice"), "")
-    return await _page(visit, "run.html", shown, first, earlier=first, notice=notice)
+    return await _page(visit, "run.html", shown, _view(visit, shown), notice=notice)
 
 
 async def live(visit: Visit) -> Response:
@@ -80,10 +81,48 @@ async def live(visit: Visit) -> Response:
     after = parse_number(visit.query("after")) or 0
     if shown.sequence <= after:
         return Response(status_code=204)
-    return await _page(visit, "run_live.html", shown, after)
+    view = _view(visit, shown)
+    is_behind = view.until is not None and view.until < after  # the page shows older events only
+    view = msgspec.structs.replace(view, after=shown.sequence if is_behind else after, limit=None)
+    return await _page(visit, "run_live.html", shown, view)
 
 
-async def _page(visit: Visit, template: str, shown: Run, after: int, **more: Any) -> Response:
+_CHOICES: Final = ("order", "show", "events", "event")
+"""What the URL of a run says about its timeline."""
+
+
+def _view(visit: Visit, shown: Run) -> TimelineView:
+    """The events that the URL asks for: the last ones, those around one, or all of them."""
+    view = TimelineView(
+        newest_first=visit.query("order") == "newest",
+        refusals_only=visit.query("show") == "refusals",
+        limit=None if visit.query("events") == "all" else MAX_EVENTS,
+    )
+    event = parse_number(visit.query("event")) or 0
+    if 0 < event <= shown.sequence and view.limit is not None:
+        first = max(0, min(event - MAX_EVENTS // 2, shown.sequence - MAX_EVENTS))
+        view = msgspec.structs.replace(view, after=first, until=first + MAX_EVENTS)
+    return view
+
+
+def _address(visit: Visit, shown: Run, path: str = "", **changed: str) -> str:
+    """The URL of the run with the choices of this page, some of them changed."""
+    choices = {name: visit.query(name) for name in _CHOICES} | changed
+    words = urlencode({name: value for name, value in choices.items() if value})
+    return f"/runs/{quote(shown.id, safe='')}{path}{'?' if words else ''}{words}"
+
+
+def _switches(visit: Visit, shown: Run, view: TimelineView) -> list[tuple[str, str, bool]]:
+    """The links that change the timeline: name, URL, whether it is chosen."""
+    return [
+        ("Oldest first", _address(visit, shown, order=""), not view.newest_first),
+        ("Newest first", _address(visit, shown, order="newest"), view.newest_first),
+        ("All events", _address(visit, shown, show=""), not view.refusals_only),
+        ("Refusals only", _address(visit, shown, show="refusals", event=""), view.refusals_only),
+    ]
+
+
+async def _page(visit: Visit, template: str, shown: Run, view: TimelineView, **more: Any) -> Response:
     """A page about a run. The run may be long, so only what needs the journal or the library happens on the event
     loop; a thread does the rest.
     """
@@ -91,15 +130,17 @@ async def _page(visit: Visit, template: str, shown: Run, after: int, **more: Any
     more["may_start"] = may_run and shown.is_over and current(visit, shown.workflow.id) is not None
 
     def fill(records: Sequence[Record]) -> Response:
-        return visit.page(template, **_values(visit, shown, records, after), **more)
+        return visit.page(template, **_values(visit, shown, records, view), **more)
 
     async with reading(visit.access.caller):
         return await asyncio.to_thread(fill, await read_in_slices(visit.services.runs, shown))
 
 
-def _values(visit: Visit, shown: Run, records: Sequence[Record], after: int) -> dict[str, Any]:
+def _values(visit: Visit, shown: Run, records: Sequence[Record], view: TimelineView) -> dict[str, Any]:
     budget = Budget()
     explanation, took = explain_run(shown, records, budget), durations(records)
+    groups = timeline.groups(shown, records, budget, view)
+    sequences = [entry.sequence for group in groups for entry in group.entries]
     return {
         "section": "runs",
         "run": shown,
@@ -107,7 +148,15 @@ def _values(visit: Visit, shown: Run, records: Sequence[Record], after: int) -> 
         "lasted": (shown.updated if shown.is_over else now()) - shown.started,
         "spent": timeline.time_split(shown, records, now()),
         "result": result_of(shown) if shown.state is State.COMPLETED else None,
-        "entries": list(timeline.entries(shown, records, budget, after)),
+        "groups": groups,
+        "earlier": 0 if view.refusals_only else max(0, min(sequences, default=1) - 1),
+        "later": 0 if view.refusals_only else shown.sequence - max(sequences, default=shown.sequence),
+        "view": view,
+        "switches": _switches(visit, shown, view),
+        "all_events": _address(visit, shown, events="all", event=""),
+        "last_events": _address(visit, shown, events="", event=""),
+        "live_url": _address(visit, shown, "/live", after=str(shown.sequence)),
+        "variables": timeline.variables(shown, records),
         "flow": Markup(_flow(shown, explanation, took)),  # noqa: S704 - we generated and escaped it
         "reasons": explanation.steps[:MAX_REASONS],
         "more_reasons": max(0, len(explanation.steps) - MAX_REASONS),

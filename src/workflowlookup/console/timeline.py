@@ -1,4 +1,4 @@
-"""The timeline of a run: one entry for each event, in words, with outputs and changed values."""
+"""The timeline of a run: one entry for each event, in words, grouped by step and iteration; and its variables."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -7,7 +7,7 @@ import msgspec
 
 from workflowlookup.language.conditions import in_words
 from workflowlookup.language.formats.patterns import Budget
-from workflowlookup.language.navigation import scope_of
+from workflowlookup.language.navigation import join_instance, loops_around, scope_of, split_instance
 from workflowlookup.language.text import plural
 from workflowlookup.language.values import Context, Json
 from workflowlookup.runs import events
@@ -51,26 +51,101 @@ class TimelineEntry(msgspec.Struct, frozen=True, kw_only=True):
     words: EventText
 
 
+class TimelineGroup(msgspec.Struct, kw_only=True):
+    """Consecutive events of one step, or of one iteration of a loop."""
+
+    first: int
+    """The sequence of its first event, also if a page does not show that one."""
+    title: str
+    is_iteration: bool
+    started: int
+    ended: int
+    refused: int = 0
+    """How many of its events are refusals or failures."""
+    is_last: bool = False
+    is_continued: bool = False
+    """Whether it has events that the view would show, but for `after`."""
+    entries: list[TimelineEntry] = []
+    """Those that a page shows."""
+
+
+class TimelineView(msgspec.Struct, frozen=True, kw_only=True):
+    """Which events a page shows, and in which order."""
+
+    newest_first: bool = False
+    refusals_only: bool = False
+    after: int = 0
+    """Only events after this sequence."""
+    until: int | None = None
+    limit: int | None = None
+    """How many of the last ones."""
+
+
+class Variable(msgspec.Struct, frozen=True, kw_only=True):
+    """A variable of a run, and where its value came from."""
+
+    name: str
+    value: Json
+    source: str
+    step: str = ""
+    """The step that set it."""
+    sequence: int = 0
+    """The event that set it; 0 if it is not known."""
+
+
 _OFFERS: Final = (events.StepOffered, events.CallDue, events.ConfirmationAsked, events.ProofsDue, events.LoopEntered)
 """Events with the values that the title of a step has from then on."""
 
 
-def entries(run: Run, records: Sequence[Record], budget: Budget, after: int = 0) -> Iterator[TimelineEntry]:
-    """The events after a sequence, in order. `records` are all records of the run."""
+def groups(run: Run, records: Sequence[Record], budget: Budget, view: TimelineView) -> list[TimelineGroup]:
+    """The events that a view shows, in their groups. `records` are all records of the run."""
+    found = list(_all_entries(run, records, budget, view))
+    if found:
+        found[-1][0].is_last = True
+    shown = [(group, entry) for group, entry in found if entry is not None]
+    if view.limit is not None:
+        shown = shown[-view.limit :]
+    if view.newest_first:
+        shown.reverse()
+    for group, entry in shown:
+        group.entries.append(entry)
+    return list({group.first: group for group, _ in shown}.values())
+
+
+def _all_entries(
+    run: Run, records: Sequence[Record], budget: Budget, view: TimelineView
+) -> Iterator[tuple[TimelineGroup, TimelineEntry | None]]:
+    """Each event with its group, in order; without an entry if the view does not show it."""
     before, offered, by = run.started, "", ""
     titles: dict[str, str] = {}
+    key: tuple[str, tuple[int, ...]] = ("", ())
+    group = TimelineGroup(first=1, title="Start", is_iteration=False, started=run.started, ended=run.started)
     for record, context, handed_out in records_with_context(records):
         event = record.event
         step_id = getattr(event, "step_id", "") or getattr(event, "loop_id", "")
         if step_id and (step_id not in titles or isinstance(event, _OFFERS)):
             scope = scope_of(run.workflow, step_id, context, run.extents)
             titles[step_id] = step_title(run.workflow, step_id, scope, getattr(event, "loop", None))
-        if record.sequence > after:
+        new_key = _group_key(run, event) or key
+        if new_key != key:
+            key = new_key
+            group = TimelineGroup(
+                first=record.sequence, title="", is_iteration=bool(key[1]), started=record.time, ended=record.time
+            )
+        if not group.title or isinstance(event, _OFFERS):
+            group.title = _group_title(run, key, event, context) or group.title or titles.get(step_id, "")
+        group.ended = record.time
+        is_refusal = _is_refusal(event)
+        group.refused += is_refusal
+        entry = None
+        is_wanted = is_refusal or not view.refusals_only
+        group.is_continued |= is_wanted and record.sequence <= view.after
+        if is_wanted and view.after < record.sequence and (view.until is None or record.sequence <= view.until):
             words = _describe(run, event, context, offered, budget)
             words = msgspec.structs.replace(words, subject=titles.get(words.step, ""))
             if isinstance(event, events.ConfirmationAsked) and (why := why_asked(run, event, handed_out, context)):
                 words = msgspec.structs.replace(words, lines=(f"because {why}",))
-            yield TimelineEntry(
+            entry = TimelineEntry(
                 sequence=record.sequence,
                 time=record.time,
                 offset=record.time - run.started,
@@ -78,9 +153,77 @@ def entries(run: Run, records: Sequence[Record], budget: Budget, after: int = 0)
                 by=record.by if record.by != by else "",
                 words=words,
             )
+        yield group, entry
         if isinstance(event, events.StepOffered):
             offered = event.step_id
         before, by = record.time, record.by
+
+
+def _group_key(run: Run, event: Event) -> tuple[str, tuple[int, ...]] | None:
+    """The step of an event, or the innermost loop and its iteration; None if it belongs to the group before it."""
+    if isinstance(event, events.LoopEntered | events.LoopIterated):
+        loop_id, outer = split_instance(event.loop_id)
+        return loop_id, (*outer, event.iteration)
+    if not (step_id := getattr(event, "step_id", "")):
+        return None
+    loops = loops_around(run.workflow, step_id)
+    return loops[-1] if loops else (step_id, ())
+
+
+def _group_title(run: Run, key: tuple[str, tuple[int, ...]], event: Event, context: Context) -> str:
+    """The title of the loop with the item and number of the iteration; empty for a step that is in no loop."""
+    loop_id, iterations = key
+    if not iterations:
+        return ""
+    instance_id = join_instance(loop_id, iterations[:-1])
+    position = getattr(event, "loop", None)
+    title = step_title(run.workflow, instance_id, scope_of(run.workflow, instance_id, context, run.extents), position)
+    return title if position is not None else f"{title}, iteration {iterations[-1]}"
+
+
+def _is_refusal(event: Event) -> bool:
+    """Whether something was refused, denied, or failed."""
+    match event:
+        case events.ProofTaken():
+            return verdict_of(event.judgement) == "failed"
+        case (
+            events.OutputRefused()
+            | events.ConfirmationDenied()
+            | events.CallFailed()
+            | events.EndUnknown()
+            | events.ToolRefused()
+            | events.StopReleased()
+            | events.Failed()
+        ):
+            return True
+    return False
+
+
+def variables(run: Run, records: Sequence[Record]) -> list[Variable]:
+    """The variables that a run has now, and where each came from."""
+    sources: dict[str, tuple[str, str, int]] = {}
+    set_by: dict[str, set[str]] = {}
+    for name, step_id in run.value_sources.items():
+        set_by.setdefault(step_id, set()).add(name.partition(".")[0])
+    for record in records:
+        event = record.event
+        match event:
+            case events.Started():
+                sources |= dict.fromkeys(event.context, ("the start", "", record.sequence))
+                sources |= dict.fromkeys(event.input, ("the input", "", record.sequence))
+            case events.ContextChanged():
+                who = record.by or "the agent"
+                sources |= dict.fromkeys(event.changes, (who, "", record.sequence))
+            case events.ConfirmationGiven():
+                who = record.by or "a person"
+                sources |= {name.partition(".")[0]: (who, "", record.sequence) for name in event.answers}
+            case events.OutputAccepted():
+                sources |= dict.fromkeys(set_by.get(event.step_id, ()), ("", event.step_id, record.sequence))
+    return [
+        Variable(name=name, value=value, source=source, step=step_id, sequence=sequence)
+        for name, value in run.context.items()
+        for source, step_id, sequence in [sources.get(name, ("the server", "", 0))]
+    ]
 
 
 def _describe(run: Run, event: Event, context: Context, offered: str, budget: Budget) -> EventText:

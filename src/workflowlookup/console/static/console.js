@@ -48,8 +48,125 @@
     if (elt.id === "live" && elt.dataset.select && path !== location.pathname + location.search) event.detail.shouldSwap = false;
   });
 
+  // ── an update keeps the place on the screen, opened parts, and what somebody has typed ──
+  const PLACES = "#rows li[id], #timeline details[id], #timeline li[id], #now, #why li[id]";
+  const isShown = (element) => element.checkVisibility?.() ?? true;
+  const keyOfForm = (form) => form.getAttribute("action") + " " + (form.elements.question?.value ?? "");
+  const keyOfPart = (part) => (part.parentElement.closest("[id]")?.id ?? "") + " " + (part.id || part.querySelector("summary")?.textContent);
+  const fieldsOf = (form) => [...form.elements].filter((field) => field.name && field.matches("textarea, select, input:not([type=hidden])"));
+
+  // Where the focused row is on the screen, else the first one, and all that follow, in case it disappears.
+  function rememberPlace() {
+    if (scrollY === 0) return () => {};
+    const all = [...document.querySelectorAll(PLACES)].filter(isShown);
+    const tops = all.map((element) => element.getBoundingClientRect().top);
+    const focused = document.activeElement?.closest(PLACES);
+    const isInRow = Boolean(focused?.matches("li"));
+    const top = focused?.getBoundingClientRect().top;
+    const first = focused && top > -innerHeight && top < innerHeight ? all.indexOf(focused) : tops.findIndex((one) => one >= 0);
+    const places = first < 0 ? [] : all.slice(first).map((element, at) => [element.id, tops[first + at]]);
+    return () => {
+      const found = places.find(([id]) => byId(id));
+      if (!found) return;
+      scrollBy({ top: byId(found[0]).getBoundingClientRect().top - found[1], behavior: "instant" });
+      if (isInRow && document.activeElement === document.body) byId(found[0]).querySelector("a")?.focus({ preventScroll: true });
+    };
+  }
+
+  function rememberParts() {
+    const open = new Map([...document.querySelectorAll("main details")].map((part) => [keyOfPart(part), [part, part.open]]));
+    return () => {
+      for (const part of document.querySelectorAll("main details")) {
+        const [before, wasOpen] = open.get(keyOfPart(part)) ?? [part, false];
+        if (before !== part) part.open = wasOpen;
+      }
+    };
+  }
+
+  function rememberTexts() {
+    const typed = [];
+    for (const form of document.querySelectorAll("#now form")) {
+      for (const field of fieldsOf(form)) {
+        const isFocused = field === document.activeElement;
+        const isText = field.matches("textarea, input");
+        if (field.value || isFocused) typed.push({ form, field, key: keyOfForm(form), name: field.name, value: field.value, isFocused, isText, range: isText ? [field.selectionStart, field.selectionEnd] : [] });
+      }
+    }
+    return () => {
+      const unsent = [];
+      for (const one of typed.filter(({ field }) => !field.isConnected)) {
+        const form = [...document.querySelectorAll("#now form")].find((other) => keyOfForm(other) === one.key);
+        const field = form && fieldsOf(form).find((other) => other.name === one.name);
+        if (!field) { if (one.isText && one.value.trim()) unsent.push(one); continue; }
+        field.value = one.value;
+        if (one.isFocused) { field.focus({ preventScroll: true }); if (one.isText) field.setSelectionRange(...one.range); }
+      }
+      if (unsent.length) keepUnsent(unsent);
+    };
+  }
+
+  // The form is gone, because somebody else was faster: what was typed stays, to be copied.
+  function keepUnsent(texts) {
+    const box = byId("unsent"), text = box.querySelector("textarea");
+    text.value = [...(text.value ? [text.value] : []), ...texts.map((one) => one.value)].join("\n\n");
+    box.hidden = false;
+    const last = [...document.querySelectorAll("#timeline .entry")].sort((one, other) => one.id.slice(1) - other.id.slice(1)).pop();
+    if (last) box.querySelector("a").href = "#" + last.id;
+    if (texts.some((one) => one.isFocused)) text.focus({ preventScroll: true });
+  }
+  byId("unsent")?.querySelector("button").addEventListener("click", () => {
+    byId("unsent").querySelector("textarea").value = "";
+    byId("unsent").hidden = true;
+  });
+
+  // htmx replaces everything before the microtasks after this event run, and the browser paints after them.
+  document.addEventListener("htmx:beforeSwap", (event) => {
+    if (event.detail.requestConfig.elt.id !== "live" || !event.detail.shouldSwap) return;
+    const restore = [rememberParts(), rememberTexts(), rememberPlace()]; // a field in a closed part cannot get the focus
+    queueMicrotask(() => restore.forEach((one) => one()));
+  });
+
+  // ── a reader who may no longer read is told so ──
+  const ENDS = {
+    401: "You are no longer signed in: your token was revoked or has expired. This page does not change any more.",
+    404: "This was deleted, or you may no longer see it. This page does not change any more.",
+  };
+  let hasEnded = false;
+  function tellEnd(status) {
+    const box = byId("ended");
+    if (!box || !ENDS[status] || hasEnded) return;
+    hasEnded = true;
+    disconnect();
+    showConnection("away", status === 401 ? "Signed out" : "Ended");
+    box.querySelector("span").textContent = ENDS[status];
+    box.querySelector("a").href = location.pathname + location.search;
+    box.hidden = false;
+  }
+  document.addEventListener("htmx:responseError", (event) => {
+    if (event.detail.requestConfig.elt.id === "live") tellEnd(event.detail.xhr.status);
+  });
+
+  // ── a link to an event opens the part of the timeline that has it ──
+  function showEvent() {
+    const id = location.hash.slice(1);
+    if (!/^e[0-9]{1,15}$/.test(id) || !byId("timeline")) return;
+    const entry = byId(id);
+    if (entry) {
+      for (let part = entry.closest("details"); part; part = part.parentElement.closest("details")) part.open = true;
+      entry.scrollIntoView({ block: "center" });
+      return;
+    }
+    const query = new URLSearchParams(location.search);
+    if (query.get("event") === id.slice(1)) return;
+    for (const name of ["show", "events"]) query.delete(name);
+    query.set("event", id.slice(1));
+    location.replace(location.pathname + "?" + query + "#" + id);
+  }
+  addEventListener("hashchange", showEvent);
+  showEvent();
+
   function connect() {
-    if (source || !live() || document.hidden) return;
+    if (source || !live() || document.hidden || hasEnded) return;
     source = new EventSource(live().dataset.events);
     source.addEventListener("open", () => { showConnection("live", "Live"); refresh(); });
     source.addEventListener("changed", (event) => {
@@ -58,7 +175,7 @@
     });
     source.addEventListener("error", () => {
       showConnection("away", "Reconnecting");
-      if (source && source.readyState === EventSource.CLOSED) { disconnect(); setTimeout(connect, seconds(5)); }
+      if (source && source.readyState === EventSource.CLOSED) { disconnect(); lookForAttention(); setTimeout(connect, seconds(5)); }
     });
   }
 
@@ -94,7 +211,8 @@
       if (answer.status === 401) {
         mark.hidden = false;
         mark.textContent = "Signed out";
-        mark.href = "/";
+        mark.href = location.pathname + location.search;
+        if (live()) tellEnd(401);
         return;
       }
       if (!answer.ok) return;
@@ -181,7 +299,7 @@
   document.querySelector("[data-keys]")?.addEventListener("click", () => keys.showModal());
 
   function step(by) {
-    const links = [...document.querySelectorAll(".row a.name, .entry a.offset")];
+    const links = [...document.querySelectorAll(".row a.name, .entry a.offset")].filter(isShown);
     const at = links.indexOf(document.activeElement);
     links[Math.min(links.length - 1, Math.max(0, at + by))]?.focus();
   }
