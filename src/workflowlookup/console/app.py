@@ -3,6 +3,7 @@
 That one listens on loopback and is opened with a key that works once. A server over HTTP serves the same routes.
 """
 
+import gzip
 import hmac
 import logging
 import secrets
@@ -31,7 +32,7 @@ from workflowlookup.console import (
     trial_pages,
 )
 from workflowlookup.console.rendering import render, serve_static
-from workflowlookup.console.request import HEADERS, PageNotFound, RequestRefused, Visit, read_form
+from workflowlookup.console.request import HEADERS, PageNotFound, RequestRefused, Visit, may_compress, read_form
 from workflowlookup.console.statistics_pages import StatisticsCache
 from workflowlookup.console.streams import Streams
 from workflowlookup.errors import (
@@ -129,7 +130,10 @@ def static_route() -> Route:
 
 
 async def _static(request: Request) -> Response:
-    return _with_headers(serve_static(request))
+    response = serve_static(request)
+    if "gzip" in request.headers.get("accept-encoding", ""):
+        _compress(response)
+    return _with_headers(response)
 
 
 async def _not_found(_: Visit) -> Response:
@@ -148,8 +152,8 @@ def _endpoint(
             if "run" in request.path_params:
                 await load_in_slices(visit.services.runs, request.path_params["run"])
             if request.method == "POST":
-                visit.form = await read_form(request, visit.token)
-            return _with_headers(await handler(visit))
+                visit.form = await read_form(request, visit.csrf_token)
+            return _compressed(_with_headers(await handler(visit)), request)
         except Exception as problem:  # noqa: BLE001 - details go to the log, not to the page
             return _error_page(visit, *_explain(problem, request))
 
@@ -183,6 +187,25 @@ def _explain(problem: Exception, request: Request) -> tuple[int, str]:
 def _error_page(visit: Visit | None, status: int, message: str) -> Response:
     page = render("error.html", visit, status=status, title=TITLES[status], message=message)
     return _with_headers(HTMLResponse(page, status))
+
+
+MIN_COMPRESSED: Final = 1_000
+MAX_COMPRESSED: Final = 4_000_000
+"""Sizes of answers that are compressed; larger ones would take too long on the event loop."""
+
+
+def _compressed(response: Response, request: Request) -> Response:
+    if isinstance(response, HTMLResponse) and may_compress(request):
+        _compress(response)
+    return response
+
+
+def _compress(response: Response) -> None:
+    if MIN_COMPRESSED <= len(response.body) <= MAX_COMPRESSED:
+        response.body = gzip.compress(bytes(response.body), 5, mtime=0)
+        response.headers["Content-Encoding"] = "gzip"
+        response.headers["Content-Length"] = str(len(response.body))
+    response.headers["Vary"] = "Accept-Encoding"
 
 
 def _with_headers(response: Response) -> Response:

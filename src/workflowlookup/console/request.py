@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import hmac
+import secrets
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -55,6 +56,38 @@ def form_token(session: str, name: str) -> str:
     return base64.urlsafe_b64encode(digest).decode().rstrip("=")
 
 
+def masked(token: str) -> str:
+    """The token under a mask of its own, so that no two pages have the same text, and the size of a compressed page
+    says nothing about it (BREACH).
+    """
+    plain = token.encode()
+    mask = secrets.token_bytes(len(plain))
+    return base64.urlsafe_b64encode(mask + _xor(mask, plain)).decode()
+
+
+def _unmasked(text: str) -> bytes:
+    """The token below the mask; empty if it cannot be read."""
+    try:
+        both = base64.b64decode(text, altchars=b"-_", validate=True)
+    except ValueError:
+        return b""
+    half = len(both) // 2
+    return _xor(both[:half], both[half:])
+
+
+def _xor(first: bytes, second: bytes) -> bytes:
+    return bytes(one ^ other for one, other in zip(first, second, strict=False))
+
+
+def may_compress(request: Request) -> bool:
+    """Whether the answer may be compressed: the browser accepts that, and says that no other site caused the request.
+
+    Otherwise another site could choose words of a search, and learn from the size of the page what else is on it.
+    """
+    accepts = "gzip" in request.headers.get("accept-encoding", "")
+    return accepts and request.headers.get("sec-fetch-site") in ("same-origin", "none")
+
+
 async def read_form(request: Request, token: str) -> Mapping[str, str]:
     """The fields of a form that one of our pages sent with this CSRF token. Raises `RequestRefused` for others."""
     if not is_same_origin(request):
@@ -63,7 +96,7 @@ async def read_form(request: Request, token: str) -> Mapping[str, str]:
         fields = await read_form_fields(request)
     except FormError as problem:
         raise RequestRefused(problem.status, problem.message) from None
-    if not hmac.compare_digest(fields.get("token", "").encode(), token.encode()):
+    if not hmac.compare_digest(_unmasked(fields.get("token", "")), token.encode()):
         raise RequestRefused(403, "The form belongs to another session. Load the page again and repeat.")
     return fields
 
@@ -119,11 +152,16 @@ class Visit:
         self.by = self.access.sign(client)
         self.journal = journal
         self.name = self.access.name or client
-        self.token = form_token(session, self.name)
+        self.csrf_token = form_token(session, self.name)
         self.form: Mapping[str, str] = {}
         self.statistics_cache: StatisticsCache
         """Set by the console before a page is made."""
         self.navigation = _navigation_for(self.access)
+
+    @property
+    def token(self) -> str:
+        """The CSRF token for a form."""
+        return masked(self.csrf_token)
 
     def query(self, name: str) -> str:
         """A parameter of the query: stripped, shortened, without NUL characters."""
