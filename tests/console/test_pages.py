@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -11,6 +12,9 @@ from support.make import document, loop, step, write
 from support.narrowing import instance_of, not_none
 from workflowlookup.language.document.building import build
 from workflowlookup.runs.fold import fold
+from workflowlookup.runs.triage import Triage
+from workflowlookup.store.journal import RunQuery, now
+from workflowlookup.store.run_search import parse_search
 from workflowlookup.store.sqlite import SqliteJournal
 
 PLACES = ["/runs", "/library", "/library/release", "/library/release/changes", "/library/half-done"]
@@ -196,6 +200,19 @@ def test_browsers_learn_which_runs_need_somebody(furnished: Site, busy: Site, vi
     page = client.get("/runs").text
     counts = {group: int(number) for group, number in re.findall(r'class="count (person|stuck)">([0-9]+)<', page)}
     assert client.get("/attention").json()["waiting"] == sum(counts.values()) > 100
+
+
+@pytest.mark.parametrize("search", ["", "umlauts", "module_002", "no such word"])
+def test_tabs_count_the_runs_of_each_group(busy: Site, visit: OpenConsole, search: str) -> None:
+    page = visit(busy).get("/runs", params={"q": search}).text
+    found = busy.runs.summaries(RunQuery(terms=parse_search(search).terms, now=now(), limit=3_000))
+    expected = Counter(str(run.triage(now())) for run in found)
+
+    tabs = re.findall(r'id="tab-(\w+)".*?<span class="count[^>]*>([0-9,]+)<', page)
+    assert {group: int(number.replace(",", "")) for group, number in tabs} == {
+        "all": len(found),
+        **{str(group): expected[str(group)] for group in Triage},
+    }
 
 
 def test_runs_come_in_pages_that_do_not_overlap(empty: Site, visit: OpenConsole) -> None:

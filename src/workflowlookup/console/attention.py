@@ -13,6 +13,7 @@ from workflowlookup.console.request import RequestRefused, Visit
 from workflowlookup.console.run_list import RunRow, query_of, rows_of
 from workflowlookup.language.text import printable
 from workflowlookup.notices.messages import HEADLINES
+from workflowlookup.runs.run import State
 from workflowlookup.runs.triage import Triage
 from workflowlookup.store.journal import RunQuery, now
 
@@ -75,7 +76,7 @@ async def attention(visit: Visit) -> Response:
     for group in (Triage.PERSON, Triage.STUCK, Triage.FAILED):
         query = RunQuery(triage=group, now=at, updated_since=at - DAY, limit=MAX_ANNOUNCED)
         rows += rows_of(visit, visit.services.runs.summaries(query), at)
-    counts = visit.services.runs.triage_counts(RunQuery(now=at))
+    counts = visit.services.runs.triage_counts(RunQuery(now=at, state=State.WAITING))
     waiting = sum(number for (_, group), number in counts.items() if group in (Triage.PERSON, Triage.STUCK))
     return JSONResponse(
         {

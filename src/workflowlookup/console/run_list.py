@@ -13,6 +13,7 @@ from workflowlookup.console.rendering import parse_number
 from workflowlookup.console.request import RequestRefused, Visit
 from workflowlookup.errors import InvalidParams
 from workflowlookup.language.text import duration, how_often
+from workflowlookup.runs.run import State
 from workflowlookup.runs.triage import STUCK_REFUSALS, Triage
 from workflowlookup.store.journal import RunQuery, RunSummary, now
 from workflowlookup.store.run_search import RunSearch, parse_search
@@ -32,6 +33,17 @@ _OPEN: Final = frozenset({Triage.PERSON, Triage.STUCK, Triage.AGENT, Triage.SERV
 """The groups in which the run that waits longest comes first."""
 
 
+_GROUP_OF: Final[Mapping[State, Triage]] = {
+    State.QUEUED: Triage.SERVER,
+    State.RUNNING: Triage.SERVER,
+    State.COMPLETED: Triage.DONE,
+    State.FAILED: Triage.FAILED,
+    State.UNKNOWN: Triage.FAILED,
+    State.CANCELLED: Triage.CANCELLED,
+}
+"""Of the runs that wait for no agent and no person."""
+
+
 class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     """A run in the list. All fields except `group` may contain untrusted text."""
 
@@ -47,10 +59,8 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
 async def runs(visit: Visit) -> Response:
     query, problem = query_of(visit)
     summaries = [] if problem else visit.services.runs.summaries(query)
-    counts = Counter[str]()
-    for (_, counted), number in visit.services.runs.triage_counts(query).items():
-        counts[counted] += number
-        counts[""] += number
+    is_whole = len(summaries) <= PAGE_SIZE and query.triage is None and query.after is None and not problem
+    counts = Counter(run.triage(query.now) for run in summaries) if is_whole else group_counts(visit, query)
     chosen = {name: visit.query(name) for name in ("q", "is", "since")}
     are_more = len(summaries) > PAGE_SIZE
     return visit.page(
@@ -59,7 +69,13 @@ async def runs(visit: Visit) -> Response:
         rows=rows_of(visit, summaries[:PAGE_SIZE], query.now),
         next=runs_url(chosen, after=_encode(query.place_of(summaries[PAGE_SIZE - 1]))) if are_more else "",
         tabs=[
-            (key or "all", name, counts[key], runs_url(chosen, **{"is": key}), key == (query.triage or ""))
+            (
+                key or "all",
+                name,
+                counts[Triage(key)] if key else counts.total(),
+                runs_url(chosen, **{"is": key}),
+                key == (query.triage or ""),
+            )
             for key, name in TABS.items()
         ],
         feed=runs_url(chosen).replace("/runs", "/feed.atom", 1),
@@ -72,6 +88,23 @@ async def runs(visit: Visit) -> Response:
         group=chosen["is"],
         since=chosen["since"],
     )
+
+
+def group_counts(visit: Visit, query: RunQuery) -> Counter[Triage]:
+    """By group: how many runs match, whatever the group and page of the query.
+
+    Without a filter only those that wait are read: for all others the group follows from the state, whose index is
+    enough.
+    """
+    runs, counts = visit.services.runs, Counter[Triage]()
+    if visit.access.sees_all and not query.terms and query.since is None:
+        for state, number in runs.counts().items():
+            if state != State.WAITING:
+                counts[_GROUP_OF[State(state)]] += number
+        query = msgspec.structs.replace(query, state=State.WAITING)
+    for (_, group), number in runs.triage_counts(query).items():
+        counts[group] += number
+    return counts
 
 
 def query_of(visit: Visit) -> tuple[RunQuery, str]:
