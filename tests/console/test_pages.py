@@ -144,7 +144,8 @@ def test_a_workflow_is_tried_step_by_step_without_a_run(furnished: Site, visit: 
     page = send(page, output="", do="skip")
     assert "Build it for linux, install it, start it." in page
     assert "would be skipped" in page
-    assert "is not a JSON object" in send(page, context="[1]")
+    for context in ("[1]", '{"deep": ' + "[" * 5_000):
+        assert "is not a JSON object" in send(page, context=context)
     assert furnished.runs.counts() == before
     assert client.get("/library/no-such/try").status_code == 404
 

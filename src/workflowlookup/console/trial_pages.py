@@ -79,7 +79,7 @@ def _context(text: str) -> dict[str, Json]:
         raise ValueError(f"The context may have {MAX_CONTEXT_BYTES:,} bytes at most.")
     try:
         value = msgspec.json.decode(text.strip() or "{}", type=dict[str, Any])
-    except msgspec.MsgspecError as problem:
+    except (msgspec.MsgspecError, RecursionError) as problem:
         raise ValueError(f"The context is not a JSON object: {problem}.") from None
     return value
 
