@@ -6,12 +6,13 @@ No redirect is followed, no proxy and no credentials of the environment are used
 import contextlib
 import http.client
 import ipaddress
+import os
 import socket
 import ssl
 import threading
 import time
 import urllib.parse
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
 import msgspec
@@ -114,24 +115,81 @@ def parse_address(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address
     return mapped or parsed
 
 
+_TRANSLATED: Final = ipaddress.IPv6Network("64:ff9b::/96")
+"""IPv6 addresses that a gateway turns into the IPv4 address at their end."""
+_PRIVATE: Final = tuple(map(ipaddress.IPv6Network, ("::/96", "64:ff9b:1::/48", "fec0::/10")))
+"""IPv6 addresses of the own network that `is_global` does not know in all versions of Python."""
+
+
+def is_public(address: str) -> bool:
+    """Whether an address is one machine outside of this one and its network, also if it stands for an IPv4 address."""
+    parsed = parse_address(address)
+    if isinstance(parsed, ipaddress.IPv6Address):
+        if any(parsed in network for network in _PRIVATE):
+            return False
+        translated = ipaddress.IPv4Address(parsed.packed[-4:]) if parsed in _TRANSLATED else None
+        parsed = parsed.sixtofour or translated or parsed
+    return parsed.is_global and not parsed.is_multicast
+
+
+def connect(addresses: Sequence[str], port: int, deadline: float) -> socket.socket:
+    """A connection to the first address that takes one. Raises `OSError`."""
+    failure = OSError("there is no address")
+    for address in addresses:
+        remaining = deadline - time.monotonic()
+        if remaining <= 0:
+            raise TimeoutError("the time is over")
+        try:
+            return socket.create_connection((address, port), remaining)
+        except OSError as problem:
+            failure = problem
+    raise failure
+
+
+@contextlib.contextmanager
+def cutting(
+    deadline: float, stop: StopSignal, socket_of: Callable[[], socket.socket | None]
+) -> Iterator[threading.Event]:
+    """Until the block ends, a socket is cut off at the deadline or on `stop`, however slowly or long the other side
+    answers. Gives an event that is set once that happened.
+    """
+    is_over, is_cut = threading.Event(), threading.Event()
+    detached: list[int] = []
+
+    def cut() -> None:
+        while not is_over.wait(0.05):
+            if stop.is_set() or time.monotonic() >= deadline:
+                is_cut.set()  # an answer that we cut must not look like one that ended
+                connected = socket_of()
+                if connected is not None and connected.fileno() >= 0:
+                    with contextlib.suppress(OSError):
+                        connected.shutdown(socket.SHUT_RDWR)  # wakes the thread that reads from it
+                    detached.append(connected.detach())  # what still arrives is not read any more
+
+    thread = threading.Thread(target=cut, daemon=True)
+    thread.start()
+    try:
+        yield is_cut
+    finally:
+        is_over.set()
+        thread.join()
+        for descriptor in detached:  # not before: the number could be given to another file
+            os.close(descriptor)
+
+
 class _Connection(http.client.HTTPConnection):
     """A connection to an address that was checked."""
 
-    def __init__(self, target: Target, seconds: float) -> None:
-        super().__init__(target.host, target.port, timeout=seconds)
+    def __init__(self, target: Target, deadline: float) -> None:
+        super().__init__(target.host, target.port)
         if target.is_secure:
             self.default_port = 443
         self._target = target
+        self._deadline = deadline
 
     def connect(self) -> None:
         target = self._target
-        for address in target.addresses:
-            try:
-                self.sock = socket.create_connection((address, target.port), self.timeout)
-                break
-            except OSError:
-                if address == target.addresses[-1]:
-                    raise
+        self.sock = connect(target.addresses, target.port, self._deadline)
         if target.is_secure:
             self.sock = ssl.create_default_context().wrap_socket(self.sock, server_hostname=target.host)
 
@@ -146,40 +204,27 @@ def request(  # noqa: PLR0913 - a request
     headers: Mapping[str, str] | None = None,
 ) -> Answer:
     """One request; raises `HTTP_ERRORS`. It is cut at the deadline, or on `stop`, however slowly the answer comes."""
-    remaining = max(0.01, deadline - time.monotonic())
-    connection = _Connection(target, remaining)
-    is_over, is_cut = threading.Event(), threading.Event()
-
-    def cut() -> None:
-        while not is_over.wait(0.05):
-            if stop.is_set() or time.monotonic() >= deadline:
-                is_cut.set()  # an answer that we cut must not look like one that ended
-                if connection.sock is not None:
-                    with contextlib.suppress(OSError):
-                        connection.sock.shutdown(socket.SHUT_RDWR)  # wakes the thread that reads from it
-                return
-
-    threading.Thread(target=cut, daemon=True).start()
+    connection = _Connection(target, deadline)
     try:
-        common = {"User-Agent": USER_AGENT, "Accept": "*/*", "Accept-Encoding": "identity", "Connection": "close"}
-        connection.request(method, target.path, body, common | dict(headers or {}))
-        response = connection.getresponse()
-        content = b"" if method == "HEAD" else response.read(MAX_BODY_BYTES + 1)
-        if is_cut.is_set():
-            raise TimeoutError("the time is over")
-        if response.length and len(content) <= MAX_BODY_BYTES and method != "HEAD":
-            raise http.client.IncompleteRead(content, response.length)
-        return Answer(
-            status=response.status,
-            location=response.getheader("Location") or "",
-            retry_after=response.getheader("Retry-After") or "",
-            body=content[:MAX_BODY_BYTES],
-            is_whole=len(content) <= MAX_BODY_BYTES,
-        )
+        with cutting(deadline, stop, lambda: connection.sock) as is_cut:
+            common = {"User-Agent": USER_AGENT, "Accept": "*/*", "Accept-Encoding": "identity", "Connection": "close"}
+            connection.request(method, target.path, body, common | dict(headers or {}))
+            response = connection.getresponse()
+            content = b"" if method == "HEAD" else response.read(MAX_BODY_BYTES + 1)
+            if is_cut.is_set():
+                raise TimeoutError("the time is over")
+            if response.length and len(content) <= MAX_BODY_BYTES and method != "HEAD":
+                raise http.client.IncompleteRead(content, response.length)
+            return Answer(
+                status=response.status,
+                location=response.getheader("Location") or "",
+                retry_after=response.getheader("Retry-After") or "",
+                body=content[:MAX_BODY_BYTES],
+                is_whole=len(content) <= MAX_BODY_BYTES,
+            )
     except (ValueError, AttributeError) as problem:  # the socket was closed meanwhile
         if isinstance(problem, OSError):  # a certificate that is not valid
             raise
         raise TimeoutError("the time is over") from problem
     finally:
-        is_over.set()
         connection.close()

@@ -1,10 +1,15 @@
 """Notices: runs that need somebody are announced to real receivers, once, and nothing of that changes a run."""
 
+import contextlib
 import hashlib
 import hmac
 import json
+import socket
+import socketserver
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Event
+from typing import Any
 
 import pytest
 
@@ -14,6 +19,7 @@ from support.command_line import Cli
 from support.json_values import JsonObject
 from support.make import document, settings_file, step, write
 from support.receivers import Mailbox, Webhook, serving, webhook
+from workflowlookup.checked_http import is_public
 from workflowlookup.language.document.building import build
 from workflowlookup.notices.config import Recipient, read_recipients
 from workflowlookup.notices.delivery import NotSent, send
@@ -289,12 +295,59 @@ def test_a_notice_arrives_by_mail(runs: Runs, clock: FixedClock) -> None:
     ],
 )
 def test_why_a_notice_was_not_sent_is_said_without_secrets(fields: JsonObject, why: str) -> None:
-    from threading import Event
-
     to = fields.pop("to", "http://127.0.0.1:1/hook")
     with pytest.raises(NotSent, match=why) as problem:
         send(NOTICE, recipient(to, secret="hunter2", **fields), Event(), {})
     assert "hunter2" not in str(problem.value)
+
+
+def test_a_mail_goes_to_the_address_that_was_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    mailbox, lookup, asked = Mailbox(), socket.getaddrinfo, list[str]()
+
+    def lookup_once(host: str, *words: Any, **options: Any) -> Any:
+        asked.append(host)
+        return lookup("127.0.0.1" if asked == ["mail.example"] else host, *words, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", lookup_once)
+    with serving(mailbox):
+        smtp = mailbox.url.replace("127.0.0.1", "mail.example")
+        send(NOTICE, recipient("mailto:ops@example.com", smtp=smtp, sender="flows@example.com"), Event())
+    assert "Subject: A run" in mailbox.messages.get_nowait()
+    assert asked.count("mail.example") == 1
+
+
+def test_a_mail_server_that_answers_for_ever_is_cut() -> None:
+    stop = Event()
+
+    class Flood(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    self.wfile.write(b"220-not yet\r\n" * 1_000)
+                    stop.set()
+
+    server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Flood)
+    smtp = f"smtp://127.0.0.1:{server.server_address[1]}"
+    to_ops = recipient("mailto:ops@example.com", smtp=smtp, sender="flows@example.com")
+    with serving(server), pytest.raises(NotSent):
+        send(NOTICE, to_ops, stop)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("127.0.0.1", "0.0.0.0", "169.254.169.254", "100.64.0.1", "224.0.0.1"),
+        *("::1", "::ffff:10.0.0.1", "::10.0.0.1", "fe80::1%eth0", "fec0::1", "fc00::1", "ff02::1"),
+        *("64:ff9b::a9fe:a9fe", "64:ff9b:1::808:808", "2002:7f00:1::1"),
+    ],
+)
+def test_an_address_of_this_machine_or_its_network_is_not_public(address: str) -> None:
+    assert not is_public(address)
+
+
+@pytest.mark.parametrize("address", ["8.8.8.8", "::ffff:8.8.8.8", "64:ff9b::808:808", "2606:4700:4700::1111"])
+def test_an_address_of_another_network_is_public(address: str) -> None:
+    assert is_public(address)
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,13 @@
 """Sends one notice to one recipient: a webhook or an e-mail. Every failure is a `NotSent` that says why."""
 
+import contextlib
 import email.message
 import email.utils
 import hashlib
 import hmac
 import os
 import smtplib
+import socket
 import ssl
 import threading
 import time
@@ -13,7 +15,16 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from workflowlookup.checked_http import HTTP_ERRORS, AddressRefused, addresses_of, parse_address, request, resolve
+from workflowlookup.checked_http import (
+    HTTP_ERRORS,
+    AddressRefused,
+    addresses_of,
+    connect,
+    cutting,
+    is_public,
+    request,
+    resolve,
+)
 from workflowlookup.language.text import redact, shorten
 from workflowlookup.notices.config import MAIL_TO, Recipient
 from workflowlookup.notices.messages import Notice, body_of, text_of
@@ -21,6 +32,7 @@ from workflowlookup.providers.secrets import VariableNotSet, fill_variables, sec
 
 SECONDS: Final = 10.0
 """Time for one attempt."""
+SMTP_READY: Final = 220
 SIGNATURE_HEADER: Final = "X-Workflowlookup-Signature"
 
 
@@ -43,7 +55,7 @@ def send(
     try:
         to, secret, smtp = (fill_variables(text, at, environment) for text in texts)
         if recipient.is_mail:
-            _send_mail(notice, recipient, to, smtp)
+            _send_mail(notice, recipient, to, smtp, stop)
         else:
             _post(notice, recipient, to, secret, stop)
     except VariableNotSet as problem:
@@ -76,7 +88,7 @@ def _post(notice: Notice, recipient: Recipient, url: str, secret: str, stop: thr
 def _check_addresses(host: str, addresses: Sequence[str], recipient: Recipient) -> None:
     """Raises `NotSent` for an address of this machine or its network, unless the settings allow it."""
     for address in addresses:
-        if not parse_address(address).is_global and not recipient.allow_private:
+        if not recipient.allow_private and not is_public(address):
             message = (
                 f"{host} has the address {address}, which is of this machine or its network. "
                 f"If that is meant, set allow_private = true in [notify.{recipient.name}]"
@@ -84,13 +96,49 @@ def _check_addresses(host: str, addresses: Sequence[str], recipient: Recipient) 
             raise NotSent(message, is_final=True)
 
 
-def _send_mail(notice: Notice, recipient: Recipient, to: str, smtp: str) -> None:
+def _send_mail(notice: Notice, recipient: Recipient, to: str, smtp: str, stop: threading.Event) -> None:
     parts = urlsplit(smtp)
     if parts.scheme not in ("smtp", "smtps") or not parts.hostname:
         raise NotSent(f"smtp of [notify.{recipient.name}] must be smtp://HOST:PORT or smtps://HOST:PORT", is_final=True)
     is_secure = parts.scheme == "smtps"
     port = parts.port or (465 if is_secure else 25)
-    _check_addresses(parts.hostname, addresses_of(parts.hostname, port, time.monotonic() + SECONDS), recipient)
+    deadline = time.monotonic() + SECONDS
+    addresses = addresses_of(parts.hostname, port, deadline)
+    _check_addresses(parts.hostname, addresses, recipient)
+    server = smtplib.SMTP()
+    with cutting(deadline, stop, lambda: server.sock):
+        server.sock = connected = connect(addresses, port, deadline)
+        with contextlib.closing(server):
+            if is_secure:
+                _encrypt(server, connected, parts.hostname)
+            _expect(server.getreply(), smtplib.SMTPConnectError)
+            server.ehlo()
+            if not is_secure and server.has_extn("starttls"):
+                _expect(server.docmd("STARTTLS"), smtplib.SMTPResponseException)
+                _encrypt(server, connected, parts.hostname)
+                server.ehlo()
+            if parts.username is not None:
+                if not isinstance(server.sock, ssl.SSLSocket):
+                    raise NotSent("The SMTP server offers no TLS, so the password was not sent", is_final=True)
+                server.login(unquote(parts.username), unquote(parts.password or ""))
+            server.send_message(_message(notice, recipient, to))
+            with contextlib.suppress(OSError):  # it has the message
+                server.quit()
+
+
+def _encrypt(server: smtplib.SMTP, connected: socket.socket, host: str) -> None:
+    """Begin TLS on the connection of a server. What is buffered is dropped: anybody may have sent it."""
+    server.sock = ssl.create_default_context().wrap_socket(connected, server_hostname=host)
+    server.file = None
+
+
+def _expect(reply: tuple[int, bytes], failure: type[smtplib.SMTPResponseException]) -> None:
+    """Raises this failure unless a server is ready."""
+    if reply[0] != SMTP_READY:
+        raise failure(*reply)
+
+
+def _message(notice: Notice, recipient: Recipient, to: str) -> email.message.EmailMessage:
     message = email.message.EmailMessage()
     message["Subject"] = notice.headline
     message["From"] = recipient.sender
@@ -99,18 +147,4 @@ def _send_mail(notice: Notice, recipient: Recipient, to: str, smtp: str) -> None
     message["Message-ID"] = f"<{hashlib.sha256(notice.id.encode()).hexdigest()[:32]}@workflowlookup>"
     message["Auto-Submitted"] = "auto-generated"
     message.set_content(text_of(notice))
-    context = ssl.create_default_context()
-    server: smtplib.SMTP
-    if is_secure:
-        server = smtplib.SMTP_SSL(parts.hostname, port, timeout=SECONDS, context=context)
-    else:
-        server = smtplib.SMTP(parts.hostname, port, timeout=SECONDS)
-    with server:
-        server.ehlo()
-        if not is_secure and server.has_extn("starttls"):
-            server.starttls(context=context)
-        if parts.username is not None:
-            if not is_secure and not isinstance(server.sock, ssl.SSLSocket):
-                raise NotSent("The SMTP server offers no TLS, so the password was not sent", is_final=True)
-            server.login(unquote(parts.username), unquote(parts.password or ""))
-        server.send_message(message)
+    return message
