@@ -10,7 +10,7 @@ from support.make import FORM, document, step
 from workflowlookup.language.document.building import build
 from workflowlookup.runs.run import Run
 from workflowlookup.runs.triage import Triage
-from workflowlookup.store.journal import RunQuery
+from workflowlookup.store.journal import RunOrder, RunQuery
 
 BEFORE = {"when": "before", "question": "May <b>{{what}}</b> be deployed?", "answers": FORM}
 
@@ -104,7 +104,9 @@ def test_the_values_that_decided_are_on_the_page_old_and_new(empty: Site, visit:
 
 def test_questions_are_answered_one_after_the_other_the_oldest_first(site: Site, visit: OpenConsole) -> None:
     client, named = visit(site, "mira"), site.named
-    first, second = (run.id for run in site.runs.summaries(RunQuery(triage=Triage.PERSON, longest_first=True)))
+    first, second = (
+        run.id for run in site.runs.summaries(RunQuery(triage=Triage.PERSON, order=RunOrder.LONGEST_WAITING))
+    )
     assert {first, second} == {named["held"], named["exhausted"]}
     page = client.get("/approvals").text
     assert "1 of 2" in page

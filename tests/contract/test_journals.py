@@ -26,6 +26,7 @@ from workflowlookup.store.journal import (
     Announcement,
     Conflict,
     Revision,
+    RunOrder,
     RunQuery,
     Token,
     summarise,
@@ -313,7 +314,7 @@ def test_runs_are_searched(searched: SqlJournal, text: str, expected: list[str])
 
 
 def test_the_run_that_waits_longest_comes_first_and_pages_go_on_behind_it(searched: SqlJournal) -> None:
-    query = RunQuery(now=NOW, longest_first=True, limit=3)
+    query = RunQuery(now=NOW, order=RunOrder.LONGEST_WAITING, limit=3)
     pages: list[str] = []
     while page := searched.summaries(query):
         pages += [run.id for run in page]

@@ -220,6 +220,20 @@ def test_a_notice_that_a_dead_server_did_not_send_is_sent_by_another(
     assert len(hook.drain()) == 1
 
 
+def test_a_new_question_is_announced_however_many_others_wait(
+    make_runs: MakeRuns, runs: Runs, clock: FixedClock, hook: Webhook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workflowlookup.notices.notifier.MAX_RUNS", 1)
+    told = notifier(make_runs(), clock, recipient(hook.url))
+    asked = []
+    for _ in range(2):
+        asked.append(ask(runs).id)
+        told.poll()
+        clock.now += 1_000
+
+    assert [json.loads(one.body)["run"] for one in hook.drain()] == asked
+
+
 def test_an_answered_question_is_not_announced_any_more(runs: Runs, clock: FixedClock) -> None:
     with webhook(500, 204) as hook:
         told = notifier(runs, clock, recipient(hook.url))

@@ -11,7 +11,7 @@ from workflowlookup.runs.events import ConfirmationDenied, ConfirmationGiven
 from workflowlookup.runs.proofs.words import sentences_of
 from workflowlookup.runs.titles import run_title
 from workflowlookup.runs.triage import Triage
-from workflowlookup.store.journal import RunQuery, now
+from workflowlookup.store.journal import RunOrder, RunQuery, now
 from workflowlookup.store.loading import load_in_slices, read_in_slices, reading
 
 MAX_QUEUE: Final = 200
@@ -38,7 +38,7 @@ async def _is_answered(visit: Visit) -> Response:
 
 async def _queue(visit: Visit) -> Response:
     """The question of the run in the URL; if it is answered, of the run that waits longest."""
-    query = RunQuery(triage=Triage.PERSON, now=now(), longest_first=True, limit=MAX_QUEUE)
+    query = RunQuery(triage=Triage.PERSON, now=now(), order=RunOrder.LONGEST_WAITING, limit=MAX_QUEUE)
     queue = visit.services.runs.summaries(query)
     ids = [run.id for run in queue]
     chosen = visit.query("run")

@@ -15,7 +15,7 @@ from workflowlookup.language.text import printable
 from workflowlookup.notices.messages import HEADLINES
 from workflowlookup.runs.run import State
 from workflowlookup.runs.triage import Triage
-from workflowlookup.store.journal import RunQuery, now
+from workflowlookup.store.journal import RunOrder, RunQuery, now
 
 MAX_ENTRIES: Final = 50
 MAX_ANNOUNCED: Final = 100
@@ -26,7 +26,7 @@ async def feed(visit: Visit) -> Response:
     query, problem = query_of(visit)
     if problem:
         raise RequestRefused(400, problem)
-    query = msgspec.structs.replace(query, limit=MAX_ENTRIES, longest_first=False, after=None)
+    query = msgspec.structs.replace(query, limit=MAX_ENTRIES, order=RunOrder.LAST_STARTED, after=None)
     rows = rows_of(visit, visit.services.runs.summaries(query), query.now)
     rows.sort(key=lambda row: row.since, reverse=True)
     base = str(visit.request.base_url).rstrip("/")
@@ -74,7 +74,7 @@ async def attention(visit: Visit) -> Response:
     at = now()
     rows: list[RunRow] = []
     for group in (Triage.PERSON, Triage.STUCK, Triage.FAILED):
-        query = RunQuery(triage=group, now=at, updated_since=at - DAY, limit=MAX_ANNOUNCED)
+        query = RunQuery(triage=group, now=at, updated_since=at - DAY, order=RunOrder.LAST_WAITING, limit=MAX_ANNOUNCED)
         rows += rows_of(visit, visit.services.runs.summaries(query), at)
     counts = visit.services.runs.triage_counts(RunQuery(now=at, state=State.WAITING))
     waiting = sum(number for (_, group), number in counts.items() if group in (Triage.PERSON, Triage.STUCK))

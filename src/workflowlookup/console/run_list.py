@@ -15,7 +15,7 @@ from workflowlookup.errors import InvalidParams
 from workflowlookup.language.text import duration, how_often
 from workflowlookup.runs.run import State
 from workflowlookup.runs.triage import STUCK_REFUSALS, Triage
-from workflowlookup.store.journal import RunQuery, RunSummary, now
+from workflowlookup.store.journal import RunOrder, RunQuery, RunSummary, now
 from workflowlookup.store.run_search import RunSearch, parse_search
 
 PAGE_SIZE: Final = 50
@@ -82,7 +82,7 @@ async def runs(visit: Visit) -> Response:
         times=TIMES,
         is_filtered=any(chosen.values()),
         is_first=query.after is None,
-        longest_first=query.longest_first,
+        longest_first=query.order is RunOrder.LONGEST_WAITING,
         problem=problem,
         text=chosen["q"],
         group=chosen["is"],
@@ -124,7 +124,7 @@ def query_of(visit: Visit) -> tuple[RunQuery, str]:
         triage=shown_group,
         now=now(),
         since=started_after,
-        longest_first=shown_group in _OPEN,
+        order=RunOrder.LONGEST_WAITING if shown_group in _OPEN else RunOrder.LAST_STARTED,
         after=_cursor(visit.query("after")),
         limit=PAGE_SIZE + 1,
     )

@@ -14,7 +14,7 @@ from workflowlookup.notices.config import Recipient
 from workflowlookup.notices.delivery import NotSent, send
 from workflowlookup.notices.messages import notice_of
 from workflowlookup.runs.triage import Triage
-from workflowlookup.store.journal import Journal, PendingNotice, RunQuery, RunSummary, summarise
+from workflowlookup.store.journal import Journal, PendingNotice, RunOrder, RunQuery, RunSummary, summarise
 from workflowlookup.store.service import Runs
 
 log = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ SCAN_MILLISECONDS: Final = 60_000
 LOOK_BACK_MILLISECONDS: Final = 600_000
 """How long ago a run may have failed when a server starts to tell people about it."""
 MAX_RUNS: Final = 500
-"""Of each kind in one scan."""
+"""Of each kind in one scan: those that began to wait last, so that no number of others hides a new one."""
 MAX_SENT: Final = 20
 """In one poll."""
 LEASE_MILLISECONDS: Final = 60_000
@@ -115,7 +115,7 @@ class Notifier:
 
     def _runs_of(self, kind: Triage, now: int) -> Iterator[RunSummary]:
         since = self._failed_since if kind is Triage.FAILED else None
-        query = RunQuery(triage=kind, now=now, updated_since=since, longest_first=since is None, limit=MAX_RUNS)
+        query = RunQuery(triage=kind, now=now, updated_since=since, order=RunOrder.LAST_WAITING, limit=MAX_RUNS)
         yield from self._runs.summaries(query)
 
     def _send(self, pending: PendingNotice, recipient: Recipient | None) -> None:

@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from enum import StrEnum
 from typing import Final, Protocol
 
 import msgspec
@@ -149,8 +150,17 @@ class Revision(msgspec.Struct, frozen=True):
         )
 
 
+class RunOrder(StrEnum):
+    """Which runs come first."""
+
+    LAST_STARTED = "last started"
+    LONGEST_WAITING = "longest waiting"
+    LAST_WAITING = "last waiting"
+    """The run that began to wait last."""
+
+
 class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Selects the runs that match every field that is set, by default the last started first."""
+    """Selects the runs that match every field that is set."""
 
     state: str | None = None
     workflow_id: str | None = None
@@ -165,15 +175,14 @@ class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
     now: int = 0
     """The time for `triage`: whether a run is stuck depends on it."""
     updated_since: int | None = None
-    longest_first: bool = False
-    """The run that waits longest comes first, not the one started last."""
+    order: RunOrder = RunOrder.LAST_STARTED
     after: tuple[int, str] | None = None
     """The place of the last run on the previous page (`place_of`) and its id."""
     limit: int = 50
 
     def place_of(self, run: RunSummary) -> tuple[int, str]:
         """Where a run is in the order of this query: the `after` for the runs behind it."""
-        return (run.waiting_since if self.longest_first else run.started), run.id
+        return (run.started if self.order is RunOrder.LAST_STARTED else run.waiting_since), run.id
 
 
 class DamagedJournal(msgspec.Struct, frozen=True, kw_only=True):

@@ -26,6 +26,7 @@ from workflowlookup.store.journal import (
     Journal,
     PendingNotice,
     Revision,
+    RunOrder,
     RunQuery,
     RunSummary,
     Token,
@@ -290,9 +291,10 @@ class SqlJournal(Journal):
         if query.triage is not None:
             clauses += [_STATES_OF[query.triage], f"{_triage(query.now)} = ?"]
             values.append(query.triage)
-        place, order = (_WAITING_SINCE, "ASC") if query.longest_first else ("started", "DESC")
+        place = "started" if query.order is RunOrder.LAST_STARTED else _WAITING_SINCE
+        order, sign = ("ASC", ">") if query.order is RunOrder.LONGEST_WAITING else ("DESC", "<")
         if query.after is not None:
-            clauses.append(f"({place}, id) {'>' if query.longest_first else '<'} (?, ?)")
+            clauses.append(f"({place}, id) {sign} (?, ?)")
             values += query.after
         statement = (
             f"SELECT {_COLUMNS} FROM runs {_where(clauses)}"  # noqa: S608 - as above
