@@ -31,8 +31,8 @@
         if (element.dataset.url) {
           await htmx.ajax("GET", element.dataset.url, { source: element, target: element, swap: "none" });
         } else {
-          const select = element.dataset.select;
-          await htmx.ajax("GET", location.pathname + location.search, { source: element, target: select, select, swap: "outerHTML" });
+          const { target, select } = element.dataset; // the target itself stays: another request may already have it
+          await htmx.ajax("GET", location.pathname + location.search, { source: element, target, select, swap: "innerHTML" });
           for (const id of ids) byId("run-" + id)?.classList.add("is-new");
           if (ids.size) byId("announcement").textContent = ids.size === 1 ? "A run has changed." : ids.size + " runs have changed.";
         }
