@@ -152,7 +152,7 @@ def _endpoint(
             if "run" in request.path_params:
                 await load_in_slices(visit.services.runs, request.path_params["run"])
             if request.method == "POST":
-                visit.form = await read_form(request, visit.csrf_token)
+                visit.form = await read_form(request, visit.form_secret)
             return _compressed(_with_headers(await handler(visit)), request)
         except Exception as problem:  # noqa: BLE001 - details go to the log, not to the page
             return _error_page(visit, *_explain(problem, request))

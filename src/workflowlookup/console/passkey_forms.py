@@ -42,7 +42,7 @@ def registration_options(visit: Visit) -> dict[str, Any]:
 
 def _registration_challenge(visit: Visit) -> bytes:
     """Bound to the session, so that a registration of another session is refused."""
-    return passkeys.challenge_of(REGISTRATION + visit.csrf_token.encode())
+    return passkeys.challenge_of(REGISTRATION + visit.form_secret)
 
 
 def signing_options(visit: Visit, text: bytes) -> dict[str, Any]:

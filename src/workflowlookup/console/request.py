@@ -50,25 +50,25 @@ class PageNotFound(RequestRefused):
         super().__init__(404, f"There is no such {what}, or you may not see it.")
 
 
-def form_token(session: str, name: str) -> str:
-    """The CSRF token of a form, which only the session that it belongs to can produce."""
-    digest = hmac.digest(session.encode(), f"form\0{name}".encode(), hashlib.sha256)
-    return base64.urlsafe_b64encode(digest).decode().rstrip("=")
+NO_MASK: Final = bytes(32)
 
 
-def masked(token: str) -> str:
-    """The token under a mask of its own, so that no two pages have the same text, and the size of a compressed page
+def form_secret(session: str, name: str) -> bytes:
+    """What the CSRF token of a form proves to know; only the session that it belongs to can produce it."""
+    return hmac.digest(session.encode(), f"form\0{name}".encode(), hashlib.sha256)
+
+
+def form_token(session: str, name: str, mask: bytes = NO_MASK) -> str:
+    """The CSRF token of a form. With a random mask no two pages have the same text, so the size of a compressed page
     says nothing about it (BREACH).
     """
-    plain = token.encode()
-    mask = secrets.token_bytes(len(plain))
-    return base64.urlsafe_b64encode(mask + _xor(mask, plain)).decode()
+    return base64.urlsafe_b64encode(mask + _xor(mask, form_secret(session, name))).decode().rstrip("=")
 
 
-def _unmasked(text: str) -> bytes:
-    """The token below the mask; empty if it cannot be read."""
+def _secret_of(token: str) -> bytes:
+    """What a token proves to know; empty if it cannot be read."""
     try:
-        both = base64.b64decode(text, altchars=b"-_", validate=True)
+        both = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
     except ValueError:
         return b""
     half = len(both) // 2
@@ -88,15 +88,15 @@ def may_compress(request: Request) -> bool:
     return accepts and request.headers.get("sec-fetch-site") in ("same-origin", "none")
 
 
-async def read_form(request: Request, token: str) -> Mapping[str, str]:
-    """The fields of a form that one of our pages sent with this CSRF token. Raises `RequestRefused` for others."""
+async def read_form(request: Request, secret: bytes) -> Mapping[str, str]:
+    """The fields of a form of one of our pages, with a token of this secret. Raises `RequestRefused` for others."""
     if not is_same_origin(request):
         raise RequestRefused(403, "This form was not sent by a page of this console.")
     try:
         fields = await read_form_fields(request)
     except FormError as problem:
         raise RequestRefused(problem.status, problem.message) from None
-    if not hmac.compare_digest(_unmasked(fields.get("token", "")), token.encode()):
+    if not hmac.compare_digest(_secret_of(fields.get("token", "")), secret):
         raise RequestRefused(403, "The form belongs to another session. Load the page again and repeat.")
     return fields
 
@@ -152,7 +152,7 @@ class Visit:
         self.by = self.access.sign(client)
         self.journal = journal
         self.name = self.access.name or client
-        self.csrf_token = form_token(session, self.name)
+        self._session = session
         self.form: Mapping[str, str] = {}
         self.statistics_cache: StatisticsCache
         """Set by the console before a page is made."""
@@ -160,8 +160,13 @@ class Visit:
 
     @property
     def token(self) -> str:
-        """The CSRF token for a form."""
-        return masked(self.csrf_token)
+        """The CSRF token for a form on this page, with a mask if the page will be compressed."""
+        mask = secrets.token_bytes(len(NO_MASK)) if may_compress(self.request) else NO_MASK
+        return form_token(self._session, self.name, mask)
+
+    @property
+    def form_secret(self) -> bytes:
+        return form_secret(self._session, self.name)
 
     def query(self, name: str) -> str:
         """A parameter of the query: stripped, shortened, without NUL characters."""
