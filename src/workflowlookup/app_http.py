@@ -61,6 +61,8 @@ PRELOADED: Final = (
     "workflowlookup.tools.elicitation",
     "workflowlookup.tools.pending_runs",
     "workflowlookup.tools.resources",
+    "workflowlookup.library.attachments",
+    "workflowlookup.tools.skills",
     "anyio._backends._asyncio",
     "concurrent.futures.thread",
     "encodings.unicode_escape",

@@ -42,7 +42,7 @@ SECTIONS: Final[Mapping[str, tuple[str, tuple[ShortForm, ...]]]] = {
     "proof": ("proof", PROOFS),
 }
 """By heading: the field of the step that the list below stands for, and its forms."""
-MAX_LINES: Final = 10_000
+MAX_LINES: Final = 8_000
 """Each line may be an element of its own, for the parser to visit."""
 MAX_BLOCK_NESTING: Final = 16
 """How deep lists and quotes may nest, as the parser counts: a list counts twice."""
