@@ -124,6 +124,9 @@ def test_a_caller_that_may_only_read_can_change_nothing(token_server: TokenServe
         if path.startswith(("/trust", "/people")):  # pages that are not there for those who may not use them
             assert reply.status_code == 404
             continue
+        if path.startswith("/library"):  # there is no such workflow; trying one changes nothing
+            assert reply.status_code == 404
+            continue
         if path.endswith("/again"):  # which nobody may while the run goes on
             assert reply.status_code == 409
             continue

@@ -304,6 +304,7 @@ def test_each_run_is_in_one_group_of_the_triage(searched: SqlJournal) -> None:
         ("is:stuck write", ["aa02"]),
         ("https://x", []),
         ("' OR 1=1 --", []),
+        ("no\0such", []),
     ],
 )
 def test_runs_are_searched(searched: SqlJournal, text: str, expected: list[str]) -> None:

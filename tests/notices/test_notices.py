@@ -202,6 +202,19 @@ def test_a_receiver_that_fails_is_tried_again_and_then_given_up(
     assert runs.get(run.id).sequence == run.sequence
 
 
+def test_a_receiver_that_fails_is_tried_once_in_a_poll_and_delays_nobody(
+    make_runs: MakeRuns, runs: Runs, clock: FixedClock, hook: Webhook
+) -> None:
+    with webhook(500) as broken:
+        urls = {"broken": broken.url, "sound": hook.url}
+        recipients = read_recipients({name: {"to": url, "allow_private": True} for name, url in urls.items()})
+        for _ in range(3):
+            ask(runs)
+        notifier(make_runs(), clock, *recipients).poll()
+
+        assert (len(broken.drain()), len(hook.drain())) == (1, 3)
+
+
 def test_a_notice_that_a_dead_server_did_not_send_is_sent_by_another(
     make_runs: MakeRuns, runs: Runs, clock: FixedClock, hook: Webhook
 ) -> None:

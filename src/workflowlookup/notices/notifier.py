@@ -86,11 +86,14 @@ class Notifier:
     def poll(self) -> None:
         """Store the notices for new events, and send those that are due."""
         self._scan()
+        away: set[str] = set()
         for pending in self._journal.due_notices(self._clock(), MAX_SENT):
             if self._stop.is_set():
                 return
-            if self._journal.claim_notice(pending, self._clock() + LEASE_MILLISECONDS):
-                self._send(pending, self._recipients.get(pending.recipient))
+            if pending.recipient in away or not self._journal.claim_notice(pending, self._clock() + LEASE_MILLISECONDS):
+                continue
+            if not self._send(pending, self._recipients.get(pending.recipient)):
+                away.add(pending.recipient)  # its other notices wait for the next poll, and delay nobody else's
 
     def _scan(self) -> None:
         now, version = self._clock(), self._journal.version()
@@ -118,19 +121,19 @@ class Notifier:
         query = RunQuery(triage=kind, now=now, updated_since=since, order=RunOrder.LAST_WAITING, limit=MAX_RUNS)
         yield from self._runs.summaries(query)
 
-    def _send(self, pending: PendingNotice, recipient: Recipient | None) -> None:
-        """Send a notice that is ours for now; afterwards it has ended, or it is due again."""
+    def _send(self, pending: PendingNotice, recipient: Recipient | None) -> bool:
+        """Send a notice that is ours for now; afterwards it has ended, or it is due again. False if it was not sent."""
         now = self._clock()
         try:
             run = self._runs.get(pending.run)
         except WorkflowLookupError:
             self._journal.end_notice(pending.id, now, "the run cannot be read")
-            return
+            return True
         summary = summarise(run)
         is_current = summary.triage(now) == pending.kind
         if recipient is None or not is_current:
             self._journal.end_notice(pending.id, now, "no longer needed")
-            return
+            return True
         asked_about = run.last_submission.output if run.last_submission is not None else ""
         output = asked_about if recipient.with_output and pending.kind == Triage.PERSON else ""
         notice = notice_of(summary, Triage(pending.kind), public_url=self._public_url, output=output)
@@ -138,8 +141,9 @@ class Notifier:
             send(notice, recipient, self._stop)
         except NotSent as problem:
             self._retry(pending, problem)
-        else:
-            self._journal.end_notice(pending.id, self._clock())
+            return False
+        self._journal.end_notice(pending.id, self._clock())
+        return True
 
     def _retry(self, pending: PendingNotice, problem: NotSent) -> None:
         is_given_up = problem.is_final or pending.attempts >= len(RETRY_SECONDS)

@@ -65,7 +65,7 @@ def parse_search(text: str) -> RunSearch:
         raise InvalidParams(f"A search has at most {MAX_QUERY} characters; found {len(text)}. Use fewer words")
     terms: list[SearchTerm] = []
     group: Triage | None = None
-    for match in _TERM.finditer(text):
+    for match in _TERM.finditer(text.replace("\0", " ")):  # no journal can store NUL, and SQLite's LIKE ends there
         minus, field, phrase, word = match["minus"], match["field"], match["phrase"], match["word"]
         value = word if phrase is None else phrase
         if field == "is":
