@@ -112,7 +112,9 @@ def test_each_proof_has_a_row_with_its_verdicts(cli: Cli) -> None:
     cli("run", "--resume", run_id, stdin=b"done now")
 
     (counted,) = figures(cli)
-    (row,) = (line.split()[:5] for line in cli("stats").stdout.splitlines() if line.startswith("note/notes"))
+    row, last = (line for line in cli("stats").stdout.splitlines() if line.startswith("note/notes"))
 
     assert [(one["name"], one["proved"], one["failed"]) for one in counted["proofs"]] == [("notes", 1, 1)]
-    assert row == ["note/notes", "1", "1", "-", "-"]
+    assert row.split()[:5] == ["note/notes", "1", "1", "-", "-"]
+    assert last == f"note/notes did not pass the last time: {counted['proofs'][0]['failure']}"
+    assert "notes.txt" in last

@@ -29,6 +29,7 @@ from workflowlookup.runs.fold import fold
 from workflowlookup.runs.proofs import taking
 from workflowlookup.runs.proofs.due import SnapshotDue, next_due, scope_with_output
 from workflowlookup.runs.proofs.state import ProofCounts
+from workflowlookup.runs.proofs.statistics import ProofTally
 from workflowlookup.runs.proofs.words import proved, sentences_of
 from workflowlookup.runs.questions import question_of
 from workflowlookup.runs.run import Run, State, Waiting
@@ -111,6 +112,10 @@ def test_the_first_proof_that_fails_refuses_the_output_and_counts_as_an_attempt(
     assert refused.issues == ("Tests of login pass. Proof 'tests' (make test) failed: It ended with exit code 2.",)
     assert refused.suggestions == ("Fix them.", "The end of what 'make test' wrote:\nE  boom")
     assert after.context == {}, "the changes of a refused output do not count"
+    tally = ProofTally()
+    tally.add(story.records)
+    counted = next(tally.statistics(after.workflow))
+    assert (counted.failed, counted.failure, counted.tail) == (1, "It ended with exit code 2.", "E  boom")
     story.submit()
     assert story.take("tests", "failed").state is State.FAILED
 

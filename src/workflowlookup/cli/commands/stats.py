@@ -5,7 +5,7 @@ from typing import Final
 
 from workflowlookup.app import make_services
 from workflowlookup.cli.arguments import time_or_age
-from workflowlookup.cli.output import complain, progress, write, write_json, write_records
+from workflowlookup.cli.output import complain, progress, write, write_json, write_quoted, write_records
 from workflowlookup.cli.services import has_journal, milliseconds
 from workflowlookup.errors import RunStateError, StorageError
 from workflowlookup.language.formats.schemas import suggest
@@ -88,6 +88,11 @@ def _write(statistics: WorkflowStatistics) -> None:
         write_records(
             [_proof_row(proof) for proof in proofs], PROOF_COLUMNS, fewer=FEWER_PROOF_COLUMNS, min_width=NARROW
         )
+        for proof in proofs:
+            if proof.failure:
+                write()
+                write((f"{proof.step}/{proof.name}", "bold"), f" did not pass the last time: {one_line(proof.failure)}")
+                write_quoted(proof.tail)
 
 
 def _row(step: StepStatistics) -> dict[str, str]:

@@ -39,6 +39,10 @@ class ProofStatistics(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     median_time: int | None = None
     slow_time: int | None = None
     """One in ten took longer."""
+    failure: str = ""
+    """Why it did not pass the last time that it did not."""
+    tail: str = ""
+    """The end of what it wrote then."""
 
 
 _VERDICTS: Final = {"passed": "proved", "failed": "failed", "unproved": "unproved"}
@@ -52,6 +56,8 @@ class ProofTally:
         self._counts: dict[_Key, Counter[str]] = {}
         self._times: dict[_Key, list[int]] = {}
         self._checked: dict[_Key, str] = {}
+        self._failures: dict[_Key, tuple[int, Judgement]] = {}
+        """By proof: the time of the last judgement that did not pass, and the judgement. Runs come in any order."""
 
     def add(self, records: Iterable[Record]) -> None:
         last: dict[str, dict[str, Judgement]] = {}
@@ -74,6 +80,8 @@ class ProofTally:
                     if not judgement.at_start:
                         last.setdefault(step_id, {})[judgement.name] = judgement
                         self._count(key)[_VERDICTS[judgement.verdict]] += 1
+                        if judgement.verdict != "passed" and record.time >= self._failures.get(key, (0,))[0]:
+                            self._failures[key] = record.time, judgement
                 case events.OutputAccepted(step_id=step_id, waived=waived, skipped=skipped):
                     plain = split_instance(step_id)[0]
                     proving.discard(step_id)
@@ -93,6 +101,7 @@ class ProofTally:
             for proof in step.proofs if isinstance(step, PromptStep) else ():
                 key = (step.id, proof.name)
                 times = sorted(self._times.get(key, ()))
+                _, failure = self._failures.get(key, (0, None))
                 yield ProofStatistics(
                     step=step.id,
                     name=proof.name,
@@ -100,6 +109,8 @@ class ProofTally:
                     checked=self._checked.get(key, ""),
                     median_time=median(times),
                     slow_time=slow(times),
+                    failure=failure.reason if failure is not None else "",
+                    tail=failure.tail if failure is not None else "",
                     **self._counts.get(key, Counter[str]()),
                 )
 
