@@ -71,7 +71,7 @@ def older_version(path: Path) -> None:
     """The journal as the version before salvage left it."""
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
         for kind, name in re.findall(r"CREATE (TABLE|INDEX) (\w+)", " ".join(MIGRATIONS[OLDER:])):
-            connection.execute(f"DROP {kind} {name}")
+            connection.execute(f"DROP {kind} IF EXISTS {name}")
         for table, column in re.findall(r"ALTER TABLE (\w+) ADD COLUMN (\w+)", " ".join(MIGRATIONS[OLDER:])):
             connection.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
         connection.execute(f"PRAGMA user_version = {OLDER}")
