@@ -31,6 +31,10 @@ def ask_ordinary_things(server: Server, library: Path) -> None:
     second = step("second-step", runCondition={"var": "x", "matches": "(?=a)\u00e9"})
     write(library, document(first, second, contextSchema={"properties": {"a": {"type": "string"}}}))
     (library / "other.yaml").write_text("id: other\nname: N\ndescription: D\nsteps: [{id: one, title: T, prompt: P}]\n")
+    page = (
+        "---\nid: page\nname: P\ndescription: D\n---\n\n## One\n\nDo it.\n\n### Criteria\n\n- at least 3 characters\n"
+    )
+    (library / "page.workflow.md").write_text(page)
     (library / "broken.json").write_text("{")
     large = json.dumps(document(*[step(f"step-{n}", unknown=1) for n in range(700)]))
     about = {"workflowId": "sample-workflow", "context": {"x": "a\u00e9", "a": "b"}}
