@@ -127,19 +127,19 @@ def test_a_run_that_needs_a_person_is_announced_once_by_one_of_two_servers(
 def test_a_second_question_of_the_same_run_is_announced_too(
     make_runs: MakeRuns, runs: Runs, clock: FixedClock, hook: Webhook
 ) -> None:
-    told = notifier(make_runs(), clock, recipient(hook.url))
+    team_notifier = notifier(make_runs(), clock, recipient(hook.url))
     run = ask(runs)
-    told.poll()
+    team_notifier.poll()
     runs.deny(run.id, how="console")
     clock.now += 1_000
     runs.submit(run.id, "sign", "Version 2.4.1", {})
-    told.poll()
+    team_notifier.poll()
 
     assert len(hook.drain()) == 2
 
 
 def test_stuck_and_failed_runs_are_announced_with_the_reason(runs: Runs, clock: FixedClock, hook: Webhook) -> None:
-    told = notifier(runs, clock, recipient(hook.url))
+    team_notifier = notifier(runs, clock, recipient(hook.url))
     refused = runs.start(STRICT, {}, {})
     for number in range(STUCK_REFUSALS):
         runs.submit(refused.id, "write", f"short {number}", {})
@@ -148,7 +148,7 @@ def test_stuck_and_failed_runs_are_announced_with_the_reason(runs: Runs, clock: 
     runs.pause(paused.id)
     failed = runs.start(ASKING, {}, {}, timeout=1)
     clock.now += STUCK_MILLISECONDS + 1
-    told.poll()
+    team_notifier.poll()
 
     got = {(body["event"], body["run"]): body["why"] for body in (json.loads(one.body) for one in hook.drain())}
     assert got == {
@@ -187,11 +187,11 @@ def test_a_receiver_that_fails_is_tried_again_and_then_given_up(
     with webhook(500, 503, 204) as recovering, webhook(500) as broken, webhook(410) as gone, webhook(302) as moved:
         urls = {"a": recovering.url, "b": broken.url, "c": gone.url, "d": moved.url}
         recipients = read_recipients({name: {"to": url, "allow_private": True} for name, url in urls.items()})
-        told = notifier(make_runs(), clock, *recipients)
+        team_notifier = notifier(make_runs(), clock, *recipients)
         run = ask(runs)
         for _ in range(len(RETRY_SECONDS) + 2):
-            told.poll()
-            told.poll()  # nothing is due yet
+            team_notifier.poll()
+            team_notifier.poll()  # nothing is due yet
             clock.now += 1_000 * max(RETRY_SECONDS)
 
         counts = [len(hook.drain()) for hook in (recovering, broken, gone, moved)]
@@ -237,11 +237,11 @@ def test_a_new_question_is_announced_however_many_others_wait(
     make_runs: MakeRuns, runs: Runs, clock: FixedClock, hook: Webhook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("workflowlookup.notices.notifier.MAX_RUNS", 1)
-    told = notifier(make_runs(), clock, recipient(hook.url))
+    team_notifier = notifier(make_runs(), clock, recipient(hook.url))
     asked = []
     for _ in range(2):
         asked.append(ask(runs).id)
-        told.poll()
+        team_notifier.poll()
         clock.now += 1_000
 
     assert [json.loads(one.body)["run"] for one in hook.drain()] == asked
@@ -249,12 +249,12 @@ def test_a_new_question_is_announced_however_many_others_wait(
 
 def test_an_answered_question_is_not_announced_any_more(runs: Runs, clock: FixedClock) -> None:
     with webhook(500, 204) as hook:
-        told = notifier(runs, clock, recipient(hook.url))
+        team_notifier = notifier(runs, clock, recipient(hook.url))
         run = ask(runs)
-        told.poll()
+        team_notifier.poll()
         runs.confirm(run.id, how="console")
         clock.now += 1_000 * max(RETRY_SECONDS)
-        told.poll()
+        team_notifier.poll()
         assert len(hook.drain()) == 1
 
 

@@ -1,7 +1,8 @@
 """The files that a workflow brings along, such as templates: `NAME.files/` beside the document `NAME.json`.
 
 They become part of a skill, whose hosts approve all of it or nothing. So a folder is served whole or not at all: one
-link, pipe or file too many, and the error names it. Nothing outside the folder is read, whoever changes it meanwhile.
+link, pipe or file too many, and the error names it. Nothing outside the folder is
+read, even if somebody changes it meanwhile.
 """
 
 import hashlib

@@ -133,20 +133,20 @@ def test_conditions_loops_criteria_proofs_and_confirmations_are_words(cli: Cli, 
 
 
 def test_json_has_the_text_and_the_files(cli: Cli, release: Path) -> None:
-    (told,) = json.loads(cli("export", "my.release.json", "--as", "skill", "--json").stdout)
+    (exported,) = json.loads(cli("export", "my.release.json", "--as", "skill", "--json").stdout)
 
-    assert [told[name] for name in ("workflow", "version", "as", "path")] == [
+    assert [exported[name] for name in ("workflow", "version", "as", "path")] == [
         "my.release",
         "1.0.0",
         "skill",
         "my-release/SKILL.md",
     ]
     digest = hashlib.sha256((release / "templates" / "note.md").read_bytes()).hexdigest()
-    assert told["files"] == [{"path": "templates/note.md", "size": 11, "digest": digest}]
-    mark = read_mark(told["text"], [("templates/note.md", digest)])
+    assert exported["files"] == [{"path": "templates/note.md", "size": 11, "digest": digest}]
+    mark = read_mark(exported["text"], [("templates/note.md", digest)])
     assert mark is not None
     assert mark.is_intact
-    assert told["document"] == f"sha256:{mark.document}"
+    assert exported["document"] == f"sha256:{mark.document}"
 
 
 # ── what is replaced ────────────────────────────────────────────────────────────────────────────────────────────
